@@ -1,0 +1,41 @@
+# Two commands for a fresh machine with Python 3.11+: `make run` and `make test`.
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: run test check format lint types imports clean
+
+run: .venv/installed
+	$(BIN)/bbkb run configs/quickstart.yaml
+
+test: .venv/installed-dev
+	$(BIN)/python -m pytest
+
+check: format lint types imports test
+
+format: .venv/installed-dev
+	$(BIN)/ruff format --check .
+
+lint: .venv/installed-dev
+	$(BIN)/ruff check .
+
+types: .venv/installed-dev
+	$(BIN)/mypy
+
+imports: .venv/installed-dev
+	$(BIN)/lint-imports
+
+clean:
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache *.egg-info
+
+.venv/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "bbkb needs Python 3.11 or newer; name one with: make PYTHON=python3.12 ..."; exit 2; }
+	$(PYTHON) -m venv .venv
+
+.venv/installed: .venv/bin/python pyproject.toml
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+	@touch $@
+
+.venv/installed-dev: .venv/bin/python pyproject.toml
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@ .venv/installed
