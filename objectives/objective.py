@@ -1,0 +1,108 @@
+"""The values and the protocol every objective speaks.
+
+An objective turns parameters into an `Evaluation`; `Candidates` is the finite set of arms it can be asked for.
+Nothing here knows about workers, Ray or the bandit: features are plain arrays, parameters are plain mappings.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+Parameters = Mapping[str, Any]
+
+
+class ObjectiveError(Exception):
+    """An objective, space or data set cannot be built as asked: a user's mistake, its message names the remedy."""
+
+
+class InvalidValueError(ValueError):
+    """An objective returned something that is no number: the evaluation failed, the objective may be fine elsewhere."""
+
+
+class Report(Protocol):
+    """What an objective may call while it runs to tell an intermediate value."""
+
+    def __call__(self, value: float, step: int | None = None) -> None:
+        """Record `value`; `step` counts from 0 when not given."""
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """What one evaluation returned.
+
+    `value` is on the user's scale (the campaign's `direction` says whether high is good). `metrics` are further
+    named numbers; two names have a meaning: `noise_free` (the value without its noise, where the objective knows
+    it; regret curves are drawn from it) and `seconds` (how long the evaluation takes in the world that a table
+    recorded; simulated time is drawn from it).
+    """
+
+    value: float
+    metrics: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """The finite candidate set 𝒜.
+
+    `features` (A, d) float64, read-only: a row is an arm's feature vector. `columns` maps each parameter's name to
+    an array (A,) of its values, so that a million candidates cost no Python objects.
+    """
+
+    features: NDArray[np.float64]
+    columns: Mapping[str, NDArray[Any]]
+
+    def __post_init__(self) -> None:
+        features = np.ascontiguousarray(self.features, dtype=np.float64)
+        if features.ndim != 2 or features.shape[0] == 0 or features.shape[1] == 0:
+            raise ObjectiveError(f"candidates.features must be (A, d) with A, d > 0, got shape {features.shape}")
+        if not np.isfinite(features).all():
+            row = int(np.flatnonzero(~np.isfinite(features).all(axis=1))[0])
+            raise ObjectiveError(f"candidates.features must be finite, row {row} is {features[row].tolist()}")
+        for name, column in self.columns.items():
+            if len(column) != len(features):
+                raise ObjectiveError(f"candidates.columns[{name!r}] has {len(column)} values for {len(features)} arms")
+        features.flags.writeable = False
+        object.__setattr__(self, "features", features)
+        object.__setattr__(self, "columns", MappingProxyType(dict(self.columns)))
+
+    def __len__(self) -> int:
+        return len(self.features)
+
+    def parameters(self, arm: int) -> dict[str, Any]:
+        """Parameters of arm `arm` as plain Python values (numpy scalars unwrapped), ready for JSON."""
+        return {name: _plain(column[arm]) for name, column in self.columns.items()}
+
+
+def _plain(value: Any) -> Any:
+    return value.item() if isinstance(value, np.generic) else value
+
+
+@runtime_checkable
+class Objective(Protocol):
+    """What is optimised. Pickled once per campaign and shipped to the workers, so it holds its data as arrays.
+
+    `evaluate` may raise anything: whoever runs it turns that into a failure. It must not change the objective.
+    """
+
+    def evaluate(self, parameters: Parameters, seed: int, report: Report) -> Evaluation:
+        """Evaluate once; the same parameters and seed give the same evaluation where that is possible."""
+
+
+@runtime_checkable
+class HasCandidates(Protocol):
+    """An objective that brings its own candidates (a table); the campaign file then needs no space."""
+
+    def candidates(self) -> Candidates:
+        """The arms, in the table's order."""
+
+
+@runtime_checkable
+class HasOptimum(Protocol):
+    """An objective whose best noise-free value is known; regret can be drawn."""
+
+    def optimum(self, maximize: bool) -> float:
+        """The best noise-free value over everything that can be asked (largest if `maximize`, else smallest)."""

@@ -1,0 +1,104 @@
+"""The protocol of every strategy, and the values that pass through it.
+
+A strategy is a frozen dataclass of hyper-parameters plus four pure functions. Its state is ground truth only (pulls,
+dictionary, information gain, round); posterior, widths and upper bounds are derived from it and never stored.
+
+What a strategy *draws* (a dictionary) must not be drawn again at resume: a floating-point tie can flip on another
+machine. So `tell` is split in two for the event log: `recorded(state)` is the JSON-able part of a state that was drawn
+in the last `tell` (or in `init`), and `restore(state_before, observations, record)` rebuilds the state after it without
+randomness: `restore(s, obs, recorded(tell(s, obs, rng)))` equals `tell(s, obs, rng)`.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+Record = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """A pull that is over. `reward` is None when it could not be evaluated: the arm is then set aside."""
+
+    arm: int
+    reward: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Pick:
+    """An arm chosen and why. Before the pick: posterior `mean`, confidence `width` (factor on the standard
+    deviation) and `variance` on the 1/λ scale; NaN where a strategy has none."""
+
+    arm: int
+    mean: float = float("nan")
+    width: float = float("nan")
+    variance: float = float("nan")
+
+
+@dataclass(frozen=True, slots=True)
+class Choose:
+    """Pull these, in this order. `reason` says why the batch ended (`"drift budget"`, `"limit"`, `"warm start"`…)."""
+
+    picks: tuple[Pick, ...]
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Nothing may be pulled before more rewards are in, or ever again (`exhausted`: no arm is left)."""
+
+    reason: str
+    exhausted: bool = False
+
+
+Decision = Choose | Wait
+
+
+@dataclass(frozen=True, slots=True)
+class Posterior:
+    """The belief over all arms, for people: `mean`, `variance` (1/λ scale) and `ucb`, each (A,) and read-only."""
+
+    mean: NDArray[np.float64]
+    variance: NDArray[np.float64]
+    ucb: NDArray[np.float64]
+
+
+class StrategyState(Protocol):
+    """What any state shows of itself."""
+
+    @property
+    def round(self) -> int:
+        """How many `tell`s made this state."""
+
+    @property
+    def dictionary(self) -> NDArray[np.intp]:
+        """Indices (m,) of the inducing points; empty where a strategy has none."""
+
+
+S = TypeVar("S", bound=StrategyState)
+
+
+class Strategy(Protocol[S]):
+    """One algorithm. All functions are pure; `ask` may be called twice and changes nothing."""
+
+    def init(self, arms: NDArray[np.float64], rng: np.random.Generator) -> S:
+        """State before any pull of `arms` (A, d); draws what the warm start needs."""
+
+    def ask(self, state: S, pending: Sequence[int], limit: int) -> Decision:
+        """What to pull next. `pending` is the multiset of arms pulled whose rewards are not in `state` yet, in the
+        order they were chosen; at most `limit` ≥ 1 picks come back."""
+
+    def tell(self, state: S, observations: Sequence[Observation], rng: np.random.Generator) -> S:
+        """State after these newly finished pulls."""
+
+    def recorded(self, state: S) -> Record:
+        """The JSON-able part of `state` that was drawn or accumulated and cannot be recomputed from the pulls."""
+
+    def restore(self, state: S, observations: Sequence[Observation], record: Record) -> S:
+        """`tell` without randomness: what was drawn is read from `record`."""
+
+    def posterior(self, state: S) -> Posterior:
+        """The belief over all arms at `state`, with no pull pending."""

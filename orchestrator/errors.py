@@ -1,0 +1,45 @@
+"""Every error a user can meet, in one tree. A message states the rule, what was got, where, and the remedy.
+
+    BbkbError
+    ├── UserError            exit code 2: something to mend in a file, a flag or the surroundings
+    │   ├── ConfigError      the campaign file, or a `--set`
+    │   ├── RunError         a run's folder or log: missing, not ours, of another campaign
+    │   └── StoreError       the database: unreachable, unwritable, damaged
+    └── CampaignError        exit code 1: the campaign itself went wrong
+        ├── FencedError      another process has taken the campaign over
+        └── ActorLostError   the central actor died; the log is complete, `bbkb resume` goes on
+
+`objectives.objective.ObjectiveError` is a user's mistake too; it lives there because objectives import nothing of ours.
+"""
+
+
+class BbkbError(Exception):
+    """Root of the tree."""
+
+
+class UserError(BbkbError):
+    """Something the user can mend. Shown without a traceback."""
+
+
+class ConfigError(UserError):
+    """The campaign file or an override is wrong."""
+
+
+class RunError(UserError):
+    """A run's folder or log cannot be used as asked."""
+
+
+class StoreError(UserError):
+    """The database cannot be used as asked."""
+
+
+class CampaignError(BbkbError):
+    """A campaign ended badly."""
+
+
+class FencedError(CampaignError):
+    """Another process holds the campaign; this one must not write."""
+
+
+class ActorLostError(CampaignError):
+    """The central actor died."""

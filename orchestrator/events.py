@@ -1,0 +1,162 @@
+"""What happened to a campaign: the only thing that is stored.
+
+Every event carries the ids (round, trial, attempt) that make a second delivery harmless. Decisions and drawn
+dictionaries are recorded, never recomputed. `time` is seconds on the executor's clock: wall-clock time since the epoch,
+or virtual time under the simulated executor.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal
+
+from pydantic import ConfigDict, Field, TypeAdapter
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CampaignCreated:
+    """The first event: everything a later reader needs to know what was asked for."""
+
+    time: float
+    name: str
+    seed: int
+    arms: int
+    candidates_digest: str  # sha256 of features and parameters: a resume on other candidates is refused
+    optimum: float | None  # best noise-free value, where the objective knows it
+    settings: Mapping[str, Any]  # the resolved campaign file
+    kind: Literal["campaign_created"] = "campaign_created"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionOpened:
+    """A process took the campaign up: at the start, and at every resume. What was in flight is lost and runs again."""
+
+    time: float
+    epoch: int
+    executor: str
+    slots: int
+    settings: Mapping[str, Any]  # the campaign file as this session uses it (budget and workers may have changed)
+    kind: Literal["session_opened"] = "session_opened"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PickedTrial:
+    """One pick of a batch, with the reasons: posterior mean and variance (1/λ scale) and width before the pick."""
+
+    trial: int
+    arm: int
+    parameters: Mapping[str, Any]  # so that the log explains itself without the candidates
+    mean: float
+    width: float
+    variance: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchChosen:
+    """The strategy chose these arms in this order; `reason` says why it stopped there."""
+
+    time: float
+    round: int
+    picks: tuple[PickedTrial, ...]
+    reason: str
+    seconds: float  # how long choosing took
+    kind: Literal["batch_chosen"] = "batch_chosen"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialsDispatched:
+    """These attempts were handed to the executor."""
+
+    time: float
+    attempts: tuple[tuple[int, int], ...]  # (trial, attempt)
+    kind: Literal["trials_dispatched"] = "trials_dispatched"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialSucceeded:
+    """An attempt returned a finite value, on the user's scale."""
+
+    time: float
+    trial: int
+    attempt: int
+    value: float
+    started: float
+    finished: float
+    worker: str
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    reports: tuple[tuple[int, float], ...] = ()
+    kind: Literal["trial_succeeded"] = "trial_succeeded"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialFailed:
+    """An attempt failed. `is_final` records whether the trial is over, or will be tried again."""
+
+    time: float
+    trial: int
+    attempt: int
+    failure: str  # workers.messages.FailureKind
+    message: str
+    is_final: bool
+    started: float
+    finished: float
+    worker: str
+    kind: Literal["trial_failed"] = "trial_failed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelRefreshed:
+    """The strategy took these finished trials into its posterior; `record` is what it drew (its dictionary, …)."""
+
+    time: float
+    round: int
+    trials: tuple[int, ...]
+    dictionary_size: int
+    record: Mapping[str, Any]
+    seconds: float
+    kind: Literal["model_refreshed"] = "model_refreshed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StopRequested:
+    """No further dispatch in this session. `reason`: "interrupted", "hours" (time budget), "target"…"""
+
+    time: float
+    reason: str
+    kind: Literal["stop_requested"] = "stop_requested"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionClosed:
+    """The session ended as it meant to. `outcome`: "finished", "failed" or "interrupted"; `reason` for a person."""
+
+    time: float
+    outcome: Literal["finished", "failed", "interrupted"]
+    reason: str
+    kind: Literal["session_closed"] = "session_closed"
+
+
+Event = (
+    CampaignCreated
+    | SessionOpened
+    | BatchChosen
+    | TrialsDispatched
+    | TrialSucceeded
+    | TrialFailed
+    | ModelRefreshed
+    | StopRequested
+    | SessionClosed
+)
+
+_EVENT: TypeAdapter[Event] = TypeAdapter(
+    Annotated[Event, Field(discriminator="kind")], config=ConfigDict(ser_json_inf_nan="strings")
+)
+
+
+def to_json(event: Event) -> str:
+    """The event as one line of JSON; NaN and infinities as strings."""
+    return _EVENT.dump_json(event).decode()
+
+
+def from_json(text: str | bytes) -> Event:
+    """The event that `to_json` wrote. Raises pydantic's ValidationError (a ValueError) on anything else."""
+    return _EVENT.validate_json(text)

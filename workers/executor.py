@@ -1,0 +1,45 @@
+"""The seam between deciding and evaluating. No type of the machinery behind it passes here.
+
+Contract (`tests/workers/test_executor_contract.py` runs it on every executor):
+
+* `submit` returns at once; every submitted attempt gets exactly one outcome from `next_outcomes`, whatever happens
+  to the worker, the objective or the node. Submitting more than `slots` attempts is allowed: they queue.
+* `next_outcomes(timeout)` blocks until at least one outcome is there and then returns all that are; an empty list
+  after `timeout` seconds, or at once when nothing is in flight. `None` waits without limit.
+* `cancel` makes the named attempts end soon, as `Failure(CANCELLED)` unless they were already over. Unknown ids are
+  ignored.
+* `now` is the clock that stamps outcomes: wall-clock seconds since the epoch, or virtual seconds.
+* `close` gives everything back; what is in flight is abandoned. It may be called twice.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Protocol
+
+from workers.messages import Outcome, Trial
+
+
+class ExecutorError(RuntimeError):
+    """An executor cannot run anything as it was asked to: a user's mistake, its message names the remedy."""
+
+
+class Executor(Protocol):
+    """Runs trials somewhere."""
+
+    @property
+    def slots(self) -> int:
+        """How many evaluations run at the same time."""
+
+    def submit(self, trials: Sequence[Trial]) -> None:
+        """Start these attempts, or queue them."""
+
+    def next_outcomes(self, timeout: float | None) -> list[Outcome]:
+        """All outcomes that are there, waiting up to `timeout` seconds for the first."""
+
+    def cancel(self, trials: Iterable[int]) -> None:
+        """Give up on the current attempts of these trials."""
+
+    def now(self) -> float:
+        """Seconds on the clock that stamps outcomes."""
+
+    def close(self) -> None:
+        """Release workers and data."""

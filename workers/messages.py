@@ -1,0 +1,70 @@
+"""What travels between the campaign and the workers: plain, serialisable values, no Ray types.
+
+A trial is one decision to evaluate an arm. It may need several attempts; `(trial, attempt)` names one of them for
+ever, so that a result delivered twice, or late, can be recognised.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+
+class FailureKind(StrEnum):
+    """Why an attempt gave no value. Each kind has its own retry rule (`orchestrator.campaign`)."""
+
+    ERROR = "error"  # the objective raised
+    INVALID_VALUE = "invalid value"  # it returned no finite number
+    TIMEOUT = "timeout"
+    OUT_OF_MEMORY = "out of memory"
+    WORKER_LOST = "worker lost"  # the process or the node went away: never the evaluation's fault
+    CANCELLED = "cancelled"
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One attempt at evaluating an arm."""
+
+    id: int
+    arm: int
+    parameters: Mapping[str, Any]
+    seed: int
+    attempt: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What one evaluation may use. `None` means unlimited."""
+
+    timeout_seconds: float | None = None
+    memory_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Success:
+    """An attempt that returned a finite value. `started` and `finished` are seconds on the executor's clock."""
+
+    trial: int
+    attempt: int
+    value: float
+    started: float
+    finished: float
+    worker: str
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    reports: tuple[tuple[int, float], ...] = ()  # (step, value) told while running
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """An attempt that did not. `message` is for a person: first line what happened, then a traceback's tail."""
+
+    trial: int
+    attempt: int
+    kind: FailureKind
+    message: str
+    started: float
+    finished: float
+    worker: str
+
+
+Outcome = Success | Failure
