@@ -1,0 +1,68 @@
+"""What the campaign wants done next. Never stored: it follows from the state, so a resume derives it again."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from orchestrator.bandit.strategy import Observation
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """One attempt at one trial's arm."""
+
+    trial: int
+    arm: int
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class Dispatch:
+    """Hand these attempts to the executor."""
+
+    assignments: tuple[Assignment, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """Let the strategy choose at most `limit` arms; `pending` are pulled and not in its posterior yet."""
+
+    pending: tuple[int, ...]
+    limit: int
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """A trial that is over and that the strategy has not been told of yet."""
+
+    trial: int
+    observation: Observation
+
+
+@dataclass(frozen=True, slots=True)
+class Tell:
+    """Let the strategy take these finished trials into its posterior."""
+
+    finished: tuple[Finished, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Await:
+    """Wait for outcomes; nothing else can be done."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """Dispatch nothing more; `reason` says why."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Close:
+    """End the session."""
+
+    outcome: Literal["finished", "failed", "interrupted"]
+    reason: str
+
+
+Command = Dispatch | Ask | Tell | Await | Stop | Close

@@ -1,0 +1,261 @@
+"""The only loop: outcome → event → store → state → next command.
+
+Events are applied in memory at once and written in one transaction before anything is done about them (before trials
+are submitted, before a long computation, before waiting): a result is durable before it is acted on, and a turn of the
+loop costs one commit, however many results it took in.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from objectives.objective import Candidates
+from orchestrator.bandit.strategy import Choose, Strategy
+from orchestrator.campaign import CampaignState, apply, decide, is_expected, is_final
+from orchestrator.commands import Ask, Assignment, Await, Close, Dispatch, Stop, Tell
+from orchestrator.errors import BbkbError, CampaignError
+from orchestrator.events import (
+    BatchChosen,
+    Event,
+    ModelRefreshed,
+    PickedTrial,
+    SessionClosed,
+    SessionOpened,
+    StopRequested,
+    TrialFailed,
+    TrialsDispatched,
+    TrialSucceeded,
+)
+from orchestrator.status import Status, status_of
+from orchestrator.store import Writer
+from workers.executor import Executor
+from workers.messages import Outcome, Success, Trial
+
+# Streams of randomness derived from the campaign's seed; a stream's number must never change.
+INIT, TELL, TRIALS = 0, 1, 2
+
+# How long the loop may sit in the executor before it looks at a request to stop.
+_ATTENTION_SECONDS = 0.2
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What a campaign decides about, and with what."""
+
+    name: str
+    seed: int
+    candidates: Candidates
+    strategy: Strategy[Any]
+
+    def rng(self, *stream: int) -> np.random.Generator:
+        """The generator of one stream: derived when needed, never stored."""
+        return np.random.default_rng([self.seed, *stream])
+
+    def trial(self, assignment: Assignment) -> Trial:
+        """The message to a worker. All attempts of a trial share their seed, so a repeat gives the same result."""
+        seed = int(self.rng(TRIALS, assignment.trial).integers(2**31))
+        parameters = self.candidates.parameters(assignment.arm)
+        return Trial(assignment.trial, assignment.arm, parameters, seed, assignment.attempt)
+
+
+@dataclass(frozen=True)
+class Progress:
+    """The state of the campaign and of its strategy after the same events."""
+
+    campaign: CampaignState
+    model: Any  # the strategy's state
+
+
+def replay(problem: Problem, events: Iterable[Event]) -> Progress:
+    """Rebuild both states from a log. Nothing is drawn or decided again."""
+    progress = Progress(CampaignState(), problem.strategy.init(problem.candidates.features, problem.rng(INIT)))
+    for event in events:
+        model = progress.model
+        if isinstance(event, ModelRefreshed):
+            told = set(event.trials)
+            observations = [f.observation for f in progress.campaign.finished if f.trial in told]
+            model = problem.strategy.restore(model, observations, event.record)
+        progress = Progress(apply(progress.campaign, event), model)
+    return progress
+
+
+class Driver:
+    """Runs one session of a campaign. `run` belongs to one thread; `status` and `stop` may be called from any."""
+
+    def __init__(
+        self,
+        problem: Problem,
+        progress: Progress,
+        writer: Writer,
+        executor: Executor,
+        observe: Callable[[Status], None] = lambda status: None,
+    ) -> None:
+        self._problem = problem
+        self._campaign = progress.campaign
+        self._model = progress.model
+        self._writer = writer
+        self._executor = executor
+        self._observe = observe
+        self._unwritten: list[Event] = []
+        self._activity = "starting"
+        self._stop = threading.Event()
+        self._stop_now = threading.Event()
+
+    def run(self, opened: SessionOpened) -> Close:
+        """Work until the campaign ends, is stopped, or fails. Always gives the executor back.
+
+        Raises FencedError when another process took the campaign over, StoreError when results cannot be written,
+        CampaignError when the strategy itself breaks; whatever was committed stays.
+        """
+        try:
+            self._record(opened)
+            return self._loop()
+        except KeyboardInterrupt:
+            return self._close(Close("interrupted", "interrupted; running evaluations were given back"))
+        except BbkbError:
+            raise
+        except Exception as error:
+            reason = f"{type(error).__name__} in {self._activity}: {error}"
+            self._record(SessionClosed(time=self._executor.now(), outcome="failed", reason=reason))
+            self._commit()
+            raise CampaignError(f"{reason}. No finished result is lost; `bbkb resume` goes on from here") from error
+        finally:
+            self._executor.close()
+
+    def stop(self, now: bool = False) -> None:
+        """Dispatch nothing more and end when what is running has ended; `now`: give it back instead of waiting."""
+        self._stop.set()
+        if now:
+            self._stop_now.set()
+
+    def status(self) -> Status:
+        """A snapshot, at any time and from any thread."""
+        return status_of(self._problem.name, self._campaign, self._executor.now(), self._activity)
+
+    def _loop(self) -> Close:
+        while True:
+            self._heed_stop()
+            command = decide(self._campaign, self._executor.now())
+            match command:
+                case Dispatch():
+                    self._dispatch(command)
+                case Await():
+                    self._await()
+                case Ask():
+                    self._ask(command)
+                case Tell():
+                    self._tell(command)
+                case Stop():
+                    self._record(StopRequested(time=self._executor.now(), reason=command.reason))
+                case Close():
+                    return self._close(command)
+            self._observe(self.status())
+            if self._stop_now.is_set():
+                return self._close(Close("interrupted", "interrupted; running evaluations were given back"))
+
+    def _heed_stop(self) -> None:
+        if self._stop.is_set() and self._campaign.phase == "running":
+            self._record(StopRequested(time=self._executor.now(), reason="interrupted"))
+
+    def _dispatch(self, command: Dispatch) -> None:
+        attempts = tuple((assignment.trial, assignment.attempt) for assignment in command.assignments)
+        self._record(TrialsDispatched(time=self._executor.now(), attempts=attempts))
+        self._commit()
+        self._executor.submit([self._problem.trial(assignment) for assignment in command.assignments])
+
+    def _await(self) -> None:
+        self._commit()
+        self._activity = "evaluating"
+        for outcome in self._executor.next_outcomes(_ATTENTION_SECONDS):
+            if is_expected(self._campaign, outcome):
+                self._record(self._event_of(outcome))
+
+    def _event_of(self, outcome: Outcome) -> Event:
+        now = self._executor.now()
+        if isinstance(outcome, Success):
+            return TrialSucceeded(
+                time=now,
+                trial=outcome.trial,
+                attempt=outcome.attempt,
+                value=outcome.value,
+                started=outcome.started,
+                finished=outcome.finished,
+                worker=outcome.worker,
+                metrics=outcome.metrics,
+                reports=outcome.reports,
+            )
+        return TrialFailed(
+            time=now,
+            trial=outcome.trial,
+            attempt=outcome.attempt,
+            failure=outcome.kind.value,
+            message=outcome.message,
+            is_final=is_final(self._campaign, outcome),
+            started=outcome.started,
+            finished=outcome.finished,
+            worker=outcome.worker,
+        )
+
+    def _ask(self, command: Ask) -> None:
+        self._commit()
+        self._activity = "choosing a batch"
+        began = time.perf_counter()
+        decision = self._problem.strategy.ask(self._model, command.pending, command.limit)
+        picks = decision.picks if isinstance(decision, Choose) else ()
+        self._record(
+            BatchChosen(
+                time=self._executor.now(),
+                round=self._campaign.round,
+                picks=tuple(
+                    PickedTrial(
+                        trial=trial,
+                        arm=pick.arm,
+                        parameters=self._problem.candidates.parameters(pick.arm),
+                        mean=pick.mean,
+                        width=pick.width,
+                        variance=pick.variance,
+                    )
+                    for trial, pick in enumerate(picks, start=self._campaign.trials)
+                ),
+                reason=decision.reason,
+                seconds=time.perf_counter() - began,
+            )
+        )
+
+    def _tell(self, command: Tell) -> None:
+        self._commit()
+        self._activity = "refreshing the model"
+        began = time.perf_counter()
+        round_ = self._campaign.round + 1
+        observations = [finished.observation for finished in command.finished]
+        strategy = self._problem.strategy
+        self._model = strategy.tell(self._model, observations, self._problem.rng(TELL, round_))
+        self._record(
+            ModelRefreshed(
+                time=self._executor.now(),
+                round=round_,
+                trials=tuple(finished.trial for finished in command.finished),
+                dictionary_size=len(self._model.dictionary),
+                record=strategy.recorded(self._model),
+                seconds=time.perf_counter() - began,
+            )
+        )
+
+    def _close(self, command: Close) -> Close:
+        self._record(SessionClosed(time=self._executor.now(), outcome=command.outcome, reason=command.reason))
+        self._commit()
+        self._activity = ""
+        self._observe(self.status())
+        return command
+
+    def _record(self, event: Event) -> None:
+        self._campaign = apply(self._campaign, event)
+        self._unwritten.append(event)
+
+    def _commit(self) -> None:
+        self._writer.append(self._unwritten)
+        self._unwritten = []

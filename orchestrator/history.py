@@ -1,0 +1,186 @@
+"""A campaign's event log folded into what people look at: trials, batches, refreshes, sessions.
+
+Status, export and report all read this, so they cannot disagree. Time is the executor's clock.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from orchestrator.events import (
+    BatchChosen,
+    CampaignCreated,
+    Event,
+    ModelRefreshed,
+    SessionClosed,
+    SessionOpened,
+    StopRequested,
+    TrialFailed,
+    TrialsDispatched,
+    TrialSucceeded,
+)
+
+TrialStatus = Literal["waiting", "running", "succeeded", "failed"]
+
+
+@dataclass(slots=True)
+class TrialRow:
+    """One trial as it stands at the end of the log. Times are None until known; `value` on the user's scale."""
+
+    trial: int
+    arm: int
+    batch: int  # 1 for the first batch
+    parameters: Mapping[str, Any]
+    status: TrialStatus = "waiting"
+    attempts: int = 0
+    value: float | None = None
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    started: float | None = None
+    finished: float | None = None
+    worker: str = ""
+    error: str = ""  # "kind: message" of the last failure, also of one that was retried with success
+
+    @property
+    def seconds(self) -> float | None:
+        """Duration of the last finished attempt."""
+        return None if self.started is None or self.finished is None else self.finished - self.started
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """A finished attempt, successful or not: one bar of the Gantt picture."""
+
+    trial: int
+    attempt: int
+    started: float
+    finished: float
+    worker: str
+    failure: str = ""  # its kind; empty for a success
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """One process's time with the campaign. `ended` is the time of the last event seen in it."""
+
+    epoch: int
+    executor: str
+    slots: int
+    started: float
+    ended: float
+    outcome: str = "killed"  # unless it said otherwise: "finished", "failed", "interrupted"
+    reason: str = ""
+
+    @property
+    def seconds(self) -> float:
+        """Wall-clock (or virtual) length."""
+        return self.ended - self.started
+
+
+@dataclass(slots=True)
+class History:
+    """Everything people look at. Built by `fold`."""
+
+    created: CampaignCreated
+    settings: Mapping[str, Any]
+    trials: list[TrialRow] = field(default_factory=list)
+    batches: list[BatchChosen] = field(default_factory=list)
+    refreshes: list[ModelRefreshed] = field(default_factory=list)
+    attempts: list[Attempt] = field(default_factory=list)
+    sessions: list[Session] = field(default_factory=list)
+
+    @property
+    def is_maximized(self) -> bool:
+        """Whether high values are good."""
+        return str(self.settings["objective"].get("direction", "maximize")) == "maximize"
+
+    @property
+    def succeeded(self) -> list[TrialRow]:
+        """Trials with a value, in the order they finished."""
+        rows = [row for row in self.trials if row.status == "succeeded"]
+        return sorted(rows, key=lambda row: (row.finished or 0.0, row.trial))
+
+    @property
+    def best(self) -> TrialRow | None:
+        """The trial with the best value; the earliest of equals; None when nothing succeeded."""
+        sign = 1.0 if self.is_maximized else -1.0
+        return max(self.succeeded, key=lambda row: sign * (row.value or 0.0), default=None)
+
+    @property
+    def failed_count(self) -> int:
+        """Trials that failed for good."""
+        return sum(row.status == "failed" for row in self.trials)
+
+    @property
+    def finished_count(self) -> int:
+        """Trials that are over."""
+        return self.failed_count + sum(row.status == "succeeded" for row in self.trials)
+
+    @property
+    def elapsed_seconds(self) -> float:
+        """Time in sessions; pauses between them do not count."""
+        return sum(session.seconds for session in self.sessions)
+
+    @property
+    def utilization(self) -> float:
+        """Share of the workers' time spent in evaluations that ended, in [0, 1]."""
+        capacity = sum(session.slots * session.seconds for session in self.sessions)
+        busy = sum(attempt.finished - attempt.started for attempt in self.attempts)
+        return min(1.0, busy / capacity) if capacity > 0 else 0.0
+
+
+def fold(events: Iterable[Event]) -> History:
+    """Fold a whole log. Raises ValueError when it does not begin with `CampaignCreated`."""
+    iterator = iter(events)
+    created = next(iterator, None)
+    if not isinstance(created, CampaignCreated):
+        raise ValueError("the log does not begin with the creation of a campaign: it is empty or not one of ours")
+    history = History(created=created, settings=created.settings)
+    for event in iterator:
+        _apply(history, event)
+    return history
+
+
+def _apply(history: History, event: Event) -> None:
+    match event:
+        case SessionOpened():
+            history.settings = event.settings
+            history.sessions.append(
+                Session(event.epoch, event.executor, event.slots, started=event.time, ended=event.time)
+            )
+            for row in history.trials:
+                row.status = "waiting" if row.status == "running" else row.status
+        case BatchChosen():
+            history.batches.append(event)
+            history.trials.extend(
+                TrialRow(pick.trial, pick.arm, len(history.batches), pick.parameters) for pick in event.picks
+            )
+        case TrialsDispatched():
+            for trial, attempt in event.attempts:
+                history.trials[trial].status = "running"
+                history.trials[trial].attempts = attempt
+        case TrialSucceeded() | TrialFailed():
+            _apply_outcome(history, event)
+        case ModelRefreshed():
+            history.refreshes.append(event)
+        case StopRequested() | CampaignCreated():
+            pass
+        case SessionClosed():
+            _replace_last(history.sessions, outcome=event.outcome, reason=event.reason)
+    if history.sessions and event.time > history.sessions[-1].ended:
+        _replace_last(history.sessions, ended=event.time)
+
+
+def _apply_outcome(history: History, event: TrialSucceeded | TrialFailed) -> None:
+    row = history.trials[event.trial]
+    row.started, row.finished, row.worker = event.started, event.finished, event.worker
+    if isinstance(event, TrialSucceeded):
+        row.status, row.value, row.metrics = "succeeded", event.value, event.metrics
+    else:
+        row.status = "failed" if event.is_final else "waiting"
+        row.error = f"{event.failure}: {event.message}"
+    failure = "" if isinstance(event, TrialSucceeded) else event.failure
+    history.attempts.append(Attempt(event.trial, event.attempt, event.started, event.finished, event.worker, failure))
+
+
+def _replace_last(sessions: list[Session], **changes: Any) -> None:
+    sessions[-1] = replace(sessions[-1], **changes)

@@ -1,0 +1,104 @@
+"""Where a campaign stands, in one flat value: what the terminal, `bbkb status` and the central actor show."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from orchestrator.campaign import CampaignState
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """A snapshot. Times in seconds on the executor's clock; `value`s on the user's scale."""
+
+    name: str
+    phase: str  # created, running, stopping, closed
+    activity: str  # what the driver does now: "evaluating", "choosing a batch", "refreshing the model"…
+    outcome: str  # of the last session that closed: finished, failed, interrupted
+    reason: str
+    evaluations: int  # the budget
+    chosen: int
+    succeeded: int
+    failed: int
+    in_flight: int
+    waiting: int  # chosen, not running
+    batch: int
+    batch_size: int
+    dictionary_size: int
+    best_value: float | None
+    best_trial: int | None
+    best_arm: int | None
+    slots: int
+    epoch: int
+    utilization: float  # share of the workers' time spent evaluating, in [0, 1]
+    elapsed_seconds: float  # in sessions
+    left_seconds: float | None  # an estimate, once something has finished
+
+    @property
+    def done(self) -> int:
+        """Trials that are over."""
+        return self.succeeded + self.failed
+
+
+def status_of(name: str, state: CampaignState, now: float | None = None, activity: str = "") -> Status:
+    """Summarise `state`; with `now`, time since the last event and evaluations under way count too."""
+    is_open = state.phase in ("running", "stopping")
+    since = max(0.0, now - state.last_time) if now is not None and is_open else 0.0
+    elapsed = state.elapsed_seconds + since
+    capacity = state.capacity_seconds + since * state.slots
+    under_way = sum(max(0.0, state.last_time + since - run.since) for run in state.running.values()) if is_open else 0.0
+    done = state.succeeded + state.failed
+    left = elapsed / done * (state.rules.evaluations - done) if done and is_open else None
+    return Status(
+        name=name,
+        phase=state.phase,
+        activity=activity,
+        outcome=state.outcome,
+        reason=state.close_reason or state.stop_reason,
+        evaluations=state.rules.evaluations,
+        chosen=state.trials,
+        succeeded=state.succeeded,
+        failed=state.failed,
+        in_flight=len(state.running),
+        waiting=len(state.stock),
+        batch=state.batches,
+        batch_size=state.batch_size,
+        dictionary_size=state.dictionary_size,
+        best_value=None if state.best is None else state.best.value,
+        best_trial=None if state.best is None else state.best.trial,
+        best_arm=None if state.best is None else state.best.arm,
+        slots=state.slots,
+        epoch=state.epoch,
+        utilization=min(1.0, (state.busy_seconds + under_way) / capacity) if capacity > 0 else 0.0,
+        elapsed_seconds=elapsed,
+        left_seconds=_within_hours(left, elapsed, state),
+    )
+
+
+def _within_hours(left: float | None, elapsed: float, state: CampaignState) -> float | None:
+    if state.rules.seconds is None or left is None:
+        return left
+    return max(0.0, min(left, state.rules.seconds - elapsed))
+
+
+def headline(status: Status, parameters: Mapping[str, Any] | None = None) -> str:
+    """One plain line, for logs that are not a terminal."""
+    best = "no value yet" if status.best_value is None else f"best {status.best_value:.6g}"
+    shown = f" at {', '.join(f'{name}={value}' for name, value in parameters.items())}" if parameters else ""
+    left = "" if status.left_seconds is None else f", about {duration(status.left_seconds)} left"
+    return (
+        f"{status.done}/{status.evaluations} done, {best}{shown}, batch {status.batch} of {status.batch_size}, "
+        f"{status.in_flight} in flight, {status.failed} failed, dictionary {status.dictionary_size}, "
+        f"utilisation {status.utilization:.0%}{left}"
+    )
+
+
+def duration(seconds: float) -> str:
+    """`93784` as `26 h 3 min`; below a minute with the seconds."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{seconds:.1f} s" if seconds < 10 else f"{whole} s"
+    minutes, rest = divmod(whole, 60)
+    if minutes < 60:
+        return f"{minutes} min {rest} s"
+    return f"{minutes // 60} h {minutes % 60} min"

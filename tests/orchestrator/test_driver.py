@@ -1,0 +1,264 @@
+"""The loop: what is stored when, replay equals live state, stopping, breaking."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from objectives.objective import Candidates, Evaluation, Parameters, Report
+from orchestrator.bandit.strategies import STRATEGIES
+from orchestrator.commands import Close
+from orchestrator.driver import Driver, Problem, Progress, replay
+from orchestrator.errors import CampaignError, FencedError
+from orchestrator.events import CampaignCreated, Event, SessionClosed, SessionOpened, TrialSucceeded
+from orchestrator.history import fold
+from orchestrator.status import Status
+from orchestrator.store import EventStore
+from workers.executor import Executor
+from workers.inline import InlineExecutor
+from workers.messages import FailureKind, Limits
+from workers.simulated import Durations, Failures, SimulatedExecutor
+
+
+@dataclass(frozen=True)
+class Parabola:
+    """Best at x = 0.3; breaks where told to."""
+
+    breaks_below: float = -1.0
+
+    def evaluate(self, parameters: Parameters, seed: int, report: Report) -> Evaluation:
+        if parameters["x"] < self.breaks_below:
+            raise RuntimeError("too small")
+        noise = 0.01 * np.random.default_rng(seed).standard_normal()
+        return Evaluation(1.0 - (parameters["x"] - 0.3) ** 2 + float(noise))
+
+
+@dataclass
+class Campaign:
+    """A campaign on a SQLite file that can be run, killed and taken up again."""
+
+    folder: Path
+    evaluations: int = 30
+    objective: Any = field(default_factory=Parabola)
+    strategy: str = "bbkb"
+    slots: int = 3
+
+    def __post_init__(self) -> None:
+        x = np.linspace(0.0, 1.0, 101)
+        self.problem = Problem("parabola", 7, Candidates(x[:, None], {"x": x}), STRATEGIES[self.strategy]())
+        self.store = EventStore(f"sqlite:///{self.folder / 'campaign.sqlite'}")
+        self.settings: dict[str, Any] = {
+            "objective": {"direction": "maximize"},
+            "budget": {"evaluations": self.evaluations},
+            "workers": {"retries": 1},
+        }
+        created = CampaignCreated(
+            time=0.0, name="parabola", seed=7, arms=101, candidates_digest="", optimum=1.0, settings=self.settings
+        )
+        self.store.create("c", [created])
+
+    def events(self) -> list[Event]:
+        return list(self.store.read("c"))
+
+    def driver(self, executor: Executor, observe: Any = lambda status: None) -> Driver:
+        writer = self.store.claim("c", "test")
+        return Driver(self.problem, replay(self.problem, self.events()), writer, executor, observe)
+
+    def opened(self, executor: Executor, **settings: Any) -> SessionOpened:
+        return SessionOpened(
+            time=executor.now(), epoch=1, executor="test", slots=executor.slots, settings={**self.settings, **settings}
+        )
+
+    def simulated(self, failure_rate: float = 0.0) -> SimulatedExecutor:
+        failures = Failures(failure_rate, FailureKind.WORKER_LOST)
+        return SimulatedExecutor(self.objective, self.slots, Durations(1.0, 0.5), failures, 7)
+
+    def run(self, executor: Executor) -> Close:
+        return self.driver(executor).run(self.opened(executor))
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("kind", ["inline", "simulated"])
+def test_a_campaign_ends_with_every_trial_evaluated_once(tmp_path: Path, strategy: str, kind: str) -> None:
+    campaign = Campaign(tmp_path, strategy=strategy)
+    executor = campaign.simulated() if kind == "simulated" else InlineExecutor(campaign.objective, Limits())
+    assert campaign.run(executor) == Close("finished", "budget spent")
+    succeeded = [event.trial for event in campaign.events() if isinstance(event, TrialSucceeded)]
+    assert sorted(succeeded) == list(range(30))
+
+
+def test_bbkb_finds_the_top_of_a_parabola(tmp_path: Path) -> None:
+    campaign = Campaign(tmp_path, evaluations=60)
+    campaign.run(campaign.simulated())
+    best = fold(campaign.events()).best
+    assert best is not None
+    assert abs(best.parameters["x"] - 0.3) < 0.1
+
+
+def test_the_log_replayed_gives_the_live_state(tmp_path: Path) -> None:
+    campaign = Campaign(tmp_path)
+    executor = campaign.simulated(failure_rate=0.2)
+    driver = campaign.driver(executor)
+    driver.run(campaign.opened(executor))
+    again = replay(campaign.problem, campaign.events())
+    assert again.campaign == driver._campaign
+    assert campaign.problem.strategy.recorded(again.model) == campaign.problem.strategy.recorded(driver._model)
+    ours, theirs = (campaign.problem.strategy.posterior(model) for model in (again.model, driver._model))
+    np.testing.assert_array_equal(ours.ucb, theirs.ucb)
+
+
+class Killed(BaseException):
+    """Stands for SIGKILL: nothing in the driver may catch it."""
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_campaign_killed_again_and_again_makes_the_same_decisions_as_one_left_alone(
+    tmp_path: Path, seed: int
+) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    undisturbed = Campaign(tmp_path / "a")
+    undisturbed.run(undisturbed.simulated())
+    campaign = Campaign(tmp_path / "b")
+    chance = np.random.default_rng(seed)
+    close, kills = None, 0
+    while close is None:
+        lives = int(chance.integers(1, 15))
+
+        def observe(status: Status) -> None:
+            nonlocal lives
+            lives -= 1
+            if lives == 0:
+                raise Killed
+
+        executor = campaign.simulated()
+        try:
+            close = campaign.driver(executor, observe).run(campaign.opened(executor))
+        except Killed:
+            kills += 1
+    assert kills > 3
+    rows, expected = fold(campaign.events()).trials, fold(undisturbed.events()).trials
+    assert [(row.arm, row.value) for row in rows] == [(row.arm, row.value) for row in expected]
+
+
+def test_a_result_is_stored_before_anything_is_done_about_it(tmp_path: Path) -> None:
+    campaign = Campaign(tmp_path, slots=1, evaluations=8)
+    inner = campaign.simulated()
+    stored_when_submitting: list[int] = []
+
+    class Watched:
+        slots = 1
+        handed_out = 0
+
+        def submit(self, trials: Sequence[Any]) -> None:
+            stored = sum(isinstance(event, TrialSucceeded) for event in campaign.events())
+            stored_when_submitting.append(stored)
+            assert stored == self.handed_out
+            inner.submit(trials)
+
+        def next_outcomes(self, timeout: float | None) -> list[Any]:
+            outcomes = inner.next_outcomes(timeout)
+            self.handed_out += len(outcomes)
+            return outcomes
+
+        def cancel(self, trials: Any) -> None:
+            inner.cancel(trials)
+
+        def now(self) -> float:
+            return inner.now()
+
+        def close(self) -> None:
+            inner.close()
+
+    campaign.run(Watched())
+    assert stored_when_submitting == list(range(8))
+
+
+def test_a_doubled_result_is_counted_once(tmp_path: Path) -> None:
+    campaign = Campaign(tmp_path, evaluations=10)
+    executor = campaign.simulated()
+    single = executor.next_outcomes
+    executor.next_outcomes = lambda timeout: 2 * single(timeout)  # type: ignore[method-assign]  # an echo on the wire
+    assert campaign.run(executor).outcome == "finished"
+    history = fold(campaign.events())
+    assert len(history.attempts) == history.finished_count == 10
+
+
+def test_a_clean_stop_lets_running_evaluations_end(tmp_path: Path) -> None:
+    campaign = Campaign(tmp_path)
+    executor = campaign.simulated()
+    driver = campaign.driver(executor, lambda status: driver.stop() if status.succeeded == 5 else None)
+    assert driver.run(campaign.opened(executor)).outcome == "interrupted"
+    rows = fold(campaign.events()).trials
+    assert not any(row.status == "running" for row in rows)
+
+
+def test_a_stop_at_once_gives_running_evaluations_back(tmp_path: Path) -> None:
+    campaign = Campaign(tmp_path)
+    executor = campaign.simulated()
+    driver = campaign.driver(executor, lambda status: driver.stop(now=True) if status.succeeded == 5 else None)
+    close = driver.run(campaign.opened(executor))
+    assert "given back" in close.reason
+    assert campaign.run(campaign.simulated()) == Close("finished", "budget spent")
+    assert fold(campaign.events()).finished_count == 30
+
+
+def test_failing_arms_are_set_aside_and_the_campaign_goes_on(tmp_path: Path) -> None:
+    campaign = Campaign(tmp_path, evaluations=40, objective=Parabola(breaks_below=0.2))
+    assert campaign.run(campaign.simulated()).outcome == "finished"
+    history = fold(campaign.events())
+    failed = [row for row in history.trials if row.status == "failed"]
+    assert failed
+    assert all(row.attempts == 2 for row in failed)
+    assert all("RuntimeError: too small" in row.error for row in failed)
+    batches_after = {row.arm: row.batch for row in failed}
+    assert not [row for row in history.trials if row.arm in batches_after and row.batch > batches_after[row.arm]]
+
+
+def test_a_campaign_in_which_everything_fails_ends_soon_and_says_why(tmp_path: Path) -> None:
+    campaign = Campaign(tmp_path, evaluations=101, objective=Parabola(breaks_below=2.0))
+    close = campaign.run(campaign.simulated())
+    assert close.outcome == "failed"
+    assert "RuntimeError: too small" in close.reason
+    assert len(fold(campaign.events()).trials) < 20
+
+
+def test_a_writer_that_was_fenced_off_stops_without_writing(tmp_path: Path) -> None:
+    campaign = Campaign(tmp_path)
+    executor = campaign.simulated()
+
+    def usurp(status: Status) -> None:
+        if status.succeeded == 3:
+            campaign.store.claim("c", "a usurper")
+
+    with pytest.raises(FencedError, match="a usurper"):
+        campaign.driver(executor, usurp).run(campaign.opened(executor))
+    assert fold(campaign.events()).sessions[-1].outcome == "killed"
+
+
+def test_a_strategy_that_breaks_is_told_and_nothing_finished_is_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    campaign = Campaign(tmp_path)
+    executor = campaign.simulated()
+    driver = campaign.driver(executor)
+
+    def broken(*arguments: Any) -> Any:
+        raise ArithmeticError("no such number")
+
+    monkeypatch.setattr(type(campaign.problem.strategy), "tell", broken)
+    with pytest.raises(CampaignError, match="ArithmeticError in refreshing the model: no such number"):
+        driver.run(campaign.opened(executor))
+    events = campaign.events()
+    assert isinstance(events[-1], SessionClosed)
+    assert fold(events).finished_count > 0
+
+
+def test_replay_of_nothing_is_a_fresh_start(tmp_path: Path) -> None:
+    campaign = Campaign(tmp_path)
+    fresh = replay(campaign.problem, campaign.events())
+    assert isinstance(fresh, Progress)
+    assert fresh.campaign.trials == 0

@@ -1,0 +1,166 @@
+"""The store's contract, on every database at hand: SQLite always, PostgreSQL where BBKB_TEST_POSTGRESQL names one."""
+
+import contextlib
+import os
+import sqlite3
+import threading
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from orchestrator.errors import FencedError, RunError, StoreError
+from orchestrator.events import Event, StopRequested
+from orchestrator.store import EventStore
+
+POSTGRESQL = os.environ.get("BBKB_TEST_POSTGRESQL")
+
+
+@pytest.fixture(params=["sqlite", *(["postgresql"] if POSTGRESQL else [])])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[EventStore]:
+    url = f"sqlite:///{tmp_path / 'campaign.sqlite'}" if request.param == "sqlite" else str(POSTGRESQL)
+    store = EventStore(url)
+    yield store
+    store.close()
+
+
+@pytest.fixture
+def campaign() -> str:
+    return f"test-{uuid.uuid4()}"
+
+
+def stop(number: int) -> Event:
+    return StopRequested(time=float(number), reason=f"number {number}")
+
+
+def test_events_come_back_in_the_order_they_were_appended(store: EventStore, campaign: str) -> None:
+    store.create(campaign, [stop(0)])
+    writer = store.claim(campaign, "me")
+    writer.append([stop(1), stop(2)])
+    writer.append([])
+    writer.append([stop(3)])
+    assert list(store.read(campaign)) == [stop(number) for number in range(4)]
+    assert list(store.read(campaign, after=2)) == [stop(2), stop(3)]
+
+
+def test_a_long_log_is_read_whole(store: EventStore, campaign: str) -> None:
+    events = [stop(number) for number in range(2500)]
+    store.create(campaign, events[:1])
+    store.claim(campaign, "me").append(events[1:])
+    assert list(store.read(campaign)) == events
+
+
+def test_a_claim_fences_off_the_writer_before_it_and_says_who_took_over(store: EventStore, campaign: str) -> None:
+    store.create(campaign, [stop(0)])
+    first = store.claim(campaign, "the first")
+    second = store.claim(campaign, "the second")
+    assert second.epoch == first.epoch + 1
+    second.append([stop(1)])
+    with pytest.raises(FencedError, match=r"the second has taken .* over \(epoch 2"):
+        first.append([stop(2)])
+    assert list(store.read(campaign)) == [stop(0), stop(1)]
+
+
+def test_of_many_rival_writers_an_older_one_never_writes_after_a_newer_one(store: EventStore, campaign: str) -> None:
+    store.create(campaign, [stop(0)])
+    acknowledged: list[int] = []
+
+    def write(number: int) -> None:
+        for claim in range(5):
+            writer = store.claim(campaign, f"writer {number}, claim {claim}")
+            with contextlib.suppress(FencedError):
+                for step in range(10):
+                    writer.append([stop(1000 * writer.epoch + step)])
+                    acknowledged.append(1000 * writer.epoch + step)
+
+    rivals = [threading.Thread(target=write, args=(number,)) for number in range(1, 5)]
+    for rival in rivals:
+        rival.start()
+    for rival in rivals:
+        rival.join()
+    log = [int(event.time) for event in store.read(campaign)][1:]
+    assert log == sorted(log)  # by epoch
+    assert log == sorted(acknowledged)
+
+
+def test_campaigns_in_one_database_do_not_mix(store: EventStore, campaign: str) -> None:
+    for name, number in ((campaign, 1), (f"{campaign}-other", 2)):
+        store.create(name, [stop(number)])
+    assert list(store.read(campaign)) == [stop(1)]
+
+
+def test_a_campaigns_name_is_taken_once(store: EventStore, campaign: str) -> None:
+    store.create(campaign, [stop(0)])
+    with pytest.raises(RunError, match="resume it, or give another name"):
+        store.create(campaign, [stop(0)])
+
+
+def test_a_campaign_that_is_not_there_cannot_be_claimed(store: EventStore, campaign: str) -> None:
+    with pytest.raises(RunError, match="there is no campaign"):
+        store.claim(campaign, "me")
+
+
+def test_sqlite_is_as_durable_as_it_can_be(tmp_path: Path) -> None:
+    store = EventStore(f"sqlite:///{tmp_path / 'c.sqlite'}")
+    with store._engine.connect() as connection:
+        assert connection.exec_driver_sql("PRAGMA synchronous").scalar() == 2  # FULL
+        assert connection.exec_driver_sql("PRAGMA journal_mode").scalar() == "wal"
+    store.close()
+
+
+def test_a_failed_append_leaves_nothing_of_itself(tmp_path: Path) -> None:
+    store = EventStore(f"sqlite:///{tmp_path / 'c.sqlite'}")
+    store.create("c", [stop(0)])
+    writer = store.claim("c", "me")
+    with sqlite3.connect(tmp_path / "c.sqlite") as raw:
+        raw.execute("INSERT INTO bbkb_events VALUES ('c', 2, 1, 'stop_requested', '{}')")
+    raw.close()
+    with pytest.raises(StoreError, match="refused"):
+        writer.append([stop(1), stop(2)])
+    with sqlite3.connect(tmp_path / "c.sqlite") as raw:
+        assert raw.execute("SELECT count(*) FROM bbkb_events WHERE position = 1").fetchone() == (0,)
+    raw.close()
+    store.close()
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        ("DELETE FROM bbkb_events WHERE position = 1", "event 1 of 'c' is missing"),
+        (
+            "UPDATE bbkb_events SET body = '{' WHERE position = 1",
+            r"event 1 \(stop_requested\) of 'c' .* cannot be read",
+        ),
+    ],
+)
+def test_a_damaged_log_is_told_with_its_place(tmp_path: Path, damage: str, message: str) -> None:
+    store = EventStore(f"sqlite:///{tmp_path / 'c.sqlite'}")
+    store.create("c", [stop(number) for number in range(3)])
+    with sqlite3.connect(tmp_path / "c.sqlite") as raw:
+        raw.execute(damage)
+    raw.close()
+    with pytest.raises(StoreError, match=message):
+        list(store.read("c"))
+    store.close()
+
+
+@pytest.mark.parametrize(
+    ("url", "message"),
+    [
+        ("sqlite:////nowhere/at/all/c.sqlite", "does the folder exist"),
+        ("nonsense", "is no database URL"),
+        ("mysterydb://host/x", "is no database URL"),
+        ("postgresql://user:secret@127.0.0.1:1/none", "is the server running"),
+    ],
+)
+def test_a_store_that_cannot_be_reached_says_why_and_keeps_the_password(url: str, message: str) -> None:
+    with pytest.raises(StoreError, match=message) as caught:
+        EventStore(url)
+    assert "secret" not in str(caught.value)
+
+
+def test_a_file_that_is_no_database_is_told(tmp_path: Path) -> None:
+    (tmp_path / "c.sqlite").write_text("this is not a database, it is a text of some length" * 100)
+    with pytest.raises(StoreError, match="not a database"):
+        EventStore(f"sqlite:///{tmp_path / 'c.sqlite'}")
