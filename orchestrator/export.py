@@ -1,0 +1,138 @@
+"""One row a trial, as CSV, JSON or Parquet: for spreadsheets, notebooks and other programs.
+
+Columns, in this order: `FIRST_COLUMNS`, one column a parameter under its own name, `LAST_COLUMNS`, and one column
+`metric.<name>` a metric. A parameter whose name is taken already (a fixed column, or anything beginning with
+`metric.`) is prefixed with `parameter.`.
+
+`started` and `finished` are seconds on the executor's clock, as stored: seconds since 1970-01-01 UTC, or
+virtual seconds under the simulated executor, which is why they are numbers in every format. What is unknown (no value
+yet, a conditional parameter that is inactive) is an empty field in CSV and null elsewhere. `error` is the trial's last
+failure and may have several lines.
+"""
+
+import csv
+import io
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal, get_args
+
+from orchestrator.errors import UserError
+from orchestrator.history import History, TrialRow
+
+Format = Literal["csv", "json", "parquet"]
+
+FIRST_COLUMNS = ("trial", "arm", "status", "attempts", "value")
+LAST_COLUMNS = ("batch", "started", "finished", "seconds", "worker", "error")
+METRIC_PREFIX = "metric."
+PARAMETER_PREFIX = "parameter."
+_ARROW_TYPES = {
+    **dict.fromkeys(("trial", "arm", "attempts", "batch"), "int64"),
+    **dict.fromkeys(("value", "started", "finished", "seconds"), "float64"),
+    **dict.fromkeys(("status", "worker", "error"), "string"),
+}
+
+
+def export(history: History, format: Format) -> bytes:
+    """All trials of `history` in the order they were chosen; text is UTF-8.
+
+    Raises UserError for an unknown format, and for Parquet when pyarrow is not installed.
+    """
+    columns = trial_columns(history)
+    match format:
+        case "csv":
+            return _to_csv(columns)
+        case "json":
+            return _to_json(columns)
+        case "parquet":
+            return _to_parquet(columns)
+    raise UserError(f"the export's format must be one of {', '.join(get_args(Format))}, got {format!r}")
+
+
+def trial_columns(history: History) -> dict[str, list[Any]]:
+    """The table as columns of equal length; None where a trial has no such value."""
+    rows = history.trials
+    columns = {name: [getattr(row, name) for row in rows] for name in FIRST_COLUMNS}
+    for name, column in _parameter_columns(parameter_names(rows)).items():
+        columns[column] = [row.parameters.get(name) for row in rows]
+    columns |= {name: [getattr(row, name) for row in rows] for name in LAST_COLUMNS}
+    for name in _first_seen(row.metrics for row in rows):
+        columns[METRIC_PREFIX + name] = [row.metrics.get(name) for row in rows]
+    return columns
+
+
+def parameter_names(rows: Iterable[TrialRow]) -> list[str]:
+    """Every parameter that some trial has, in order of first appearance."""
+    return _first_seen(row.parameters for row in rows)
+
+
+def _first_seen(collections: Iterable[Iterable[str]]) -> list[str]:
+    return list(dict.fromkeys(name for names in collections for name in names))
+
+
+def _parameter_columns(names: Sequence[str]) -> dict[str, str]:
+    """Parameter name → column name: injective, and disjoint from the fixed and the metrics' columns."""
+    fixed = {*FIRST_COLUMNS, *LAST_COLUMNS}
+    columns = {}
+    for name in names:
+        column = name
+        while column in fixed or column.startswith(METRIC_PREFIX) or (column != name and column in names):
+            column = PARAMETER_PREFIX + column
+        columns[name] = column
+    return columns
+
+
+def _to_csv(columns: dict[str, list[Any]]) -> bytes:
+    """RFC 4180: lines end with CRLF, so that a lone CR or LF inside a field is quoted too."""
+    text = io.StringIO(newline="")
+    writer = csv.writer(text)
+    writer.writerow(columns)
+    writer.writerows([_cell(value) for value in row] for row in zip(*columns.values(), strict=True))
+    return text.getvalue().encode()
+
+
+def _cell(value: Any) -> Any:
+    """Text and numbers as they are (floats round-trip); booleans, lists and mappings as JSON."""
+    if value is None or (isinstance(value, str | int | float) and not isinstance(value, bool)):
+        return value
+    return json.dumps(strict_json(value), ensure_ascii=False, default=str)
+
+
+def _to_json(columns: dict[str, list[Any]]) -> bytes:
+    rows = zip(*columns.values(), strict=True)
+    objects = [dict(zip(columns, map(strict_json, row), strict=True)) for row in rows]
+    return (json.dumps(objects, ensure_ascii=False, allow_nan=False, indent=1, default=str) + "\n").encode()
+
+
+def strict_json(value: Any) -> Any:
+    """`value` in plain lists and dicts, with None for what JSON has no number for: NaN and the infinities."""
+    if isinstance(value, Mapping):
+        return {str(key): strict_json(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [strict_json(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _to_parquet(columns: dict[str, list[Any]]) -> bytes:
+    try:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+    except ImportError:
+        raise UserError(
+            'export to parquet needs pyarrow, which is not installed: pip install "bbkb-orchestrator[parquet]", '
+            "or choose csv or json"
+        ) from None
+    table = pa.table({name: _arrow_array(pa, name, values) for name, values in columns.items()})
+    sink = io.BytesIO()
+    pq.write_table(table, sink)
+    return sink.getvalue()
+
+
+def _arrow_array(pa: Any, name: str, values: list[Any]) -> Any:
+    """Fixed columns and metrics have fixed types, so that an empty campaign has the same schema as a full one."""
+    if name in _ARROW_TYPES or name.startswith(METRIC_PREFIX):
+        return pa.array(values, type=_ARROW_TYPES.get(name, "float64"))
+    try:
+        return pa.array(values)
+    except (pa.ArrowException, OverflowError):  # a parameter of mixed types has no Arrow type but text
+        return pa.array([None if value is None else str(_cell(value)) for value in values], type="string")

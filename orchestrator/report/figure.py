@@ -1,0 +1,95 @@
+"""What a picture on the page is made of: plotly's JSON figure format, and the look all pictures share.
+
+A colour is written as the name of a CSS variable (`--accent`): the page puts in the value for the light or the dark
+scheme. Plotly reads a subset of HTML in every text it draws, so each text from outside goes through `label`.
+"""
+
+import html
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+MANY_POINTS = 2000  # from here on points are drawn by WebGL, where the browser has it: SVG takes seconds
+FONT = {"family": "system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif", "size": 13, "color": "--ink"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Figure:
+    """A picture: `traces` and `layout` are plotly's; `title` and `caption` stand outside, as text of the page."""
+
+    name: str  # its id on the page
+    title: str
+    caption: str  # what to look for
+    traces: list[dict[str, Any]]
+    layout: dict[str, Any]
+    is_wide: bool = True
+    min_width: int = field(default=0)  # pixels; a wider picture scrolls sideways on a narrow screen
+
+    @property
+    def spec(self) -> dict[str, Any]:
+        """The whole picture in plotly's JSON format."""
+        return {"data": self.traces, "layout": self.layout}
+
+
+def label(text: object, limit: int = 60) -> str:
+    """`text` as plotly will show it literally: escaped, on one line, at most `limit` characters."""
+    return html.escape(one_line(text, limit), quote=False)
+
+
+def one_line(text: object, limit: int) -> str:
+    """`text` with its white space joined, cut to at most `limit` characters."""
+    line = " ".join(str(text).split())
+    return line if len(line) <= limit else line[: limit - 1] + "…"
+
+
+def parameters_label(parameters: Iterable[tuple[str, Any]]) -> str:
+    """Hover text: a line a parameter."""
+    return "<br>".join(f"{label(name)} = {label(short(value))}" for name, value in parameters)
+
+
+def short(value: Any) -> Any:
+    """Numbers to six significant digits, everything else unchanged."""
+    return f"{value:.6g}" if isinstance(value, float) else value
+
+
+def plural(count: int, noun: str, ending: str = "s") -> str:
+    """`1 batch`, `2 batches`: the number and the noun that goes with it."""
+    return f"{count:,} {noun}{'' if count == 1 else ending}"
+
+
+def rounded(values: Iterable[float], digits: int = 6) -> list[float | None]:
+    """`values` as short JSON numbers: `digits` significant digits, None for what is not finite."""
+    return [float(f"{value:.{digits}g}") if math.isfinite(value) else None for value in values]
+
+
+def axis(title: str, **options: Any) -> dict[str, Any]:
+    """An axis with a title (its unit in brackets); `options` are plotly's."""
+    look = {"gridcolor": "--grid", "linecolor": "--line", "zeroline": False, "automargin": True}
+    return {"title": {"text": title, "standoff": 10, "font": {"size": 13, "color": "--muted"}}, **look, **options}
+
+
+def counting_axis(title: str, count: int) -> dict[str, Any]:
+    """An axis for 1, 2, …, `count`: ticks at whole numbers only."""
+    return axis(title, range=[0.4, max(count, 8) + 0.6], **({"dtick": 1} if count <= 12 else {}))
+
+
+def layout(xaxis: dict[str, Any], yaxis: dict[str, Any], height: int = 320, **options: Any) -> dict[str, Any]:
+    """The layout every picture starts from."""
+    return {**look(height), "xaxis": xaxis, "yaxis": yaxis, **options}
+
+
+def look(height: int) -> dict[str, Any]:
+    """Colours, font and margins of a picture `height` pixels high."""
+    return {
+        "height": height,
+        "paper_bgcolor": "--card",
+        "plot_bgcolor": "--card",
+        "font": FONT,
+        "margin": {"l": 56, "r": 16, "t": 30, "b": 40},
+        "hovermode": "closest",
+        "modebar": {"bgcolor": "--card", "color": "--muted", "activecolor": "--ink"},
+        "hoverlabel": {"bgcolor": "--card", "bordercolor": "--line", "font": FONT, "align": "left"},
+        "legend": {"orientation": "h", "x": 0, "xanchor": "left", "y": 1.02, "yanchor": "bottom"},
+        "showlegend": False,
+    }

@@ -1,0 +1,249 @@
+"""The report page: one HTML file that needs nothing else, and asks nobody for anything.
+
+Everything that came from outside (messages, parameters, names, settings) is escaped: by Jinja2 in the page's text, by
+`figure.label` in pictures, by base64 inside scripts (`packed`), and the table is built from text nodes. A content
+security policy backs this up: the page runs its own script only and may load nothing.
+"""
+
+import base64
+import gzip
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import yaml
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from plotly.offline import get_plotlyjs
+
+from orchestrator.export import parameter_names, strict_json
+from orchestrator.history import History, TrialRow
+from orchestrator.report.figure import Figure, plural, short
+from orchestrator.report.parallel import parallel_coordinates
+from orchestrator.report.progress import (
+    batch_sizes,
+    best_so_far,
+    cumulative_regret,
+    dictionary_sizes,
+    simple_regret,
+)
+from orchestrator.report.timeline import CampaignClock, gantt, utilization
+
+_EPOCH_FROM = 1e9  # the executor's clock reads more only if it tells wall-clock time (2001 and later)
+_STATES = {
+    "finished": "finished",
+    "failed": "failed",
+    "interrupted": "interrupted",
+    "killed": "unfinished",  # no closing event: killed, or still running
+}
+
+
+@dataclass(frozen=True)
+class Card:
+    """A number of the summary: what it is, its value, and a remark."""
+
+    name: str
+    value: str
+    remark: str = ""
+
+
+def write_report(history: History, path: Path) -> None:
+    """Write the report to `path`, titled with the campaign's name. Raises OSError when it cannot be written."""
+    path.write_text(render(history, history.created.name), encoding="utf-8")
+
+
+def render(history: History, title: str) -> str:
+    """The whole page as HTML. The same history gives the same page."""
+    environment = Environment(
+        loader=PackageLoader("orchestrator.report", "."),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["packed"] = packed
+    script = _resource("report.js")
+    return environment.get_template("report.html").render(
+        title=title,
+        subtitle=_subtitle(history),
+        state=state(history),
+        cards=summary_cards(history),
+        best=_best_parameters(history),
+        figures=figures(history),
+        table=trial_table(history),
+        sessions=_session_rows(history),
+        configuration=_as_yaml(history.settings),
+        style=_resource("report.css"),
+        script=script,
+        script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+        plotly=_packed_plotly(),
+    )
+
+
+def _resource(name: str) -> str:
+    return resources.files("orchestrator.report").joinpath(name).read_text(encoding="utf-8")
+
+
+def packed(value: Any) -> str:
+    """`value` as strict JSON, gzipped, in base64: a third of the size, and no character that means anything in HTML.
+
+    Raises ValueError on NaN and infinities, which JSON does not have.
+    """
+    text = json.dumps(value, allow_nan=False, separators=(",", ":"), default=str)
+    return base64.b64encode(gzip.compress(text.encode(), compresslevel=6, mtime=0)).decode()
+
+
+@cache
+def _packed_plotly() -> str:
+    """plotly.js for the page: 2 MB instead of 4.8."""
+    return base64.b64encode(gzip.compress(get_plotlyjs().encode(), mtime=0)).decode()
+
+
+def figures(history: History) -> list[Figure]:
+    """Every picture this campaign has something to show in, in the page's order."""
+    makers = (
+        best_so_far,
+        simple_regret,
+        cumulative_regret,
+        batch_sizes,
+        dictionary_sizes,
+        parallel_coordinates,
+        gantt,
+        utilization,
+    )
+    return [figure for figure in (make(history) for make in makers) if figure is not None]
+
+
+def state(history: History) -> str:
+    """How the campaign stands, in one word or two."""
+    return _STATES[history.sessions[-1].outcome] if history.sessions else "not started"
+
+
+def summary_cards(history: History) -> list[Card]:
+    """The numbers at the head of the page."""
+    best, batches = history.best, history.batches
+    failed = sum(row.status == "failed" for row in history.trials)
+    retried = sum(1 for attempt in history.attempts if attempt.failure) - failed
+    open_trials = len(history.trials) - len(history.succeeded) - failed
+    budget = _section(history, "budget").get("evaluations")
+    mean_size = f"mean size {len(history.trials) / len(batches):.3g}" if batches else ""
+    direction = "maximised" if history.is_maximized else "minimised"
+    return [
+        Card("Best value", "none" if best is None else str(short(best.value)), direction),
+        Card(
+            "Evaluations done",
+            f"{len(history.succeeded):,}",
+            ", ".join([f"budget {budget:,}"] * isinstance(budget, int) + [f"{open_trials:,} open"] * (open_trials > 0)),
+        ),
+        Card("Failed", f"{failed:,}", f"{retried:,} more attempts failed and ran again" if retried > 0 else ""),
+        Card("Batches", f"{len(batches):,}", mean_size),
+        Card("Elapsed", duration(history.elapsed_seconds), plural(len(history.sessions), "session")),
+        Card("Utilisation", f"{100 * history.utilization:.0f} %", "of the workers' time"),
+    ]
+
+
+def _section(history: History, name: str) -> Mapping[str, Any]:
+    section = history.settings.get(name)
+    return section if isinstance(section, Mapping) else {}
+
+
+def _subtitle(history: History) -> str:
+    objective = _section(history, "objective")
+    what = next((objective[key] for key in ("name", "callable", "command") if objective.get(key)), None)
+    parts = [
+        what and f"objective {what}",
+        (strategy := _section(history, "strategy").get("name")) and f"strategy {strategy}",
+        f"{history.created.arms:,} arms",
+        f"seed {history.created.seed}",
+    ]
+    return " · ".join(str(part) for part in parts if part)
+
+
+def _best_parameters(history: History) -> list[tuple[str, str]]:
+    best = history.best
+    if best is None:
+        return []
+    where = [("trial", str(best.trial)), ("arm", str(best.arm)), ("batch", str(best.batch))]
+    return [(name, str(short(value))) for name, value in best.parameters.items()] + where
+
+
+def duration(seconds: float) -> str:
+    """A duration for people: its two leading units."""
+    if seconds < 60:
+        return f"{seconds:.3g} s"
+    minutes, hours, days = int(seconds // 60), int(seconds // 3600), int(seconds // 86400)
+    if days:
+        return f"{days:,} d {hours % 24} h"
+    return f"{hours} h {minutes % 60} min" if hours else f"{minutes} min {int(seconds % 60)} s"
+
+
+def moment(time: float) -> str:
+    """A time of the executor's clock for people: UTC, or virtual seconds."""
+    if time < _EPOCH_FROM:
+        return f"{time:.1f} s (virtual)"
+    return datetime.fromtimestamp(time, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def _session_rows(history: History) -> list[dict[str, str]]:
+    return [
+        {
+            "epoch": str(session.epoch),
+            "executor": session.executor,
+            "slots": str(session.slots),
+            "started": moment(session.started),
+            "length": duration(session.seconds),
+            "ended": _STATES[session.outcome],
+            "reason": session.reason or "no closing record: killed, or still running",
+        }
+        for session in history.sessions
+    ]
+
+
+def trial_table(history: History) -> dict[str, Any]:
+    """The table of trials for the page's script: `columns` with a name and a kind, `rows` as lists, strict JSON."""
+    clock = CampaignClock.of(history)
+    names = parameter_names(history.trials)
+    before = [("trial", "number"), ("status", "status"), ("value", "number")]
+    after = ["arm", "batch", "attempts", "started (s)", "seconds"]
+    columns = [
+        *({"name": name, "kind": kind} for name, kind in before),
+        *({"name": name, "kind": "number" if _is_numeric(history.trials, name) else "text"} for name in names),
+        *({"name": name, "kind": "number"} for name in after),
+        {"name": "worker", "kind": "text"},
+        {"name": "error", "kind": "message"},
+    ]
+    return {"columns": columns, "rows": [_table_row(row, names, clock) for row in history.trials]}
+
+
+def _is_numeric(rows: list[TrialRow], name: str) -> bool:
+    values = (row.parameters.get(name) for row in rows)
+    return all(value is None or isinstance(value, int | float) for value in values)
+
+
+def _table_row(row: TrialRow, names: list[str], clock: CampaignClock) -> list[Any]:
+    started = None if row.started is None else round(float(clock(row.started)), 3)
+    parameters = [row.parameters.get(name) for name in names]
+    cells = [row.trial, row.status, row.value, *parameters, row.arm, row.batch, row.attempts, started, row.seconds]
+    return [_cell(value) for value in [*cells, row.worker, row.error]]
+
+
+def _cell(value: Any) -> Any:
+    """Numbers to six significant digits, lists and mappings as JSON text."""
+    if isinstance(value, float):
+        return strict_json(float(f"{value:.6g}"))
+    if isinstance(value, Mapping | list | tuple | bool):
+        return json.dumps(strict_json(value), default=str)
+    return value
+
+
+def _as_yaml(settings: Mapping[str, Any]) -> str:
+    """The resolved campaign file, its keys in their order."""
+    plain = json.loads(
+        json.dumps(settings, default=lambda value: dict(value) if isinstance(value, Mapping) else str(value))
+    )
+    return yaml.safe_dump(plain, sort_keys=False, allow_unicode=True, width=100)

@@ -1,0 +1,184 @@
+"""Pictures of how a campaign went on, evaluation by evaluation and batch by batch.
+
+Regret follows the field's definitions: with f* the optimum and f(aₜ) the noise-free value of the t-th evaluation,
+simple regret is min over s ≤ t of |f* − f(aₛ)|, cumulative regret the sum over s ≤ t of |f* − f(aₛ)|.
+"""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from orchestrator.history import History, TrialRow
+from orchestrator.report.figure import (
+    MANY_POINTS,
+    Figure,
+    axis,
+    counting_axis,
+    label,
+    layout,
+    parameters_label,
+    plural,
+    rounded,
+    short,
+)
+
+_FEW_POINTS = 60  # up to here every step gets a marker
+
+
+def best_so_far(history: History) -> Figure | None:
+    """Every value, in the order the evaluations finished, and the best one so far."""
+    rows = history.succeeded
+    if not rows:
+        return None
+    values = np.array([row.value for row in rows], dtype=float)
+    visible = _visible_range(values, history.is_maximized)
+    hidden = 0 if visible is None else int(np.sum((values < visible[0]) | (values > visible[1])))
+    caption = "Each point is one evaluation; the line is the best value so far."
+    if hidden:
+        caption += f" {hidden} outlying value{'s lie' if hidden > 1 else ' lies'} outside: double-click to see all."
+    better = "higher" if history.is_maximized else "lower"
+    yaxis = axis(f"value ({better} is better)") | ({} if visible is None else {"range": list(visible)})
+    xaxis = counting_axis("evaluations, in the order they finished", len(rows))
+    return Figure(
+        name="best",
+        title="Best so far",
+        caption=caption,
+        traces=[_points(rows, values), _best_line(rows, values, history.is_maximized)],
+        layout=layout(xaxis, yaxis, height=380, showlegend=True),
+    )
+
+
+def _points(rows: list[TrialRow], values: NDArray[np.float64]) -> dict[str, Any]:
+    few = len(rows) <= _FEW_POINTS * 5
+    return {
+        "type": "scatter" if len(rows) <= MANY_POINTS else "scattergl",
+        "mode": "markers",
+        "name": "evaluations",
+        "x0": 1,
+        "y": rounded(values),
+        "text": [f"trial {row.trial}, batch {row.batch}<br>{parameters_label(row.parameters.items())}" for row in rows],
+        "hovertemplate": "<b>%{y}</b><br>%{text}<extra></extra>",
+        "marker": {"color": "--point", "size": 7 if few else 4, "opacity": 0.75 if few else 0.5},
+    }
+
+
+def _best_line(rows: list[TrialRow], values: NDArray[np.float64], is_maximized: bool) -> dict[str, Any]:
+    """A step at every improvement, then on to the last evaluation."""
+    best = np.maximum.accumulate(values) if is_maximized else np.minimum.accumulate(values)
+    steps = np.flatnonzero(np.r_[True, best[1:] != best[:-1]])
+    return {
+        "type": "scatter",
+        "mode": "lines+markers",
+        "name": "best so far",
+        "x": [*(int(step) + 1 for step in steps), len(rows)],
+        "y": rounded(best[[*steps, -1]]),
+        "text": [f"trial {rows[step].trial}" for step in steps] + ["so far"],
+        "hovertemplate": "best after %{x} evaluations: <b>%{y}</b> (%{text})<extra></extra>",
+        "line": {"color": "--accent", "width": 2.5, "shape": "hv"},
+        "marker": {"size": [7] * len(steps) + [0], "color": "--accent"},
+    }
+
+
+def _visible_range(values: NDArray[np.float64], is_maximized: bool) -> tuple[float, float] | None:
+    """A range without far outliers on the bad side, so that a diverged run does not flatten the rest; None: all.
+
+    Far is beyond Tukey's outer fence (three times the interquartile range), if leaving it out makes four times room.
+    """
+    low, high = float(values.min()), float(values.max())
+    first, third = (float(quantile) for quantile in np.quantile(values, (0.25, 0.75)))
+    fence = 3 * (third - first)
+    bottom, top = (max(low, first - fence), high) if is_maximized else (low, min(high, third + fence))
+    width = top - bottom
+    if high - low <= 4 * width or fence == 0:
+        return None
+    return float(f"{bottom - 0.05 * width:.6g}"), float(f"{top + 0.05 * width:.6g}")
+
+
+def regret_gaps(history: History) -> NDArray[np.float64]:
+    """|f* − f(aₜ)| (n,) in the order of finishing, of the trials that know their noise-free value."""
+    optimum = history.created.optimum
+    rows = [row for row in history.succeeded if np.isfinite(row.metrics.get("noise_free", np.nan))]
+    if optimum is None or not rows:
+        return np.empty(0)
+    return np.abs(optimum - np.array([row.metrics["noise_free"] for row in rows]))
+
+
+def simple_regret(history: History) -> Figure | None:
+    """The smallest gap to the optimum so far, on a log scale."""
+    gaps = regret_gaps(history)
+    if not gaps.size:
+        return None
+    regret = np.minimum.accumulate(gaps)
+    caption = "Distance from the best evaluated arm to the optimum, noise removed."
+    if regret[-1] == 0:
+        caption += f" The optimum itself was evaluated as number {int(np.argmax(regret == 0)) + 1}."
+    shown = np.where(regret > 0, regret, np.nan)  # a log axis has no zero
+    yaxis = axis("simple regret", type="log", exponentformat="power", dtick=1 if _decades(shown) > 2 else "D2")
+    return _step_figure("simple-regret", "Simple regret", caption, shown, yaxis)
+
+
+def cumulative_regret(history: History) -> Figure | None:
+    """The sum of the gaps to the optimum so far."""
+    gaps = regret_gaps(history)
+    if not gaps.size:
+        return None
+    caption = "Sum of the distances to the optimum over all evaluations: flat means that the campaign exploits."
+    yaxis = axis("cumulative regret", rangemode="tozero")
+    return _step_figure("cumulative-regret", "Cumulative regret", caption, np.cumsum(gaps), yaxis)
+
+
+def _decades(values: NDArray[np.float64]) -> float:
+    finite = values[np.isfinite(values)]
+    return float(np.log10(finite.max() / finite.min())) if finite.size else 0.0
+
+
+def _step_figure(name: str, title: str, caption: str, values: NDArray[np.float64], yaxis: dict[str, Any]) -> Figure:
+    trace = {
+        "type": "scatter",
+        "mode": "lines" if len(values) > 1 else "markers",
+        "x0": 1,
+        "y": rounded(values),
+        "hovertemplate": "after %{x} evaluations: <b>%{y}</b><extra></extra>",
+        "line": {"color": "--accent", "width": 2, "shape": "hv"},
+        "marker": {"color": "--accent"},
+    }
+    xaxis = counting_axis("evaluations", len(values))
+    return Figure(name=name, title=title, caption=caption, traces=[trace], layout=layout(xaxis, yaxis), is_wide=False)
+
+
+def batch_sizes(history: History) -> Figure | None:
+    """How many arms each batch holds, and why it ended."""
+    batches = history.batches
+    if not batches:
+        return None
+    sizes = np.array([len(batch.picks) for batch in batches])
+    caption = f"{plural(len(batches), 'batch', 'es')}, mean size {sizes.mean():.3g}, largest {sizes.max()}."
+    texts = [f"{label(batch.reason, 90)}<br>chosen in {short(batch.seconds)} s" for batch in batches]
+    traces = _columns(sizes, texts, "batch %{x}: <b>%{y} trials</b><br>%{text}<extra></extra>")
+    picture = layout(counting_axis("batch", len(sizes)), axis("trials in the batch", rangemode="tozero"))
+    return Figure(name="batches", title="Batch sizes", caption=caption, traces=traces, layout=picture, is_wide=False)
+
+
+def dictionary_sizes(history: History) -> Figure | None:
+    """The dictionary's size after each refresh of the model; None for strategies without a dictionary."""
+    refreshes = history.refreshes
+    sizes = np.array([refresh.dictionary_size for refresh in refreshes], dtype=int)
+    if not sizes.any():
+        return None
+    refreshed = plural(len(refreshes), "refresh", "es")
+    caption = f"Arms that stand for all evaluated ones in the model. {refreshed}, {sizes[-1]} at the end."
+    texts = [f"{len(refresh.trials)} new results, refreshed in {short(refresh.seconds)} s" for refresh in refreshes]
+    traces = _columns(sizes, texts, "refresh %{x}: <b>%{y} arms</b><br>%{text}<extra></extra>")
+    picture = layout(counting_axis("refresh", len(sizes)), axis("dictionary size (arms)", rangemode="tozero"))
+    title = "Dictionary size"
+    return Figure(name="dictionary", title=title, caption=caption, traces=traces, layout=picture, is_wide=False)
+
+
+def _columns(sizes: NDArray[Any], texts: list[str], hover: str) -> list[dict[str, Any]]:
+    """Bars while they can be told apart, a filled step line after that: it stays fast with 10⁴ of them."""
+    common = {"x0": 1, "y": sizes.tolist(), "text": texts, "hovertemplate": hover}
+    if len(sizes) <= _FEW_POINTS:
+        return [{**common, "type": "bar", "textposition": "none", "marker": {"color": "--point"}}]
+    line = {"color": "--accent", "width": 1.5, "shape": "hvh"}
+    return [{**common, "type": "scatter", "mode": "lines", "line": line, "fill": "tozeroy", "fillcolor": "--fill"}]

@@ -1,0 +1,224 @@
+"""Pictures over time: who worked on what, and how busy the workers were."""
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from orchestrator.history import Attempt, History
+from orchestrator.report.figure import Figure, axis, label, layout, rounded, short
+from workers.messages import FailureKind
+
+_COLORS = {
+    "": "--success",
+    FailureKind.ERROR: "--error",
+    FailureKind.INVALID_VALUE: "--invalid",
+    FailureKind.TIMEOUT: "--timeout",
+    FailureKind.OUT_OF_MEMORY: "--memory",
+    FailureKind.WORKER_LOST: "--lost",
+    FailureKind.CANCELLED: "--cancelled",
+}
+_UNITS = ((172_800.0, 86_400.0, "days"), (7_200.0, 3_600.0, "h"), (300.0, 60.0, "min"), (0.0, 1.0, "s"))
+_MANY_BARS = 1500  # more take a browser seconds, and a screen cannot tell them apart
+_BINS = 160
+
+
+@dataclass(frozen=True)
+class CampaignClock:
+    """Time of the executor's clock → seconds the campaign has been in session: pauses between sessions are cut out.
+
+    `starts`, `lengths` (n,): when each session began, on the executor's clock, and how long it took.
+    """
+
+    starts: NDArray[np.float64]
+    lengths: NDArray[np.float64]
+
+    @classmethod
+    def of(cls, history: History) -> "CampaignClock":
+        """The clock of a campaign; without sessions it starts at the campaign's creation."""
+        sessions = history.sessions
+        if not sessions:
+            return cls(np.array([history.created.time]), np.zeros(1))
+        return cls(np.array([s.started for s in sessions]), np.array([s.seconds for s in sessions]))
+
+    def __call__(self, times: ArrayLike) -> NDArray[np.float64]:
+        """Seconds in session, of the same shape as `times`."""
+        times = np.asarray(times, dtype=float)
+        index = np.maximum(np.searchsorted(self.starts, times, side="right") - 1, 0)
+        return self.openings[index] + np.clip(times - self.starts[index], 0.0, self.lengths[index])
+
+    @property
+    def openings(self) -> NDArray[np.float64]:
+        """When each session began, in seconds in session (n,)."""
+        return np.cumsum(self.lengths) - self.lengths
+
+    @property
+    def unit(self) -> tuple[float, str]:
+        """Seconds in the unit that suits the whole campaign, and its symbol."""
+        total = float(self.lengths.sum())
+        return next((seconds, name) for least, seconds, name in _UNITS if total >= least)
+
+
+@dataclass(frozen=True)
+class _Bar:
+    """A run of attempts of one worker that ended the same way. Times in seconds in session."""
+
+    worker: str
+    failure: str
+    started: float
+    finished: float
+    trials: tuple[int, int]  # first and last
+    count: int = 1
+
+
+def gantt(history: History) -> Figure | None:
+    """A lane a worker, a bar an attempt, coloured by how it ended."""
+    if not history.attempts:
+        return None
+    clock = CampaignClock.of(history)
+    bars = _bars(history.attempts, clock)
+    workers = sorted(
+        {bar.worker for bar in bars}, key=_natural, reverse=True
+    )  # plotly draws the first lane at the bottom
+    seconds, unit = clock.unit
+    counts = Counter(attempt.failure for attempt in history.attempts)
+    kinds = sorted(counts, key=lambda kind: (list(_COLORS).index(kind) if kind in _COLORS else len(_COLORS), kind))
+    lanes = axis(
+        "worker", type="category", categoryarray=[label(worker, 28) for worker in workers], categoryorder="array"
+    )
+    caption = "One bar per attempt; gaps are idle time, dotted lines mark a resume (pauses are cut out)."
+    if any(bar.count > 1 for bar in bars):
+        caption += " Short neighbours that ended the same way share a bar."
+    return Figure(
+        name="workers",
+        title="Workers",
+        caption=caption,
+        traces=[_lane_trace([bar for bar in bars if bar.failure == kind], kind, counts[kind], unit) for kind in kinds],
+        layout=layout(
+            axis(f"time in session ({unit})", range=[0, float(clock.lengths.sum()) / seconds or 1]),
+            lanes,
+            height=int(np.clip(130 + 24 * len(workers), 220, 760)),
+            barmode="overlay",
+            bargap=0.25,
+            showlegend=True,
+            shapes=_resumes(clock, seconds),
+        ),
+    )
+
+
+def _natural(name: str) -> list[tuple[int, str]]:
+    """A key that sorts `node-9` before `node-10`."""
+    return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", name)]
+
+
+def _bars(attempts: list[Attempt], clock: CampaignClock) -> list[_Bar]:
+    """Attempts as bars in the clock's unit, merged below what a screen resolves once there are too many to draw."""
+    seconds, _ = clock.unit
+    started = clock([attempt.started for attempt in attempts]) / seconds
+    finished = clock([attempt.finished for attempt in attempts]) / seconds
+    bars = [
+        _Bar(attempt.worker, attempt.failure, float(start), float(end), (attempt.trial, attempt.trial))
+        for attempt, start, end in zip(attempts, started, finished, strict=True)
+    ]
+    bars.sort(key=lambda bar: (bar.worker, bar.started))
+    if len(bars) <= _MANY_BARS:
+        return bars
+    lanes = len({bar.worker for bar in bars})
+    return list(_merged(bars, resolution=float(finished.max() - started.min()) * lanes / _MANY_BARS))
+
+
+def _merged(bars: list[_Bar], resolution: float) -> Iterator[_Bar]:
+    """Join neighbours of one lane and one outcome while the joint bar is no longer than `resolution`."""
+    current = bars[0]
+    for bar in bars[1:]:
+        is_alike = (bar.worker, bar.failure) == (current.worker, current.failure)
+        if is_alike and bar.finished - current.started <= resolution:
+            trials = min(current.trials[0], bar.trials[0]), max(current.trials[1], bar.trials[1])
+            finished = max(current.finished, bar.finished)
+            current = replace(current, finished=finished, trials=trials, count=current.count + bar.count)
+        else:
+            yield current
+            current = bar
+    yield current
+
+
+def _lane_trace(bars: list[_Bar], kind: str, count: int, unit: str) -> dict[str, Any]:
+    return {
+        "type": "bar",
+        "orientation": "h",
+        "name": f"{label(kind or 'success')} ({count})",
+        "y": [label(bar.worker, 28) for bar in bars],
+        "base": rounded((bar.started for bar in bars), digits=8),
+        "x": rounded((bar.finished - bar.started for bar in bars), digits=5),
+        "text": [_bar_label(bar, unit) for bar in bars],
+        "textposition": "none",
+        "hovertemplate": "%{text}<extra>%{y}</extra>",
+        "marker": {"color": _COLORS.get(kind, "--error"), "line": {"width": 0}},
+    }
+
+
+def _bar_label(bar: _Bar, unit: str) -> str:
+    first, last = bar.trials
+    who = f"trial {first}" if bar.count == 1 else f"{bar.count} attempts, trials {first} to {last}"
+    ended = label(bar.failure or "success")
+    return f"<b>{who}</b>: {ended}<br>{short(bar.started)} to {short(bar.finished)} {unit}"
+
+
+def _resumes(clock: CampaignClock, seconds: float) -> list[dict[str, Any]]:
+    line = {"color": "--muted", "width": 1.5, "dash": "dot"}
+    return [
+        {"type": "line", "x0": x, "x1": x, "yref": "paper", "y0": 0, "y1": 1, "line": line}
+        for x in rounded(clock.openings[1:] / seconds)
+    ]
+
+
+def utilization(history: History) -> Figure | None:
+    """The share of the workers that was evaluating, over time."""
+    clock = CampaignClock.of(history)
+    total = float(clock.lengths.sum())
+    if not history.attempts or total <= 0:
+        return None
+    edges = np.linspace(0.0, total, _BINS + 1)
+    busy = np.diff(_busy_seconds(history.attempts, clock, edges))
+    slots = np.array([session.slots for session in history.sessions], dtype=float)
+    ends = np.r_[0.0, np.cumsum(clock.lengths)]
+    capacity = np.diff(np.interp(edges, ends, np.r_[0.0, np.cumsum(slots * clock.lengths)]))
+    share = np.clip(np.divide(busy, capacity, out=np.zeros_like(busy), where=capacity > 0), 0.0, 1.0)
+    seconds, unit = clock.unit
+    overall = f"{100 * history.utilization:.0f} % over the whole campaign."
+    trace = {
+        "type": "scatter",
+        "mode": "lines",
+        "x": rounded(edges / seconds),
+        "y": rounded(100 * np.r_[share, share[-1]], digits=4),
+        "hovertemplate": f"%{{x}} {unit}: <b>%{{y:.0f}} %</b> busy<extra></extra>",
+        "line": {"color": "--accent", "width": 1.5, "shape": "hv"},
+        "fill": "tozeroy",
+        "fillcolor": "--fill",
+    }
+    xaxis = axis(f"time in session ({unit})", range=[0, total / seconds])
+    return Figure(
+        name="utilization",
+        title="Utilisation",
+        caption=f"{overall} Evaluations lost with a session are idle time here.",
+        traces=[trace],
+        layout=layout(xaxis, axis("workers busy (%)", range=[0, 104]), height=240, shapes=_resumes(clock, seconds)),
+    )
+
+
+def _busy_seconds(attempts: list[Attempt], clock: CampaignClock, times: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Worker seconds spent in `attempts` until each of `times` (n,): Σ (t − started)⁺ − (t − finished)⁺."""
+
+    def elapsed_since(moments: NDArray[np.float64]) -> NDArray[np.float64]:
+        moments = np.sort(moments)
+        sums = np.r_[0.0, np.cumsum(moments)]
+        before = np.searchsorted(moments, times, side="right")
+        return np.asarray(before * times - sums[before])
+
+    started = clock([attempt.started for attempt in attempts])
+    finished = clock([attempt.finished for attempt in attempts])
+    return elapsed_since(started) - elapsed_since(finished)

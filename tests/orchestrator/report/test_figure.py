@@ -1,0 +1,36 @@
+"""What every picture's texts and numbers go through."""
+
+import html
+import json
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from orchestrator.report.figure import label, plural, rounded
+
+
+@given(st.text(max_size=80))
+@settings(max_examples=100, deadline=None)
+def test_a_label_shows_the_text_and_can_open_no_tag(text: str) -> None:
+    shown = label(text, limit=200)
+    assert "<" not in shown
+    assert html.unescape(shown) == html.unescape(html.escape(" ".join(text.split()), quote=False))
+
+
+@given(st.text(min_size=1), st.integers(1, 30))
+@settings(max_examples=100, deadline=None)
+def test_a_label_is_never_longer_than_its_limit(text: str, limit: int) -> None:
+    assert len(html.unescape(label(text, limit))) <= limit
+
+
+@given(st.lists(st.floats()))
+@settings(max_examples=60, deadline=None)
+def test_rounded_numbers_are_strict_json_and_near(values: list[float]) -> None:
+    result = json.loads(json.dumps(rounded(values), allow_nan=False))
+    for value, short in zip(values, result, strict=True):
+        assert (short is None) == (value - value != 0)
+        assert short is None or abs(short - value) <= 1e-5 * abs(value)
+
+
+def test_one_is_singular() -> None:
+    assert [plural(count, "batch", "es") for count in (0, 1, 2)] == ["0 batches", "1 batch", "2 batches"]

@@ -1,0 +1,176 @@
+"""The page: complete, safe whatever the campaign's texts contain, and independent of any network."""
+
+import base64
+import gzip
+import hashlib
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from orchestrator.report import render, write_report
+from orchestrator.report.page import duration, moment, packed, state, summary_cards, trial_table
+from tests.orchestrator.synthetic_log import NASTY_MESSAGES, SyntheticLog
+
+CAMPAIGNS = {
+    "no trials": SyntheticLog(trials=0, is_closed=False),
+    "never taken up": SyntheticLog(trials=0, sessions=0),
+    "one trial": SyntheticLog(trials=1, sessions=1),
+    "usual": SyntheticLog(),
+    "minimising in virtual time": SyntheticLog(direction="minimize", start=0.0, trials=40),
+    "all failed": SyntheticLog(trials=12, failure_share=1.0),
+    "no optimum": SyntheticLog(has_optimum=False, trials=20),
+}
+
+
+class Page(HTMLParser):
+    """The page as a browser's parser sees it: elements with their attributes, scripts by id, and the visible text."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.scripts: dict[str, str] = {}
+        self.text, self._open = "", [("", "")]
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+        if tag in ("script", "style"):
+            self._open.append((tag, dict(attrs).get("id") or tag))
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag in ("script", "style"):
+            self._open.pop()
+
+    def handle_data(self, data: str) -> None:
+        tag, name = self._open[-1]
+        if tag == "script":
+            self.scripts[name] = self.scripts.get(name, "") + data
+        elif not tag:
+            self.text += data
+
+    def unpacked(self, name: str) -> Any:
+        return json.loads(gzip.decompress(base64.b64decode(self.scripts[name])))
+
+
+@pytest.fixture(scope="module", params=CAMPAIGNS)
+def campaign(request: pytest.FixtureRequest) -> SyntheticLog:
+    return CAMPAIGNS[request.param]
+
+
+def test_the_page_shows_every_trial_session_and_the_configuration(campaign: SyntheticLog) -> None:
+    history = campaign.history()
+    page = Page(render(history, "my campaign"))
+    rows = page.unpacked("trial-rows")["rows"]
+    assert [row[0] for row in rows] == [row.trial for row in history.trials]
+    assert [row[-1] for row in rows] == [row.error for row in history.trials]
+    assert page.text.count("UTC") + page.text.count("(virtual)") == len(history.sessions)
+    assert "lengthscale: 0.5" in page.text
+    assert "my campaign" in page.text
+
+
+def test_the_page_loads_nothing_and_its_policy_forbids_it(campaign: SyntheticLog) -> None:
+    page = Page(render(campaign.history(), "c"))
+    tags = {tag for tag, _ in page.elements}
+    assert not tags & {"link", "img", "iframe", "object", "embed", "base"}
+    assert not any({"src", "action", "srcset"} & set(attributes) for _, attributes in page.elements)
+    assert all(str(attributes["href"]).startswith("#") for tag, attributes in page.elements if tag == "a")
+    policy = next(str(attributes["content"]) for _, attributes in page.elements if "http-equiv" in attributes)
+    assert policy.startswith("default-src 'none';")
+    assert "http" not in policy
+    assert not re.search(r"https?://|@import|url\(", page.scripts["script"])
+
+
+def test_the_policy_admits_exactly_the_pages_own_script() -> None:
+    page = Page(render(CAMPAIGNS["usual"].history(), "c"))
+    policy = next(str(attributes["content"]) for _, attributes in page.elements if "http-equiv" in attributes)
+    digest = base64.b64encode(hashlib.sha256(page.scripts["script"].encode()).digest()).decode()
+    assert re.findall(r"'sha256-([^']*)'", policy) == [digest]
+    assert "'unsafe-inline'" not in policy.split("script-src")[1].split(";")[0]
+
+
+def test_every_link_of_the_page_leads_somewhere(campaign: SyntheticLog) -> None:
+    page = Page(render(campaign.history(), "c"))
+    ids = [attributes["id"] for _, attributes in page.elements if "id" in attributes]
+    assert len(ids) == len(set(ids))
+    assert {str(attributes["href"])[1:] for tag, attributes in page.elements if tag == "a"} <= set(ids)
+
+
+@given(st.sampled_from(NASTY_MESSAGES) | st.text(st.characters(codec="utf-8", categories=["P", "S", "L"]), max_size=30))
+@settings(max_examples=15, deadline=None)
+def test_no_text_from_outside_becomes_markup(text: str) -> None:
+    plain = SyntheticLog(trials=6, failure_share=0).history()
+    expected = [tag for tag, _ in Page(render(plain, "title")).elements]
+    history = SyntheticLog(trials=6, failure_share=0).history()
+    history.settings = {**history.settings, "objective": {"name": text, "direction": "maximize"}, "note": [text]}
+    for row in history.trials:
+        row.parameters, row.worker, row.error = {**row.parameters, "activation": text}, text, text
+    assert [tag for tag, _ in Page(render(history, text)).elements] == expected
+
+
+def test_the_same_history_gives_the_same_page() -> None:
+    log = CAMPAIGNS["usual"]
+    assert render(log.history(), "c") == render(log.history(), "c")
+
+
+def test_ten_thousand_trials_stay_under_six_megabytes() -> None:
+    history = SyntheticLog(trials=10_000, workers=16).history()
+    assert len(render(history, "c").encode()) < 6e6
+
+
+def test_the_written_report_is_the_rendered_page_under_the_campaigns_name(tmp_path: Path) -> None:
+    history = CAMPAIGNS["one trial"].history()
+    write_report(history, tmp_path / "report.html")
+    assert (tmp_path / "report.html").read_text(encoding="utf-8") == render(history, "synthetic")
+
+
+def test_the_summary_agrees_with_the_history(campaign: SyntheticLog) -> None:
+    history = campaign.history()
+    cards = {card.name: card for card in summary_cards(history)}
+    assert cards["Evaluations done"].value == str(len(history.succeeded))
+    assert cards["Failed"].value == str(sum(row.status == "failed" for row in history.trials))
+    assert cards["Batches"].value == str(len(history.batches))
+    assert cards["Best value"].remark == ("maximised" if history.is_maximized else "minimised")
+    best = history.best
+    assert cards["Best value"].value == ("none" if best is None else f"{best.value:.6g}")
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [("no trials", "unfinished"), ("never taken up", "not started"), ("usual", "finished"), ("all failed", "finished")],
+)
+def test_the_state_says_how_the_last_session_ended(name: str, expected: str) -> None:
+    assert state(CAMPAIGNS[name].history()) == expected
+
+
+def test_the_table_holds_strict_json_with_conditional_and_nested_parameters() -> None:
+    history = SyntheticLog(trials=2, failure_share=0).history()
+    history.trials[0].parameters = {"x": float("inf"), "layers": [1, 2]}
+    table = trial_table(history)
+    names = [column["name"] for column in table["columns"]]
+    first, second = json.loads(gzip.decompress(base64.b64decode(packed(table))))["rows"]
+    assert (first[names.index("x")], first[names.index("layers")]) == (None, "[1, 2]")
+    assert (second[names.index("x")], second[names.index("dropout")] is None) == (None, False)
+
+
+def test_packing_refuses_what_json_cannot_hold() -> None:
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        packed({"x": float("nan")})
+
+
+@pytest.mark.parametrize(
+    ("seconds", "expected"),
+    [(0, "0 s"), (59.94, "59.9 s"), (60, "1 min 0 s"), (3599.9, "59 min 59 s"), (7380, "2 h 3 min"), (9e4, "1 d 1 h")],
+)
+def test_durations_read_well(seconds: float, expected: str) -> None:
+    assert duration(seconds) == expected
+
+
+def test_wall_clock_and_virtual_times_are_told_apart() -> None:
+    assert moment(1.75e9) == "2025-06-15 15:06:40 UTC"
+    assert moment(12.25) == "12.2 s (virtual)"

@@ -1,0 +1,70 @@
+"""Parallel coordinates: the kind of every axis, and where values lie on it."""
+
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from orchestrator.report.parallel import parallel_coordinates, parameter_axis
+from tests.orchestrator.synthetic_log import SyntheticLog
+
+FINITE = st.floats(-1e12, 1e12) | st.integers(-(10**9), 10**9)
+
+
+@given(st.lists(FINITE | st.none(), min_size=1), st.booleans())
+@settings(max_examples=100, deadline=None)
+def test_numeric_values_and_ticks_lie_within_the_axis(values: list[float | None], log: bool) -> None:
+    axis = parameter_axis("x", [1.0, *values], {"log": log})
+    low, high = axis.range
+    slack = 1e-5 * max(abs(low), abs(high))
+    assert all(low - slack <= position <= high + slack for position in axis.positions if position is not None)
+    assert all(low - slack <= tick <= high + slack for tick in axis.ticks)
+    assert low < high
+    assert ("none" in axis.ticks.values()) == (None in values)
+
+
+@given(st.floats(1e-12, 1e12), st.floats(1e-12, 1e12))
+@settings(max_examples=60, deadline=None)
+def test_a_log_axis_places_logarithms_and_labels_values(a: float, b: float) -> None:
+    axis = parameter_axis("rate", [a, b], {"log": True})
+    assert axis.positions == pytest.approx([math.log10(a), math.log10(b)], abs=1e-4)
+    for position, text in axis.ticks.items():
+        assert math.log10(float(text)) == pytest.approx(position, abs=0.003)
+
+
+def test_the_space_gives_an_axis_its_ends_even_where_nothing_was_tried() -> None:
+    axis = parameter_axis("dropout", [0.2, 0.3], {"low": 0.0, "high": 0.5})
+    assert axis.range == (0.0, 0.5)
+    assert list(axis.ticks.values()) == ["0", "0.1", "0.2", "0.3", "0.4", "0.5"]
+
+
+def test_categories_booleans_and_inactive_parameters_get_places_of_their_own() -> None:
+    axis = parameter_axis("activation", ["tanh", None, "relu", True], {})
+    assert len(set(axis.positions)) == 4
+    assert sorted(axis.ticks.values()) == ["True", "none", "relu", "tanh"]
+
+
+def test_hundreds_of_categories_keep_readable_labels() -> None:
+    axis = parameter_axis("name", [f"c{i}" for i in range(500)], {})
+    assert len(axis.ticks) <= 24
+    assert len(set(axis.positions)) == 500
+
+
+@pytest.mark.parametrize("direction", ["maximize", "minimize"])
+def test_the_best_line_is_drawn_last_and_in_the_strongest_colour(direction: str) -> None:
+    history = SyntheticLog(direction=direction).history()
+    figure = parallel_coordinates(history)
+    assert figure is not None
+    line = figure.traces[0]["line"]
+    best = history.best
+    assert best is not None
+    assert line["color"][-1] == pytest.approx(best.value, rel=1e-5)
+    assert line["cmin" if line["reversescale"] else "cmax"] == best.value
+    labels = [dimension["label"] for dimension in figure.traces[0]["dimensions"]]
+    assert labels == ["learning_rate", "batch_size", "dropout", "activation", "value"]
+    assert len(figure.traces[0]["dimensions"][0]["values"]) == len(history.succeeded)
+
+
+def test_there_is_no_picture_without_a_success() -> None:
+    assert parallel_coordinates(SyntheticLog(trials=5, failure_share=1.0).history()) is None

@@ -1,0 +1,132 @@
+"""Curves: each equals a plain recomputation, and plotly accepts each picture."""
+
+import json
+from html import unescape
+
+import numpy as np
+import plotly.graph_objects as go
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from orchestrator.report.page import figures
+from orchestrator.report.progress import (
+    batch_sizes,
+    best_so_far,
+    cumulative_regret,
+    dictionary_sizes,
+    regret_gaps,
+    simple_regret,
+)
+from tests.orchestrator.synthetic_log import OPTIMUM, SyntheticLog
+
+LOGS = st.builds(
+    SyntheticLog,
+    trials=st.integers(1, 40),
+    sessions=st.integers(1, 3),
+    direction=st.sampled_from(["maximize", "minimize"]),
+    seed=st.integers(0, 99),
+)
+
+
+@given(LOGS)
+@settings(max_examples=15, deadline=None)
+def test_plotly_knows_every_property_of_every_picture(log: SyntheticLog) -> None:
+    for figure in figures(log.history()):
+        spec = json.loads(json.dumps(figure.spec, allow_nan=False))
+        for trace in spec["data"]:
+            _resolve_colors(trace)
+        _resolve_colors(spec["layout"])
+        go.Figure(spec)  # raises on an unknown property or a value out of its domain
+
+
+def _resolve_colors(node: object) -> None:
+    """What the page's script does: CSS variables become colours."""
+    for key, value in list(node.items()) if isinstance(node, dict) else []:
+        if key == "colorscale":
+            node[key] = [[position, "#123456"] for position, _ in value]  # type: ignore[index]
+        elif key.endswith("color") and isinstance(value, str):
+            assert value.startswith("--")
+            node[key] = "#123456"  # type: ignore[index]
+        else:
+            _resolve_colors(value)
+    for item in node if isinstance(node, list) else []:
+        _resolve_colors(item)
+
+
+@given(LOGS)
+@settings(max_examples=25, deadline=None)
+def test_the_best_line_is_the_running_best_of_the_points(log: SyntheticLog) -> None:
+    history = log.history()
+    figure = best_so_far(history)
+    if figure is None:
+        assert not history.succeeded
+        return
+    points, line = figure.traces
+    assert points["y"] == pytest.approx([row.value for row in history.succeeded], rel=1e-5)
+    choose = max if history.is_maximized else min
+    running = [choose(points["y"][: i + 1]) for i in range(len(points["y"]))]
+    stepped = [line["y"][np.searchsorted(line["x"][:-1], i + 1, side="right") - 1] for i in range(len(running))]
+    assert stepped == running
+    assert line["x"][-1] == len(running)
+
+
+def test_a_diverged_run_does_not_flatten_the_picture_and_is_mentioned() -> None:
+    history = SyntheticLog(direction="minimize", failure_share=0).history()
+    history.trials[3].value = 1e9
+    figure = best_so_far(history)
+    assert figure is not None
+    assert figure.layout["yaxis"]["range"][1] < 10
+    assert "1 outlying value lies outside" in figure.caption
+    assert figure.layout["yaxis"]["range"][0] <= history.best.value  # type: ignore[union-attr]
+
+
+def test_hover_text_is_escaped() -> None:
+    history = SyntheticLog(failure_share=0).history()
+    texts = best_so_far(history).traces[0]["text"]  # type: ignore[union-attr]
+    assert any("<b>gelu</b>" in unescape(text) for text in texts)
+    assert not any("<b>" in text for text in texts)
+
+
+@given(LOGS)
+@settings(max_examples=15, deadline=None)
+def test_regret_is_recomputed_from_the_noise_free_values(log: SyntheticLog) -> None:
+    history = log.history()
+    best = OPTIMUM if history.is_maximized else 1 - OPTIMUM
+    gaps = [abs(best - row.metrics["noise_free"]) for row in history.succeeded]
+    assert regret_gaps(history) == pytest.approx(gaps)
+    simple, cumulative = simple_regret(history), cumulative_regret(history)
+    if not gaps:
+        assert simple is cumulative is None
+        return
+    assert simple is not None
+    assert cumulative is not None
+    assert simple.traces[0]["y"] == pytest.approx([min(gaps[: i + 1]) for i in range(len(gaps))], rel=1e-5)
+    assert cumulative.traces[0]["y"] == pytest.approx([sum(gaps[: i + 1]) for i in range(len(gaps))], rel=1e-5)
+
+
+def test_there_is_no_regret_without_a_known_optimum() -> None:
+    history = SyntheticLog(has_optimum=False).history()
+    assert simple_regret(history) is None
+    assert cumulative_regret(history) is None
+
+
+def test_reaching_the_optimum_is_said_because_a_log_axis_cannot_show_it() -> None:
+    history = SyntheticLog(failure_share=0).history()
+    history.succeeded[4].metrics = {"noise_free": OPTIMUM}
+    figure = simple_regret(history)
+    assert figure is not None
+    assert "evaluated as number 5" in figure.caption
+    assert figure.traces[0]["y"][3] is not None
+    assert set(figure.traces[0]["y"][4:]) == {None}
+
+
+@pytest.mark.parametrize("trials", [30, 8000])
+def test_batches_and_dictionary_show_every_round(trials: int) -> None:
+    history = SyntheticLog(trials=trials, failure_share=0).history()
+    batches, dictionary = batch_sizes(history), dictionary_sizes(history)
+    assert batches is not None
+    assert dictionary is not None
+    assert sum(batches.traces[0]["y"]) == trials
+    assert dictionary.traces[0]["y"] == [refresh.dictionary_size for refresh in history.refreshes]
+    assert (batches.traces[0]["type"] == "bar") == (len(history.batches) <= 60)

@@ -1,0 +1,79 @@
+"""Time: pauses are cut out, no attempt is lost from the picture, and busy time adds up."""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from orchestrator.report.timeline import CampaignClock, gantt, utilization
+from tests.orchestrator.synthetic_log import SyntheticLog
+
+LOGS = st.builds(
+    SyntheticLog,
+    trials=st.integers(1, 60),
+    workers=st.integers(1, 12),
+    sessions=st.integers(1, 4),
+    start=st.sampled_from([0.0, 1.75e9]),
+    seed=st.integers(0, 99),
+)
+
+
+@given(LOGS)
+@settings(max_examples=25, deadline=None)
+def test_the_clock_runs_through_sessions_and_stands_still_between_them(log: SyntheticLog) -> None:
+    history = log.history()
+    clock = CampaignClock.of(history)
+    ends = clock([session.ended for session in history.sessions])
+    assert ends[-1] == pytest.approx(history.elapsed_seconds, abs=1e-5)
+    assert clock([session.started for session in history.sessions]) == pytest.approx(np.r_[0.0, ends[:-1]], abs=1e-5)
+    assert clock(history.sessions[0].started - 5) == 0
+    assert clock(history.sessions[-1].ended + 5) == pytest.approx(ends[-1], abs=1e-5)
+
+
+@given(LOGS)
+@settings(max_examples=25, deadline=None)
+def test_every_attempt_is_a_bar_in_its_workers_lane(log: SyntheticLog) -> None:
+    history = log.history()
+    figure = gantt(history)
+    assert figure is not None
+    lanes = Counter(worker for trace in figure.traces for worker in trace["y"])
+    assert lanes == Counter(attempt.worker for attempt in history.attempts)
+    assert len(figure.traces) == len({attempt.failure for attempt in history.attempts})
+    seconds, _ = CampaignClock.of(history).unit
+    drawn = sum(sum(trace["x"]) for trace in figure.traces) * seconds
+    assert drawn == pytest.approx(sum(a.finished - a.started for a in history.attempts), rel=1e-3, abs=1e-4)
+
+
+def test_thousands_of_attempts_share_bars_but_none_is_lost() -> None:
+    history = SyntheticLog(trials=6000, workers=8, failure_share=0.01).history()
+    figure = gantt(history)
+    assert figure is not None
+    texts = [text for trace in figure.traces for text in trace["text"]]
+    assert len(texts) < len(history.attempts) / 2
+    counts = [int(text.split()[0].removeprefix("<b>")) if "attempts" in text else 1 for text in texts]
+    assert sum(counts) == len(history.attempts)
+
+
+def test_lanes_are_in_natural_order() -> None:
+    figure = gantt(SyntheticLog(workers=11).history())
+    assert figure is not None
+    assert figure.layout["yaxis"]["categoryarray"][::-1][-3:] == ["10.0.0.9", "10.0.0.10", "10.0.0.11"]
+
+
+@given(LOGS)
+@settings(max_examples=25, deadline=None)
+def test_the_mean_of_the_utilisation_curve_is_the_campaigns_utilisation(log: SyntheticLog) -> None:
+    history = log.history()
+    figure = utilization(history)
+    assert figure is not None
+    shares = np.array(figure.traces[0]["y"][:-1])
+    assert ((shares >= 0) & (shares <= 100)).all()
+    assert shares.mean() / 100 == pytest.approx(history.utilization, abs=0.01)
+
+
+def test_a_campaign_without_attempts_has_no_timeline() -> None:
+    history = SyntheticLog(trials=0).history()
+    assert gantt(history) is None
+    assert utilization(history) is None

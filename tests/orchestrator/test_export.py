@@ -1,0 +1,154 @@
+"""The export: what is read back is what the campaign knew."""
+
+import csv
+import io
+import json
+import sys
+from typing import Any, get_args
+
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from orchestrator.errors import UserError
+from orchestrator.events import BatchChosen, CampaignCreated, PickedTrial, SessionOpened, TrialFailed, TrialSucceeded
+from orchestrator.export import FIRST_COLUMNS, LAST_COLUMNS, Format, export, trial_columns
+from orchestrator.history import History, fold
+from tests.orchestrator.synthetic_log import SyntheticLog
+
+CONFIGURATION = {"objective": {"name": "f", "direction": "maximize"}}
+names = st.text(st.characters(codec="utf-8", exclude_characters="\x00"), min_size=1, max_size=12)
+texts = st.text(st.characters(codec="utf-8", exclude_characters="\x00"), max_size=40)
+scalars = st.none() | st.booleans() | st.integers(-(2**40), 2**40) | st.floats(allow_nan=False) | texts
+
+
+def one_trial(parameters: dict[str, Any], outcome: TrialSucceeded | TrialFailed | None = None) -> History:
+    created = CampaignCreated(
+        time=0.0, name="c", seed=0, arms=9, candidates_digest="", optimum=None, settings=CONFIGURATION
+    )
+    pick = PickedTrial(trial=0, arm=7, parameters=parameters, mean=0.0, width=0.0, variance=0.0)
+    events = [
+        created,
+        SessionOpened(time=0.0, epoch=1, executor="inline", slots=1, settings=CONFIGURATION),
+        BatchChosen(time=0.0, round=1, picks=(pick,), reason="r", seconds=0.0),
+    ]
+    return fold([*events, outcome] if outcome else events)
+
+
+def failed(message: str) -> TrialFailed:
+    return TrialFailed(
+        time=3.0, trial=0, attempt=1, failure="error", message=message, is_final=True, started=1.0, finished=3.0,
+        worker="w",
+    )  # fmt: skip
+
+
+def read_csv(content: bytes) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(content.decode(), newline="")))
+
+
+@pytest.fixture(scope="module")
+def history() -> History:
+    return SyntheticLog(trials=60).history()
+
+
+def test_every_format_has_one_row_a_trial_in_the_order_of_choice(history: History) -> None:
+    expected = [row.trial for row in history.trials]
+    assert [int(row["trial"]) for row in read_csv(export(history, "csv"))] == expected
+    assert [row["trial"] for row in json.loads(export(history, "json"))] == expected
+    assert pq.read_table(io.BytesIO(export(history, "parquet")))["trial"].to_pylist() == expected
+
+
+def test_json_gives_back_every_number_and_text_and_null_for_what_is_unknown(history: History) -> None:
+    for row, trial in zip(json.loads(export(history, "json")), history.trials, strict=True):
+        for name in (
+            "arm",
+            "status",
+            "attempts",
+            "value",
+            "batch",
+            "started",
+            "finished",
+            "worker",
+            "error",
+            "seconds",
+        ):
+            assert row[name] == getattr(trial, name)
+        assert {name: row[name] for name in trial.parameters} == trial.parameters
+        loss = trial.metrics.get("loss")
+        assert row["metric.loss"] == (loss if loss == loss else None)  # NaN is not JSON
+
+
+def test_csv_gives_back_floats_exactly_and_messages_with_their_line_breaks(history: History) -> None:
+    rows = read_csv(export(history, "csv"))
+    for row, trial in zip(rows, history.trials, strict=True):
+        assert row["value"] == ("" if trial.value is None else repr(trial.value))
+        assert float(row["learning_rate"]) == trial.parameters["learning_rate"]
+        assert row["error"] == trial.error
+    assert any("\r\n" in row["error"] for row in rows)
+
+
+def test_parquet_gives_back_every_value_with_its_type(history: History) -> None:
+    table = pq.read_table(io.BytesIO(export(history, "parquet")))
+    assert table["value"].to_pylist() == [row.value for row in history.trials]
+    assert table["batch_size"].to_pylist() == [row.parameters["batch_size"] for row in history.trials]
+    assert table["error"].to_pylist() == [row.error for row in history.trials]
+
+
+def test_columns_come_in_the_documented_order(history: History) -> None:
+    parameters = ("learning_rate", "batch_size", "dropout", "activation")
+    expected = [*FIRST_COLUMNS, *parameters, *LAST_COLUMNS, "metric.noise_free", "metric.loss"]
+    assert list(trial_columns(history)) == expected
+
+
+def test_a_campaign_without_trials_exports_an_empty_table_with_the_same_types(history: History) -> None:
+    empty = SyntheticLog(trials=0).history()
+    assert json.loads(export(empty, "json")) == []
+    assert export(empty, "csv").decode().strip().split(",") == [*FIRST_COLUMNS, *LAST_COLUMNS]
+    none, some = (pq.read_schema(io.BytesIO(export(campaign, "parquet"))) for campaign in (empty, history))
+    assert [none.field(name) for name in none.names] == [some.field(name) for name in none.names]
+
+
+@given(st.lists(names | st.sampled_from([*FIRST_COLUMNS, "parameter.value", "metric.x"]), max_size=8, unique=True))
+@settings(max_examples=60, deadline=None)
+def test_every_parameter_keeps_a_column_of_its_own_whatever_its_name(parameters: list[str]) -> None:
+    columns = trial_columns(one_trial({name: f"is {name}" for name in parameters}))
+    assert len(columns) == len(FIRST_COLUMNS) + len(LAST_COLUMNS) + len(parameters)
+    assert {f"is {name}" for name in parameters} <= {column[0] for column in columns.values()}
+    assert columns["trial"] == [0]
+    assert not any(name.startswith("metric.") for name in columns)
+
+
+@given(st.dictionaries(names, scalars, max_size=4), texts)
+@settings(max_examples=60, deadline=None)
+def test_any_parameters_and_message_survive_csv_and_json(parameters: dict[str, Any], message: str) -> None:
+    history = one_trial(parameters, failed(message))
+    columns = trial_columns(history)
+    (from_csv,), (from_json,) = read_csv(export(history, "csv")), json.loads(export(history, "json"))
+    assert list(from_csv) == list(from_json) == list(columns)
+    assert from_csv["error"] == from_json["error"] == f"error: {message}"
+    for name, (value,) in columns.items():
+        is_infinite = isinstance(value, float) and value - value != 0
+        assert from_json[name] == (None if is_infinite else value)
+        if isinstance(value, str):
+            assert from_csv[name] == value
+
+
+def test_parameters_of_mixed_types_become_text_in_parquet() -> None:
+    history = SyntheticLog(trials=3, failure_share=0).history()
+    for row, value in zip(history.trials, (1, "auto", None), strict=True):
+        row.parameters = {"depth": value, "nested": {"a": [1, float("nan")]}}
+    table = pq.read_table(io.BytesIO(export(history, "parquet")))
+    assert table["depth"].to_pylist() == ["1", "auto", None]
+    assert json.loads(export(history, "json"))[0]["nested"] == {"a": [1, None]}
+
+
+def test_parquet_without_pyarrow_names_the_remedy(history: History, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(UserError, match=r'pip install "bbkb-orchestrator\[parquet\]"'):
+        export(history, "parquet")
+
+
+def test_an_unknown_format_is_refused_with_the_known_ones(history: History) -> None:
+    with pytest.raises(UserError, match=f"{', '.join(get_args(Format))}, got 'xml'"):
+        export(history, "xml")  # type: ignore[arg-type]
