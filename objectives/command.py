@@ -1,0 +1,191 @@
+"""Any shell command as an objective, run in a process group of its own that never outlives the evaluation.
+
+Three things end the whole group, so that no child keeps computing: the command's end, any exception in the worker (a
+time-out, an interrupt), and the worker's death. The last needs no cooperation: the group holds the reading end of a
+pipe whose writing end only the worker has, and a watcher in it kills the group when that pipe closes.
+"""
+
+import json
+import os
+import shlex
+import signal
+import string
+import subprocess
+import tempfile
+import threading
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+from objectives.objective import Evaluation, InvalidValueError, ObjectiveError, Parameters, Report
+from objectives.reference import did_you_mean
+from objectives.returned import as_evaluation
+
+KEPT_BYTES = 65536  # of each output stream, its end
+KEPT_LINES, KEPT_CHARACTERS = 20, 4000  # of standard error in a failure's message, its end
+DRAIN_SECONDS = 5.0  # for output still in the pipes; only a child that left the process group keeps them open
+
+# $1 is the user's command, $2 the limit of its address space in KiB or "unlimited". The watcher reads the lifeline,
+# which arrives as standard input, and the command never sees either.
+WRAPPER = """
+exec 3<&0 </dev/null
+(read -r _ <&3; kill -KILL 0) >/dev/null 2>&1 &
+exec 3<&-
+[ "$2" = unlimited ] || ulimit -v "$2" || exit
+exec /bin/sh -c "$1"
+"""
+
+
+class CommandFailedError(RuntimeError):
+    """A command ended with a non-zero status; the message carries the end of its standard error."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShellCommand:
+    """A command for `/bin/sh` in which `{name}` stands for a parameter's value, quoted for the shell.
+
+    `{name:.3g}` formats as Python does, `{{` and `}}` are braces. It runs in `working_directory` with `environment`
+    added to the worker's, and with BBKB_PARAMETERS (JSON), BBKB_SEED and BBKB_RESULT (the path of a JSON file it may
+    write). Its value is that file's number or `value`, other entries being metrics; without the file, the last
+    non-empty line of standard output. `memory_bytes` limits the address space of each of its processes.
+
+    Raises ObjectiveError when the text is no valid template.
+    """
+
+    command: str
+    working_directory: str | None = None
+    environment: Mapping[str, str] = field(default_factory=dict)
+    memory_bytes: int | None = None
+
+    def __post_init__(self) -> None:
+        self._pieces()
+
+    def check(self, parameters: Iterable[str]) -> None:
+        """Raise ObjectiveError when a placeholder is no parameter or the working directory is not there."""
+        known = list(parameters)
+        for _, name, _ in self._pieces():
+            if name is not None and name not in known:
+                raise ObjectiveError(
+                    f"objective.command: {{{name}}} must be one of the parameters {', '.join(known)}"
+                    f"{did_you_mean(name, known)} (a literal brace is written {{{{ or }}}})"
+                )
+        if self.working_directory is not None and not Path(self.working_directory).is_dir():
+            raise ObjectiveError(f"objective.command: working directory {self.working_directory!r} is not there")
+
+    def evaluate(self, parameters: Parameters, seed: int, report: Report) -> Evaluation:
+        """Run the command. Raises CommandFailedError on a non-zero status, InvalidValueError when it gave no number."""
+        self.check(parameters)
+        with tempfile.TemporaryDirectory(prefix="bbkb-") as folder:
+            result = Path(folder, "result.json")
+            told = {
+                "BBKB_PARAMETERS": json.dumps(dict(parameters)),
+                "BBKB_SEED": str(seed),
+                "BBKB_RESULT": str(result),
+            }
+            output = self._run(self._text(parameters), told)
+            return _read_result(result) if result.exists() else _last_line(output)
+
+    def _pieces(self) -> list[tuple[str, str | None, str]]:
+        """(literal text, placeholder or None, format) in order."""
+        try:
+            pieces = list(string.Formatter().parse(self.command))
+        except ValueError as error:
+            raise ObjectiveError(
+                f"objective.command: {error} in {self.command!r}; a literal brace is written {{{{ or }}}}"
+            ) from error
+        for _, name, _, conversion in pieces:
+            if conversion or name == "":
+                raise ObjectiveError(
+                    f"objective.command: a placeholder must be {{name}} or {{name:format}}, got one in "
+                    f"{self.command!r} that is not; a literal brace is written {{{{ or }}}}"
+                )
+        return [(literal, name, form or "") for literal, name, form, _ in pieces]
+
+    def _text(self, parameters: Parameters) -> str:
+        return "".join(
+            literal + ("" if name is None else shlex.quote(format(_plain(parameters[name]), form)))
+            for literal, name, form in self._pieces()
+        )
+
+    def _run(self, text: str, told: Mapping[str, str]) -> str:
+        """The end of the command's standard output."""
+        limit = "unlimited" if self.memory_bytes is None else str(self.memory_bytes // 1024)
+        process = subprocess.Popen(
+            ["/bin/sh", "-c", WRAPPER, "bbkb", text, limit],
+            cwd=self.working_directory,
+            env={**os.environ, **self.environment, **told},
+            stdin=subprocess.PIPE,  # the lifeline
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
+        try:
+            output, errors = _Tail(process.stdout), _Tail(process.stderr)
+            # not reaped yet, so that the group's number cannot have become another's when it is killed
+            os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            _close(process.stdin)
+        text_out, text_err = output.text(), errors.text()
+        if process.returncode:
+            raise CommandFailedError(_failure(process.returncode, text_err))
+        return text_out
+
+
+def _plain(value: Any) -> Any:
+    # format() of these takes no format specification, or formats True as a number
+    return str(value) if value is None or isinstance(value, bool) else value
+
+
+def _close(stream: IO[bytes] | None) -> None:
+    if stream is not None:
+        stream.close()
+
+
+class _Tail:
+    """Reads a stream to its end in a thread and keeps the last `KEPT_BYTES`; closes it."""
+
+    def __init__(self, stream: IO[bytes] | None) -> None:
+        self._stream = stream
+        self._kept = b""
+        self._thread = threading.Thread(target=self._read, daemon=True)
+        self._thread.start()
+
+    def _read(self) -> None:
+        while self._stream and (chunk := os.read(self._stream.fileno(), KEPT_BYTES)):
+            self._kept = (self._kept + chunk)[-KEPT_BYTES:]
+        _close(self._stream)
+
+    def text(self) -> str:
+        """What was kept, once the stream is at its end."""
+        self._thread.join(DRAIN_SECONDS)
+        return self._kept.decode("utf-8", errors="replace")
+
+
+def _failure(status: int, errors: str) -> str:
+    how = f"was killed by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
+    tail = "\n".join(errors.strip().splitlines()[-KEPT_LINES:])[-KEPT_CHARACTERS:]
+    return f"the command {how}; " + (f"its standard error ends:\n{tail}" if tail else "its standard error is empty")
+
+
+def _read_result(path: Path) -> Evaluation:
+    text = path.read_bytes()[: 16 * KEPT_BYTES].decode("utf-8", errors="replace")
+    try:
+        return as_evaluation(json.loads(text), "the command's BBKB_RESULT")
+    except (json.JSONDecodeError, RecursionError) as error:
+        raise InvalidValueError(f"BBKB_RESULT must be JSON, got {text[:80]!r}: {error}") from error
+
+
+def _last_line(output: str) -> Evaluation:
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    last = lines[-1] if lines else ""
+    try:
+        return Evaluation(float(last))
+    except ValueError:
+        raise InvalidValueError(
+            f"the command's last line must be a number (or write BBKB_RESULT), got {last[:80]!r}"
+        ) from None

@@ -1,0 +1,176 @@
+"""Where data come from, in this order: a folder given by the user, what scikit-learn bundles, an explicit download.
+
+The folder holds `mnist/mnist.npz` (x_train (n, 28, 28) and y_train (n,), uint8), `abalone/abalone.csv` and
+`cadata/cal_housing.csv.gz` (a header line and the target last). Nothing is downloaded unless the user allowed it.
+scikit-learn is imported where it is used: it costs a second, and a worker that is handed its data needs none of it.
+"""
+
+import csv
+import gzip
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from objectives.objective import ObjectiveError
+
+FOLDER_VARIABLE = "BBKB_DATA"
+SEX_CODES = {"M": 1.0, "F": 2.0, "I": 3.0}  # Abalone's only text column: male, female, infant
+
+
+@dataclass(frozen=True, slots=True)
+class DataSource:
+    """The user's data folder, if any, and whether a data set that is not there may be downloaded."""
+
+    folder: Path | None = None
+    may_download: bool = False
+
+    @classmethod
+    def find(cls, folder: Path | None = None, may_download: bool = False) -> "DataSource":
+        """`folder`, or the one in the environment variable BBKB_DATA when none is given."""
+        named = folder or os.environ.get(FOLDER_VARIABLE) or None
+        return cls(Path(named).expanduser() if named else None, may_download)
+
+    def file(self, name: str) -> Path | None:
+        """The path of `name` in the folder, or None when it is not there."""
+        path = self.folder / name if self.folder else None
+        return path if path and path.is_file() else None
+
+
+@dataclass(frozen=True, slots=True)
+class LabelledImages:
+    """Images as rows of `pixels` (n, d) uint8, 0 to `brightest`, with classes `labels` (n,) from 0."""
+
+    pixels: NDArray[np.uint8]
+    labels: NDArray[np.intp]
+    brightest: int
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class Regression:
+    """`features` (n, d) named by `names`, and a real `target` (n,)."""
+
+    names: tuple[str, ...]
+    features: NDArray[np.float64]
+    target: NDArray[np.float64]
+    source: str
+
+
+def load_mnist(source: DataSource) -> LabelledImages:
+    """MNIST's 60000 training images, in the original order. Raises ObjectiveError when they cannot be had."""
+    name = "mnist/mnist.npz"
+    if path := source.file(name):
+        pixels, labels = _read(path, _read_images)
+        return LabelledImages(pixels, labels, 255, f"MNIST's training images from {path}")
+    bunch = _download(source, "MNIST", name, _fetch_mnist)
+    pixels, labels = np.asarray(bunch.data)[:60000], np.asarray(bunch.target)[:60000]  # the test images come after
+    return LabelledImages(pixels.astype(np.uint8), labels.astype(np.intp), 255, "MNIST's training images from OpenML")
+
+
+def load_digits() -> LabelledImages:
+    """The 1797 8×8 digits that scikit-learn bundles (from UCI's optical recognition of handwritten digits)."""
+    from sklearn.datasets import load_digits as bundled
+
+    digits = bundled()
+    pixels, labels = digits.data.astype(np.uint8), digits.target.astype(np.intp)
+    return LabelledImages(pixels, labels, 16, "scikit-learn's bundled digits")
+
+
+def load_abalone(source: DataSource) -> Regression:
+    """UCI's Abalone: 4177 shells, d = 8 with sex coded 1 (male), 2 (female), 3 (infant); the target is rings."""
+    name = "abalone/abalone.csv"
+    if path := source.file(name):
+        names, table = _read(path, _read_table)
+        return Regression(names, table[:, :8], table[:, 8], f"Abalone from {path}")
+    bunch = _download(source, "Abalone", name, _fetch_abalone)
+    sexes = np.array([SEX_CODES[sex] for sex in bunch.categories["Sex"]])  # OpenML gives indices into these
+    features = np.asarray(bunch.data, dtype=np.float64)
+    features = np.column_stack([sexes[features[:, 0].astype(np.intp)], features[:, 1:]])
+    target = np.asarray(bunch.target, dtype=np.float64)
+    return Regression(tuple(map(str.lower, bunch.feature_names)), features, target, "Abalone from OpenML")
+
+
+def load_cadata(source: DataSource) -> Regression:
+    """California housing as published (Pace & Barry 1997): 20640 blocks, d = 8 raw counts; the target is in dollars."""
+    name = "cadata/cal_housing.csv.gz"
+    if path := source.file(name):
+        names, table = _read(path, _read_table)
+        return Regression(names, table[:, :8], table[:, 8], f"California housing from {path}")
+    bunch = _download(source, "California housing", name, _fetch_housing)
+    return raw_housing(np.asarray(bunch.data), np.asarray(bunch.target))
+
+
+def raw_housing(ratios: NDArray[np.float64], target: NDArray[np.float64]) -> Regression:
+    """The published counts out of scikit-learn's version, which divides three of them by the households.
+
+    `ratios` (n, 8) are MedInc, HouseAge, AveRooms, AveBedrms, Population, AveOccup, Latitude, Longitude; `target` (n,)
+    is in 100 000 dollars.
+    """
+    income, age, rooms, bedrooms, population, occupation, latitude, longitude = ratios.T
+    households = np.rint(population / occupation)
+    counts = [np.rint(rooms * households), np.rint(bedrooms * households), population, households]
+    names = "longitude latitude housing_median_age total_rooms total_bedrooms population households median_income"
+    features = np.column_stack([longitude, latitude, age, *counts, income])
+    return Regression(tuple(names.split()), features, np.rint(target * 1e5), "California housing from scikit-learn")
+
+
+def _read(path: Path, reader: Callable[[Path], Any]) -> Any:
+    try:
+        return reader(path)
+    except Exception as error:  # whatever a damaged file makes numpy, csv and gzip raise
+        raise ObjectiveError(f"{path} cannot be read as the data set it should be: {error!r}; replace it") from error
+
+
+def _read_images(path: Path) -> tuple[NDArray[np.uint8], NDArray[np.intp]]:
+    with path.open("rb") as file, np.load(file) as arrays:  # opened here: numpy leaves a damaged file open
+        images, labels = arrays["x_train"], arrays["y_train"]
+    return images.reshape(len(images), -1).astype(np.uint8, copy=False), labels.astype(np.intp)
+
+
+def _read_table(path: Path) -> tuple[tuple[str, ...], NDArray[np.float64]]:
+    """The eight features' names and the numbers (n, 9), the target last."""
+    opener = gzip.open if path.suffix == ".gz" else open
+    with opener(path, "rt", encoding="utf-8", newline="") as file:
+        header, *rows = csv.reader(file)
+    table = np.array([[SEX_CODES.get(cell, cell) for cell in row] for row in rows], dtype=np.float64)
+    if table.ndim != 2 or table.shape[1] != 9:
+        raise ValueError(f"eight features and a target are expected, got {len(header)} columns and {len(rows)} rows")
+    return tuple(header[:8]), table
+
+
+def _download(source: DataSource, title: str, name: str, fetch: Callable[[], Any]) -> Any:
+    """What `fetch` brings if the user allowed it; raises ObjectiveError with the remedies otherwise."""
+    looked = f"{source.folder / name} is not there" if source.folder else "no data folder is given"
+    remedy = (
+        f"name a folder that holds {name} by `data.folder` in the campaign file or the environment variable "
+        f"{FOLDER_VARIABLE}"
+    )
+    if not source.may_download:
+        raise ObjectiveError(f"{title} is needed: {looked}; {remedy}, or allow a download by `data.download: true`")
+    try:
+        return fetch()
+    except Exception as error:  # whatever the network and scikit-learn make of it
+        raise ObjectiveError(f"{title} could not be downloaded: {error!r} ({looked}); {remedy}") from error
+
+
+def _fetch_mnist() -> Any:
+    from sklearn.datasets import fetch_openml
+
+    return fetch_openml("mnist_784", version=1, as_frame=False, parser="liac-arff")
+
+
+def _fetch_abalone() -> Any:
+    from sklearn.datasets import fetch_openml
+
+    return fetch_openml("abalone", version=1, as_frame=False, parser="liac-arff")
+
+
+def _fetch_housing() -> Any:
+    from sklearn.datasets import fetch_california_housing
+
+    return fetch_california_housing()

@@ -1,0 +1,77 @@
+"""The user's own objectives: any importable function, any shell command.
+
+Both are specifications made of text. What they name is looked up where it runs, so they travel to any worker that can
+import the module or run the program; `check` looks it up early, for `bbkb validate`.
+"""
+
+import inspect
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from objectives.command import CommandFailedError, ShellCommand
+from objectives.objective import Evaluation, ObjectiveError, Parameters, Report
+from objectives.reference import did_you_mean, import_reference
+from objectives.returned import as_evaluation
+
+__all__ = ["CommandFailedError", "PythonCallable", "ShellCommand"]
+
+SUPPLIED = ("seed", "report")  # what a function gets besides the parameters when its signature names it
+
+
+@dataclass(frozen=True, slots=True)
+class PythonCallable:
+    """The function `path` = `package.module:function`, imported where it runs.
+
+    `search_paths` are folders put in front of `sys.path` first. The function is called with the parameters as keywords,
+    and with `seed` and `report` when its signature names them and no parameter is called so. It returns a number, or a
+    mapping with `value` and further numbers, which become metrics.
+    """
+
+    path: str
+    search_paths: tuple[str, ...] = ()
+
+    def evaluate(self, parameters: Parameters, seed: int, report: Report) -> Evaluation:
+        """Call the function; raises whatever it raises, and InvalidValueError when it returns no number."""
+        function = self._function()
+        supplied = {"seed": seed, "report": report}
+        wanted = {name: supplied[name] for name in SUPPLIED if name in _named_arguments(function)}
+        return as_evaluation(function(**{**wanted, **parameters}), self.path)
+
+    def check(self, parameters: Iterable[str]) -> None:
+        """Raise ObjectiveError unless the function can be imported and called with these parameters."""
+        function = self._function()
+        named = _named_arguments(function)
+        given = set(parameters)
+        accepts_any = any(argument.kind is argument.VAR_KEYWORD for argument in _signature(function))
+        for name in sorted(given - named.keys()):
+            if not accepts_any:
+                raise ObjectiveError(
+                    f"objective.callable {self.path!r} must accept parameter {name!r} of the space, its signature has "
+                    f"{', '.join(named) or 'none'}{did_you_mean(name, named)}"
+                )
+        for name, argument in named.items():
+            if argument.default is argument.empty and name not in given and name not in SUPPLIED:
+                raise ObjectiveError(
+                    f"objective.callable {self.path!r} needs {name!r}; add it to the space or give it a default"
+                )
+
+    def _function(self) -> Callable[..., Any]:
+        found = import_reference(self.path, self.search_paths)
+        if not callable(found):
+            raise ObjectiveError(f"objective.callable must name a function, {self.path!r} is {type(found).__name__}")
+        function: Callable[..., Any] = found
+        return function
+
+
+def _signature(function: Callable[..., Any]) -> list[inspect.Parameter]:
+    """The arguments of `function`; `**anything` when it was written in C and does not tell."""
+    try:
+        return list(inspect.signature(function).parameters.values())
+    except (ValueError, TypeError):
+        return [inspect.Parameter("anything", inspect.Parameter.VAR_KEYWORD)]
+
+
+def _named_arguments(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
+    named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    return {argument.name: argument for argument in _signature(function) if argument.kind in named}

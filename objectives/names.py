@@ -1,0 +1,51 @@
+"""The table of named objectives.
+
+A listed class is a frozen dataclass of options. It is a new file plus one line here; `package.module:Name` in a
+campaign file works as well, with no edit at all. Names are resolved when they are asked for, so listing is free.
+"""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Protocol
+
+from objectives.datasets import DataSource
+from objectives.objective import Objective, ObjectiveError
+from objectives.parameters import Space
+from objectives.reference import did_you_mean, import_reference
+
+OBJECTIVES: Mapping[str, str] = MappingProxyType(
+    {
+        "abalone": "objectives.tabular:Abalone",
+        "branin": "objectives.synthetic:Branin",
+        "cadata": "objectives.tabular:Cadata",
+        "mnist_logistic_regression": "objectives.training.softmax:SoftmaxRegression",
+        "sine": "objectives.synthetic:Sine",
+    }
+)
+
+
+class ObjectiveOptions(Protocol):
+    """What a listed class offers: its fields are the options of the campaign file."""
+
+    def load(self, source: DataSource) -> Objective:
+        """The objective with its data; raises ObjectiveError when they cannot be had."""
+
+    def default_space(self) -> Space | None:
+        """The space used when the campaign file gives none; None when the objective brings its own candidates."""
+
+
+def find_objective(name: str) -> type[ObjectiveOptions]:
+    """The options class called `name`, from the table or as `package.module:Name`; raises ObjectiveError."""
+    if ":" not in name and name not in OBJECTIVES:
+        raise ObjectiveError(
+            f"objective.name must be one of {', '.join(OBJECTIVES)} or package.module:Name, "
+            f"got {name!r}{did_you_mean(name, OBJECTIVES)}"
+        )
+    found = import_reference(OBJECTIVES.get(name, name))
+    missing = [method for method in ("load", "default_space") if not callable(getattr(found, method, None))]
+    if not isinstance(found, type) or missing:
+        lacks = " and ".join(f"{method}()" for method in missing) or "being a class"
+        raise ObjectiveError(
+            f"objective.name must name a class with load() and default_space(), {name!r} lacks {lacks}"
+        )
+    return found

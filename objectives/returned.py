@@ -1,0 +1,46 @@
+"""What a user's code returned, as an evaluation: strict about what is a number, clear about what was got instead."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from objectives.objective import Evaluation, InvalidValueError
+
+
+def as_evaluation(returned: Any, origin: str) -> Evaluation:
+    """What an objective called `origin` returned, as an evaluation: a number, or a mapping with `value` in it.
+
+    NaN and infinity are numbers. Raises InvalidValueError on anything else, telling what was got.
+    """
+    if not isinstance(returned, Mapping):
+        return Evaluation(as_number(returned, origin))
+    if "value" not in returned:
+        raise InvalidValueError(f"{origin} must return a mapping with 'value', got keys {_short(list(returned))}")
+    metrics = {
+        str(name): as_number(number, f"{origin}: {name!r}") for name, number in returned.items() if name != "value"
+    }
+    return Evaluation(as_number(returned["value"], origin), metrics)
+
+
+def as_number(value: Any, origin: str) -> float:
+    """`value` as a float: Python's and numpy's numbers, 0-d arrays and tensors; InvalidValueError on anything else."""
+    # bool and text would convert, but are far more likely a slip (a comparison returned, a value not parsed)
+    is_number = (
+        not isinstance(value, bool | np.bool_ | str | bytes | np.complexfloating) and getattr(value, "ndim", 0) == 0
+    )
+    if is_number:
+        try:
+            return float(value)
+        except (TypeError, ValueError, OverflowError):
+            pass
+    raise InvalidValueError(f"{origin} must return a number, got {type(value).__name__} {_short(value)}")
+
+
+def _short(value: Any, length: int = 80) -> str:
+    """A representation that stays short and never fails (Python refuses to print integers of 4300 digits)."""
+    try:
+        text = repr(value[: length + 1] if isinstance(value, str | bytes) else value)
+    except Exception:
+        return "that cannot be shown"
+    return text if len(text) <= length else text[: length - 1] + "…"

@@ -1,0 +1,121 @@
+"""Functions with a formula: the papers' test functions, with noise, and slow on demand.
+
+They need no data, so a listed class is its own objective: `load` gives back the same value.
+"""
+
+import math
+import time
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from objectives.datasets import DataSource
+from objectives.objective import Evaluation, Parameters, Report
+from objectives.parameters import Range, Space
+
+
+@dataclass(frozen=True, slots=True)
+class Sine:
+    """f(x) = sin x + cos x + 0.1 x, the example function of the compressed GP bandit papers (000, equation 4.1).
+
+    The papers print no interval; on [0, 10] the larger of two maxima lies inside. `noise_std` is the standard
+    deviation of the reward's noise (002 uses 1); `seconds` is how long an evaluation sleeps, to play an expensive one.
+    """
+
+    __pydantic_config__: ClassVar[Any] = {"extra": "forbid"}
+
+    noise_std: float = 0.1
+    seconds: float = 0.0
+
+    def __post_init__(self) -> None:
+        _check(self.noise_std, self.seconds)
+
+    def load(self, source: DataSource) -> Self:
+        """The objective itself."""
+        return self
+
+    def default_space(self) -> Space:
+        """x in [0, 10]."""
+        return {"x": Range(0.0, 10.0)}
+
+    def evaluate(self, parameters: Parameters, seed: int, report: Report) -> Evaluation:
+        """f(x) plus noise drawn from `seed`. Raises ValueError when a coordinate is missing."""
+        return _noisy(sine(*_coordinates(parameters, "x")), self.noise_std, self.seconds, seed)
+
+    def optimum(self, maximize: bool) -> float:
+        """The extreme value over [0, 10]."""
+        values = [sine(x) for x in (0.0, 10.0, *_stationary_points())]
+        return max(values) if maximize else min(values)
+
+
+@dataclass(frozen=True, slots=True)
+class Branin:
+    """Branin's function on [0, 1]², scaled to mean 0 and variance 1 and turned upside down (004, supplement).
+
+    f(x, y) = −((v − 5.1u²/4π² + 5u/π − 6)² + (10 − 10/8π) cos u − 44.81) / 51.95 with u = 15x − 5, v = 15y. The default
+    noise has the paper's variance, 0.01; `seconds` is how long an evaluation sleeps, to play an expensive one.
+    """
+
+    __pydantic_config__: ClassVar[Any] = {"extra": "forbid"}
+
+    noise_std: float = 0.1
+    seconds: float = 0.0
+
+    def __post_init__(self) -> None:
+        _check(self.noise_std, self.seconds)
+
+    def load(self, source: DataSource) -> Self:
+        """The objective itself."""
+        return self
+
+    def default_space(self) -> Space:
+        """x and y in [0, 1]."""
+        return {"x": Range(0.0, 1.0), "y": Range(0.0, 1.0)}
+
+    def evaluate(self, parameters: Parameters, seed: int, report: Report) -> Evaluation:
+        """f(x, y) plus noise drawn from `seed`. Raises ValueError when a coordinate is missing."""
+        return _noisy(branin(*_coordinates(parameters, "x", "y")), self.noise_std, self.seconds, seed)
+
+    def optimum(self, maximize: bool) -> float:
+        """The extreme value over [0, 1]²: where the square vanishes at u = π, or in the corner x = y = 0."""
+        return branin((math.pi + 5) / 15, 2.275 / 15) if maximize else branin(0.0, 0.0)
+
+
+def sine(x: float) -> float:
+    """sin x + cos x + 0.1 x (000, equation 4.1)."""
+    return math.sin(x) + math.cos(x) + 0.1 * x
+
+
+def branin(x: float, y: float) -> float:
+    """The scaled Branin function at (x, y) in [0, 1]² (004, supplement)."""
+    u, v = 15 * x - 5, 15 * y
+    square = (v - 5.1 * u**2 / (4 * math.pi**2) + 5 * u / math.pi - 6) ** 2
+    return -(square + (10 - 10 / (8 * math.pi)) * math.cos(u) - 44.81) / 51.95
+
+
+def _coordinates(parameters: Parameters, *names: str) -> list[float]:
+    for name in names:
+        if name not in parameters:
+            raise ValueError(f"the space must have {' and '.join(names)}, got {', '.join(parameters)}")
+    return [parameters[name] for name in names]
+
+
+def _stationary_points() -> list[float]:
+    """Where f' = cos x − sin x + 0.1 = √2 cos(x + π/4) + 0.1 vanishes on [0, 10]."""
+    angle = math.acos(-0.1 / math.sqrt(2))
+    points = [sign * angle - math.pi / 4 + 2 * math.pi * turn for sign in (-1, 1) for turn in range(3)]
+    return [x for x in points if 0 <= x <= 10]
+
+
+def _check(noise_std: float, seconds: float) -> None:
+    for name, value in (("noise_std", noise_std), ("seconds", seconds)):
+        if not (math.isfinite(value) and value >= 0):
+            raise ValueError(f"{name} must be finite and >= 0, got {value}")
+
+
+def _noisy(value: float, noise_std: float, seconds: float, seed: int) -> Evaluation:
+    if seconds:
+        time.sleep(seconds)
+    noise = noise_std * float(np.random.default_rng(seed).standard_normal())
+    return Evaluation(value + noise, {"noise_free": value})

@@ -1,0 +1,131 @@
+"""A user's table, CSV or Parquet, as typed columns; a mistake is told with file, line and column.
+
+The first line names the columns. A column is numeric when all its cells are numbers, text when none is; anything in
+between is a mistake, since one misspelt number would otherwise turn a scale into thousands of choices.
+"""
+
+import csv
+import gzip
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from objectives.objective import ObjectiveError
+
+
+def read_columns(path: Path) -> dict[str, NDArray[Any]]:
+    """Columns (A,) of `path` in its order: int64, float64 or text. `.csv`, `.csv.gz` and `.parquet` are known.
+
+    Raises ObjectiveError on an unknown ending, a file that cannot be read, an empty table, a name that is missing or
+    given twice, a ragged line, an empty cell, a number that is not finite and a mixed column.
+    """
+    if path.suffix == ".parquet":
+        names, lines, cells = _read_parquet(path)
+    elif path.name.endswith((".csv", ".csv.gz")):
+        names, lines, cells = _read_csv(path)
+    else:
+        raise ObjectiveError(f"candidates.table must end in .csv, .csv.gz or .parquet, got {str(path)!r}")
+    for name in names:
+        if not name or names.count(name) > 1:
+            raise ObjectiveError(f"{path}: every column must have a name of its own, got {', '.join(map(repr, names))}")
+    if not lines:
+        raise ObjectiveError(f"{path}: a table must have at least one row below its header, got none")
+    return {name: _typed(path, name, lines, column) for name, column in zip(names, cells, strict=True)}
+
+
+def _read_csv(path: Path) -> tuple[list[str], list[int], list[list[Any]]]:
+    opener = gzip.open if path.suffix == ".gz" else open
+    try:
+        with opener(path, "rt", encoding="utf-8-sig", newline="") as file:  # spreadsheets write a byte order mark
+            reader = csv.reader(file, strict=True)
+            names = next(reader, [])
+            rows = [(reader.line_num, row) for row in reader if row]
+    except (OSError, EOFError, UnicodeDecodeError, csv.Error) as error:
+        raise ObjectiveError(f"{path} cannot be read as a CSV table: {error}") from error
+    for line, row in rows:
+        if len(row) != len(names):
+            raise ObjectiveError(f"{path}:{line}: a row must have {len(names)} cells like the header, got {len(row)}")
+    cells = [[row[column] for _, row in rows] for column in range(len(names))]
+    return names, [line for line, _ in rows], cells
+
+
+def _read_parquet(path: Path) -> tuple[list[str], list[int], list[list[Any]]]:
+    try:
+        from pyarrow import ArrowException, parquet  # an extra that most installations do without
+    except ImportError as error:
+        raise ObjectiveError(
+            f"{path}: Parquet needs pyarrow; run pip install 'bbkb-orchestrator[parquet]' or give a CSV file"
+        ) from error
+    try:
+        table = parquet.read_table(path)
+    except (OSError, ArrowException) as error:
+        raise ObjectiveError(f"{path} cannot be read as a Parquet table: {error}") from error
+    return table.column_names, list(range(1, table.num_rows + 1)), [column.to_pylist() for column in table.columns]
+
+
+def _typed(path: Path, name: str, lines: Sequence[int], cells: Sequence[Any]) -> NDArray[Any]:
+    for line, cell in zip(lines, cells, strict=True):
+        if cell is None or cell == "":
+            raise ObjectiveError(f"{path}:{line}: column {name!r} has an empty cell; fill it or remove the row")
+    numbers = [_number(cell) for cell in cells]
+    is_text = numbers[0] is None
+    for line, cell, number in zip(lines, cells, numbers, strict=True):
+        if (number is None) != is_text:
+            raise ObjectiveError(
+                f"{path}:{line}: column {name!r} must be all numbers or all text; "
+                f"it begins with {cells[0]!r}, got {cell!r}"
+            )
+        if number is not None and not math.isfinite(number):
+            raise ObjectiveError(f"{path}:{line}: column {name!r} must hold finite numbers, got {cell!r}")
+    return np.array([str(cell) for cell in cells] if is_text else numbers)
+
+
+def _number(cell: Any) -> int | float | None:
+    """The number a cell holds or spells; None for text (and for what a Parquet file holds besides numbers)."""
+    if isinstance(cell, bool) or not isinstance(cell, int | float | str):
+        return None
+    if not isinstance(cell, str):
+        return cell
+    try:
+        whole = int(cell)
+        return whole if abs(whole) < 2**63 else float(whole)
+    except ValueError:
+        pass
+    try:
+        return float(cell)
+    except (ValueError, OverflowError):
+        return None
+
+
+def encode(columns: Mapping[str, NDArray[Any]], most_choices: int = 64) -> NDArray[np.float64]:
+    """Features (A, d): numbers scaled to [0, 1] by their least and greatest, text one-hot over √2 (as `Choice`).
+
+    A column that never varies is no feature. Raises ObjectiveError when a text column has more than `most_choices`
+    different values, or nothing varies.
+    """
+    blocks = [_encode_column(name, column, most_choices) for name, column in columns.items()]
+    features = np.hstack(blocks) if blocks else np.empty((0, 0))
+    if features.shape[1] == 0:
+        raise ObjectiveError(f"a table must have a feature column that varies, got {', '.join(columns) or 'none'}")
+    return features
+
+
+def _encode_column(name: str, column: NDArray[Any], most_choices: int) -> NDArray[np.float64]:
+    if column.dtype.kind in "if":
+        low, high = float(column.min()), float(column.max())
+        if low == high:
+            return np.empty((len(column), 0))
+        unit = 0.5 if math.isinf(high - low) else 1.0  # halved when it spans all of float64
+        return ((column * unit - low * unit) / (high * unit - low * unit))[:, None]
+    levels, index = np.unique(column, return_inverse=True)
+    if len(levels) > most_choices:
+        raise ObjectiveError(
+            f"text column {name!r} must have at most {most_choices} different values, got {len(levels)}; "
+            "remove the column from the table or code it as numbers"
+        )
+    one_hot = np.eye(len(levels)) / math.sqrt(2) if len(levels) > 1 else np.empty((1, 0))
+    return one_hot[index]

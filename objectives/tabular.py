@@ -1,0 +1,173 @@
+"""Objectives that are tables: evaluating an arm is looking up its row.
+
+Abalone and California housing (Cadata) as the bandit problems of the BBKB paper (001, section 5): every row is an arm,
+the reward is the target scaled to [0, 1] plus N(0, 0.01²). The paper does not print how features are scaled; they are
+standardised here. A user's own table becomes candidates, or, with a target column, an objective.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from objectives.datasets import DataSource, Regression, load_abalone, load_cadata
+from objectives.objective import Candidates, Evaluation, ObjectiveError, Parameters, Report
+from objectives.parameters import Space
+from objectives.reference import did_you_mean
+from objectives.table_file import encode, read_columns
+
+ROW = "row"  # the parameter that says which row of the table an arm is
+
+
+@dataclass(frozen=True)
+class Table:
+    """A finite table of known rewards.
+
+    `features` (A, d) are the arms, `columns` (A,) each what people read of them. `target` is (A,), or (A, repeats)
+    where evaluations were repeated (NaN where one is missing): the seed then picks the repeat. N(0, `noise_std`²)
+    drawn from the seed is added. `seconds` (A,) is how long the evaluation took when the table was recorded.
+
+    Raises ObjectiveError when shapes differ, a row has no finite target or a column is called `row`; ValueError when
+    `noise_std` is negative.
+    """
+
+    features: NDArray[np.float64]
+    columns: Mapping[str, NDArray[Any]]
+    target: NDArray[np.float64]
+    noise_std: float = 0.0
+    seconds: NDArray[np.float64] | None = None
+    description: str = "a table"
+
+    def __post_init__(self) -> None:
+        if ROW in self.columns:
+            raise ObjectiveError(f"a table's column must not be called {ROW!r}, which numbers the rows; rename it")
+        arms = len(self.candidates())  # checks features and columns as well
+        target = np.array(self.target, dtype=np.float64).reshape(len(self.target), -1)
+        if len(target) != arms:
+            raise ObjectiveError(f"a table's target must have {arms} rows like its features, got {len(target)}")
+        if self.seconds is not None and np.shape(self.seconds) != (arms,):
+            raise ObjectiveError(f"a table's seconds must be ({arms},), got shape {np.shape(self.seconds)}")
+        is_known = np.isfinite(target)
+        if not is_known.any(axis=1).all():
+            row = int(np.argmin(is_known.any(axis=1)))
+            raise ObjectiveError(f"every row of a table must have a finite target, row {row} has none")
+        _check_noise(self.noise_std)
+        target[~is_known] = np.nan
+        target.flags.writeable = False
+        object.__setattr__(self, "target", target)
+
+    def candidates(self) -> Candidates:
+        """The table's rows, in order; the parameter `row` tells them apart, the others are for people."""
+        return Candidates(self.features, {ROW: np.arange(len(self.features)), **self.columns})
+
+    def evaluate(self, parameters: Parameters, seed: int, report: Report) -> Evaluation:
+        """The target of row `parameters["row"]`, noise added; metrics `noise_free` (mean over repeats), `seconds`.
+
+        Raises ValueError when there is no such row.
+        """
+        row = parameters.get(ROW)
+        if not isinstance(row, int) or not 0 <= row < len(self.target):
+            raise ValueError(f"parameter {ROW!r} must be an integer from 0 to {len(self.target) - 1}, got {row!r}")
+        rng = np.random.default_rng(seed)
+        repeats = self.target[row][~np.isnan(self.target[row])]
+        value = float(rng.choice(repeats)) + self.noise_std * float(rng.standard_normal())
+        metrics = {"noise_free": float(repeats.mean())}
+        if self.seconds is not None:
+            metrics["seconds"] = float(self.seconds[row])
+        return Evaluation(value, metrics)
+
+    def optimum(self, maximize: bool) -> float:
+        """The largest (smallest) mean over repeats in the table."""
+        means = np.nanmean(self.target, axis=1)
+        return float(means.max() if maximize else means.min())
+
+
+@dataclass(frozen=True, slots=True)
+class Abalone:
+    """The age of 4177 shells, in rings, from eight measurements (UCI), as a bandit problem (001, section 5)."""
+
+    __pydantic_config__: ClassVar[Any] = {"extra": "forbid"}
+
+    noise_std: float = 0.01
+
+    def __post_init__(self) -> None:
+        _check_noise(self.noise_std)
+
+    def load(self, source: DataSource) -> Table:
+        """The table; raises ObjectiveError when the data cannot be had."""
+        return _standardised(load_abalone(source), self.noise_std)
+
+    def default_space(self) -> Space | None:
+        """None: the table brings its own candidates."""
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Cadata:
+    """The median house value of 20640 Californian blocks (Pace & Barry 1997) as a bandit problem (001, section 5)."""
+
+    __pydantic_config__: ClassVar[Any] = {"extra": "forbid"}
+
+    noise_std: float = 0.01
+
+    def __post_init__(self) -> None:
+        _check_noise(self.noise_std)
+
+    def load(self, source: DataSource) -> Table:
+        """The table; raises ObjectiveError when the data cannot be had."""
+        return _standardised(load_cadata(source), self.noise_std)
+
+    def default_space(self) -> Space | None:
+        """None: the table brings its own candidates."""
+        return None
+
+
+def table_candidates(path: Path) -> Candidates:
+    """Every row of a user's table as an arm whose parameters are all its columns. Raises ObjectiveError."""
+    columns = read_columns(path)
+    return Candidates(encode(columns), columns)
+
+
+def table_objective(path: Path, target: str, seconds: str | None = None, noise_std: float = 0.0) -> Table:
+    """A user's table whose column `target` is the value; `seconds` may name the column of recorded durations.
+
+    All other columns are features. Raises ObjectiveError when a named column is missing or is not numeric.
+    """
+    columns = read_columns(path)
+    values = _numeric(path, columns, "target", target)
+    durations = None if seconds is None else _numeric(path, columns, "seconds", seconds)
+    arms = {name: column for name, column in columns.items() if name not in (target, seconds)}
+    return Table(encode(arms), arms, values, noise_std, durations, f"{target} of {path}")
+
+
+def _numeric(path: Path, columns: dict[str, NDArray[Any]], key: str, name: str) -> NDArray[np.float64]:
+    if name not in columns:
+        raise ObjectiveError(
+            f"candidates.{key} must be a column of {path} ({', '.join(columns)}), "
+            f"got {name!r}{did_you_mean(name, columns)}"
+        )
+    if columns[name].dtype.kind not in "if":
+        raise ObjectiveError(f"candidates.{key}: column {name!r} of {path} must be numbers, got text")
+    return columns[name].astype(np.float64)
+
+
+def _check_noise(noise_std: float) -> None:
+    if not (math.isfinite(noise_std) and noise_std >= 0):
+        raise ValueError(f"noise_std must be finite and >= 0, got {noise_std}")
+
+
+def _standardised(regression: Regression, noise_std: float) -> Table:
+    features = regression.features
+    low, high = regression.target.min(), regression.target.max()
+    columns = {name: features[:, index] for index, name in enumerate(regression.names)}
+    return Table(
+        (features - features.mean(axis=0)) / features.std(axis=0),
+        columns,
+        (regression.target - low) / (high - low),
+        noise_std,
+        description=regression.source,
+    )

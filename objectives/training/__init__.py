@@ -1,0 +1,1 @@
+"""Objectives that really train a model."""

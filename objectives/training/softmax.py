@@ -1,0 +1,235 @@
+"""Multinomial logistic regression on handwritten digits, trained by mini-batch SGD: the papers' tuning problem.
+
+The compressed GP bandit papers (002 section 4, 000 section 4.3) tune the learning rate, the batch size, the dropout of
+the inputs and the ℓ2 constant of such a classifier on MNIST's training set; the reward is the accuracy on a hold-out
+validation set. With weights W (d, k), intercepts b (k,), inputs x scaled to [0, 1] and one-hot classes y the loss is
+
+    L(W, b) = − mean log softmax(xᵀW + b)_y + (l2 / 2) ‖W‖²
+
+and a step is W ← W − learning_rate ∂L/∂W on one mini-batch, in float32. Each epoch goes once through a new shuffle of
+the training rows. Dropout zeroes every input of every row independently with probability p and divides the others by
+1 − p, in training only.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from objectives.datasets import DataSource, LabelledImages, load_digits, load_mnist
+from objectives.objective import Evaluation, ObjectiveError, Parameters, Report
+from objectives.parameters import Range, Space
+
+SPLIT_SEED = 0  # the validation rows are part of the problem, so they never change
+BLOCK = 4096  # rows turned into float32 at a time when the whole set is measured
+
+Floats = NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True)
+class SoftmaxRegression:
+    """Options: `epochs` over the training rows; `dataset`; share of the rows held out, in every class alike;
+    `train_size`, the number of training rows kept (all when None).
+
+    `auto` is MNIST when the data folder has it, scikit-learn's bundled digits otherwise; it never downloads.
+    """
+
+    __pydantic_config__: ClassVar[Any] = {"extra": "forbid"}
+
+    epochs: int = 3
+    dataset: Literal["auto", "mnist", "digits"] = "auto"
+    validation_fraction: float = 0.2
+    train_size: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.epochs < 1:
+            raise ValueError(f"epochs must be >= 1, got {self.epochs}")
+        if not 0 < self.validation_fraction < 1:
+            raise ValueError(f"validation_fraction must lie in (0, 1), got {self.validation_fraction}")
+
+    def default_space(self) -> Space:
+        """The four parameters of the papers, whose ranges they do not print."""
+        return {
+            "learning_rate": Range(1e-4, 1.0, log=True),
+            "batch_size": Range(16, 512, log=True, integer=True),
+            "dropout": Range(0.0, 0.5),
+            "l2": Range(1e-7, 1e-1, log=True),
+        }
+
+    def load(self, source: DataSource) -> "SoftmaxTraining":
+        """Read and split the images. Raises ObjectiveError when they cannot be had or `train_size` does not fit."""
+        # costs a second to import, which workers that get the split images are spared
+        from sklearn.model_selection import train_test_split
+
+        images, note = self._images(source)
+        try:
+            train, validation = train_test_split(
+                np.arange(len(images.labels)),
+                test_size=self.validation_fraction,
+                train_size=self.train_size,
+                stratify=images.labels,
+                random_state=SPLIT_SEED,
+            )
+        except ValueError as error:
+            raise ObjectiveError(
+                f"objective.options.train_size and validation_fraction must fit into {len(images.labels)} rows, "
+                f"got {self.train_size} and {self.validation_fraction}: {error}"
+            ) from error
+        return SoftmaxTraining(
+            train=_rows(images, train),
+            validation=_rows(images, validation),
+            classes=int(images.labels.max()) + 1,
+            epochs=self.epochs,
+            description=f"softmax regression on {images.source}, {len(train)} rows to train on, "
+            f"{len(validation)} to validate, {self.epochs} epochs{note}",
+        )
+
+    def _images(self, source: DataSource) -> tuple[LabelledImages, str]:
+        if self.dataset == "mnist" or (self.dataset == "auto" and source.file("mnist/mnist.npz")):
+            return load_mnist(source), ""
+        note = "; MNIST is used when `data.folder` or BBKB_DATA names a folder with mnist/mnist.npz"
+        return load_digits(), note if self.dataset == "auto" else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Images as rows of `pixels` (n, d) uint8, to be multiplied by `scale`, with classes `labels` (n,)."""
+
+    pixels: NDArray[np.uint8]
+    labels: NDArray[np.intp]
+    scale: float
+
+    def inputs(self, rows: slice | NDArray[np.intp]) -> Floats:
+        """The chosen rows in [0, 1], float32."""
+        return self.pixels[rows] * np.float32(self.scale)
+
+
+def _rows(images: LabelledImages, chosen: NDArray[np.intp]) -> Rows:
+    return Rows(images.pixels[chosen], images.labels[chosen], 1 / images.brightest)
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """`matrix` (d, k) and `intercepts` (k,)."""
+
+    matrix: Floats
+    intercepts: Floats
+
+
+@dataclass(frozen=True, slots=True)
+class SoftmaxParameters:
+    """What is tuned. Raises ValueError unless learning_rate > 0, batch_size ≥ 1, 0 ≤ dropout < 1, l2 ≥ 0."""
+
+    learning_rate: float = 0.1
+    batch_size: int = 128
+    dropout: float = 0.0
+    l2: float = 0.0
+
+    def __post_init__(self) -> None:
+        rules = {
+            "learning_rate must be > 0": self.learning_rate > 0,
+            "batch_size must be an integer >= 1 (integer: true)": isinstance(self.batch_size, int)
+            and self.batch_size >= 1,
+            "dropout must lie in [0, 1)": 0 <= self.dropout < 1,
+            "l2 must be >= 0": self.l2 >= 0,
+        }
+        for rule, holds in rules.items():
+            if not holds:
+                raise ValueError(f"{rule}, got {getattr(self, rule.split()[0])}")
+
+
+@dataclass(frozen=True, slots=True)
+class SoftmaxTraining:
+    """The objective: trains on `train` and returns the accuracy on `validation`."""
+
+    train: Rows
+    validation: Rows
+    classes: int
+    epochs: int
+    description: str
+
+    def evaluate(self, parameters: Parameters, seed: int, report: Report) -> Evaluation:
+        """Validation accuracy in [0, 1] after the last epoch; metrics `validation_loss` and `training_loss`, without
+        the penalty. Accuracies after each epoch are reported. A training that diverges returns NaN at once.
+
+        Parameters left out take the defaults of `SoftmaxParameters`. Raises ValueError on a wrong one.
+        """
+        hyper = _parameters(parameters)
+        rng = np.random.default_rng(seed)
+        weights = Weights(
+            np.zeros((self.train.pixels.shape[1], self.classes), np.float32), np.zeros(self.classes, np.float32)
+        )
+        accuracy = loss = float("nan")
+        with np.errstate(all="ignore"):  # a diverging training overflows; it is told by its NaN
+            for epoch in range(self.epochs):
+                weights = train_epoch(weights, self.train, hyper, rng)
+                accuracy, loss = measure(weights, self.validation)
+                if not np.isfinite(loss):
+                    return Evaluation(float("nan"), {"validation_loss": float("nan"), "training_loss": float("nan")})
+                report(accuracy, step=epoch)
+            _, training_loss = measure(weights, self.train)
+        return Evaluation(accuracy, {"validation_loss": loss, "training_loss": training_loss})
+
+
+def _parameters(parameters: Parameters) -> SoftmaxParameters:
+    known = [field.name for field in fields(SoftmaxParameters)]
+    for name in parameters:
+        if name not in known:
+            raise ValueError(f"parameters of softmax regression are {', '.join(known)}; got {name!r}")
+    return SoftmaxParameters(**parameters)
+
+
+def train_epoch(weights: Weights, rows: Rows, hyper: SoftmaxParameters, rng: np.random.Generator) -> Weights:
+    """Weights after one pass of mini-batch SGD over `rows` in an order drawn from `rng`."""
+    matrix, intercepts = weights.matrix.copy(), weights.intercepts.copy()
+    rate = np.float32(hyper.learning_rate)
+    for batch in _batches(rng.permutation(len(rows.labels)), hyper.batch_size):
+        inputs = rows.inputs(batch)
+        if hyper.dropout:
+            kept = rng.random(inputs.shape, dtype=np.float32) >= hyper.dropout
+            inputs *= kept * np.float32(1 / (1 - hyper.dropout))
+        _, matrix_gradient, intercept_gradient = loss_and_gradient(
+            Weights(matrix, intercepts), inputs, rows.labels[batch], hyper.l2
+        )
+        matrix -= rate * matrix_gradient
+        intercepts -= rate * intercept_gradient
+    return Weights(matrix, intercepts)
+
+
+def _batches(order: NDArray[np.intp], size: int) -> Iterator[NDArray[np.intp]]:
+    for start in range(0, len(order), size):
+        yield order[start : start + size]
+
+
+def loss_and_gradient(
+    weights: Weights, inputs: NDArray[Any], labels: NDArray[np.intp], l2: float
+) -> tuple[float, NDArray[Any], NDArray[Any]]:
+    """Mean loss over `inputs` (n, d) with the penalty, and its gradients by matrix (d, k) and intercepts (k,)."""
+    count = len(labels)
+    log_probabilities = _log_softmax(inputs @ weights.matrix + weights.intercepts)
+    loss = -float(log_probabilities[np.arange(count), labels].mean())
+    residuals = np.exp(log_probabilities)  # softmax − one-hot, which is ∂(−log softmax_y)/∂scores
+    residuals[np.arange(count), labels] -= 1
+    residuals /= count
+    penalty = 0.5 * l2 * float(np.vdot(weights.matrix, weights.matrix))
+    return loss + penalty, inputs.T @ residuals + weights.matrix * l2, residuals.sum(axis=0)
+
+
+def measure(weights: Weights, rows: Rows) -> tuple[float, float]:
+    """Accuracy in [0, 1] and mean loss without penalty or dropout over all rows."""
+    right, loss = 0, 0.0
+    for start in range(0, len(rows.labels), BLOCK):
+        block = slice(start, start + BLOCK)
+        log_probabilities = _log_softmax(rows.inputs(block) @ weights.matrix + weights.intercepts)
+        labels = rows.labels[block]
+        right += int((log_probabilities.argmax(axis=1) == labels).sum())
+        loss -= float(log_probabilities[np.arange(len(labels)), labels].sum(dtype=np.float64))
+    return right / len(rows.labels), loss / len(rows.labels)
+
+
+def _log_softmax(scores: NDArray[Any]) -> NDArray[Any]:
+    shifted: NDArray[Any] = scores - scores.max(axis=1, keepdims=True)
+    shifted -= np.log(np.exp(shifted).sum(axis=1, keepdims=True))
+    return shifted

@@ -1,0 +1,26 @@
+"""What several tests of objectives need: the real data when they are there, and a report that remembers."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from objectives.datasets import DataSource
+from objectives.objective import Report
+
+REPOSITORY = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def source() -> DataSource:
+    """The folder in BBKB_DATA, else the one beside the repository, else none; never a download."""
+    beside = REPOSITORY.parent / "shared" / "data"
+    folder = os.environ.get("BBKB_DATA") or (str(beside) if beside.is_dir() else None)
+    return DataSource(Path(folder) if folder else None)
+
+
+@pytest.fixture
+def silent() -> Report:
+    def report(value: float, step: int | None = None) -> None: ...
+
+    return report

@@ -1,0 +1,99 @@
+"""What every objective in the table must do; a newcomer is tested the moment it is listed."""
+
+import dataclasses
+import math
+import pickle
+
+import numpy as np
+import pytest
+from pydantic import TypeAdapter, ValidationError
+
+from objectives.datasets import DataSource
+from objectives.names import OBJECTIVES, find_objective
+from objectives.objective import HasCandidates, HasOptimum, Objective
+from objectives.space import make_candidates
+
+HEADERS = {
+    "abalone/abalone.csv": "sex,length,diameter,height,whole,shucked,viscera,shell,rings",
+    "cadata/cal_housing.csv.gz": "longitude,latitude,age,rooms,bedrooms,population,households,income,value",
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Small stand-ins of the tables, so that the contract is the same on every machine."""
+    import gzip
+
+    root = tmp_path_factory.mktemp("data")
+    for name, header in HEADERS.items():
+        numbers = np.random.default_rng(0).random((40, 9)).round(3)
+        text = "\n".join([header, *(",".join(map(str, row)) for row in numbers)])
+        (root / name).parent.mkdir()
+        (root / name).write_bytes(gzip.compress(text.encode()) if name.endswith(".gz") else text.encode())
+    return root
+
+
+@pytest.fixture(params=OBJECTIVES)
+def options(request):
+    return TypeAdapter(find_objective(request.param)).validate_python({})
+
+
+@pytest.fixture
+def objective(options, folder):
+    return options.load(DataSource(folder))
+
+
+@pytest.fixture
+def candidates(options, objective):
+    space = options.default_space()
+    return objective.candidates() if space is None else make_candidates(space, 16)
+
+
+def test_options_are_a_frozen_dataclass_that_refuses_unknown_keys(options):
+    kind = type(options)
+    assert dataclasses.is_dataclass(kind)
+    assert hash(options) == hash(dataclasses.replace(options))
+    with pytest.raises(ValidationError, match="Unexpected keyword argument"):
+        TypeAdapter(kind).validate_python({"no_such_option": 1})
+    assert TypeAdapter(kind).json_schema()["additionalProperties"] is False
+
+
+def test_it_is_an_objective_with_candidates_or_a_space(options, objective):
+    assert isinstance(objective, Objective)
+    assert (options.default_space() is None) == isinstance(objective, HasCandidates)
+
+
+def test_a_value_is_finite_for_every_candidate(objective, candidates, silent):
+    for arm in range(len(candidates)):
+        evaluation = objective.evaluate(candidates.parameters(arm), 0, silent)
+        assert type(evaluation.value) is float
+        assert math.isfinite(evaluation.value)
+        assert all(type(metric) is float and math.isfinite(metric) for metric in evaluation.metrics.values())
+
+
+def test_parameters_and_seed_decide_the_evaluation_here_and_on_a_worker(objective, candidates, silent):
+    there = pickle.loads(pickle.dumps(objective))
+    for arm, seed in ((0, 0), (0, 1), (len(candidates) - 1, 2**63)):
+        parameters = candidates.parameters(arm)
+        first = objective.evaluate(parameters, seed, silent)
+        assert first == objective.evaluate(parameters, seed, silent) == there.evaluate(parameters, seed, silent)
+
+
+def test_evaluating_changes_nothing(objective, candidates, silent):
+    before, parameters = pickle.dumps(objective), candidates.parameters(0)
+    given = dict(parameters)
+    objective.evaluate(parameters, 0, silent)
+    assert pickle.dumps(objective) == before
+    assert parameters == given
+
+
+def test_no_noise_free_value_is_beyond_the_optimum(objective, candidates, silent):
+    arms = range(len(candidates))
+    evaluations = [objective.evaluate(candidates.parameters(arm), 0, silent) for arm in arms]
+    noise_free = [evaluation.metrics["noise_free"] for evaluation in evaluations if "noise_free" in evaluation.metrics]
+    assert bool(noise_free) == isinstance(objective, HasOptimum)
+    if noise_free:
+        assert objective.optimum(maximize=False) <= min(noise_free)
+        assert max(noise_free) <= objective.optimum(maximize=True)
+    if isinstance(objective, HasCandidates):
+        assert objective.optimum(maximize=True) == max(noise_free)

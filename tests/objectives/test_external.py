@@ -1,0 +1,105 @@
+import pickle
+import sys
+
+import pytest
+
+from objectives.external import PythonCallable
+from objectives.objective import InvalidValueError, ObjectiveError
+
+MODULE = """
+def plain(x, scale=1):
+    return x * scale
+
+def seeded(x, seed):
+    return {"value": x + seed, "seed": seed}
+
+def reporting(x, report):
+    report(x / 2, step=4)
+    return x
+
+def anything(**parameters):
+    return len(parameters)
+
+def picky(x, /, y):
+    return x
+
+def worded(x):
+    return "high"
+
+def failing(x):
+    raise ZeroDivisionError("of the user's own")
+
+constant = 3
+"""
+
+
+@pytest.fixture
+def callable_named(tmp_path, monkeypatch):
+    """Builds a PythonCallable of a function in MODULE, found by its search path only."""
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.delitem(sys.modules, "users_module", raising=False)
+    (tmp_path / "users_module.py").write_text(MODULE)
+    return lambda name: PythonCallable(f"users_module:{name}", (str(tmp_path),))
+
+
+def test_parameters_are_keywords(callable_named, silent):
+    assert callable_named("plain").evaluate({"x": 3, "scale": 2}, 0, silent).value == 6
+
+
+def test_the_seed_and_the_report_are_given_when_named(callable_named):
+    told = []
+    evaluation = callable_named("seeded").evaluate({"x": 1}, 41, told.append)
+    assert (evaluation.value, dict(evaluation.metrics)) == (42, {"seed": 41})
+    callable_named("reporting").evaluate({"x": 1}, 0, lambda value, step=None: told.append((value, step)))
+    assert told == [(0.5, 4)]
+
+
+def test_a_parameter_called_seed_is_the_parameter(callable_named, silent):
+    assert callable_named("seeded").evaluate({"x": 1, "seed": 5}, 41, silent).value == 6
+
+
+def test_keyword_catchers_get_the_parameters_only(callable_named, silent):
+    assert callable_named("anything").evaluate({"a": 1, "b": 2}, 0, silent).value == 2
+
+
+def test_what_the_function_raises_passes_through(callable_named, silent):
+    with pytest.raises(ZeroDivisionError, match="of the user's own"):
+        callable_named("failing").evaluate({"x": 1}, 0, silent)
+    with pytest.raises(InvalidValueError, match="users_module:worded must return a number, got str 'high'"):
+        callable_named("worded").evaluate({"x": 1}, 0, silent)
+
+
+def test_it_travels_to_a_worker(callable_named, silent):
+    objective = callable_named("plain")
+    assert pickle.loads(pickle.dumps(objective)).evaluate({"x": 3}, 0, silent) == objective.evaluate(
+        {"x": 3}, 0, silent
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters"),
+    [("plain", ["x"]), ("plain", ["x", "scale"]), ("seeded", ["x"]), ("reporting", ["x"]), ("anything", ["a", "b"])],
+)
+def test_a_function_that_fits_the_space_passes_the_check(callable_named, silent, name, parameters):
+    objective = callable_named(name)
+    objective.check(parameters)
+    objective.evaluate(dict.fromkeys(parameters, 1), 0, silent)  # and the check was right
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters", "message"),
+    [
+        ("plain", ["x", "scael"], "must accept parameter 'scael' of the space, .* x, scale; did you mean 'scale'"),
+        ("plain", [], "needs 'x'; add it to the space or give it a default"),
+        ("picky", ["x", "y"], "must accept parameter 'x'"),
+        ("plian", ["x"], "has no 'plian'; did you mean 'plain'"),
+        ("constant", ["x"], "must name a function, 'users_module:constant' is int"),
+    ],
+)
+def test_a_function_that_does_not_fit_is_refused_early(callable_named, name, parameters, message):
+    with pytest.raises(ObjectiveError, match=message):
+        callable_named(name).check(parameters)
+
+
+def test_a_builtin_without_a_signature_is_given_the_benefit_of_the_doubt():
+    PythonCallable("builtins:dict").check(["x"])

@@ -1,0 +1,48 @@
+import pytest
+from pydantic import TypeAdapter, ValidationError
+
+from objectives.parameters import Choice, Constant, Ordinal, Parameter, Range
+
+ADAPTER: TypeAdapter[Parameter] = TypeAdapter(Parameter)
+
+
+@pytest.mark.parametrize(
+    ("mapping", "parameter"),
+    [
+        ({"low": 1e-4, "high": 1, "log": True}, Range(1e-4, 1.0, log=True)),
+        ({"low": 16, "high": 512, "log": True, "integer": True}, Range(16, 512, log=True, integer=True)),
+        ({"choices": ["relu", True, 2, 0.5, None]}, Choice(("relu", True, 2, 0.5, None))),
+        ({"ordered": [8, 16, 32]}, Ordinal((8, 16, 32))),
+        ({"constant": "adam"}, Constant("adam")),
+    ],
+)
+def test_a_campaign_files_mapping_becomes_a_parameter(mapping, parameter):
+    built = ADAPTER.validate_python(mapping)
+    assert built == parameter
+    levels = getattr(built, "choices", ())
+    assert [type(level) for level in levels] == [type(level) for level in mapping.get("choices", ())]
+
+
+@pytest.mark.parametrize(
+    "mapping", [{"low": 0, "high": 1, "lgo": True}, {"choices": [1], "log": True}, {"constant": 1, "low": 0}]
+)
+def test_unknown_keys_are_refused(mapping):
+    with pytest.raises(ValidationError):
+        ADAPTER.validate_python(mapping)
+
+
+@pytest.mark.parametrize(
+    ("build", "rule"),
+    [
+        (lambda: Range(1, 1), "low must be < high, got low=1, high=1"),
+        (lambda: Range(0, float("inf")), "low and high must be finite"),
+        (lambda: Range(0, 1, log=True), "low must be > 0 on a log scale, got 0"),
+        (lambda: Range(0.5, 2, integer=True), "low and high of integers must be whole, got low=0.5"),
+        (lambda: Choice(()), "choices must hold at least one value"),
+        (lambda: Choice(("a", "b", "a")), "choices must differ from each other, got 'a' twice"),
+        (lambda: Ordinal((1, 1.0)), "ordered must differ from each other, got 1.0 twice"),
+    ],
+)
+def test_a_wrong_parameter_is_refused_with_its_rule(build, rule):
+    with pytest.raises(ValueError, match=rule):
+        build()

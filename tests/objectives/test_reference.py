@@ -1,0 +1,53 @@
+import math
+import sys
+
+import pytest
+
+from objectives.objective import ObjectiveError
+from objectives.reference import did_you_mean, import_reference
+
+
+def test_a_reference_is_what_it_names():
+    assert import_reference("math:sqrt") is math.sqrt
+
+
+def test_a_module_is_found_on_the_search_path(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    (tmp_path / "module_found_on_search_path.py").write_text("answer = 42")
+    assert import_reference("module_found_on_search_path:answer", [str(tmp_path)]) == 42
+
+
+@pytest.mark.parametrize(
+    ("reference", "message"),
+    [
+        ("math.sqrt", "must be written package.module:attribute, got 'math.sqrt'"),
+        ("math:", "must be written"),
+        ("math:sqrt()", "must be written"),
+        (":sqrt", "must be written"),
+        ("no_such_package.module:f", "no module named 'no_such_package' is installed"),
+        ("math:sqtr", "has no 'sqtr'; did you mean 'sqrt'"),
+    ],
+)
+def test_a_wrong_reference_is_refused(reference, message):
+    with pytest.raises(ObjectiveError, match=message):
+        import_reference(reference)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("import module_nobody_wrote", "failed with ModuleNotFoundError: No module named 'module_nobody_wrote'"),
+        ("1 / 0", "failed with ZeroDivisionError"),
+        ("def (:", "failed with SyntaxError"),
+    ],
+)
+def test_a_module_that_fails_on_import_is_told_apart_from_a_missing_one(tmp_path, monkeypatch, text, message):
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    (tmp_path / "module_that_fails.py").write_text(text)
+    with pytest.raises(ObjectiveError, match=message):
+        import_reference("module_that_fails:f", [str(tmp_path)])
+
+
+def test_did_you_mean_says_nothing_when_nothing_is_near():
+    assert did_you_mean("lerning_rate", ["learning_rate", "l2"]) == "; did you mean 'learning_rate'?"
+    assert did_you_mean("zzz", ["learning_rate", "l2"]) == ""

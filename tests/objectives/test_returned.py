@@ -1,0 +1,59 @@
+from decimal import Decimal
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from objectives.objective import InvalidValueError
+from objectives.returned import as_evaluation
+
+
+class Unprintable:
+    def __repr__(self):
+        raise RuntimeError("no")
+
+
+@pytest.mark.parametrize("number", [2, 2.0, np.float32(2), np.int64(2), np.array(2.0), Fraction(4, 2), Decimal(2)])
+def test_any_number_is_a_value(number):
+    evaluation = as_evaluation(number, "f")
+    assert evaluation.value == 2.0
+    assert type(evaluation.value) is float
+
+
+def test_a_mapping_has_a_value_and_metrics():
+    evaluation = as_evaluation({"value": 1, "loss": np.float32(0.5), "epochs": 3}, "f")
+    assert (evaluation.value, dict(evaluation.metrics)) == (1.0, {"loss": 0.5, "epochs": 3.0})
+
+
+def test_nan_and_infinity_are_passed_on_for_whoever_records_them():
+    assert np.isnan(as_evaluation(float("nan"), "f").value)
+    assert as_evaluation(-np.inf, "f").value == -np.inf
+
+
+@pytest.mark.parametrize(
+    "returned",
+    [None, "0.9", b"0.9", True, np.True_, 1j, np.complex64(1), [0.9], np.array([0.9]), (), object(), 10**1_000_000],
+    ids=lambda returned: type(returned).__name__,
+)
+def test_anything_else_is_refused_telling_what_was_got(returned):
+    with pytest.raises(InvalidValueError, match=f"f must return a number, got {type(returned).__name__} ") as caught:
+        as_evaluation(returned, "f")
+    assert len(str(caught.value)) < 200
+
+
+def test_an_object_that_cannot_be_shown_is_refused_all_the_same():
+    with pytest.raises(InvalidValueError, match="got Unprintable that cannot be shown"):
+        as_evaluation(Unprintable(), "f")
+
+
+@pytest.mark.parametrize(
+    ("returned", "message"),
+    [
+        ({"accuracy": 0.9}, r"f must return a mapping with 'value', got keys \['accuracy'\]"),
+        ({"value": "high"}, "f must return a number, got str 'high'"),
+        ({"value": 1, "model": "x.pt"}, "f: 'model' must return a number, got str 'x.pt'"),
+    ],
+)
+def test_a_wrong_mapping_is_refused(returned, message):
+    with pytest.raises(InvalidValueError, match=message):
+        as_evaluation(returned, "f")

@@ -1,0 +1,170 @@
+import itertools
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from objectives.objective import ObjectiveError
+from objectives.space import Choice, Constant, Ordinal, Range, make_candidates
+
+reals = st.builds(
+    lambda low, width, log: Range(low, low + width, log=log),
+    st.floats(1e-6, 1e3),
+    st.floats(1e-3, 1e6),
+    st.booleans(),
+)
+integers = st.builds(
+    lambda low, width, log: Range(low, low + width, log=log, integer=True),
+    st.integers(1, 1000),
+    st.integers(1, 1000),
+    st.booleans(),
+)
+levels = st.lists(st.integers(-5, 5) | st.sampled_from(["a", "b", "c"]), min_size=1, max_size=5, unique=True)
+parameters = reals | integers | st.builds(Choice, levels) | st.builds(Ordinal, levels) | st.builds(Constant, st.just(7))
+spaces = st.dictionaries(st.sampled_from("abcdef"), parameters, max_size=3).map(
+    lambda space: {**space, "x": Range(-1.0, 1.0)}  # something always varies
+)
+SAMPLERS = st.sampled_from(["sobol", "random", "grid"])
+
+
+def values_of(parameter):
+    match parameter:
+        case Choice(choices=values) | Ordinal(ordered=values):
+            return list(values)
+        case Constant(constant=value):
+            return [value]
+        case Range():
+            return list(range(int(parameter.low), int(parameter.high) + 1))
+
+
+@settings(max_examples=40, deadline=None)
+@given(spaces, st.integers(1, 300), SAMPLERS, st.integers(0, 2**31))
+def test_every_candidate_lies_in_the_space_and_the_unit_cube(space, size, sampler, seed):
+    smallest_grid = 2 ** sum(isinstance(p, Range) for p in space.values()) * math.prod(
+        len(values_of(p)) for p in space.values() if not isinstance(p, Range)
+    )
+    if sampler == "grid":
+        size += smallest_grid
+    candidates = make_candidates(space, size, sampler, seed)
+    assert 1 <= len(candidates) <= size
+    assert candidates.features.min() >= 0
+    assert candidates.features.max() <= 1
+    for arm in range(0, len(candidates), 17):
+        for name, value in candidates.parameters(arm).items():
+            parameter = space[name]
+            if isinstance(parameter, Range):
+                assert parameter.low <= value <= parameter.high
+                assert isinstance(value, int if parameter.integer else float)
+            else:
+                assert any(value == v and type(value) is type(v) for v in values_of(parameter))
+
+
+@settings(max_examples=30, deadline=None)
+@given(spaces, st.integers(1, 300), st.sampled_from(["sobol", "random"]), st.integers(0, 2**31))
+def test_no_two_arms_are_the_same_and_the_seed_decides(space, size, sampler, seed):
+    candidates = make_candidates(space, size, sampler, seed)
+    again = make_candidates(space, size, sampler, seed)
+    assert len(np.unique(candidates.features, axis=0)) == len(candidates)
+    np.testing.assert_array_equal(candidates.features, again.features)
+    other = make_candidates({"x": Range(0, 1)}, size, sampler, seed + 1)
+    assert not np.array_equal(make_candidates({"x": Range(0, 1)}, size, sampler, seed).features, other.features)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.dictionaries(st.sampled_from("abc"), st.builds(Choice, levels) | st.builds(Ordinal, levels)), SAMPLERS)
+def test_a_finite_space_is_taken_whole(space, sampler):
+    space = {**space, "n": Range(1, 9, integer=True, log=True)}
+    candidates = make_candidates(space, None, sampler)
+    expected = set(itertools.product(*(map(repr, values_of(space[name])) for name in candidates.columns)))
+    made = [tuple(map(repr, candidates.parameters(arm).values())) for arm in range(len(candidates))]
+    assert set(made) == expected
+    assert len(made) == len(expected)
+    assert len(make_candidates(space, len(expected), sampler)) == len(expected)
+
+
+@settings(max_examples=30, deadline=None)
+@given(reals | integers)
+def test_a_range_stands_at_its_value_on_its_own_scale(parameter):
+    candidates = make_candidates({"x": parameter}, 50, "random")
+    values = candidates.columns["x"].astype(float)
+    scale = np.log if parameter.log else lambda x: x
+    low, high = scale(parameter.low), scale(parameter.high)
+    # the subtraction loses what low and width differ by in size
+    np.testing.assert_allclose(candidates.features[:, 0], (scale(values) - low) / (high - low), atol=1e-6)
+
+
+def test_two_different_choices_are_at_distance_one_and_ordinals_equally_spaced():
+    candidates = make_candidates({"c": Choice(("a", "b", "c")), "o": Ordinal((1, 10, 1000))})
+    for i, j in itertools.combinations(range(len(candidates)), 2):
+        a, b = candidates.parameters(i), candidates.parameters(j)
+        steps = abs([1, 10, 1000].index(a["o"]) - [1, 10, 1000].index(b["o"]))
+        squared = float(((candidates.features[i] - candidates.features[j]) ** 2).sum())
+        assert squared == pytest.approx((a["c"] != b["c"]) + (steps / 2) ** 2)
+
+
+def test_a_constant_is_a_parameter_but_no_feature():
+    candidates = make_candidates({"x": Range(0, 1), "c": Constant("adam"), "one": Choice((True,))}, 4)
+    assert candidates.features.shape == (4, 1)
+    assert candidates.parameters(0) | {"x": 0} == {"x": 0, "c": "adam", "one": True}
+
+
+def test_equal_levels_of_different_types_keep_their_types():
+    candidates = make_candidates({"c": Choice((True, 2, 0.5, None, "x"))})
+    assert [candidates.parameters(arm)["c"] for arm in range(5)] == [True, 2, 0.5, None, "x"]
+    assert [type(candidates.parameters(arm)["c"]) for arm in range(5)] == [bool, int, float, type(None), str]
+
+
+def test_the_ends_of_an_integer_range_get_their_full_share():
+    space = {"n": Range(1, 4, integer=True), "x": Range(0, 1)}
+    values = make_candidates(space, 4000, "random").columns["n"]
+    assert np.bincount(values)[1:].min() > 800  # 1000 each expected; half a share would be 667 at the ends
+
+
+def test_a_sobol_pool_is_balanced_and_a_longer_one_begins_the_same():
+    features = make_candidates({"x": Range(0, 1), "y": Range(0, 1)}, 64).features
+    assert (np.bincount((features[:, 0] * 64).astype(int), minlength=64) == 1).all()
+    longer = make_candidates({"x": Range(0, 1), "y": Range(0, 1)}, 100).features
+    np.testing.assert_array_equal(features, longer[:64])
+
+
+def test_a_grid_has_both_ends_and_as_many_levels_as_fit():
+    candidates = make_candidates({"x": Range(1, 100, log=True), "n": Range(0, 2, integer=True)}, 16, "grid")
+    assert sorted(set(candidates.columns["n"])) == [0, 1, 2]
+    np.testing.assert_allclose(sorted(set(candidates.columns["x"])), np.geomspace(1, 100, 5))
+    assert len(candidates) == 15
+
+
+def test_coarse_integers_are_dropped_keeping_the_first():
+    space = {"n": Range(1, 3, integer=True), "m": Range(1, 400, integer=True)}
+    candidates = make_candidates(space, 1000, "random", seed=3)
+    assert len(candidates) < 1000
+    raw = np.random.default_rng(3).random((1000, 2))
+    np.testing.assert_allclose(
+        raw[0], [(candidates.columns["n"][0] - 0.5) / 3, candidates.columns["m"][0] / 400], atol=0.2
+    )
+    assert len({tuple(candidates.parameters(arm).values()) for arm in range(len(candidates))}) == len(candidates)
+
+
+def test_a_tiny_bound_is_not_rounded():
+    values = make_candidates({"l2": Range(1.2345678e-12, 1e-3, log=True)}, 3, "grid").columns["l2"]
+    np.testing.assert_allclose(values.min(), 1.2345678e-12, rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("space", "size", "sampler", "message"),
+    [
+        ({}, 8, "sobol", "space must hold a parameter that varies"),
+        ({"c": Constant(1), "d": Choice((1,))}, 8, "sobol", "space must hold a parameter that varies"),
+        ({"x": Range(0, 1)}, None, "sobol", "candidates.size must be given: the space has infinitely many arms"),
+        ({"x": Range(1, 1e9, integer=True)}, None, "grid", r"the space has 1e\+09 arms"),
+        ({"x": Range(0, 1)}, 0, "sobol", "candidates.size must be >= 1, got 0"),
+        ({"x": Range(0, 1)}, 8, "lhs", "candidates.sampler must be sobol, random or grid, got 'lhs'"),
+        ({"x": Range(0, 1), "c": Choice((1, 2, 3))}, 5, "grid", "candidates.size must be >= 6 for a grid"),
+        ({"x": Range(0, 1e300, integer=True)}, 8, "sobol", "space.x must stay within"),
+    ],
+)
+def test_what_cannot_be_made_is_refused_with_a_remedy(space, size, sampler, message):
+    with pytest.raises(ObjectiveError, match=message):
+        make_candidates(space, size, sampler)

@@ -1,0 +1,107 @@
+import gzip
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+
+from objectives.objective import ObjectiveError
+from objectives.table_file import encode, read_columns
+
+TEXT = "depth,rate,optimizer\n2,1e-3,adam\n4,0.1,sgd\n\n8,1,sgd\n"
+
+
+def check(columns):
+    assert list(columns) == ["depth", "rate", "optimizer"]
+    assert columns["depth"].tolist() == [2, 4, 8]
+    assert columns["depth"].dtype == np.int64
+    assert columns["rate"].tolist() == [0.001, 0.1, 1.0]
+    assert columns["optimizer"].tolist() == ["adam", "sgd", "sgd"]
+
+
+def test_csv_columns_get_their_types(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text("\ufeff" + TEXT, encoding="utf-8")
+    check(read_columns(path))
+
+
+def test_compressed_csv_is_read(tmp_path):
+    path = tmp_path / "t.csv.gz"
+    path.write_bytes(gzip.compress(TEXT.encode()))
+    check(read_columns(path))
+
+
+def test_parquet_is_read(tmp_path):
+    pyarrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    columns = {"depth": [2, 4, 8], "rate": [0.001, 0.1, 1.0], "optimizer": ["adam", "sgd", "sgd"]}
+    parquet.write_table(pyarrow.table(columns), tmp_path / "t.parquet")
+    check(read_columns(tmp_path / "t.parquet"))
+    parquet.write_table(pyarrow.table({"a": [1.0, None]}), tmp_path / "hole.parquet")
+    with pytest.raises(ObjectiveError, match=r"hole.parquet:2: column 'a' has an empty cell"):
+        read_columns(tmp_path / "hole.parquet")
+
+
+def test_parquet_without_pyarrow_names_the_extra(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(ObjectiveError, match=r"pip install 'bbkb-orchestrator\[parquet\]' or give a CSV file"):
+        read_columns(tmp_path / "t.parquet")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a,b\n1,2\n3\n", "t.csv:3: a row must have 2 cells like the header, got 1"),
+        ("a,b\n1,2\n\n3,\n", "t.csv:4: column 'b' has an empty cell"),
+        ("a\n1\n0.1O\n", "t.csv:3: column 'a' must be all numbers or all text; it begins with '1', got '0.1O'"),
+        ("a\nauto\n16\n", "t.csv:3: column 'a' must be all numbers or all text; it begins with 'auto', got '16'"),
+        ("a\n1\nnan\n", "t.csv:3: column 'a' must hold finite numbers, got 'nan'"),
+        ("a\n1e999\n", "t.csv:2: column 'a' must hold finite numbers, got '1e999'"),
+        ('a,b\n"x\ny",1\nz,oops\n', "t.csv:4: column 'b' must be all numbers"),
+        ("a,a\n1,2\n", "every column must have a name of its own, got 'a', 'a'"),
+        ("a,\n1,2\n", "every column must have a name of its own"),
+        ("a,b\n", "at least one row"),
+        ("", "at least one row"),
+        ('a\n"1\n', "cannot be read as a CSV table"),
+    ],
+)
+def test_a_mistake_is_told_with_file_line_and_column(tmp_path, text, message):
+    (tmp_path / "t.csv").write_text(text)
+    with pytest.raises(ObjectiveError, match=message):
+        read_columns(tmp_path / "t.csv")
+
+
+@pytest.mark.parametrize(("name", "message"), [("t.xlsx", "must end in .csv"), ("none.csv", "none.csv cannot be read")])
+def test_a_file_that_is_no_table_is_refused(tmp_path, name, message):
+    with pytest.raises(ObjectiveError, match=message):
+        read_columns(tmp_path / name)
+
+
+@settings(max_examples=50, deadline=None)
+@example(np.array([0.0, 5e-324]))  # the narrowest and the widest columns there are
+@example(np.array([-1.7e308, 0.0, 1.7e308]))
+@given(arrays.arrays(np.float64, st.integers(2, 20), elements=st.floats(allow_nan=False, allow_infinity=False)))
+def test_numbers_are_scaled_to_the_unit_interval_in_order(column):
+    if (column == column[0]).all():
+        with pytest.raises(ObjectiveError, match="must have a feature column that varies, got x"):
+            encode({"x": column})
+        return
+    feature = encode({"x": column})[:, 0]
+    assert feature.min() == 0
+    assert feature.max() == 1
+    assert (np.diff(feature[np.argsort(column)]) >= 0).all()
+
+
+def test_text_is_one_hot_at_distance_one_and_constants_are_left_out():
+    features = encode({"c": np.array(["a", "b", "a"]), "k": np.array([3, 3, 3]), "t": np.array(["z", "z", "z"])})
+    assert features.shape == (3, 2)
+    assert np.linalg.norm(features[0] - features[1]) == pytest.approx(1)
+    assert (features[0] == features[2]).all()
+
+
+def test_a_column_of_names_is_refused_before_it_fills_the_memory():
+    with pytest.raises(ObjectiveError, match="text column 'id' must have at most 64 different values, got 65"):
+        encode({"id": np.array([f"run-{i}" for i in range(65)])})

@@ -1,0 +1,120 @@
+import numpy as np
+import pytest
+
+from objectives.datasets import DataSource, Regression
+from objectives.objective import ObjectiveError
+from objectives.tabular import Abalone, Cadata, Table, table_candidates, table_objective
+
+FEATURES = np.array([[0.0], [0.5], [1.0]])
+COLUMNS = {"depth": np.array([1, 2, 3])}
+
+
+def test_a_candidate_carries_its_row_and_what_people_read(silent):
+    table = Table(FEATURES, COLUMNS, np.array([0.1, 0.3, 0.2]))
+    candidates = table.candidates()
+    assert candidates.parameters(1) == {"row": 1, "depth": 2}
+    for arm, target in enumerate([0.1, 0.3, 0.2]):
+        evaluation = table.evaluate(candidates.parameters(arm), 7, silent)
+        assert evaluation.value == evaluation.metrics["noise_free"] == target
+    assert (table.optimum(maximize=True), table.optimum(maximize=False)) == (0.3, 0.1)
+
+
+def test_the_seed_picks_among_the_repeats_that_are_there(silent):
+    table = Table(FEATURES, COLUMNS, np.array([[1.0, 2.0, np.nan], [5.0, np.inf, 7.0], [0.0, 0.0, 0.0]]))
+    values = {table.evaluate({"row": 0}, seed, silent).value for seed in range(50)}
+    assert values == {1.0, 2.0}
+    assert table.evaluate({"row": 1}, 0, silent).metrics["noise_free"] == 6.0
+    assert table.optimum(maximize=True) == 6.0
+
+
+def test_noise_has_the_deviation_asked_for_and_seconds_are_told(silent):
+    table = Table(FEATURES, COLUMNS, np.array([1.0, 2.0, 3.0]), noise_std=0.2, seconds=np.array([10.0, 20.0, 30.0]))
+    evaluations = [table.evaluate({"row": 2}, seed, silent) for seed in range(2000)]
+    values = np.array([evaluation.value for evaluation in evaluations])
+    assert abs(values.mean() - 3) < 5 * 0.2 / np.sqrt(2000)
+    assert abs(values.std() - 0.2) < 0.02
+    assert {evaluation.metrics["seconds"] for evaluation in evaluations} == {30.0}
+    assert {evaluation.metrics["noise_free"] for evaluation in evaluations} == {3.0}
+
+
+@pytest.mark.parametrize("row", [-1, 3, 1.0, "1", None])
+def test_a_row_that_is_not_there_is_refused(silent, row):
+    with pytest.raises(ValueError, match="parameter 'row' must be an integer from 0 to 2, got"):
+        Table(FEATURES, COLUMNS, np.zeros(3)).evaluate({"row": row}, 0, silent)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"target": np.zeros(4)}, "target must have 3 rows like its features, got 4"),
+        ({"target": np.array([1.0, np.nan, 2.0])}, "must have a finite target, row 1 has none"),
+        ({"seconds": np.zeros(2)}, r"seconds must be \(3,\), got shape \(2,\)"),
+        ({"noise_std": -1.0}, "noise_std must be finite and >= 0, got -1"),
+        ({"columns": {"row": np.zeros(3)}}, "must not be called 'row'"),
+        ({"columns": {"depth": np.zeros(2)}}, "has 2 values for 3 arms"),
+        ({"features": np.full((3, 1), np.nan)}, "features must be finite"),
+    ],
+)
+def test_a_table_that_does_not_fit_together_is_refused(change, message):
+    with pytest.raises((ObjectiveError, ValueError), match=message):
+        Table(**{"features": FEATURES, "columns": COLUMNS, "target": np.zeros(3), **change})
+
+
+def test_a_data_set_is_standardised_and_its_target_scaled_to_the_unit_interval(monkeypatch, source, silent):
+    """On the real data where the folder is there, else on a stand-in of the same shape; both named problems."""
+    if source.file("abalone/abalone.csv") is None:
+        rng = np.random.default_rng(0)
+        names = tuple("abcdefgh")
+        stand_in = Regression(names, rng.random((50, 8)), rng.random(50) * 28 + 1, "a stand-in")
+        monkeypatch.setattr("objectives.tabular.load_abalone", lambda source: stand_in)
+        monkeypatch.setattr("objectives.tabular.load_cadata", lambda source: stand_in)
+    for options in (Abalone(), Cadata()):
+        table = options.load(source)
+        assert table.features.shape[1] == 8
+        np.testing.assert_allclose(table.features.mean(axis=0), 0, atol=1e-9)
+        np.testing.assert_allclose(table.features.std(axis=0), 1)
+        assert (table.optimum(maximize=False), table.optimum(maximize=True)) == (0, 1)
+        best = int(table.target[:, 0].argmax())
+        evaluation = table.evaluate(table.candidates().parameters(best), 0, silent)
+        assert 0 < abs(evaluation.value - 1) < 0.1
+        assert table.description
+
+
+def test_a_users_table_with_a_target_is_an_objective(tmp_path, silent):
+    path = tmp_path / "runs.csv"
+    path.write_text("rate,optimizer,accuracy,took\n0.1,adam,0.9,60\n0.2,sgd,0.8,30\n")
+    table = table_objective(path, target="accuracy", seconds="took")
+    assert table.features.shape == (2, 3)
+    assert table.candidates().parameters(1) == {"row": 1, "rate": 0.2, "optimizer": "sgd"}
+    evaluation = table.evaluate({"row": 0}, 0, silent)
+    assert (evaluation.value, dict(evaluation.metrics)) == (0.9, {"noise_free": 0.9, "seconds": 60.0})
+
+
+def test_a_users_table_without_a_target_is_candidates(tmp_path):
+    path = tmp_path / "arms.csv"
+    path.write_text("rate,optimizer\n0.1,adam\n0.2,sgd\n0.4,adam\n")
+    candidates = table_candidates(path)
+    np.testing.assert_allclose(candidates.features[:, 0], [0, 1 / 3, 1])
+    assert candidates.parameters(2) == {"rate": 0.4, "optimizer": "adam"}
+
+
+@pytest.mark.parametrize(
+    ("target", "message"),
+    [
+        ("acuracy", "candidates.target must be a column of .*got 'acuracy'; did you mean 'accuracy'"),
+        ("optimizer", "candidates.target: column 'optimizer' of .* must be numbers, got text"),
+    ],
+)
+def test_a_target_that_cannot_be_one_is_refused(tmp_path, target, message):
+    path = tmp_path / "runs.csv"
+    path.write_text("optimizer,accuracy\nadam,0.9\nsgd,0.8\n")
+    with pytest.raises(ObjectiveError, match=message):
+        table_objective(path, target)
+
+
+@pytest.mark.parametrize("options", [Abalone, Cadata])
+def test_data_that_are_nowhere_are_a_users_message(options):
+    with pytest.raises(ObjectiveError, match="BBKB_DATA"):
+        options().load(DataSource())
+    with pytest.raises(ValueError, match="noise_std must be finite and >= 0"):
+        options(noise_std=-0.1)
