@@ -5,7 +5,7 @@ Contract (`tests/workers/test_executor_contract.py` runs it on every executor):
 * `submit` returns at once; every submitted attempt gets exactly one outcome from `next_outcomes`, whatever happens
   to the worker, the objective or the node. Submitting more than `slots` attempts is allowed: they queue.
 * `next_outcomes(timeout)` blocks until at least one outcome is there and then returns all that are; an empty list
-  after `timeout` seconds, or at once when nothing is in flight. `None` waits without limit.
+  after `timeout` seconds of the caller's life, or at once when nothing is in flight. `None` waits without limit.
 * `cancel` makes the named attempts end soon, as `Failure(CANCELLED)` unless they were already over. Unknown ids are
   ignored.
 * `now` is the clock that stamps outcomes: wall-clock seconds since the epoch, or virtual seconds.

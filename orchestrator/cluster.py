@@ -1,0 +1,169 @@
+"""Finds a Ray cluster or starts one on this machine, and keeps Ray's own output away from the user.
+
+Ray's start-up choices are made here on purpose: no usage reports, no copies of workers' logs on the terminal (failures
+carry what matters), and a local cluster always asks for a token, because Ray's ports listen on all of the machine's
+addresses and whoever reaches them can run code. What the user's environment says wins over every one of these.
+"""
+
+import logging
+import math
+import os
+import secrets
+import socket
+from dataclasses import dataclass
+from typing import Any
+
+import ray
+from ray._raylet import Config  # type: ignore[attr-defined]  # compiled, without annotations
+from ray.exceptions import RayError
+
+from orchestrator.errors import UserError
+
+_PROBE_SECONDS = 5.0
+_TOKEN = secrets.token_hex(32)  # in the environment only, never in a file: it dies with this process
+_QUIET = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_SCHEDULER_EVENTS": "0",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # Ray's announced default; unset, it prints a warning about it
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """A Ray cluster this process is connected to. `notes` are sentences worth showing to the user."""
+
+    address: str
+    dashboard_url: str | None
+    is_ours: bool  # started here, ends with `disconnect`
+    is_connected_here: bool  # `connect` opened the connection; it was not there before
+    notes: tuple[str, ...] = ()
+
+
+def connect(address: str | None, workers: int, cpus: float, gpus: float, dashboard: bool) -> Cluster:
+    """Join the cluster named by `address` or RAY_ADDRESS (set inside a Ray job), else start one on this machine.
+
+    A local cluster gets as many logical CPUs as `workers` evaluations of `cpus` each ask for, at least the machine's
+    cores. A connection that is open already is used as it is. Raises UserError when there is no way in.
+    """
+    for name, value in _QUIET.items():
+        os.environ.setdefault(name, value)
+    _mute()
+    named = address or os.environ.get("RAY_ADDRESS") or "local"
+    if ray.is_initialized():
+        return Cluster(_gcs_address(), None, False, False, _room_notes(workers, cpus, gpus))
+    if named == "local":
+        return _start(workers, cpus, gpus, dashboard)
+    return _join(named, workers, cpus, gpus)
+
+
+def disconnect(cluster: Cluster) -> None:
+    """Leave a cluster that was joined; end one that was started. May be called twice."""
+    if cluster.is_connected_here and ray.is_initialized():
+        ray.shutdown()
+
+
+def _start(workers: int, cpus: float, gpus: float, dashboard: bool) -> Cluster:
+    cores = _cores()
+    wanted = math.ceil(workers * cpus)
+    _require_token()
+    try:
+        context = _init(address="local", num_cpus=max(cores, wanted), include_dashboard=dashboard)
+    except (RuntimeError, ValueError, OSError, RayError) as error:
+        raise UserError(
+            f"Ray must be able to start on this machine, got {_first_line(error)}; free disk space under /tmp (or set "
+            "RAY_TMPDIR) and memory, or join a running cluster with --address"
+        ) from error
+    notes = [f"{wanted} CPUs asked for, {cores} cores here: evaluations share them"] if wanted > cores else []
+    url = _dashboard_url(context)
+    if url is not None and os.environ.get("RAY_AUTH_TOKEN") == _TOKEN:
+        notes.append(f"the Ray dashboard asks for a token, it is {_TOKEN}")
+    return Cluster(_gcs_address(), url, True, True, (*notes, *_room_notes(workers, cpus, gpus)))
+
+
+def _require_token() -> None:
+    """Protect the cluster about to start with a token of this process, unless the user arranged something else."""
+    os.environ.setdefault("RAY_AUTH_MODE", "token")
+    if os.environ["RAY_AUTH_MODE"] == "token" and "RAY_AUTH_TOKEN_PATH" not in os.environ:
+        os.environ.setdefault("RAY_AUTH_TOKEN", _TOKEN)
+    Config.initialize("")  # Ray read its environment when it was imported; this makes it look again
+
+
+def _join(address: str, workers: int, cpus: float, gpus: float) -> Cluster:
+    if address != "auto":
+        _probe(address)
+    try:
+        context = _init(address=address)
+    except (RuntimeError, ValueError, OSError, RayError) as error:
+        raise UserError(_refusal(address, error)) from error
+    return Cluster(_gcs_address(), _dashboard_url(context), False, True, _room_notes(workers, cpus, gpus))
+
+
+def _init(**options: Any) -> Any:
+    return ray.init(log_to_driver=False, logging_level=logging.ERROR, **options)
+
+
+def _probe(address: str) -> None:
+    """Raise UserError unless something listens at `address`. Ray itself would try, and print, for half a minute."""
+    host, _, port = address.rpartition(":")
+    if "://" in address or not host or not port.isdigit():
+        raise UserError(
+            f"--address (or RAY_ADDRESS) must be host:port of a cluster's head, or auto, got {address!r}; "
+            "to work from outside a cluster, hand the campaign to it with `ray job submit`"
+        )
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=_PROBE_SECONDS).close()
+    except (OSError, OverflowError) as error:
+        raise UserError(
+            f"--address (or RAY_ADDRESS) must name a running Ray cluster, got {address}: {error}; "
+            "start one with `ray start --head`, or leave the address out to use this machine"
+        ) from error
+
+
+def _refusal(address: str, error: Exception) -> str:
+    text = _first_line(error)
+    if "ersion mismatch" in str(error):
+        remedy = "install the cluster's versions of Ray and Python here, or this machine's there"
+    elif address == "auto":
+        remedy = "start a cluster with `ray start --head`, or leave the address out to use this machine"
+    else:
+        remedy = "if the cluster asks for a token, set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN"
+    return f"the Ray cluster at {address} must let this process in, got {text}; {remedy}"
+
+
+def _first_line(error: Exception) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return " ".join(lines[:3]) if lines else type(error).__name__
+
+
+def _room_notes(workers: int, cpus: float, gpus: float) -> tuple[str, ...]:
+    """A sentence for each resource of which the cluster has too little for all workers at once."""
+    resources: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]  # Ray does not say
+    wanted = {"CPU": workers * cpus, "GPU": workers * gpus}
+    return tuple(
+        f"the cluster has {resources.get(name, 0.0):g} {name}s, {workers} workers ask for {amount:g}: some will wait"
+        for name, amount in wanted.items()
+        if amount > resources.get(name, 0.0)
+    )
+
+
+def _gcs_address() -> str:
+    return str(ray.get_runtime_context().gcs_address)
+
+
+def _dashboard_url(context: Any) -> str | None:
+    url = getattr(context, "dashboard_url", None)
+    return f"http://{url}" if url else None
+
+
+def _cores() -> int:
+    """Cores this process may use; a container's or a batch system's affinity counts."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _mute() -> None:
+    """Stop Ray from printing raylets' messages (`A worker died …`) on this process's standard output.
+
+    `log_to_driver=False` does not cover them and there is no public switch. Each one belongs to a failure that the
+    campaign records and shows itself. The test of silence fails when this stops working.
+    """
+    vars(ray._private.worker)["_worker_logs_enabled"] = False

@@ -1,0 +1,154 @@
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import ray
+
+from orchestrator import cluster
+from orchestrator.cluster import connect, disconnect
+from orchestrator.errors import UserError
+
+REPOSITORY = Path(__file__).parents[2]
+
+STARTS = """
+import os
+import ray
+from orchestrator.cluster import connect, disconnect
+
+@ray.remote(max_retries=0, num_cpus=0)
+def crash():
+    print("a worker talks")
+    os._exit(1)
+
+cluster = connect(None, workers=64, cpus=1.0, gpus=0.0, dashboard=True)
+try:
+    ray.get(crash.remote())
+except ray.exceptions.WorkerCrashedError:
+    print("crashed")
+print(cluster.is_ours, cluster.is_connected_here, cluster.dashboard_url)
+print(ray.cluster_resources()["CPU"], os.environ["RAY_AUTH_MODE"], os.environ["RAY_AUTH_TOKEN"] in cluster.notes[1])
+print(cluster.notes[0])
+disconnect(cluster)
+disconnect(cluster)
+print(ray.is_initialized())
+"""
+
+JOINS = """
+import sys
+import ray
+from orchestrator.cluster import connect, disconnect
+
+cluster = connect(None, workers=100, cpus=1.0, gpus=0.0, dashboard=True)
+print(cluster.is_ours, cluster.is_connected_here, cluster.address == sys.argv[1])
+print(*cluster.notes)
+disconnect(cluster)
+"""
+
+
+def run(script: str, *arguments: str, **environment: str) -> list[str]:
+    """The lines `script` prints. Whatever else shows, on either stream, is a failure."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+    result = subprocess.run(
+        [sys.executable, "-c", script, *arguments],
+        env={**kept, "PYTHONPATH": str(REPOSITORY), **environment},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert (result.returncode, result.stderr) == (0, "")
+    return result.stdout.splitlines()
+
+
+@pytest.fixture
+def short_folder() -> Iterator[str]:
+    with tempfile.TemporaryDirectory(prefix="bb", dir="/tmp", ignore_cleanup_errors=True) as folder:
+        yield folder
+
+
+def test_a_cluster_started_here_says_nothing_by_itself_and_leaves_no_trace_at_home(short_folder: str) -> None:
+    home = Path(short_folder, "home")
+    home.mkdir()
+    lines = run(STARTS, HOME=str(home), RAY_TMPDIR=short_folder)
+    assert lines[0] == "crashed"
+    assert lines[1].startswith("True True http://127.0.0.1:")
+    assert lines[2] == "64.0 token True"
+    assert lines[3].startswith("64 CPUs asked for, ")
+    assert lines[4:] == ["False"]
+    assert list(home.iterdir()) == []
+
+
+def test_the_cluster_named_by_the_environment_is_joined_and_left_running(ray_cluster: str) -> None:
+    protected = {name: os.environ[name] for name in ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN")}
+    assert run(JOINS, ray_cluster, RAY_ADDRESS=ray_cluster, **protected) == [
+        "False True True",
+        "the cluster has 4 CPUs, 100 workers ask for 100: some will wait",
+    ]
+    assert ray.cluster_resources()["CPU"] == 4.0
+
+
+def test_an_open_connection_is_used_and_not_closed(ray_cluster: str) -> None:
+    joined = connect("no.such.host:1", workers=1, cpus=1.0, gpus=2.0, dashboard=False)
+    assert (joined.address, joined.is_ours, joined.is_connected_here) == (ray_cluster, False, False)
+    assert joined.notes == ("the cluster has 0 GPUs, 1 workers ask for 2: some will wait",)
+    disconnect(joined)
+    assert ray.is_initialized()
+
+
+@pytest.fixture
+def without_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+
+
+@pytest.mark.usefixtures("without_connection")
+@pytest.mark.parametrize("address", ["ray://head:10001", "head", "head:port", ":6379", "127.0.0.1:99999"])
+def test_an_address_that_cannot_be_one_is_refused(address: str) -> None:
+    with pytest.raises(UserError, match="--address"):
+        connect(address, workers=1, cpus=1.0, gpus=0.0, dashboard=False)
+
+
+@pytest.mark.usefixtures("without_connection")
+def test_an_address_where_nothing_listens_is_refused_with_a_remedy() -> None:
+    with socket.socket() as reserved:
+        reserved.bind(("127.0.0.1", 0))  # bound and not listening: nobody else can take the port meanwhile
+        address = f"127.0.0.1:{reserved.getsockname()[1]}"
+        with pytest.raises(UserError, match=f"must name a running Ray cluster, got {address}: .*`ray start --head`"):
+            connect(address, workers=1, cpus=1.0, gpus=0.0, dashboard=False)
+
+
+@pytest.mark.usefixtures("without_connection")
+@pytest.mark.parametrize(
+    ("error", "remedy"),
+    [
+        (RuntimeError("Version mismatch: The cluster was started with:\n  Ray: 2.1\n  Python: 3.9"), "same|versions"),
+        (ConnectionError("GCS is silent"), "RAY_AUTH_MODE=token"),
+        (ray.exceptions.AuthenticationError("no token"), "RAY_AUTH_MODE=token"),
+    ],
+)
+def test_a_cluster_that_lets_nobody_in_is_a_users_error_with_a_remedy(
+    error: Exception, remedy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(**_: Any) -> None:
+        raise error
+
+    monkeypatch.setattr(cluster, "_init", refuse)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        with pytest.raises(UserError, match=remedy):
+            connect(address, workers=1, cpus=1.0, gpus=0.0, dashboard=False)
+
+
+@pytest.mark.usefixtures("without_connection")
+def test_a_machine_on_which_ray_does_not_start_is_a_users_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(**_: Any) -> None:
+        raise RuntimeError("Failed to start GCS.")
+
+    monkeypatch.setattr(cluster, "_init", refuse)
+    with pytest.raises(UserError, match=r"got Failed to start GCS\.; free disk space"):
+        connect(None, workers=1, cpus=1.0, gpus=0.0, dashboard=False)

@@ -1,0 +1,293 @@
+import contextlib
+import math
+import os
+import pickle
+import resource
+import signal
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from objectives.objective import Evaluation, InvalidValueError, Parameters, Report
+from workers.evaluate import KEPT_REPORTS, MESSAGE_CHARACTERS, evaluate, grace_seconds, worker_name
+from workers.messages import Failure, FailureKind, Limits, Outcome, Success, Trial
+
+UNLIMITED = Limits()
+
+
+class Doing:
+    """An objective that does what it is told to."""
+
+    def __init__(self, action: Callable[[Parameters, int, Report], Any]) -> None:
+        self.action = action
+
+    def evaluate(self, parameters: Parameters, seed: int, report: Report) -> Evaluation:
+        result: Evaluation = self.action(parameters, seed, report)
+        return result
+
+
+def outcome_of(action: Callable[[Parameters, int, Report], Any], limits: Limits = UNLIMITED, **options: Any) -> Outcome:
+    return evaluate(Doing(action), Trial(7, 3, {"x": 2.0}, seed=11, attempt=4), limits, **options)
+
+
+def outcome_of_value(value: Any, metrics: Any = None) -> Outcome:
+    return outcome_of(lambda *_: Evaluation(value, {} if metrics is None else metrics))
+
+
+def outcome_of_raising(error: BaseException) -> Outcome:
+    def action(*_: Any) -> None:
+        raise error
+
+    return outcome_of(action)
+
+
+def failure_of(outcome: Outcome) -> Failure:
+    assert isinstance(outcome, Failure), outcome
+    assert (outcome.trial, outcome.attempt) == (7, 4)
+    assert len(outcome.message) <= MESSAGE_CHARACTERS
+    outcome.message.encode("utf-8")
+    pickle.loads(pickle.dumps(outcome))
+    return outcome
+
+
+def test_an_evaluation_becomes_a_success_with_all_it_told() -> None:
+    def action(parameters: Parameters, seed: int, report: Report) -> Evaluation:
+        report(0.5)
+        report(math.nan)
+        report(0.75, step=10)
+        return Evaluation(parameters["x"] + seed, {"noise_free": np.float32(1.5)})
+
+    outcome = outcome_of(action, now=iter([100.0, 103.0]).__next__, worker="here:1")
+    assert isinstance(outcome, Success)
+    assert (outcome.trial, outcome.attempt, outcome.value) == (7, 4, 13.0)
+    assert (outcome.started, outcome.finished, outcome.worker) == (100.0, 103.0, "here:1")
+    assert outcome.metrics == {"noise_free": 1.5}
+    assert [step for step, _ in outcome.reports] == [0, 1, 10]
+    assert math.isnan(outcome.reports[1][1])
+    assert type(pickle.loads(pickle.dumps(outcome)).metrics["noise_free"]) is float
+
+
+def test_a_clock_set_back_gives_no_negative_duration() -> None:
+    outcome = outcome_of(lambda *_: Evaluation(1.0), now=iter([100.0, 40.0]).__next__)
+    assert outcome.finished == outcome.started == 100.0
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    st.one_of(st.floats(allow_nan=False, allow_infinity=False), st.integers(-(10**300), 10**300)),
+    st.sampled_from([lambda x: x, np.float64]),
+)
+def test_every_finite_number_is_a_value(number: float, convert: Callable[[float], Any]) -> None:
+    outcome = outcome_of_value(convert(number))
+    assert isinstance(outcome, Success)
+    assert type(outcome.value) is float
+    assert outcome.value == float(number)
+
+
+class WithoutRepr:
+    def __repr__(self) -> str:
+        raise RuntimeError("no")
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (math.nan, "nan"),
+        (-math.inf, "-inf"),
+        (np.float64("nan"), "nan"),
+        ("0.5", "'0.5' (str)"),
+        (None, "None (NoneType)"),
+        (True, "True (bool)"),
+        (np.True_, "bool"),
+        (1j, "1j (complex)"),
+        (np.array(1.0), "array(1.) (ndarray)"),
+        pytest.param(1 << 3_321_928, "an int of 3321929 bits", id="million digits"),
+        (10**400, "an int of 1329 bits"),
+        pytest.param("a" * 10**6, "...", id="a million letters"),
+        (WithoutRepr(), "(WithoutRepr)"),
+        (np.longdouble("1e400"), "inf"),
+    ],
+)
+def test_what_is_no_finite_number_is_an_invalid_value_and_shown(value: Any, shown: str) -> None:
+    failure = failure_of(outcome_of_value(value))
+    assert failure.kind is FailureKind.INVALID_VALUE
+    assert failure.message.startswith("value must be a finite number, got ")
+    assert shown in failure.message
+    assert len(failure.message) < 200
+
+
+def test_a_bad_metric_is_named() -> None:
+    failure = failure_of(outcome_of_value(0.5, {"loss": 1.0, "gap": math.nan}))
+    assert failure.kind is FailureKind.INVALID_VALUE
+    assert failure.message == "metrics['gap'] must be a finite number, got nan"
+
+
+@pytest.mark.parametrize("result", [0.5, None, (0.5, {}), {"value": 0.5}])
+def test_what_is_no_evaluation_is_an_invalid_value(result: Any) -> None:
+    assert failure_of(outcome_of(lambda *_: result)).kind is FailureKind.INVALID_VALUE
+
+
+def test_metrics_that_are_no_mapping_are_an_invalid_value() -> None:
+    assert failure_of(outcome_of_value(0.5, [1.0])).kind is FailureKind.INVALID_VALUE
+
+
+def test_an_invalid_value_that_the_objective_found_itself_keeps_its_words() -> None:
+    failure = failure_of(outcome_of_raising(InvalidValueError("the last line is no number, got 'done'")))
+    assert failure.kind is FailureKind.INVALID_VALUE
+    assert failure.message == "the last line is no number, got 'done'"
+
+
+def test_a_report_that_is_no_number_is_an_invalid_value() -> None:
+    failure = failure_of(outcome_of(lambda parameters, seed, report: report("high")))
+    assert failure.kind is FailureKind.INVALID_VALUE
+    assert failure.message == "a reported value must be a finite number, got 'high' (str)"
+
+
+def test_only_the_last_reports_are_kept() -> None:
+    def action(parameters: Parameters, seed: int, report: Report) -> Evaluation:
+        for step in range(KEPT_REPORTS + 5):
+            report(float(step))
+        return Evaluation(0.0)
+
+    outcome = outcome_of(action)
+    assert isinstance(outcome, Success)
+    assert outcome.reports == tuple((step, float(step)) for step in range(5, KEPT_REPORTS + 5))
+
+
+class MuteError(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no")
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "beginning"),
+    [
+        (TypeError("a\nb"), FailureKind.ERROR, "TypeError: a\nb\nTraceback"),
+        (ValueError(), FailureKind.ERROR, "ValueError\nTraceback"),
+        (TimeoutError("socket"), FailureKind.ERROR, "TimeoutError: socket\n"),
+        (SystemExit(3), FailureKind.ERROR, "SystemExit: 3\n"),
+        (GeneratorExit("x"), FailureKind.ERROR, "GeneratorExit: x\n"),
+        (MemoryError("no room"), FailureKind.OUT_OF_MEMORY, "MemoryError: no room\n"),
+        (MuteError(), FailureKind.ERROR, "MuteError: (its message cannot be printed)\n"),
+        (RuntimeError("x" * 10**6), FailureKind.ERROR, "RuntimeError: xxx"),
+        (RuntimeError("\udcff\0"), FailureKind.ERROR, "RuntimeError: \\udcff\\x00\n"),
+    ],
+)
+def test_whatever_is_raised_is_a_failure_that_says_what(
+    error: BaseException, kind: FailureKind, beginning: str
+) -> None:
+    failure = failure_of(outcome_of_raising(error))
+    assert failure.kind is kind
+    assert failure.message.startswith(beginning)
+
+
+def test_a_traceback_ends_at_the_line_that_raised() -> None:
+    def recurse(depth: int) -> None:
+        if depth == 0:
+            raise KeyError("the culprit")
+        recurse(depth - 1)
+
+    failure = failure_of(outcome_of(lambda *_: recurse(200)))
+    assert failure.message.startswith("KeyError: 'the culprit'\nTraceback")
+    assert failure.message.endswith("KeyError: 'the culprit'")
+
+
+def test_a_keyboard_interrupt_is_the_hosts_own() -> None:
+    with pytest.raises(KeyboardInterrupt):
+        outcome_of_raising(KeyboardInterrupt())
+
+
+def test_an_objective_cannot_change_the_trial() -> None:
+    trial = Trial(0, 0, {"x": 1.0}, seed=0)
+    evaluate(Doing(lambda parameters, *_: parameters.clear()), trial, UNLIMITED)
+    assert trial.parameters == {"x": 1.0}
+
+
+def loop_catching(exceptions: type[BaseException], times: int) -> None:
+    for _ in range(times):
+        with contextlib.suppress(exceptions):
+            time.sleep(20)
+
+
+@pytest.mark.parametrize(
+    "action",
+    [
+        lambda *_: time.sleep(20),
+        lambda *_: loop_catching(Exception, 1),
+        lambda *_: loop_catching(BaseException, 1) or loop_catching(Exception, 1),  # swallows the first alarm only
+    ],
+)
+def test_what_passes_its_time_out_is_stopped(action: Callable[..., Any]) -> None:
+    failure = failure_of(outcome_of(action, Limits(timeout_seconds=0.05)))
+    assert failure.kind is FailureKind.TIMEOUT
+    assert failure.message == "no result within timeout_seconds = 0.05"
+    assert failure.finished - failure.started < 15
+
+
+def test_an_alarm_of_the_host_is_given_back() -> None:
+    def handler(*_: Any) -> None: ...
+
+    before = signal.signal(signal.SIGALRM, handler)
+    timer = signal.setitimer(signal.ITIMER_REAL, 500.0, 7.0)
+    try:
+        outcome_of(lambda *_: Evaluation(1.0), Limits(timeout_seconds=60.0))
+        delay, interval = signal.getitimer(signal.ITIMER_REAL)
+        assert 0.0 < delay <= 500.0
+        assert interval == pytest.approx(7.0, abs=0.01)
+        assert signal.getsignal(signal.SIGALRM) is handler
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, *timer)
+        signal.signal(signal.SIGALRM, before)
+
+
+def test_outside_the_main_thread_a_time_out_is_not_kept_but_does_no_harm() -> None:
+    outcomes: list[Outcome] = []
+
+    def run() -> None:
+        outcomes.append(outcome_of(lambda *_: time.sleep(0.05) or Evaluation(1.0), Limits(timeout_seconds=0.01)))
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    assert isinstance(outcomes[0], Success)
+
+
+def test_memory_is_bounded_in_an_expendable_process_only_while_it_evaluates() -> None:
+    def bound(*_: Any) -> Evaluation:
+        return Evaluation(float(resource.getrlimit(resource.RLIMIT_DATA)[0]))
+
+    before = resource.getrlimit(resource.RLIMIT_DATA)
+    limits = Limits(memory_bytes=2**33)
+    inside, outside = outcome_of(bound, limits, is_expendable=True), outcome_of(bound, limits)
+    assert resource.getrlimit(resource.RLIMIT_DATA) == before
+    assert isinstance(inside, Success)
+    assert isinstance(outside, Success)
+    assert outside.value == before[0]
+    assert 2**33 < inside.value < 2**33 + 2**36
+
+
+def test_an_allocation_beyond_the_bound_is_out_of_memory() -> None:
+    def allocate(*_: Any) -> Evaluation:
+        return Evaluation(float(np.ones(2**36, dtype=np.int8)[0]))
+
+    failure = failure_of(outcome_of(allocate, Limits(memory_bytes=2**30), is_expendable=True))
+    assert failure.kind is FailureKind.OUT_OF_MEMORY
+    assert failure.message.startswith("MemoryError: Unable to allocate 64.0 GiB")
+
+
+@given(st.floats(0.01, 1e6))
+def test_the_grace_is_a_tenth_of_the_time_out_within_bounds(timeout: float) -> None:
+    assert 2.0 <= grace_seconds(timeout) <= 30.0
+    assert timeout < 20.0 or timeout > 300.0 or grace_seconds(timeout) == pytest.approx(0.1 * timeout)
+
+
+def test_a_worker_signs_with_its_process() -> None:
+    outcome = outcome_of(lambda *_: Evaluation(1.0))
+    assert outcome.worker == worker_name()
+    assert outcome.worker.endswith(f":{os.getpid()}")

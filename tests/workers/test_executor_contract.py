@@ -1,0 +1,139 @@
+"""The contract in `workers/executor.py`, run on every executor."""
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+from ray import cloudpickle
+
+from objectives.objective import Evaluation, Objective, Parameters, Report
+from workers.executor import Executor
+from workers.inline import InlineExecutor
+from workers.messages import Failure, FailureKind, Limits, Outcome, Success, Trial
+from workers.ray_executor import RayExecutor
+from workers.simulated import Durations, Failures, SimulatedExecutor
+
+cloudpickle.register_pickle_by_value(sys.modules[__name__])  # Ray's workers cannot import this file
+
+MakeExecutor = Callable[[Objective], Executor]
+
+
+class Arithmetic:
+    """x + seed; sleeps first if told to, raises if told to."""
+
+    def evaluate(self, parameters: Parameters, seed: int, report: Report) -> Evaluation:
+        time.sleep(parameters.get("sleep", 0.0))
+        if parameters.get("raises", False):
+            raise ValueError("told to")
+        report(parameters["x"])
+        return Evaluation(parameters["x"] + seed)
+
+
+@pytest.fixture(params=["inline", "simulated", "ray"])
+def executor(request: pytest.FixtureRequest) -> Iterator[Executor]:
+    match request.param:
+        case "inline":
+            made: Executor = InlineExecutor(Arithmetic(), Limits())
+        case "simulated":
+            made = SimulatedExecutor(Arithmetic(), 2, Durations(5.0, 0.5), Failures(), seed=0)
+        case _:
+            request.getfixturevalue("ray_cluster")
+            made = RayExecutor(Arithmetic(), 2, 1.0, 0.0, Limits(), "evaluate:contract")
+    yield made
+    made.close()
+
+
+def trials(*numbers: int, attempt: int = 1, **parameters: float | bool) -> list[Trial]:
+    return [Trial(i, i, {"x": float(i), **parameters}, seed=100, attempt=attempt) for i in numbers]
+
+
+def drain(executor: Executor) -> list[Outcome]:
+    outcomes: list[Outcome] = []
+    while batch := executor.next_outcomes(None):
+        outcomes += batch
+    return outcomes
+
+
+def test_every_attempt_gets_exactly_one_outcome_however_many_are_submitted(executor: Executor) -> None:
+    executor.submit(trials(*range(7)))
+    executor.submit(trials(*range(7, 3 * executor.slots + 9)))
+    outcomes = drain(executor)
+    assert sorted(outcome.trial for outcome in outcomes) == list(range(3 * executor.slots + 9))
+    for outcome in outcomes:
+        assert isinstance(outcome, Success)
+        assert outcome.value == outcome.trial + 100.0
+        assert outcome.reports == ((0, float(outcome.trial)),)
+        assert outcome.worker
+
+
+def test_with_nothing_in_flight_the_answer_is_empty_and_at_once(executor: Executor) -> None:
+    assert executor.next_outcomes(None) == []
+    executor.submit(trials(0))
+    assert len(drain(executor)) == 1
+    assert executor.next_outcomes(None) == []
+
+
+def test_submitting_nothing_is_allowed(executor: Executor) -> None:
+    executor.submit([])
+    executor.cancel([])
+    assert executor.next_outcomes(None) == []
+
+
+def test_an_evaluation_that_raises_is_a_failure_among_successes(executor: Executor) -> None:
+    executor.submit([*trials(0, 1), *trials(2, raises=True), *trials(3)])
+    outcomes = {outcome.trial: outcome for outcome in drain(executor)}
+    assert {i for i, outcome in outcomes.items() if isinstance(outcome, Success)} == {0, 1, 3}
+    failure = outcomes[2]
+    assert isinstance(failure, Failure)
+    assert failure.kind is FailureKind.ERROR
+    assert failure.message.startswith("ValueError: told to\n")
+
+
+def test_outcomes_are_stamped_by_the_executors_clock(executor: Executor) -> None:
+    before = executor.now()
+    executor.submit(trials(0, 1, 2))
+    outcomes = drain(executor)
+    assert len(outcomes) == 3
+    for outcome in outcomes:
+        assert before <= outcome.started <= outcome.finished <= executor.now()
+
+
+def test_a_cancelled_attempt_ends_as_such_and_the_others_go_on(executor: Executor) -> None:
+    executor.submit([*trials(0, 1, 2), *trials(3, sleep=60.0), *trials(4)])
+    executor.cancel([3, 12345, 3])
+    outcomes = {outcome.trial: outcome for outcome in drain(executor)}
+    assert sorted(outcomes) == [0, 1, 2, 3, 4]
+    cancelled = outcomes.pop(3)
+    assert isinstance(cancelled, Failure)
+    assert (cancelled.kind, cancelled.attempt) == (FailureKind.CANCELLED, 1)
+    assert all(isinstance(outcome, Success) for outcome in outcomes.values())
+
+
+def test_cancelling_what_is_over_changes_nothing(executor: Executor) -> None:
+    executor.submit(trials(0))
+    assert isinstance(drain(executor)[0], Success)
+    executor.cancel([0])
+    assert executor.next_outcomes(None) == []
+
+
+def test_no_more_evaluations_run_at_a_time_than_there_are_slots(executor: Executor) -> None:
+    executor.submit(trials(*range(3 * executor.slots), sleep=0.05))
+    outcomes = drain(executor)
+    for outcome in outcomes:  # the number of running ones is largest at the instant some evaluation starts
+        running = [other for other in outcomes if other.started <= outcome.started < other.finished]
+        assert len(running) <= executor.slots
+
+
+def test_a_trial_can_be_tried_again(executor: Executor) -> None:
+    for attempt in (1, 2):
+        executor.submit(trials(5, attempt=attempt))
+        (outcome,) = drain(executor)
+        assert (outcome.trial, outcome.attempt) == (5, attempt)
+
+
+def test_closing_abandons_what_is_in_flight_and_may_be_done_twice(executor: Executor) -> None:
+    executor.submit(trials(0, 1, 2, sleep=60.0))
+    executor.close()
+    assert executor.next_outcomes(None) == []
+    executor.close()

@@ -1,0 +1,42 @@
+import pytest
+
+from objectives.objective import Evaluation, Parameters, Report
+from workers.inline import InlineExecutor
+from workers.messages import Limits, Success, Trial
+
+
+class InterruptedOnce:
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def evaluate(self, parameters: Parameters, seed: int, report: Report) -> Evaluation:
+        self.calls += 1
+        if self.calls == 1:
+            raise KeyboardInterrupt
+        return Evaluation(float(self.calls))
+
+
+def test_an_evaluation_interrupted_from_the_keyboard_stays_in_the_queue() -> None:
+    executor = InlineExecutor(InterruptedOnce(), Limits())
+    executor.submit([Trial(0, 0, {}, seed=0)])
+    with pytest.raises(KeyboardInterrupt):
+        executor.next_outcomes(None)
+    (outcome,) = executor.next_outcomes(None)
+    assert isinstance(outcome, Success)
+    assert outcome.value == 2.0
+
+
+def test_nothing_is_evaluated_before_it_is_asked_for_and_then_one_at_a_time() -> None:
+    class Counting:
+        calls = 0
+
+        def evaluate(self, parameters: Parameters, seed: int, report: Report) -> Evaluation:
+            self.calls += 1
+            return Evaluation(0.0)
+
+    objective = Counting()
+    executor = InlineExecutor(objective, Limits())
+    executor.submit([Trial(0, 0, {}, seed=0), Trial(1, 0, {}, seed=0)])
+    assert objective.calls == 0
+    executor.next_outcomes(0)
+    assert objective.calls == 1

@@ -1,0 +1,279 @@
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Never
+
+import numpy as np
+import pytest
+from ray import cloudpickle
+
+from objectives.objective import Evaluation, Objective, Parameters, Report
+from workers import ray_executor
+from workers.executor import ExecutorError
+from workers.messages import Failure, FailureKind, Limits, Outcome, Success, Trial
+from workers.ray_executor import RayExecutor
+
+cloudpickle.register_pickle_by_value(sys.modules[__name__])  # Ray's workers cannot import this file
+
+pytestmark = pytest.mark.usefixtures("ray_cluster")
+
+
+class UnpicklableError(Exception):
+    def __init__(self) -> None:
+        super().__init__("holds a lock")
+        self.lock = threading.Lock()
+
+
+def sleep(_: Parameters) -> None:
+    time.sleep(60)
+
+
+def hang_on_tooth_and_nail(_: Parameters) -> None:
+    while True:
+        try:
+            while True:
+                pass
+        except BaseException:
+            continue
+
+
+def allocate(_: Parameters) -> float:
+    return float(np.ones(2**30, dtype=np.int8)[0])
+
+
+def die(_: Parameters) -> None:
+    os._exit(0)
+
+
+def raise_unpicklable(_: Parameters) -> Never:
+    raise UnpicklableError
+
+
+def leave(_: Parameters) -> Never:
+    sys.exit(3)
+
+
+def announce_and_sleep(parameters: Parameters) -> None:
+    Path(parameters["file"]).write_text(str(os.getpid()))
+    time.sleep(60)
+
+
+ACTIONS: dict[str, Callable[[Parameters], Any]] = {
+    function.__name__: function
+    for function in (sleep, hang_on_tooth_and_nail, allocate, die, raise_unpicklable, leave, announce_and_sleep)
+}
+
+
+class Misbehaving:
+    """Does what the parameter `action` names, if anything."""
+
+    def evaluate(self, parameters: Parameters, seed: int, report: Report) -> Evaluation:
+        action = ACTIONS.get(parameters.get("action", ""))
+        if action is not None:
+            action(parameters)
+        return Evaluation(1.0)
+
+
+@pytest.fixture
+def make() -> Iterator[Callable[..., RayExecutor]]:
+    made: list[RayExecutor] = []
+
+    def build(
+        objective: Objective | None = None, limits: Limits | None = None, slots: int = 2, **request: float
+    ) -> RayExecutor:
+        asked = {"cpus": 1.0, "gpus": 0.0, **request}
+        made.append(RayExecutor(objective or Misbehaving(), slots, limits=limits or Limits(), task_name="t", **asked))
+        return made[-1]
+
+    yield build
+    for executor in made:
+        executor.close()
+
+
+def trial(number: int, **parameters: Any) -> Trial:
+    return Trial(number, number, parameters, seed=0)
+
+
+def drain(executor: RayExecutor) -> dict[int, Outcome]:
+    outcomes: dict[int, Outcome] = {}
+    while batch := executor.next_outcomes(None):
+        outcomes.update({outcome.trial: outcome for outcome in batch})
+    return outcomes
+
+
+def pid_in(file: Path) -> int:
+    """The process that announced itself there."""
+    give_up = time.monotonic() + 60
+    while not (file.exists() and file.read_text()):
+        assert time.monotonic() < give_up, "the evaluation did not start"
+        time.sleep(0.02)
+    return int(file.read_text())
+
+
+def failure_of(outcome: Outcome) -> Failure:
+    assert isinstance(outcome, Failure), outcome
+    return outcome
+
+
+def test_whatever_an_objective_does_is_a_failure_of_its_kind_and_the_rest_goes_on(
+    make: Callable[..., RayExecutor],
+) -> None:
+    expected = {
+        "sleep": (FailureKind.TIMEOUT, "no result within"),
+        "hang_on_tooth_and_nail": (FailureKind.TIMEOUT, "its worker was ended"),
+        "allocate": (FailureKind.OUT_OF_MEMORY, "MemoryError: Unable to allocate 1.00 GiB"),
+        "raise_unpicklable": (FailureKind.ERROR, "UnpicklableError: holds a lock"),
+        "leave": (FailureKind.ERROR, "SystemExit: 3"),
+    }
+    executor = make(limits=Limits(timeout_seconds=1.5, memory_bytes=200 * 2**20), slots=4)
+    executor.submit([trial(i, action=action) for i, action in enumerate(expected)])
+    executor.submit([trial(100), trial(101)])
+    outcomes = drain(executor)
+    assert sorted(outcomes) == [*range(len(expected)), 100, 101]
+    for i, (kind, text) in enumerate(expected.values()):
+        failure = failure_of(outcomes[i])
+        assert failure.kind is kind, failure
+        assert text in failure.message
+    assert isinstance(outcomes[100], Success)
+    assert isinstance(outcomes[101], Success)
+
+
+def test_an_objective_that_ends_its_process_costs_a_worker(make: Callable[..., RayExecutor]) -> None:
+    executor = make()
+    executor.submit([trial(0, action="die"), trial(1)])
+    outcomes = drain(executor)
+    failure = failure_of(outcomes[0])
+    assert failure.kind is FailureKind.WORKER_LOST
+    assert failure.message.startswith("WorkerCrashedError: ")
+    assert isinstance(outcomes[1], Success)
+
+
+def test_a_worker_killed_while_it_evaluates_is_lost_and_not_the_evaluations_fault(
+    make: Callable[..., RayExecutor], tmp_path: Path
+) -> None:
+    executor = make(limits=Limits(timeout_seconds=300.0))
+    executor.submit([trial(0, action="announce_and_sleep", file=str(tmp_path / "pid"))])
+    os.kill(pid_in(tmp_path / "pid"), signal.SIGKILL)
+    (outcome,) = executor.next_outcomes(30)
+    assert failure_of(outcome).kind is FailureKind.WORKER_LOST
+
+
+def test_cancelling_ends_the_workers_process(make: Callable[..., RayExecutor], tmp_path: Path) -> None:
+    executor = make()
+    executor.submit([trial(0, action="announce_and_sleep", file=str(tmp_path / "pid"))])
+    pid = pid_in(tmp_path / "pid")
+    executor.cancel([0])
+    (outcome,) = executor.next_outcomes(0)
+    assert failure_of(outcome).kind is FailureKind.CANCELLED
+    give_up = time.monotonic() + 30
+    while Path(f"/proc/{pid}").exists():
+        assert time.monotonic() < give_up, "the worker lives on"
+        time.sleep(0.02)
+
+
+def test_an_attempt_nothing_is_heard_of_is_given_up_when_its_lease_is_over(
+    make: Callable[..., RayExecutor], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ray_executor, "START_UP_SECONDS", 0.0)
+    monkeypatch.setattr(ray_executor, "grace_seconds", lambda _: 0.5)
+    executor = make(limits=Limits(timeout_seconds=5.0), slots=1)
+    executor.submit([trial(0, action="announce_and_sleep", file=str(tmp_path / "pid")), trial(1)])
+    pid = pid_in(tmp_path / "pid")
+    os.kill(pid, signal.SIGSTOP)  # as silent as a node whose cable is cut: neither deadline can fall
+    try:
+        outcome = failure_of(executor.next_outcomes(30)[0])
+        assert (outcome.trial, outcome.kind) == (0, FailureKind.WORKER_LOST)
+        assert "nothing was heard of it for 6 s" in outcome.message
+        assert isinstance(drain(executor)[1], Success)
+    finally:
+        if Path(f"/proc/{pid}").exists():
+            os.kill(pid, signal.SIGKILL)
+
+
+class HoldsArray:
+    def __init__(self) -> None:
+        self.array = np.arange(2**18, dtype=np.float64)
+
+    def evaluate(self, parameters: Parameters, seed: int, report: Report) -> Evaluation:
+        return Evaluation(self.array[seed], {"is_own_copy": float(self.array.flags.writeable)})
+
+
+def test_the_objectives_arrays_are_read_from_the_object_store_without_a_copy(make: Callable[..., RayExecutor]) -> None:
+    executor = make(HoldsArray())
+    executor.submit([Trial(0, 0, {}, seed=12345)])
+    outcome = drain(executor)[0]
+    assert isinstance(outcome, Success)
+    assert outcome.value == 12345.0
+    assert outcome.metrics == {"is_own_copy": 0.0}
+
+
+class CountsItsUnpicklings:
+    unpicklings = 0
+
+    def __setstate__(self, state: Any) -> None:
+        type(self).unpicklings += 1
+
+    def __getstate__(self) -> Any:
+        return "something"
+
+    def evaluate(self, parameters: Parameters, seed: int, report: Report) -> Evaluation:
+        return Evaluation(float(self.unpicklings))
+
+
+def test_a_worker_unpickles_the_objective_once(make: Callable[..., RayExecutor]) -> None:
+    executor = make(CountsItsUnpicklings(), slots=1)
+    executor.submit([trial(i) for i in range(4)])
+    outcomes = [outcome for outcome in drain(executor).values() if isinstance(outcome, Success)]
+    assert len(outcomes) == 4
+    assert {outcome.value for outcome in outcomes} == {1.0}
+
+
+class UnpicklesNowhere:
+    def __reduce__(self) -> Any:
+        return (float, ("not here",))
+
+    def evaluate(self, parameters: Parameters, seed: int, report: Report) -> Evaluation:
+        return Evaluation(1.0)
+
+
+def test_an_objective_that_cannot_be_unpickled_on_the_worker_is_an_error(make: Callable[..., RayExecutor]) -> None:
+    executor = make(UnpicklesNowhere())
+    executor.submit([trial(0)])
+    failure = failure_of(drain(executor)[0])
+    assert failure.kind is FailureKind.ERROR
+    assert "not here" in failure.message
+    assert "\x1b" not in failure.message
+
+
+class HoldsLock(Misbehaving):
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+
+
+def test_an_objective_that_cannot_be_pickled_is_refused(make: Callable[..., RayExecutor]) -> None:
+    with pytest.raises(ExecutorError, match=r"must be picklable .* got HoldsLock"):
+        make(HoldsLock())
+
+
+@pytest.mark.parametrize(
+    ("request_", "text"),
+    [
+        ({"cpus": 1000.0}, "CPU 1000; the 1 nodes of this cluster have at most CPU 4"),
+        ({"gpus": 3.0}, "GPU 3"),
+        ({"limits": Limits(memory_bytes=2**60)}, "memory 1.07e\\+09 GiB"),
+    ],
+)
+def test_what_no_node_can_ever_hold_is_refused(
+    make: Callable[..., RayExecutor], request_: dict[str, Any], text: str
+) -> None:
+    with pytest.raises(ExecutorError, match=text):
+        make(**request_)
+
+
+def test_fewer_than_one_slot_is_refused(make: Callable[..., RayExecutor]) -> None:
+    with pytest.raises(ExecutorError, match=r"workers.count must be >= 1, got 0"):
+        make(slots=0)

@@ -1,0 +1,156 @@
+from collections.abc import Sequence
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from objectives.objective import Evaluation, Parameters, Report
+from workers.messages import Failure, FailureKind, Outcome, Success, Trial
+from workers.simulated import Durations, Failures, SimulatedExecutor
+
+SECOND = Durations()
+NEVER = Failures()
+
+
+class Table:
+    """A table of values; of durations too for trials that bring `seconds`."""
+
+    def evaluate(self, parameters: Parameters, seed: int, report: Report) -> Evaluation:
+        return Evaluation(float(seed), dict(parameters))
+
+
+def trials_lasting(seconds: Sequence[float]) -> list[Trial]:
+    return [Trial(i, i, {"seconds": s}, seed=i) for i, s in enumerate(seconds)]
+
+
+def plain_trials(count: int, attempt: int = 1) -> list[Trial]:
+    return [Trial(i, i, {}, seed=i, attempt=attempt) for i in range(count)]
+
+
+def all_outcomes(executor: SimulatedExecutor) -> list[list[Outcome]]:
+    batches = []
+    while batch := executor.next_outcomes(None):
+        batches.append(batch)
+    return batches
+
+
+def outcomes_by_trial(executor: SimulatedExecutor, trials: Sequence[Trial]) -> dict[int, Outcome]:
+    executor.submit(trials)
+    return {outcome.trial: outcome for batch in all_outcomes(executor) for outcome in batch}
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.integers(0, 20), min_size=1, max_size=25), st.integers(1, 6))
+def test_the_schedule_is_that_of_a_queue_in_front_of_its_slots(seconds: list[int], slots: int) -> None:
+    executor = SimulatedExecutor(Table(), slots, SECOND, NEVER, seed=0)
+    outcomes = outcomes_by_trial(executor, trials_lasting(seconds))
+    free = [0.0] * slots  # oracle: each trial in turn begins where a worker is free first
+    for i, duration in enumerate(seconds):
+        started = min(free)
+        free[free.index(started)] = started + duration
+        assert (outcomes[i].started, outcomes[i].finished) == (started, started + duration)
+    assert executor.now() == max(free)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.integers(1, 5), min_size=1, max_size=25), st.integers(1, 4))
+def test_a_worker_does_one_thing_at_a_time_and_outcomes_come_together_at_one_instant(
+    seconds: list[int], slots: int
+) -> None:
+    executor = SimulatedExecutor(Table(), slots, SECOND, NEVER, seed=0)
+    executor.submit(trials_lasting(seconds))
+    batches = all_outcomes(executor)
+    instants = [{outcome.finished for outcome in batch} for batch in batches]
+    assert all(len(instant) == 1 for instant in instants)
+    assert [min(i) for i in instants] == sorted({min(i) for i in instants})
+    spans: dict[str, list[tuple[float, float]]] = {}
+    for outcome in (outcome for batch in batches for outcome in batch):
+        spans.setdefault(outcome.worker, []).append((outcome.started, outcome.finished))
+    assert set(spans) <= {f"worker-{i}" for i in range(slots)}
+    for busy in spans.values():
+        busy.sort()
+        assert all(end <= begin for (_, end), (begin, _) in pairwise(busy))
+
+
+def test_virtual_time_never_makes_anybody_wait() -> None:
+    executor = SimulatedExecutor(Table(), 1, SECOND, NEVER, seed=0, start_at=1000.0)
+    executor.submit(trials_lasting([10.0]))
+    (outcome,) = executor.next_outcomes(0)
+    assert (outcome.started, outcome.finished, executor.now()) == (1000.0, 1010.0, 1010.0)
+    assert executor.next_outcomes(0) == []
+
+
+def test_durations_and_failures_depend_on_the_attempt_and_not_on_the_order() -> None:
+    def run(trials: Sequence[Trial], slots: int) -> dict[int, tuple[float, type]]:
+        executor = SimulatedExecutor(Table(), slots, Durations(5.0, 1.0), Failures(0.3), seed=3)
+        outcomes = outcomes_by_trial(executor, trials)
+        return {i: (pytest.approx(o.finished - o.started), type(o)) for i, o in outcomes.items()}
+
+    trials = plain_trials(40)
+    assert run(trials, 3) == run(trials[::-1], 7)
+    assert run(trials, 3) != run(plain_trials(40, attempt=2), 3)
+
+
+def test_the_failure_rate_leaves_the_durations_of_the_others_alone() -> None:
+    def durations(rate: float) -> dict[int, float]:
+        executor = SimulatedExecutor(Table(), 100, Durations(5.0, 1.0), Failures(rate), seed=3)
+        outcomes = outcomes_by_trial(executor, plain_trials(60))
+        return {i: o.finished - o.started for i, o in outcomes.items() if isinstance(o, Success)}
+
+    without, some = durations(0.0), durations(0.5)
+    assert 0 < len(some) < len(without) == 60
+    assert all(without[i] == seconds for i, seconds in some.items())
+
+
+def test_drawn_durations_have_the_mean_asked_for() -> None:
+    rng = np.random.default_rng(0)
+    draws = [Durations(3.0, 0.5).draw(rng) for _ in range(4000)]
+    standard_error = np.std(draws) / np.sqrt(len(draws))
+    assert abs(np.mean(draws) - 3.0) < 5 * standard_error
+    assert np.std(np.log(draws)) == pytest.approx(0.5, rel=0.1)
+    assert Durations(3.0).draw(rng) == 3.0
+
+
+@pytest.mark.parametrize("kind", [FailureKind.WORKER_LOST, FailureKind.ERROR])
+def test_injected_failures_come_at_their_rate_and_before_the_evaluation_would_end(kind: FailureKind) -> None:
+    executor = SimulatedExecutor(Table(), 1000, Durations(8.0), Failures(0.25, kind), seed=1)
+    outcomes = outcomes_by_trial(executor, plain_trials(400))
+    failures = [outcome for outcome in outcomes.values() if isinstance(outcome, Failure)]
+    assert 60 <= len(failures) <= 140  # binomial(400, 0.25): 4.6 standard deviations either side
+    assert all(failure.kind is kind and failure.finished < 8.0 for failure in failures)
+
+
+def test_a_cancelled_evaluation_frees_its_worker_at_once() -> None:
+    executor = SimulatedExecutor(Table(), 2, SECOND, NEVER, seed=0)
+    executor.submit(trials_lasting([100.0, 5.0, 2.0]))
+    assert [outcome.trial for outcome in executor.next_outcomes(None)] == [1]
+    executor.cancel([0, 99])
+    (gone,) = executor.next_outcomes(0)
+    assert isinstance(gone, Failure)
+    assert (gone.trial, gone.kind, gone.started, gone.finished) == (0, FailureKind.CANCELLED, 0.0, 5.0)
+    (outcome,) = executor.next_outcomes(None)
+    assert (outcome.trial, outcome.started, outcome.finished, outcome.worker) == (2, 5.0, 7.0, "worker-0")
+
+
+def test_a_table_with_a_negative_duration_is_an_invalid_value() -> None:
+    executor = SimulatedExecutor(Table(), 1, SECOND, NEVER, seed=0)
+    failure = outcomes_by_trial(executor, trials_lasting([-1.0]))[0]
+    assert isinstance(failure, Failure)
+    assert failure.kind is FailureKind.INVALID_VALUE
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda: Durations(0.0),
+        lambda: Durations(float("nan")),
+        lambda: Durations(1.0, -0.1),
+        lambda: Failures(1.5),
+        lambda: SimulatedExecutor(Table(), 0, SECOND, NEVER, seed=0),
+    ],
+)
+def test_impossible_settings_are_refused(build: object) -> None:
+    with pytest.raises(ValueError, match="must be"):
+        build()  # type: ignore[operator]

@@ -1,0 +1,262 @@
+"""Runs one attempt under its limits and turns whatever happens into an `Outcome`.
+
+Two nets hold every evaluation. The soft ones are Python's own: an alarm that raises in the main thread when the
+time-out passes, and `MemoryError` when an allocation is refused. The hard one is a C thread that ends the process
+`grace_seconds` later, for objectives that hold the interpreter or swallow what is raised; only a process that may die
+(`is_expendable`: a worker of a cluster) gets it, and only there is memory bounded, because the bound holds for the
+whole process.
+"""
+
+import contextlib
+import faulthandler
+import math
+import numbers
+import os
+import reprlib
+import resource
+import signal
+import socket
+import threading
+import time
+import traceback
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from objectives.objective import Evaluation, InvalidValueError, Objective
+from workers.messages import Failure, FailureKind, Limits, Outcome, Success, Trial
+
+KEPT_REPORTS = 1000
+MESSAGE_CHARACTERS = 4096
+_SUMMARY_CHARACTERS = 500
+_STDERR = 2
+
+
+class _DeadlineReached(BaseException):
+    """The time-out passed. Not an `Exception`, so that `except Exception` in an objective does not swallow it."""
+
+
+def worker_name() -> str:
+    """Where this process runs: `host:pid`."""
+    return f"{socket.gethostname()}:{os.getpid()}"
+
+
+def grace_seconds(timeout_seconds: float) -> float:
+    """How long after the time-out the hard deadline falls: a tenth of it, within [2, 30] s."""
+    return min(30.0, max(2.0, 0.1 * timeout_seconds))
+
+
+def evaluate(
+    objective: Objective,
+    trial: Trial,
+    limits: Limits,
+    *,
+    now: Callable[[], float] = time.time,
+    worker: str | None = None,
+    is_expendable: bool = False,
+) -> Outcome:
+    """Evaluate one attempt; `now` (seconds) stamps the outcome, `worker` (default `host:pid`) signs it.
+
+    Never raises, except for a KeyboardInterrupt, which is the host's own: somebody wants out. The time-out needs the
+    main thread (elsewhere no alarm can be raised) or an expendable process; the memory limit needs the latter.
+    """
+    where = worker_name() if worker is None else worker
+    reports = _Reports()
+    started = now()
+    try:
+        with _hard_deadline(limits, is_expendable), _memory_bound(limits, is_expendable):
+            evaluation = _before_deadline(
+                lambda: objective.evaluate(dict(trial.parameters), trial.seed, reports), limits.timeout_seconds
+            )
+        value, metrics = _checked(evaluation)
+        kept = reports.kept()
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # SystemExit and its kin end a process of ours only if we let them
+        kind, message = _explained(error, limits)
+        return Failure(trial.id, trial.attempt, kind, message, started, max(started, now()), where)
+    return Success(trial.id, trial.attempt, value, started, max(started, now()), where, metrics, kept)
+
+
+class _Reports:
+    """Keeps the last `KEPT_REPORTS` intermediate values an objective told."""
+
+    def __init__(self) -> None:
+        self._told: deque[tuple[int, float]] = deque(maxlen=KEPT_REPORTS)
+        self._count = 0
+
+    def __call__(self, value: float, step: int | None = None) -> None:
+        """Keep `value`, which may be NaN or infinite: a training that diverges may say so."""
+        self._told.append((self._count if step is None else int(step), _number("a reported value", value)))
+        self._count += 1
+
+    def kept(self) -> tuple[tuple[int, float], ...]:
+        """(step, value) in the order told."""
+        return tuple(self._told)
+
+
+# --- what comes back ---------------------------------------------------------------------------------------------
+
+
+def _checked(evaluation: object) -> tuple[float, dict[str, float]]:
+    """Value and metrics as plain finite floats. Raises InvalidValueError naming what is not."""
+    if not isinstance(evaluation, Evaluation):
+        raise InvalidValueError(f"an objective must return an Evaluation, got {_shown(evaluation)}")
+    if not isinstance(evaluation.metrics, Mapping):
+        raise InvalidValueError(f"metrics must be a mapping, got {_shown(evaluation.metrics)}")
+    value = _finite("value", evaluation.value)
+    return value, {str(name): _finite(f"metrics[{name!r}]", metric) for name, metric in evaluation.metrics.items()}
+
+
+def _finite(name: str, value: object) -> float:
+    number = _number(name, value)
+    if not math.isfinite(number):
+        raise InvalidValueError(f"{name} must be a finite number, got {number}")
+    return number
+
+
+def _number(name: str, value: object) -> float:
+    # True is an int to Python, but an objective that returns one has mixed up its results
+    if not isinstance(value, bool):
+        with contextlib.suppress(OverflowError):  # an int beyond 1.8e308
+            if isinstance(value, numbers.Real):
+                return float(value)
+    raise InvalidValueError(f"{name} must be a finite number, got {_shown(value)}")
+
+
+def _shown(value: object) -> str:
+    """A short text for any value at all, also one whose repr is huge, slow or broken."""
+    if isinstance(value, int) and value.bit_length() > 1000:  # int -> decimal text takes quadratic time
+        return f"an int of {value.bit_length()} bits"
+    try:
+        text = reprlib.repr(value)
+    except Exception:
+        text = "something without a repr"
+    return f"{text} ({type(value).__name__})"
+
+
+# --- what went wrong ---------------------------------------------------------------------------------------------
+
+
+def _explained(error: BaseException, limits: Limits) -> tuple[FailureKind, str]:
+    match error:
+        case _DeadlineReached():
+            return FailureKind.TIMEOUT, f"no result within timeout_seconds = {limits.timeout_seconds:g}"
+        case InvalidValueError():
+            return FailureKind.INVALID_VALUE, printable(str(error))[:MESSAGE_CHARACTERS]
+        case MemoryError():
+            return FailureKind.OUT_OF_MEMORY, _described(error)
+        case _:
+            return FailureKind.ERROR, _described(error)
+
+
+def _described(error: BaseException) -> str:
+    """The summary, then the tail of the traceback, at most `MESSAGE_CHARACTERS` together."""
+    summary = summary_of(error)
+    try:
+        trace = "".join(traceback.format_exception(error, limit=-10)).rstrip()
+    except Exception:
+        trace = "(its traceback cannot be printed)"
+    return f"{summary}\n{printable(trace)[-(MESSAGE_CHARACTERS - len(summary) - 1) :]}"
+
+
+def summary_of(error: BaseException) -> str:
+    """`Type: message` for any exception at all, also one with a huge or broken message; at most 500 characters."""
+    try:
+        text = str(error)
+    except Exception:
+        text = "(its message cannot be printed)"
+    name = "MemoryError" if isinstance(error, MemoryError) else type(error).__qualname__
+    return _shortened(printable(f"{name}: {text}" if text else name), _SUMMARY_CHARACTERS)
+
+
+def _shortened(text: str, length: int) -> str:
+    return text if len(text) <= length else f"{text[: length - 1]}…"
+
+
+def printable(text: str) -> str:
+    """Without lone surrogates and NUL, which databases and JSON writers refuse."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8").replace("\0", "\\x00")
+
+
+# --- limits ------------------------------------------------------------------------------------------------------
+
+
+class _Alarm:
+    """Handler of SIGALRM: raises in the evaluation until it is over."""
+
+    is_over = False
+
+    def __call__(self, signum: int, frame: object) -> None:
+        if not self.is_over:
+            raise _DeadlineReached
+
+
+def _before_deadline(call: Callable[[], Any], seconds: float | None) -> Any:
+    """What `call` returns; raises _DeadlineReached in it after `seconds`, and again each second if it goes on.
+
+    Again, because what is raised inside a destructor or a callback of C code is printed and lost.
+    """
+    if seconds is None or threading.current_thread() is not threading.main_thread():
+        return call()
+    alarm = _Alarm()
+    host_handler, host_timer = signal.getsignal(signal.SIGALRM), signal.getitimer(signal.ITIMER_REAL)
+    began = time.monotonic()
+    try:
+        signal.signal(signal.SIGALRM, alarm)
+        signal.setitimer(signal.ITIMER_REAL, max(seconds, 1e-6), 1.0)
+        return call()
+    finally:
+        alarm.is_over = True  # a plain store: no signal can be handled before it, so none is raised after it
+        _restore_alarm(host_handler, host_timer, time.monotonic() - began)
+
+
+def _restore_alarm(handler: Any, timer: tuple[float, float], elapsed: float) -> None:
+    """Give the host its alarm back, as if it had run on meanwhile."""
+    delay, interval = timer
+    signal.setitimer(signal.ITIMER_REAL, 0.0)
+    signal.signal(signal.SIGALRM, handler)
+    if delay > 0.0:
+        signal.setitimer(signal.ITIMER_REAL, max(delay - elapsed, 1e-3), interval)
+
+
+@contextlib.contextmanager
+def _hard_deadline(limits: Limits, is_expendable: bool) -> Iterator[None]:
+    """End this process when the time-out and its grace are over; works while C code holds the interpreter."""
+    seconds = limits.timeout_seconds
+    if seconds is None or not is_expendable:
+        yield
+        return
+    faulthandler.dump_traceback_later(seconds + grace_seconds(seconds), exit=True, file=_STDERR)
+    try:
+        yield
+    finally:
+        faulthandler.cancel_dump_traceback_later()
+
+
+@contextlib.contextmanager
+def _memory_bound(limits: Limits, is_expendable: bool) -> Iterator[None]:
+    """Let this process map at most `memory_bytes` more private writable memory than it has now.
+
+    RLIMIT_DATA, not RLIMIT_AS: an object store maps gigabytes that are shared and mostly untouched.
+    """
+    mapped = _mapped_bytes() if is_expendable and limits.memory_bytes is not None else None
+    if mapped is None or limits.memory_bytes is None:
+        yield
+        return
+    soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    bounds = [bound for bound in (mapped + limits.memory_bytes, soft, hard) if bound != resource.RLIM_INFINITY]
+    resource.setrlimit(resource.RLIMIT_DATA, (min(bounds), hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
+
+
+def _mapped_bytes() -> int | None:
+    """Private writable memory of this process, as RLIMIT_DATA counts it; None where the system does not tell."""
+    try:
+        with open("/proc/self/statm", encoding="ascii") as statm:
+            return int(statm.read().split()[5]) * resource.getpagesize()
+    except OSError:
+        return None

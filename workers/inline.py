@@ -1,0 +1,61 @@
+"""Evaluates in this process, one at a time: for debugging, for tests and for machines without Ray."""
+
+import time
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+
+from objectives.objective import Objective
+from workers.evaluate import evaluate
+from workers.messages import Failure, FailureKind, Limits, Outcome, Trial
+
+
+class InlineExecutor:
+    """One slot: `next_outcomes` itself evaluates the attempt that has waited longest.
+
+    Its `timeout` is therefore not the longest it can take. Of the limits only the time-out holds, and that only when
+    called in the main thread (see `workers.evaluate`).
+    """
+
+    def __init__(self, objective: Objective, limits: Limits) -> None:
+        self._objective = objective
+        self._limits = limits
+        self._queue: OrderedDict[int, Trial] = OrderedDict()  # by trial id, in the order submitted
+        self._cancelled: list[Outcome] = []
+
+    @property
+    def slots(self) -> int:
+        """One."""
+        return 1
+
+    def submit(self, trials: Sequence[Trial]) -> None:
+        """Queue these attempts."""
+        self._queue.update((trial.id, trial) for trial in trials)
+
+    def next_outcomes(self, timeout: float | None) -> list[Outcome]:
+        """The outcomes of cancelled attempts if there are any, else the next attempt's, evaluated now."""
+        if self._cancelled:
+            outcomes, self._cancelled = self._cancelled, []
+            return outcomes
+        if not self._queue:
+            return []
+        trial = next(iter(self._queue.values()))
+        outcome = evaluate(self._objective, trial, self._limits, now=self.now, worker="inline")
+        del self._queue[trial.id]  # only now: an evaluation interrupted from the keyboard stays in the queue
+        return [outcome]
+
+    def cancel(self, trials: Iterable[int]) -> None:
+        """Take these trials out of the queue."""
+        now = self.now()
+        for trial in [self._queue.pop(id_) for id_ in dict.fromkeys(trials) if id_ in self._queue]:
+            self._cancelled.append(
+                Failure(trial.id, trial.attempt, FailureKind.CANCELLED, "cancelled", now, now, "inline")
+            )
+
+    def now(self) -> float:
+        """Wall-clock seconds since the epoch."""
+        return time.time()
+
+    def close(self) -> None:
+        """Forget what is queued."""
+        self._queue.clear()
+        self._cancelled.clear()

@@ -1,0 +1,169 @@
+"""Evaluates in virtual time: an hour of campaign on any number of workers takes as long as its look-ups.
+
+Durations and injected failures depend on (seed, trial, attempt) alone, so a run is reproduced whatever the order in
+which attempts are submitted, and a resumed one goes on as if it had not stopped.
+"""
+
+import heapq
+import itertools
+import math
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from objectives.objective import Objective
+from workers.evaluate import evaluate
+from workers.messages import Failure, FailureKind, Limits, Outcome, Success, Trial
+
+
+@dataclass(frozen=True, slots=True)
+class Durations:
+    """How long an evaluation takes whose metrics do not say so (`metrics["seconds"]`).
+
+    Log-normal with mean `mean_seconds`; `sigma` is the standard deviation of its logarithm, 0 makes it constant.
+    """
+
+    mean_seconds: float = 1.0
+    sigma: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not (self.mean_seconds > 0.0 and math.isfinite(self.mean_seconds)):
+            raise ValueError(f"mean_seconds must be > 0 and finite, got {self.mean_seconds}")
+        if not (self.sigma >= 0.0 and math.isfinite(self.sigma)):
+            raise ValueError(f"sigma must be >= 0 and finite, got {self.sigma}")
+
+    def draw(self, rng: np.random.Generator) -> float:
+        """One duration in seconds; E exp(N(log mean - σ²/2, σ²)) = mean."""
+        return float(self.mean_seconds * np.exp(self.sigma * rng.standard_normal() - 0.5 * self.sigma**2))
+
+
+@dataclass(frozen=True, slots=True)
+class Failures:
+    """Injected failures: each attempt is hit with probability `rate`, part-way through, and ends as `kind`."""
+
+    rate: float = 0.0
+    kind: FailureKind = FailureKind.WORKER_LOST
+
+    def __post_init__(self) -> None:
+        if not 0.0 <= self.rate <= 1.0:
+            raise ValueError(f"rate must be in [0, 1], got {self.rate}")
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class _Running:
+    """An attempt on a worker. Ordered by when it finishes, ties by when it started."""
+
+    finish: float
+    order: int
+    worker: int
+    outcome: Outcome
+
+
+class SimulatedExecutor:
+    """`slots` virtual workers with a clock that jumps from one finish to the next, beginning at `start_at` seconds.
+
+    An attempt is really evaluated when a worker takes it up, because the table may say how long it lasts; limits do
+    not apply. Nobody ever waits for virtual time, so a timeout means nothing here.
+    """
+
+    def __init__(
+        self,
+        objective: Objective,
+        slots: int,
+        durations: Durations,
+        failures: Failures,
+        seed: int,
+        start_at: float = 0.0,
+    ) -> None:
+        if slots < 1:
+            raise ValueError(f"slots must be >= 1, got {slots}")
+        self._objective = objective
+        self._durations = durations
+        self._failures = failures
+        self._seed = seed
+        self._now = start_at
+        self._slots = slots
+        self._idle = list(range(slots))  # a heap: the lowest number first
+        self._queue: OrderedDict[int, Trial] = OrderedDict()  # by trial id, in the order submitted
+        self._running: list[_Running] = []  # a heap: the next to finish first
+        self._order = itertools.count()
+        self._cancelled: list[Outcome] = []
+
+    @property
+    def slots(self) -> int:
+        """Virtual workers."""
+        return self._slots
+
+    def submit(self, trials: Sequence[Trial]) -> None:
+        """Queue these attempts; workers that are idle take them up at this instant of virtual time."""
+        self._queue.update((trial.id, trial) for trial in trials)
+
+    def next_outcomes(self, timeout: float | None) -> list[Outcome]:
+        """Everything that finishes at the next instant at which something finishes, whatever the timeout."""
+        self._start()
+        if not self._cancelled and self._running:
+            self._now = self._running[0].finish
+        outcomes, self._cancelled = self._cancelled, []
+        while self._running and self._running[0].finish <= self._now:
+            done = heapq.heappop(self._running)
+            heapq.heappush(self._idle, done.worker)
+            outcomes.append(done.outcome)
+        return outcomes
+
+    def cancel(self, trials: Iterable[int]) -> None:
+        """End these attempts now; their workers are free at once."""
+        chosen = set(trials)
+        for trial in [trial for trial in self._queue.values() if trial.id in chosen]:
+            del self._queue[trial.id]
+            self._cancelled.append(_cancelled(trial.id, trial.attempt, self._now, self._now, ""))
+        for entry in [entry for entry in self._running if entry.outcome.trial in chosen]:
+            outcome = entry.outcome
+            heapq.heappush(self._idle, entry.worker)
+            self._cancelled.append(
+                _cancelled(outcome.trial, outcome.attempt, outcome.started, self._now, outcome.worker)
+            )
+        self._running = [entry for entry in self._running if entry.outcome.trial not in chosen]
+        heapq.heapify(self._running)
+
+    def now(self) -> float:
+        """Virtual seconds."""
+        return self._now
+
+    def close(self) -> None:
+        """Forget what is queued and running."""
+        self._queue.clear()
+        self._running.clear()
+        self._cancelled.clear()
+        self._idle = list(range(self._slots))
+
+    def _start(self) -> None:
+        while self._idle and self._queue:
+            _, trial = self._queue.popitem(last=False)
+            worker = heapq.heappop(self._idle)
+            outcome = self._simulate(trial, f"worker-{worker}")
+            heapq.heappush(self._running, _Running(outcome.finished, next(self._order), worker, outcome))
+
+    def _simulate(self, trial: Trial, worker: str) -> Outcome:
+        """The outcome of an attempt that starts now."""
+        # three draws in fixed order, used or not: an attempt's duration must not depend on the failure rate
+        rng = np.random.default_rng([self._seed, trial.id, trial.attempt])
+        drawn, is_hit, share = self._durations.draw(rng), rng.random() < self._failures.rate, rng.random()
+        outcome = evaluate(self._objective, trial, Limits(), now=self.now, worker=worker)
+        seconds = outcome.metrics.get("seconds", drawn) if isinstance(outcome, Success) else drawn
+        if seconds < 0.0:
+            message = f"metrics['seconds'] must be >= 0, got {seconds}"
+            return Failure(
+                trial.id, trial.attempt, FailureKind.INVALID_VALUE, message, self._now, self._now + drawn, worker
+            )
+        if is_hit:
+            finished = self._now + share * seconds
+            return Failure(
+                trial.id, trial.attempt, self._failures.kind, "injected failure", self._now, finished, worker
+            )
+        return replace(outcome, finished=self._now + seconds)
+
+
+def _cancelled(trial: int, attempt: int, started: float, now: float, worker: str) -> Failure:
+    return Failure(trial, attempt, FailureKind.CANCELLED, "cancelled", started, now, worker)
