@@ -1,0 +1,218 @@
+"""YAML text into plain values that remember where each of them stands.
+
+PyYAML's safe loader with three differences. Scalars are read by the YAML 1.2 core schema, so `1e-4` is a number while
+`on`, `12:30` and `2024-01-01` stay text. A key that is given twice is refused. Only plain values are allowed: text,
+numbers, true/false, null, lists and mappings; whatever is read can be written as JSON.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from orchestrator.errors import ConfigError
+
+Keys = tuple[str | int, ...]
+
+# Anchors may be used several times, so a few lines can stand for billions of values.
+MAX_VALUES = 100_000
+
+
+@dataclass(frozen=True)
+class Document:
+    """What was read: `tree` holds plain values, `places` says where each key was written, `origin` what was read."""
+
+    tree: Mapping[str, Any]
+    places: Mapping[Keys, str]
+    origin: str
+
+    def place(self, keys: Keys) -> str:
+        """Where `keys` stands, for the start of a message: the nearest written key above it if it was not written."""
+        for length in range(len(keys), 0, -1):
+            if keys[:length] in self.places:
+                return self.places[keys[:length]]
+        return self.origin
+
+
+def dotted(keys: Keys) -> str:
+    """`("strategy", "kernel")` as a person writes it: `strategy.kernel`."""
+    return ".".join(map(str, keys))
+
+
+def read(path: Path) -> Document:
+    """Read a campaign file. Raises ConfigError, with the line where there is one."""
+    origin = str(path)
+    tree, places = _parse(_text(path), lambda line: f"{origin}:{line}")
+    if not isinstance(tree, dict):
+        got = "nothing" if tree is None else f"a {_kind(tree)}"
+        raise ConfigError(f"{origin}: a campaign file must be a mapping (`key: value` lines), got {got}")
+    return Document(tree, places, origin)
+
+
+def write(tree: Mapping[str, Any]) -> str:
+    """Plain values as YAML text, all ASCII, that `read` and any other reader turn back into them."""
+    return yaml.dump(dict(tree), Dumper=_Dumper, sort_keys=False, width=120)
+
+
+def with_overrides(document: Document, overrides: Sequence[str]) -> Document:
+    """The document after `a.b.c=value` assignments, in order; values are read as YAML.
+
+    Mappings that are missing on the way are made. Raises ConfigError naming the assignment.
+    """
+    tree, places = _copy(document.tree), dict(document.places)
+    for override in overrides:
+        place = f"--set {override}"
+        keys, value, inner = _assignment(override, place)
+        _assign(tree, keys, value, place)
+        for written in [written for written in places if written[: len(keys)] == keys]:
+            del places[written]
+        places.update({keys[:length]: place for length in range(1, len(keys) + 1) if keys[:length] not in places})
+        places.update({keys + below: place for below in inner})
+    return Document(tree, places, document.origin)
+
+
+def _text(path: Path) -> str:
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"{path}: the campaign file cannot be read: {error.strerror or error}") from error
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content[: error.start].count(b"\n") + 1
+        raise ConfigError(
+            f"{path}:{line}: the file must be UTF-8 text, got byte 0x{content[error.start]:02x}; save it as UTF-8"
+        ) from error
+
+
+class _Loader(yaml.SafeLoader):
+    """The safe loader with the YAML 1.2 core schema's reading of plain scalars."""
+
+    yaml_implicit_resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {}  # noqa: RUF012 - PyYAML's own shape
+
+
+class _Dumper(yaml.SafeDumper):
+    """The safe dumper, quoting text that either version of YAML would take for something else."""
+
+
+for _tag, _pattern, _first in (
+    ("null", r"~|null|Null|NULL|", ["~", "n", "N", ""]),
+    ("bool", r"true|True|TRUE|false|False|FALSE", list("tTfF")),
+    ("int", r"[-+]?(0|[1-9][0-9]*)", list("-+0123456789")),
+    (
+        "float",
+        r"[-+]?(\.[0-9]+|[0-9]+\.[0-9]*|[0-9]+(?=[eE]))([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)",
+        list("-+.0123456789"),
+    ),
+):
+    _full = re.compile(rf"^(?:{_pattern})$")
+    _Loader.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", _full, _first)
+    _Dumper.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", _full, _first)
+
+_SCALARS = {f"tag:yaml.org,2002:{name}" for name in ("str", "int", "float", "bool", "null")}
+
+
+def _parse(text: str, place_of: Callable[[int], str]) -> tuple[Any, dict[Keys, str]]:
+    """Values and places of one YAML document; `place_of(line)` words a place, lines count from 1."""
+    try:
+        loader = _Loader(text)
+        node = loader.get_single_node()
+        reading = _Reading(loader, place_of, {})
+        return (None if node is None else reading.value(node, ())), reading.places
+    except yaml.MarkedYAMLError as error:
+        line = error.problem_mark.line + 1 if error.problem_mark else 1
+        raise ConfigError(f"{place_of(line)}: not valid YAML: {_problem(error)}") from error
+    except yaml.reader.ReaderError as error:
+        line = text[: error.position].count("\n") + 1
+        raise ConfigError(
+            f"{place_of(line)}: not valid YAML: the character U+{error.character:04X} is not allowed"
+        ) from error
+    except RecursionError as error:
+        raise ConfigError(f"{place_of(1)}: values must not be nested so deeply, or contain themselves") from error
+
+
+def _problem(error: yaml.MarkedYAMLError) -> str:
+    if error.problem and r"'\t'" in error.problem:
+        return "a tab cannot be used for indentation; use spaces"
+    return ", ".join(filter(None, (error.context, error.problem)))
+
+
+@dataclass
+class _Reading:
+    """One walk over the nodes of a document; `places` fills up on the way."""
+
+    loader: _Loader
+    place_of: Callable[[int], str]
+    places: dict[Keys, str]
+    count: int = 0
+
+    def value(self, node: yaml.Node, keys: Keys) -> Any:
+        self.count += 1
+        if self.count > MAX_VALUES:
+            raise self.error(node, f"a campaign file must hold at most {MAX_VALUES} values, anchors counted")
+        if isinstance(node, yaml.MappingNode) and node.tag == "tag:yaml.org,2002:map":
+            return {key: self.value(child, (*keys, key)) for key, child in self.pairs(node, keys)}
+        if isinstance(node, yaml.SequenceNode) and node.tag == "tag:yaml.org,2002:seq":
+            return [self.value(child, self.note(child, (*keys, index))) for index, child in enumerate(node.value)]
+        if node.tag not in _SCALARS:
+            raise self.error(node, f"the YAML tag {node.tag!r} is not allowed; write a plain value")
+        try:
+            return self.loader.construct_object(node)
+        except (ValueError, OverflowError, LookupError) as error:  # an explicit tag such as `!!int x`
+            raise self.error(node, f"{node.value!r} is not a valid {node.tag.rpartition(':')[2]}") from error
+
+    def pairs(self, node: yaml.MappingNode, keys: Keys) -> Iterator[tuple[str, yaml.Node]]:
+        """A mapping's keys, noted down, and the nodes of their values."""
+        lines: dict[str, int] = {}
+        for key_node, child in node.value:
+            if not isinstance(key_node, yaml.ScalarNode):
+                raise self.error(key_node, "a key must be a single word, got a list or mapping")
+            key, line = key_node.value, key_node.start_mark.line + 1
+            if key in lines:
+                first = self.place_of(lines[key])
+                raise self.error(
+                    key_node, f"{dotted((*keys, key))} is given twice, first at {first}; keep one of the two"
+                )
+            lines[key] = line
+            self.note(key_node, (*keys, key))
+            yield key, child
+
+    def note(self, node: yaml.Node, keys: Keys) -> Keys:
+        self.places[keys] = self.place_of(node.start_mark.line + 1)
+        return keys
+
+    def error(self, node: yaml.Node, message: str) -> ConfigError:
+        return ConfigError(f"{self.place_of(node.start_mark.line + 1)}: {message}")
+
+
+def _assignment(override: str, place: str) -> tuple[Keys, Any, dict[Keys, str]]:
+    name, equals, text = override.partition("=")
+    keys: Keys = tuple(part.strip() for part in name.split("."))
+    if not equals or not all(keys):
+        raise ConfigError(f"{place}: an override must be written key.key=value, for example budget.evaluations=100")
+    value, inner = _parse(text, lambda _: place)
+    return keys, value, inner
+
+
+def _assign(tree: dict[str, Any], keys: Keys, value: Any, place: str) -> None:
+    node: Any = tree
+    for depth, key in enumerate(keys[:-1], start=1):
+        if node.get(key) is None:
+            node[key] = {}
+        node = node[key]
+        if not isinstance(node, dict):
+            raise ConfigError(f"{place}: {dotted(keys[:depth])} is a {_kind(node)}; only mappings have keys to set")
+    node[keys[-1]] = value
+
+
+def _copy(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _copy(child) for key, child in value.items()}
+    return [_copy(child) for child in value] if isinstance(value, list) else value
+
+
+def _kind(value: Any) -> str:
+    return {list: "list", str: "text", bool: "true/false value"}.get(type(value), "number")

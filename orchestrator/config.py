@@ -1,0 +1,285 @@
+"""The campaign file: its sections as frozen pydantic models, checked as a whole, every mistake with file and line.
+
+Relative paths (`candidates.table`, `data.folder`, a SQLite URL, where a callable's module is looked for, where a
+command runs) are relative to the campaign file's folder, so a campaign means the same wherever it is started from;
+only `runs` is relative to the working directory, where results belong. `Settings` holds absolute paths.
+"""
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    PlainValidator,
+    ValidationError,
+    ValidationInfo,
+    model_validator,
+)
+
+from objectives.datasets import DataSource
+from objectives.objective import Objective, ObjectiveError
+from objectives.parameters import Parameter
+from objectives.space import Sampler
+from orchestrator.campaign_file import Document, read, with_overrides
+from orchestrator.config_problems import Problem, aligned, config_error, failure, shown
+from orchestrator.options import (
+    OBJECTIVE_KEYS,
+    build_objective,
+    build_space,
+    build_strategy,
+    dump_objective,
+    dump_space,
+    dump_strategy,
+    find_options,
+)
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+
+def _absolute(path: str | None, info: ValidationInfo) -> str | None:
+    return None if path is None else str(_folder(info) / Path(path).expanduser())
+
+
+def _folder(info: ValidationInfo) -> Path:
+    return Path((info.context or {}).get("folder", Path.cwd()))
+
+
+def _below_working_directory(path: str) -> str:
+    return str(Path.cwd() / Path(path).expanduser())
+
+
+def _store(store: str, info: ValidationInfo) -> str:
+    if store != "sqlite" and "://" not in store:
+        raise failure([Problem((), "must be sqlite or a database URL such as postgresql://…", shown(store))])
+    scheme, slashes, path = store.partition(":///")
+    is_relative = scheme.startswith("sqlite") and path and path != ":memory:" and not Path(path).is_absolute()
+    return f"{scheme}{slashes}{_absolute(path, info)}" if is_relative else store
+
+
+def _listed(name: str | None) -> str | None:
+    if name is not None:
+        find_options(name)
+    return name
+
+
+def _objective_options(options: Any, info: ValidationInfo) -> Any:
+    sources = [key for key in OBJECTIVE_KEYS if info.data.get(key) is not None]
+    # with none or several of them that is the mistake to tell, and nobody knows what the options should be
+    return build_objective(sources[0], info.data[sources[0]], options, _folder(info)) if len(sources) == 1 else None
+
+
+def _space(space: Any, info: ValidationInfo) -> Mapping[str, Parameter]:
+    objective: ObjectiveSettings | None = info.data.get("objective")
+    candidates: CandidateSettings | None = info.data.get("candidates")
+    if space or objective is None or candidates is None or candidates.table is not None:
+        return build_space(space)
+    return dict(objective.own_space() or {})
+
+
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=64)]
+PositiveInt = Annotated[int, Field(ge=1)]
+PositiveFloat = Annotated[float, Field(gt=0)]
+AbsolutePath = Annotated[str, AfterValidator(_absolute)]
+
+
+class ObjectiveSettings(_Section):
+    """What is optimised: a named objective, a Python callable or a shell command, exactly one of them."""
+
+    name: Annotated[str | None, AfterValidator(_listed)] = Field(
+        default=None, description="Name of a listed objective, or package.module:Name of a class of options."
+    )
+    callable: str | None = Field(
+        default=None, description="Python function as package.module:function, called with the parameters as keywords."
+    )
+    command: str | None = Field(
+        default=None,
+        description="Shell command in which {name} stands for a parameter; its last line of output is the value.",
+    )
+    direction: Literal["maximize", "minimize"] = Field(
+        default="maximize", description="Whether high or low values are good."
+    )
+    options: Annotated[Any, PlainValidator(_objective_options), PlainSerializer(dump_objective)] = Field(
+        default_factory=dict, validate_default=True, description="Options of the objective, by their names."
+    )
+
+    @property
+    def sources(self) -> list[str]:
+        """Which of `name`, `callable` and `command` are given."""
+        return [key for key in OBJECTIVE_KEYS if getattr(self, key) is not None]
+
+    def load(self, source: DataSource) -> Objective | None:
+        """The objective with its data; None when the candidates' table is it. Raises ObjectiveError."""
+        objective: Objective | None = self.options.load(source) if self.sources == ["name"] else self.options
+        return objective
+
+    def own_space(self) -> Mapping[str, Parameter] | None:
+        """The space a listed objective brings; None when it brings candidates instead, or is not listed."""
+        space: Mapping[str, Parameter] | None = self.options.default_space() if self.sources == ["name"] else None
+        return space
+
+    @property
+    def has_candidates(self) -> bool:
+        """Whether the objective brings its own candidates, as a table does."""
+        return self.sources == ["name"] and self.own_space() is None
+
+
+class CandidateSettings(_Section):
+    """The finite set of arms: drawn from the space, or the rows of a table."""
+
+    size: PositiveInt | None = Field(
+        default=4096, description="Number of candidates drawn from the space; null takes a finite space whole."
+    )
+    sampler: Sampler = Field(default="sobol", description="How candidates are drawn from the space.")
+    table: AbsolutePath | None = Field(
+        default=None, description="CSV or Parquet file whose rows are the candidates, instead of a space."
+    )
+    target: str | None = Field(
+        default=None, description="Column of the table that holds the value, which makes the table the objective."
+    )
+
+
+class BudgetSettings(_Section):
+    """When the campaign ends: at the first of these."""
+
+    evaluations: PositiveInt = Field(description="Number of evaluations that the campaign may spend.")
+    hours: PositiveFloat | None = Field(default=None, description="Hours after which nothing new is started.")
+    target: float | None = Field(default=None, description="Value that is good enough to stop.")
+
+
+class SimulationSettings(_Section):
+    """Virtual time, for the simulated executor."""
+
+    seconds: PositiveFloat = Field(default=1.0, description="Mean duration of an evaluation in virtual seconds.")
+    sigma: float = Field(
+        default=0.0, ge=0, description="Standard deviation of the duration's logarithm; 0 is constant."
+    )
+    failure_rate: float = Field(default=0.0, ge=0, lt=1, description="Share of attempts that are made to fail.")
+
+
+class WorkerSettings(_Section):
+    """Where evaluations run and what each of them may use."""
+
+    executor: Literal["ray", "inline", "simulated"] = Field(
+        default="ray", description="Ray tasks, one after the other in the central process, or virtual time."
+    )
+    count: PositiveInt = Field(
+        default_factory=lambda: os.cpu_count() or 1,
+        description="Evaluations that run at the same time; this machine's cores if not given.",
+    )
+    cpus: PositiveFloat = Field(default=1.0, description="Processor cores an evaluation takes.")
+    gpus: float = Field(default=0.0, ge=0, description="Graphics processors an evaluation takes.")
+    memory_gb: PositiveFloat | None = Field(default=None, description="Memory an evaluation may use, in 10^9 bytes.")
+    timeout_seconds: PositiveFloat | None = Field(
+        default=None, description="Seconds after which an evaluation is given up."
+    )
+    retries: int = Field(default=2, ge=0, description="How often a failed evaluation is tried again.")
+    simulation: SimulationSettings = Field(
+        default=SimulationSettings(), description="Virtual time, for the simulated executor."
+    )
+
+
+class DataSettings(_Section):
+    """Where data sets come from."""
+
+    folder: AbsolutePath | None = Field(
+        default=None, description="Folder with data sets; else BBKB_DATA in the environment."
+    )
+    download: bool = Field(default=False, description="Whether a data set that is not there may be downloaded.")
+
+    def source(self) -> DataSource:
+        """Where objectives look for data."""
+        return DataSource.find(Path(self.folder) if self.folder else None, self.download)
+
+
+class Settings(_Section):
+    """One campaign, complete and checked. Build it with `load` or `from_mapping`."""
+
+    name: Name = Field(description="Name of the campaign, which begins the name of its run's folder.")
+    seed: int = Field(default=0, ge=0, description="Seed of everything that is drawn.")
+    objective: ObjectiveSettings = Field(default=ObjectiveSettings(), description="What is optimised.")
+    candidates: CandidateSettings = Field(default=CandidateSettings(), description="The finite set of arms.")
+    space: Annotated[Mapping[str, Parameter], PlainValidator(_space), PlainSerializer(dump_space)] = Field(
+        default_factory=dict, validate_default=True, description="Parameters by name; else the objective's own space."
+    )
+    strategy: Annotated[Any, PlainValidator(build_strategy), PlainSerializer(dump_strategy)] = Field(
+        default_factory=dict, validate_default=True, description="The algorithm that chooses, with its options."
+    )
+    budget: BudgetSettings = Field(description="When the campaign ends.")
+    workers: WorkerSettings = Field(default_factory=WorkerSettings, description="Where evaluations run.")
+    store: Annotated[str, AfterValidator(_store)] = Field(
+        default="sqlite", description="Where results are kept: sqlite in the run's folder, or a database URL."
+    )
+    data: DataSettings = Field(default=DataSettings(), description="Where data sets come from.")
+    runs: Annotated[str, AfterValidator(_below_working_directory)] = Field(
+        default="runs", validate_default=True, description="Folder in which a folder for the run is made."
+    )
+
+    @model_validator(mode="after")
+    def _check_together(self) -> "Settings":
+        if problems := _objective_problems(self) or _candidate_problems(self):
+            raise failure(problems)
+        return self
+
+    def resolved(self) -> dict[str, Any]:
+        """Everything as plain values, all defaults filled in; `from_mapping` makes equal settings of it."""
+        return self.model_dump(mode="json")
+
+
+def _objective_problems(settings: Settings) -> list[Problem]:
+    sources, target = settings.objective.sources, settings.candidates.target
+    if target is not None and settings.candidates.table is None:
+        return [Problem(("candidates", "target"), "needs candidates.table: it names a column of it")]
+    if target is not None and sources:
+        return [
+            Problem(("objective", sources[0]), "must not be given beside candidates.target, which is the objective")
+        ]
+    if target is None and len(sources) != 1:
+        got = " and ".join(sources) or "none of them"
+        return [Problem(("objective",), f"must have exactly one of name, callable and command, got {got}")]
+    if sources == ["command"] and settings.space:
+        try:
+            settings.objective.options.check(settings.space)
+        except ObjectiveError as error:
+            return [aligned(("objective", "command"), str(error))]
+    return []
+
+
+def _candidate_problems(settings: Settings) -> list[Problem]:
+    candidates, objective = settings.candidates, settings.objective
+    if objective.has_candidates:
+        given = [("space",)] * bool(settings.space) + [("candidates", "table")] * (candidates.table is not None)
+        return [Problem(keys, f"must not be given: {objective.name} brings its own candidates") for keys in given]
+    if settings.space and candidates.table is not None:
+        return [Problem(("space",), "must not be given beside candidates.table, whose rows are the candidates")]
+    if not settings.space and candidates.table is None:
+        return [Problem(("space",), "is required (or candidates.table): the parameters and their ranges")]
+    return []
+
+
+def load(path: str | Path, overrides: Sequence[str] = ()) -> Settings:
+    """Settings of a campaign file after `a.b.c=value` overrides (relative paths in them count from the file too).
+
+    Raises ConfigError with one line a mistake, each beginning with its place (`file:line` or `--set …`).
+    """
+    path = Path(path)
+    return _settings(with_overrides(read(path), overrides), path.parent.resolve())
+
+
+def from_mapping(tree: Mapping[str, Any], overrides: Sequence[str] = (), origin: str = "settings") -> Settings:
+    """Settings of plain values, such as `resolved()` gave; messages begin with `origin`. Raises ConfigError."""
+    return _settings(with_overrides(Document(tree, {}, origin), overrides), Path.cwd())
+
+
+def _settings(document: Document, folder: Path) -> Settings:
+    try:
+        return Settings.model_validate(document.tree, context={"folder": folder})
+    except ValidationError as error:
+        raise config_error(document, error, Settings) from error

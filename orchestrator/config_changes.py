@@ -1,0 +1,40 @@
+"""What differs between two resolved campaign files, and what of it a resume may change."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+# The log stays true when these change; anything else would make it another campaign.
+CHANGEABLE = ("budget", "workers")
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A dotted key with its old and new value; None where it is absent."""
+
+    key: str
+    old: Any
+    new: Any
+
+
+def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[Difference]:
+    """The keys that differ, in the order of `old`, then those only in `new`. Lists are compared whole."""
+    before, after = dict(_leaves(old)), dict(_leaves(new))
+    return [
+        Difference(key, before.get(key), after.get(key))
+        for key in dict.fromkeys([*before, *after])
+        if (key in before, before.get(key)) != (key in after, after.get(key))
+    ]
+
+
+def may_change(key: str) -> bool:
+    """Whether a resume may change this dotted key: budget and workers only."""
+    return key.partition(".")[0] in CHANGEABLE
+
+
+def _leaves(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in tree.items():
+        if isinstance(value, Mapping) and value:
+            yield from _leaves(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value

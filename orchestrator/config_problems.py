@@ -1,0 +1,205 @@
+"""What is wrong with a campaign file, in plain words.
+
+pydantic finds the mistakes; here its findings become predicates about a dotted path ("must be > 0, got -1"), without
+class names, links or one line for every member of a union. Our own checks speak through the same door: `failure`
+makes the exception that a pydantic validator raises, so that one pass over the file finds everything.
+"""
+
+import difflib
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
+
+from orchestrator.campaign_file import Document, Keys, dotted
+from orchestrator.errors import ConfigError
+
+_OURS = "bbkb"
+
+# pydantic's error types → the rule; {…} is filled from the error's context
+_RULES = {
+    "missing": "is required",
+    "greater_than": "must be > {gt}",
+    "greater_than_equal": "must be >= {ge}",
+    "less_than": "must be < {lt}",
+    "less_than_equal": "must be <= {le}",
+    "finite_number": "must be a finite number",
+    "int_from_float": "must be a whole number",
+    "literal_error": "must be {expected}",
+    "enum": "must be {expected}",
+    "string_too_short": "must not be empty",
+    "string_too_long": "must have at most {max_length} characters",
+    "model_type": "must be a mapping",
+    "model_attributes_type": "must be a mapping",
+    "dict_type": "must be a mapping",
+    "mapping_type": "must be a mapping",
+    "dataclass_type": "must be a mapping",
+    "dataclass_exact_type": "must be a mapping",
+    "list_type": "must be a list",
+    "tuple_type": "must be a list",
+    "too_short": "must have at least {min_length} entries",
+    "too_long": "must have at most {max_length} entries",
+}
+_TYPES = {"int": "a whole number", "float": "a number", "string": "text", "bool": "true or false", "none": "null"}
+_UNKNOWN = ("extra_forbidden", "unexpected_keyword_argument")
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One mistake: `keys` is where, `rule` a predicate (or `: sentence`) that follows it, `got` what is there"""
+
+    keys: Keys
+    rule: str
+    got: str = ""
+
+    def __str__(self) -> str:
+        got = f", got {self.got}" if self.got else ""
+        return f"{dotted(self.keys)}{'' if self.rule.startswith(':') else ' '}{self.rule}{got}"
+
+    def below(self, *keys: str | int) -> "Problem":
+        """The same mistake seen from further up."""
+        return Problem((*keys, *self.keys), self.rule, self.got)
+
+
+def failure(problems: Iterable[Problem]) -> ValidationError:
+    """The exception for a pydantic validator to raise; pydantic puts the validator's own place before each path."""
+    return ValidationError.from_exception_data(
+        "campaign",
+        [
+            InitErrorDetails(
+                type=PydanticCustomError(_OURS, "{rule}", {"rule": problem.rule, "got": problem.got}),
+                loc=problem.keys,
+                input=None,
+            )
+            for problem in problems
+        ],
+    )
+
+
+def describe(error: ValidationError, tree: Any, model: type[BaseModel] | None = None) -> list[Problem]:
+    """The mistakes in `tree` that pydantic found. `model` tells which keys there are where one is unknown."""
+    found = [_described(details, tree, model) for details in error.errors(include_url=False)]
+    return _without_union_noise(found)
+
+
+def config_error(document: Document, error: ValidationError, model: type[BaseModel]) -> ConfigError:
+    """One line a mistake, each with its place, in the order of the file."""
+    order = {place: index for index, place in enumerate(document.places.values())}
+    problems = describe(error, document.tree, model)
+    problems.sort(key=lambda problem: order.get(document.place(problem.keys), -1))
+    lines = [f"{document.place(problem.keys)}: {problem}" for problem in problems]
+    return ConfigError("\n".join(dict.fromkeys(lines)))
+
+
+def aligned(keys: Keys, message: str, value: Any = None) -> Problem:
+    """The problem at `keys` out of a message that names the path it knows itself (`kernel.lengthscale must be …`)."""
+    subject, _, rule = message.partition(" ")
+    path: Keys = tuple(subject.rstrip(":").split("."))
+    rule = f": {rule}" if subject.endswith(":") else rule
+    if isinstance(value, Mapping) and path[0] in value:
+        return Problem(keys + path, rule)
+    if path[0] in keys:
+        start = len(keys) - 1 - keys[::-1].index(path[0])
+        return Problem(keys[:start] + path, rule)
+    return Problem(keys, f": {message}")
+
+
+def unknown_key(key: str | int, known: Sequence[str]) -> Problem:
+    """The problem of a key that does not exist."""
+    return Problem((key,), f"is not a known key; {suggestion(str(key), known)}")
+
+
+def suggestion(word: str, known: Sequence[str]) -> str:
+    """`did you mean …?` when something is close, everything there is otherwise."""
+    close = difflib.get_close_matches(word, known, n=1)
+    return f"did you mean {close[0]}?" if close else f"there are {', '.join(known)}"
+
+
+def shown(value: Any) -> str:
+    """A value as it would stand in the file, cut at 60 characters."""
+    text = json.dumps(value, ensure_ascii=False, default=repr)
+    return text if len(text) <= 60 else text[:57] + "…"
+
+
+@dataclass(frozen=True)
+class _Found:
+    """A problem and, where pydantic tried the members of a union, the path of that union."""
+
+    problem: Problem
+    union: Keys | None = None
+
+
+def _described(details: ErrorDetails, tree: Any, model: type[BaseModel] | None) -> _Found:
+    kind, ctx = details["type"], details.get("ctx", {})
+    keys, union = _written(details["loc"], tree, kind)
+    if kind == _OURS:
+        # a dataclass's own message may name a path of which only now enough is known
+        rule = ctx["rule"]
+        return _Found(aligned(keys, rule[2:]) if rule.startswith(": ") else Problem(keys, rule, ctx["got"]))
+    if kind in ("value_error", "assertion_error"):
+        return _Found(aligned(keys, str(ctx["error"]), details["input"]), union)
+    if kind in _UNKNOWN:
+        return _Found(unknown_key(keys[-1], _known(model, keys[:-1])).below(*keys[:-1]), union)
+    got = "" if kind == "missing" else shown(details["input"])
+    return _Found(Problem(keys, _rule(kind, details["msg"], ctx), got), union)
+
+
+def _rule(kind: str, message: str, ctx: Mapping[str, Any]) -> str:
+    if kind in _RULES:
+        return _RULES[kind].format_map(ctx)
+    family = kind.partition("_")[0]
+    if family in _TYPES and kind.endswith(("_type", "_parsing", "_parsing_size")):
+        return f"must be {_TYPES[family]}"
+    return re.sub(r"^(Input|Value|String) should", "must", message)
+
+
+def _written(loc: Keys, tree: Any, kind: str) -> tuple[Keys, Keys | None]:
+    """The part of `loc` that stands in the file; what does not is the name of a union's member."""
+    keys: list[str | int] = []
+    union: Keys | None = None
+    for depth, part in enumerate(loc):
+        if _has(tree, part):
+            tree = tree[part]
+        elif kind != _OURS and not (kind == "missing" and depth == len(loc) - 1):
+            union = tuple(keys) if union is None else union
+            continue
+        keys.append(part)
+    return tuple(keys), union
+
+
+def _has(tree: Any, part: str | int) -> bool:
+    if isinstance(tree, Mapping):
+        return part in tree
+    return isinstance(tree, Sequence) and not isinstance(tree, str) and isinstance(part, int) and part < len(tree)
+
+
+def _known(model: type[BaseModel] | None, keys: Keys) -> list[str]:
+    """Keys that the section at `keys` has."""
+    for key in keys:
+        field = model.model_fields.get(str(key)) if model else None
+        annotation = field.annotation if field else None
+        model = annotation if isinstance(annotation, type) and issubclass(annotation, BaseModel) else None
+    return list(model.model_fields) if model else []
+
+
+def _without_union_noise(found: Sequence[_Found]) -> list[Problem]:
+    """Of a union's complaints keep those of the member that got furthest; equal ones become `must be A or B`."""
+    kept: dict[tuple[Keys, str | None], Problem] = {}
+    for item in found:
+        rivals = [other.problem.keys for other in found if item.union is not None and other.union == item.union]
+        if rivals and len(item.problem.keys) < max(map(len, rivals)):
+            continue
+        key = (item.problem.keys, item.problem.rule if item.union is None else None)
+        kept[key] = _either(kept[key], item.problem) if key in kept else item.problem
+    return list(kept.values())
+
+
+def _either(first: Problem, second: Problem) -> Problem:
+    alternative = second.rule.removeprefix("must be ")
+    if alternative == second.rule or alternative in first.rule:
+        return first
+    return Problem(first.keys, f"{first.rule} or {alternative}", first.got)

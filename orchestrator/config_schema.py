@@ -1,0 +1,110 @@
+"""The campaign file as JSON Schema (draft 2020-12), for editors.
+
+pydantic writes the schema of the sections; strategies, kernels, objectives and parameter kinds are put in where the
+sections leave them open, one alternative a name. What needs several keys at once is left to `orchestrator.config`.
+"""
+
+import re
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from objectives.command import ShellCommand
+from objectives.external import PythonCallable
+from objectives.names import OBJECTIVES, find_objective
+from orchestrator.bandit.strategies import STRATEGIES
+from orchestrator.config import Settings
+from orchestrator.options import DEFAULT_STRATEGY, PARAMETERS, adapter
+
+Schema = dict[str, Any]
+
+_REFERENCE = {"type": "string", "pattern": "^[^:]+:[^:]+$", "description": "package.module:Name of a dataclass."}
+
+
+def schema() -> Schema:
+    """The JSON Schema of a campaign file, with a description of every key."""
+    objectives: dict[str, type] = {name: find_objective(name) for name in OBJECTIVES}
+    classes = [*STRATEGIES.values(), *PARAMETERS.values(), *objectives.values(), PythonCallable, ShellCommand]
+    adapters = [TypeAdapter(Settings), *(adapter(cls) for cls in dict.fromkeys(classes))]
+    found, document = TypeAdapter.json_schemas([(index, "validation", one) for index, one in enumerate(adapters)])
+    definitions: dict[str, Schema] = document["$defs"]
+    by_class = {cls: found[index + 1, "validation"] for index, cls in enumerate(dict.fromkeys(classes))}
+    for definition in definitions.values():
+        _require_name(definition)
+        _describe_fields(definition)
+    for name, cls in STRATEGIES.items():
+        _add_name(definitions[_target(by_class[cls])], name)
+    for cls, field in ((PythonCallable, "path"), (ShellCommand, "command")):
+        _without(definitions[_target(by_class[cls])], field)
+
+    settings = definitions.pop(_target(found[0, "validation"]))
+    sections: dict[str, Schema] = settings["properties"]
+    sections["strategy"] |= {"anyOf": [*(by_class[cls] for cls in STRATEGIES.values()), _named_elsewhere()]}
+    kinds = [by_class[cls] for cls in dict.fromkeys(PARAMETERS.values())]
+    sections["space"] |= {"type": "object", "additionalProperties": {"anyOf": kinds}}
+    _open_objective(definitions[_target(sections["objective"])], objectives, by_class)
+    head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "bbkb campaign file"}
+    return {**settings, **head, "description": "One campaign: what is tuned, how, where.", "$defs": definitions}
+
+
+def _target(reference: Schema) -> str:
+    """The name of the definition that `{"$ref": "#/$defs/name"}` points at."""
+    return str(reference["$ref"]).rpartition("/")[2]
+
+
+def _open_objective(section: Schema, objectives: dict[str, type], by_class: dict[type, Schema]) -> None:
+    """Options are those of the objective that is named beside them."""
+    section["properties"]["name"]["anyOf"] = [{"enum": list(objectives)}, _REFERENCE, {"type": "null"}]
+    section["properties"]["options"]["type"] = "object"
+    section["allOf"] = [
+        *(_options_when({"name": {"const": name}}, by_class[cls]) for name, cls in objectives.items()),
+        _options_when({"callable": {"type": "string"}}, by_class[PythonCallable]),
+        _options_when({"command": {"type": "string"}}, by_class[ShellCommand]),
+    ]
+
+
+def _describe_fields(definition: Schema) -> None:
+    """A field without a description gets the sentence of its class's docstring that names it."""
+    text = re.sub(r"\s*\n[ \t]*(?![\n*|-])", " ", definition.get("description", ""))
+    lines = re.split(r"(?<=[.])\s+|\n+", text)
+    for name, field in definition.get("properties", {}).items():
+        naming = next((line for line in lines if f"`{name}`" in line), None)
+        if naming:
+            # of a table's row the last cell says what the field means
+            field.setdefault("description", naming.strip(" *|-").rpartition(" | ")[2])
+
+
+def _require_name(definition: Schema) -> None:
+    """A dataclass picked by its name (a kernel, a warm start) must say it, although the class has it by default."""
+    name = definition.get("properties", {}).get("name", {})
+    if "const" in name:
+        definition["required"] = ["name", *definition.get("required", [])]
+        name.setdefault("description", f"Picks {name['const']}.")
+
+
+def _add_name(definition: Schema, name: str) -> None:
+    definition["properties"] = {
+        "name": {"const": name, "description": f"Picks {name}."},
+        **definition.get("properties", {}),
+    }
+    definition["additionalProperties"] = False
+    if name != DEFAULT_STRATEGY:
+        definition["required"] = ["name", *definition.get("required", [])]
+
+
+def _without(definition: Schema, field: str) -> None:
+    """What the objective section says itself is no option."""
+    del definition["properties"][field]
+    definition["required"] = [name for name in definition.get("required", []) if name != field]
+    definition["additionalProperties"] = False
+
+
+def _named_elsewhere() -> Schema:
+    return {"type": "object", "properties": {"name": _REFERENCE}, "required": ["name"]}
+
+
+def _options_when(condition: Schema, options: Schema) -> Schema:
+    return {
+        "if": {"properties": condition, "required": list(condition)},
+        "then": {"properties": {"options": options}},
+    }

@@ -1,0 +1,209 @@
+"""Frozen dataclasses built from a campaign file's mappings: a strategy, an objective's options, a parameter.
+
+Where a field may be one of several dataclasses (`kernel`, `warm_start`) the mapping's `name` picks one before pydantic
+looks, so that a message is about the one that was meant.
+"""
+
+import dataclasses
+import functools
+import math
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from pydantic import TypeAdapter, ValidationError
+
+from objectives.command import ShellCommand
+from objectives.external import PythonCallable
+from objectives.names import ObjectiveOptions, find_objective
+from objectives.objective import ObjectiveError
+from objectives.parameters import Choice, Constant, Ordinal, Parameter, Range
+from objectives.reference import import_reference
+from orchestrator.bandit.strategies import STRATEGIES
+from orchestrator.config_problems import Problem, describe, failure, shown, suggestion, unknown_key
+
+DEFAULT_STRATEGY = "bbkb"
+OBJECTIVE_KEYS = ("name", "callable", "command")
+PARAMETERS: Mapping[str, type] = {  # the key that tells a parameter's kind
+    "choices": Choice,
+    "ordered": Ordinal,
+    "constant": Constant,
+    "low": Range,
+    "high": Range,
+}
+
+# key in the file → class, the field that holds the key's value, and fields that name folders with their defaults
+_EXTERNAL: Mapping[str, tuple[type, str, Mapping[str, Callable[[], Any]]]] = {
+    "callable": (PythonCallable, "path", {"search_paths": lambda: [".", str(Path.cwd())]}),
+    "command": (ShellCommand, "command", {"working_directory": lambda: "."}),
+}
+
+
+@functools.cache
+def adapter(cls: type) -> TypeAdapter[Any]:
+    """pydantic's view of a dataclass."""
+    return TypeAdapter(cls)
+
+
+def dump(options: Any) -> dict[str, Any]:
+    """A dataclass as plain values, all defaults filled in; `build(type(options), dump(options)) == options`."""
+    cls: type = type(options)
+    dumped: dict[str, Any] = adapter(cls).dump_python(options, mode="json")
+    return dumped
+
+
+def build(cls: type, options: Mapping[str, Any]) -> Any:
+    """`cls(**options)`, checked. Raises pydantic's ValidationError holding everything that is wrong."""
+    hints = get_type_hints(cls, include_extras=True)
+    known = [field.name for field in dataclasses.fields(cls) if field.init]
+    problems = [unknown_key(key, known) for key in options if key not in known]
+    values: dict[str, Any] = {}
+    for key in filter(options.__contains__, known):
+        try:
+            values[key] = _nested(hints[key], options[key])
+        except ValidationError as error:
+            problems += [problem.below(key) for problem in describe(error, options[key])]
+    try:
+        built = adapter(cls).validate_python(values)
+    except ValidationError as error:
+        # a part that could not be built is missing here, but that was said already
+        said = set(options) - set(values)
+        problems += [problem for problem in describe(error, values) if problem.keys[:1] not in {(key,) for key in said}]
+    except ObjectiveError as error:
+        raise ValueError(str(error)) from error
+    if problems:
+        raise failure(problems)
+    return built
+
+
+def build_strategy(options: Any) -> Any:
+    """The strategy that `options` names, with its fields. Raises ValidationError."""
+    fields = _mapping(options, "{name: bbkb, …}")
+    return build(_strategy_class(fields.pop("name", DEFAULT_STRATEGY)), fields)
+
+
+def dump_strategy(strategy: Any) -> dict[str, Any]:
+    """The mapping that `build_strategy` turns into `strategy`."""
+    cls = type(strategy)
+    listed = (name for name, candidate in STRATEGIES.items() if candidate is cls)
+    return {"name": next(listed, f"{cls.__module__}:{cls.__qualname__}"), **dump(strategy)}
+
+
+def find_options(name: str) -> type[ObjectiveOptions]:
+    """The options class of a listed objective. Raises ValueError, which is what a validator may raise."""
+    try:
+        return find_objective(name)
+    except ObjectiveError as error:
+        raise ValueError(str(error)) from error
+
+
+def build_objective(key: str, value: str, options: Any, folder: Path) -> Any:
+    """The dataclass that `objective.<key>: value` and its options make; relative folders are below `folder`."""
+    if key == "name":
+        return build(find_options(value), _mapping(options, "{epochs: 3}"))
+    cls, field, places = _EXTERNAL[key]
+    given = _mapping(options, f"{{{next(iter(places))}: …}}")
+    if field in given:
+        raise failure([Problem((field,), f"is not an option; write it as objective.{key}")])
+    defaults = {name: default() for name, default in places.items() if given.get(name) is None}
+    located = {name: _joined(folder, place) for name, place in {**given, **defaults}.items() if name in places}
+    return build(cls, {**given, **located, field: value})
+
+
+def dump_objective(options: Any) -> dict[str, Any]:
+    """The mapping of options that `build_objective` turns into `options`; empty for None."""
+    fields = {} if options is None else dump(options)
+    for cls, field, _ in _EXTERNAL.values():
+        if isinstance(options, cls):
+            del fields[field]
+    return fields
+
+
+def build_space(space: Any) -> dict[str, Parameter]:
+    """The parameters of a search space by name. Raises ValidationError."""
+    parameters: dict[str, Parameter] = {}
+    problems: list[Problem] = []
+    for name, options in _mapping(space, "{learning_rate: {low: 0, high: 1}}").items():
+        if not name.isidentifier():
+            problems.append(Problem((name,), "must be named by letters, digits and _, not beginning with a digit"))
+        try:
+            parameters[name] = _build_parameter(options)
+        except ValidationError as error:
+            problems += [problem.below(name) for problem in describe(error, options)]
+    if problems:
+        raise failure(problems)
+    return parameters
+
+
+def dump_space(space: Mapping[str, Parameter]) -> dict[str, Any]:
+    """The mapping that `build_space` turns into `space`."""
+    return {name: dump(parameter) for name, parameter in space.items()}
+
+
+def alternatives(annotation: Any) -> dict[str, type]:
+    """The dataclasses that a union offers, by the `name` each of them carries; empty for any other annotation."""
+    while get_origin(annotation) is Annotated:
+        annotation = get_args(annotation)[0]
+    members = get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
+    return {name: member for member in members for name in _names(member)}
+
+
+def _build_parameter(options: Any) -> Parameter:
+    fields = _mapping(options, "{low: 0, high: 1}")
+    kind = next((cls for key, cls in PARAMETERS.items() if key in fields), None)
+    if kind is None:
+        raise failure([Problem((), "must have low and high, or choices, or ordered, or constant", shown(options))])
+    levels = [level for value in fields.values() for level in (value if isinstance(value, list | tuple) else [value])]
+    if any(isinstance(level, float) and not math.isfinite(level) for level in levels):
+        # JSON, in which settings and parameters travel, has no word for them
+        raise failure([Problem((), "must hold finite numbers only", shown(options))])
+    parameter: Parameter = build(kind, fields)
+    return parameter
+
+
+def _joined(folder: Path, place: Any) -> Any:
+    if isinstance(place, list | tuple):
+        return [_joined(folder, one) for one in place]
+    return str((folder / Path(place).expanduser()).resolve()) if isinstance(place, str) else place
+
+
+def _names(member: Any) -> tuple[str, ...]:
+    if not (isinstance(member, type) and dataclasses.is_dataclass(member)):
+        return ()
+    hint = get_type_hints(member).get("name")
+    return get_args(hint) if get_origin(hint) is Literal else ()
+
+
+def _nested(annotation: Any, value: Any) -> Any:
+    choices = alternatives(annotation)
+    if not choices or not isinstance(value, Mapping):
+        return value
+    listed = ", ".join(choices)
+    if "name" not in value:
+        raise failure([Problem(("name",), f"is required: one of {listed}")])
+    name = value["name"]
+    if name not in choices:
+        raise failure([Problem(("name",), f"must be one of {listed}", shown(name))])
+    return build(choices[name], value)
+
+
+def _mapping(options: Any, example: str) -> dict[str, Any]:
+    if not isinstance(options, Mapping):
+        raise failure([Problem((), f"must be a mapping such as {example}", shown(options))])
+    return dict(options)
+
+
+def _strategy_class(name: Any) -> type:
+    if isinstance(name, str) and name in STRATEGIES:
+        return STRATEGIES[name]
+    if not isinstance(name, str) or ":" not in name:
+        rule = f"must be a listed strategy or package.module:Name, got {shown(name)}"
+        raise failure([Problem(("name",), f"{rule}; {suggestion(str(name), list(STRATEGIES))}")])
+    try:
+        cls: type = import_reference(name)
+    except ObjectiveError as error:
+        raise failure([Problem(("name",), f"cannot be imported: {error}")]) from error
+    if not (isinstance(cls, type) and dataclasses.is_dataclass(cls)):
+        raise failure([Problem(("name",), "must name a dataclass of hyper-parameters", shown(name))])
+    return cls

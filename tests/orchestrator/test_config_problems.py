@@ -1,0 +1,87 @@
+"""Tests of orchestrator/config_problems.py: pydantic's findings in plain words."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import pytest
+from pydantic import BaseModel, TypeAdapter, ValidationError
+
+from orchestrator.campaign_file import Document, Keys
+from orchestrator.config_problems import Problem, aligned, config_error, describe, failure, shown, suggestion
+
+
+@dataclass(frozen=True)
+class _Inner:
+    size: float | tuple[float, ...] | None = None
+
+
+class _Outer(BaseModel):
+    inner: _Inner
+    kind: Literal["a", "b"] = "a"
+
+
+def _found(tree: Mapping[str, Any]) -> list[str]:
+    with pytest.raises(ValidationError) as error:
+        TypeAdapter(_Outer).validate_python(tree)
+    return [str(problem) for problem in describe(error.value, tree, _Outer)]
+
+
+def test_a_union_makes_one_complaint() -> None:
+    assert _found({"inner": {"size": "x"}}) == ['inner.size must be a number or a list, got "x"']
+
+
+def test_of_a_union_the_member_that_got_furthest_complains() -> None:
+    assert _found({"inner": {"size": [1, "x"]}}) == ['inner.size.1 must be a number, got "x"']
+
+
+def test_two_wrong_entries_of_a_list_are_two_complaints() -> None:
+    assert _found({"inner": {"size": ["x", "y"]}}) == [
+        'inner.size.0 must be a number, got "x"',
+        'inner.size.1 must be a number, got "y"',
+    ]
+
+
+def test_several_mistakes_are_all_found() -> None:
+    assert _found({"kind": "c"}) == ["inner is required", "kind must be 'a' or 'b', got \"c\""]
+
+
+@pytest.mark.parametrize(
+    ("keys", "message", "value", "expected"),
+    [
+        (("strategy",), "strategy.delta must be > 0", None, "strategy.delta must be > 0"),
+        (("strategy", "kernel"), "kernel.variance must be > 0", None, "strategy.kernel.variance must be > 0"),
+        (("strategy", "kernel"), "strategy.kernel.x must be 1", None, "strategy.kernel.x must be 1"),
+        (("space", "a"), "low must be < high", {"low": 1}, "space.a.low must be < high"),
+        (("space", "low"), "low must be < high", {"low": 1}, "space.low.low must be < high"),
+        (("objective", "command"), "objective.command: {a} is odd", None, "objective.command: {a} is odd"),
+        (("objective",), "something else is wrong", {"low": 1}, "objective: something else is wrong"),
+    ],
+)
+def test_a_message_that_names_its_own_path_is_joined_to_the_files(
+    keys: Keys, message: str, value: Any, expected: str
+) -> None:
+    assert str(aligned(keys, message, value)) == expected
+
+
+def test_our_own_problems_pass_through_pydantic_unchanged() -> None:
+    problems = [Problem(("a", "b"), "must be {braces}", '"%s"'), Problem((), ": a sentence")]
+    assert describe(failure(problems), {}) == problems
+
+
+def test_lines_stand_in_the_order_of_the_file_and_once() -> None:
+    places: dict[Keys, str] = {("a",): "f:1", ("b",): "f:2"}
+    mistakes = failure([Problem(("b",), "is odd"), Problem(("a",), "is odd"), Problem(("b",), "is odd")])
+    error = config_error(Document({"a": 1, "b": 2}, places, "f"), mistakes, _Outer)
+    assert str(error).splitlines() == ["f:1: a is odd", "f:2: b is odd"]
+
+
+def test_suggestions_name_what_is_close_or_all_there_is() -> None:
+    assert suggestion("budgett", ["budget", "seed"]) == "did you mean budget?"
+    assert suggestion("zzz", ["budget", "seed"]) == "there are budget, seed"
+
+
+@pytest.mark.parametrize("value", ["x" * 1000, {"a": object()}, None, [1.5, "é"]])
+def test_values_are_shown_on_one_short_line(value: object) -> None:
+    assert 0 < len(shown(value)) <= 60
+    assert "\n" not in shown(value)

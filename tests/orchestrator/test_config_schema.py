@@ -1,0 +1,82 @@
+"""Tests of orchestrator/config_schema.py: the schema accepts what loads and refuses what does not."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jsonschema  # type: ignore[import-untyped]  # it comes with ray, without stubs
+import pytest
+
+from orchestrator.bandit.strategies import STRATEGIES
+from orchestrator.campaign_file import read
+from orchestrator.config import load
+from orchestrator.config_schema import schema
+
+CONFIGS = sorted(Path(__file__).parents[2].joinpath("configs").glob("*.yaml"))
+SCHEMA = schema()
+VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)
+SMALL: dict[str, Any] = {"name": "x", "objective": {"name": "branin"}, "budget": {"evaluations": 5}}
+
+
+def test_it_is_a_schema_of_draft_2020_12() -> None:
+    jsonschema.Draft202012Validator.check_schema(SCHEMA)
+    assert SCHEMA["$schema"] == "https://json-schema.org/draft/2020-12/schema"
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
+def test_every_shipped_campaign_conforms_as_written_and_as_resolved(path: Path) -> None:
+    VALIDATOR.validate(read(path).tree)
+    VALIDATOR.validate(load(path).resolved())
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"worker": {}},
+        {"budget": {}},
+        {"seed": -1},
+        {"strategy": {"name": "bbkbb"}},
+        {"strategy": {"name": "bbkb", "regularisation": 1}},
+        {"strategy": {"kernel": {"lengthscale": 1}}},
+        {"strategy": {"kernel": {"name": "rfb"}}},
+        {"strategy": {"name": "uniform", "kernel": {"name": "rbf"}}},
+        {"space": {"a": {"low": 1}}},
+        {"space": {"a": {"low": 1, "high": 2, "choices": [1]}}},
+        {"objective": {"name": "brannin"}},
+        {"objective": {"name": "branin", "options": {"noise": 1}}},
+        {"objective": {"callable": "m:f", "options": {"path": "m"}}},
+        {"objective": {"command": "ls", "options": {"command": "m"}}},
+        {"workers": {"executor": "cloud"}},
+    ],
+)
+def test_a_wrong_campaign_does_not_conform(change: dict[str, Any]) -> None:
+    VALIDATOR.validate(SMALL)
+    with pytest.raises(jsonschema.ValidationError):
+        VALIDATOR.validate({**SMALL, **change})
+
+
+def test_a_class_of_ones_own_conforms() -> None:
+    VALIDATOR.validate({**SMALL, "strategy": {"name": "mine:Strategy", "whatever": 1}})
+    VALIDATOR.validate({**SMALL, "objective": {"name": "mine:Objective", "options": {"whatever": 1}}})
+
+
+def _undescribed(schema: dict[str, Any], path: str) -> Iterator[str]:
+    for name, field in schema.get("properties", {}).items():
+        target = field.get("$ref", "").rpartition("/")[2]
+        if not (field.get("description") or SCHEMA["$defs"].get(target, {}).get("description")):
+            yield f"{path}.{name}"
+
+
+def test_every_key_of_the_sections_is_described() -> None:
+    sections = [name for name in SCHEMA["$defs"] if name.endswith("Settings")]
+    assert len(sections) == 6
+    missing = [*_undescribed(SCHEMA, ""), *(m for name in sections for m in _undescribed(SCHEMA["$defs"][name], name))]
+    assert missing == []
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_every_hyper_parameter_of_a_strategy_is_described(name: str) -> None:
+    (definition,) = [
+        d for d in SCHEMA["$defs"].values() if d.get("properties", {}).get("name", {}).get("const") == name
+    ]
+    assert list(_undescribed(definition, name)) == []

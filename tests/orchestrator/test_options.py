@@ -1,0 +1,86 @@
+"""Tests of orchestrator/options.py: dataclasses out of mappings."""
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import pytest
+from pydantic import ValidationError
+
+from orchestrator.bandit.strategies import STRATEGIES
+from orchestrator.config_problems import describe
+from orchestrator.options import alternatives, build, build_space, build_strategy, dump, dump_space, dump_strategy
+
+
+@dataclass(frozen=True)
+class Round:
+    radius: float
+    name: Literal["round"] = "round"
+
+
+@dataclass(frozen=True)
+class Square:
+    side: float
+    name: Literal["square", "box"] = "square"
+
+
+@dataclass(frozen=True)
+class Figure:
+    """It allows unknown keys by pydantic's default, as a user's own class may."""
+
+    shape: Round | Square
+    hole: Round | None = None
+    count: int = 1
+
+    def __post_init__(self) -> None:
+        if self.count < 1:
+            raise ValueError(f"figure.count must be >= 1, got {self.count}")
+
+
+def _refused(options: dict[str, Any]) -> list[str]:
+    with pytest.raises(ValidationError) as error:
+        build(Figure, options)
+    return [str(problem) for problem in describe(error.value, options)]
+
+
+def test_a_nested_dataclass_is_picked_by_its_name() -> None:
+    assert alternatives(Round | Square) == {"round": Round, "square": Square, "box": Square}
+    built = build(Figure, {"shape": {"name": "box", "side": 2}, "hole": {"name": "round", "radius": 1}})
+    assert built == Figure(Square(2.0, "box"), Round(1.0))
+    assert build(Figure, dump(built)) == built
+
+
+def test_only_the_member_that_was_named_complains() -> None:
+    assert _refused({"shape": {"name": "round", "side": 1}}) == [
+        "shape.side is not a known key; there are radius, name",
+        "shape.radius is required",
+    ]
+
+
+def test_an_unknown_key_is_refused_whatever_the_class_allows() -> None:
+    assert _refused({"shape": {"name": "round", "radius": 1}, "counts": 2}) == [
+        "counts is not a known key; did you mean count?"
+    ]
+
+
+def test_a_part_that_is_wrong_is_not_called_missing_as_well() -> None:
+    assert _refused({"shape": {"name": "oval"}, "count": "x"}) == [
+        'shape.name must be one of round, square, box, got "oval"',
+        'count must be a whole number, got "x"',
+    ]
+
+
+def test_what_the_class_itself_refuses_is_told() -> None:
+    assert _refused({"shape": {"name": "round", "radius": 1}, "count": 0}) == [": figure.count must be >= 1, got 0"]
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_every_strategy_is_built_by_name_and_loads_back(name: str) -> None:
+    built = build_strategy({"name": name})
+    assert built == STRATEGIES[name]()
+    assert dump_strategy(built)["name"] == name
+    assert build_strategy(dump_strategy(built)) == built
+
+
+def test_a_space_loads_back() -> None:
+    space = build_space({"a": {"low": 1, "high": 2, "integer": True}, "b": {"ordered": ["x", "y"]}})
+    assert build_space(dump_space(space)) == space
