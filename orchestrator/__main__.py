@@ -1,0 +1,5 @@
+"""`python -m orchestrator`: the `bbkb` command without installation."""
+
+from orchestrator.cli import main
+
+main()

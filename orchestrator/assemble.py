@@ -1,0 +1,131 @@
+"""The one place that picks classes: from a checked campaign file to a session that can run."""
+
+import os
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from objectives.external import PythonCallable
+from objectives.objective import Candidates, HasCandidates, HasOptimum, Objective
+from objectives.space import make_candidates
+from objectives.tabular import table_candidates, table_objective
+from orchestrator.commands import Close
+from orchestrator.config import Settings, load
+from orchestrator.driver import Driver, Problem, replay
+from orchestrator.errors import CampaignError, RunError, UserError
+from orchestrator.events import CampaignCreated, SessionOpened
+from orchestrator.runs import Run, digest
+from orchestrator.status import Status
+from orchestrator.store import EventStore
+from workers.executor import Executor, ExecutorError
+from workers.inline import InlineExecutor
+from workers.messages import Limits
+from workers.simulated import Durations, Failures, SimulatedExecutor
+
+
+@dataclass(frozen=True)
+class Parts:
+    """A campaign's objective and what is decided about it."""
+
+    problem: Problem
+    objective: Objective
+
+    def optimum(self, is_maximized: bool) -> float | None:
+        """The best noise-free value, where the objective knows it."""
+        return self.objective.optimum(is_maximized) if isinstance(self.objective, HasOptimum) else None
+
+
+def build(settings: Settings) -> Parts:
+    """Load the objective and its candidates. Raises ObjectiveError when data, module or columns are missing."""
+    objective, candidates = _objective_and_candidates(settings)
+    if isinstance(objective, PythonCallable):
+        objective.check(candidates.columns)
+    return Parts(Problem(settings.name, settings.seed, candidates, settings.strategy), objective)
+
+
+def _objective_and_candidates(settings: Settings) -> tuple[Objective, Candidates]:
+    table = settings.candidates.table
+    if table is not None and settings.candidates.target is not None:
+        looked_up = table_objective(Path(table), settings.candidates.target)
+        return looked_up, looked_up.candidates()
+    objective = settings.objective.load(settings.data.source())
+    if objective is None:  # the checks of the campaign file leave a table with a target as the only such case
+        raise CampaignError("the campaign has no objective")
+    if table is not None:
+        return objective, table_candidates(Path(table))
+    if isinstance(objective, HasCandidates):
+        return objective, objective.candidates()
+    size, sampler = settings.candidates.size, settings.candidates.sampler
+    return objective, make_candidates(settings.space, size, sampler, settings.seed)
+
+
+@dataclass(frozen=True)
+class Session:
+    """A driver that holds the campaign's claim, and the event that opens its session."""
+
+    driver: Driver
+    opened: SessionOpened
+    store: EventStore
+
+    def run(self) -> Close:
+        """Work until the session ends; see `Driver.run`."""
+        try:
+            return self.driver.run(self.opened)
+        finally:
+            self.store.close()
+
+
+def open_session(run: Run, observe: Callable[[Status], None] = lambda status: None) -> Session:
+    """Claim the campaign in `run`, rebuild its state from the log and prepare the workers.
+
+    Raises RunError when the candidates are not those of the log, StoreError and ObjectiveError as their makers do,
+    UserError when no worker can ever be had.
+    """
+    settings = load(run.settings_file)
+    parts = build(settings)
+    store = EventStore(run.store_url)
+    writer = store.claim(run.name, holder=f"{socket.gethostname()} process {os.getpid()}")
+    events = list(store.read(run.name))
+    _check_candidates(run, parts.problem.candidates, events[0])
+    progress = replay(parts.problem, events)
+    executor = _executor(settings, parts.objective, start_at=progress.campaign.last_time)
+    opened = SessionOpened(
+        time=executor.now(),
+        epoch=writer.epoch,
+        executor=settings.workers.executor,
+        slots=executor.slots,
+        settings=settings.resolved(),
+    )
+    return Session(Driver(parts.problem, progress, writer, executor, observe), opened, store)
+
+
+def _check_candidates(run: Run, candidates: Candidates, created: object) -> None:
+    if not isinstance(created, CampaignCreated) or created.candidates_digest != digest(candidates):
+        raise RunError(
+            f"the candidates of {run.folder} are not those it began with: its table or data folder has changed; "
+            f"bring the old file back, or begin a new run"
+        )
+
+
+def _executor(settings: Settings, objective: Objective, start_at: float) -> Executor:
+    workers = settings.workers
+    memory = None if workers.memory_gb is None else int(workers.memory_gb * 1e9)
+    limits = Limits(timeout_seconds=workers.timeout_seconds, memory_bytes=memory)
+    match workers.executor:
+        case "inline":
+            return InlineExecutor(objective, limits)
+        case "simulated":
+            simulation = workers.simulation
+            durations = Durations(simulation.seconds, simulation.sigma)
+            failures = Failures(simulation.failure_rate)
+            return SimulatedExecutor(objective, workers.count, durations, failures, settings.seed, start_at)
+        case "ray":
+            # imported here so that campaigns without Ray do not need it
+            from workers.ray_executor import RayExecutor
+
+            name = f"evaluate:{settings.name}"
+            try:
+                return RayExecutor(objective, workers.count, workers.cpus, workers.gpus, limits, name)
+            except ExecutorError as error:
+                raise UserError(str(error)) from error

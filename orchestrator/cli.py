@@ -1,0 +1,272 @@
+"""The `bbkb` command. Exit codes: 0 finished, 2 a user's mistake, 1 the campaign failed, 130 interrupted."""
+
+import dataclasses
+import json
+import os
+import shlex
+import sys
+import time
+from collections.abc import Iterable, Mapping
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from objectives.objective import ObjectiveError
+from orchestrator import runs
+from orchestrator.assemble import Parts, build
+from orchestrator.campaign import CampaignState, apply, decide
+from orchestrator.commands import Close, Stop
+from orchestrator.config import Settings, load
+from orchestrator.config_changes import differences, may_change
+from orchestrator.config_schema import schema
+from orchestrator.errors import BbkbError, RunError, UserError
+from orchestrator.events import Event, SessionOpened
+from orchestrator.export import export
+from orchestrator.history import fold
+from orchestrator.launch import launch
+from orchestrator.live import render, shown
+from orchestrator.report.page import write_report
+from orchestrator.status import duration, status_of
+
+EXIT_CODES = {"finished": 0, "failed": 1, "interrupted": 130}
+FAILED, USERS_MISTAKE, INTERRUPTED = 1, 2, 130
+
+app = typer.Typer(
+    name="bbkb",
+    help="Tune expensive things on a cluster: batched Gaussian-process bandits, every result in a database.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+CampaignFile = Annotated[Path, typer.Argument(help="Campaign file (YAML).", show_default=False)]
+RunFolder = Annotated[Path, typer.Argument(help="A run's folder, as `bbkb run` made it.", show_default=False)]
+Overrides = Annotated[
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a key: strategy.ratio_threshold=3.")
+]
+Workers = Annotated[int | None, typer.Option("--workers", help="Evaluations at the same time: workers.count.")]
+Address = Annotated[
+    str | None, typer.Option("--address", help="Ray cluster to join; else RAY_ADDRESS; else a local one is started.")
+]
+
+
+class Format(StrEnum):
+    """What `bbkb export` writes."""
+
+    CSV = "csv"
+    JSON = "json"
+    PARQUET = "parquet"
+
+
+@app.command()
+def run(file: CampaignFile, set_: Overrides = None, workers: Workers = None, address: Address = None) -> None:
+    """Run a campaign file to its end."""
+    console = Console()
+    settings = load(file, _overrides(set_, workers))
+    parts = build(settings)
+    optimum = parts.optimum(settings.objective.direction == "maximize")
+    new = runs.create(settings.resolved(), parts.problem.candidates, optimum, began=shlex.join(sys.argv))
+    _say(console, f"{settings.name}: {_described(settings, parts)}")
+    _say(console, f"run {_short(new.folder)}")
+    _session(console, new, settings, parts, address)
+
+
+@app.command()
+def resume(
+    folder: RunFolder,
+    config: Annotated[
+        Path | None, typer.Option("--config", help="Campaign file to take budget and workers from.")
+    ] = None,
+    set_: Overrides = None,
+    workers: Workers = None,
+    address: Address = None,
+) -> None:
+    """Go on with a run: finished results stay, what was running runs again. Only budget and workers may change."""
+    console = Console()
+    old = runs.open_run(folder)
+    events = old.events()
+    settings = load(config or old.settings_file, _overrides(set_, workers))
+    _check_changes(console, old, fold(events).settings, settings)
+    ended = _ended(events, settings)
+    if ended is not None:
+        _say(console, f"{_short(old.folder)} is over: {ended}. To go on, raise its budget: --set budget.evaluations=…")
+        return
+    parts = build(settings)
+    runs.write_settings(old, settings.resolved())
+    _say(console, f"resuming {_short(old.folder)}: {fold(events).finished_count} of {settings.budget.evaluations} done")
+    _session(console, old, settings, parts, address)
+
+
+@app.command()
+def status(
+    folder: RunFolder, as_json: Annotated[bool, typer.Option("--json", help="Print it as JSON.")] = False
+) -> None:
+    """Show where a run stands, from its log: also while it runs elsewhere."""
+    events = runs.open_run(folder).events()
+    history, state = fold(events), _state(events)
+    now = status_of(history.created.name, state)
+    if as_json:
+        print(json.dumps({**dataclasses.asdict(now), "log_time": state.last_time}, indent=2))
+        return
+    console = Console()
+    parameters = {row.arm: row.parameters for row in history.trials}
+    activity = f"{now.phase}, last sign of life {duration(max(0.0, time.time() - state.last_time))} ago"
+    console.print(render(dataclasses.replace(now, activity=activity), lambda arm: parameters[arm]))
+
+
+@app.command()
+def report(folder: RunFolder, output: Annotated[Path | None, typer.Option(help="Where to write it.")] = None) -> None:
+    """Write a run's report: one HTML file that needs no network."""
+    old = runs.open_run(folder)
+    path = output or old.report_file
+    _write_report(old, path)
+    _say(Console(), f"report {_short(path)}")
+
+
+@app.command("export")
+def export_command(
+    folder: RunFolder,
+    format_: Annotated[Format, typer.Option("--format", help="csv, json or parquet.")] = Format.CSV,
+    output: Annotated[Path | None, typer.Option(help="File to write; else standard output.")] = None,
+) -> None:
+    """Write one row a trial."""
+    rows = export(fold(runs.open_run(folder).events()), format_.value)
+    if output is None:
+        sys.stdout.buffer.write(rows)
+        sys.stdout.buffer.flush()
+    else:
+        _writing(output, lambda path: path.write_bytes(rows))
+
+
+@app.command()
+def validate(file: CampaignFile, set_: Overrides = None, workers: Workers = None) -> None:
+    """Check a campaign file, its data and its code without running anything."""
+    settings = load(file, _overrides(set_, workers))
+    _say(Console(), f"{file} is valid: {_described(settings, build(settings))}")
+
+
+@app.command("schema")
+def schema_command() -> None:
+    """Print the campaign file's JSON Schema, for editors."""
+    print(json.dumps(schema(), indent=2))
+
+
+def _overrides(set_: list[str] | None, workers: int | None) -> list[str]:
+    return [*(set_ or ()), *([] if workers is None else [f"workers.count={workers}"])]
+
+
+def _session(console: Console, run_: runs.Run, settings: Settings, parts: Parts, address: str | None) -> None:
+    """Run one session, report, summarise, and leave with the exit code of its outcome."""
+    try:
+        outcome, reason = launch(run_, settings, parts.problem.candidates.parameters, console, address)
+    finally:
+        _write_report(run_, run_.report_file)
+    _summarise(console, run_, outcome, reason)
+    raise typer.Exit(EXIT_CODES[outcome])
+
+
+def _summarise(console: Console, run_: runs.Run, outcome: str, reason: str) -> None:
+    history = fold(run_.events())
+    best = history.best
+    lines: list[tuple[str, str]] = [("outcome", f"{outcome}: {reason}")]
+    if best is not None and best.value is not None:
+        lines += [
+            ("best value", f"{best.value:.6g} (trial {best.trial})"),
+            ("best parameters", _named(best.parameters)),
+        ]
+    lines += [
+        ("evaluations", f"{history.finished_count}, {history.failed_count} of them failed"),
+        ("utilisation", f"{history.utilization:.0%} of the workers' time in {duration(history.elapsed_seconds)}"),
+        ("report", str(_short(run_.report_file))),
+    ]
+    if outcome != "finished":
+        lines.append(("go on with", f"bbkb resume {_short(run_.folder)}"))
+    for name, text in lines:
+        console.print(Text.assemble((f"{name:<16}", "dim"), text), soft_wrap=True)
+
+
+def _check_changes(console: Console, run_: runs.Run, old: Mapping[str, Any], settings: Settings) -> None:
+    changes = differences(old, settings.resolved())
+    refused = [change for change in changes if not may_change(change.key)]
+    if refused:
+        keys = "\n".join(f"  {change.key}: {change.old!r} became {change.new!r}" for change in refused)
+        raise RunError(
+            f"a resume may change budget and workers only, but of {_short(run_.folder)} these differ:\n{keys}\n"
+            f"Put them back, or begin a new campaign with `bbkb run`"
+        )
+    for change in changes:
+        _say(console, f"{change.key}: {change.old} becomes {change.new}")
+
+
+def _state(events: Iterable[Event]) -> CampaignState:
+    state = CampaignState()
+    for event in events:
+        state = apply(state, event)
+    return state
+
+
+def _ended(events: Iterable[Event], settings: Settings) -> str | None:
+    """Why a further session would have nothing to do; None when it has."""
+    state = _state(events)
+    opened = SessionOpened(
+        time=state.last_time, epoch=state.epoch, executor="", slots=settings.workers.count, settings=settings.resolved()
+    )
+    command = decide(apply(state, opened), now=state.last_time)
+    return command.reason if isinstance(command, (Close, Stop)) else None
+
+
+def _write_report(run_: runs.Run, path: Path) -> None:
+    history = fold(run_.events())
+    _writing(path, lambda target: write_report(history, target))
+
+
+def _writing(path: Path, write: Any) -> None:
+    try:
+        write(path)
+    except OSError as error:
+        raise UserError(f"{path} cannot be written: {error.strerror}") from error
+
+
+def _described(settings: Settings, parts: Parts) -> str:
+    arms, dimensions = parts.problem.candidates.features.shape
+    about = getattr(parts.objective, "description", "")
+    return (
+        f"{arms} candidates in {dimensions} dimensions, strategy {settings.resolved()['strategy']['name']}, "
+        f"{settings.budget.evaluations} evaluations on {settings.workers.count} workers"
+        + (f"; {about}" if about else "")
+    )
+
+
+def _named(parameters: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name}={shown(value)}" for name, value in parameters.items())
+
+
+def _short(path: Path) -> Path:
+    """The path as a person would type it here."""
+    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+
+
+def _say(console: Console, line: str) -> None:
+    console.print(Text(line), soft_wrap=True)
+
+
+def main() -> None:
+    """Entry point: errors of ours as one line on standard error, no traceback."""
+    sys.path.insert(0, os.getcwd())  # `package.module:Name` in a campaign file may name a module lying here
+    try:
+        app()
+    except (UserError, ObjectiveError) as error:
+        _complain(error, USERS_MISTAKE)
+    except BbkbError as error:
+        _complain(error, FAILED)
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
+
+
+def _complain(error: Exception, code: int) -> None:
+    Console(stderr=True).print(Text.assemble(("bbkb: ", "bold red"), str(error)), soft_wrap=True)
+    sys.exit(code)

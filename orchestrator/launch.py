@@ -1,0 +1,118 @@
+"""Runs one session of a campaign and shows it: in this process, or in the central Ray actor."""
+
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Protocol
+
+from rich.console import Console
+
+from orchestrator.assemble import open_session
+from orchestrator.config import Settings
+from orchestrator.live import Parameters, View, view
+from orchestrator.runs import Run
+from orchestrator.status import Status
+
+_REDRAW_SECONDS = 0.25
+_PATIENCE_SECONDS = 10.0  # with a session that was told to stop at once
+
+Outcome = tuple[str, str]  # finished, failed or interrupted; and why
+
+
+class Remote(Protocol):
+    """A session in another process (`orchestrator.actor.RemoteSession`)."""
+
+    def wait(self, seconds: float) -> bool:
+        """Whether it has ended, waiting up to `seconds` for it."""
+
+    def status(self) -> Status | None:
+        """A snapshot; None while it is still being built."""
+
+    def stop(self, now: bool) -> None:
+        """Ask for a clean stop, or one at once."""
+
+    def result(self) -> Outcome:
+        """How it ended."""
+
+
+def launch(run: Run, settings: Settings, parameters: Parameters, console: Console, address: str | None) -> Outcome:
+    """Run a session to its end: its outcome and reason. `parameters` gives an arm's, for the view.
+
+    The first interrupt from the keyboard (or SIGTERM) stops cleanly, the second at once. Raises what `open_session` and
+    `Driver.run` raise, and ActorLostError.
+    """
+    if settings.workers.executor == "ray":
+        return _launch_on_ray(run, settings, parameters, console, address)
+    with view(console, parameters) as shown:
+        session = open_session(run, shown.update)
+
+        def stop(now: bool) -> None:
+            session.driver.stop(now)
+            if now:  # the evaluation under way is in this very thread
+                raise KeyboardInterrupt
+
+        with _interrupts(stop):
+            close = session.run()
+    return close.outcome, close.reason
+
+
+def _launch_on_ray(
+    run: Run, settings: Settings, parameters: Parameters, console: Console, address: str | None
+) -> Outcome:
+    # imported here so that campaigns without Ray, and every other command, need not wait for it
+    from orchestrator.actor import RemoteSession
+    from orchestrator.cluster import connect, disconnect
+
+    workers = settings.workers
+    with view(console, parameters) as shown:
+        shown.say("starting Ray …")
+        cluster = connect(address, workers.count, workers.cpus, workers.gpus, dashboard=True)
+        try:
+            where = "a local Ray" if cluster.is_ours else f"the Ray cluster at {cluster.address}"
+            dashboard = f", dashboard {cluster.dashboard_url}" if cluster.dashboard_url else ""
+            for line in (f"evaluating on {where}{dashboard}", *cluster.notes):
+                shown.say(line)
+            return _watch(RemoteSession(run), shown)
+        finally:
+            disconnect(cluster)
+
+
+def _watch(session: Remote, shown: View) -> Outcome:
+    deadline = float("inf")
+
+    def stop(now: bool) -> None:
+        nonlocal deadline
+        session.stop(now)
+        if now:
+            deadline = time.monotonic() + _PATIENCE_SECONDS
+
+    with _interrupts(stop):
+        while not session.wait(_REDRAW_SECONDS):
+            if (status := session.status()) is not None:
+                shown.update(status)
+            if time.monotonic() > deadline:
+                return "interrupted", "interrupted while the model was computing"
+        outcome = session.result()
+        if (status := session.status()) is not None:
+            shown.update(status)
+        return outcome
+
+
+@contextmanager
+def _interrupts(stop: Callable[[bool], None]) -> Iterator[None]:
+    """Ctrl-C and SIGTERM call `stop(False)` the first time and `stop(True)` after that."""
+    count = 0
+
+    def interrupted(_signal: int, _frame: FrameType | None) -> None:
+        nonlocal count
+        count += 1
+        stop(count > 1)
+
+    before = {number: signal.signal(number, interrupted) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,148 @@
+"""What `bbkb run` shows while a campaign runs: a live view on a terminal, plain lines elsewhere."""
+
+import time
+from collections.abc import Callable, Mapping
+from types import TracebackType
+from typing import Any, Protocol, Self
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from orchestrator.status import Status, duration, headline
+
+Parameters = Callable[[int], Mapping[str, Any]]  # of an arm
+
+_PLAIN_SECONDS = 10.0  # between two plain lines
+
+
+class View(Protocol):
+    """Shows one status after the other."""
+
+    def __enter__(self) -> Self:
+        """Begin to show."""
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Leave the last status in place."""
+
+    def update(self, status: Status) -> None:
+        """Show this one."""
+
+    def say(self, line: str) -> None:
+        """Show a line of text that stays."""
+
+
+def view(console: Console, parameters: Parameters) -> View:
+    """The view that fits the console."""
+    return TerminalView(console, parameters) if console.is_terminal else PlainView(console, parameters)
+
+
+class TerminalView:
+    """A block of lines that is redrawn in place."""
+
+    def __init__(self, console: Console, parameters: Parameters) -> None:
+        self._parameters = parameters
+        self._live = Live(console=console, refresh_per_second=4, transient=False)
+
+    def __enter__(self) -> Self:
+        self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._live.stop()
+
+    def update(self, status: Status) -> None:
+        """Redraw."""
+        self._live.update(render(status, self._parameters))
+
+    def say(self, line: str) -> None:
+        """Print above the block."""
+        self._live.console.print(Text(line))
+
+
+class PlainView:
+    """One line whenever a batch begins, a better value is found after a while, or the campaign ends."""
+
+    def __init__(self, console: Console, parameters: Parameters, clock: Callable[[], float] = time.monotonic) -> None:
+        self._console = console
+        self._parameters = parameters
+        self._clock = clock
+        self._last_shown = float("-inf")
+        self._last_line = ""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        return None
+
+    def update(self, status: Status) -> None:
+        """Print a line, at most one in ten seconds."""
+        if status.phase == "closed" or self._clock() - self._last_shown >= _PLAIN_SECONDS:
+            self._last_shown = self._clock()
+            self.say(headline(status))
+
+    def say(self, line: str) -> None:
+        """Print it, unless it is what was printed last."""
+        if line != self._last_line:
+            self._last_line = line
+            self._console.print(Text(line), soft_wrap=True)
+
+
+def render(status: Status, parameters: Parameters) -> RenderableType:
+    """The block: a progress bar and a table of what matters."""
+    bar = Table.grid(padding=(0, 1))
+    bar.add_row(
+        Text(status.name, style="bold"),
+        ProgressBar(total=max(1, status.evaluations), completed=status.done, width=40),
+        Text(f"{status.done}/{status.evaluations}"),
+        Text("" if status.left_seconds is None else f"about {duration(status.left_seconds)} left", style="dim"),
+    )
+    table = Table.grid(padding=(0, 2))
+    for name, value in rows(status, parameters):
+        table.add_row(Text(name, style="dim"), value)
+    return Group(bar, table)
+
+
+def rows(status: Status, parameters: Parameters) -> list[tuple[str, Text]]:
+    """The table's rows: name and value."""
+    return [
+        ("best", _best(status, parameters)),
+        ("batch", Text(f"{status.batch} of {status.batch_size} ({status.waiting} waiting)")),
+        ("in flight", Text(f"{status.in_flight} on {status.slots} workers")),
+        ("failed", Text(str(status.failed), style="red" if status.failed else "")),
+        ("dictionary", Text(f"{status.dictionary_size} inducing points")),
+        ("utilisation", Text(f"{status.utilization:.0%}")),
+        ("elapsed", Text(duration(status.elapsed_seconds))),
+        ("now", Text(_now(status))),
+    ]
+
+
+def _best(status: Status, parameters: Parameters) -> Text:
+    if status.best_value is None or status.best_arm is None:
+        return Text("no value yet", style="dim")
+    named = ", ".join(f"{name}={shown(value)}" for name, value in parameters(status.best_arm).items())
+    return Text.assemble((f"{status.best_value:.6g}", "bold green"), f"  {named}")
+
+
+def _now(status: Status) -> str:
+    if status.phase == "stopping":
+        return (
+            f"stopping ({status.reason}): {status.in_flight} running evaluations end first; Ctrl-C again stops at once"
+        )
+    if status.phase == "closed":
+        return f"{status.outcome}: {status.reason}"
+    return status.activity
+
+
+def shown(value: Any) -> str:
+    """A parameter's value, short."""
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

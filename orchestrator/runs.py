@@ -1,0 +1,177 @@
+"""A run's folder: the resolved campaign file, where it came from, the SQLite log and the report.
+
+    runs/<name>-<time>/
+        campaign.yaml      the resolved file; budget and workers may be edited before a resume
+        provenance.json    versions, git commit, seed, where and how the run was started
+        campaign.sqlite    the event log (unless the store is a URL)
+        report.html
+
+The folder's name is the campaign's name in the store.
+"""
+
+import hashlib
+import json
+import platform
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from objectives.objective import Candidates
+from orchestrator import campaign_file
+from orchestrator.errors import RunError
+from orchestrator.events import CampaignCreated, Event
+from orchestrator.store import EventStore
+
+_VERSIONED = ("bbkb-orchestrator", "ray", "numpy", "scipy", "scikit-learn", "SQLAlchemy", "ConfigSpace")
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A run's folder and the store that remembers it."""
+
+    folder: Path
+    store_url: str
+
+    @property
+    def name(self) -> str:
+        """The campaign's name in the store."""
+        return self.folder.name
+
+    @property
+    def settings_file(self) -> Path:
+        """The resolved campaign file."""
+        return self.folder / "campaign.yaml"
+
+    @property
+    def report_file(self) -> Path:
+        """Where the report is written."""
+        return self.folder / "report.html"
+
+    @contextmanager
+    def store(self) -> Iterator[EventStore]:
+        """The store, open."""
+        store = EventStore(self.store_url)
+        try:
+            yield store
+        finally:
+            store.close()
+
+    def events(self) -> list[Event]:
+        """The whole log. Raises RunError when there is none, StoreError when it cannot be read."""
+        with self.store() as store:
+            events = list(store.read(self.name))
+        if not events or not isinstance(events[0], CampaignCreated):
+            raise RunError(f"{self.folder} has no log in its store: it is empty, or the store is another run's")
+        return events
+
+
+def create(settings: Mapping[str, Any], candidates: Candidates, optimum: float | None, began: str) -> Run:
+    """Make the folder and the first event. `settings` is the resolved campaign file, `began` the command line."""
+    folder = _new_folder(Path(settings["runs"]), settings["name"])
+    run = Run(folder, _store_url(settings["store"], folder))
+    write_settings(run, settings)
+    provenance = _provenance(settings, began)
+    (folder / "provenance.json").write_text(json.dumps(provenance, indent=2) + "\n", encoding="utf-8")
+    created = CampaignCreated(
+        time=time.time(),
+        name=settings["name"],
+        seed=settings["seed"],
+        arms=len(candidates),
+        candidates_digest=digest(candidates),
+        optimum=optimum,
+        settings=settings,
+    )
+    with run.store() as store:
+        store.create(run.name, [created])
+    return run
+
+
+def open_run(folder: Path) -> Run:
+    """The run in `folder`. Raises RunError when it is not one, ConfigError when its campaign file is damaged."""
+    folder = folder.resolve()
+    file = folder / "campaign.yaml"
+    if not file.is_file():
+        raise RunError(f"{folder} is not a run: it has no campaign.yaml (a run is what `bbkb run` made below runs/)")
+    settings = campaign_file.read(file).tree
+    if not isinstance(settings.get("store"), str):
+        raise RunError(f"{file} names no store: it is damaged; restore it, or begin a new run")
+    url = _store_url(settings["store"], folder)
+    if settings["store"] == "sqlite" and not (folder / "campaign.sqlite").is_file():
+        raise RunError(f"{folder} has no campaign.sqlite: its log is gone, so there is nothing to go on from")
+    return Run(folder, url)
+
+
+def write_settings(run: Run, settings: Mapping[str, Any]) -> None:
+    """Write the resolved campaign file, whole or not at all."""
+    text = "# The resolved campaign file. Before `bbkb resume`, budget and workers may be changed here.\n"
+    text += campaign_file.write(settings)
+    draft = run.settings_file.with_suffix(".tmp")
+    draft.write_text(text, encoding="utf-8")
+    draft.replace(run.settings_file)
+
+
+def digest(candidates: Candidates) -> str:
+    """sha256 of features and parameters: tells whether two candidate sets are the same."""
+    sha = hashlib.sha256(candidates.features.tobytes())
+    for name, column in candidates.columns.items():
+        sha.update(name.encode())
+        sha.update(column.tobytes() if column.dtype != object else repr(column.tolist()).encode())
+    return sha.hexdigest()
+
+
+def _new_folder(root: Path, name: str) -> Path:
+    stamp = time.strftime("%Y%m%d-%H%M%S")
+    for suffix in ("", *(f"-{number}" for number in range(2, 100))):
+        folder = (root / f"{name}-{stamp}{suffix}").resolve()
+        try:
+            folder.mkdir(parents=True)
+        except FileExistsError:
+            continue
+        except OSError as error:
+            raise RunError(f"the run's folder {folder} cannot be made ({error.strerror}): set `runs:`") from error
+        return folder
+    raise RunError(f"{root} has too many runs named {name}-{stamp}: wait a second")
+
+
+def _store_url(store: str, folder: Path) -> str:
+    return f"sqlite:///{folder / 'campaign.sqlite'}" if store == "sqlite" else store
+
+
+def _provenance(settings: Mapping[str, Any], began: str) -> dict[str, Any]:
+    return {
+        "began": began,
+        "time": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+        "working_directory": str(Path.cwd()),
+        "seed": settings["seed"],
+        "git_commit": _git_commit(),
+        "python": sys.version.split()[0],
+        "platform": platform.platform(),
+        "versions": {name: _version(name) for name in _VERSIONED},
+    }
+
+
+def _version(name: str) -> str:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return "not installed"  # run unpacked from a working directory
+
+
+def _git_commit() -> str | None:
+    """The commit of the working directory, `+changes` when it is not clean; None outside git."""
+    try:
+        commit = _git("rev-parse", "HEAD")
+        return commit + ("+changes" if _git("status", "--porcelain", "--untracked-files=no") else "")
+    except (OSError, subprocess.SubprocessError):
+        return None
+
+
+def _git(*arguments: str) -> str:
+    done = subprocess.run(["git", *arguments], capture_output=True, text=True, check=True, timeout=10)
+    return done.stdout.strip()

@@ -1,0 +1,199 @@
+"""The `bbkb` command as a person types it: exit codes, messages without tracebacks, what is left in the folder."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).parents[2]
+
+CAMPAIGN = """
+name: sine
+objective: {name: sine}
+candidates: {size: 200}
+strategy: {name: bbkb, kernel: {name: rbf, lengthscale: 0.1}, regularization: 0.1, noise_variance: 0.01}
+budget: {evaluations: 25}
+workers: {executor: inline, count: 2}
+"""
+
+
+def bbkb(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "orchestrator", *arguments],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a campaign file and one run of it that has ended."""
+    folder = tmp_path_factory.mktemp("finished")
+    (folder / "campaign.yaml").write_text(CAMPAIGN)
+    done = bbkb(folder, "run", "campaign.yaml")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "best value" in done.stdout
+    return folder
+
+
+def run_of(folder: Path) -> Path:
+    return next(folder.glob("runs/*")).relative_to(folder)
+
+
+def test_a_run_leaves_its_file_log_origin_and_report(finished: Path) -> None:
+    run = finished / run_of(finished)
+    assert {file.name for file in run.iterdir()} >= {
+        "campaign.yaml", "campaign.sqlite", "provenance.json", "report.html",
+    }  # fmt: skip
+    provenance = json.loads((run / "provenance.json").read_text())
+    assert provenance["seed"] == 0
+    assert provenance["versions"]["numpy"]
+    assert "git_commit" in provenance
+    assert "sine" in (run / "report.html").read_text()
+
+
+@pytest.mark.parametrize("executor", ["inline", "simulated", "ray"])
+def test_the_same_file_runs_on_every_executor(tmp_path: Path, executor: str) -> None:
+    (tmp_path / "campaign.yaml").write_text(CAMPAIGN)
+    done = bbkb(tmp_path, "run", "campaign.yaml", "--set", f"workers.executor={executor}")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "finished: budget spent" in done.stdout
+    assert done.stderr == ""
+    rows = json.loads(bbkb(tmp_path, "export", str(run_of(tmp_path)), "--format", "json").stdout)
+    assert [row["trial"] for row in rows] == list(range(25))
+    assert all(row["status"] == "succeeded" for row in rows)
+
+
+def test_a_resume_of_a_finished_campaign_says_so_and_changes_nothing(finished: Path) -> None:
+    before = bbkb(finished, "export", str(run_of(finished))).stdout
+    done = bbkb(finished, "resume", str(run_of(finished)))
+    assert done.returncode == 0
+    assert "is over: budget spent" in done.stdout
+    assert bbkb(finished, "export", str(run_of(finished))).stdout == before
+
+
+def test_a_larger_budget_goes_on_where_it_ended(tmp_path: Path) -> None:
+    (tmp_path / "campaign.yaml").write_text(CAMPAIGN)
+    bbkb(tmp_path, "run", "campaign.yaml")
+    before = json.loads(bbkb(tmp_path, "export", str(run_of(tmp_path)), "--format", "json").stdout)
+    done = bbkb(tmp_path, "resume", str(run_of(tmp_path)), "--set", "budget.evaluations=31", "--workers", "3")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "budget.evaluations: 25 becomes 31" in done.stdout
+    after = json.loads(bbkb(tmp_path, "export", str(run_of(tmp_path)), "--format", "json").stdout)
+    assert after[:25] == before
+    assert len(after) == 31
+
+
+def test_a_resume_refuses_a_changed_file_and_names_the_keys(finished: Path) -> None:
+    done = bbkb(finished, "resume", str(run_of(finished)), "--set", "strategy.ratio_threshold=5", "--set", "seed=3")
+    assert done.returncode == 2
+    assert "strategy.ratio_threshold:" in done.stderr
+    assert "seed: 0 became 3" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_status_is_read_from_the_log(finished: Path) -> None:
+    status = json.loads(bbkb(finished, "status", str(run_of(finished)), "--json").stdout)
+    assert (status["phase"], status["outcome"], status["succeeded"]) == ("closed", "finished", 25)
+    assert "25/25" in bbkb(finished, "status", str(run_of(finished))).stdout
+
+
+@pytest.mark.parametrize(
+    ("change", "messages"),
+    [
+        ("strategy: {name: bbkb, ratio_treshold: 2}", ["campaign.yaml:2: strategy.ratio_treshold", "ratio_threshold"]),
+        ("budget: {evaluations: 0}", ["campaign.yaml:2: budget.evaluations"]),
+        ("objective: {callable: 'no_such_module:f'}", ["no_such_module"]),
+        ("objective: {command: 'echo {nonsense}'}", ["nonsense"]),
+        ("store: sqlite:////nowhere/at/all.sqlite", ["does the folder exist"]),
+    ],
+)
+def test_a_users_mistake_is_told_without_a_traceback(tmp_path: Path, change: str, messages: list[str]) -> None:
+    key = change.partition(":")[0]
+    kept = [line for line in CAMPAIGN.splitlines() if not line.startswith(f"{key}:")]
+    space = ["space: {x: {low: 0, high: 1}}"] if key == "objective" else []
+    (tmp_path / "campaign.yaml").write_text("\n".join([kept[0], change, *space, *kept[1:]]))
+    done = bbkb(tmp_path, "run", "campaign.yaml")
+    assert done.returncode == 2, done.stdout
+    assert "Traceback" not in done.stderr
+    for message in messages:
+        assert message in done.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["resume", "nothing"], ["status", "."], ["report", "."], ["export", "."], ["run", "none.yaml"], ["walk"]],
+)
+def test_what_is_not_there_is_a_users_mistake(tmp_path: Path, arguments: list[str]) -> None:
+    done = bbkb(tmp_path, *arguments)
+    assert done.returncode == 2
+    assert done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_validate_says_what_would_run(finished: Path) -> None:
+    done = bbkb(finished, "validate", "campaign.yaml", "--set", "budget.evaluations=7")
+    assert done.returncode == 0
+    assert "is valid: 200 candidates in 1 dimensions, strategy bbkb, 7 evaluations" in done.stdout
+
+
+def test_a_campaign_in_which_everything_fails_exits_with_1_and_names_the_cause(tmp_path: Path) -> None:
+    (tmp_path / "failing.py").write_text("def f(x):\n    raise OSError('the disk is on fire')\n")
+    (tmp_path / "campaign.yaml").write_text(
+        CAMPAIGN.replace("{name: sine}", "{callable: 'failing:f'}\nspace: {x: {low: 0, high: 1}}")
+    )
+    done = bbkb(tmp_path, "run", "campaign.yaml", "--set", "workers.retries=0")
+    assert done.returncode == 1
+    assert "the disk is on fire" in done.stdout
+    assert "Traceback" not in done.stderr
+    rows = bbkb(tmp_path, "export", str(run_of(tmp_path))).stdout
+    assert "OSError: the disk is on fire" in rows
+
+
+@pytest.mark.parametrize("executor", ["inline", "ray"])
+def test_an_interrupt_stops_cleanly_and_a_resume_goes_on(tmp_path: Path, executor: str) -> None:
+    (tmp_path / "slow.py").write_text("import time\ndef f(x):\n    time.sleep(0.2)\n    return x\n")
+    (tmp_path / "campaign.yaml").write_text(
+        CAMPAIGN.replace("{name: sine}", "{callable: 'slow:f'}\nspace: {x: {low: 0, high: 1}}")
+    )
+    command = subprocess.Popen(
+        [sys.executable, "-m", "orchestrator", "run", "campaign.yaml", "--set", f"workers.executor={executor}"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        if list(tmp_path.glob("runs/*")) and _succeeded(tmp_path) >= 3:
+            break
+        time.sleep(0.1)
+    command.send_signal(signal.SIGINT)
+    said, _ = command.communicate(timeout=60)
+    assert command.returncode == 130, said
+    assert "go on with" in said
+    status = json.loads(bbkb(tmp_path, "status", str(run_of(tmp_path)), "--json").stdout)
+    assert status["outcome"] == "interrupted"
+    assert status["in_flight"] == 0
+    assert 3 <= status["succeeded"] < 25
+    done = bbkb(tmp_path, "resume", str(run_of(tmp_path)), "--set", "workers.executor=inline")
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def _succeeded(folder: Path) -> int:
+    status = bbkb(folder, "status", str(run_of(folder)), "--json")
+    return int(json.loads(status.stdout)["succeeded"]) if status.returncode == 0 else 0
+
+
+def test_the_schema_is_json(tmp_path: Path) -> None:
+    schema = json.loads(bbkb(tmp_path, "schema").stdout)
+    assert "strategy" in schema["properties"]
