@@ -1,0 +1,40 @@
+"""Confidence widths: the factor on σ̃ in u = μ̃ + width · σ̃ (BBKB Theorem 2)."""
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from orchestrator.bandit.arrays import Floats
+
+Schedule = Literal["practical", "theory"]
+
+
+@dataclass(frozen=True)
+class Confidence:
+    """One schedule with its constants; the symbols are those of docs/notation.md.
+
+    `theory` is Theorem 2. `practical` drops its constants, as the authors' released experiments do.
+    """
+
+    schedule: Schedule
+    noise_variance: float
+    regularization: float
+    norm_bound: float
+    delta: float
+    ratio_threshold: float
+
+    def gain(self, variance: Floats) -> float:
+        """What pulls of arms with these old variances σ̃²_fb (n,) add to the information gain G: Σ log(1 + c σ̃²)."""
+        c = 3.0 if self.schedule == "theory" else 1.0
+        return float(np.log1p(c * variance).sum())
+
+    def width(self, information_gain: float) -> float:
+        """The width α̃ used in u at the start of a batch, inflation by C̃ included."""
+        noise, log_delta = math.sqrt(self.noise_variance), math.log(1.0 / self.delta)
+        bias = math.sqrt(self.regularization) * self.norm_bound
+        if self.schedule == "theory":  # C̃ β̃, Theorem 2
+            beta = 2.0 * noise * math.sqrt(information_gain + log_delta) + (1.0 + math.sqrt(2.0)) * bias
+            return self.ratio_threshold * beta
+        return noise * math.sqrt(self.ratio_threshold * information_gain + log_delta) + bias

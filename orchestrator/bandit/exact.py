@@ -1,0 +1,32 @@
+"""The dense exact Gaussian process, O(p³): the oracle of the sparse posterior, and quantities defined by it."""
+
+import numpy as np
+from scipy.linalg import cho_factor, cho_solve
+
+from orchestrator.bandit.arrays import Floats
+from orchestrator.bandit.kernels import Kernel
+from orchestrator.bandit.pulls import Pulls
+
+
+def exact_posterior(kernel: Kernel, arms: Floats, pulls: Pulls, regularization: float) -> tuple[Floats, Floats]:
+    """Exact mean and variance (1/λ scale) of every arm (A,): BBKB eq. 1.
+
+    n pulls of one arm are one pull of their mean reward with λ/n, so the matrix has one row an arm pulled.
+    """
+    prior = kernel.diagonal(arms)
+    if pulls.total == 0:
+        return np.zeros(len(arms)), prior / regularization
+    counts, points = pulls.counts[pulls.arms], arms[pulls.arms]
+    factor = cho_factor(kernel.cross(points, points) + np.diag(regularization / counts), lower=True)
+    cross = kernel.cross(points, arms)
+    mean = cross.T @ cho_solve(factor, pulls.reward_sums[pulls.arms] / counts)
+    explained = np.einsum("pa,pa->a", cross, cho_solve(factor, cross))
+    return mean, np.maximum(prior - explained, 0.0) / regularization
+
+
+def effective_dimension(kernel: Kernel, arms: Floats, pulls: Pulls, regularization: float) -> float:
+    """d_eff = Tr K (K + λI)⁻¹ over the multiset of pulled arms (BBKB §2)."""
+    roots = np.sqrt(pulls.counts[pulls.arms])
+    gram = kernel.cross(arms[pulls.arms], arms[pulls.arms]) * np.multiply.outer(roots, roots)
+    spectrum = np.maximum(np.linalg.eigvalsh(gram), 0.0)
+    return float((spectrum / (spectrum + regularization)).sum())

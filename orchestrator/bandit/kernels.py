@@ -1,0 +1,159 @@
+"""Covariance functions k(x, x'), one frozen dataclass each.
+
+Every entry of `cross` depends on its two rows only, bit for bit, not on which others are asked for at the same time. So
+a column may be kept or computed again, whole or in blocks, without changing a single pick.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, Protocol
+
+import numpy as np
+from scipy.spatial.distance import cdist
+
+from orchestrator.bandit.arrays import Floats
+
+Lengthscale = float | tuple[float, ...]
+_REFUSE_UNKNOWN: Mapping[str, Any] = {"extra": "forbid"}
+
+
+class Kernel(Protocol):
+    """A covariance function."""
+
+    def cross(self, X: Floats, Y: Floats) -> Floats:
+        """k(x, y) for all rows of X (n, d) and Y (p, d): (n, p)."""
+
+    def diagonal(self, X: Floats) -> Floats:
+        """k(x, x) for all rows of X (n, d): (n,)."""
+
+
+@dataclass(frozen=True)
+class RBF:
+    """Gaussian kernel, variance · exp(−r²/2) with r = ‖(x − x')/lengthscale‖. `lengthscale`: one, or one a feature."""
+
+    lengthscale: Lengthscale = 1.0
+    variance: float = 1.0
+    name: Literal["rbf"] = "rbf"
+    __pydantic_config__: ClassVar[Mapping[str, Any]] = _REFUSE_UNKNOWN
+
+    def __post_init__(self) -> None:
+        _check(self)
+
+    def cross(self, X: Floats, Y: Floats) -> Floats:
+        """k(x, y) for all rows of X (n, d) and Y (p, d): (n, p)."""
+        return _scaled(self.variance, np.exp(-0.5 * _squared_distances(X, Y, self.lengthscale)))
+
+    def diagonal(self, X: Floats) -> Floats:
+        """k(x, x) for all rows of X (n, d): (n,)."""
+        return np.full(len(X), self.variance)
+
+
+@dataclass(frozen=True)
+class Matern32:
+    """Matérn kernel of smoothness 3/2: variance · (1 + √3 r) exp(−√3 r), r as in `RBF`."""
+
+    lengthscale: Lengthscale = 1.0
+    variance: float = 1.0
+    name: Literal["matern32"] = "matern32"
+    __pydantic_config__: ClassVar[Mapping[str, Any]] = _REFUSE_UNKNOWN
+
+    def __post_init__(self) -> None:
+        _check(self)
+
+    def cross(self, X: Floats, Y: Floats) -> Floats:
+        """k(x, y) for all rows of X (n, d) and Y (p, d): (n, p)."""
+        r = np.sqrt(3.0 * _squared_distances(X, Y, self.lengthscale))
+        return _scaled(self.variance, (1.0 + r) * np.exp(-r))
+
+    def diagonal(self, X: Floats) -> Floats:
+        """k(x, x) for all rows of X (n, d): (n,)."""
+        return np.full(len(X), self.variance)
+
+
+@dataclass(frozen=True)
+class Matern52:
+    """Matérn kernel of smoothness 5/2: variance · (1 + √5 r + 5r²/3) exp(−√5 r), r as in `RBF`."""
+
+    lengthscale: Lengthscale = 1.0
+    variance: float = 1.0
+    name: Literal["matern52"] = "matern52"
+    __pydantic_config__: ClassVar[Mapping[str, Any]] = _REFUSE_UNKNOWN
+
+    def __post_init__(self) -> None:
+        _check(self)
+
+    def cross(self, X: Floats, Y: Floats) -> Floats:
+        """k(x, y) for all rows of X (n, d) and Y (p, d): (n, p)."""
+        r = np.sqrt(5.0 * _squared_distances(X, Y, self.lengthscale))
+        return _scaled(self.variance, (1.0 + r + r * r / 3.0) * np.exp(-r))
+
+    def diagonal(self, X: Floats) -> Floats:
+        """k(x, x) for all rows of X (n, d): (n,)."""
+        return np.full(len(X), self.variance)
+
+
+@dataclass(frozen=True)
+class Linear:
+    """Linear kernel: variance · ⟨x/lengthscale, x'/lengthscale⟩."""
+
+    lengthscale: Lengthscale = 1.0
+    variance: float = 1.0
+    name: Literal["linear"] = "linear"
+    __pydantic_config__: ClassVar[Mapping[str, Any]] = _REFUSE_UNKNOWN
+
+    def __post_init__(self) -> None:
+        _check(self)
+
+    def cross(self, X: Floats, Y: Floats) -> Floats:
+        """k(x, y) for all rows of X (n, d) and Y (p, d): (n, p)."""
+        X, Y = X / _scales(X, self.lengthscale), Y / _scales(Y, self.lengthscale)
+        products = np.zeros((len(X), len(Y)))
+        for x, y in zip(X.T, Y.T, strict=True):  # not X @ Yᵀ: BLAS rounds by position and shape, see the module
+            products += np.multiply.outer(x, y)
+        return _scaled(self.variance, products)
+
+    def diagonal(self, X: Floats) -> Floats:
+        """k(x, x) for all rows of X (n, d): (n,)."""
+        total = np.zeros(len(X))
+        for x in (X / _scales(X, self.lengthscale)).T:  # the same order of additions as in `cross`
+            total += x * x
+        return _scaled(self.variance, total)
+
+
+AnyKernel = RBF | Matern32 | Matern52 | Linear
+
+KERNELS: Mapping[str, type[AnyKernel]] = {"rbf": RBF, "matern32": Matern32, "matern52": Matern52, "linear": Linear}
+
+
+def _check(kernel: Any) -> None:
+    """Normalise sequences of lengthscales to a tuple; refuse what is not > 0 and finite."""
+    if not isinstance(kernel.lengthscale, int | float):
+        object.__setattr__(kernel, "lengthscale", tuple(float(value) for value in kernel.lengthscale))
+    scales = kernel.lengthscale if isinstance(kernel.lengthscale, tuple) else (kernel.lengthscale,)
+    if not scales or not all(0 < scale < math.inf for scale in scales):
+        raise ValueError(f"strategy.kernel.lengthscale must be > 0 and finite, got {kernel.lengthscale!r}")
+    if not 0 < kernel.variance < math.inf:
+        raise ValueError(f"strategy.kernel.variance must be > 0 and finite, got {kernel.variance!r}")
+
+
+def _scales(X: Floats, lengthscale: Lengthscale) -> float | Floats:
+    """The lengthscale as a divisor of X (n, d); raises ValueError when there is not one for each of d features."""
+    if not isinstance(lengthscale, tuple):
+        return lengthscale
+    if len(lengthscale) != X.shape[1]:
+        raise ValueError(
+            f"strategy.kernel.lengthscale must be one number or one for each of the {X.shape[1]} features, "
+            f"got {len(lengthscale)} numbers"
+        )
+    return np.asarray(lengthscale)
+
+
+def _squared_distances(X: Floats, Y: Floats, lengthscale: Lengthscale) -> Floats:
+    # differences, not ‖x‖² + ‖y‖² − 2xy: that cancels, and near-duplicates are what dictionaries are made of
+    scales = _scales(X, lengthscale)
+    return np.asarray(cdist(X / scales, Y / scales, "sqeuclidean"))
+
+
+def _scaled(variance: float, correlations: Floats) -> Floats:
+    return correlations if variance == 1.0 else variance * correlations

@@ -1,0 +1,27 @@
+"""The square root of K_𝒮 behind the Nyström embedding z(x) = L⁻¹ k_𝒮(x) (BKB, Calandriello et al. 2019, eq. 4).
+
+Dictionaries hold near-duplicates, so K_𝒮 is singular to working precision as a rule. Pivoting takes the atoms in the
+order of what they add and stops where the rest adds only rounding errors. What is left is the embedding of a smaller
+dictionary that spans the same space, so everything proven for any dictionary holds for it.
+"""
+
+import numpy as np
+from scipy.linalg.lapack import dpstrf
+
+from orchestrator.bandit.arrays import Floats, Indices
+
+
+def pivoted_cholesky(gram: Floats) -> tuple[Indices, Floats]:
+    """Factor the positive semidefinite `gram` (m, m) on the rows it needs.
+
+    Returns `kept` (r,), r ≤ m, positions of the rows kept, and L (r, r) lower triangular with
+    L Lᵀ = gram[kept][:, kept]. Rows whose residual is below m · eps · max(diagonal) are left out. Reads the lower
+    triangle only. Raises ValueError when `gram` is not finite.
+    """
+    if not np.isfinite(gram).all():
+        raise ValueError("the dictionary's kernel matrix must be finite; look for very large features or variances")
+    if len(gram) == 0:
+        return np.empty(0, np.intp), np.empty((0, 0))
+    tolerance = len(gram) * np.finfo(np.float64).eps * max(gram.diagonal().max(), 0.0)
+    factor, pivots, rank, _ = dpstrf(gram, tol=tolerance, lower=1)
+    return pivots[:rank].astype(np.intp) - 1, np.tril(factor[:rank, :rank])

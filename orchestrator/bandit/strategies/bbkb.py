@@ -1,0 +1,195 @@
+"""BBKB: batched budgeted kernel bandits (Calandriello, Carratino, Lazaric, Valko, Rosasco 2020, Algorithm 1).
+
+A batch is chosen on a frozen posterior mean while the variance shrinks with every pick, until the termination rule says
+that the posterior could have drifted by more than C̃. The rewards then update the width with the old variances, a new
+dictionary is drawn, and the posterior is fitted anew from counts.
+
+Pulls without rewards (`pending`) are added to the variance and to the drift before anything is picked. Lemma 1 holds
+for any dictionary, pulls and pending pulls, so the upper bounds stay valid in whatever order rewards come back.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, ClassVar, get_args
+
+import numpy as np
+
+from orchestrator.bandit.arrays import Floats, Indices, read_only
+from orchestrator.bandit.batch import BatchVariance
+from orchestrator.bandit.confidence import Confidence, Schedule
+from orchestrator.bandit.dictionary import Resampling, resparsify
+from orchestrator.bandit.kernels import RBF, AnyKernel
+from orchestrator.bandit.lazy import ArgmaxQueue, EagerQueue, LazyQueue
+from orchestrator.bandit.posterior import SparseModel, SparsePosterior
+from orchestrator.bandit.state import SparseState, checked_arms, initial_state, rewarded
+from orchestrator.bandit.strategy import Choose, Decision, Observation, Pick, Posterior, Record, Wait
+from orchestrator.bandit.termination import Drift, GlobalDrift, LocalCovariance, LocalDrift, ProductDrift, Termination
+from orchestrator.bandit.warm_start import AnyWarmStart, RandomStart
+
+_DEFAULT_KERNEL, _DEFAULT_START = RBF(0.5), RandomStart()
+
+
+@dataclass(frozen=True)
+class BBKB:
+    """Hyper-parameters of BBKB. Raises ValueError, naming the field, when one is out of range.
+
+    | field | symbol | meaning |
+    | --- | --- | --- |
+    | `kernel` | k | covariance function |
+    | `regularization` | λ | ridge parameter, > 0; of the order of the noise variance |
+    | `noise_variance` | ξ² | upper bound on the variance of the reward's noise, ≥ 0 |
+    | `norm_bound` | F | upper bound on the RKHS norm of f, ≥ 0 |
+    | `delta` | δ | failure probability, in (0, 1) |
+    | `oversampling` | q̄ | dictionary oversampling, ≥ 1 |
+    | `ratio_threshold` | C̃ | how far the posterior may drift within a batch, ≥ 1; 1 is BKB, batches of one |
+    | `width` | β̃ | `practical`, or `theory` with Theorem 2's constants |
+    | `termination` | | `global`, `global_then_local` (longer batches) or GP-BUCB's `product` |
+    | `local_covariance` | | of `global_then_local`: `embedded`, which is proven, or `paper`, as printed |
+    | `lazy` | | pick by lazy evaluation; False scores every arm at every pick and picks the same |
+    | `warm_start` | | `RandomStart` or `UncertaintyStart` |
+    | `resampling` | | the dictionary's draw takes `pulls` one by one, or `arms` as a whole: see `dictionary` |
+    """
+
+    kernel: AnyKernel = _DEFAULT_KERNEL
+    regularization: float = 1e-4
+    noise_variance: float = 1e-4
+    norm_bound: float = 1.0
+    delta: float = 0.01
+    oversampling: float = 2.0
+    ratio_threshold: float = 2.0
+    width: Schedule = "practical"
+    termination: Termination = "global"
+    local_covariance: LocalCovariance = "embedded"
+    lazy: bool = True
+    warm_start: AnyWarmStart = _DEFAULT_START
+    resampling: Resampling = "pulls"
+    __pydantic_config__: ClassVar[Mapping[str, Any]] = {"extra": "forbid"}
+
+    def __post_init__(self) -> None:
+        _require(self, "regularization", "> 0", 0 < self.regularization < math.inf)
+        _require(self, "noise_variance", ">= 0", 0 <= self.noise_variance < math.inf)
+        _require(self, "norm_bound", ">= 0", 0 <= self.norm_bound < math.inf)
+        _require(self, "delta", "> 0 and < 1", 0 < self.delta < 1)
+        _require(self, "oversampling", ">= 1", 1 <= self.oversampling < math.inf)
+        _require(self, "ratio_threshold", ">= 1", 1 <= self.ratio_threshold < math.inf)
+        for name, choices in _CHOICES.items():
+            _require(self, name, f"one of {', '.join(choices)}", getattr(self, name) in choices)
+
+    @cached_property
+    def confidence(self) -> Confidence:
+        """The schedule of the width."""
+        return Confidence(
+            self.width, self.noise_variance, self.regularization, self.norm_bound, self.delta, self.ratio_threshold
+        )
+
+    def init(self, arms: Floats, rng: np.random.Generator) -> SparseState:
+        """State before any pull of `arms` (A, d); draws the warm start's arms. Raises ValueError on bad arms."""
+        model = SparseModel(self.kernel, checked_arms(arms), self.regularization)
+        return initial_state(model, self.warm_start.draw(model, rng))
+
+    def ask(self, state: SparseState, pending: Sequence[int], limit: int) -> Decision:
+        """The warm start's arms first; then a batch, cut at `limit`, by the upper bounds with `pending` added."""
+        if limit < 1:
+            raise ValueError(f"limit must be >= 1, got {limit}")
+        if len(state.set_aside) == len(state.arms):
+            return Wait("every arm is set aside", exhausted=True)
+        start = state.remaining_start(pending)
+        if start:
+            return Choose(tuple(Pick(arm) for arm in start[:limit]), "warm start")
+        if state.pulls.total == 0:
+            return Wait("no reward of the warm start is in yet")
+        return self._choose(state, pending, limit)
+
+    def _choose(self, state: SparseState, pending: Sequence[int], limit: int) -> Decision:
+        mean, width = state.posterior.mean, self.confidence.width(state.information_gain)
+        batch = _Batch(BatchVariance(state.posterior), self._drift(state.posterior))
+        for arm in pending:
+            batch.append(arm)
+        if batch.drift.is_spent():
+            return Wait("the drift budget is spent on pulls whose rewards are not in yet")
+        queue = self._queue(state)
+        picks: list[Pick] = []
+        while len(picks) < limit and not batch.drift.is_spent():
+            # x = argmax u; the arm that crosses the threshold belongs to the batch
+            arm = queue.top(lambda arms: mean[arms] + width * np.sqrt(batch.variance.variance(arms)))
+            picks.append(Pick(arm, float(mean[arm]), width, batch.append(arm)))
+        return Choose(tuple(picks), "drift budget" if batch.drift.is_spent() else "limit")
+
+    def _drift(self, posterior: SparsePosterior) -> Drift:
+        if self.termination == "product":
+            return ProductDrift(self.ratio_threshold)
+        if self.termination == "global_then_local":
+            return LocalDrift(posterior, self.ratio_threshold, self.local_covariance, self.lazy)
+        return GlobalDrift(posterior, self.ratio_threshold)
+
+    def _queue(self, state: SparseState) -> ArgmaxQueue:
+        bounds = self.posterior(state).ucb.copy()
+        bounds[state.set_aside] = -np.inf
+        return LazyQueue(bounds) if self.lazy else EagerQueue(bounds)
+
+    def tell(self, state: SparseState, observations: Sequence[Observation], rng: np.random.Generator) -> SparseState:
+        """State after these newly finished pulls: G with the old variances, a new dictionary drawn with them.
+
+        Without a single reward dictionary and posterior stay. When the whole warm start failed, another uniform arm
+        joins it.
+        """
+        after = state.observe(observations)
+        arms, _ = rewarded(observations)
+        if arms:
+            old = state.posterior.variance
+            dictionary = resparsify(after.pulls, old, self.oversampling, self.resampling, rng)
+            gain = state.information_gain + self.confidence.gain(old[arms])
+            return replace(after, dictionary=dictionary, information_gain=gain)
+        if after.pulls.total == 0 and not after.remaining_start() and len(after.available):
+            return replace(after, initial=(*after.initial, int(rng.choice(after.available))))
+        return after
+
+    def recorded(self, state: SparseState) -> Record:
+        """Dictionary, information gain and the warm start's arms."""
+        return {
+            "dictionary": state.dictionary.tolist(),
+            "information_gain": state.information_gain,
+            "initial": list(state.initial),
+        }
+
+    def restore(self, state: SparseState, observations: Sequence[Observation], record: Record) -> SparseState:
+        """`tell` with what was drawn read from `record`; fits nothing."""
+        dictionary: Indices = read_only(record["dictionary"], np.intp)
+        gain, initial = float(record["information_gain"]), tuple(int(arm) for arm in record["initial"])
+        return replace(state.observe(observations), dictionary=dictionary, information_gain=gain, initial=initial)
+
+    def posterior(self, state: SparseState) -> Posterior:
+        """The belief over all arms at `state`, with no pull pending."""
+        mean, variance = state.posterior.mean, state.posterior.variance
+        ucb = mean + self.confidence.width(state.information_gain) * np.sqrt(variance)
+        return Posterior(mean=mean, variance=variance, ucb=read_only(ucb, np.float64))
+
+
+_CHOICES = {
+    "width": get_args(Schedule),
+    "termination": get_args(Termination),
+    "local_covariance": get_args(LocalCovariance),
+    "resampling": get_args(Resampling),
+}
+
+
+@dataclass(frozen=True)
+class _Batch:
+    """Scratch of one `ask`."""
+
+    variance: BatchVariance
+    drift: Drift
+
+    def append(self, arm: int) -> float:
+        """Add a pull of `arm`; its variance just before."""
+        before = float(self.variance.variance(np.array([arm]))[0])
+        self.drift.append(arm, before)
+        self.variance.append(arm)
+        return before
+
+
+def _require(strategy: BBKB, name: str, rule: str, is_met: bool) -> None:
+    if not is_met:
+        raise ValueError(f"strategy.{name} must be {rule}, got {getattr(strategy, name)!r}")

@@ -1,0 +1,81 @@
+"""The uniform policy: every pull an arm at random. Its regret is the denominator of every regret ratio."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+
+from orchestrator.bandit.arrays import Floats, Indices, read_only, same
+from orchestrator.bandit.pulls import Pulls
+from orchestrator.bandit.state import checked_arms, rewarded, with_set_aside
+from orchestrator.bandit.strategy import Choose, Decision, Observation, Pick, Posterior, Record, Wait
+
+
+@dataclass(frozen=True, eq=False)
+class UniformState:
+    """`seed` is drawn by `init`; `told` counts the pulls that are over, failed ones too; rest: see `SparseState`."""
+
+    seed: int
+    pulls: Pulls
+    told: int
+    round: int
+    set_aside: Indices
+
+    def __eq__(self, other: object) -> bool:
+        return same(self, other)
+
+    __hash__ = None  # type: ignore[assignment]  # arrays have no hash
+
+    @property
+    def dictionary(self) -> Indices:
+        """Empty: there is no sparse posterior."""
+        return read_only((), np.intp)
+
+
+@dataclass(frozen=True)
+class Uniform:
+    """Uniform arms, set-aside ones excepted. The i-th pull is a function of the seed and i, so `ask` is pure."""
+
+    __pydantic_config__: ClassVar[Mapping[str, Any]] = {"extra": "forbid"}
+
+    def init(self, arms: Floats, rng: np.random.Generator) -> UniformState:
+        """State before any pull of `arms` (A, d)."""
+        nothing = read_only((), np.intp)
+        return UniformState(int(rng.integers(2**32)), Pulls.none(len(checked_arms(arms))), 0, 0, nothing)
+
+    def ask(self, state: UniformState, pending: Sequence[int], limit: int) -> Decision:
+        """`limit` arms, whatever is pending."""
+        if limit < 1:
+            raise ValueError(f"limit must be >= 1, got {limit}")
+        available = np.setdiff1d(np.arange(len(state.pulls.counts)), state.set_aside, assume_unique=True)
+        if not len(available):
+            return Wait("every arm is set aside", exhausted=True)
+        first = state.told + len(pending)
+        draws = (np.random.default_rng([state.seed, i]).integers(len(available)) for i in range(first, first + limit))
+        return Choose(tuple(Pick(int(available[draw])) for draw in draws), "limit")
+
+    def tell(self, state: UniformState, observations: Sequence[Observation], rng: np.random.Generator) -> UniformState:
+        """State after these newly finished pulls; draws nothing."""
+        return replace(
+            state,
+            pulls=state.pulls.add(*rewarded(observations)),
+            told=state.told + len(observations),
+            round=state.round + 1,
+            set_aside=with_set_aside(state.set_aside, observations),
+        )
+
+    def recorded(self, state: UniformState) -> Record:
+        """The seed."""
+        return {"seed": state.seed}
+
+    def restore(self, state: UniformState, observations: Sequence[Observation], record: Record) -> UniformState:
+        """`tell` with the seed of `record`."""
+        return replace(self.tell(state, observations, np.random.default_rng(0)), seed=int(record["seed"]))
+
+    def posterior(self, state: UniformState) -> Posterior:
+        """Mean reward of each pulled arm, NaN for the others; variance and upper bound are NaN: there is no belief."""
+        mean = np.full(len(state.pulls.counts), np.nan)
+        mean[state.pulls.arms] = (state.pulls.reward_sums / np.maximum(state.pulls.counts, 1))[state.pulls.arms]
+        unknown = read_only(np.full(len(mean), np.nan), np.float64)
+        return Posterior(mean=read_only(mean, np.float64), variance=unknown, ucb=unknown)

@@ -1,0 +1,297 @@
+import csv
+import math
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import TypeAdapter, ValidationError
+from sklearn.datasets import load_diabetes
+
+from orchestrator.bandit.exact import effective_dimension, exact_posterior
+from orchestrator.bandit.kernels import RBF, Linear, Matern32, Matern52
+from orchestrator.bandit.regret import cumulative_regret, regret_ratio
+from orchestrator.bandit.strategies.bbkb import BBKB
+from orchestrator.bandit.strategy import Choose, Observation, Wait
+from orchestrator.bandit.warm_start import RandomStart, UncertaintyStart
+
+GRID = np.stack(np.meshgrid(np.linspace(0, 1, 8), np.linspace(0, 1, 8)), axis=-1).reshape(
+    -1, 2
+)  # symmetric: full of ties
+AWKWARD = np.vstack((GRID, GRID[::3], GRID[:5] + 1e-9))  # duplicates, near-duplicates
+SMOOTH = BBKB(kernel=RBF(0.5), regularization=0.01, noise_variance=0.01)
+
+
+def value(arms: np.ndarray) -> np.ndarray:
+    return np.sin(4 * arms[:, 0]) * np.cos(3 * arms[:, -1])
+
+
+def play(strategy: BBKB, arms: np.ndarray, rounds: int, seed: int = 0, limit: int = 10_000, noise: float = 0.05):
+    """Every decision of a synchronous run, and the state before it."""
+    state = strategy.init(arms, np.random.default_rng([seed, 0]))
+    noisy = np.random.default_rng([seed, 1])
+    for number in range(rounds):
+        decision = strategy.ask(state, (), limit)
+        assert isinstance(decision, Choose)
+        yield state, decision
+        chosen = [pick.arm for pick in decision.picks]
+        rewards = value(arms[chosen]) + noise * noisy.standard_normal(len(chosen))
+        told = [Observation(arm, float(reward)) for arm, reward in zip(chosen, rewards, strict=True)]
+        state = strategy.tell(state, told, np.random.default_rng([seed, 2, number]))
+
+
+def batches(strategy: BBKB, arms: np.ndarray, rounds: int, **settings) -> list[list[int]]:
+    return [[pick.arm for pick in decision.picks] for _, decision in play(strategy, arms, rounds, **settings)]
+
+
+@pytest.mark.parametrize("termination", ["global", "global_then_local", "product"])
+@pytest.mark.parametrize("kernel", [RBF(0.3), RBF(5.0), Matern32(0.5), Linear()])
+@pytest.mark.parametrize("arms", [GRID, AWKWARD])
+def test_lazy_picks_are_the_eager_ones_with_ties_duplicates_and_near_singular_dictionaries(
+    termination, kernel, arms
+) -> None:
+    lazy = replace(SMOOTH, kernel=kernel, termination=termination, warm_start=RandomStart(60))
+    rounds, limit = 12, 40
+    eager = batches(replace(lazy, lazy=False), arms, rounds, limit=limit)
+    assert batches(lazy, arms, rounds, limit=limit) == eager
+    assert max(map(len, eager)) > 1
+
+
+@given(seed=st.integers(0, 10**6))
+def test_lazy_picks_are_the_eager_ones_on_random_problems(seed) -> None:
+    arms = np.random.default_rng(seed).random((30, 2))
+    lazy = replace(SMOOTH, regularization=0.05, termination=("global", "global_then_local")[seed % 2])
+    assert batches(lazy, arms, 5, seed=seed) == batches(replace(lazy, lazy=False), arms, 5, seed=seed)
+
+
+def by_brute_force(strategy: BBKB, state, picks: list[int]):
+    """u of every arm before each pick, from dense matrices alone."""
+    arms, lam = state.arms, strategy.regularization
+    gram = strategy.kernel.cross(arms, arms)
+    inducing = gram[np.ix_(state.dictionary, state.dictionary)]
+    values, vectors = np.linalg.eigh(inducing)
+    keep = values > 1e-13 * values.max()
+    Z = gram[:, state.dictionary] @ (vectors[:, keep] / np.sqrt(values[keep]))
+    V = (Z.T * state.pulls.counts) @ Z + lam * np.eye(keep.sum())
+    mean = Z @ np.linalg.solve(V, Z.T @ state.pulls.reward_sums)
+    residual = (gram.diagonal() - (Z * Z).sum(axis=1)) / lam
+    width = 0.1 * math.sqrt(2 * state.information_gain + math.log(100)) + math.sqrt(lam)
+    for arm in picks:
+        variance = residual + np.einsum("ai,ia->a", Z, np.linalg.solve(V, Z.T))
+        yield mean + width * np.sqrt(np.maximum(variance, 0)), variance
+        V += np.outer(Z[arm], Z[arm])
+
+
+def test_every_pick_is_the_brute_force_argmax_and_says_why() -> None:
+    arms = np.random.default_rng(3).random((50, 2))
+    strategy = replace(SMOOTH, kernel=Matern52(0.3))
+    for state, decision in list(play(strategy, arms, 25))[1:]:
+        picks = [pick.arm for pick in decision.picks]
+        for pick, (ucb, variance) in zip(decision.picks, by_brute_force(strategy, state, picks), strict=True):
+            assert ucb[pick.arm] >= ucb.max() - 1e-9
+            assert pick.mean + pick.width * math.sqrt(pick.variance) == pytest.approx(ucb[pick.arm], abs=1e-8)
+            assert pick.variance == pytest.approx(variance[pick.arm], abs=1e-8)
+
+
+def test_the_arm_that_crosses_the_threshold_belongs_to_the_batch() -> None:
+    for state, decision in list(play(SMOOTH, GRID, 30))[1:]:
+        old = np.array([state.posterior.variance[pick.arm] for pick in decision.picks])
+        assert decision.reason == "drift budget"
+        assert 1 + old.sum() > 2
+        assert 1 + old[:-1].sum() <= 2
+
+
+def test_a_ratio_threshold_of_one_gives_batches_of_one() -> None:
+    sizes = [len(batch) for batch in batches(replace(SMOOTH, ratio_threshold=1.0), GRID, 40)]
+    assert sizes == [1] * 40
+
+
+@given(seed=st.integers(0, 10**6))
+def test_the_local_batch_begins_with_the_global_one_and_the_global_one_with_the_product_rule_s(seed) -> None:
+    arms = np.random.default_rng(seed).random((40, 2))
+    for state, _ in list(play(SMOOTH, arms, 12, seed=seed))[1::4]:
+        chosen = {}
+        for rule in ("product", "global", "global_then_local"):
+            decision = replace(SMOOTH, termination=rule).ask(state, (), 10_000)
+            chosen[rule] = [pick.arm for pick in decision.picks]
+        assert chosen["global"][: len(chosen["product"])] == chosen["product"]
+        assert chosen["global_then_local"][: len(chosen["global"])] == chosen["global"]
+
+
+def test_the_local_rule_makes_longer_batches() -> None:
+    sizes = {
+        rule: sum(
+            map(len, batches(replace(SMOOTH, kernel=RBF(0.15), termination=rule, warm_start=RandomStart(60)), GRID, 40))
+        )
+        for rule in ("global", "global_then_local")
+    }
+    assert sizes["global_then_local"] > 1.2 * sizes["global"]
+
+
+def test_the_limit_cuts_a_batch_and_says_so() -> None:
+    *_, (state, full) = play(replace(SMOOTH, warm_start=RandomStart(60)), GRID, 30)
+    cut = SMOOTH.ask(state, (), 2)
+    assert cut.reason == "limit"
+    assert cut.picks == full.picks[:2]
+    assert len(full.picks) > 2
+
+
+def test_pending_pulls_spend_the_drift_budget() -> None:
+    *_, (state, full) = play(replace(SMOOTH, warm_start=RandomStart(60)), GRID, 30)
+    assert len(full.picks) > 2
+    picks = [pick.arm for pick in full.picks]
+    for cut in range(len(picks)):
+        rest = SMOOTH.ask(state, picks[:cut], 10_000)
+        assert rest.picks == full.picks[cut:]
+    spent = SMOOTH.ask(state, picks, 10_000)
+    assert isinstance(spent, Wait)
+    assert not spent.exhausted
+    assert "drift budget" in spent.reason
+
+
+def test_the_warm_start_comes_first_and_rewards_are_waited_for() -> None:
+    strategy = replace(SMOOTH, warm_start=RandomStart(5))
+    state = strategy.init(GRID, np.random.default_rng(0))
+    first = strategy.ask(state, (), 3)
+    assert (len(first.picks), first.reason) == (3, "warm start")
+    pending = [pick.arm for pick in first.picks]
+    pending += [pick.arm for pick in strategy.ask(state, pending, 30).picks]
+    assert pending == list(state.initial)
+    assert isinstance(strategy.ask(state, pending, 30), Wait)
+
+
+def test_another_arm_is_drawn_when_the_whole_warm_start_failed() -> None:
+    strategy = replace(SMOOTH, warm_start=RandomStart(2))
+    state = strategy.init(GRID, np.random.default_rng(0))
+    half = strategy.tell(state, [Observation(state.initial[0], None)], np.random.default_rng(1))
+    assert half.initial == state.initial
+    failed = strategy.tell(half, [Observation(state.initial[1], None)], np.random.default_rng(2))
+    assert failed.remaining_start() == [failed.initial[2]]
+    assert failed.initial[2] not in state.initial
+
+
+@pytest.mark.parametrize("workers", [4, 20])
+def test_after_uncertainty_sampling_every_batch_feeds_a_third_of_the_workers(workers) -> None:
+    # max_x σ²(x) ≤ 1/P, and σ̃² ≤ 3σ² with the theory's oversampling, so P (C̃ − 1)/3 arms fit into any batch
+    start = UncertaintyStart(workers=workers, max_pulls=10_000)
+    strategy = replace(SMOOTH, regularization=0.1, oversampling=80.0, warm_start=start, ratio_threshold=4.0)
+    for state, decision in play(strategy, GRID, 12):
+        if decision.reason != "warm start":
+            exact = exact_posterior(strategy.kernel, GRID, state.pulls, strategy.regularization)[1]
+            assert exact.max() <= 1 / workers
+            assert len(decision.picks) >= workers * (4.0 - 1) / 3
+
+
+def test_a_told_batch_adds_to_the_information_gain_with_the_old_variances() -> None:
+    *_, (before, decision), (after, _) = play(SMOOTH, GRID, 12)
+    old = [before.posterior.variance[pick.arm] for pick in decision.picks]
+    assert after.information_gain == pytest.approx(before.information_gain + np.log1p(old).sum())
+    assert set(after.dictionary.tolist()) <= set(after.pulls.arms.tolist())
+
+
+@pytest.mark.parametrize("resampling", ["pulls", "arms"])
+def test_dictionaries_stay_within_theorem_1(resampling) -> None:
+    strategy = replace(SMOOTH, resampling=resampling)
+    for state, _ in list(play(strategy, GRID, 40))[1:]:
+        dimension = effective_dimension(strategy.kernel, GRID, state.pulls, strategy.regularization)
+        assert len(state.dictionary) <= 9 * 2 * (1 + 1 / strategy.regularization) * strategy.oversampling * dimension
+
+
+@pytest.mark.parametrize("resampling", ["pulls", "arms"])
+@pytest.mark.parametrize("width", ["practical", "theory"])
+def test_regret_on_a_smooth_function_falls_well_below_uniform(resampling, width) -> None:
+    arms = np.random.default_rng(5).random((300, 2))
+    strategy = BBKB(
+        kernel=RBF(0.5),
+        regularization=0.0025,
+        noise_variance=0.0025,
+        width=width,
+        resampling=resampling,
+        norm_bound=0.5,
+    )
+    pulled: list[int] = []
+    for _, decision in play(strategy, arms, 1000):
+        pulled += [pick.arm for pick in decision.picks]
+        if len(pulled) >= 1000:
+            break
+    true = value(arms)
+    uniform = np.arange(1, 1001) * (true.max() - true.mean())
+    ratio = regret_ratio(cumulative_regret(true.max(), true[pulled[:1000]]), uniform)
+    assert ratio[-1] < 0.5 * ratio[99]
+    assert ratio[-1] < (0.1 if width == "practical" else 0.4)
+
+
+def table(name: str) -> tuple[np.ndarray, np.ndarray]:
+    """Standardised features and the target scaled to [0, 1]: Abalone from BBKB_DATA, or what scikit-learn brings."""
+    folder = Path(os.environ.get("BBKB_DATA", Path(__file__).parents[5] / "shared" / "data"))
+    path = folder / name
+    if path.exists():
+        rows = list(csv.reader(path.read_text().splitlines()))[1:]
+        features = np.array([[float(cell) for cell in row[-8:-1]] for row in rows])
+        target = np.array([float(row[-1]) for row in rows])
+    else:
+        features, target = load_diabetes(return_X_y=True)
+    features = (features - features.mean(axis=0)) / features.std(axis=0)
+    return features, (target - target.min()) / np.ptp(target)
+
+
+@pytest.mark.parametrize("name", ["abalone/abalone.csv", "bundled"])
+def test_on_real_tables_it_beats_uniform(name) -> None:
+    arms, true = table(name)
+    strategy = BBKB(kernel=RBF(12.5), delta=1e-3, resampling="arms")
+    state, noise = strategy.init(arms, np.random.default_rng(0)), np.random.default_rng(1)
+    regret, count, half = 0.0, 0, 0.0
+    while count < 500:
+        chosen = [pick.arm for pick in strategy.ask(state, (), 500 - count).picks]
+        regret += float((true.max() - true[chosen]).sum())
+        count += len(chosen)
+        half = half or (regret / count if count >= 250 else 0.0)
+        rewards = true[chosen] + 0.01 * noise.standard_normal(len(chosen))
+        state = strategy.tell(
+            state, list(map(Observation, chosen, rewards.tolist())), np.random.default_rng([0, count])
+        )
+    assert regret / 500 < 0.6 * (true.max() - true.mean())
+    assert regret / 500 < half
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"regularization": -1}, "strategy.regularization must be > 0, got -1"),
+        ({"noise_variance": -0.5}, "strategy.noise_variance must be >= 0, got -0.5"),
+        ({"norm_bound": math.inf}, "strategy.norm_bound must be >= 0, got inf"),
+        ({"delta": 1}, "strategy.delta must be > 0 and < 1, got 1"),
+        ({"oversampling": 0.5}, "strategy.oversampling must be >= 1, got 0.5"),
+        ({"ratio_threshold": math.nan}, "strategy.ratio_threshold must be >= 1, got nan"),
+        ({"width": "wide"}, "strategy.width must be one of practical, theory, got 'wide'"),
+        (
+            {"termination": "never"},
+            "strategy.termination must be one of global, global_then_local, product, got 'never'",
+        ),
+        ({"local_covariance": "x"}, "strategy.local_covariance must be one of embedded, paper, got 'x'"),
+        ({"resampling": "x"}, "strategy.resampling must be one of pulls, arms, got 'x'"),
+    ],
+)
+def test_a_setting_out_of_range_is_refused_by_name(options, message) -> None:
+    with pytest.raises(ValueError) as raised:
+        BBKB(**options)
+    assert str(raised.value) == message
+
+
+def test_it_can_be_built_from_a_plain_mapping() -> None:
+    adapter = TypeAdapter(BBKB)
+    mapping = {
+        "kernel": {"name": "matern52", "lengthscale": [0.5, 2]},
+        "warm_start": {"name": "uncertainty", "max_pulls": 9},
+        "ratio_threshold": 3,
+    }
+    expected = BBKB(kernel=Matern52((0.5, 2.0)), warm_start=UncertaintyStart(max_pulls=9), ratio_threshold=3.0)
+    assert adapter.validate_python(mapping) == expected
+    assert adapter.validate_json(adapter.dump_json(expected)) == expected
+    with pytest.raises(ValidationError, match="kernal"):
+        adapter.validate_python({"kernal": {}})
+    with pytest.raises(ValidationError, match=r"strategy\.regularization must be > 0, got -1"):
+        adapter.validate_python({"regularization": -1})

@@ -1,0 +1,173 @@
+"""What every strategy in the table must keep, whatever it computes."""
+
+import json
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from orchestrator.bandit.strategies import STRATEGIES
+from orchestrator.bandit.strategy import Choose, Observation, Strategy, Wait
+
+ARMS = np.random.default_rng(0).random((40, 2))
+CHEAP = {"bbkb": {"regularization": 0.01, "noise_variance": 0.01}}
+
+pytestmark = pytest.mark.parametrize("name", list(STRATEGIES))
+
+
+def build(name: str) -> Strategy:
+    return STRATEGIES[name](**CHEAP.get(name, {}))
+
+
+def stream(*key: int) -> np.random.Generator:
+    return np.random.default_rng([7, *key])
+
+
+def reward(arm: int, pull: int) -> float | None:
+    """A deterministic noisy reward; every ninth arm cannot be evaluated."""
+    if arm % 9 == 4:
+        return None
+    return float(np.sin(5 * ARMS[arm, 0]) + ARMS[arm, 1] + 0.05 * np.random.default_rng([arm, pull]).standard_normal())
+
+
+def arms_of(decision) -> list[int]:
+    assert isinstance(decision, Choose)
+    return [pick.arm for pick in decision.picks]
+
+
+def observed(arms: Sequence[int], first: int) -> list[Observation]:
+    return [Observation(arm, reward(arm, first + position)) for position, arm in enumerate(arms)]
+
+
+def campaign(name: str, rounds: int = 8, limit: int = 5):
+    """States, and the observations that led from each to the next."""
+    strategy = build(name)
+    states, told, count = [strategy.init(ARMS, stream(0))], [], 0
+    for number in range(rounds):
+        arms = arms_of(strategy.ask(states[-1], (), limit))
+        told.append(observed(arms, count))
+        count += len(arms)
+        states.append(strategy.tell(states[-1], told[-1], stream(1, number)))
+    return strategy, states, told
+
+
+def test_the_same_state_and_pending_pulls_give_the_same_decision(name) -> None:
+    strategy, states, _ = campaign(name)
+    for state in states:
+        for pending in ((), (3,), (3, 17, 3)):
+            recorded = strategy.recorded(state)
+            assert strategy.ask(state, pending, 4) == strategy.ask(state, pending, 4)
+            assert strategy.recorded(state) == recorded
+
+
+def test_asking_changes_nothing(name) -> None:
+    _, asked, told = campaign(name)
+    strategy, state = build(name), build(name).init(ARMS, stream(0))
+    for number, observations in enumerate(told):  # the same tells without a single ask
+        state = strategy.tell(state, observations, stream(1, number))
+    assert state == asked[-1]
+
+
+def test_the_limit_is_respected(name) -> None:
+    strategy, states, _ = campaign(name)
+    for state in states:
+        for limit in (1, 2, 7):
+            decision = strategy.ask(state, (), limit)
+            assert 1 <= len(arms_of(decision)) <= limit
+    with pytest.raises(ValueError, match="limit must be >= 1, got 0"):
+        strategy.ask(states[0], (), 0)
+
+
+def test_asking_in_pieces_with_growing_pending_pulls_picks_the_same_as_asking_once(name) -> None:
+    strategy, states, _ = campaign(name)
+    for state in states:
+        once = arms_of(strategy.ask(state, (), 6))
+        pieces: list[int] = []
+        while len(pieces) < len(once):
+            pieces += arms_of(strategy.ask(state, tuple(pieces), 2))
+        assert pieces[: len(once)] == once
+
+
+def test_an_arm_that_failed_is_never_chosen_again(name) -> None:
+    strategy, states, told = campaign(name, rounds=30)
+    failed: set[int] = set()
+    for state, observations in zip(states, told, strict=False):
+        assert not failed & set(arms_of(strategy.ask(state, (), 40)))
+        failed |= {seen.arm for seen in observations if seen.reward is None}
+    assert failed or name != "uniform"
+
+
+def test_when_every_arm_failed_the_strategy_says_that_none_is_left(name) -> None:
+    strategy = build(name)
+    state = strategy.init(ARMS, stream(0))
+    for arm in range(len(ARMS)):
+        assert isinstance(strategy.ask(state, (), 1), Choose)
+        state = strategy.tell(state, [Observation(arm, None)], stream(1, arm))
+    decision = strategy.ask(state, (), 1)
+    assert isinstance(decision, Wait)
+    assert decision.exhausted
+
+
+def test_failures_do_not_poison_the_state(name) -> None:
+    strategy = build(name)
+    state, number = strategy.init(ARMS, stream(0)), 0
+    while state.round < 12:  # the first half of all evaluations fails
+        arms = arms_of(strategy.ask(state, (), 3))
+        rewards = [None if state.round < 6 else 0.5] * len(arms)
+        state = strategy.tell(state, list(map(Observation, arms, rewards)), stream(1, number))
+        number += 1
+    assert state.pulls.total > 0
+    believed = strategy.posterior(state)
+    assert np.isfinite(believed.mean[state.pulls.arms]).all()
+
+
+def test_telling_nothing_is_a_round_like_any_other(name) -> None:
+    strategy, states, _ = campaign(name)
+    for state in (states[0], states[-1]):
+        after = strategy.tell(state, [], stream(9))
+        assert after.round == state.round + 1
+        assert after.pulls == state.pulls
+        assert after.dictionary.tolist() == state.dictionary.tolist()
+        assert isinstance(strategy.ask(after, (), 3), Choose)
+
+
+def test_a_run_is_reproducible_from_its_seed(name) -> None:
+    _, one, first = campaign(name)
+    _, other, second = campaign(name)
+    assert first == second
+    assert one == other
+
+
+def test_states_restored_from_json_records_equal_the_live_ones(name) -> None:
+    strategy, states, told = campaign(name, rounds=12)
+    restored = strategy.init(ARMS, stream(0))
+    for observations, live in zip(told, states[1:], strict=True):
+        record = json.loads(json.dumps(strategy.recorded(live)))
+        restored = strategy.restore(restored, observations, record)
+        assert restored == live
+        assert strategy.ask(restored, (1, 2), 5) == strategy.ask(live, (1, 2), 5)
+
+
+def test_every_pick_is_an_arm_and_arrays_are_read_only(name) -> None:
+    strategy, states, _ = campaign(name)
+    picks = arms_of(strategy.ask(states[-1], (), 9))
+    assert all(type(arm) is int and 0 <= arm < len(ARMS) for arm in picks)
+    believed = strategy.posterior(states[-1])
+    for array in (states[-1].dictionary, believed.mean, believed.variance, believed.ucb):
+        assert not array.flags.writeable
+    assert believed.mean.shape == believed.variance.shape == believed.ucb.shape == (40,)
+
+
+def test_order_of_observations_matters_only_to_rounding(name) -> None:
+    strategy = build(name)
+    state = strategy.init(ARMS, stream(0))
+    rows = observed([1, 2, 3, 1, 2], 0)
+    one = strategy.tell(state, rows, stream(1)).pulls
+    other = strategy.tell(state, rows[::-1], stream(1)).pulls
+    assert one.counts.tolist() == other.counts.tolist()
+    np.testing.assert_allclose(one.reward_sums, other.reward_sums, rtol=1e-12)
+
+
+def test_a_candidate_set_that_is_not_one_is_refused(name) -> None:
+    with pytest.raises(ValueError, match="candidates must be"):
+        build(name).init(np.zeros(4), stream(0))

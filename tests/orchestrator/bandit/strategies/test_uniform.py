@@ -1,0 +1,44 @@
+import numpy as np
+
+from orchestrator.bandit.strategies.uniform import Uniform
+from orchestrator.bandit.strategy import Choose, Observation
+
+ARMS = np.zeros((10, 1))
+
+
+def test_arms_are_uniform_over_those_not_set_aside() -> None:
+    uniform = Uniform()
+    state = uniform.init(ARMS, np.random.default_rng(0))
+    state = uniform.tell(state, [Observation(3, None), Observation(7, None)], np.random.default_rng(0))
+    decision = uniform.ask(state, (), 4000)
+    assert isinstance(decision, Choose)
+    drawn = np.bincount([pick.arm for pick in decision.picks], minlength=10)
+    assert drawn[[3, 7]].tolist() == [0, 0]
+    # five standard deviations of a count with mean 500 are below 110
+    assert abs(drawn[np.setdiff1d(np.arange(10), [3, 7])] - 500).max() < 110
+
+
+def test_pulls_that_are_over_and_pulls_that_are_pending_move_the_sequence_alike() -> None:
+    uniform = Uniform()
+    state = uniform.init(ARMS, np.random.default_rng(0))
+    told = uniform.tell(state, [Observation(1, 0.5), Observation(1, 0.5)], np.random.default_rng(0))
+    assert uniform.ask(told, (), 5) == uniform.ask(state, (1, 1), 5)
+    assert uniform.ask(told, (), 5) != uniform.ask(state, (), 5)
+
+
+def test_it_believes_in_mean_rewards_only() -> None:
+    uniform = Uniform()
+    state = uniform.init(ARMS, np.random.default_rng(0))
+    believed = uniform.posterior(
+        uniform.tell(state, [Observation(4, 1.0), Observation(4, 2.0)], np.random.default_rng())
+    )
+    assert believed.mean[4] == 1.5
+    assert np.isnan(believed.mean).sum() == 9
+    assert np.isnan(believed.variance).all()
+    assert np.isnan(believed.ucb).all()
+
+
+def test_seeds_give_different_sequences() -> None:
+    uniform = Uniform()
+    one, other = (uniform.init(ARMS, np.random.default_rng(seed)) for seed in (0, 1))
+    assert uniform.ask(one, (), 20) != uniform.ask(other, (), 20)

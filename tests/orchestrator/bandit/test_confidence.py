@@ -1,0 +1,34 @@
+import math
+
+import numpy as np
+import pytest
+
+from orchestrator.bandit.confidence import Confidence
+
+
+def confidence(schedule, **changes) -> Confidence:
+    settings = {"noise_variance": 0.04, "regularization": 0.09, "norm_bound": 2.0, "delta": 0.1, "ratio_threshold": 3.0}
+    return Confidence(schedule, **(settings | changes))
+
+
+def test_the_practical_width_by_hand() -> None:
+    assert confidence("practical").width(5.0) == pytest.approx(0.2 * math.sqrt(3 * 5 + math.log(10)) + 0.3 * 2)
+
+
+def test_the_theory_s_width_by_hand() -> None:
+    beta = 2 * 0.2 * math.sqrt(5 + math.log(10)) + (1 + math.sqrt(2)) * 0.3 * 2
+    assert confidence("theory").width(5.0) == pytest.approx(3 * beta)
+
+
+@pytest.mark.parametrize(("schedule", "c"), [("practical", 1), ("theory", 3)])
+def test_the_information_gain_sums_over_pulls(schedule, c) -> None:
+    gain = confidence(schedule).gain(np.array([0.5, 0.5, 2.0]))
+    assert gain == pytest.approx(2 * math.log(1 + c * 0.5) + math.log(1 + c * 2.0))
+
+
+@pytest.mark.parametrize("schedule", ["practical", "theory"])
+def test_more_information_or_confidence_widens(schedule) -> None:
+    width = confidence(schedule).width(1.0)
+    assert confidence(schedule).width(2.0) > width
+    assert confidence(schedule, delta=0.01).width(1.0) > width
+    assert confidence(schedule, ratio_threshold=4.0).width(1.0) > width

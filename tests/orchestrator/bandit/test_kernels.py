@@ -1,0 +1,78 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import TypeAdapter, ValidationError
+from sklearn.gaussian_process import kernels as oracle
+
+from orchestrator.bandit.kernels import KERNELS, RBF, AnyKernel, Linear, Matern32, Matern52
+
+ORACLES = {
+    RBF: lambda scale: oracle.RBF(scale),
+    Matern32: lambda scale: oracle.Matern(scale, nu=1.5),
+    Matern52: lambda scale: oracle.Matern(scale, nu=2.5),
+}
+EVERY_KERNEL = pytest.mark.parametrize("kernel", list(KERNELS.values()))
+
+
+def points(seed: int, count: int, d: int = 3) -> np.ndarray:
+    return np.random.default_rng(seed).normal(size=(count, d))
+
+
+@pytest.mark.parametrize("kernel", list(ORACLES))
+@pytest.mark.parametrize("lengthscale", [0.7, (0.5, 1.0, 2.0)])
+def test_stationary_kernels_equal_those_of_scikit_learn(kernel, lengthscale) -> None:
+    X, Y = points(0, 20), points(1, 15)
+    expected = 1.7 * ORACLES[kernel](np.array(lengthscale))(X, Y)
+    np.testing.assert_allclose(kernel(lengthscale, 1.7).cross(X, Y), expected, rtol=1e-12, atol=1e-14)
+
+
+def test_the_linear_kernel_is_a_scaled_dot_product() -> None:
+    X, Y, scales = points(0, 20), points(1, 15), (0.5, 1.0, 2.0)
+    expected = 3.0 * (X / np.array(scales)) @ (Y / np.array(scales)).T
+    np.testing.assert_allclose(Linear(scales, 3.0).cross(X, Y), expected, rtol=1e-12, atol=1e-14)
+
+
+@EVERY_KERNEL
+@given(seed=st.integers(0, 10**6))
+def test_the_gram_matrix_is_symmetric_positive_semidefinite_with_the_stated_diagonal(kernel, seed) -> None:
+    X = points(seed, 12)
+    gram = kernel(1.3, 0.8).cross(X, X)
+    np.testing.assert_array_equal(gram, gram.T)
+    np.testing.assert_array_equal(gram.diagonal(), kernel(1.3, 0.8).diagonal(X))
+    assert np.linalg.eigvalsh(gram).min() > -1e-12 * gram.diagonal().max()
+
+
+@EVERY_KERNEL
+@given(seed=st.integers(0, 10**6), low=st.integers(0, 40), size=st.integers(1, 30))
+def test_an_entry_does_not_depend_on_what_is_asked_for_with_it(kernel, seed, low, size) -> None:
+    X, Y = points(seed, 70, d=5), points(seed + 1, 9, d=5)
+    whole, block = kernel(0.9, 1.1).cross(X, Y), slice(low, low + size)
+    np.testing.assert_array_equal(kernel(0.9, 1.1).cross(X[block], Y), whole[block])
+    np.testing.assert_array_equal(kernel(0.9, 1.1).cross(X, Y[[4]])[:, 0], whole[:, 4])
+    np.testing.assert_array_equal(kernel(0.9, 1.1).cross(Y, X).T, whole)
+
+
+@EVERY_KERNEL
+def test_a_scale_that_is_not_positive_is_refused_by_name(kernel) -> None:
+    with pytest.raises(ValueError, match=r"strategy\.kernel\.lengthscale must be > 0 and finite, got -1"):
+        kernel(-1)
+    with pytest.raises(ValueError, match=r"strategy\.kernel\.lengthscale must be > 0"):
+        kernel((1.0, 0.0))
+    with pytest.raises(ValueError, match=r"strategy\.kernel\.variance must be > 0 and finite, got nan"):
+        kernel(1.0, float("nan"))
+
+
+@EVERY_KERNEL
+def test_one_lengthscale_a_feature_is_needed(kernel) -> None:
+    with pytest.raises(ValueError, match="one for each of the 3 features, got 2 numbers"):
+        kernel((1.0, 2.0)).cross(points(0, 4), points(1, 4))
+
+
+@pytest.mark.parametrize("name", list(KERNELS))
+def test_a_mapping_names_its_kernel(name) -> None:
+    adapter = TypeAdapter(AnyKernel)
+    assert adapter.validate_python({"name": name, "lengthscale": [1, 2]}) == KERNELS[name]((1.0, 2.0))
+    assert adapter.validate_python({"name": name, "lengthscale": 2}) == KERNELS[name](2.0)
+    with pytest.raises(ValidationError, match="width"):
+        adapter.validate_python({"name": name, "width": 2})

@@ -1,0 +1,25 @@
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orchestrator.bandit.pulls import Pulls
+
+
+@given(st.lists(st.tuples(st.integers(0, 6), st.integers(-9, 9))))
+def test_counts_and_sums_are_those_of_the_list_of_pulls(rows) -> None:
+    pulls = Pulls.none(7).add([arm for arm, _ in rows], [reward for _, reward in rows])
+    assert pulls.total == len(rows)
+    assert pulls.arms.tolist() == sorted({arm for arm, _ in rows})
+    for arm in range(7):
+        assert pulls.counts[arm] == sum(a == arm for a, _ in rows)
+        assert pulls.reward_sums[arm] == sum(r for a, r in rows if a == arm)
+
+
+def test_adding_leaves_the_old_value_as_it_was() -> None:
+    before = Pulls.none(3)
+    after = before.add([1, 1], [0.5, 0.25])
+    assert before == Pulls.none(3)
+    assert after != before
+    assert not after.counts.flags.writeable
+    assert not after.reward_sums.flags.writeable
+    assert after == Pulls(np.array([0, 2, 0]), np.array([0, 0.75, 0]))

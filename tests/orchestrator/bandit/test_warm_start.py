@@ -1,0 +1,72 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orchestrator.bandit.exact import exact_posterior
+from orchestrator.bandit.kernels import RBF
+from orchestrator.bandit.posterior import SparseModel
+from orchestrator.bandit.pulls import Pulls
+from orchestrator.bandit.warm_start import RandomStart, UncertaintyStart
+
+
+def model(seed=0, count=40, regularization=0.1) -> SparseModel:
+    return SparseModel(RBF(0.5), np.random.default_rng(seed).random((count, 2)), regularization)
+
+
+def exact_variance(of: SparseModel, arms) -> np.ndarray:
+    pulls = Pulls.none(len(of.arms)).add(arms, np.zeros(len(arms)))
+    return exact_posterior(of.kernel, of.arms, pulls, of.regularization)[1]
+
+
+@given(seed=st.integers(0, 10**6))
+def test_uncertainty_sampling_takes_the_arm_of_largest_exact_variance_each_time(make_problem, seed) -> None:
+    problem = make_problem(seed).model
+    arms = UncertaintyStart(max_pulls=12).draw(problem, np.random.default_rng(0))
+    assert len(arms) == 12
+    for step, arm in enumerate(arms):
+        variance = exact_variance(problem, arms[:step])
+        assert variance[arm] >= variance.max() * (1 - 1e-7)
+
+
+@pytest.mark.parametrize("workers", [1, 4, 16])
+def test_uncertainty_sampling_stops_as_soon_as_no_variance_is_above_one_over_the_workers(workers) -> None:
+    arms = UncertaintyStart(workers=workers, max_pulls=10_000).draw(model(), np.random.default_rng(0))
+    assert exact_variance(model(), arms).max() <= 1 / workers
+    assert exact_variance(model(), arms[:-1]).max() > 1 / workers
+
+
+def test_uncertainty_sampling_stops_at_its_cap_and_pulls_at_least_once() -> None:
+    assert len(UncertaintyStart(workers=10**6, max_pulls=5).draw(model(), np.random.default_rng(0))) == 5
+    easy = model(regularization=1e3)  # σ² is below 1/P before the first pull
+    assert len(UncertaintyStart(workers=2).draw(easy, np.random.default_rng(0))) == 1
+
+
+def test_uncertainty_sampling_survives_duplicates_without_noise() -> None:
+    duplicated = SparseModel(RBF(5.0), np.ones((6, 2)), 1e-8)
+    assert len(UncertaintyStart(max_pulls=20).draw(duplicated, np.random.default_rng(0))) == 20
+
+
+def test_random_arms_differ_as_long_as_there_are_enough() -> None:
+    arms = RandomStart(40).draw(model(), np.random.default_rng(0))
+    assert sorted(arms) == list(range(40))
+    assert len(RandomStart(41).draw(model(), np.random.default_rng(0))) == 41
+
+
+def test_random_arms_are_uniform() -> None:
+    rng = np.random.default_rng(0)
+    drawn = np.bincount([RandomStart().draw(model(count=4), rng)[0] for _ in range(4000)], minlength=4)
+    assert abs(drawn - 1000).max() < 150  # five standard deviations
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda: RandomStart(0), r"strategy\.warm_start\.pulls must be >= 1, got 0"),
+        (lambda: UncertaintyStart(workers=0), r"strategy\.warm_start\.workers must be >= 1, got 0"),
+        (lambda: UncertaintyStart(max_pulls=0), r"strategy\.warm_start\.max_pulls must be >= 1, got 0"),
+    ],
+)
+def test_a_start_without_pulls_is_refused(build, message) -> None:
+    with pytest.raises(ValueError, match=message):
+        build()

@@ -1,0 +1,123 @@
+import doctest
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from orchestrator import Optimizer, optimizer
+from orchestrator.bandit.kernels import Matern52
+from orchestrator.bandit.strategies import STRATEGIES
+
+X = np.linspace(0, 1, 60)[:, None]
+
+
+def target(arms: np.ndarray) -> np.ndarray:
+    return np.exp(-30 * (X[arms, 0] - 0.7) ** 2)
+
+
+def test_the_example_in_its_documentation_runs() -> None:
+    assert doctest.testmod(optimizer) == doctest.TestResults(failed=0, attempted=7)
+
+
+@pytest.mark.parametrize("strategy", list(STRATEGIES))
+def test_asking_and_telling_finds_the_best_candidate(strategy) -> None:
+    search = Optimizer(X, strategy, seed=1)
+    while search._state.pulls.total < 150:
+        arms = search.ask(limit=10)
+        search.tell(arms, target(arms))
+    best, reward = search.best()
+    assert abs(X[best, 0] - 0.7) < 0.03
+    assert reward == pytest.approx(target(np.array([best]))[0])
+
+
+def test_the_same_seed_gives_the_same_arms_in_whatever_pieces_they_are_asked_for() -> None:
+    runs = []
+    for piece in (None, 3):
+        search, run = Optimizer(X, seed=5), []
+        for _ in range(8):
+            batch = search.ask(piece)
+            while piece and (more := search.ask(piece)).size:
+                batch = np.concatenate((batch, more))
+            run.append(batch.tolist())
+            search.tell(batch, target(batch))
+        runs.append(run)
+    assert runs[0] == runs[1]
+
+
+def test_it_waits_for_rewards_and_forgets_pulls_once_told() -> None:
+    search = Optimizer(X, warm_start={"name": "random", "pulls": 3})
+    arms = search.ask()
+    assert arms.dtype == np.intp
+    assert len(arms) == 3
+    assert search.ask().tolist() == []
+    search.tell(arms[[2, 0]], [0.5, None])  # in any order and grouping
+    assert search._pending == [arms[1]]
+    search.tell(arms[1], 0.25)
+    assert search._pending == []
+    assert arms[0] not in search.ask(60)
+
+
+def test_existing_results_are_welcome() -> None:
+    search = Optimizer(X, kernel={"name": "rbf", "lengthscale": 0.2})
+    search.tell(np.arange(60), target(np.arange(60)))
+    assert search.best()[0] == np.argmax(target(np.arange(60)))
+    np.testing.assert_allclose(search.mean, target(np.arange(60)), atol=0.05)
+    assert len(search.dictionary) > 0
+    assert (search.ucb >= search.mean).all()
+    assert (search.variance >= 0).all()
+
+
+def test_parts_may_be_objects_or_mappings() -> None:
+    by_name = Optimizer(X, kernel={"name": "matern52", "lengthscale": [0.3]}, warm_start={"name": "uncertainty"})
+    by_value = Optimizer(X, kernel=Matern52((0.3,)), warm_start={"name": "uncertainty", "max_pulls": 64})
+    assert by_name._strategy == by_value._strategy
+
+
+@pytest.mark.parametrize(
+    ("act", "message"),
+    [
+        (lambda: Optimizer(np.zeros(5)), r"candidates must be an \(A, d\) array with A, d >= 1, got shape \(5,\)"),
+        (lambda: Optimizer(3.0), r"candidates must be an \(A, d\) array"),
+        (lambda: Optimizer([[0.0], [np.nan]]), r"candidates must be finite, row 1 is \[nan\]"),
+        (lambda: Optimizer(X, "bbbk"), "strategy must be one of bbkb, uniform, got 'bbbk'; did you mean 'bbkb'"),
+        (
+            lambda: Optimizer(X, regularisation=1.0),
+            "bbkb has no option 'regularisation'; did you mean 'regularization'",
+        ),
+        (lambda: Optimizer(X, "uniform", zeal=1.0), "the strategy uniform has no option 'zeal'; it has none"),
+        (lambda: Optimizer(X, kernel={"name": "rfb"}), "kernel.name must be one of .* got 'rfb'; did you mean 'rbf'"),
+        (lambda: Optimizer(X, kernel={"lengthscale": 1.0}), "kernel.name must be one of .* got None"),
+        (lambda: Optimizer(X, kernel={"name": "rbf", "length": 1.0}), "did you mean 'lengthscale'"),
+        (lambda: Optimizer(X, ratio_threshold=0), r"strategy\.ratio_threshold must be >= 1, got 0"),
+        (lambda: Optimizer(X).ask(0), "limit must be >= 1, got 0"),
+        (lambda: Optimizer(X).best(), "best needs at least one reward"),
+        (lambda: Optimizer(X).tell([60], [0.5]), "an index must be >= 0 and < 60, the number of candidates; got 60"),
+        (lambda: Optimizer(X).tell([-1], [0.5]), "got -1"),
+        (lambda: Optimizer(X).tell([0.5], [0.5]), "indices must be integers"),
+        (lambda: Optimizer(X).tell([1, 2], [0.5]), "one reward for each index, got 1 rewards for 2 indices"),
+        (lambda: Optimizer(X).tell([1], [np.nan]), "reward of arm 1 must be finite, got nan; tell None for a failed"),
+    ],
+)
+def test_mistakes_are_named_with_their_remedy(act, message) -> None:
+    with pytest.raises(ValueError, match=message):
+        act()
+
+
+def test_a_refused_tell_teaches_nothing() -> None:
+    search = Optimizer(X)
+    arms = search.ask()
+    with pytest.raises(ValueError, match="finite"):
+        search.tell(arms, [np.inf] * len(arms))
+    assert search._pending == arms.tolist()
+    assert search._state.round == 0
+
+
+def test_importing_it_loads_numpy_and_scipy_only() -> None:
+    code = (
+        "import sys; from orchestrator import Optimizer; "
+        "heavy = {'ray', 'pydantic', 'sqlalchemy', 'sklearn', 'typer', 'yaml', 'plotly'} & set(sys.modules); "
+        "print(heavy or 'light')"
+    )
+    finished = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (finished.stdout, finished.stderr) == ("light\n", "")
