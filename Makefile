@@ -8,7 +8,7 @@ run: .venv/installed
 	$(BIN)/bbkb run configs/quickstart.yaml
 
 test: .venv/installed-dev
-	$(BIN)/python -m pytest
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
 
 check: format lint types imports test
 

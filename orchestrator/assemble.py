@@ -3,13 +3,15 @@
 import os
 import socket
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from objectives.external import PythonCallable
 from objectives.objective import Candidates, HasCandidates, HasOptimum, Objective
 from objectives.space import make_candidates
 from objectives.tabular import table_candidates, table_objective
+from orchestrator.bandit.warm_start import UncertaintyStart
 from orchestrator.commands import Close
 from orchestrator.config import Settings, load
 from orchestrator.driver import Driver, Problem, replay
@@ -41,7 +43,16 @@ def build(settings: Settings) -> Parts:
     objective, candidates = _objective_and_candidates(settings)
     if isinstance(objective, PythonCallable):
         objective.check(candidates.columns)
-    return Parts(Problem(settings.name, settings.seed, candidates, settings.strategy), objective)
+    strategy = _for_workers(settings.strategy, settings.workers.count)
+    return Parts(Problem(settings.name, settings.seed, candidates, strategy), objective)
+
+
+def _for_workers(strategy: Any, workers: int) -> Any:
+    """The strategy, its uncertainty sampling aiming at batches for this many workers unless it says otherwise."""
+    start = getattr(strategy, "warm_start", None)
+    if isinstance(start, UncertaintyStart) and start.workers is None:
+        return replace(strategy, warm_start=replace(start, workers=workers))
+    return strategy
 
 
 def _objective_and_candidates(settings: Settings) -> tuple[Objective, Candidates]:

@@ -35,7 +35,7 @@ class UncertaintyStart:
     """Uncertainty sampling (BBKB Algorithm 3): the arm of largest exact σ² again and again, until max σ² ≤ 1/`workers`.
 
     After it every batch holds at least workers · (C̃ − 1)/3 arms. It ends at `max_pulls` at the latest; with no
-    `workers` only then. An arm may come up twice.
+    `workers` only then (a campaign fills in its number of workers). An arm may come up twice.
     """
 
     workers: int | None = None

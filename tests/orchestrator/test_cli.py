@@ -174,7 +174,7 @@ def test_an_interrupt_stops_cleanly_and_a_resume_goes_on(tmp_path: Path, executo
     )
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
-        if list(tmp_path.glob("runs/*")) and _succeeded(tmp_path) >= 3:
+        if list(tmp_path.glob("runs/*")) and _field(tmp_path, "succeeded") >= 3:
             break
         time.sleep(0.1)
     command.send_signal(signal.SIGINT)
@@ -189,9 +189,38 @@ def test_an_interrupt_stops_cleanly_and_a_resume_goes_on(tmp_path: Path, executo
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def _succeeded(folder: Path) -> int:
+@pytest.mark.parametrize("executor", ["inline", "ray"])
+def test_a_second_interrupt_gives_running_evaluations_back(tmp_path: Path, executor: str) -> None:
+    (tmp_path / "slow.py").write_text("import time\ndef f(x):\n    time.sleep(600)\n    return x\n")
+    (tmp_path / "campaign.yaml").write_text(
+        CAMPAIGN.replace("{name: sine}", "{callable: 'slow:f'}\nspace: {x: {low: 0, high: 1}}")
+    )
+    command = subprocess.Popen(
+        [sys.executable, "-m", "orchestrator", "run", "campaign.yaml", "--set", f"workers.executor={executor}"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        if list(tmp_path.glob("runs/*")) and _field(tmp_path, "in_flight"):
+            break
+        time.sleep(0.1)
+    for _ in range(2):
+        command.send_signal(signal.SIGINT)
+        time.sleep(0.5)
+    said, _ = command.communicate(timeout=60)
+    assert command.returncode == 130, said
+    assert "Traceback" not in said
+    status = json.loads(bbkb(tmp_path, "status", str(run_of(tmp_path)), "--json").stdout)
+    assert (status["outcome"], status["succeeded"]) == ("interrupted", 0)
+
+
+def _field(folder: Path, name: str) -> int:
     status = bbkb(folder, "status", str(run_of(folder)), "--json")
-    return int(json.loads(status.stdout)["succeeded"]) if status.returncode == 0 else 0
+    return int(json.loads(status.stdout)[name]) if status.returncode == 0 else 0
 
 
 def test_the_schema_is_json(tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ def test_asking_and_telling_finds_the_best_candidate(strategy) -> None:
 def test_the_same_seed_gives_the_same_arms_in_whatever_pieces_they_are_asked_for() -> None:
     runs = []
     for piece in (None, 3):
-        search, run = Optimizer(X, seed=5), []
+        search, run = Optimizer(X, seed=5, ratio_threshold=2, regularization=0.01), []  # ask(None) ends at 60 arms
         for _ in range(8):
             batch = search.ask(piece)
             while piece and (more := search.ask(piece)).size:
@@ -59,7 +59,7 @@ def test_it_waits_for_rewards_and_forgets_pulls_once_told() -> None:
 
 
 def test_existing_results_are_welcome() -> None:
-    search = Optimizer(X, kernel={"name": "rbf", "lengthscale": 0.2})
+    search = Optimizer(X, kernel={"name": "rbf", "lengthscale": 0.2}, regularization=1e-4)
     search.tell(np.arange(60), target(np.arange(60)))
     assert search.best()[0] == np.argmax(target(np.arange(60)))
     np.testing.assert_allclose(search.mean, target(np.arange(60)), atol=0.05)

@@ -20,25 +20,29 @@ from orchestrator.bandit.arrays import Floats, Indices, read_only
 from orchestrator.bandit.batch import BatchVariance
 from orchestrator.bandit.confidence import Confidence, Schedule
 from orchestrator.bandit.dictionary import Resampling, resparsify
-from orchestrator.bandit.kernels import RBF, AnyKernel
+from orchestrator.bandit.kernels import AnyKernel, Matern52
 from orchestrator.bandit.lazy import ArgmaxQueue, EagerQueue, LazyQueue
 from orchestrator.bandit.posterior import SparseModel, SparsePosterior
 from orchestrator.bandit.state import SparseState, checked_arms, initial_state, rewarded
 from orchestrator.bandit.strategy import Choose, Decision, Observation, Pick, Posterior, Record, Wait
 from orchestrator.bandit.termination import Drift, GlobalDrift, LocalCovariance, LocalDrift, ProductDrift, Termination
-from orchestrator.bandit.warm_start import AnyWarmStart, RandomStart
+from orchestrator.bandit.warm_start import AnyWarmStart, UncertaintyStart
 
-_DEFAULT_KERNEL, _DEFAULT_START = RBF(0.5), RandomStart()
+_DEFAULT_KERNEL, _DEFAULT_START = Matern52(0.5), UncertaintyStart(max_pulls=16)
 
 
 @dataclass(frozen=True)
 class BBKB:
     """Hyper-parameters of BBKB. Raises ValueError, naming the field, when one is out of range.
 
+    The defaults suit features in [0, 1] and rewards that vary by about 1, a few hundred evaluations and ten workers.
+    With λ = ξ² = 1e-4, as in the papers' experiments, variances on the 1/λ scale are so large that batches of one would
+    be chosen for hundreds of rounds.
+
     | field | symbol | meaning |
     | --- | --- | --- |
     | `kernel` | k | covariance function |
-    | `regularization` | λ | ridge parameter, > 0; of the order of the noise variance |
+    | `regularization` | λ | ridge parameter, > 0; the smaller, the more a pull can teach and the shorter the batches |
     | `noise_variance` | ξ² | upper bound on the variance of the reward's noise, ≥ 0 |
     | `norm_bound` | F | upper bound on the RKHS norm of f, ≥ 0 |
     | `delta` | δ | failure probability, in (0, 1) |
@@ -53,18 +57,18 @@ class BBKB:
     """
 
     kernel: AnyKernel = _DEFAULT_KERNEL
-    regularization: float = 1e-4
-    noise_variance: float = 1e-4
-    norm_bound: float = 1.0
+    regularization: float = 0.3
+    noise_variance: float = 1e-3
+    norm_bound: float = 0.2
     delta: float = 0.01
     oversampling: float = 2.0
-    ratio_threshold: float = 2.0
+    ratio_threshold: float = 4.0
     width: Schedule = "practical"
     termination: Termination = "global"
     local_covariance: LocalCovariance = "embedded"
     lazy: bool = True
     warm_start: AnyWarmStart = _DEFAULT_START
-    resampling: Resampling = "pulls"
+    resampling: Resampling = "arms"
     __pydantic_config__: ClassVar[Mapping[str, Any]] = {"extra": "forbid"}
 
     def __post_init__(self) -> None:

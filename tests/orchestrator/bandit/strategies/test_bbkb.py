@@ -22,7 +22,16 @@ GRID = np.stack(np.meshgrid(np.linspace(0, 1, 8), np.linspace(0, 1, 8)), axis=-1
     -1, 2
 )  # symmetric: full of ties
 AWKWARD = np.vstack((GRID, GRID[::3], GRID[:5] + 1e-9))  # duplicates, near-duplicates
-SMOOTH = BBKB(kernel=RBF(0.5), regularization=0.01, noise_variance=0.01)
+# as in the papers' experiments
+PAPER = BBKB(
+    kernel=RBF(0.5),
+    regularization=1e-4,
+    noise_variance=1e-4,
+    norm_bound=1.0,
+    ratio_threshold=2.0,
+    warm_start=RandomStart(),
+)
+SMOOTH = replace(PAPER, regularization=0.01, noise_variance=0.01)
 
 
 def value(arms: np.ndarray) -> np.ndarray:
@@ -204,8 +213,8 @@ def test_dictionaries_stay_within_theorem_1(resampling) -> None:
 @pytest.mark.parametrize("width", ["practical", "theory"])
 def test_regret_on_a_smooth_function_falls_well_below_uniform(resampling, width) -> None:
     arms = np.random.default_rng(5).random((300, 2))
-    strategy = BBKB(
-        kernel=RBF(0.5),
+    strategy = replace(
+        PAPER,
         regularization=0.0025,
         noise_variance=0.0025,
         width=width,
@@ -241,7 +250,7 @@ def table(name: str) -> tuple[np.ndarray, np.ndarray]:
 @pytest.mark.parametrize("name", ["abalone/abalone.csv", "bundled"])
 def test_on_real_tables_it_beats_uniform(name) -> None:
     arms, true = table(name)
-    strategy = BBKB(kernel=RBF(12.5), delta=1e-3, resampling="arms")
+    strategy = replace(PAPER, kernel=RBF(12.5), delta=1e-3)
     state, noise = strategy.init(arms, np.random.default_rng(0)), np.random.default_rng(1)
     regret, count, half = 0.0, 0, 0.0
     while count < 500:
