@@ -67,7 +67,7 @@ def _launch_on_ray(
 
     workers = settings.workers
     with view(console, parameters) as shown:
-        shown.say("starting Ray …")
+        shown.say("connecting to Ray …" if address else "starting Ray …")
         cluster = connect(address, workers.count, workers.cpus, workers.gpus, dashboard=True)
         try:
             where = "a local Ray" if cluster.is_ours else f"the Ray cluster at {cluster.address}"

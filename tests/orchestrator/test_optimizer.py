@@ -35,7 +35,7 @@ def test_the_same_seed_gives_the_same_arms_in_whatever_pieces_they_are_asked_for
     runs = []
     for piece in (None, 3):
         search, run = Optimizer(X, seed=5, ratio_threshold=2, regularization=0.01), []  # ask(None) ends at 60 arms
-        for _ in range(8):
+        for _ in range(5):
             batch = search.ask(piece)
             while piece and (more := search.ask(piece)).size:
                 batch = np.concatenate((batch, more))
