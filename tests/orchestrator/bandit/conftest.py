@@ -1,17 +1,18 @@
 """Random bandit problems, small enough for dense oracles, with the duplicates and near-duplicates real pools have."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 import pytest
 from hypothesis import settings
+from threadpoolctl import threadpool_limits
 
 from orchestrator.bandit.kernels import KERNELS
 from orchestrator.bandit.posterior import SparseModel, SparsePosterior
 from orchestrator.bandit.pulls import Pulls
 
-settings.register_profile("bandit", max_examples=40, deadline=None, derandomize=True)
+settings.register_profile("bandit", max_examples=25, deadline=None, derandomize=True)
 settings.load_profile("bandit")
 
 
@@ -44,3 +45,10 @@ def random_problem(seed: int, gap: float = 1e-9) -> Problem:
 @pytest.fixture(scope="session")
 def make_problem() -> Callable[..., Problem]:
     return random_problem
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_blas_thread() -> Iterator[None]:
+    """Matrices this small only lose with more, and lose a lot on a busy machine."""
+    with threadpool_limits(1, user_api="blas"):
+        yield
