@@ -1,6 +1,7 @@
 """The `bbkb` command. Exit codes: 0 finished, 2 a user's mistake, 1 the campaign failed, 130 interrupted."""
 
 import dataclasses
+import functools
 import json
 import os
 import shlex
@@ -107,7 +108,7 @@ def status(
 ) -> None:
     """Show where a run stands, from its log: also while it runs elsewhere."""
     events = runs.open_run(folder).events()
-    history, state = fold(events), _state(events)
+    history, state = fold(events), functools.reduce(apply, events, CampaignState())
     now = status_of(history.created.name, state)
     if as_json:
         print(json.dumps({**dataclasses.asdict(now), "log_time": state.last_time}, indent=2))
@@ -202,16 +203,9 @@ def _check_changes(console: Console, run_: runs.Run, old: Mapping[str, Any], set
         _say(console, f"{change.key}: {change.old} becomes {change.new}")
 
 
-def _state(events: Iterable[Event]) -> CampaignState:
-    state = CampaignState()
-    for event in events:
-        state = apply(state, event)
-    return state
-
-
 def _ended(events: Iterable[Event], settings: Settings) -> str | None:
     """Why a further session would have nothing to do; None when it has."""
-    state = _state(events)
+    state = functools.reduce(apply, events, CampaignState())
     opened = SessionOpened(
         time=state.last_time, epoch=state.epoch, executor="", slots=settings.workers.count, settings=settings.resolved()
     )

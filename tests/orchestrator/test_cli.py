@@ -1,5 +1,6 @@
 """The `bbkb` command as a person types it: exit codes, messages without tracebacks, what is left in the folder."""
 
+import functools
 import json
 import os
 import signal
@@ -9,6 +10,11 @@ import time
 from pathlib import Path
 
 import pytest
+
+from orchestrator.campaign import CampaignState, apply
+from orchestrator.errors import BbkbError
+from orchestrator.runs import open_run
+from orchestrator.status import status_of
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -158,29 +164,37 @@ def test_a_campaign_in_which_everything_fails_exits_with_1_and_names_the_cause(t
     assert "OSError: the disk is on fire" in rows
 
 
-@pytest.mark.parametrize("executor", ["inline", "ray"])
-def test_an_interrupt_stops_cleanly_and_a_resume_goes_on(tmp_path: Path, executor: str) -> None:
-    (tmp_path / "slow.py").write_text("import time\ndef f(x):\n    time.sleep(0.2)\n    return x\n")
-    (tmp_path / "campaign.yaml").write_text(
+def interrupt(folder: Path, executor: str, seconds: float, until: tuple[str, int], times: int) -> str:
+    """Start a campaign of evaluations that last `seconds`, interrupt it once a status field is there; what it said."""
+    (folder / "slow.py").write_text(f"import time\ndef f(x):\n    time.sleep({seconds})\n    return x\n")
+    (folder / "campaign.yaml").write_text(
         CAMPAIGN.replace("{name: sine}", "{callable: 'slow:f'}\nspace: {x: {low: 0, high: 1}}")
     )
     command = subprocess.Popen(
         [sys.executable, "-m", "orchestrator", "run", "campaign.yaml", "--set", f"workers.executor={executor}"],
-        cwd=tmp_path,
+        cwd=folder,
         env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
     )
+    field, least = until
     deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
-        if list(tmp_path.glob("runs/*")) and _field(tmp_path, "succeeded") >= 3:
-            break
+    while not (list(folder.glob("runs/*")) and _field(folder, field) >= least):
+        assert time.monotonic() < deadline
         time.sleep(0.1)
-    command.send_signal(signal.SIGINT)
+    for _ in range(times):
+        command.send_signal(signal.SIGINT)
+        time.sleep(0.5)
     said, _ = command.communicate(timeout=60)
     assert command.returncode == 130, said
-    assert "go on with" in said
+    assert "Traceback" not in said
+    return said
+
+
+@pytest.mark.parametrize("executor", ["inline", "ray"])
+def test_an_interrupt_stops_cleanly_and_a_resume_goes_on(tmp_path: Path, executor: str) -> None:
+    assert "go on with" in interrupt(tmp_path, executor, seconds=0.2, until=("succeeded", 3), times=1)
     status = json.loads(bbkb(tmp_path, "status", str(run_of(tmp_path)), "--json").stdout)
     assert status["outcome"] == "interrupted"
     assert status["in_flight"] == 0
@@ -191,36 +205,18 @@ def test_an_interrupt_stops_cleanly_and_a_resume_goes_on(tmp_path: Path, executo
 
 @pytest.mark.parametrize("executor", ["inline", "ray"])
 def test_a_second_interrupt_gives_running_evaluations_back(tmp_path: Path, executor: str) -> None:
-    (tmp_path / "slow.py").write_text("import time\ndef f(x):\n    time.sleep(600)\n    return x\n")
-    (tmp_path / "campaign.yaml").write_text(
-        CAMPAIGN.replace("{name: sine}", "{callable: 'slow:f'}\nspace: {x: {low: 0, high: 1}}")
-    )
-    command = subprocess.Popen(
-        [sys.executable, "-m", "orchestrator", "run", "campaign.yaml", "--set", f"workers.executor={executor}"],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
-        if list(tmp_path.glob("runs/*")) and _field(tmp_path, "in_flight"):
-            break
-        time.sleep(0.1)
-    for _ in range(2):
-        command.send_signal(signal.SIGINT)
-        time.sleep(0.5)
-    said, _ = command.communicate(timeout=60)
-    assert command.returncode == 130, said
-    assert "Traceback" not in said
+    assert "given back" in interrupt(tmp_path, executor, seconds=600, until=("in_flight", 1), times=2)
     status = json.loads(bbkb(tmp_path, "status", str(run_of(tmp_path)), "--json").stdout)
     assert (status["outcome"], status["succeeded"]) == ("interrupted", 0)
 
 
 def _field(folder: Path, name: str) -> int:
-    status = bbkb(folder, "status", str(run_of(folder)), "--json")
-    return int(json.loads(status.stdout)[name]) if status.returncode == 0 else 0
+    """A field of the run's status; 0 while the run is still being made."""
+    try:
+        events = open_run(folder / run_of(folder)).events()
+    except BbkbError:
+        return 0
+    return int(getattr(status_of("", functools.reduce(apply, events, CampaignState())), name))
 
 
 def test_the_schema_is_json(tmp_path: Path) -> None:
