@@ -2,7 +2,7 @@
 
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from orchestrator.commands import Close
 from orchestrator.config import Settings, load
 from orchestrator.driver import Driver, Problem, replay
 from orchestrator.errors import CampaignError, RunError, UserError
-from orchestrator.events import CampaignCreated, SessionOpened
+from orchestrator.events import CampaignCreated, Event, SessionOpened
 from orchestrator.runs import Run, digest
 from orchestrator.status import Status
 from orchestrator.store import EventStore
@@ -32,6 +32,11 @@ class Parts:
 
     problem: Problem
     objective: Objective
+
+    @property
+    def description(self) -> str:
+        """What the objective says of itself and its data; empty when it says nothing."""
+        return str(getattr(self.objective, "description", ""))
 
     def optimum(self, is_maximized: bool) -> float | None:
         """The best noise-free value, where the objective knows it."""
@@ -98,7 +103,7 @@ def open_session(run: Run, observe: Callable[[Status], None] = lambda status: No
     store = EventStore(run.store_url)
     writer = store.claim(run.name, holder=f"{socket.gethostname()} process {os.getpid()}")
     events = list(store.read(run.name))
-    _check_candidates(run, parts.problem.candidates, events[0])
+    _check_unchanged(run, parts, events)
     progress = replay(parts.problem, events)
     executor = _executor(settings, parts.objective, start_at=progress.campaign.last_time)
     opened = SessionOpened(
@@ -111,11 +116,20 @@ def open_session(run: Run, observe: Callable[[Status], None] = lambda status: No
     return Session(Driver(parts.problem, progress, writer, executor, observe), opened, store)
 
 
-def _check_candidates(run: Run, candidates: Candidates, created: object) -> None:
-    if not isinstance(created, CampaignCreated) or created.candidates_digest != digest(candidates):
+def _check_unchanged(run: Run, parts: Parts, events: Sequence[Event]) -> None:
+    """Results of other data must not join a log: they would be silently of another problem."""
+    created = events[0] if events else None
+    if not isinstance(created, CampaignCreated):
+        raise RunError(f"{run.folder} has no log in its store: it is empty, or the store is another run's")
+    if created.candidates_digest != digest(parts.problem.candidates):
         raise RunError(
             f"the candidates of {run.folder} are not those it began with: its table or data folder has changed; "
             f"bring the old file back, or begin a new run"
+        )
+    if created.objective != parts.description:
+        raise RunError(
+            f"the objective of {run.folder} was {created.objective!r} and is {parts.description!r} now: bring its data "
+            f"back, or begin a new run"
         )
 
 

@@ -70,7 +70,8 @@ def run(file: CampaignFile, set_: Overrides = None, workers: Workers = None, add
     settings = load(file, _overrides(set_, workers))
     parts = build(settings)
     optimum = parts.optimum(settings.objective.direction == "maximize")
-    new = runs.create(settings.resolved(), parts.problem.candidates, optimum, began=shlex.join(sys.argv))
+    began = shlex.join(sys.argv)
+    new = runs.create(settings.resolved(), parts.problem.candidates, parts.description, optimum, began)
     _say(console, f"{settings.name}: {_described(settings, parts)}")
     _say(console, f"run {_short(new.folder)}")
     _session(console, new, settings, parts, address)
@@ -227,11 +228,10 @@ def _writing(path: Path, write: Any) -> None:
 
 def _described(settings: Settings, parts: Parts) -> str:
     arms, dimensions = parts.problem.candidates.features.shape
-    about = getattr(parts.objective, "description", "")
     return (
         f"{arms} candidates in {dimensions} dimensions, strategy {settings.resolved()['strategy']['name']}, "
         f"{settings.budget.evaluations} evaluations on {settings.workers.count} workers"
-        + (f"; {about}" if about else "")
+        + (f"; {parts.description}" if parts.description else "")
     )
 
 

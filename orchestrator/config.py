@@ -52,6 +52,12 @@ def _folder(info: ValidationInfo) -> Path:
     return Path((info.context or {}).get("folder", Path.cwd()))
 
 
+def _named_by_environment() -> str | None:
+    """Read once, here: the processes that evaluate may have another environment, and so may a later resume."""
+    folder = os.environ.get("BBKB_DATA")
+    return str(Path(folder).expanduser().absolute()) if folder else None
+
+
 def _below_working_directory(path: str) -> str:
     return str(Path.cwd() / Path(path).expanduser())
 
@@ -190,7 +196,7 @@ class DataSettings(_Section):
     """Where data sets come from."""
 
     folder: AbsolutePath | None = Field(
-        default=None, description="Folder with data sets; else BBKB_DATA in the environment."
+        default_factory=_named_by_environment, description="Folder with data sets; else BBKB_DATA in the environment."
     )
     download: bool = Field(default=False, description="Whether a data set that is not there may be downloaded.")
 
@@ -217,7 +223,7 @@ class Settings(_Section):
     store: Annotated[str, AfterValidator(_store)] = Field(
         default="sqlite", description="Where results are kept: sqlite in the run's folder, or a database URL."
     )
-    data: DataSettings = Field(default=DataSettings(), description="Where data sets come from.")
+    data: DataSettings = Field(default_factory=DataSettings, description="Where data sets come from.")
     runs: Annotated[str, AfterValidator(_below_working_directory)] = Field(
         default="runs", validate_default=True, description="Folder in which a folder for the run is made."
     )

@@ -21,6 +21,7 @@ class CampaignCreated:
     seed: int
     arms: int
     candidates_digest: str  # sha256 of features and parameters: a resume on other candidates is refused
+    objective: str  # what it says of itself, its data included: a resume on other data is refused
     optimum: float | None  # best noise-free value, where the objective knows it
     settings: Mapping[str, Any]  # the resolved campaign file
     kind: Literal["campaign_created"] = "campaign_created"

@@ -71,8 +71,13 @@ class Run:
         return events
 
 
-def create(settings: Mapping[str, Any], candidates: Candidates, optimum: float | None, began: str) -> Run:
-    """Make the folder and the first event. `settings` is the resolved campaign file, `began` the command line."""
+def create(
+    settings: Mapping[str, Any], candidates: Candidates, objective: str, optimum: float | None, began: str
+) -> Run:
+    """Make the folder and the first event.
+
+    `settings` is the resolved campaign file, `objective` what the objective says of itself, `began` the command line.
+    """
     folder = _new_folder(Path(settings["runs"]), settings["name"])
     run = Run(folder, _store_url(settings["store"], folder))
     write_settings(run, settings)
@@ -84,6 +89,7 @@ def create(settings: Mapping[str, Any], candidates: Candidates, optimum: float |
         seed=settings["seed"],
         arms=len(candidates),
         candidates_digest=digest(candidates),
+        objective=objective,
         optimum=optimum,
         settings=settings,
     )

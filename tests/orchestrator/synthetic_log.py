@@ -99,7 +99,7 @@ class _Simulation:
         optimum = (OPTIMUM if log.direction == "maximize" else 1 - OPTIMUM) if log.has_optimum else None
         self.events.append(
             CampaignCreated(
-                time=self.now, name="synthetic", seed=log.seed, arms=4096, candidates_digest="0" * 64,
+                time=self.now, name="synthetic", seed=log.seed, arms=4096, candidates_digest="0" * 64, objective="",
                 optimum=optimum, settings=self.settings,
             )
         )  # fmt: skip

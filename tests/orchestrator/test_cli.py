@@ -106,6 +106,22 @@ def test_a_resume_refuses_a_changed_file_and_names_the_keys(finished: Path) -> N
     assert "Traceback" not in done.stderr
 
 
+def test_a_resume_on_other_data_is_refused(tmp_path: Path) -> None:
+    rows = [f"{x / 50},{1 - (x / 50 - 0.3) ** 2}" for x in range(50)]
+    (tmp_path / "table.csv").write_text("\n".join(["x,y", *rows]) + "\n")
+    (tmp_path / "campaign.yaml").write_text(
+        CAMPAIGN.replace(
+            "objective: {name: sine}\ncandidates: {size: 200}", "candidates: {table: table.csv, target: y}"
+        )
+    )
+    done = bbkb(tmp_path, "run", "campaign.yaml")
+    assert done.returncode == 0, done.stdout + done.stderr
+    (tmp_path / "table.csv").write_text("\n".join(["x,y", *rows[1:]]) + "\n")
+    done = bbkb(tmp_path, "resume", str(run_of(tmp_path)), "--set", "budget.evaluations=40")
+    assert done.returncode == 2
+    assert "are not those it began with" in done.stderr
+
+
 def test_status_is_read_from_the_log(finished: Path) -> None:
     status = json.loads(bbkb(finished, "status", str(run_of(finished)), "--json").stdout)
     assert (status["phase"], status["outcome"], status["succeeded"]) == ("closed", "finished", 25)

@@ -331,3 +331,12 @@ def test_resolved_settings_are_plain_values_and_load_back(campaign: dict[str, An
     assert from_mapping(yaml.safe_load(write(resolved))) == made
     assert isinstance(made, Settings)
     assert set(resolved) == set(Settings.model_fields)
+
+
+def test_the_data_folder_of_the_environment_is_written_down(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BBKB_DATA", str(tmp_path))
+    tree = {"name": "x", "objective": {"name": "sine"}, "budget": {"evaluations": 3}}
+    resolved = from_mapping(tree).resolved()
+    monkeypatch.delenv("BBKB_DATA")
+    assert from_mapping(resolved).data.folder == str(tmp_path)
+    assert from_mapping(tree).data.folder is None

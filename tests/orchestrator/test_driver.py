@@ -56,7 +56,14 @@ class Campaign:
             "workers": {"retries": 1},
         }
         created = CampaignCreated(
-            time=0.0, name="parabola", seed=7, arms=101, candidates_digest="", optimum=1.0, settings=self.settings
+            time=0.0,
+            name="parabola",
+            seed=7,
+            arms=101,
+            candidates_digest="",
+            objective="",
+            optimum=1.0,
+            settings=self.settings,
         )
         self.store.create("c", [created])
 

@@ -25,7 +25,7 @@ scalars = st.none() | st.booleans() | st.integers(-(2**40), 2**40) | st.floats(a
 
 def one_trial(parameters: dict[str, Any], outcome: TrialSucceeded | TrialFailed | None = None) -> History:
     created = CampaignCreated(
-        time=0.0, name="c", seed=0, arms=9, candidates_digest="", optimum=None, settings=CONFIGURATION
+        time=0.0, name="c", seed=0, arms=9, candidates_digest="", objective="", optimum=None, settings=CONFIGURATION
     )
     pick = PickedTrial(trial=0, arm=7, parameters=parameters, mean=0.0, width=0.0, variance=0.0)
     events = [
