@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import inspect
 import json
 import os
 import shlex
@@ -19,6 +20,7 @@ from rich.text import Text
 from objectives.objective import ObjectiveError
 from orchestrator import runs
 from orchestrator.assemble import Parts, build
+from orchestrator.bandit.strategies import STRATEGIES
 from orchestrator.campaign import CampaignState, apply, decide
 from orchestrator.commands import Close, Stop
 from orchestrator.config import Settings, load
@@ -155,6 +157,25 @@ def validate(file: CampaignFile, set_: Overrides = None, workers: Workers = None
 def schema_command() -> None:
     """Print the campaign file's JSON Schema, for editors."""
     print(json.dumps(schema(), indent=2))
+
+
+@app.command("strategies")
+def strategies_command() -> None:
+    """List the strategies: name, source and options with their defaults."""
+    console = Console()
+    for name, strategy in STRATEGIES.items():
+        source = (inspect.getdoc(sys.modules[strategy.__module__]) or "").split("\n\n")[0]
+        console.print(Text.assemble((name, "bold"), "  ", " ".join(source.split())), soft_wrap=True)
+        options = ", ".join(f"{field.name}={_default(field.default)}" for field in dataclasses.fields(strategy))
+        console.print(Text(f"    {options or 'no options'}", "dim"), soft_wrap=True)
+
+
+def _default(value: Any) -> str:
+    """A default as it is written in a campaign file."""
+    if not dataclasses.is_dataclass(value) or isinstance(value, type):
+        return str(value)
+    options = dataclasses.asdict(value)  # a kernel or a warm start: its name first
+    return "{" + ", ".join(f"{key}: {options[key]}" for key in sorted(options, key=lambda key: key != "name")) + "}"
 
 
 def _overrides(set_: list[str] | None, workers: int | None) -> list[str]:

@@ -4,6 +4,7 @@ pydantic writes the schema of the sections; strategies, kernels, objectives and 
 sections leave them open, one alternative a name. What needs several keys at once is left to `orchestrator.config`.
 """
 
+import inspect
 import re
 from typing import Any
 
@@ -31,9 +32,12 @@ def schema() -> Schema:
     by_class = {cls: found[index + 1, "validation"] for index, cls in enumerate(dict.fromkeys(classes))}
     for definition in definitions.values():
         _require_name(definition)
-        _describe_fields(definition)
+        _describe_fields(definition, definition.get("description", ""))
     for name, cls in STRATEGIES.items():
-        _add_name(definitions[_target(by_class[cls])], name)
+        definition = definitions[_target(by_class[cls])]
+        for inherited in cls.__mro__[1:-1]:
+            _describe_fields(definition, inspect.getdoc(inherited) or "")
+        _add_name(definition, name)
     for cls, field in ((PythonCallable, "path"), (ShellCommand, "command")):
         _without(definitions[_target(by_class[cls])], field)
 
@@ -63,9 +67,9 @@ def _open_objective(section: Schema, objectives: dict[str, type], by_class: dict
     ]
 
 
-def _describe_fields(definition: Schema) -> None:
+def _describe_fields(definition: Schema, docstring: str) -> None:
     """A field without a description gets the sentence of its class's docstring that names it."""
-    text = re.sub(r"\s*\n[ \t]*(?![\n*|-])", " ", definition.get("description", ""))
+    text = re.sub(r"\s*\n[ \t]*(?![\n*|-])", " ", docstring)
     lines = re.split(r"(?<=[.])\s+|\n+", text)
     for name, field in definition.get("properties", {}).items():
         naming = next((line for line in lines if f"`{name}`" in line), None)

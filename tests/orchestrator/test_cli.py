@@ -1,5 +1,6 @@
 """The `bbkb` command as a person types it: exit codes, messages without tracebacks, what is left in the folder."""
 
+import dataclasses
 import functools
 import json
 import os
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator.bandit.strategies import STRATEGIES
 from orchestrator.campaign import CampaignState, apply
 from orchestrator.errors import BbkbError
 from orchestrator.runs import open_run
@@ -238,3 +240,11 @@ def _field(folder: Path, name: str) -> int:
 def test_the_schema_is_json(tmp_path: Path) -> None:
     schema = json.loads(bbkb(tmp_path, "schema").stdout)
     assert "strategy" in schema["properties"]
+
+
+def test_every_strategy_is_listed_with_its_source_and_options(tmp_path: Path) -> None:
+    listed = bbkb(tmp_path, "strategies").stdout
+    for name, strategy in STRATEGIES.items():
+        assert f"{name}  " in listed
+        for field in dataclasses.fields(strategy):
+            assert f"{field.name}=" in listed

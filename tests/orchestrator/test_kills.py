@@ -12,7 +12,10 @@ import subprocess
 import sys
 import time
 import uuid
+from collections.abc import Callable
 from pathlib import Path
+
+import pytest
 
 from orchestrator.events import TrialSucceeded
 from orchestrator.history import fold
@@ -27,7 +30,7 @@ import os, time
 def evaluate(x, seed):
     with open({executions!r}, "a") as file:
         file.write(f"{{seed}}\\n")
-    time.sleep(0.02)
+    time.sleep(0.05)
     return 1.0 - (x - 0.3) ** 2
 """
 
@@ -104,13 +107,14 @@ def reach(folder: Path, command: Marked, count: int) -> None:
         time.sleep(0.1)
 
 
+@pytest.mark.timeout(600)  # five Ray clusters are started, one after the other
 def test_a_campaign_killed_at_random_moments_loses_nothing_and_counts_nothing_twice(tmp_path: Path) -> None:
     chance = random.Random()
     executions = tmp_path / "executions"
     (tmp_path / "killed_objective.py").write_text(OBJECTIVE.format(executions=str(executions)))
     (tmp_path / "campaign.yaml").write_text(CAMPAIGN)
     victims = ["worker", "actor", "driver", "worker", "actor", "driver"]
-    marks = sorted(chance.sample(range(10, EVALUATIONS - 60), len(victims)))
+    marks = sorted(chance.sample(range(10, EVALUATIONS - 100), len(victims)))
 
     command = Marked(tmp_path, "run", "campaign.yaml")
     for victim, mark in zip(victims, marks, strict=True):
@@ -142,7 +146,7 @@ def test_a_campaign_killed_at_random_moments_loses_nothing_and_counts_nothing_tw
     assert attempts <= EVALUATIONS + 2 * len(victims)
 
 
-def wait_for(found: "collections.abc.Callable[[], list[int]]", seconds: float = 20.0) -> list[int]:
+def wait_for(found: Callable[[], list[int]], seconds: float = 20.0) -> list[int]:
     """The first non-empty answer of `found`."""
     deadline = time.monotonic() + seconds
     while not (answer := found()):

@@ -1,0 +1,55 @@
+"""Rules that strategies share: the ranges of their hyper-parameters, and when nothing may be chosen."""
+
+import math
+from collections.abc import Sequence
+from typing import Protocol
+
+from orchestrator.bandit.arrays import Floats, Indices
+from orchestrator.bandit.strategy import Wait
+
+
+class HasArms(Protocol):
+    """A state that knows its candidates and which of them are set aside."""
+
+    @property
+    def arms(self) -> Floats:
+        """The candidates (A, d)."""
+
+    @property
+    def set_aside(self) -> Indices:
+        """Arms that could not be evaluated."""
+
+
+def require(strategy: object, name: str, rule: str, is_met: bool) -> None:
+    """Raise ValueError, naming the field `name` and its value, unless the rule is met."""
+    if not is_met:
+        raise ValueError(f"strategy.{name} must be {rule}, got {getattr(strategy, name)!r}")
+
+
+def require_positive(strategy: object, *names: str) -> None:
+    """Raise ValueError unless these fields are > 0 and finite."""
+    for name in names:
+        require(strategy, name, "> 0", 0 < getattr(strategy, name) < math.inf)
+
+
+def require_not_negative(strategy: object, *names: str) -> None:
+    """Raise ValueError unless these fields are >= 0 and finite."""
+    for name in names:
+        require(strategy, name, ">= 0", 0 <= getattr(strategy, name) < math.inf)
+
+
+def require_probability(strategy: object, name: str) -> None:
+    """Raise ValueError unless this field is in (0, 1)."""
+    require(strategy, name, "> 0 and < 1", 0 < getattr(strategy, name) < 1)
+
+
+def refusal(state: HasArms, limit: int) -> Wait | None:
+    """What to answer when no arm is left. Raises ValueError when `limit` is below 1."""
+    if limit < 1:
+        raise ValueError(f"limit must be >= 1, got {limit}")
+    return Wait("every arm is set aside", exhausted=True) if len(state.set_aside) == len(state.arms) else None
+
+
+def sequential_refusal(state: HasArms, pending: Sequence[int], limit: int) -> Wait | None:
+    """As `refusal`, for strategies that pull one arm at a time: they wait while a reward is not in yet."""
+    return refusal(state, limit) or (Wait("one pull at a time: the last reward is not in yet") if pending else None)

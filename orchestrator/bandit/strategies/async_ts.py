@@ -1,0 +1,184 @@
+"""Asynchronous Thompson sampling (Kandasamy, Krishnamurthy, Schneider, Póczos 2018, Algorithm 2), as BBKB's rival.
+
+Draws are made in the Nyström embedding, so a draw over all arms costs O(mA) and never the arms' covariance matrix.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, ClassVar, get_args
+
+import numpy as np
+
+from orchestrator.bandit.arrays import Floats, Indices, read_only, same
+from orchestrator.bandit.checks import refusal, require, require_not_negative, require_positive, require_probability
+from orchestrator.bandit.confidence import Confidence
+from orchestrator.bandit.dictionary import Resampling, resparsify
+from orchestrator.bandit.kernels import RBF, AnyKernel
+from orchestrator.bandit.posterior import SparseModel
+from orchestrator.bandit.pulls import Pulls
+from orchestrator.bandit.state import SparseState, checked_arms, initial_state, rewarded
+from orchestrator.bandit.strategy import Choose, Decision, Observation, Pick, Posterior, Record, Wait
+
+_DEFAULT_KERNEL = RBF(0.7)
+
+
+@dataclass(frozen=True, eq=False)
+class AsyncTSState:
+    """`sparse`: pulls and dictionary. `seed` is drawn by `init`; `told` counts the pulls over, failed ones too."""
+
+    sparse: SparseState
+    seed: int
+    told: int
+
+    def __eq__(self, other: object) -> bool:
+        return same(self, other)
+
+    __hash__ = None  # type: ignore[assignment]  # arrays have no hash
+
+    @property
+    def pulls(self) -> Pulls:
+        """The pulls with a reward."""
+        return self.sparse.pulls
+
+    @property
+    def round(self) -> int:
+        """How many `tell`s made this state."""
+        return self.sparse.round
+
+    @property
+    def dictionary(self) -> Indices:
+        """Indices (m,) of the inducing points, ascending."""
+        return self.sparse.dictionary
+
+    @cached_property
+    def residual_deviation(self) -> Floats:
+        """√((k(x, x) − ‖z(x)‖²)/λ) of every arm (A,): what the embedding leaves out, σ̃² less zᵀV⁻¹z."""
+        posterior = self.sparse.posterior
+        embedded = np.empty(len(posterior.variance))
+        for block in posterior.model.blocks():
+            whitened = posterior.transform @ posterior.model.columns.take(posterior.basis, block)
+            embedded[block] = np.einsum("ij,ij->j", whitened, whitened)
+        # rounding can take an arm of the dictionary below 0
+        deviation: Floats = np.sqrt(np.maximum(posterior.variance - embedded, 0.0))
+        return deviation
+
+
+@dataclass(frozen=True)
+class AsyncTS:
+    """Hyper-parameters of async-TS (Kandasamy et al. 2018, Algorithm 2). Raises ValueError when one is out of range.
+
+    Each pick is the argmax of one draw μ̃ + β (zᵀV^{−1/2} g + √((k − ‖z‖²)/λ) h), g and h independent standard normal,
+    h one an arm: variance β² σ̃². Rewards that are not in yet are left out of the posterior, it is the draws that make
+    picks differ (Kandasamy et al. 2018). The method has no rule for its batch: at most `batch_size` pulls are pending.
+    The draw of the i-th pull is a function of posterior, seed and i, so `ask` is pure.
+
+    β = `scale` · [ξ √(G + log 1/δ) + √λ F] with BBKB's G; dictionary as in BBKB. BBKB's experiments (Appendix D) take
+    `batch_size` 30 and `scale` 0.1.
+
+    | field | symbol | meaning |
+    | --- | --- | --- |
+    | `kernel` | k | covariance function |
+    | `regularization` | λ | ridge parameter, > 0 |
+    | `noise_variance` | ξ² | upper bound on the variance of the reward's noise, ≥ 0 |
+    | `norm_bound` | F | upper bound on the RKHS norm of f, ≥ 0 |
+    | `delta` | δ | failure probability, in (0, 1) |
+    | `oversampling` | q̄ | dictionary oversampling, ≥ 1 |
+    | `batch_size` | | how many pulls may be pending, ≥ 1 |
+    | `scale` | | factor on β, > 0 |
+    | `resampling` | | the dictionary's draw takes `pulls` one by one, or `arms` as a whole: see `dictionary` |
+    """
+
+    kernel: AnyKernel = _DEFAULT_KERNEL
+    regularization: float = 0.3
+    noise_variance: float = 1e-3
+    norm_bound: float = 0.2
+    delta: float = 0.01
+    oversampling: float = 2.0
+    batch_size: int = 30
+    scale: float = 0.1
+    resampling: Resampling = "arms"
+    __pydantic_config__: ClassVar[Mapping[str, Any]] = {"extra": "forbid"}
+
+    def __post_init__(self) -> None:
+        require_positive(self, "regularization", "scale")
+        require_not_negative(self, "noise_variance", "norm_bound")
+        require_probability(self, "delta")
+        require(self, "oversampling", ">= 1", 1 <= self.oversampling < math.inf)
+        require(self, "batch_size", ">= 1", self.batch_size >= 1)
+        choices = get_args(Resampling)
+        require(self, "resampling", f"one of {', '.join(choices)}", self.resampling in choices)
+
+    @cached_property
+    def confidence(self) -> Confidence:
+        """The schedule of β before `scale`."""
+        bounds = (self.noise_variance, self.regularization, self.norm_bound, self.delta)
+        return Confidence("practical", *bounds, ratio_threshold=1.0)
+
+    def init(self, arms: Floats, rng: np.random.Generator) -> AsyncTSState:
+        """State before any pull of `arms` (A, d). Raises ValueError on bad arms."""
+        model = SparseModel(self.kernel, checked_arms(arms), self.regularization)
+        return AsyncTSState(initial_state(model, ()), int(rng.integers(2**32)), 0)
+
+    def ask(self, state: AsyncTSState, pending: Sequence[int], limit: int) -> Decision:
+        """One draw a pick, as many as `limit` and `batch_size` allow. Before any reward the prior is drawn from."""
+        wait = refusal(state.sparse, limit)
+        if wait:
+            return wait
+        free = self.batch_size - len(pending)
+        if free <= 0:
+            return Wait("a whole batch is pending")
+        first, width = state.told + len(pending), self.width(state)
+        picks = [self._pick(state, pull, width) for pull in range(first, first + min(limit, free))]
+        return Choose(tuple(picks), "limit" if limit < free else "batch size")
+
+    def _pick(self, state: AsyncTSState, pull: int, width: float) -> Pick:
+        """The argmax of the draw of the pull number `pull`; ties: lowest index."""
+        posterior, available = state.sparse.posterior, state.sparse.available
+        drawn = posterior.mean + width * self._deviation(state, pull)
+        arm = int(available[np.argmax(drawn[available])])
+        return Pick(arm, float(posterior.mean[arm]), width, float(posterior.variance[arm]))
+
+    def _deviation(self, state: AsyncTSState, pull: int) -> Floats:
+        """A draw (A,) with mean 0 and variance σ̃²."""
+        rng, posterior = np.random.default_rng([state.seed, pull]), state.sparse.posterior
+        deviation = state.residual_deviation * rng.standard_normal(len(posterior.variance))
+        # y(x) = T k_𝒮(x) is V^{−1/2}z(x) up to a rotation, which a standard normal g does not see
+        weights = rng.standard_normal(len(posterior.basis)) @ posterior.transform
+        for block in posterior.model.blocks():
+            deviation[block] += weights @ posterior.model.columns.take(posterior.basis, block)
+        return deviation
+
+    def width(self, state: AsyncTSState) -> float:
+        """β at `state`: a factor on σ̃ of the 1/λ scale."""
+        return self.scale * self.confidence.width(state.sparse.information_gain)
+
+    def tell(self, state: AsyncTSState, observations: Sequence[Observation], rng: np.random.Generator) -> AsyncTSState:
+        """State after these newly finished pulls: G with the old variances, a new dictionary drawn with them."""
+        after, told = state.sparse.observe(observations), state.told + len(observations)
+        arms, _ = rewarded(observations)
+        if arms:
+            old = state.sparse.posterior.variance
+            dictionary = resparsify(after.pulls, old, self.oversampling, self.resampling, rng)
+            gain = state.sparse.information_gain + self.confidence.gain(old[arms])
+            after = replace(after, dictionary=dictionary, information_gain=gain)
+        return AsyncTSState(after, state.seed, told)
+
+    def recorded(self, state: AsyncTSState) -> Record:
+        """Dictionary, information gain and the seed."""
+        gain = state.sparse.information_gain
+        return {"dictionary": state.dictionary.tolist(), "information_gain": gain, "seed": state.seed}
+
+    def restore(self, state: AsyncTSState, observations: Sequence[Observation], record: Record) -> AsyncTSState:
+        """`tell` with what was drawn read from `record`; fits nothing."""
+        dictionary: Indices = read_only(record["dictionary"], np.intp)
+        gain, told = float(record["information_gain"]), state.told + len(observations)
+        sparse = replace(state.sparse.observe(observations), dictionary=dictionary, information_gain=gain)
+        return AsyncTSState(sparse, int(record["seed"]), told)
+
+    def posterior(self, state: AsyncTSState) -> Posterior:
+        """The belief over all arms at `state`; `ucb` is one deviation of the draws above the mean."""
+        mean, variance = state.sparse.posterior.mean, state.sparse.posterior.variance
+        ucb = mean + self.width(state) * np.sqrt(variance)
+        return Posterior(mean=mean, variance=variance, ucb=read_only(ucb, np.float64))

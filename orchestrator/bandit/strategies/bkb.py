@@ -1,0 +1,126 @@
+"""BKB: budgeted kernel bandits (Calandriello, Carratino, Lazaric, Valko, Rosasco 2019, Algorithm 1).
+
+One pull at a time, and a new dictionary after each: BBKB with batches of one, and with a width of its own.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, get_args
+
+import numpy as np
+
+from orchestrator.bandit.arrays import Floats, Indices, read_only
+from orchestrator.bandit.checks import (
+    require,
+    require_not_negative,
+    require_positive,
+    require_probability,
+    sequential_refusal,
+)
+from orchestrator.bandit.dictionary import Resampling, resparsify
+from orchestrator.bandit.kernels import RBF, AnyKernel
+from orchestrator.bandit.posterior import SparseModel
+from orchestrator.bandit.state import SparseState, checked_arms, initial_state, rewarded
+from orchestrator.bandit.strategy import Choose, Decision, Observation, Pick, Posterior, Record
+from orchestrator.bandit.warm_start import AnyWarmStart, RandomStart
+
+ACCURACY = 0.5  # ε: a dictionary keeps all variances within (1 ± ε) of the exact ones
+_DEFAULT_KERNEL, _DEFAULT_START = RBF(0.7), RandomStart()
+
+
+@dataclass(frozen=True)
+class BKB:
+    """Hyper-parameters of BKB (Calandriello et al. 2019, Algorithm 1). Raises ValueError when one is out of range.
+
+    Each pull is the argmax of μ̃ + β̃ σ̃ with the width of Theorem 2. `is_sequential`: nothing is chosen while a reward
+    is not in yet, so a second worker stays idle.
+
+    | field | symbol | meaning |
+    | --- | --- | --- |
+    | `kernel` | k | covariance function |
+    | `regularization` | λ | ridge parameter, > 0 |
+    | `noise_variance` | ξ² | upper bound on the variance of the reward's noise, ≥ 0 |
+    | `norm_bound` | F | upper bound on the RKHS norm of f, ≥ 0 |
+    | `delta` | δ | failure probability, in (0, 1) |
+    | `oversampling` | q̄ | dictionary oversampling, ≥ 1; in theory ≥ 72 log(4T/δ), in practice 2 |
+    | `warm_start` | | `RandomStart` or `UncertaintyStart` |
+    | `resampling` | | the dictionary's draw takes `pulls` one by one, or `arms` as a whole: see `dictionary` |
+    """
+
+    kernel: AnyKernel = _DEFAULT_KERNEL
+    regularization: float = 0.3
+    noise_variance: float = 1e-3
+    norm_bound: float = 0.2
+    delta: float = 0.01
+    oversampling: float = 2.0
+    warm_start: AnyWarmStart = _DEFAULT_START
+    resampling: Resampling = "arms"
+    is_sequential: ClassVar[bool] = True
+    __pydantic_config__: ClassVar[Mapping[str, Any]] = {"extra": "forbid"}
+
+    def __post_init__(self) -> None:
+        require_positive(self, "regularization")
+        require_not_negative(self, "noise_variance", "norm_bound")
+        require_probability(self, "delta")
+        require(self, "oversampling", ">= 1", 1 <= self.oversampling < math.inf)
+        choices = get_args(Resampling)
+        require(self, "resampling", f"one of {', '.join(choices)}", self.resampling in choices)
+
+    def init(self, arms: Floats, rng: np.random.Generator) -> SparseState:
+        """State before any pull of `arms` (A, d); draws the warm start's arms. Raises ValueError on bad arms."""
+        model = SparseModel(self.kernel, checked_arms(arms), self.regularization)
+        return initial_state(model, self.warm_start.draw(model, rng))
+
+    def ask(self, state: SparseState, pending: Sequence[int], limit: int) -> Decision:
+        """One arm, unless one is pending: the warm start's first, then argmax u."""
+        wait = sequential_refusal(state, pending, limit)
+        if wait:
+            return wait
+        start = state.remaining_start()
+        if start:
+            return Choose((Pick(start[0]),), "warm start")
+        believed = self.posterior(state)
+        arm = int(state.available[np.argmax(believed.ucb[state.available])])  # ties: lowest index
+        pick = Pick(arm, float(believed.mean[arm]), self.width(state), float(believed.variance[arm]))
+        return Choose((pick,), "one pull at a time")
+
+    def width(self, state: SparseState) -> float:
+        """β̃ at `state` (Theorem 2): 2ξ √(a log(κ²t) Σσ̃² + log 1/δ) + (1 + 1/√(1 − ε)) √λ F, a = (1 + ε)/(1 − ε).
+
+        Σσ̃² over the t pulls, with the variances at `state`, is the estimate of the effective dimension.
+        """
+        pulls, a = state.pulls, (1.0 + ACCURACY) / (1.0 - ACCURACY)
+        dimension = float(pulls.counts @ state.posterior.variance)
+        # log(κ²t) d_eff stands for log det(I + K/λ), which is not negative
+        logarithm = math.log(max(1.0, float(state.model.diagonal.max()) * pulls.total))
+        noise, log_delta = math.sqrt(self.noise_variance), math.log(1.0 / self.delta)
+        bias = (1.0 + 1.0 / math.sqrt(1.0 - ACCURACY)) * math.sqrt(self.regularization) * self.norm_bound
+        return 2.0 * noise * math.sqrt(a * logarithm * dimension + log_delta) + bias
+
+    def tell(self, state: SparseState, observations: Sequence[Observation], rng: np.random.Generator) -> SparseState:
+        """State after these newly finished pulls: a new dictionary, drawn with the old variances.
+
+        Without a single reward the dictionary stays. When the warm start failed, the prior decides.
+        """
+        after = state.observe(observations)
+        if not rewarded(observations)[0]:
+            return after
+        drawn = resparsify(after.pulls, state.posterior.variance, self.oversampling, self.resampling, rng)
+        return replace(after, dictionary=drawn)
+
+    def recorded(self, state: SparseState) -> Record:
+        """Dictionary and the warm start's arms."""
+        return {"dictionary": state.dictionary.tolist(), "initial": list(state.initial)}
+
+    def restore(self, state: SparseState, observations: Sequence[Observation], record: Record) -> SparseState:
+        """`tell` with what was drawn read from `record`; fits nothing."""
+        dictionary: Indices = read_only(record["dictionary"], np.intp)
+        initial = tuple(int(arm) for arm in record["initial"])
+        return replace(state.observe(observations), dictionary=dictionary, initial=initial)
+
+    def posterior(self, state: SparseState) -> Posterior:
+        """The belief over all arms at `state`."""
+        mean, variance = state.posterior.mean, state.posterior.variance
+        ucb = mean + self.width(state) * np.sqrt(variance)
+        return Posterior(mean=mean, variance=variance, ucb=read_only(ucb, np.float64))

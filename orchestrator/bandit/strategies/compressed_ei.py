@@ -1,0 +1,19 @@
+"""Compressed EI, "CEI" (Bedi, Peddireddy, Aggarwal, Sadler, Koppel, Algorithm 1 with eq. 2.6; see `compressed`)."""
+
+from dataclasses import dataclass
+
+from orchestrator.bandit.arrays import Floats
+from orchestrator.bandit.compressed import Compressed, CompressedState, log_improvement
+
+
+@dataclass(frozen=True)
+class CompressedEI(Compressed):
+    """CEI: the arm of largest σ_D φ(z) + (μ_D − y_max)Φ(z), z = (μ_D − y_max)/σ_D. Its fields: `Compressed`.
+
+    y_max is the largest *stored* reward: what is not stored is not believed. Sequential: one pull at a time. Ties go to
+    the lowest index.
+    """
+
+    def scores(self, state: CompressedState, step: int) -> Floats:
+        """The logarithm of the expected improvement of the available arms; `step` does not matter."""
+        return log_improvement(state.belief.mean[state.available], self.deviation(state), state.largest)

@@ -1,0 +1,20 @@
+"""Compressed "most probable improvement" (Bedi, Peddireddy, Aggarwal, Sadler, Koppel, Section 4; see `compressed`)."""
+
+from dataclasses import dataclass
+
+from orchestrator.bandit.arrays import Floats
+from orchestrator.bandit.compressed import Compressed, CompressedState, log_improvement
+
+
+@dataclass(frozen=True)
+class CompressedMPI(Compressed):
+    """CMPI: the arm of largest σ_D φ(z) + (μ_D − ξ)Φ(z), z = (μ_D − ξ)/σ_D. Its fields: `Compressed`.
+
+    ξ is the largest posterior mean of the arms that may be chosen. So it is an expected improvement, over the best
+    belief where CEI takes the best reward. Sequential: one pull at a time. Ties go to the lowest index.
+    """
+
+    def scores(self, state: CompressedState, step: int) -> Floats:
+        """The logarithm of the acquisition of the available arms; `step` does not matter."""
+        mean = state.belief.mean[state.available]
+        return log_improvement(mean, self.deviation(state), float(mean.max()))

@@ -1,0 +1,117 @@
+"""GP-BUCB: batches under the exact Gaussian process (Desautels, Krause, Burdick 2014)."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+
+from orchestrator.bandit.arrays import Floats, read_only
+from orchestrator.bandit.checks import refusal, require, require_not_negative, require_positive, require_probability
+from orchestrator.bandit.incremental import ExactPosterior, ExactState
+from orchestrator.bandit.kernels import RBF, AnyKernel
+from orchestrator.bandit.posterior import SparseModel
+from orchestrator.bandit.state import checked_arms
+from orchestrator.bandit.strategy import Choose, Decision, Observation, Pick, Posterior, Record, Wait
+from orchestrator.bandit.termination import ProductDrift
+from orchestrator.bandit.warm_start import AnyWarmStart, UncertaintyStart
+
+_DEFAULT_KERNEL, _DEFAULT_START = RBF(0.7), UncertaintyStart(max_pulls=16)
+
+
+@dataclass(frozen=True)
+class GPBUCB:
+    """Hyper-parameters of GP-BUCB (Desautels et al. 2014, Algorithm 1). Raises ValueError when one is out of range.
+
+    A batch is chosen one by one as argmax μ_fb + α σ_t: the mean is frozen, the exact variance shrinks with every pick.
+    It ends once Π (1 + σ²_{s−1}(x_s)) > C over the picks, pending pulls included (BBKB Proposition 2), and α = C β with
+    GP-UCB's β = ξ √(G + 2 log 1/δ) + √λ F. A pick costs O(p² + pA) with p distinct arms pulled or picked.
+
+    | field | symbol | meaning |
+    | --- | --- | --- |
+    | `kernel` | k | covariance function |
+    | `regularization` | λ | ridge parameter, > 0; the smaller, the more a pull can teach and the shorter the batches |
+    | `noise_variance` | ξ² | upper bound on the variance of the reward's noise, ≥ 0 |
+    | `norm_bound` | F | upper bound on the RKHS norm of f, ≥ 0 |
+    | `delta` | δ | failure probability, in (0, 1) |
+    | `ratio_threshold` | C | how far the posterior may drift within a batch, ≥ 1; 1 is GP-UCB, batches of one |
+    | `warm_start` | | `RandomStart` or `UncertaintyStart` |
+    """
+
+    kernel: AnyKernel = _DEFAULT_KERNEL
+    regularization: float = 0.3
+    noise_variance: float = 1e-3
+    norm_bound: float = 0.2
+    delta: float = 0.01
+    ratio_threshold: float = 4.0
+    warm_start: AnyWarmStart = _DEFAULT_START
+    __pydantic_config__: ClassVar[Mapping[str, Any]] = {"extra": "forbid"}
+
+    def __post_init__(self) -> None:
+        require_positive(self, "regularization")
+        require_not_negative(self, "noise_variance", "norm_bound")
+        require_probability(self, "delta")
+        require(self, "ratio_threshold", ">= 1", 1 <= self.ratio_threshold < math.inf)
+
+    def init(self, arms: Floats, rng: np.random.Generator) -> ExactState:
+        """State before any pull of `arms` (A, d); draws the warm start's arms. Raises ValueError on bad arms."""
+        model = SparseModel(self.kernel, checked_arms(arms), self.regularization)
+        return ExactState.start(model, self.warm_start.draw(model, rng))
+
+    def ask(self, state: ExactState, pending: Sequence[int], limit: int) -> Decision:
+        """The warm start's arms first; then a batch, cut at `limit`, with `pending` in the variance and the product."""
+        wait = refusal(state, limit)
+        if wait:
+            return wait
+        start = state.ground.remaining_start(pending)
+        if start:
+            return Choose(tuple(Pick(arm) for arm in start[:limit]), "warm start")
+        return self._choose(state, pending, limit)
+
+    def _choose(self, state: ExactState, pending: Sequence[int], limit: int) -> Decision:
+        drift, belief, width = ProductDrift(self.ratio_threshold), state.belief, self.width(state)
+        for arm in pending:
+            belief = _appended(belief, arm, drift)
+        if drift.is_spent():
+            return Wait("the drift budget is spent on pulls whose rewards are not in yet")
+        picks: list[Pick] = []
+        while len(picks) < limit and not drift.is_spent():
+            # x = argmax u, the lowest index among equals; the arm that crosses the threshold belongs to the batch
+            ucb = belief.mean + width * np.sqrt(belief.variance)
+            arm = int(np.argmax(state.without_set_aside(ucb)))
+            picks.append(Pick(arm, float(belief.mean[arm]), width, float(belief.variance[arm])))
+            belief = _appended(belief, arm, drift)
+        return Choose(tuple(picks), "drift budget" if drift.is_spent() else "limit")
+
+    def width(self, state: ExactState) -> float:
+        """α = C β at `state`: a factor on σ of the 1/λ scale."""
+        noise, log_delta = math.sqrt(self.noise_variance), math.log(1.0 / self.delta)
+        bias = math.sqrt(self.regularization) * self.norm_bound
+        return self.ratio_threshold * (noise * math.sqrt(state.belief.information_gain + 2.0 * log_delta) + bias)
+
+    def tell(self, state: ExactState, observations: Sequence[Observation], rng: np.random.Generator) -> ExactState:
+        """State after these newly finished pulls; draws nothing. When the warm start failed, the prior decides."""
+        return state.observe(observations)
+
+    def recorded(self, state: ExactState) -> Record:
+        """The warm start's arms."""
+        return {"initial": list(state.ground.initial)}
+
+    def restore(self, state: ExactState, observations: Sequence[Observation], record: Record) -> ExactState:
+        """`tell` with the warm start of `record`."""
+        after = state.observe(observations)
+        initial = tuple(int(arm) for arm in record["initial"])
+        return replace(after, ground=replace(after.ground, initial=initial))
+
+    def posterior(self, state: ExactState) -> Posterior:
+        """The belief over all arms at `state`, with no pull pending."""
+        belief = state.belief
+        ucb = belief.mean + self.width(state) * np.sqrt(belief.variance)
+        return Posterior(mean=belief.mean, variance=belief.variance, ucb=read_only(ucb, np.float64))
+
+
+def _appended(belief: ExactPosterior, arm: int, drift: ProductDrift) -> ExactPosterior:
+    """The belief with a pull of `arm` whose reward is not known; the drift takes note of it."""
+    drift.append(arm, float(belief.variance[arm]))
+    return belief.pull_without_reward(arm)

@@ -1,0 +1,98 @@
+"""GP-UCB: the exact Gaussian process, one pull at a time (Srinivas et al. 2010; Chowdhury and Gopalan 2017)."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+
+from orchestrator.bandit.arrays import Floats, read_only
+from orchestrator.bandit.checks import require_not_negative, require_positive, require_probability, sequential_refusal
+from orchestrator.bandit.incremental import ExactState
+from orchestrator.bandit.kernels import RBF, AnyKernel
+from orchestrator.bandit.posterior import SparseModel
+from orchestrator.bandit.state import checked_arms
+from orchestrator.bandit.strategy import Choose, Decision, Observation, Pick, Posterior, Record
+from orchestrator.bandit.warm_start import AnyWarmStart, RandomStart
+
+_DEFAULT_KERNEL, _DEFAULT_START = RBF(0.7), RandomStart()
+
+
+@dataclass(frozen=True)
+class GPUCB:
+    """Hyper-parameters of GP-UCB (Srinivas et al. 2010, Algorithm 1). Raises ValueError when one is out of range.
+
+    Each pull is the argmax of μ + β σ under the exact posterior. With σ on the 1/λ scale and G = log det(I + K/λ) over
+    the pulls, β = ξ √(G + 2 log 1/δ) + √λ F bounds |f − μ|/σ for all arms and rounds with probability 1 − δ
+    (Chowdhury and Gopalan 2017, Theorem 2; Abbasi-Yadkori 2013). A pull costs O(p² + pA) with p distinct arms pulled.
+
+    `is_sequential`: nothing is chosen while a reward is not in yet, so a second worker stays idle.
+
+    | field | symbol | meaning |
+    | --- | --- | --- |
+    | `kernel` | k | covariance function |
+    | `regularization` | λ | ridge parameter, > 0 |
+    | `noise_variance` | ξ² | upper bound on the variance of the reward's noise, ≥ 0 |
+    | `norm_bound` | F | upper bound on the RKHS norm of f, ≥ 0 |
+    | `delta` | δ | failure probability, in (0, 1) |
+    | `warm_start` | | `RandomStart` or `UncertaintyStart` |
+    """
+
+    kernel: AnyKernel = _DEFAULT_KERNEL
+    regularization: float = 0.3
+    noise_variance: float = 1e-3
+    norm_bound: float = 0.2
+    delta: float = 0.01
+    warm_start: AnyWarmStart = _DEFAULT_START
+    is_sequential: ClassVar[bool] = True
+    __pydantic_config__: ClassVar[Mapping[str, Any]] = {"extra": "forbid"}
+
+    def __post_init__(self) -> None:
+        require_positive(self, "regularization")
+        require_not_negative(self, "noise_variance", "norm_bound")
+        require_probability(self, "delta")
+
+    def init(self, arms: Floats, rng: np.random.Generator) -> ExactState:
+        """State before any pull of `arms` (A, d); draws the warm start's arms. Raises ValueError on bad arms."""
+        model = SparseModel(self.kernel, checked_arms(arms), self.regularization)
+        return ExactState.start(model, self.warm_start.draw(model, rng))
+
+    def ask(self, state: ExactState, pending: Sequence[int], limit: int) -> Decision:
+        """One arm, unless one is pending: the warm start's first, then argmax u."""
+        wait = sequential_refusal(state, pending, limit)
+        if wait:
+            return wait
+        start = state.ground.remaining_start()
+        if start:
+            return Choose((Pick(start[0]),), "warm start")
+        believed = self.posterior(state)
+        arm = int(np.argmax(state.without_set_aside(believed.ucb)))  # ties: lowest index
+        pick = Pick(arm, float(believed.mean[arm]), self.width(state), float(believed.variance[arm]))
+        return Choose((pick,), "one pull at a time")
+
+    def width(self, state: ExactState) -> float:
+        """β at `state`: a factor on σ of the 1/λ scale."""
+        noise, log_delta = math.sqrt(self.noise_variance), math.log(1.0 / self.delta)
+        bias = math.sqrt(self.regularization) * self.norm_bound
+        return noise * math.sqrt(state.belief.information_gain + 2.0 * log_delta) + bias
+
+    def tell(self, state: ExactState, observations: Sequence[Observation], rng: np.random.Generator) -> ExactState:
+        """State after these newly finished pulls; draws nothing. When the warm start failed, the prior decides."""
+        return state.observe(observations)
+
+    def recorded(self, state: ExactState) -> Record:
+        """The warm start's arms."""
+        return {"initial": list(state.ground.initial)}
+
+    def restore(self, state: ExactState, observations: Sequence[Observation], record: Record) -> ExactState:
+        """`tell` with the warm start of `record`."""
+        after = state.observe(observations)
+        initial = tuple(int(arm) for arm in record["initial"])
+        return replace(after, ground=replace(after.ground, initial=initial))
+
+    def posterior(self, state: ExactState) -> Posterior:
+        """The belief over all arms at `state`."""
+        belief = state.belief
+        ucb = belief.mean + self.width(state) * np.sqrt(belief.variance)
+        return Posterior(mean=belief.mean, variance=belief.variance, ucb=read_only(ucb, np.float64))

@@ -1,0 +1,137 @@
+"""Regularised evolution (Real, Aggarwal, Huang, Le 2019, "Regularized evolution for image classifier architecture
+search", Algorithm 1): tournaments among the youngest, and age, not a low reward, is what kills.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+
+from orchestrator.bandit.arrays import Floats, Indices, read_only, same
+from orchestrator.bandit.checks import refusal, require
+from orchestrator.bandit.pulls import Pulls
+from orchestrator.bandit.state import checked_arms, rewarded, with_set_aside
+from orchestrator.bandit.strategy import Choose, Decision, Observation, Pick, Posterior, Record, Wait
+
+
+@dataclass(frozen=True, eq=False)
+class EvolutionState:
+    """`alive`: the population, (arm, reward) from the oldest to the youngest. `seed` is drawn by `init`; `told` counts
+    the pulls that are over, failed ones too; rest: see `SparseState`.
+    """
+
+    arms: Floats
+    seed: int
+    pulls: Pulls
+    alive: tuple[tuple[int, float], ...]
+    told: int
+    round: int
+    set_aside: Indices
+
+    def __eq__(self, other: object) -> bool:
+        return same(self, other)
+
+    __hash__ = None  # type: ignore[assignment]  # arrays have no hash
+
+    @property
+    def dictionary(self) -> Indices:
+        """Empty: there is no sparse posterior."""
+        return read_only((), np.intp)
+
+
+@dataclass(frozen=True)
+class RegularizedEvolution:
+    """Hyper-parameters, the paper's by default. Raises ValueError, naming the field, when one is out of range.
+
+    | field | symbol | meaning |
+    | --- | --- | --- |
+    | `population` | P | how many are alive; as many random arms are pulled first |
+    | `tournament` | S | members drawn, with replacement; the one with the largest reward is the parent |
+    | `neighbours` | | the child is one of this many candidates nearest to the parent, or as near as the last of them |
+    | `batch_size` | | how many children may be pending, ≥ 1: the paper's number of workers |
+
+    The paper mutates an architecture in its search space. Here the space is the candidates, so a mutation is a step to
+    a random near one: Euclidean distance of the features, the parent and set-aside arms excepted. Equally near ones
+    all count, so that on a grid every one-step change is as likely.
+
+    At most `batch_size` children are pending: they descend from the population whose rewards are in, as with the
+    paper's asynchronous workers. The i-th pull's draws are a function of the seed and i, so `ask` is pure. A failed
+    pull is never born; a random arm takes its place while the first population is not complete.
+    """
+
+    population: int = 100
+    tournament: int = 10
+    neighbours: int = 10
+    batch_size: int = 10
+    __pydantic_config__: ClassVar[Mapping[str, Any]] = {"extra": "forbid"}
+
+    def __post_init__(self) -> None:
+        for name in ("population", "tournament", "neighbours", "batch_size"):
+            require(self, name, ">= 1", getattr(self, name) >= 1)
+
+    def init(self, arms: Floats, rng: np.random.Generator) -> EvolutionState:
+        """State before any pull of `arms` (A, d); draws the seed. Raises ValueError on bad arms."""
+        arms, nothing = checked_arms(arms), read_only((), np.intp)
+        return EvolutionState(arms, int(rng.integers(2**32)), Pulls.none(len(arms)), (), 0, 0, nothing)
+
+    def ask(self, state: EvolutionState, pending: Sequence[int], limit: int) -> Decision:
+        """Random arms up to the size of the population, then `batch_size` children of tournament winners at a time."""
+        refused = refusal(state, limit)
+        if refused is not None:
+            return refused
+        free = max(self.population - state.pulls.total, self.batch_size) - len(pending)
+        if free <= 0:
+            return Wait("a whole batch is pending")
+        available = np.setdiff1d(np.arange(len(state.arms)), state.set_aside, assume_unique=True)
+        picks = []
+        for ahead in range(len(pending), len(pending) + min(limit, free)):
+            rng = np.random.default_rng([state.seed, state.told + ahead])
+            if state.pulls.total + ahead < self.population or not state.alive:
+                picks.append(Pick(int(rng.choice(available))))
+            else:
+                picks.append(Pick(self._child(state, available, rng)))
+        return Choose(tuple(picks), "limit" if limit < free else "batch size")
+
+    def _child(self, state: EvolutionState, available: Indices, rng: np.random.Generator) -> int:
+        drawn: list[int] = rng.integers(len(state.alive), size=self.tournament).tolist()
+        parent, _ = max((state.alive[member] for member in drawn), key=lambda member: member[1])
+        others: Indices = available[available != parent]
+        if not len(others):
+            return parent
+        squared = np.square(state.arms[others] - state.arms[parent]).sum(axis=1)
+        nearest = min(self.neighbours, len(others))
+        radius = np.partition(squared, nearest - 1)[nearest - 1]
+        # steps of one length along different features are equally far only up to rounding
+        near = others[squared <= radius * (1.0 + 1e-9)]
+        return int(near[rng.integers(len(near))])
+
+    def tell(
+        self, state: EvolutionState, observations: Sequence[Observation], rng: np.random.Generator
+    ) -> EvolutionState:
+        """State after these newly finished pulls, each the youngest when its turn comes; draws nothing."""
+        arms, rewards = rewarded(observations)
+        alive = (*state.alive, *zip(arms, rewards, strict=True))
+        return replace(
+            state,
+            pulls=state.pulls.add(arms, rewards),
+            alive=alive[-self.population :],  # the oldest die
+            told=state.told + len(observations),
+            round=state.round + 1,
+            set_aside=with_set_aside(state.set_aside, observations),
+        )
+
+    def recorded(self, state: EvolutionState) -> Record:
+        """The seed."""
+        return {"seed": state.seed}
+
+    def restore(self, state: EvolutionState, observations: Sequence[Observation], record: Record) -> EvolutionState:
+        """`tell` with the seed of `record`."""
+        return replace(self.tell(state, observations, np.random.default_rng(0)), seed=int(record["seed"]))
+
+    def posterior(self, state: EvolutionState) -> Posterior:
+        """Mean reward of each pulled arm, NaN for the others; variance and upper bound are NaN: there is no belief."""
+        mean, pulled = np.full(len(state.arms), np.nan), state.pulls.arms
+        mean[pulled] = state.pulls.reward_sums[pulled] / state.pulls.counts[pulled]
+        unknown = read_only(np.full(len(mean), np.nan), np.float64)
+        return Posterior(mean=read_only(mean, np.float64), variance=unknown, ucb=unknown)

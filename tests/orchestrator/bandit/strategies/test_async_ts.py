@@ -1,0 +1,154 @@
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from orchestrator.bandit.kernels import RBF
+from orchestrator.bandit.strategies.async_ts import AsyncTS
+from orchestrator.bandit.strategies.bbkb import BBKB
+from orchestrator.bandit.strategy import Choose, Observation, Wait
+from orchestrator.bandit.warm_start import RandomStart
+
+ARMS = np.random.default_rng(0).random((12, 2))
+WILD = AsyncTS(kernel=RBF(0.4), regularization=0.05, noise_variance=0.01, norm_bound=1.0, scale=1.0)
+
+
+def value(arms: np.ndarray) -> np.ndarray:
+    return np.sin(4 * arms[:, 0]) * np.cos(3 * arms[:, 1])
+
+
+def observed(arms) -> list[Observation]:
+    return [Observation(int(arm), float(reward)) for arm, reward in zip(arms, value(ARMS[arms]), strict=True)]
+
+
+def sparse_state(strategy: AsyncTS = WILD, seed: int = 0):
+    """A state whose dictionary misses pulled arms, so that the embedding leaves something out."""
+    rng = np.random.default_rng(seed)
+    state = strategy.tell(strategy.init(ARMS, rng), observed(rng.integers(12, size=9)), rng)
+    fewer = state.pulls.arms[:3].copy()
+    fewer.flags.writeable = False
+    return replace(state, sparse=replace(state.sparse, dictionary=fewer))
+
+
+def arms_of(decision) -> list[int]:
+    assert isinstance(decision, Choose)
+    return [pick.arm for pick in decision.picks]
+
+
+def dense_draws(state, width: float, count: int) -> np.ndarray:
+    """Draws (count, A) from a normal with covariance β² (Z V⁻¹ Zᵀ + diag(k − ‖z‖²)/λ), from dense matrices alone."""
+    gram = WILD.kernel.cross(ARMS, ARMS)
+    Z = np.linalg.solve(np.linalg.cholesky(gram[np.ix_(state.dictionary, state.dictionary)]), gram[state.dictionary]).T
+    V = (Z.T * state.pulls.counts) @ Z + 0.05 * np.eye(Z.shape[1])
+    mean = Z @ np.linalg.solve(V, Z.T @ state.pulls.reward_sums)
+    residual = np.maximum(1.0 - (Z * Z).sum(axis=1), 0.0) / 0.05
+    covariance = width**2 * (Z @ np.linalg.solve(V, Z.T) + np.diag(residual))
+    return np.random.default_rng(1).multivariate_normal(mean, covariance, size=count, method="eigh")
+
+
+def test_arms_are_chosen_as_often_as_they_are_the_argmax_of_a_dense_posterior_draw() -> None:
+    strategy = replace(WILD, batch_size=4000)
+    state = sparse_state()
+    frequencies = np.bincount(arms_of(strategy.ask(state, (), 4000)), minlength=12) / 4000
+    drawn = dense_draws(state, strategy.width(state), 40_000)
+    expected = np.bincount(drawn.argmax(axis=1), minlength=12) / 40_000
+    # five standard deviations of a difference of frequencies are below 0.042
+    np.testing.assert_allclose(frequencies, expected, atol=0.042)
+    assert (expected > 0.05).sum() >= 3, "else nothing is shown"
+
+
+def test_the_draws_have_the_posterior_s_variance_and_the_embedding_s_covariance() -> None:
+    state = sparse_state()
+    draws = np.array([WILD._deviation(state, pull) for pull in range(8000)])
+    variance = WILD.posterior(state).variance
+    np.testing.assert_allclose(draws.var(axis=0), variance, rtol=0.1)
+    np.testing.assert_allclose(draws.mean(axis=0), 0.0, atol=0.06 * math.sqrt(variance.max()))
+    y = state.sparse.posterior.whiten(np.arange(12))
+    embedded = (y @ y.T)[~np.eye(12, dtype=bool)]
+    noise = 0.06 * np.sqrt(np.multiply.outer(variance, variance))[~np.eye(12, dtype=bool)]
+    assert (abs(np.cov(draws.T)[~np.eye(12, dtype=bool)] - embedded) < noise).all()
+
+
+def test_the_residual_is_what_the_embedding_leaves_out() -> None:
+    state = sparse_state()
+    gram = WILD.kernel.cross(ARMS, ARMS)
+    projected = gram[:, state.dictionary] @ np.linalg.solve(
+        gram[np.ix_(state.dictionary, state.dictionary)], gram[state.dictionary]
+    )
+    expected = (1.0 - projected.diagonal()) / 0.05
+    np.testing.assert_allclose(state.residual_deviation**2, expected, atol=1e-8)
+    np.testing.assert_allclose(state.residual_deviation[state.dictionary], 0.0, atol=1e-4)
+
+
+def test_a_vanishing_scale_picks_the_best_mean() -> None:
+    state = sparse_state()
+    mean = WILD.posterior(state).mean
+    assert set(arms_of(replace(WILD, scale=1e-12).ask(state, (), 20))) == {int(np.argmax(mean))}
+
+
+def test_the_width_dictionary_and_gain_are_bbkb_s_but_for_the_scale() -> None:
+    options = {"kernel": RBF(0.4), "regularization": 0.05, "noise_variance": 0.01, "norm_bound": 1.0}
+    sparse = BBKB(**options, ratio_threshold=1.0, warm_start=RandomStart())
+    strategy = AsyncTS(**options)
+    state, other = strategy.init(ARMS, np.random.default_rng(0)), sparse.init(ARMS, np.random.default_rng(0))
+    for number in range(5):
+        rows = observed(np.random.default_rng(number).integers(12, size=6))
+        state = strategy.tell(state, rows, np.random.default_rng([1, number]))
+        other = sparse.tell(other, rows, np.random.default_rng([1, number]))
+    assert state.dictionary.tolist() == other.dictionary.tolist()
+    assert strategy.width(state) == pytest.approx(0.1 * sparse.confidence.width(other.information_gain))
+
+
+def test_at_most_a_batch_is_pending() -> None:
+    strategy = replace(WILD, batch_size=5)
+    state = sparse_state(strategy)
+    batch = strategy.ask(state, (), 100)
+    arms = arms_of(batch)
+    assert (len(arms), batch.reason) == (5, "batch size")
+    assert arms_of(strategy.ask(state, tuple(arms[:3]), 100)) == arms[3:]
+    assert isinstance(strategy.ask(state, tuple(arms), 100), Wait)
+    assert strategy.ask(state, (), 2).reason == "limit"
+    assert AsyncTS().batch_size == 30
+
+
+def test_each_pull_has_a_draw_of_its_own_whatever_else_is_asked() -> None:
+    state = sparse_state()
+    once = arms_of(WILD.ask(state, (), 30))
+    assert len(set(once)) > 1
+    assert [arms_of(WILD.ask(state, tuple(once[:i]), 1))[0] for i in range(30)] == once
+    assert arms_of(WILD.ask(replace(state, seed=state.seed + 1), (), 30)) != once
+
+
+def test_before_any_reward_draws_of_the_prior_choose_all_arms_that_are_not_set_aside() -> None:
+    strategy = replace(WILD, batch_size=2000)
+    rng = np.random.default_rng(0)
+    state = strategy.tell(strategy.init(ARMS, rng), [Observation(4, None)], rng)
+    counts = np.bincount(arms_of(strategy.ask(state, (), 2000)), minlength=12)
+    assert counts[4] == 0
+    assert abs(np.delete(counts, 4) - 2000 / 11).max() < 65  # five standard deviations
+
+
+def test_it_ends_at_the_best_arms() -> None:
+    rng, state = np.random.default_rng(2), WILD.init(ARMS, np.random.default_rng(1))
+    for _ in range(12):
+        state = WILD.tell(state, observed(arms_of(WILD.ask(state, (), 30))), rng)
+    assert (value(ARMS).max() - value(ARMS[arms_of(WILD.ask(state, (), 30))])).mean() < 0.2
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"regularization": 0}, "strategy.regularization must be > 0, got 0"),
+        ({"noise_variance": -1}, "strategy.noise_variance must be >= 0, got -1"),
+        ({"norm_bound": -1}, "strategy.norm_bound must be >= 0, got -1"),
+        ({"delta": 1}, "strategy.delta must be > 0 and < 1, got 1"),
+        ({"oversampling": 0}, "strategy.oversampling must be >= 1, got 0"),
+        ({"batch_size": 0}, "strategy.batch_size must be >= 1, got 0"),
+        ({"scale": 0}, "strategy.scale must be > 0, got 0"),
+        ({"resampling": "rows"}, "strategy.resampling must be one of pulls, arms, got 'rows'"),
+    ],
+)
+def test_hyper_parameters_out_of_range_are_refused_with_their_name(options, message) -> None:
+    with pytest.raises(ValueError, match=message):
+        AsyncTS(**options)

@@ -1,0 +1,130 @@
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orchestrator.bandit.exact import effective_dimension
+from orchestrator.bandit.kernels import RBF, Matern52
+from orchestrator.bandit.strategies.bbkb import BBKB
+from orchestrator.bandit.strategies.bkb import BKB
+from orchestrator.bandit.strategy import Choose, Observation, Wait
+from orchestrator.bandit.warm_start import RandomStart
+
+ARMS = np.random.default_rng(0).random((50, 2))
+NOISY = BKB(kernel=RBF(0.4), regularization=0.01, noise_variance=0.001, norm_bound=0.3)
+
+
+def value(arms: np.ndarray) -> np.ndarray:
+    return np.sin(4 * arms[:, 0]) * np.cos(3 * arms[:, 1])
+
+
+def play(strategy, rounds: int, seed: int = 0):
+    """Every state of a run and the picks at it."""
+    state = strategy.init(ARMS, np.random.default_rng([seed, 0]))
+    noise = np.random.default_rng([seed, 1])
+    for number in range(rounds):
+        decision = strategy.ask(state, (), 7)
+        assert isinstance(decision, Choose)
+        yield state, decision.picks
+        arms = [pick.arm for pick in decision.picks]
+        rewards = value(ARMS[arms]) + 0.05 * noise.standard_normal(len(arms))
+        told = [Observation(arm, float(reward)) for arm, reward in zip(arms, rewards, strict=True)]
+        state = strategy.tell(state, told, np.random.default_rng([seed, 2, number]))
+
+
+@pytest.mark.parametrize("resampling", ["pulls", "arms"])
+@given(seed=st.integers(0, 10**6))
+def test_it_is_bbkb_with_batches_of_one_when_the_widths_agree(seed, resampling) -> None:
+    # without noise both widths are (1 + √2) √λ F
+    options = {
+        "kernel": Matern52(0.5),
+        "regularization": 0.05,
+        "noise_variance": 0.0,
+        "norm_bound": 1.0,
+        "warm_start": RandomStart(),
+        "resampling": resampling,
+    }
+    one = list(play(BKB(**options), 25, seed))
+    batched = list(play(BBKB(**options, ratio_threshold=1.0, width="theory"), 25, seed))
+    assert [[pick.arm for pick in picks] for _, picks in one] == [[pick.arm for pick in picks] for _, picks in batched]
+    assert one[-1][0].dictionary.tolist() == batched[-1][0].dictionary.tolist()
+
+
+def test_every_pick_is_the_argmax_of_its_upper_bound() -> None:
+    for state, (pick,) in list(play(NOISY, 40))[1:]:
+        posterior = state.model.fit(state.pulls, state.dictionary)
+        dimension = (state.pulls.counts * posterior.variance).sum()
+        noise = math.sqrt(3 * math.log(state.pulls.total) * dimension + math.log(100))
+        width = 2 * math.sqrt(0.001) * noise + (1 + math.sqrt(2)) * 0.1 * 0.3
+        ucb = posterior.mean + width * np.sqrt(posterior.variance)
+        assert pick.width == pytest.approx(width)
+        assert pick.arm == int(np.argmax(ucb))
+        assert pick.mean + pick.width * math.sqrt(pick.variance) == pytest.approx(ucb.max())
+
+
+def test_the_width_estimates_the_effective_dimension_within_a_factor_of_three() -> None:
+    strategy = replace(NOISY, oversampling=500.0)  # near what the theory asks for
+    state, _ = list(play(strategy, 60))[-1]
+    exact = effective_dimension(strategy.kernel, ARMS, state.pulls, 0.01)
+    bias = (1 + math.sqrt(2)) * 0.1 * 0.3
+    squared = ((strategy.width(state) - bias) / (2 * math.sqrt(0.001))) ** 2
+    estimate = (squared - math.log(100)) / (3 * math.log(state.pulls.total))
+    assert exact / 3 <= estimate <= 3 * exact
+
+
+def test_a_kernel_of_small_variance_does_not_make_the_width_complex() -> None:
+    strategy = replace(NOISY, kernel=RBF(0.4, variance=0.01))
+    state = strategy.tell(strategy.init(ARMS, np.random.default_rng(0)), [Observation(3, 1.0)], np.random.default_rng())
+    assert strategy.width(state) == pytest.approx(2 * math.sqrt(0.001 * math.log(100)) + (1 + math.sqrt(2)) * 0.03)
+
+
+def test_a_new_dictionary_is_drawn_after_every_pull_and_stays_small() -> None:
+    states = [state for state, _ in play(NOISY, 80)]
+    assert states[0].dictionary.tolist() == []
+    for state in states[1:]:
+        assert len(state.dictionary) >= 1
+        assert set(state.dictionary.tolist()) <= set(state.pulls.arms.tolist())
+    sizes = {tuple(state.dictionary.tolist()) for state in states}
+    assert len(sizes) > 20
+    assert len(states[-1].dictionary) < len(states[-1].pulls.arms)
+
+
+def test_it_ends_at_the_best_arms() -> None:
+    arms = [pick.arm for _, (pick,) in play(NOISY, 120)]
+    assert (value(ARMS).max() - value(ARMS[arms[-10:]])).mean() < 0.1
+
+
+def test_it_waits_while_a_pull_is_pending_and_picks_one_arm_an_ask() -> None:
+    assert BKB.is_sequential
+    strategy = replace(NOISY, warm_start=RandomStart(3))
+    for state, picks in play(strategy, 6):
+        assert isinstance(strategy.ask(state, (4,), 5), Wait)
+        assert len(picks) == 1
+
+
+def test_when_the_warm_start_failed_the_prior_decides() -> None:
+    state = NOISY.init(ARMS, np.random.default_rng(0))
+    (first,) = state.initial
+    state = NOISY.tell(state, [Observation(first, None)], np.random.default_rng(0))
+    (pick,) = NOISY.ask(state, (), 1).picks
+    assert pick.arm == min({0, 1} - {first}), "all are equal: the lowest index"
+    assert pick.variance == pytest.approx(100.0)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"regularization": 0}, "strategy.regularization must be > 0, got 0"),
+        ({"noise_variance": -1}, "strategy.noise_variance must be >= 0, got -1"),
+        ({"norm_bound": -1}, "strategy.norm_bound must be >= 0, got -1"),
+        ({"delta": 0}, "strategy.delta must be > 0 and < 1, got 0"),
+        ({"oversampling": 0.5}, "strategy.oversampling must be >= 1, got 0.5"),
+        ({"resampling": "rows"}, "strategy.resampling must be one of pulls, arms, got 'rows'"),
+    ],
+)
+def test_hyper_parameters_out_of_range_are_refused_with_their_name(options, message) -> None:
+    with pytest.raises(ValueError, match=message):
+        BKB(**options)

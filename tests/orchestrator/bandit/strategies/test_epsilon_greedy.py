@@ -1,0 +1,99 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orchestrator.bandit.exact import exact_posterior
+from orchestrator.bandit.kernels import RBF
+from orchestrator.bandit.strategies.epsilon_greedy import EpsilonGreedy
+from orchestrator.bandit.strategy import Choose, Observation, Wait
+
+ARMS = np.random.default_rng(0).random((20, 2))
+CURIOUS = EpsilonGreedy(kernel=RBF(0.4), regularization=0.01, exploration=0.3, batch_size=10_000)
+
+
+def value(arms: np.ndarray) -> np.ndarray:
+    return np.sin(4 * arms[:, 0]) * np.cos(3 * arms[:, 1])
+
+
+def after(strategy: EpsilonGreedy, arms, seed: int = 0, failed=()):
+    rng = np.random.default_rng(seed)
+    rows = [Observation(arm, float(reward)) for arm, reward in zip(arms, value(ARMS[arms]), strict=True)]
+    rows += [Observation(arm, None) for arm in failed]
+    return strategy.tell(strategy.init(ARMS, rng), rows, rng)
+
+
+def arms_of(decision) -> list[int]:
+    assert isinstance(decision, Choose)
+    return [pick.arm for pick in decision.picks]
+
+
+@given(seed=st.integers(0, 10**6))
+def test_without_exploration_every_pick_is_the_argmax_of_the_refitted_mean(seed) -> None:
+    greedy = replace(CURIOUS, exploration=0.0)
+    told = np.random.default_rng(seed).integers(20, size=12).tolist()
+    state = after(greedy, told, seed)
+    mean, variance = exact_posterior(greedy.kernel, ARMS, state.pulls, 0.01)
+    decision = greedy.ask(state, (3,), 5)
+    assert arms_of(decision) == [int(np.argmax(mean))] * 5
+    np.testing.assert_allclose(greedy.posterior(state).mean, mean, atol=1e-8)
+    np.testing.assert_allclose(greedy.posterior(state).variance, variance, atol=1e-8)
+    assert np.isnan(greedy.posterior(state).ucb).all()
+
+
+def test_a_pull_is_uniform_with_probability_epsilon_and_greedy_otherwise() -> None:
+    state = after(CURIOUS, [1, 5, 9, 13], failed=[7])
+    greedy = int(np.argmax(state.exact.without_set_aside(state.exact.belief.mean)))
+    counts = np.bincount(arms_of(CURIOUS.ask(state, (), 6000)), minlength=20)
+    assert counts[7] == 0
+    others = np.delete(counts, [7, greedy])
+    # a uniform arm: 6000 · 0.3 / 19 ≈ 95; five standard deviations are below 50
+    assert abs(others - 6000 * 0.3 / 19).max() < 50
+    # 6000 · (0.7 + 0.3 / 19) ≈ 4295; five standard deviations are below 180
+    assert abs(counts[greedy] - 6000 * (0.7 + 0.3 / 19)) < 180
+
+
+def test_before_any_reward_every_pull_is_uniform() -> None:
+    greedy = replace(CURIOUS, exploration=0.0)
+    for state in (greedy.init(ARMS, np.random.default_rng(0)), after(greedy, [], failed=[3])):
+        assert len(set(arms_of(greedy.ask(state, (), 200)))) == 20 - len(state.exact.set_aside)
+
+
+def test_pulls_that_are_over_and_pulls_that_are_pending_move_the_sequence_alike() -> None:
+    uniform = replace(CURIOUS, exploration=1.0)
+    state = uniform.init(ARMS, np.random.default_rng(0))
+    told = uniform.tell(state, [Observation(1, 0.5), Observation(1, 0.5)], np.random.default_rng(0))
+    assert arms_of(uniform.ask(told, (), 9)) == arms_of(uniform.ask(state, (1, 1), 9))
+    assert arms_of(uniform.ask(told, (), 9)) != arms_of(uniform.ask(state, (), 9))
+
+
+def test_a_failed_greedy_arm_makes_way_for_the_next_best() -> None:
+    greedy = replace(CURIOUS, exploration=0.0)
+    state = after(greedy, list(range(20)))
+    first, second = np.argsort(-state.exact.belief.mean)[:2].tolist()
+    assert arms_of(greedy.ask(state, (), 1)) == [first]
+    state = greedy.tell(state, [Observation(first, None)], np.random.default_rng(0))
+    assert arms_of(greedy.ask(state, (), 1)) == [second]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"regularization": 0}, "strategy.regularization must be > 0, got 0"),
+        ({"exploration": 1.5}, "strategy.exploration must be >= 0 and <= 1, got 1.5"),
+        ({"exploration": -0.1}, "strategy.exploration must be >= 0 and <= 1, got -0.1"),
+    ],
+)
+def test_hyper_parameters_out_of_range_are_refused_with_their_name(options, message) -> None:
+    with pytest.raises(ValueError, match=message):
+        EpsilonGreedy(**options)
+
+
+def test_no_more_than_a_batch_is_pending() -> None:
+    pair = replace(CURIOUS, batch_size=2)
+    state = after(pair, [1, 5])
+    assert len(arms_of(pair.ask(state, (), 9))) == 2
+    assert len(arms_of(pair.ask(state, (3,), 9))) == 1
+    assert isinstance(pair.ask(state, (3, 4), 9), Wait)

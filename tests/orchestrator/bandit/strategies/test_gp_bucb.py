@@ -1,0 +1,150 @@
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orchestrator.bandit.exact import exact_posterior
+from orchestrator.bandit.kernels import RBF, Matern52
+from orchestrator.bandit.posterior import SparseModel
+from orchestrator.bandit.pulls import Pulls
+from orchestrator.bandit.state import initial_state
+from orchestrator.bandit.strategies.bbkb import BBKB
+from orchestrator.bandit.strategies.gp_bucb import GPBUCB
+from orchestrator.bandit.strategies.gp_ucb import GPUCB
+from orchestrator.bandit.strategy import Choose, Observation, Wait
+from orchestrator.bandit.warm_start import RandomStart, UncertaintyStart
+
+ARMS = np.random.default_rng(0).random((40, 2))
+NOISY = GPBUCB(
+    kernel=RBF(0.4),
+    regularization=0.05,
+    noise_variance=0.01,
+    norm_bound=0.5,
+    ratio_threshold=2.0,
+    warm_start=RandomStart(10),
+)
+
+
+def value(arms: np.ndarray) -> np.ndarray:
+    return np.sin(4 * arms[:, 0]) * np.cos(3 * arms[:, 1])
+
+
+def play(strategy, rounds: int, seed: int = 0, limit: int = 10_000):
+    """Every decision of a synchronous run, and the state before it."""
+    rng = np.random.default_rng(seed)
+    state = strategy.init(ARMS, rng)
+    for _ in range(rounds):
+        decision = strategy.ask(state, (), limit)
+        assert isinstance(decision, Choose)
+        yield state, decision
+        arms = [pick.arm for pick in decision.picks]
+        rewards = value(ARMS[arms]) + 0.1 * rng.standard_normal(len(arms))
+        state = strategy.tell(state, [Observation(a, float(r)) for a, r in zip(arms, rewards, strict=True)], rng)
+
+
+@given(seed=st.integers(0, 10**6))
+def test_it_picks_what_bbkb_with_a_full_dictionary_and_the_product_rule_picks(seed) -> None:
+    # the options with which BBKB's practical width ξ √(C G + log 1/δ) + √λ F is C times GP-UCB's
+    sparse = BBKB(
+        kernel=NOISY.kernel,
+        regularization=NOISY.regularization,
+        noise_variance=2 * NOISY.noise_variance,
+        norm_bound=2 * NOISY.norm_bound,
+        delta=NOISY.delta**4,
+        ratio_threshold=2.0,
+        termination="product",
+    )
+    model = SparseModel(NOISY.kernel, ARMS, NOISY.regularization)
+    for state, decision in list(play(NOISY, 12, seed))[1:]:
+        full = replace(
+            initial_state(model, ()),
+            pulls=state.pulls,
+            dictionary=state.pulls.arms,
+            information_gain=state.belief.information_gain,
+        )
+        other = sparse.ask(full, (), 10_000)
+        assert isinstance(other, Choose)
+        assert [pick.arm for pick in other.picks] == [pick.arm for pick in decision.picks]
+        assert other.picks[0].width == pytest.approx(decision.picks[0].width)
+
+
+def test_every_pick_is_the_argmax_with_the_refitted_variance_and_the_frozen_mean() -> None:
+    strategy = replace(NOISY, kernel=Matern52(0.5))
+    lengths = []
+    for state, decision in list(play(strategy, 15))[1:]:
+        mean, _ = exact_posterior(strategy.kernel, ARMS, state.pulls, 0.05)
+        pulled = np.repeat(np.arange(40), state.pulls.counts)
+        gain = np.linalg.slogdet(np.eye(len(pulled)) + strategy.kernel.cross(ARMS[pulled], ARMS[pulled]) / 0.05)[1]
+        width = 2 * (0.1 * math.sqrt(gain + 2 * math.log(100)) + math.sqrt(0.05) * 0.5)
+        counts, product = state.pulls.counts.copy(), []
+        for pick in decision.picks:
+            _, variance = exact_posterior(strategy.kernel, ARMS, Pulls(counts, np.zeros(40)), 0.05)
+            ucb = mean + width * np.sqrt(variance)
+            assert ucb[pick.arm] >= ucb.max() - 1e-9
+            assert (pick.mean, pick.variance, pick.width) == pytest.approx((mean[pick.arm], variance[pick.arm], width))
+            product.append(1 + variance[pick.arm])
+            counts[pick.arm] += 1
+        assert np.prod(product) > 2, "the arm that crosses the threshold belongs to the batch"
+        assert np.prod(product[:-1]) <= 2
+        assert decision.reason == "drift budget"
+        lengths.append(len(product))
+    assert max(lengths) > 2
+
+
+def test_a_ratio_threshold_of_one_is_gp_ucb() -> None:
+    options = {"kernel": RBF(0.4), "regularization": 0.05, "noise_variance": 0.01, "warm_start": RandomStart()}
+    batched = [[pick.arm for pick in decision.picks] for _, decision in play(GPBUCB(**options, ratio_threshold=1), 40)]
+    assert batched == [[pick.arm for pick in decision.picks] for _, decision in play(GPUCB(**options), 40)]
+
+
+def test_pending_pulls_are_in_the_variance_and_in_the_product() -> None:
+    *_, (state, decision) = play(NOISY, 12)
+    arms = tuple(pick.arm for pick in decision.picks)
+    assert len(arms) > 2
+    rest = NOISY.ask(state, arms[:2], 10_000)
+    assert isinstance(rest, Choose)
+    assert rest.picks == decision.picks[2:]
+    assert isinstance(NOISY.ask(state, arms, 10_000), Wait)
+
+
+def test_the_limit_cuts_a_batch_and_says_so() -> None:
+    *_, (state, full) = play(NOISY, 12)
+    cut = NOISY.ask(state, (), 2)
+    assert isinstance(cut, Choose)
+    assert (cut.reason, cut.picks) == ("limit", full.picks[:2])
+
+
+def test_the_warm_start_comes_first_and_a_failed_one_leaves_the_prior() -> None:
+    strategy = replace(NOISY, warm_start=UncertaintyStart(max_pulls=4))
+    state = strategy.init(ARMS, np.random.default_rng(0))
+    first = strategy.ask(state, (), 10)
+    assert isinstance(first, Choose)
+    assert tuple(pick.arm for pick in first.picks) == state.ground.initial
+    failed = [Observation(pick.arm, None) for pick in first.picks]
+    decision = strategy.ask(strategy.tell(state, failed, np.random.default_rng(0)), (), 10)
+    assert isinstance(decision, Choose)
+    assert [pick.variance for pick in decision.picks] == [pytest.approx(20.0)], "1 + 20 is above the threshold"
+
+
+def test_it_ends_at_the_best_arms() -> None:
+    *_, (_, decision) = play(NOISY, 30)
+    arms = [pick.arm for pick in decision.picks]
+    assert (value(ARMS).max() - value(ARMS[arms])).mean() < 0.2
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"regularization": 0}, "strategy.regularization must be > 0, got 0"),
+        ({"noise_variance": -1}, "strategy.noise_variance must be >= 0, got -1"),
+        ({"norm_bound": -1}, "strategy.norm_bound must be >= 0, got -1"),
+        ({"delta": 1}, "strategy.delta must be > 0 and < 1, got 1"),
+        ({"ratio_threshold": 0.5}, "strategy.ratio_threshold must be >= 1, got 0.5"),
+    ],
+)
+def test_hyper_parameters_out_of_range_are_refused_with_their_name(options, message) -> None:
+    with pytest.raises(ValueError, match=message):
+        GPBUCB(**options)

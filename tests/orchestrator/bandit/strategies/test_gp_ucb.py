@@ -1,0 +1,121 @@
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orchestrator.bandit.exact import exact_posterior
+from orchestrator.bandit.kernels import RBF, Matern32
+from orchestrator.bandit.posterior import SparseModel
+from orchestrator.bandit.state import initial_state
+from orchestrator.bandit.strategies.bbkb import BBKB
+from orchestrator.bandit.strategies.gp_ucb import GPUCB
+from orchestrator.bandit.strategy import Choose, Observation, Wait
+from orchestrator.bandit.warm_start import RandomStart, UncertaintyStart
+
+ARMS = np.random.default_rng(0).random((50, 2))
+NOISY = GPUCB(kernel=RBF(0.4), regularization=0.01, noise_variance=0.01, norm_bound=1.0)
+
+
+def value(arms: np.ndarray) -> np.ndarray:
+    return np.sin(4 * arms[:, 0]) * np.cos(3 * arms[:, 1])
+
+
+def play(strategy: GPUCB, rounds: int, seed: int = 0):
+    """Every state of a run and the pick at it."""
+    rng = np.random.default_rng(seed)
+    state = strategy.init(ARMS, rng)
+    for _ in range(rounds):
+        decision = strategy.ask(state, (), 7)
+        assert isinstance(decision, Choose)
+        (pick,) = decision.picks
+        yield state, pick
+        reward = float(value(ARMS[[pick.arm]])[0] + 0.1 * rng.standard_normal())
+        state = strategy.tell(state, [Observation(pick.arm, reward)], rng)
+
+
+@given(seed=st.integers(0, 10**6))
+def test_every_pick_is_the_argmax_of_the_refitted_upper_bound(seed) -> None:
+    strategy = replace(NOISY, kernel=Matern32(0.5))
+    for state, pick in list(play(strategy, 12, seed))[1:]:
+        mean, variance = exact_posterior(strategy.kernel, ARMS, state.pulls, 0.01)
+        pulled = np.repeat(np.arange(50), state.pulls.counts)
+        gram = strategy.kernel.cross(ARMS[pulled], ARMS[pulled])
+        gain = np.linalg.slogdet(np.eye(len(pulled)) + gram / 0.01)[1]
+        width = 0.1 * math.sqrt(gain + 2 * math.log(100)) + 0.1
+        ucb = mean + width * np.sqrt(variance)
+        assert ucb[pick.arm] >= ucb.max() - 1e-9
+        assert pick.width == pytest.approx(width)
+        assert (pick.mean, pick.variance) == pytest.approx((mean[pick.arm], variance[pick.arm]))
+        np.testing.assert_allclose(strategy.posterior(state).ucb, ucb, atol=1e-8)
+
+
+def test_it_picks_what_bbkb_with_a_full_dictionary_and_batches_of_one_picks() -> None:
+    options = {"kernel": RBF(0.4), "regularization": 0.01, "noise_variance": 0.01, "norm_bound": 1.0}
+    # BBKB's practical width has log 1/δ where GP-UCB's has 2 log 1/δ
+    sparse = BBKB(**options, delta=NOISY.delta**2, ratio_threshold=1.0)
+    model = SparseModel(RBF(0.4), ARMS, 0.01)
+    for state, pick in list(play(NOISY, 60))[1:]:
+        full = replace(
+            initial_state(model, ()),
+            pulls=state.pulls,
+            dictionary=state.pulls.arms,
+            information_gain=state.belief.information_gain,
+        )
+        decision = sparse.ask(full, (), 7)
+        assert isinstance(decision, Choose)
+        assert [other.arm for other in decision.picks] == [pick.arm]
+
+
+def test_it_pulls_arms_again_and_ends_at_the_best() -> None:
+    arms = [pick.arm for _, pick in play(NOISY, 80)]
+    assert len(set(arms)) < 40
+    regrets = value(ARMS).max() - value(ARMS[arms[-10:]])
+    assert regrets.mean() < 0.1
+
+
+def test_it_waits_while_a_pull_is_pending_and_picks_one_arm_an_ask() -> None:
+    assert GPUCB.is_sequential
+    strategy = replace(NOISY, warm_start=RandomStart(3))
+    for state, _ in play(strategy, 6):
+        assert isinstance(strategy.ask(state, (4,), 5), Wait)
+        assert len(strategy.ask(state, (), 5).picks) == 1
+
+
+def test_the_warm_start_comes_first_and_a_failed_one_leaves_the_prior() -> None:
+    strategy = replace(NOISY, warm_start=UncertaintyStart(max_pulls=4))
+    played = list(play(strategy, 6))
+    assert [pick.arm for _, pick in played[:4]] == list(played[0][0].ground.initial)
+    assert math.isnan(played[3][1].mean)
+    assert not math.isnan(played[4][1].mean)
+    state = strategy.init(ARMS, np.random.default_rng(0))
+    failed = [Observation(arm, None) for arm in state.ground.initial]
+    state = strategy.tell(state, failed, np.random.default_rng(0))
+    (pick,) = strategy.ask(state, (), 1).picks
+    assert pick.variance == pytest.approx(100.0)
+    assert pick.arm == min(set(range(50)) - {seen.arm for seen in failed}), "all are equal: the lowest index"
+
+
+def test_a_large_width_explores_and_none_at_all_exploits() -> None:
+    state, _ = list(play(NOISY, 10))[-1]
+    belief = state.belief
+    bold = replace(NOISY, norm_bound=1e6).ask(state, (), 1)
+    assert bold.picks[0].arm == int(np.argmax(belief.variance))
+    greedy = replace(NOISY, norm_bound=0.0, noise_variance=0.0).ask(state, (), 1)
+    assert greedy.picks[0].arm == int(np.argmax(belief.mean))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"regularization": 0}, "strategy.regularization must be > 0, got 0"),
+        ({"noise_variance": -1}, "strategy.noise_variance must be >= 0, got -1"),
+        ({"norm_bound": -1}, "strategy.norm_bound must be >= 0, got -1"),
+        ({"delta": 1}, "strategy.delta must be > 0 and < 1, got 1"),
+    ],
+)
+def test_hyper_parameters_out_of_range_are_refused_with_their_name(options, message) -> None:
+    with pytest.raises(ValueError, match=message):
+        GPUCB(**options)

@@ -1,0 +1,71 @@
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from orchestrator.bandit.checks import (
+    refusal,
+    require,
+    require_not_negative,
+    require_positive,
+    require_probability,
+    sequential_refusal,
+)
+from orchestrator.bandit.kernels import RBF
+from orchestrator.bandit.posterior import SparseModel
+from orchestrator.bandit.state import SparseState, initial_state
+from orchestrator.bandit.strategy import Observation, Wait
+
+
+@dataclass(frozen=True)
+class Options:
+    size: float
+
+
+def three_arms(set_aside: list[int]) -> SparseState:
+    state = initial_state(SparseModel(RBF(), np.eye(3), 1.0), ())
+    return state.observe([Observation(arm, None) for arm in set_aside])
+
+
+@pytest.mark.parametrize("size", [0, -1, float("inf"), float("nan")])
+def test_a_positive_field_is_above_zero_and_finite(size) -> None:
+    require_positive(Options(1e-9), "size")
+    with pytest.raises(ValueError, match=f"strategy.size must be > 0, got {size}"):
+        require_positive(Options(size), "size")
+
+
+@pytest.mark.parametrize("size", [-1e-9, float("inf"), float("nan")])
+def test_a_field_that_is_not_negative_may_be_zero(size) -> None:
+    require_not_negative(Options(0), "size")
+    with pytest.raises(ValueError, match=f"strategy.size must be >= 0, got {size}"):
+        require_not_negative(Options(size), "size")
+
+
+@pytest.mark.parametrize("size", [0, 1, -0.5, float("nan")])
+def test_a_probability_is_neither_zero_nor_one(size) -> None:
+    require_probability(Options(0.5), "size")
+    with pytest.raises(ValueError, match=f"strategy.size must be > 0 and < 1, got {size}"):
+        require_probability(Options(size), "size")
+
+
+def test_a_broken_rule_is_named_with_the_field_and_its_value() -> None:
+    require(Options(3), "size", "even", True)
+    with pytest.raises(ValueError, match=r"^strategy\.size must be even, got 3$"):
+        require(Options(3), "size", "even", False)
+
+
+def test_when_every_arm_is_set_aside_nothing_is_left_to_choose() -> None:
+    left, exhausted = three_arms(set_aside=[0, 2]), three_arms(set_aside=[0, 1, 2])
+    assert refusal(left, 1) is None
+    assert refusal(exhausted, 1) == Wait("every arm is set aside", exhausted=True)
+    assert sequential_refusal(exhausted, (1,), 1) == refusal(exhausted, 1)
+    with pytest.raises(ValueError, match="limit must be >= 1, got 0"):
+        refusal(left, 0)
+
+
+def test_a_sequential_strategy_waits_for_the_reward_of_the_last_pull() -> None:
+    state = three_arms(set_aside=[])
+    assert sequential_refusal(state, (), 1) is None
+    assert sequential_refusal(state, (2,), 1) == Wait("one pull at a time: the last reward is not in yet")
+    with pytest.raises(ValueError, match="limit must be >= 1, got -1"):
+        sequential_refusal(state, (), -1)
