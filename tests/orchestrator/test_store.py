@@ -3,6 +3,7 @@
 import contextlib
 import os
 import sqlite3
+import sys
 import threading
 import uuid
 from collections.abc import Iterator
@@ -164,3 +165,9 @@ def test_a_file_that_is_no_database_is_told(tmp_path: Path) -> None:
     (tmp_path / "c.sqlite").write_text("this is not a database, it is a text of some length" * 100)
     with pytest.raises(StoreError, match="not a database"):
         EventStore(f"sqlite:///{tmp_path / 'c.sqlite'}")
+
+
+def test_a_missing_driver_is_told_with_the_way_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    with pytest.raises(StoreError, match=r'pip install "bbkb-orchestrator\[postgresql\]"'):
+        EventStore("postgresql://user:secret@127.0.0.1:1/none")
