@@ -18,6 +18,7 @@ import numpy as np
 
 from orchestrator.bandit.arrays import Floats, Indices, read_only
 from orchestrator.bandit.batch import BatchVariance
+from orchestrator.bandit.checks import refusal, require, require_not_negative, require_positive, require_probability
 from orchestrator.bandit.confidence import Confidence, Schedule
 from orchestrator.bandit.dictionary import Resampling, resparsify
 from orchestrator.bandit.kernels import AnyKernel, Matern52
@@ -72,14 +73,13 @@ class BBKB:
     __pydantic_config__: ClassVar[Mapping[str, Any]] = {"extra": "forbid"}
 
     def __post_init__(self) -> None:
-        _require(self, "regularization", "> 0", 0 < self.regularization < math.inf)
-        _require(self, "noise_variance", ">= 0", 0 <= self.noise_variance < math.inf)
-        _require(self, "norm_bound", ">= 0", 0 <= self.norm_bound < math.inf)
-        _require(self, "delta", "> 0 and < 1", 0 < self.delta < 1)
-        _require(self, "oversampling", ">= 1", 1 <= self.oversampling < math.inf)
-        _require(self, "ratio_threshold", ">= 1", 1 <= self.ratio_threshold < math.inf)
+        require_positive(self, "regularization")
+        require_not_negative(self, "noise_variance", "norm_bound")
+        require_probability(self, "delta")
+        require(self, "oversampling", ">= 1", 1 <= self.oversampling < math.inf)
+        require(self, "ratio_threshold", ">= 1", 1 <= self.ratio_threshold < math.inf)
         for name, choices in _CHOICES.items():
-            _require(self, name, f"one of {', '.join(choices)}", getattr(self, name) in choices)
+            require(self, name, f"one of {', '.join(choices)}", getattr(self, name) in choices)
 
     @cached_property
     def confidence(self) -> Confidence:
@@ -95,10 +95,9 @@ class BBKB:
 
     def ask(self, state: SparseState, pending: Sequence[int], limit: int) -> Decision:
         """The warm start's arms first; then a batch, cut at `limit`, by the upper bounds with `pending` added."""
-        if limit < 1:
-            raise ValueError(f"limit must be >= 1, got {limit}")
-        if len(state.set_aside) == len(state.arms):
-            return Wait("every arm is set aside", exhausted=True)
+        refused = refusal(state, limit)
+        if refused is not None:
+            return refused
         start = state.remaining_start(pending)
         if start:
             return Choose(tuple(Pick(arm) for arm in start[:limit]), "warm start")
@@ -192,8 +191,3 @@ class _Batch:
         self.drift.append(arm, before)
         self.variance.append(arm)
         return before
-
-
-def _require(strategy: BBKB, name: str, rule: str, is_met: bool) -> None:
-    if not is_met:
-        raise ValueError(f"strategy.{name} must be {rule}, got {getattr(strategy, name)!r}")
