@@ -198,13 +198,17 @@ def interrupt(folder: Path, executor: str, seconds: float, until: tuple[str, int
     )
     field, least = until
     deadline = time.monotonic() + 60
-    while not (list(folder.glob("runs/*")) and _field(folder, field) >= least):
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
-    for _ in range(times):
-        command.send_signal(signal.SIGINT)
-        time.sleep(0.5)
-    said, _ = command.communicate(timeout=60)
+    try:
+        while not (list(folder.glob("runs/*")) and _field(folder, field) >= least):
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        for _ in range(times):
+            command.send_signal(signal.SIGINT)
+            time.sleep(0.5)
+        said, _ = command.communicate(timeout=60)
+    finally:
+        command.kill()
+        command.communicate()
     assert command.returncode == 130, said
     assert "Traceback" not in said
     return said

@@ -5,6 +5,7 @@ only those that this test started can be hit.
 """
 
 import collections
+import contextlib
 import os
 import random
 import signal
@@ -12,11 +13,12 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from orchestrator.errors import BbkbError
 from orchestrator.events import TrialSucceeded
 from orchestrator.history import fold
 from orchestrator.runs import open_run
@@ -77,25 +79,40 @@ class Marked:
         return found
 
     def end(self, seconds: float) -> int:
-        """The exit code. Kills what does not end by itself, and gives up."""
-        try:
-            return self.driver.wait(seconds)
-        finally:
-            self.driver.kill()
-            self.driver.wait()
-            self.output.close()
+        """The exit code."""
+        return self.driver.wait(seconds)
+
+    def close(self) -> None:
+        """Leave nothing behind, however the test went."""
+        self.driver.kill()
+        self.driver.wait()
+        self.output.close()
 
     def said(self) -> str:
         """Everything printed so far."""
         return Path(self.output.name).read_text()
 
 
+@pytest.fixture
+def launch(tmp_path: Path) -> Iterator[Callable[..., Marked]]:
+    """Starts marked commands in the test's folder and ends them with the test."""
+    with contextlib.ExitStack() as started:
+
+        def start(*arguments: str) -> Marked:
+            command = Marked(tmp_path, *arguments)
+            started.callback(command.close)
+            return command
+
+        yield start
+
+
 def successes(folder: Path) -> int:
-    """Results in the log; 0 while there is no log yet."""
-    found = list(folder.glob("runs/killed-*/campaign.sqlite"))
-    if not found:
+    """Results in the log; 0 while the run is still being made."""
+    found = list(folder.glob("runs/killed-*"))
+    try:
+        return sum(isinstance(event, TrialSucceeded) for run in found for event in open_run(run).events())
+    except BbkbError:
         return 0
-    return sum(isinstance(event, TrialSucceeded) for event in open_run(found[0].parent).events())
 
 
 def reach(folder: Path, command: Marked, count: int) -> None:
@@ -108,7 +125,9 @@ def reach(folder: Path, command: Marked, count: int) -> None:
 
 
 @pytest.mark.timeout(600)  # five Ray clusters are started, one after the other
-def test_a_campaign_killed_at_random_moments_loses_nothing_and_counts_nothing_twice(tmp_path: Path) -> None:
+def test_a_campaign_killed_at_random_moments_loses_nothing_and_counts_nothing_twice(
+    tmp_path: Path, launch: Callable[..., Marked]
+) -> None:
     chance = random.Random()
     executions = tmp_path / "executions"
     (tmp_path / "killed_objective.py").write_text(OBJECTIVE.format(executions=str(executions)))
@@ -116,7 +135,7 @@ def test_a_campaign_killed_at_random_moments_loses_nothing_and_counts_nothing_tw
     victims = ["worker", "actor", "driver", "worker", "actor", "driver"]
     marks = sorted(chance.sample(range(10, EVALUATIONS - 100), len(victims)))
 
-    command = Marked(tmp_path, "run", "campaign.yaml")
+    command = launch("run", "campaign.yaml")
     for victim, mark in zip(victims, marks, strict=True):
         reach(tmp_path, command, mark)
         if victim == "driver":
@@ -131,7 +150,7 @@ def test_a_campaign_killed_at_random_moments_loses_nothing_and_counts_nothing_tw
             assert command.end(60) == 1
             assert "bbkb resume" in command.said()
         run = next(tmp_path.glob("runs/killed-*"))
-        command = Marked(tmp_path, "resume", str(run))
+        command = launch("resume", str(run))
     assert command.end(120) == 0, command.said()
 
     events = open_run(run).events()
