@@ -98,8 +98,22 @@ def test_a_campaigns_name_is_taken_once(store: EventStore, campaign: str) -> Non
 
 
 def test_a_campaign_that_is_not_there_cannot_be_claimed(store: EventStore, campaign: str) -> None:
+    store.create(f"{campaign}-other", [stop(0)])
     with pytest.raises(RunError, match="there is no campaign"):
         store.claim(campaign, "me")
+
+
+def test_a_reader_never_disturbs_whoever_creates(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'c.sqlite'}"
+    early = EventStore(url)  # before there is a table
+    with pytest.raises(StoreError, match="no campaign was ever stored there"):
+        list(early.read("c"))
+    creator = EventStore(url)
+    creator.create("c", [stop(0)])
+    creator.create("d", [stop(1)])
+    assert list(early.read("c")) == [stop(0)]
+    early.close()
+    creator.close()
 
 
 def test_sqlite_is_as_durable_as_it_can_be(tmp_path: Path) -> None:
