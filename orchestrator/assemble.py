@@ -102,7 +102,7 @@ def open_session(run: Run, observe: Callable[[Status], None] = lambda status: No
     parts = build(settings)
     store = EventStore(run.store_url)
     writer = store.claim(run.name, holder=f"{socket.gethostname()} process {os.getpid()}")
-    events = list(store.read(run.name))
+    events = run.read(store)
     _check_unchanged(run, parts, events)
     progress = replay(parts.problem, events)
     executor = _executor(settings, parts.objective, start_at=progress.campaign.last_time)
@@ -118,9 +118,7 @@ def open_session(run: Run, observe: Callable[[Status], None] = lambda status: No
 
 def _check_unchanged(run: Run, parts: Parts, events: Sequence[Event]) -> None:
     """Results of other data must not join a log: they would be silently of another problem."""
-    created = events[0] if events else None
-    if not isinstance(created, CampaignCreated):
-        raise RunError(f"{run.folder} has no log in its store: it is empty, or the store is another run's")
+    created = next(event for event in events if isinstance(event, CampaignCreated))
     if created.candidates_digest != digest(parts.problem.candidates):
         raise RunError(
             f"the candidates of {run.folder} are not those it began with: its table or data folder has changed; "

@@ -93,15 +93,16 @@ def resume(
     console = Console()
     old = runs.open_run(folder)
     events = old.events()
+    history = fold(events)
     settings = load(config or old.settings_file, _overrides(set_, workers))
-    _check_changes(console, old, fold(events).settings, settings)
+    _check_changes(console, old, history.settings, settings)
     ended = _ended(events, settings)
     if ended is not None:
         _say(console, f"{_short(old.folder)} is over: {ended}. To go on, raise its budget: --set budget.evaluations=…")
         return
     parts = build(settings)
     runs.write_settings(old, settings.resolved())
-    _say(console, f"resuming {_short(old.folder)}: {fold(events).finished_count} of {settings.budget.evaluations} done")
+    _say(console, f"resuming {_short(old.folder)}: {history.finished_count} of {settings.budget.evaluations} done")
     _session(console, old, settings, parts, address)
 
 

@@ -65,7 +65,11 @@ class Run:
     def events(self) -> list[Event]:
         """The whole log. Raises RunError when there is none, StoreError when it cannot be read."""
         with self.store() as store:
-            events = list(store.read(self.name))
+            return self.read(store)
+
+    def read(self, store: EventStore) -> list[Event]:
+        """The whole log out of its open store; raises as `events` does."""
+        events = list(store.read(self.name))
         if not events or not isinstance(events[0], CampaignCreated):
             raise RunError(f"{self.folder} has no log in its store: it is empty, or the store is another run's")
         return events

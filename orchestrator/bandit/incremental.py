@@ -21,7 +21,7 @@ from orchestrator.bandit.arrays import Floats, Indices, read_only, same
 from orchestrator.bandit.posterior import SparseModel
 from orchestrator.bandit.pulls import Pulls
 from orchestrator.bandit.state import SparseState, initial_state, rewarded
-from orchestrator.bandit.strategy import Observation
+from orchestrator.bandit.strategy import Observation, Posterior
 
 
 @dataclass(frozen=True, eq=False)
@@ -175,6 +175,17 @@ class ExactState:
         for arm, reward in zip(*rewarded(observations), strict=True):
             belief = belief.pull(arm, reward)
         return ExactState(ground, belief)
+
+    def with_start(self, initial: Sequence[int]) -> "ExactState":
+        """This state with the warm start's arms as they were recorded."""
+        ground = replace(self.ground, initial=tuple(int(arm) for arm in initial))
+        return ExactState(ground, self.belief)
+
+    def posterior(self, width: float) -> Posterior:
+        """The belief over all arms, for people; `width` is the factor on σ of the 1/λ scale."""
+        belief = self.belief
+        ucb = belief.mean + width * np.sqrt(belief.variance)
+        return Posterior(mean=belief.mean, variance=belief.variance, ucb=read_only(ucb, np.float64))
 
     def without_set_aside(self, scores: Floats) -> Floats:
         """`scores` (A,) with −∞ for the arms that are set aside."""

@@ -2,12 +2,12 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 
-from orchestrator.bandit.arrays import Floats, read_only
+from orchestrator.bandit.arrays import Floats
 from orchestrator.bandit.checks import require_not_negative, require_positive, require_probability, sequential_refusal
 from orchestrator.bandit.incremental import ExactState
 from orchestrator.bandit.kernels import RBF, AnyKernel
@@ -87,12 +87,8 @@ class GPUCB:
 
     def restore(self, state: ExactState, observations: Sequence[Observation], record: Record) -> ExactState:
         """`tell` with the warm start of `record`."""
-        after = state.observe(observations)
-        initial = tuple(int(arm) for arm in record["initial"])
-        return replace(after, ground=replace(after.ground, initial=initial))
+        return state.observe(observations).with_start(record["initial"])
 
     def posterior(self, state: ExactState) -> Posterior:
         """The belief over all arms at `state`."""
-        belief = state.belief
-        ucb = belief.mean + self.width(state) * np.sqrt(belief.variance)
-        return Posterior(mean=belief.mean, variance=belief.variance, ucb=read_only(ucb, np.float64))
+        return state.posterior(self.width(state))
