@@ -18,6 +18,7 @@ OBJECTIVES: Mapping[str, str] = MappingProxyType(
         "abalone": "objectives.tabular:Abalone",
         "branin": "objectives.synthetic:Branin",
         "cadata": "objectives.tabular:Cadata",
+        "mnist_cnn": "objectives.training.cnn:ConvolutionalNetwork",
         "mnist_logistic_regression": "objectives.training.softmax:SoftmaxRegression",
         "sine": "objectives.synthetic:Sine",
     }

@@ -7,7 +7,7 @@ between is a mistake, since one misspelt number would otherwise turn a scale int
 import csv
 import gzip
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +17,12 @@ from numpy.typing import NDArray
 from objectives.objective import ObjectiveError
 
 
-def read_columns(path: Path) -> dict[str, NDArray[Any]]:
+def read_columns(
+    path: Path, needed: Callable[[Sequence[str]], Sequence[str]] = lambda names: names
+) -> dict[str, NDArray[Any]]:
     """Columns (A,) of `path` in its order: int64, float64 or text. `.csv`, `.csv.gz` and `.parquet` are known.
+
+    `needed` picks the columns out of all names; what the others hold does not matter.
 
     Raises ObjectiveError on an unknown ending, a file that cannot be read, an empty table, a name that is missing or
     given twice, a ragged line, an empty cell, a number that is not finite and a mixed column.
@@ -34,7 +38,9 @@ def read_columns(path: Path) -> dict[str, NDArray[Any]]:
             raise ObjectiveError(f"{path}: every column must have a name of its own, got {', '.join(map(repr, names))}")
     if not lines:
         raise ObjectiveError(f"{path}: a table must have at least one row below its header, got none")
-    return {name: _typed(path, name, lines, column) for name, column in zip(names, cells, strict=True)}
+    chosen = set(needed(names))
+    columns = zip(names, cells, strict=True)
+    return {name: _typed(path, name, lines, column) for name, column in columns if name in chosen}
 
 
 def _read_csv(path: Path) -> tuple[list[str], list[int], list[list[Any]]]:

@@ -2,6 +2,7 @@
 
 import os
 import socket
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,12 +12,13 @@ from objectives.external import PythonCallable
 from objectives.objective import Candidates, HasCandidates, HasOptimum, Objective
 from objectives.space import make_candidates
 from objectives.tabular import table_candidates, table_objective
-from orchestrator.bandit.warm_start import UncertaintyStart
+from orchestrator import existing_data
+from orchestrator.bandit.warm_start import DataStart, UncertaintyStart
 from orchestrator.commands import Close
 from orchestrator.config import Settings, load
 from orchestrator.driver import Driver, Problem, replay
 from orchestrator.errors import CampaignError, RunError, UserError
-from orchestrator.events import CampaignCreated, Event, SessionOpened
+from orchestrator.events import CampaignCreated, Event, ExistingTaken, SessionOpened
 from orchestrator.runs import Run, digest
 from orchestrator.status import Status
 from orchestrator.store import EventStore
@@ -50,6 +52,17 @@ def build(settings: Settings) -> Parts:
         objective.check(candidates.columns)
     strategy = _for_workers(settings.strategy, settings.workers.count)
     return Parts(Problem(settings.name, settings.seed, candidates, strategy), objective)
+
+
+def existing(settings: Settings, parts: Parts) -> ExistingTaken | None:
+    """The existing data that a new campaign begins with, if it does; a resume finds them in its log.
+
+    Raises UserError when they cannot be read, or match no candidate at all.
+    """
+    start = getattr(settings.strategy, "warm_start", None)
+    if not isinstance(start, DataStart):
+        return None
+    return existing_data.read(start, parts.problem.candidates, settings.objective.direction, time.time())
 
 
 def _for_workers(strategy: Any, workers: int) -> Any:

@@ -14,11 +14,12 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 from orchestrator.bandit.strategy import Observation
-from orchestrator.commands import Ask, Assignment, Await, Close, Command, Dispatch, Finished, Stop, Tell
+from orchestrator.commands import Ask, Assignment, Await, Begin, Close, Command, Dispatch, Finished, Stop, Tell
 from orchestrator.events import (
     BatchChosen,
     CampaignCreated,
     Event,
+    ExistingTaken,
     ModelRefreshed,
     SessionClosed,
     SessionOpened,
@@ -119,6 +120,9 @@ class CampaignState:
     running: Mapping[int, Running] = field(default_factory=lambda: MappingProxyType({}))
     losses: Mapping[int, Losses] = field(default_factory=lambda: MappingProxyType({}))  # of open trials
     finished: tuple[Finished, ...] = ()  # over, not told to the strategy yet
+    existing: ExistingTaken | None = None  # known before the campaign, not told to the strategy yet
+    existing_count: int = 0
+    existing_unmatched: int = 0
     succeeded: int = 0
     failed: int = 0
     session_succeeded: int = 0
@@ -139,6 +143,15 @@ class CampaignState:
         """Trials that may still be chosen."""
         return max(0, self.rules.evaluations - self.trials)
 
+    @property
+    def existing_observations(self) -> tuple[Observation, ...]:
+        """What was known before the campaign and is not told to the strategy yet, to be maximised."""
+        if self.existing is None:
+            return ()
+        sign = 1.0 if self.rules.is_maximized else -1.0
+        pairs = zip(self.existing.arms, self.existing.values, strict=True)
+        return tuple(Observation(arm, sign * value) for arm, value in pairs)
+
 
 def apply(state: CampaignState, event: Event) -> CampaignState:
     """The state after `event`. Total: every event of a valid log applies."""
@@ -146,6 +159,8 @@ def apply(state: CampaignState, event: Event) -> CampaignState:
     match event:
         case CampaignCreated():
             return state
+        case ExistingTaken():
+            return replace(state, existing=event, existing_count=len(event.arms), existing_unmatched=event.unmatched)
         case SessionOpened():
             return _open_session(state, event)
         case BatchChosen():
@@ -171,6 +186,7 @@ def apply(state: CampaignState, event: Event) -> CampaignState:
                 round=event.round,
                 dictionary_size=event.dictionary_size,
                 finished=tuple(finished for finished in state.finished if finished.trial not in told),
+                existing=None,  # the first refresh of all is theirs
                 stalled="",
             )
         case StopRequested():
@@ -301,6 +317,8 @@ def decide(state: CampaignState, now: float) -> Command:
         reason = _stop_reason(state, now)
         if reason:
             return Stop(reason)
+        if state.existing is not None:
+            return Begin(state.existing_observations)
         free = state.slots - len(state.running)
         if state.stock and free > 0:
             return Dispatch(state.stock[:free])

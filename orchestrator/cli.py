@@ -19,7 +19,7 @@ from rich.text import Text
 
 from objectives.objective import ObjectiveError
 from orchestrator import runs
-from orchestrator.assemble import Parts, build
+from orchestrator.assemble import Parts, build, existing
 from orchestrator.bandit.strategies import STRATEGIES
 from orchestrator.campaign import CampaignState, apply, decide
 from orchestrator.commands import Close, Stop
@@ -27,7 +27,7 @@ from orchestrator.config import Settings, load
 from orchestrator.config_changes import differences, may_change
 from orchestrator.config_schema import schema
 from orchestrator.errors import BbkbError, RunError, UserError
-from orchestrator.events import Event, SessionOpened
+from orchestrator.events import Event, ExistingTaken, SessionOpened
 from orchestrator.export import export
 from orchestrator.history import fold
 from orchestrator.launch import launch
@@ -73,8 +73,10 @@ def run(file: CampaignFile, set_: Overrides = None, workers: Workers = None, add
     parts = build(settings)
     optimum = parts.optimum(settings.objective.direction == "maximize")
     began = shlex.join(sys.argv)
-    new = runs.create(settings.resolved(), parts.problem.candidates, parts.description, optimum, began)
+    known = existing(settings, parts)
+    new = runs.create(settings.resolved(), parts.problem.candidates, parts.description, optimum, began, known)
     _say(console, f"{settings.name}: {_described(settings, parts)}")
+    _say_existing(console, known)
     _say(console, f"run {_short(new.folder)}")
     _session(console, new, settings, parts, address)
 
@@ -137,9 +139,12 @@ def export_command(
     folder: RunFolder,
     format_: Annotated[Format, typer.Option("--format", help="csv, json or parquet.")] = Format.CSV,
     output: Annotated[Path | None, typer.Option(help="File to write; else standard output.")] = None,
+    known: Annotated[
+        bool, typer.Option("--existing", help="Write the existing data that the run began with instead.")
+    ] = False,
 ) -> None:
     """Write one row a trial."""
-    rows = export(fold(runs.open_run(folder).events()), format_.value)
+    rows = export(fold(runs.open_run(folder).events()), format_.value, known)
     if output is None:
         sys.stdout.buffer.write(rows)
         sys.stdout.buffer.flush()
@@ -150,8 +155,11 @@ def export_command(
 @app.command()
 def validate(file: CampaignFile, set_: Overrides = None, workers: Workers = None) -> None:
     """Check a campaign file, its data and its code without running anything."""
-    settings = load(file, _overrides(set_, workers))
-    _say(Console(), f"{file} is valid: {_described(settings, build(settings))}")
+    console, settings = Console(), load(file, _overrides(set_, workers))
+    parts = build(settings)
+    known = existing(settings, parts)
+    _say(console, f"{file} is valid: {_described(settings, parts)}")
+    _say_existing(console, known)
 
 
 @app.command("schema")
@@ -204,6 +212,7 @@ def _summarise(console: Console, run_: runs.Run, outcome: str, reason: str) -> N
         ]
     lines += [
         ("evaluations", f"{history.finished_count}, {history.failed_count} of them failed"),
+        *([] if history.existing is None else [("existing data", str(history.existing))]),
         ("utilisation", f"{history.utilization:.0%} of the workers' time in {duration(history.elapsed_seconds)}"),
         ("report", str(_short(run_.report_file))),
     ]
@@ -255,6 +264,11 @@ def _described(settings: Settings, parts: Parts) -> str:
         f"{settings.budget.evaluations} evaluations on {settings.workers.count} workers"
         + (f"; {parts.description}" if parts.description else "")
     )
+
+
+def _say_existing(console: Console, known: ExistingTaken | None) -> None:
+    if known is not None:
+        _say(console, f"existing data: {known}")
 
 
 def _named(parameters: Mapping[str, Any]) -> str:

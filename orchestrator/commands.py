@@ -46,6 +46,13 @@ class Tell:
 
 
 @dataclass(frozen=True, slots=True)
+class Begin:
+    """Let the strategy take these results, known before the campaign, into its posterior."""
+
+    existing: tuple[Observation, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Await:
     """Wait for outcomes; nothing else can be done."""
 
@@ -65,4 +72,4 @@ class Close:
     reason: str
 
 
-Command = Dispatch | Ask | Tell | Await | Stop | Close
+Command = Dispatch | Begin | Ask | Tell | Await | Stop | Close

@@ -1,8 +1,9 @@
 """The campaign file: its sections as frozen pydantic models, checked as a whole, every mistake with file and line.
 
-Relative paths (`candidates.table`, `data.folder`, a SQLite URL, where a callable's module is looked for, where a
-command runs) are relative to the campaign file's folder, so a campaign means the same wherever it is started from;
-only `runs` is relative to the working directory, where results belong. `Settings` holds absolute paths.
+Relative paths (`candidates.table`, `strategy.warm_start.path`, `data.folder`, a SQLite URL, where a callable's module
+is looked for, where a command runs) are relative to the campaign file's folder, so a campaign means the same wherever
+it is started from; only `runs` is relative to the working directory, where results belong. `Settings` holds absolute
+paths.
 """
 
 import os
@@ -80,6 +81,10 @@ def _objective_options(options: Any, info: ValidationInfo) -> Any:
     sources = [key for key in OBJECTIVE_KEYS if info.data.get(key) is not None]
     # with none or several of them that is the mistake to tell, and nobody knows what the options should be
     return build_objective(sources[0], info.data[sources[0]], options, _folder(info)) if len(sources) == 1 else None
+
+
+def _strategy(options: Any, info: ValidationInfo) -> Any:
+    return build_strategy(options, _folder(info))
 
 
 def _space(space: Any, info: ValidationInfo) -> Mapping[str, Parameter]:
@@ -215,7 +220,7 @@ class Settings(_Section):
     space: Annotated[Mapping[str, Parameter], PlainValidator(_space), PlainSerializer(dump_space)] = Field(
         default_factory=dict, validate_default=True, description="Parameters by name; else the objective's own space."
     )
-    strategy: Annotated[Any, PlainValidator(build_strategy), PlainSerializer(dump_strategy)] = Field(
+    strategy: Annotated[Any, PlainValidator(_strategy), PlainSerializer(dump_strategy)] = Field(
         default_factory=dict, validate_default=True, description="The algorithm that chooses, with its options."
     )
     budget: BudgetSettings = Field(description="When the campaign ends.")

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from objectives.objective import Candidates
-from orchestrator.bandit.strategy import Choose, Strategy
+from orchestrator.bandit.strategy import Choose, Strategy, begin
 from orchestrator.campaign import CampaignState, apply, decide, is_expected, is_final
-from orchestrator.commands import Ask, Assignment, Await, Close, Dispatch, Stop, Tell
+from orchestrator.commands import Ask, Assignment, Await, Begin, Close, Dispatch, Stop, Tell
 from orchestrator.errors import BbkbError, CampaignError
 from orchestrator.events import (
     BatchChosen,
@@ -36,7 +36,7 @@ from workers.executor import Executor
 from workers.messages import Outcome, Success, Trial
 
 # Streams of randomness derived from the campaign's seed; a stream's number must never change.
-INIT, TELL, TRIALS = 0, 1, 2
+INIT, TELL, TRIALS, BEGIN = 0, 1, 2, 3
 
 # How long the loop may sit in the executor before it looks at a request to stop.
 _ATTENTION_SECONDS = 0.2
@@ -78,6 +78,7 @@ def replay(problem: Problem, events: Iterable[Event]) -> Progress:
         if isinstance(event, ModelRefreshed):
             told = set(event.trials)
             observations = [f.observation for f in progress.campaign.finished if f.trial in told]
+            observations += progress.campaign.existing_observations
             model = problem.strategy.restore(model, observations, event.record)
         progress = Progress(apply(progress.campaign, event), model)
     return progress
@@ -100,7 +101,7 @@ class Driver:
         self._writer = writer
         self._executor = executor
         self._observe = observe
-        self._unwritten: list[Event] = []
+        self._unwritten: tuple[int, list[Event]] = (writer.length, [])  # where in the log the first one belongs
         self._activity = "starting"
         self._stop = threading.Event()
         self._stop_now = threading.Event()
@@ -145,6 +146,8 @@ class Driver:
                     self._dispatch(command)
                 case Await():
                     self._await()
+                case Begin():
+                    self._begin(command)
                 case Ask():
                     self._ask(command)
                 case Tell():
@@ -226,21 +229,31 @@ class Driver:
             )
         )
 
+    def _begin(self, command: Begin) -> None:
+        self._commit()
+        self._activity = "learning existing data"
+        strategy, rng = self._problem.strategy, self._problem.rng(BEGIN)
+        self._refresh((), lambda model: begin(strategy, model, command.existing, rng))
+
     def _tell(self, command: Tell) -> None:
         self._commit()
         self._activity = "refreshing the model"
-        began = time.perf_counter()
-        round_ = self._campaign.round + 1
         observations = [finished.observation for finished in command.finished]
-        strategy = self._problem.strategy
-        self._model = strategy.tell(self._model, observations, self._problem.rng(TELL, round_))
+        strategy, rng = self._problem.strategy, self._problem.rng(TELL, self._campaign.round + 1)
+        trials = tuple(finished.trial for finished in command.finished)
+        self._refresh(trials, lambda model: strategy.tell(model, observations, rng))
+
+    def _refresh(self, trials: tuple[int, ...], refreshed: Callable[[Any], Any]) -> None:
+        """Replace the strategy's state, and record what was drawn."""
+        began = time.perf_counter()
+        self._model = refreshed(self._model)
         self._record(
             ModelRefreshed(
                 time=self._executor.now(),
-                round=round_,
-                trials=tuple(finished.trial for finished in command.finished),
+                round=self._campaign.round + 1,
+                trials=trials,
                 dictionary_size=len(self._model.dictionary),
-                record=strategy.recorded(self._model),
+                record=self._problem.strategy.recorded(self._model),
                 seconds=time.perf_counter() - began,
             )
         )
@@ -254,8 +267,10 @@ class Driver:
 
     def _record(self, event: Event) -> None:
         self._campaign = apply(self._campaign, event)
-        self._unwritten.append(event)
+        self._unwritten[1].append(event)
 
     def _commit(self) -> None:
-        self._writer.append(self._unwritten)
-        self._unwritten = []
+        # an interrupt may come at any point: both change in one step, and what was written is not written again
+        position, events = self._unwritten
+        self._writer.append(events, position)
+        self._unwritten = (position + len(events), [])

@@ -28,6 +28,27 @@ class CampaignCreated:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ExistingTaken:
+    """Results known before the campaign were matched to its arms. They are no trials and cost no budget.
+
+    Written with the campaign's creation and told to the strategy before anything is chosen (the first `ModelRefreshed`,
+    of no trials). All of it is here, so that a resume does not need its source again.
+    """
+
+    time: float
+    source: str
+    arms: tuple[int, ...]
+    values: tuple[float, ...]  # of these arms, on the user's scale
+    unmatched: int  # results of no candidate, left out
+    first_unmatched: str  # one of them, for a person; empty when there is none
+    kind: Literal["existing_taken"] = "existing_taken"
+
+    def __str__(self) -> str:
+        left_out = f", {self.unmatched} match no candidate (the first: {self.first_unmatched})" * bool(self.unmatched)
+        return f"{len(self.arms)} results of {self.source}{left_out}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SessionOpened:
     """A process took the campaign up: at the start, and at every resume. What was in flight is lost and runs again."""
 
@@ -138,6 +159,7 @@ class SessionClosed:
 
 Event = (
     CampaignCreated
+    | ExistingTaken
     | SessionOpened
     | BatchChosen
     | TrialsDispatched

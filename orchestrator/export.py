@@ -28,17 +28,18 @@ METRIC_PREFIX = "metric."
 PARAMETER_PREFIX = "parameter."
 _ARROW_TYPES = {
     **dict.fromkeys(("trial", "arm", "attempts", "batch"), "int64"),
-    **dict.fromkeys(("value", "started", "finished", "seconds"), "float64"),
+    **dict.fromkeys(("value", "reward", "started", "finished", "seconds"), "float64"),
     **dict.fromkeys(("status", "worker", "error"), "string"),
 }
 
 
-def export(history: History, format: Format) -> bytes:
-    """All trials of `history` in the order they were chosen; text is UTF-8.
+def export(history: History, format: Format, existing: bool = False) -> bytes:
+    """All trials of `history` in the order they were chosen, or its `existing` data, which are no trials, instead; text
+    is UTF-8.
 
     Raises UserError for an unknown format, and for Parquet when pyarrow is not installed.
     """
-    columns = trial_columns(history)
+    columns = existing_columns(history) if existing else trial_columns(history)
     match format:
         case "csv":
             return _to_csv(columns)
@@ -59,6 +60,14 @@ def trial_columns(history: History) -> dict[str, list[Any]]:
     for name in _first_seen(row.metrics for row in rows):
         columns[METRIC_PREFIX + name] = [row.metrics.get(name) for row in rows]
     return columns
+
+
+def existing_columns(history: History) -> dict[str, list[Any]]:
+    """Results known before the campaign: `arm` and `reward`, on the user's scale, as a warm start reads them again."""
+    existing = history.existing
+    if existing is None:
+        return {"arm": [], "reward": []}
+    return {"arm": list(existing.arms), "reward": list(existing.values)}
 
 
 def parameter_names(rows: Iterable[TrialRow]) -> list[str]:

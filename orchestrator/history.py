@@ -11,6 +11,7 @@ from orchestrator.events import (
     BatchChosen,
     CampaignCreated,
     Event,
+    ExistingTaken,
     ModelRefreshed,
     SessionClosed,
     SessionOpened,
@@ -82,6 +83,7 @@ class History:
 
     created: CampaignCreated
     settings: Mapping[str, Any]
+    existing: ExistingTaken | None = None  # results known before; they are no trials
     trials: list[TrialRow] = field(default_factory=list)
     batches: list[BatchChosen] = field(default_factory=list)
     refreshes: list[ModelRefreshed] = field(default_factory=list)
@@ -160,6 +162,8 @@ def _apply(history: History, event: Event) -> None:
                 history.trials[trial].attempts = attempt
         case TrialSucceeded() | TrialFailed():
             _apply_outcome(history, event)
+        case ExistingTaken():
+            history.existing = event
         case ModelRefreshed():
             history.refreshes.append(event)
         case StopRequested() | CampaignCreated():

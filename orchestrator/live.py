@@ -119,6 +119,7 @@ def rows(status: Status, parameters: Parameters) -> list[tuple[str, Text]]:
         ("batch", Text(f"{status.batch} of {status.batch_size} ({status.waiting} waiting)")),
         ("in flight", Text(f"{status.in_flight} on {status.slots} workers")),
         ("failed", Text(str(status.failed), style="red" if status.failed else "")),
+        *([("existing", Text(_existing(status)))] if status.existing else []),
         ("dictionary", Text(f"{status.dictionary_size} inducing points")),
         ("utilisation", Text(f"{status.utilization:.0%}")),
         ("elapsed", Text(duration(status.elapsed_seconds))),
@@ -131,6 +132,11 @@ def _best(status: Status, parameters: Parameters) -> Text:
         return Text("no value yet", style="dim")
     named = ", ".join(f"{name}={shown(value)}" for name, value in parameters(status.best_arm).items())
     return Text.assemble((f"{status.best_value:.6g}", "bold green"), f"  {named}")
+
+
+def _existing(status: Status) -> str:
+    left_out = f", {status.existing_unmatched} more match no candidate" if status.existing_unmatched else ""
+    return f"{status.existing} results known before{left_out}"
 
 
 def _now(status: Status) -> str:

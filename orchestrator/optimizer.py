@@ -11,8 +11,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from orchestrator.bandit.kernels import KERNELS
 from orchestrator.bandit.strategies import STRATEGIES
-from orchestrator.bandit.strategy import Choose, Observation, Posterior, Strategy
-from orchestrator.bandit.warm_start import WARM_STARTS
+from orchestrator.bandit.strategy import Choose, Observation, Posterior, Strategy, begin
+from orchestrator.bandit.warm_start import WARM_STARTS, DataStart
 
 _PARTS: Mapping[str, Mapping[str, type[Any]]] = {"kernel": KERNELS, "warm_start": WARM_STARTS}
 
@@ -23,7 +23,8 @@ class Optimizer:
     `candidates` (A, d): a row is an arm's feature vector, best scaled so that each feature matters about as much;
     rewards are maximised. `strategy` is a name (`bbkb`, `uniform`) and `options` are its fields; a kernel or warm start
     may be given as an object or as a mapping, {"name": "rbf", "lengthscale": 0.5}. The same calls with the same `seed`
-    give the same arms. Raises ValueError on candidates or options that are not allowed.
+    give the same arms. `existing` is a pair of indices (n,) and finite rewards (n,): results known before, which take
+    the place of the strategy's warm start. Raises ValueError on candidates, options or results that are not allowed.
 
     >>> import numpy as np
     >>> from orchestrator import Optimizer
@@ -37,17 +38,32 @@ class Optimizer:
     x = 0.3, reward = 1.0
     """
 
-    def __init__(self, candidates: ArrayLike, strategy: str = "bbkb", seed: int = 0, **options: Any) -> None:
+    def __init__(
+        self,
+        candidates: ArrayLike,
+        strategy: str = "bbkb",
+        seed: int = 0,
+        existing: tuple[ArrayLike, ArrayLike] | None = None,
+        **options: Any,
+    ) -> None:
         chosen = _look_up(STRATEGIES, strategy, "strategy")
         for part, table in _PARTS.items():
             if isinstance(options.get(part), Mapping):
                 options[part] = _build(table, options[part], part)
+        if isinstance(options.get("warm_start"), DataStart):
+            raise ValueError(
+                "the warm start data is for campaign files, which are read; give existing=(indices, rewards)"
+            )
+        if existing is not None and any(field.name == "warm_start" for field in fields(chosen)):
+            options["warm_start"] = DataStart("existing results")
         self._strategy: Strategy[Any] = _construct(chosen, options, f"the strategy {strategy}")
         self._seed = seed
         features = np.asarray(candidates, np.float64)
         self._size = len(features) if features.ndim else 0
         self._state = self._strategy.init(features, np.random.default_rng([seed, 0]))
         self._pending: list[int] = []
+        if existing is not None:
+            self._begin(*existing)
 
     def ask(self, limit: int | None = None) -> NDArray[np.intp]:
         """Indices of the candidates to evaluate next, (n,); they are pending until they are told.
@@ -68,14 +84,10 @@ class Optimizer:
         for are welcome: existing results. Raises ValueError, and learns nothing, when one is out of range or a reward
         is NaN or infinite.
         """
-        arms = self._checked_indices(indices)
-        values = [None if reward is None else float(reward) for reward in np.atleast_1d(np.asarray(rewards, object))]
-        if len(values) != len(arms):
-            raise ValueError(f"tell needs one reward for each index, got {len(values)} rewards for {len(arms)} indices")
-        observations = [Observation(arm, value) for arm, value in zip(arms, values, strict=True)]
+        observations = self._observations(indices, rewards)
         rng = np.random.default_rng([self._seed, 1, self._state.round])
         self._state = self._strategy.tell(self._state, observations, rng)
-        told = Counter(arms)
+        told = Counter(seen.arm for seen in observations)
         waiting = []
         for arm in self._pending:
             if told[arm]:
@@ -116,6 +128,22 @@ class Optimizer:
     @property
     def _posterior(self) -> Posterior:
         return self._strategy.posterior(self._state)
+
+    def _begin(self, indices: ArrayLike, rewards: ArrayLike) -> None:
+        existing = self._observations(indices, rewards)
+        if not existing or any(seen.reward is None for seen in existing):
+            rule = "existing results must be at least one, and each must have a reward"
+            raise ValueError(f"{rule}; leave out what could not be evaluated, or all of `existing`")
+        self._state = begin(self._strategy, self._state, existing, np.random.default_rng([self._seed, 2]))
+
+    def _observations(self, indices: ArrayLike, rewards: Sequence[float | None] | ArrayLike) -> list[Observation]:
+        arms = self._checked_indices(indices)
+        values = [None if reward is None else float(reward) for reward in np.atleast_1d(np.asarray(rewards, object))]
+        if len(values) != len(arms):
+            raise ValueError(
+                f"there must be one reward for each index, got {len(values)} rewards for {len(arms)} indices"
+            )
+        return [Observation(arm, value) for arm, value in zip(arms, values, strict=True)]
 
     def _checked_indices(self, indices: ArrayLike) -> list[int]:
         array = np.atleast_1d(np.asarray(indices))

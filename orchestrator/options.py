@@ -77,9 +77,15 @@ def build(cls: type, options: Mapping[str, Any]) -> Any:
     return built
 
 
-def build_strategy(options: Any) -> Any:
-    """The strategy that `options` names, with its fields. Raises ValidationError."""
+def build_strategy(options: Any, folder: Path | None = None) -> Any:
+    """The strategy that `options` names, with its fields; relative paths of existing data are below `folder`.
+
+    Raises ValidationError.
+    """
     fields = _mapping(options, "{name: bbkb, …}")
+    start = fields.get("warm_start")
+    if folder is not None and isinstance(start, Mapping) and start.get("name") == "data" and start.get("path"):
+        fields["warm_start"] = {**start, "path": _located(folder, start["path"])}
     return build(_strategy_class(fields.pop("name", DEFAULT_STRATEGY)), fields)
 
 
@@ -160,6 +166,14 @@ def _build_parameter(options: Any) -> Parameter:
         raise failure([Problem((), "must hold finite numbers only", shown(options))])
     parameter: Parameter = build(kind, fields)
     return parameter
+
+
+def _located(folder: Path, path: Any) -> Any:
+    """A path below `folder`; a database URL as it is, but for the file that a SQLite URL names."""
+    scheme, slashes, file = path.partition(":///") if isinstance(path, str) else ("", "", "")
+    if slashes and scheme.startswith("sqlite"):
+        return f"{scheme}{slashes}{_joined(folder, file)}"
+    return path if isinstance(path, str) and "://" in path else _joined(folder, path)
 
 
 def _joined(folder: Path, place: Any) -> Any:

@@ -25,7 +25,7 @@ from typing import Any
 from objectives.objective import Candidates
 from orchestrator import campaign_file
 from orchestrator.errors import RunError
-from orchestrator.events import CampaignCreated, Event
+from orchestrator.events import CampaignCreated, Event, ExistingTaken
 from orchestrator.store import EventStore
 
 _VERSIONED = ("bbkb-orchestrator", "ray", "numpy", "scipy", "scikit-learn", "SQLAlchemy", "ConfigSpace")
@@ -76,9 +76,14 @@ class Run:
 
 
 def create(
-    settings: Mapping[str, Any], candidates: Candidates, objective: str, optimum: float | None, began: str
+    settings: Mapping[str, Any],
+    candidates: Candidates,
+    objective: str,
+    optimum: float | None,
+    began: str,
+    existing: ExistingTaken | None = None,
 ) -> Run:
-    """Make the folder and the first event.
+    """Make the folder and the first events: the campaign's creation, and what was known before it.
 
     `settings` is the resolved campaign file, `objective` what the objective says of itself, `began` the command line.
     """
@@ -98,7 +103,7 @@ def create(
         settings=settings,
     )
     with run.store() as store:
-        store.create(run.name, [created])
+        store.create(run.name, [created] if existing is None else [created, existing])
     return run
 
 

@@ -17,6 +17,8 @@ class Status:
     outcome: str  # of the last session that closed: finished, failed, interrupted
     reason: str
     evaluations: int  # the budget
+    existing: int  # results known before the campaign; in no other number
+    existing_unmatched: int  # of them of no candidate, left out
     chosen: int
     succeeded: int
     failed: int
@@ -56,6 +58,8 @@ def status_of(name: str, state: CampaignState, now: float | None = None, activit
         outcome=state.outcome,
         reason=state.close_reason or state.stop_reason,
         evaluations=state.rules.evaluations,
+        existing=state.existing_count,
+        existing_unmatched=state.existing_unmatched,
         chosen=state.trials,
         succeeded=state.succeeded,
         failed=state.failed,

@@ -83,7 +83,7 @@ class EventStore:
             row = connection.execute(_CAMPAIGNS.select().where(_CAMPAIGNS.c.campaign == campaign)).one_or_none()
         if row is None:
             raise RunError(f"there is no campaign {campaign!r} in {_shown(self.url)}")
-        return Writer(self, campaign, epoch=row.epoch)
+        return Writer(self, campaign, epoch=row.epoch, length=row.length)
 
     def read(self, campaign: str, after: int = 0) -> Iterator[Event]:
         """The campaign's events from position `after` on, in order. Raises StoreError at a damaged or missing one."""
@@ -97,15 +97,24 @@ class EventStore:
                 yield self._event(campaign, row)
                 position += 1
 
-    def append(self, campaign: str, epoch: int, events: Sequence[Event]) -> None:
-        """Append under a claim; durable on return. Raises FencedError when the claim is no longer the newest."""
+    def append(self, campaign: str, epoch: int, events: Sequence[Event], position: int | None = None) -> None:
+        """Append under a claim; durable on return. Raises FencedError when the claim is no longer the newest.
+
+        `position`: where the first of them belongs. Those that are there already are left out, so a writer that was
+        interrupted and does not know whether it has written can write again. None: at the end.
+        """
         mine = (_CAMPAIGNS.c.campaign == campaign) & (_CAMPAIGNS.c.epoch == epoch)
+        # an update first: it locks the row until the end of the transaction
         longer = _CAMPAIGNS.update().where(mine).values(length=_CAMPAIGNS.c.length + len(events))
         with self._translated(), self._engine.begin() as connection:
             if connection.execute(longer).rowcount != 1:
                 raise self._fenced(connection, campaign, epoch)
-            length = connection.execute(sa.select(_CAMPAIGNS.c.length).where(mine)).scalar_one()
-            connection.execute(_EVENTS.insert(), _rows(campaign, epoch, length - len(events), events))
+            length = connection.execute(sa.select(_CAMPAIGNS.c.length).where(mine)).scalar_one() - len(events)
+            there = 0 if position is None else min(length - position, len(events))
+            if there:
+                connection.execute(_CAMPAIGNS.update().where(mine).values(length=length + len(events) - there))
+            if rows := _rows(campaign, epoch, length, events[there:]):
+                connection.execute(_EVENTS.insert(), rows)
 
     def close(self) -> None:
         """Give the connections back."""
@@ -148,16 +157,20 @@ class EventStore:
 
 @dataclass(frozen=True, slots=True)
 class Writer:
-    """The right to append to one campaign, until somebody claims it anew."""
+    """The right to append to one campaign, until somebody claims it anew. `length`: of the log when it was claimed."""
 
     store: EventStore
     campaign: str
     epoch: int
+    length: int
 
-    def append(self, events: Sequence[Event]) -> None:
-        """Write these events in one transaction; they are durable on return. Raises FencedError, StoreError."""
+    def append(self, events: Sequence[Event], position: int | None = None) -> None:
+        """Write these events in one transaction; they are durable on return. Raises FencedError, StoreError.
+
+        `position`: see `EventStore.append`.
+        """
         if events:
-            self.store.append(self.campaign, self.epoch, events)
+            self.store.append(self.campaign, self.epoch, events, position)
 
 
 def _rows(campaign: str, epoch: int, position: int, events: Sequence[Event]) -> list[dict[str, Any]]:

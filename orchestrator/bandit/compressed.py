@@ -64,7 +64,8 @@ class CompressedState:
     @property
     def arms(self) -> Floats:
         """The candidates (A, d)."""
-        return self.belief.model.arms
+        arms: Floats = self.belief.model.arms
+        return arms
 
     @cached_property
     def dictionary(self) -> Indices:

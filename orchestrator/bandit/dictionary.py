@@ -13,7 +13,7 @@ Resampling = Literal["pulls", "arms"]
 def inclusion_probabilities(pulls: Pulls, variance: Floats, oversampling: float, resampling: Resampling) -> Floats:
     """Probability (p,) of each pulled arm, in the order of `pulls.arms`, to enter the dictionary.
 
-    `variance` (A,) is that of the start of the batch; squares, σ̃²_fb: see the proof of Theorem 1.
+    `variance` (p,) of these arms is that of the start of the batch; squares, σ̃²_fb: see the proof of Theorem 1.
 
     * `pulls`: each single pull enters with p = min(1, q̄ σ̃²_fb), duplicates count once, so an arm pulled n times enters
       with 1 − (1 − p)ⁿ.
@@ -22,8 +22,8 @@ def inclusion_probabilities(pulls: Pulls, variance: Floats, oversampling: float,
       pulls, is the same. What the authors' released code does.
     """
     if resampling == "arms":
-        return np.minimum(1.0, oversampling * pulls.counts[pulls.arms] * variance[pulls.arms])
-    single = np.minimum(1.0, oversampling * variance[pulls.arms])
+        return np.minimum(1.0, oversampling * pulls.counts[pulls.arms] * variance)
+    single = np.minimum(1.0, oversampling * variance)
     with np.errstate(divide="ignore"):  # log1p(−1) = −∞ is right: certain to enter
         return -np.expm1(pulls.counts[pulls.arms] * np.log1p(-single))
 

@@ -15,13 +15,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.linalg import solve_triangular
+from scipy.linalg import cholesky, solve_triangular
 
 from orchestrator.bandit.arrays import Floats, Indices, read_only, same
 from orchestrator.bandit.posterior import SparseModel
 from orchestrator.bandit.pulls import Pulls
 from orchestrator.bandit.state import SparseState, initial_state, rewarded
 from orchestrator.bandit.strategy import Observation, Posterior
+
+_MANY = 64  # first pulls, from which on one factorisation is faster than one update a pull
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,6 +55,28 @@ class ExactPosterior:
         mean, factor = read_only(np.zeros(len(variance)), np.float64), read_only(np.empty((0, 0)), np.float64)
         return ExactPosterior(model, nothing, nothing, factor, mean, variance, 0.0)
 
+    @staticmethod
+    def after(model: SparseModel, arms: Sequence[int], rewards: Sequence[float]) -> "ExactPosterior":
+        """The belief after pulls of `arms` (n,), all at once: O(p³ + p²A) instead of O(n (p² + pA)) one by one."""
+        prior = ExactPosterior.prior(model)
+        order = np.array(list(dict.fromkeys(arms)), np.intp)
+        pulls, lam = Pulls.none(len(model.arms)).add(arms, rewards), model.regularization
+        counts, points = pulls.counts[order], model.arms[order]
+        gram = model.kernel.cross(points, points)
+        # λ/n must stand out against rounding, or the factorisation fails
+        rounding = len(order) * np.finfo(np.float64).eps * float(np.trace(gram))
+        factor = cholesky(gram + np.diag(np.maximum(lam / counts, rounding)))
+        loadings = solve_triangular(factor, pulls.reward_sums[order] / counts, trans="T")
+        mean, explained = np.empty(len(model.arms)), np.empty(len(model.arms))
+        for block in model.parts():
+            solved = solve_triangular(factor, model.kernel.cross(points, model.arms[block]), trans="T")
+            mean[block], explained[block] = loadings @ solved, np.einsum("pa,pa->a", solved, solved)
+        variance = np.maximum(model.diagonal - explained, 0.0) / lam
+        # log det(I + K/λ) over the multiset is log det(I + NK/λ) over the distinct arms
+        gain = float(2.0 * np.log(factor.diagonal()).sum() + np.log(counts / lam).sum())
+        mean, variance = read_only(mean, np.float64), read_only(variance, np.float64)
+        return replace(prior, mean=mean, variance=variance, information_gain=gain)._replaced(order, counts, factor)
+
     def pull(self, arm: int, reward: float) -> "ExactPosterior":
         """The belief after a pull of `arm` too."""
         lam = self.model.regularization
@@ -76,13 +100,14 @@ class ExactPosterior:
     def _covariance(self, arm: int) -> tuple[Floats, Floats]:
         """R⁻ᵀ k_p(x) (p,), and c of every arm (A,)."""
         columns = self.model.columns
-        column = columns.take(np.array([arm]), slice(None))[0]
+        column = columns.rows(slice(None), self.model.points(np.array([arm])))[:, 0].copy()
         if not len(self.order):  # the solver refuses an empty matrix
             return np.empty(0), column
         row = solve_triangular(self.factor, column[self.order], trans="T", check_finite=False)
         weights = solve_triangular(self.factor, row, check_finite=False)
-        for block in self.model.blocks():
-            column[block] -= weights @ columns.take(self.order, block)
+        pulled = self.model.points(self.order)
+        for part in self.model.parts():
+            column[part] -= columns.rows(part, pulled) @ weights
         return row, column
 
     def _with_row(self, arm: int, row: Floats, pivot: float) -> "ExactPosterior":
@@ -172,7 +197,10 @@ class ExactState:
     def observe(self, observations: Sequence[Observation]) -> "ExactState":
         """The next round's state with these pulls and set-aside arms in it."""
         ground, belief = self.ground.observe(observations), self.belief
-        for arm, reward in zip(*rewarded(observations), strict=True):
+        arms, rewards = rewarded(observations)
+        if len(arms) > _MANY and not len(belief.order):  # existing data
+            return ExactState(ground, ExactPosterior.after(belief.model, arms, rewards))
+        for arm, reward in zip(arms, rewards, strict=True):
             belief = belief.pull(arm, reward)
         return ExactState(ground, belief)
 

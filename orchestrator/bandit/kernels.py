@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Protocol
 
 import numpy as np
-from scipy.spatial.distance import cdist
 
 from orchestrator.bandit.arrays import Floats
 
 Lengthscale = float | tuple[float, ...]
+BLOCK = 16_384  # entries of a kernel matrix that are computed at a time
 _REFUSE_UNKNOWN: Mapping[str, Any] = {"extra": "forbid"}
 
 
@@ -152,7 +152,16 @@ def _scales(X: Floats, lengthscale: Lengthscale) -> float | Floats:
 def _squared_distances(X: Floats, Y: Floats, lengthscale: Lengthscale) -> Floats:
     # differences, not ‖x‖² + ‖y‖² − 2xy: that cancels, and near-duplicates are what dictionaries are made of
     scales = _scales(X, lengthscale)
-    return np.asarray(cdist(X / scales, Y / scales, "sqeuclidean"))
+    divisors = scales if isinstance(scales, np.ndarray) else np.full(X.shape[1], scales)
+    squares = np.zeros((len(X), len(Y)))
+    rows = max(1, BLOCK // max(1, len(Y)))  # a block stays in the cache for all features
+    for low in range(0, len(X), rows):
+        block, difference = squares[low : low + rows], np.empty((len(X[low : low + rows]), len(Y)))
+        for x, y, divisor in zip(X[low : low + rows].T, Y.T, divisors, strict=True):
+            np.subtract(x[:, None], y, out=difference)
+            difference /= divisor
+            block += np.multiply(difference, difference, out=difference)
+    return squares
 
 
 def _scaled(variance: float, correlations: Floats) -> Floats:

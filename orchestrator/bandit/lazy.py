@@ -1,77 +1,160 @@
-"""The argmax of scores that only fall, touching few of them (lazy greedy, Minoux 1978).
+"""The argmax of scores that only fall, looking at few of them (lazy greedy, Minoux 1978).
 
-An old score is an upper bound on the present one, so an arm needs to be scored again only while its old score is not
-below the best present one. Ties go to the lowest index. Both queues return the same arms; the eager one is the oracle.
+Every arm has an upper bound on its score that stays valid as scores fall. Arms are looked at in the order of their
+bounds, until the best score seen is above the bound of every other arm. Ties go to the lowest index. Both ways return
+the same arms; the eager one is the oracle.
 """
 
-from collections.abc import Callable
 from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from orchestrator.bandit.arrays import Floats, Indices
 
-Score = Callable[[Indices], Floats]
+# Arms taken at a time, at least: one by one would cost a call each
+FIRST_NEAR, FIRST_LOOK = 1024, 64
+NOTHING = np.empty(0, np.intp)
+
+
+class Contenders(Protocol):
+    """Arms looked at, with present scores."""
+
+    @property
+    def arms(self) -> Indices:
+        """The arms looked at (n,), in any order."""
+
+    def scores(self) -> Floats:
+        """Their present scores (n,)."""
+
+    def enter(self, arms: Indices) -> None:
+        """Look at `arms`, distinct ones that were not looked at before."""
+
+    def tighten(self, arms: Indices) -> Floats:
+        """Better upper bounds for `arms` (n,) at a fraction of the price of a look: (n,)."""
+
+
+class Rest:
+    """The arms nobody looked at, by their `bounds` (A,), which it keeps and changes: −∞ for those taken."""
+
+    def __init__(self, bounds: Floats) -> None:
+        self._bounds = bounds
+        self.top = float(bounds.max(initial=-np.inf))  # the largest bound
+
+    def take(self, best: float, least: int) -> tuple[Indices, Floats, float]:
+        """Take the arms whose bounds reach `best`, a quarter more, and `least` at least, as far as there are such.
+
+        Scores fall, so those next in line will be asked for soon. Gives arms (n,), bounds (n,) and what is on top now.
+        """
+        reaching = int(np.count_nonzero(self._bounds >= best)) if best > -np.inf else 0
+        arms = largest(self._bounds, max(reaching + reaching // 4, least))
+        bounds = self._bounds[arms]
+        self._bounds[arms] = -np.inf
+        self.top = float(self._bounds.max())
+        return arms, bounds, self.top
+
+
+class AnyRest(Protocol):
+    """What a queue asks of a `Rest`, wherever it lies."""
+
+    @property
+    def top(self) -> float:
+        """The largest bound."""
+
+    def take(self, best: float, least: int) -> tuple[Indices, Floats, float]:
+        """See `Rest.take`."""
 
 
 class ArgmaxQueue(Protocol):
     """Arms ordered by a score that never rises."""
 
-    def top(self, score: Score) -> int:
-        """The arm with the largest present score; `score` gives it for (n,) distinct arms. Ties: the lowest index."""
+    def top(self) -> int:
+        """The arm with the largest present score. Ties: the lowest index."""
 
 
 class EagerQueue:
-    """Scores every arm at every call. `bounds` (A,): upper bounds; −∞ keeps an arm out for ever."""
+    """Looks at every arm from the start. `blocked`: arms that may not come up although they were looked at."""
 
-    def __init__(self, bounds: Floats) -> None:
-        self._bounds = bounds
+    def __init__(self, rest: AnyRest, contenders: Contenders, blocked: Indices = NOTHING) -> None:
+        self._contenders, self._blocked = contenders, _blocked(contenders, blocked)
+        while rest.top > -np.inf:
+            arms, _, _ = rest.take(-np.inf, FIRST_NEAR)
+            contenders.enter(_unseen(contenders, arms))
 
-    def top(self, score: Score) -> int:
+    def top(self) -> int:
         """See `ArgmaxQueue`."""
-        return int(np.argmax(np.minimum(self._bounds, score(np.arange(len(self._bounds))))))
+        return _best(self._contenders, self._blocked)[0]
 
 
 class LazyQueue:
-    """Scores the arms whose bound reaches the top. `bounds` (A,): upper bounds; −∞ keeps an arm out for ever.
+    """Looks at the arms whose bound reaches the top. `blocked`: see `EagerQueue`.
 
-    Only a pool of the arms with the largest bounds is looked at; it doubles when the arms outside could win.
+    The arms are in three circles: those looked at; those `near`, with the next largest bounds; and the rest, of which
+    only the largest bound is used.
     """
 
-    def __init__(self, bounds: Floats, pool_size: int = 256) -> None:
-        self._bounds = bounds.copy()
-        self._select(pool_size)
+    def __init__(self, rest: AnyRest, contenders: Contenders, blocked: Indices = NOTHING) -> None:
+        self._contenders, self._rest = contenders, rest
+        self._blocked = _blocked(contenders, blocked)
+        self._near, self._near_bounds = NOTHING, np.empty(0)
+        self._is_tight = np.empty(0, bool)
+        self._near_top = -np.inf
 
-    def top(self, score: Score) -> int:
+    def top(self) -> int:
         """See `ArgmaxQueue`."""
-        is_fresh = np.zeros(len(self._pool), bool)
-        chunk = 8
         while True:
-            best = int(np.argmax(self._tops))  # the pool ascends, so this is the lowest index among equals
-            if len(self._pool) < len(self._bounds) and self._tops[best] <= self._outside:
-                self._bounds[self._pool] = self._tops
-                self._select(2 * len(self._pool))
-                is_fresh = np.zeros(len(self._pool), bool)
-            elif is_fresh[best]:
-                return int(self._pool[best])
+            arm, best = _best(self._contenders, self._blocked)
+            # an arm outside with an equal score may have the lower index
+            if best <= self._rest.top > -np.inf:
+                self._come_near(best)
+            elif best <= self._near_top > -np.inf:
+                self._look_at_more(best)
             else:
-                stale = self._challengers(is_fresh, chunk)
-                self._tops[stale] = np.minimum(self._tops[stale], score(self._pool[stale]))
-                is_fresh[stale] = True
-                chunk = min(2 * chunk, 4096)
+                return arm
 
-    def _challengers(self, is_fresh: NDArray[np.bool_], most: int) -> Indices:
-        """Positions in the pool of up to `most` stale arms that may beat every fresh one, the likeliest ones."""
-        best_fresh = self._tops[is_fresh].max(initial=-np.inf)
-        stale = np.flatnonzero(~is_fresh & (self._tops >= best_fresh))
-        return stale if len(stale) <= most else stale[np.argpartition(-self._tops[stale], most - 1)[:most]]
+    def _come_near(self, best: float) -> None:
+        """Take from the rest what reaches `best`."""
+        arms, bounds, _ = self._rest.take(best, FIRST_NEAR)
+        is_new = np.isin(arms, self._contenders.arms, invert=True)  # pending pulls are looked at from the start
+        self._near = np.concatenate((self._near, arms[is_new]))
+        self._near_bounds = np.concatenate((self._near_bounds, bounds[is_new]))
+        self._is_tight = np.concatenate((self._is_tight, np.zeros(int(is_new.sum()), bool)))
+        self._look_at_more(best)
 
-    def _select(self, size: int) -> None:
-        """Make the pool the `size` arms with the largest bounds, by ascending index."""
-        if size >= len(self._bounds):
-            self._pool, self._outside = np.arange(len(self._bounds)), -np.inf
-        else:
-            order = np.argpartition(-self._bounds, size)
-            self._pool, self._outside = np.sort(order[:size]), float(self._bounds[order[size]])
-        self._tops = self._bounds[self._pool]
+    def _look_at_more(self, best: float) -> None:
+        """Tighten near bounds that reach `best`; then look at the arms whose bounds still do, and as many again."""
+        loose = np.flatnonzero(~self._is_tight & (self._near_bounds >= best))
+        self._near_bounds[loose] = np.minimum(self._near_bounds[loose], self._contenders.tighten(self._near[loose]))
+        self._is_tight[loose] = True
+        reaching = int(np.count_nonzero(self._near_bounds >= best)) if best > -np.inf else 0
+        entering = largest(self._near_bounds, max(2 * reaching, FIRST_LOOK))
+        self._contenders.enter(self._near[entering])
+        staying = np.ones(len(self._near), bool)
+        staying[entering] = False
+        self._near, self._near_bounds = self._near[staying], self._near_bounds[staying]
+        self._is_tight = self._is_tight[staying]
+        self._near_top = float(self._near_bounds.max(initial=-np.inf))
+
+
+def largest(bounds: Floats, count: int) -> Indices:
+    """Positions of the `count` largest bounds, as far as they are not −∞."""
+    order = np.argpartition(-bounds, count)[:count] if count < len(bounds) else np.arange(len(bounds))
+    return order[bounds[order] > -np.inf]
+
+
+def _unseen(contenders: Contenders, arms: Indices) -> Indices:
+    return arms[np.isin(arms, contenders.arms, invert=True)]
+
+
+def _blocked(contenders: Contenders, blocked: Indices) -> Indices:
+    """Positions of contenders that may not come up: those looked at for another reason than their bound."""
+    return np.flatnonzero(np.isin(contenders.arms, blocked))
+
+
+def _best(contenders: Contenders, blocked: Indices) -> tuple[int, float]:
+    """The contender with the largest score, the lowest index among equals, and its score; (−1, −∞) if there is none."""
+    scores = contenders.scores()
+    scores[blocked] = -np.inf
+    if not len(scores):
+        return -1, -np.inf
+    best = float(scores.max())
+    return int(contenders.arms[scores == best].min()), best

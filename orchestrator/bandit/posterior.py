@@ -17,17 +17,28 @@ it, so far arms stay uncertain.
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any, Protocol
 
 import numpy as np
 from scipy.linalg import solve_triangular
 
 from orchestrator.bandit.arrays import Floats, Indices, read_only
-from orchestrator.bandit.columns import KernelColumns
+from orchestrator.bandit.blocks import BLOCK, AllArms, Block, Blocks, Fit, LocalBlocks, LocalCovariance, Pulled
+from orchestrator.bandit.columns import KernelColumns, Points
 from orchestrator.bandit.kernels import Kernel
 from orchestrator.bandit.nystrom import pivoted_cholesky
 from orchestrator.bandit.pulls import Pulls
+from orchestrator.bandit.screening import Screen
 
-BLOCK = 2048  # arms a matrix product: a block of a usual dictionary stays in the cache
+
+class SpreadArms(Protocol):
+    """Candidates that do not lie in one array here."""
+
+    def __len__(self) -> int:
+        """A."""
+
+    def blocks(self, kernel: Kernel, regularization: float) -> Blocks:
+        """The blocks that answer for them."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,11 +46,12 @@ class SparseModel:
     """What a posterior is fitted with: `kernel`, candidate `arms` (A, d), `regularization` λ."""
 
     kernel: Kernel
-    arms: Floats
+    arms: Any  # an array (A, d), or `SpreadArms`
     regularization: float
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "arms", read_only(self.arms, np.float64))
+        if not hasattr(self.arms, "blocks"):
+            object.__setattr__(self, "arms", read_only(self.arms, np.float64))
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, SparseModel):
@@ -50,78 +62,111 @@ class SparseModel:
     __hash__ = None  # type: ignore[assignment]  # arrays have no hash
 
     @cached_property
+    def all_arms(self) -> AllArms:
+        """Whatever is done to every arm."""
+        if hasattr(self.arms, "blocks"):
+            return AllArms(self.arms.blocks(self.kernel, self.regularization))
+        return AllArms(LocalBlocks((self._block,)))
+
+    @cached_property
+    def _block(self) -> Block:
+        return Block(self.kernel, self.arms, self.regularization)
+
+    @property
     def columns(self) -> KernelColumns:
-        """Kernel columns over the arms, kept from one fit to the next."""
-        return KernelColumns(self.kernel, self.arms)
+        """Kernel columns over the arms, kept from one fit to the next; for arms in one array."""
+        return self._block.columns
 
     @cached_property
     def diagonal(self) -> Floats:
         """k(x, x) of every arm (A,)."""
-        return read_only(self.kernel.diagonal(self.arms), np.float64)
+        return read_only(np.concatenate(self.all_arms.each("prior")), np.float64)
 
-    def blocks(self) -> list[slice]:
-        """The arms in consecutive slices."""
+    @cached_property
+    def screen(self) -> Screen:
+        """Bounds on all arms out of an earlier fit."""
+        return Screen(self.kernel, self.regularization, max(self.all_arms.each("largest_prior")))
+
+    def points(self, arms: Indices) -> Points:
+        """`arms` (n,) with their features."""
+        return Points(arms, self.all_arms.at("look_up", arms))
+
+    def parts(self) -> list[slice]:
+        """The arms in consecutive slices, of a size that suits a matrix product."""
         return [slice(low, min(low + BLOCK, len(self.arms))) for low in range(0, len(self.arms), BLOCK)]
 
     def fit(self, pulls: Pulls, dictionary: Indices) -> "SparsePosterior":
         """The posterior after `pulls` with inducing points `dictionary` (m,); the prior when that is empty."""
-        gram = self.columns.take(dictionary, dictionary)
+        inducing = self.points(dictionary)
+        gram = self.all_arms.at("kernel_rows", dictionary, inducing)
         kept, factor = pivoted_cholesky(gram)
-        basis = dictionary[kept]
-        kernel_pulled = self.columns.take(basis, pulls.arms)  # (r, p)
-        embedded = solve_triangular(factor, kernel_pulled, lower=True) if len(basis) else kernel_pulled
+        basis = Points(dictionary[kept], inducing.features[kept])
+        kernel_pulled = self.all_arms.at("kernel_rows", pulls.arms, basis).T  # (r, p)
+        embedded = solve_triangular(factor, kernel_pulled, lower=True) if len(kept) else kernel_pulled
         spectrum, rotation = np.linalg.eigh((embedded * pulls.counts[pulls.arms]) @ embedded.T)
         spectrum = np.maximum(spectrum, 0.0)
         scaled = rotation / np.sqrt(spectrum + self.regularization)
-        transform = solve_triangular(factor, scaled, lower=True, trans="T").T if len(basis) else scaled
+        transform = solve_triangular(factor, scaled, lower=True, trans="T").T if len(kept) else scaled
         loadings = transform @ (kernel_pulled @ pulls.reward_sums[pulls.arms])
-        return SparsePosterior(self, basis, np.ascontiguousarray(transform), spectrum, loadings)
+        roots = np.sqrt(spectrum)[:, None] * transform
+        known = spectrum / (spectrum + self.regularization)
+        defect = float(np.linalg.norm(roots @ gram[np.ix_(kept, kept)] @ roots.T - np.diag(known)))
+        return SparsePosterior(self, Fit(basis, np.ascontiguousarray(transform), spectrum, loadings, defect))
 
 
 @dataclass(frozen=True, eq=False)
 class SparsePosterior:
-    """Belief over all arms. `basis` (r,): atoms that carry it; `transform`, `spectrum`, `loadings`: see the module."""
+    """Belief over all arms: `fit`, made with `model`."""
 
     model: SparseModel
-    basis: Indices
-    transform: Floats
-    spectrum: Floats
-    loadings: Floats
+    fit: Fit
+
+    @property
+    def basis(self) -> Indices:
+        """The atoms that carry it (r,)."""
+        return self.fit.basis.arms
 
     @property
     def mean(self) -> Floats:
         """μ̃ of every arm (A,), read-only."""
-        return self._moments[0]
+        return self._sweep[0]
 
     @property
     def variance(self) -> Floats:
         """σ̃² of every arm (A,) on the 1/λ scale, ≥ 0, read-only."""
-        return self._moments[1]
+        return self._sweep[1]
 
     @cached_property
-    def _moments(self) -> tuple[Floats, Floats]:
-        mean, explained = np.empty(len(self.model.arms)), np.empty(len(self.model.arms))
-        roots = np.sqrt(self.spectrum)[:, None] * self.transform
-        stacked = np.vstack((roots, self.loadings @ self.transform))
-        for block in self.model.blocks():
-            product = stacked @ self.model.columns.take(self.basis, block)
-            explained[block] = np.einsum("ij,ij->j", product[:-1], product[:-1])
-            mean[block] = product[-1]
-        # rounding can take a well-known arm below 0
-        variance = np.maximum(self.model.diagonal - explained, 0.0) / self.model.regularization
-        return read_only(mean, np.float64), read_only(variance, np.float64)
+    def _sweep(self) -> tuple[Floats, Floats]:
+        means, variances = zip(*self.in_use().each("sweep"), strict=True)
+        return read_only(np.concatenate(means), np.float64), read_only(np.concatenate(variances), np.float64)
+
+    def in_use(self) -> AllArms:
+        """All arms, ready to answer for this posterior."""
+        return self.model.all_arms.use(self.fit)
 
     def whiten(self, arms: Indices) -> Floats:
         """y(x) of `arms` (n,): (n, r). An arm's row does not depend on which others are asked for, bit for bit."""
-        rows = self.model.kernel.cross(self.model.arms[arms], self.model.arms[self.basis])
-        # stacked, so that each row is a matrix-vector product of its own: a joint one rounds by position
-        whitened: Floats = np.matmul(self.transform, rows[:, :, None])[:, :, 0]
-        return whitened
+        return self.moments(arms)[2]
 
-    def covariances(self, arms: Indices, others: slice | Indices) -> tuple[Floats, Floats]:
-        """k̃(x, x') and zᵀV⁻¹z' between `arms` (n,) and `others` (p of them): two (n, p) arrays."""
-        rows = self.whiten(arms)
-        columns = self.model.columns.take(self.basis, others)
-        kernel = self.model.kernel.cross(self.model.arms[arms], self.model.arms[others])
-        full = (kernel - (rows * self.spectrum) @ self.transform @ columns) / self.model.regularization
-        return full, (rows @ self.transform) @ columns
+    def moments(self, arms: Indices) -> tuple[Floats, Floats, Floats]:
+        """μ̃ (n,), σ̃² (n,) and y (n, r) of `arms` (n,); like `whiten`, the same in whatever company.
+
+        What strategies decide by. `mean` and `variance` of all arms come from joint products: some last digits differ.
+        """
+        moments: tuple[Floats, Floats, Floats] = self.in_use().at("moments", arms)
+        return moments
+
+    def covariances(self, rows: Floats, points: Points) -> tuple[Floats, Floats]:
+        """k̃(x, x') and zᵀV⁻¹z' among `points` (n), whose y are `rows` (n, r): two (n, n) arrays."""
+        explained = (rows * self.fit.spectrum) @ rows.T
+        kernel = self.model.kernel.cross(points.features, points.features)
+        return (kernel - explained) / self.model.regularization, rows @ rows.T
+
+    def local_sums(self, arms: Indices | None, pulled: Pulled, covariance: LocalCovariance) -> Floats:
+        """Σ_s c(x, x_s)/σ̃²(x) over the pulls (Lemma 3) for x in `arms` (n,), for every arm if None: (n,)."""
+        every = self.in_use()
+        if arms is None:
+            return np.concatenate(every.each("local_sums", None, pulled, covariance))
+        sums: Floats = every.at("local_sums", arms, pulled, covariance)
+        return sums

@@ -65,7 +65,8 @@ class SparseState:
     @property
     def arms(self) -> Floats:
         """The candidates (A, d)."""
-        return self.model.arms
+        arms: Floats = self.model.arms
+        return arms
 
     @cached_property
     def posterior(self) -> SparsePosterior:

@@ -11,7 +11,7 @@ randomness: `restore(s, obs, recorded(tell(s, obs, rng)))` equals `tell(s, obs, 
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -102,3 +102,20 @@ class Strategy(Protocol[S]):
 
     def posterior(self, state: S) -> Posterior:
         """The belief over all arms at `state`, with no pull pending."""
+
+
+@runtime_checkable
+class BeginsWithExisting(Protocol):
+    """A strategy whose first `tell` would do existing data no justice."""
+
+    def begin(self, state: Any, existing: Sequence[Observation], rng: np.random.Generator) -> Any:
+        """State after `init` and these pulls made elsewhere, all with a reward. Counts as a `tell`: `restore` rebuilds
+        it too."""
+
+
+def begin(strategy: Strategy[S], state: S, existing: Sequence[Observation], rng: np.random.Generator) -> S:
+    """The state that begins with `existing` pulls (at least one, all with a reward); `state` is that of `init`."""
+    if isinstance(strategy, BeginsWithExisting):
+        begun: S = strategy.begin(state, existing, rng)
+        return begun
+    return strategy.tell(state, existing, rng)

@@ -9,10 +9,11 @@ from typing import Literal, Protocol
 import numpy as np
 
 from orchestrator.bandit.arrays import Floats, Indices
-from orchestrator.bandit.posterior import SparsePosterior
+from orchestrator.bandit.batch import BatchPosterior
+from orchestrator.bandit.blocks import LocalCovariance, Pulled
 
+POWER_STEPS = 8  # of the power iteration that estimates a spectral radius; any number gives an upper bound
 Termination = Literal["global", "global_then_local", "product"]
-LocalCovariance = Literal["embedded", "paper"]
 
 
 class Drift(Protocol):
@@ -28,13 +29,14 @@ class Drift(Protocol):
 class GlobalDrift:
     """1 + Σ σ̃²_fb(x_s) > C̃ (Lemma 1; squares, as its proof needs)."""
 
-    def __init__(self, posterior: SparsePosterior, ratio_threshold: float) -> None:
-        self._variance, self._threshold = posterior.variance, ratio_threshold
+    def __init__(self, batch: BatchPosterior, ratio_threshold: float) -> None:
+        self._batch, self._threshold = batch, ratio_threshold
         self.bound = 1.0
 
     def append(self, arm: int, variance: float) -> None:
         """See `Drift`."""
-        self.bound += float(self._variance[arm])
+        position = self._batch.position(arm)  # first: it may move the arrays
+        self.bound += float(self._batch.start_variance[position])
 
     def is_spent(self) -> bool:
         """See `Drift`."""
@@ -63,46 +65,95 @@ class LocalDrift:
     c = max(k̃_fb², (zᵀV⁻¹z_s)²) for `embedded`: the squared k̃_fb that is printed in the paper (`paper`) does not bound
     the ratio of the approximate variances, the larger of the two does, and stays below Lemma 1's bound.
 
-    Each summand is at most σ̃²_fb(x_s), so the last exact maximum plus the sum since then is an upper bound; with
-    `is_lazy` the sweep over all arms waits until that bound is above C̃ and takes all pulls since in one product.
+    With `is_lazy` three cheaper answers are tried before a sweep over all arms, and nothing is decided otherwise:
+
+    * each summand is at most σ̃²_fb(x_s), so an upper bound of any kind plus the sum since it was found is one too;
+    * the maximum over the arms pulled is a lower bound, nearly always the maximum itself;
+    * Σ_s c(x, x_s)/σ̃²_fb(x) is at most the spectral radius of the matrix (max(|k̃_fb|, |zᵀV⁻¹z'|)) over the pulls, for
+      every x there could be: see `_spectral_radius`.
+
+    A second sweep of a batch looks only at the arms that can have come above C̃ since the first.
     """
 
     def __init__(
-        self, posterior: SparsePosterior, ratio_threshold: float, covariance: LocalCovariance, is_lazy: bool = True
+        self, batch: BatchPosterior, ratio_threshold: float, covariance: LocalCovariance, is_lazy: bool = True
     ) -> None:
-        self._posterior, self._threshold = posterior, ratio_threshold
+        self._batch, self._threshold = batch, ratio_threshold
         self._covariance, self._is_lazy = covariance, is_lazy
-        self._global = GlobalDrift(posterior, ratio_threshold)
+        self._global = GlobalDrift(batch, ratio_threshold)
         self._unswept: list[int] = []
-        self._sums = np.zeros(len(posterior.variance))  # Σ c(x, x_s) / σ̃²_fb(x) over the pulls swept
+        self._sums: Floats | None = None  # Σ c(x, x_s) / σ̃²_fb(x) (A,) over the pulls swept; None before the first
         self.bound = 1.0
 
     def append(self, arm: int, variance: float) -> None:
         """See `Drift`."""
+        before = self._global.bound
         self._global.append(arm, variance)
         self._unswept.append(arm)
-        self.bound += float(self._posterior.variance[arm])
+        self.bound += self._global.bound - before
 
     def is_spent(self) -> bool:
         """See `Drift`."""
         if not self._global.is_spent() or (self._is_lazy and self.bound <= self._threshold):
             return False
-        if self._unswept:
-            self._sweep()
+        if not self._unswept:
+            return self.bound > self._threshold
+        if self._is_lazy and self._sums is None:
+            least, most = self._among_pulls()
+            if least > self._threshold:
+                return True
+            self.bound = min(self.bound, most)
+            if self.bound <= self._threshold:
+                return False
+        self.bound = self._swept()
         return self.bound > self._threshold
 
-    def _sweep(self) -> None:
+    def _pulled(self) -> Pulled:
+        """The distinct arms pulled since the last sweep."""
         arms, counts = np.unique(np.array(self._unswept, np.intp), return_counts=True)
-        for block in self._posterior.model.blocks():
-            variance = self._posterior.variance[block]
-            summands = counts @ self._squares(arms, block)
-            # an arm with variance 0 is known for certain: its covariances are 0 too
-            self._sums[block] += np.divide(summands, variance, out=np.zeros_like(variance), where=variance > 0)
-        self._unswept.clear()
-        self.bound = 1.0 + float(self._sums.max())
+        return Pulled(self._batch.posterior.model.points(arms), counts, self._batch.rows[self._batch.positions(arms)])
 
-    def _squares(self, arms: Indices, block: slice) -> Floats:
-        full, embedded = self._posterior.covariances(arms, block)
-        if self._covariance == "paper":
-            return full**2
-        return np.maximum(full**2, embedded**2)
+    def _among_pulls(self) -> tuple[float, float]:
+        """A lower and an upper bound on the maximum, from the covariances between the pulls."""
+        pulled = self._pulled()
+        full, embedded = self._batch.posterior.covariances(pulled.rows, pulled.points)
+        magnitudes = np.abs(full) if self._covariance == "paper" else np.maximum(np.abs(full), np.abs(embedded))
+        variance = full.diagonal()
+        sums = np.divide(magnitudes**2 @ pulled.counts, variance, out=np.zeros_like(variance), where=variance > 0)
+        roots = np.sqrt(pulled.counts)
+        return 1.0 + float(sums.max()), 1.0 + _spectral_radius(magnitudes * np.multiply.outer(roots, roots), sums)
+
+    def _swept(self) -> float:
+        """An upper bound on the maximum over all arms that is above C̃ if and only if the maximum is."""
+        sums = np.zeros(len(self._batch.posterior.model.arms)) if self._sums is None else self._sums
+        rise = min(self._since(), self._among_pulls()[1] - 1.0)  # no sum can have grown by more since the last sweep
+        reaching = np.flatnonzero(1.0 + sums + rise > self._threshold)
+        if not self._is_lazy or len(reaching) > len(sums) // 4:
+            self._sums = sums + self._summands(None)
+            self._unswept.clear()
+            return 1.0 + float(self._sums.max())
+        reached = 1.0 + float((sums[reaching] + self._summands(reaching)).max(initial=0.0))
+        return max(reached, 1.0 + float(np.delete(sums, reaching).max(initial=-np.inf)) + rise)
+
+    def _since(self) -> float:
+        """Σ σ̃²_fb over the pulls since the last sweep."""
+        return float(self._batch.start_variance[self._batch.positions(np.array(self._unswept, np.intp))].sum())
+
+    def _summands(self, arms: Indices | None) -> Floats:
+        """Σ c(x, x_s)/σ̃²_fb(x) over the pulls since the last sweep, for x in `arms`, for all arms if None."""
+        return self._batch.posterior.local_sums(arms, self._pulled(), self._covariance)
+
+
+def _spectral_radius(matrix: Floats, start: Floats) -> float:
+    """An upper bound on the largest eigenvalue of a symmetric `matrix` (n, n) ≥ 0: max (Nv)/v for any v > 0.
+
+    (Collatz 1942.) With a(s, t) = ⟨φ_s, φ_t⟩ = k̃ and b(s, t) = ⟨φ'_s, φ'_t⟩ = zᵀV⁻¹z', φ' being the embedded part of φ,
+    Σ_s max(⟨x, φ_s⟩², ⟨x, φ'_s⟩²)/‖x‖² is at most the largest eigenvalue of the Gram matrix of the larger ones, whose
+    entries are at most max(|a|, |b|); the eigenvalue rises with them (Perron and Frobenius).
+    """
+    vector = start + 1e-3 * start.max() + np.finfo(np.float64).tiny
+    for _ in range(POWER_STEPS):
+        product = matrix @ vector
+        vector = product / product.max(initial=np.finfo(np.float64).tiny) + 1e-9
+    product = matrix @ vector
+    return float((product / vector).max())

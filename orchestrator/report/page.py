@@ -143,8 +143,18 @@ def summary_cards(history: History) -> list[Card]:
         Card("Failed", f"{failed:,}", f"{retried:,} more attempts failed and ran again" if retried > 0 else ""),
         Card("Batches", f"{len(batches):,}", mean_size),
         Card("Elapsed", duration(history.elapsed_seconds), plural(len(history.sessions), "session")),
+        *existing_cards(history),
         Card("Utilisation", f"{100 * history.utilization:.0f} %", "of the workers' time"),
     ]
+
+
+def existing_cards(history: History) -> list[Card]:
+    """Results known before the campaign, which are in no picture."""
+    existing = history.existing
+    if existing is None:
+        return []
+    left_out = f", {existing.unmatched:,} more match no candidate" if existing.unmatched else ""
+    return [Card("Existing data", f"{len(existing.arms):,}", f"results of {existing.source}{left_out}")]
 
 
 def _section(history: History, name: str) -> Mapping[str, Any]:

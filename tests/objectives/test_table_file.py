@@ -1,5 +1,7 @@
 import gzip
 import sys
+from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -105,3 +107,15 @@ def test_text_is_one_hot_at_distance_one_and_constants_are_left_out():
 def test_a_column_of_names_is_refused_before_it_fills_the_memory():
     with pytest.raises(ObjectiveError, match="text column 'id' must have at most 64 different values, got 65"):
         encode({"id": np.array([f"run-{i}" for i in range(65)])})
+
+
+def test_columns_that_are_not_needed_may_hold_anything(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("a,b,c\n1,,x\n2,3,4\n")
+    seen: list[str] = []
+
+    def needed(names: Sequence[str]) -> list[str]:
+        seen.extend(names)
+        return ["a"]
+
+    assert {name: column.tolist() for name, column in read_columns(tmp_path / "t.csv", needed).items()} == {"a": [1, 2]}
+    assert seen == ["a", "b", "c"]

@@ -19,10 +19,11 @@ from orchestrator.campaign import (
     is_expected,
     is_final,
 )
-from orchestrator.commands import Ask, Assignment, Await, Close, Dispatch, Finished, Stop, Tell
+from orchestrator.commands import Ask, Assignment, Await, Begin, Close, Dispatch, Finished, Stop, Tell
 from orchestrator.events import (
     BatchChosen,
     Event,
+    ExistingTaken,
     ModelRefreshed,
     PickedTrial,
     SessionClosed,
@@ -294,3 +295,26 @@ def test_the_states_size_does_not_grow_with_finished_trials() -> None:
         state = apply(state, refreshed)
     assert (len(state.stock), len(state.running), len(state.losses), len(state.finished)) == (0, 0, 0, 0)
     assert replace(state, trials=0).succeeded == 50
+
+
+def known(*values: float) -> ExistingTaken:
+    return ExistingTaken(
+        time=0.0, source="t.csv", arms=tuple(range(len(values))), values=values, unmatched=3, first_unmatched="row 1"
+    )
+
+
+@pytest.mark.parametrize(("direction", "sign"), [("maximize", 1.0), ("minimize", -1.0)])
+def test_existing_data_are_told_first_and_cost_nothing(direction: str, sign: float) -> None:
+    state = fold(known(2.0, -1.0), opened(direction=direction))
+    assert decide(state, 0.0) == Begin((Observation(0, sign * 2.0), Observation(1, sign * -1.0)))
+    begun = apply(state, ModelRefreshed(time=0.0, round=1, trials=(), dictionary_size=2, record={}, seconds=0.0))
+    assert decide(begun, 0.0) == Ask(pending=(), limit=10)
+    assert (begun.trials, begun.succeeded, begun.best, begun.existing) == (0, 0, None, None)
+    assert (begun.existing_count, begun.existing_unmatched) == (2, 3)
+
+
+def test_a_session_that_is_stopped_before_existing_data_are_told_leaves_them_to_the_next() -> None:
+    stopped = fold(known(1.0), opened(), StopRequested(time=0.0, reason="interrupted"))
+    assert decide(stopped, 0.0) == Close("interrupted", "interrupted")
+    again = apply(apply(stopped, SessionClosed(time=0.0, outcome="interrupted", reason="")), opened(epoch=2))
+    assert decide(again, 0.0) == Begin((Observation(0, 1.0),))

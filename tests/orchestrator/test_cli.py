@@ -137,6 +137,10 @@ def test_status_is_read_from_the_log(finished: Path) -> None:
         ("budget: {evaluations: 0}", ["campaign.yaml:2: budget.evaluations"]),
         ("objective: {callable: 'no_such_module:f'}", ["no_such_module"]),
         ("objective: {command: 'echo {nonsense}'}", ["nonsense"]),
+        (
+            "strategy: {name: bbkb, warm_start: {name: data, path: gone.csv}}",
+            ["gone.csv cannot be read as a CSV table", "change strategy.warm_start.path"],
+        ),
         ("store: sqlite:////nowhere/at/all.sqlite", ["does the folder exist"]),
     ],
 )
@@ -252,3 +256,26 @@ def test_every_strategy_is_listed_with_its_source_and_options(tmp_path: Path) ->
         assert f"{name}  " in listed
         for field in dataclasses.fields(strategy):
             assert f"{field.name}=" in listed
+
+
+KNOWN = CAMPAIGN.replace("regularization: 0.1", "regularization: 0.1, warm_start: {name: data, path: known.csv}")
+
+
+def test_a_campaign_begins_with_existing_data_and_goes_on_without_their_file(tmp_path: Path) -> None:
+    (tmp_path / "campaign.yaml").write_text(KNOWN)
+    (tmp_path / "known.csv").write_text("arm,reward,note\n3,0.5,\n150,0.75,good\n150,0.7,\n200,1,no such arm\n")
+    told = f"3 results of {tmp_path / 'known.csv'}, 1 match no candidate (the first: row 4 of the table: arm=200)"
+    for command in ("validate", "run"):
+        done = bbkb(tmp_path, command, "campaign.yaml", "--set", "workers.executor=simulated")
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert f"existing data: {told}" in done.stdout
+    run = str(run_of(tmp_path))
+    (tmp_path / "known.csv").unlink()
+    done = bbkb(tmp_path, "resume", run, "--set", "budget.evaluations=28")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert told in done.stdout
+    status = json.loads(bbkb(tmp_path, "status", run, "--json").stdout)
+    assert (status["succeeded"], status["existing"], status["existing_unmatched"]) == (28, 3, 1)
+    assert "3 results known before, 1 more match no candidate" in bbkb(tmp_path, "status", run).stdout
+    assert bbkb(tmp_path, "export", run, "--existing").stdout.split() == ["arm,reward", "3,0.5", "150,0.75", "150,0.7"]
+    assert "Existing data" in (tmp_path / run / "report.html").read_text()

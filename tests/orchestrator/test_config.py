@@ -340,3 +340,28 @@ def test_the_data_folder_of_the_environment_is_written_down(tmp_path: Path, monk
     monkeypatch.delenv("BBKB_DATA")
     assert from_mapping(resolved).data.folder == str(tmp_path)
     assert from_mapping(tree).data.folder is None
+
+
+@pytest.mark.parametrize(
+    ("start", "path"),
+    [
+        ("{name: data, path: results/t.csv}", "{folder}/results/t.csv"),
+        ("{name: data, path: 'sqlite:///old.sqlite', campaign: c}", "sqlite:///{folder}/old.sqlite"),
+        ("{name: data, path: 'postgresql://host/db', campaign: c}", "postgresql://host/db"),
+    ],
+)
+def test_existing_data_lie_beside_the_campaign_file(tmp_path: Path, start: str, path: str) -> None:
+    strategy = f"strategy: {{name: gp_ucb, warm_start: {start}}}"
+    (tmp_path / "x.yaml").write_text(f"name: x\nobjective: {{name: branin}}\nbudget: {{evaluations: 5}}\n{strategy}\n")
+    settings = load(tmp_path / "x.yaml")
+    assert settings.strategy.warm_start.path == path.format(folder=tmp_path)
+    assert from_mapping(settings.resolved()) == settings
+
+
+def test_existing_data_need_a_path_and_a_database_a_campaign(refused: Refused) -> None:
+    head = "name: x\nobjective: {name: branin}\nbudget: {evaluations: 5}\n"
+    assert refused(head + "strategy:\n  warm_start: {name: data}\n") == [
+        "x.yaml:5: strategy.warm_start.path is required"
+    ]
+    [line] = refused(head + "strategy:\n  warm_start: {name: data, path: 'postgresql://host/db'}\n")
+    assert line.startswith("x.yaml:5: strategy.warm_start.campaign must be given beside a database URL")

@@ -1,7 +1,8 @@
 """The loop: what is stored when, replay equals live state, stopping, breaking."""
 
+import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +11,14 @@ import pytest
 
 from objectives.objective import Candidates, Evaluation, Parameters, Report
 from orchestrator.bandit.strategies import STRATEGIES
+from orchestrator.bandit.warm_start import DataStart
 from orchestrator.commands import Close
 from orchestrator.driver import Driver, Problem, Progress, replay
 from orchestrator.errors import CampaignError, FencedError
-from orchestrator.events import CampaignCreated, Event, SessionClosed, SessionOpened, TrialSucceeded
+from orchestrator.events import CampaignCreated, Event, ExistingTaken, SessionClosed, SessionOpened, TrialSucceeded
 from orchestrator.history import fold
 from orchestrator.status import Status
-from orchestrator.store import EventStore
+from orchestrator.store import EventStore, Writer
 from workers.executor import Executor
 from workers.inline import InlineExecutor
 from workers.messages import FailureKind, Limits
@@ -45,6 +47,7 @@ class Campaign:
     objective: Any = field(default_factory=Parabola)
     strategy: str = "bbkb"
     slots: int = 3
+    existing: bool = False
 
     def __post_init__(self) -> None:
         x = np.linspace(0.0, 1.0, 101)
@@ -65,7 +68,16 @@ class Campaign:
             optimum=1.0,
             settings=self.settings,
         )
-        self.store.create("c", [created])
+        self.store.create("c", [created, *self.known()])
+
+    def known(self) -> list[Event]:
+        """A steeper parabola than the campaign's own, with its top elsewhere: as another data set would give."""
+        if not self.existing:
+            return []
+        arms = tuple(range(0, 100, 2)) + tuple(range(0, 90, 3))
+        values = tuple(1.0 - 4.0 * (arm / 100 - 0.6) ** 2 for arm in arms)
+        known = ExistingTaken(time=0.0, source="t.csv", arms=arms, values=values, unmatched=0, first_unmatched="")
+        return [known]
 
     def events(self) -> list[Event]:
         return list(self.store.read("c"))
@@ -103,6 +115,25 @@ def test_bbkb_finds_the_top_of_a_parabola(tmp_path: Path) -> None:
     best = fold(campaign.events()).best
     assert best is not None
     assert abs(best.parameters["x"] - 0.3) < 0.1
+
+
+def test_an_interrupt_just_after_a_transaction_writes_nothing_twice(tmp_path: Path, monkeypatch: Any) -> None:
+    campaign, calls = Campaign(tmp_path), itertools.count()
+    append = Writer.append
+
+    def interrupted(self: Writer, events: Any, position: int | None = None) -> None:
+        append(self, events, position)
+        if next(calls) == 4:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(Writer, "append", interrupted)
+    assert campaign.run(campaign.simulated()).outcome == "interrupted"
+    assert next(calls) == 6  # the end of the session was written after the interrupt
+    events = campaign.events()
+    assert len({repr(event) for event in events}) == len(events)
+    assert campaign.run(campaign.simulated()) == Close("finished", "budget spent")
+    succeeded = [event.trial for event in campaign.events() if isinstance(event, TrialSucceeded)]
+    assert sorted(succeeded) == list(range(30))
 
 
 def test_the_log_replayed_gives_the_live_state(tmp_path: Path) -> None:
@@ -269,3 +300,62 @@ def test_replay_of_nothing_is_a_fresh_start(tmp_path: Path) -> None:
     fresh = replay(campaign.problem, campaign.events())
     assert isinstance(fresh, Progress)
     assert fresh.campaign.trials == 0
+
+
+STARTING = [name for name, cls in STRATEGIES.items() if "warm_start" in {option.name for option in fields(cls)}]
+
+
+def with_existing(folder: Path, strategy: str, direction: str = "maximize", **options: Any) -> Campaign:
+    """A campaign that knows 80 values of a parabola with its top (or bottom) at x = 0.6."""
+    campaign = Campaign(folder, evaluations=12, strategy=strategy, existing=True, **options)
+    campaign.settings["objective"] = {"direction": direction}
+    campaign.problem = replace(
+        campaign.problem, strategy=STRATEGIES[strategy](warm_start=DataStart("t.csv"), regularization=0.01)
+    )
+    return campaign
+
+
+@pytest.mark.parametrize("strategy", STARTING)
+@pytest.mark.parametrize("direction", ["maximize", "minimize"])
+def test_a_campaign_with_existing_data_chooses_with_them_in_its_posterior(
+    tmp_path: Path, strategy: str, direction: str
+) -> None:
+    campaign = with_existing(tmp_path, strategy, direction)
+    campaign.run(campaign.simulated())
+    history = fold(campaign.events())
+    first = history.batches[0].picks[0]
+    # the parabola falls to both sides: the best known place when maximised, an end when minimised
+    assert (abs(first.parameters["x"] - 0.6) < 0.2) == (direction == "maximize")
+    assert len(history.trials) == 12
+    assert history.existing is not None
+    assert (history.refreshes[0].trials, history.refreshes[0].round) == ((), 1)
+
+
+@pytest.mark.parametrize("strategy", STARTING)
+def test_existing_data_are_learned_once_and_a_replay_gives_the_live_state(tmp_path: Path, strategy: str) -> None:
+    campaign = with_existing(tmp_path, strategy)
+    executor = campaign.simulated()
+    driver = campaign.driver(executor)
+    driver.run(campaign.opened(executor))
+    again = replay(campaign.problem, campaign.events())
+    assert again.model == driver._model
+    assert again.campaign == driver._campaign
+    assert driver._model.pulls.total == 80 + 12
+
+
+def test_a_campaign_killed_before_it_has_learned_existing_data_learns_them_on_resume(tmp_path: Path) -> None:
+    campaign = with_existing(tmp_path, "bbkb")
+
+    def kill(status: Status) -> None:
+        raise Killed
+
+    executor = campaign.simulated()
+    with pytest.raises(Killed):
+        campaign.driver(executor, kill).run(campaign.opened(executor))
+    assert not fold(campaign.events()).refreshes  # what it learned was not committed yet
+    assert campaign.run(campaign.simulated()) == Close("finished", "budget spent")
+    (tmp_path / "undisturbed").mkdir()
+    undisturbed = with_existing(tmp_path / "undisturbed", "bbkb")
+    undisturbed.run(undisturbed.simulated())
+    ours, theirs = (fold(one.events()) for one in (campaign, undisturbed))
+    assert [row.arm for row in ours.trials] == [row.arm for row in theirs.trials]

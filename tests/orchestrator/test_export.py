@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import sys
+from pathlib import Path
 from typing import Any, get_args
 
 import pyarrow.parquet as pq
@@ -11,8 +12,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from objectives.table_file import read_columns
 from orchestrator.errors import UserError
-from orchestrator.events import BatchChosen, CampaignCreated, PickedTrial, SessionOpened, TrialFailed, TrialSucceeded
+from orchestrator.events import (
+    BatchChosen,
+    CampaignCreated,
+    ExistingTaken,
+    PickedTrial,
+    SessionOpened,
+    TrialFailed,
+    TrialSucceeded,
+)
 from orchestrator.export import FIRST_COLUMNS, LAST_COLUMNS, Format, export, trial_columns
 from orchestrator.history import History, fold
 from tests.orchestrator.synthetic_log import SyntheticLog
@@ -152,3 +162,21 @@ def test_parquet_without_pyarrow_names_the_remedy(history: History, monkeypatch:
 def test_an_unknown_format_is_refused_with_the_known_ones(history: History) -> None:
     with pytest.raises(UserError, match=f"{', '.join(get_args(Format))}, got 'xml'"):
         export(history, "xml")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("format", ["csv", "json", "parquet"])
+def test_existing_data_are_no_trials_and_are_written_on_request(format: str, tmp_path: Path) -> None:
+    events = SyntheticLog(trials=5).events()
+    known = ExistingTaken(
+        time=0.0, source="t.csv", arms=(4, 2), values=(0.5, 0.1), unmatched=1, first_unmatched="row 3: x=9"
+    )
+    without, history = fold(events), fold([events[0], known, *events[1:]])
+    assert export(history, format) == export(without, format)
+    path = tmp_path / f"known.{format}"
+    path.write_bytes(export(history, format, existing=True))
+    if format == "json":
+        assert json.loads(path.read_text()) == [{"arm": 4, "reward": 0.5}, {"arm": 2, "reward": 0.1}]
+    else:  # what is written can be read as existing data again
+        read = {name: column.tolist() for name, column in read_columns(path).items()}
+        assert read == {"arm": [4, 2], "reward": [0.5, 0.1]}
+    assert export(without, "csv", existing=True) == b"arm,reward\r\n"

@@ -90,6 +90,14 @@ def test_parts_may_be_objects_or_mappings() -> None:
         (lambda: Optimizer(X, kernel={"lengthscale": 1.0}), "kernel.name must be one of .* got None"),
         (lambda: Optimizer(X, kernel={"name": "rbf", "length": 1.0}), "did you mean 'lengthscale'"),
         (lambda: Optimizer(X, ratio_threshold=0), r"strategy\.ratio_threshold must be >= 1, got 0"),
+        (lambda: Optimizer(X, existing=([1], [None])), "existing results must be at least one, and each must have a"),
+        (lambda: Optimizer(X, existing=([], [])), "existing results must be at least one"),
+        (lambda: Optimizer(X, existing=([60], [1.0])), "an index must be >= 0 and < 60"),
+        (lambda: Optimizer(X, existing=([1], [np.inf])), "reward of arm 1 must be finite"),
+        (
+            lambda: Optimizer(X, warm_start={"name": "data", "path": "t.csv"}),
+            r"the warm start data is for campaign files.*give existing=\(indices, rewards\)",
+        ),
         (lambda: Optimizer(X).ask(0), "limit must be >= 1, got 0"),
         (lambda: Optimizer(X).best(), "best needs at least one reward"),
         (lambda: Optimizer(X).tell([60], [0.5]), "an index must be >= 0 and < 60, the number of candidates; got 60"),
@@ -121,3 +129,16 @@ def test_importing_it_loads_numpy_and_scipy_only() -> None:
     )
     finished = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (finished.stdout, finished.stderr) == ("light\n", "")
+
+
+@pytest.mark.parametrize("strategy", ["bbkb", "bkb", "gp_ucb", "gp_bucb", "expected_improvement", "uniform"])
+def test_existing_results_take_the_place_of_the_warm_start(strategy) -> None:
+    arms = np.arange(0, 60, 2)
+    options = {} if strategy == "uniform" else {"kernel": {"name": "rbf", "lengthscale": 0.2}, "regularization": 1e-3}
+    search = Optimizer(X, strategy, seed=3, existing=(arms, target(arms)), **options)
+    assert search.best()[0] == 42
+    assert search._state.pulls.total == 30
+    asked = search.ask(1)
+    assert strategy == "uniform" or abs(X[asked[0], 0] - 0.7) < 0.1
+    again = Optimizer(X, strategy, seed=3, existing=(arms, target(arms)), **options)
+    assert again.ask(1).tolist() == asked.tolist()

@@ -45,6 +45,17 @@ def test_events_come_back_in_the_order_they_were_appended(store: EventStore, cam
     assert list(store.read(campaign, after=2)) == [stop(2), stop(3)]
 
 
+def test_events_written_again_at_their_position_are_there_once(store: EventStore, campaign: str) -> None:
+    store.create(campaign, [stop(0)])
+    writer = store.claim(campaign, "me")
+    assert writer.length == 1
+    writer.append([stop(1), stop(2)], position=1)
+    writer.append([stop(1), stop(2), stop(3)], position=1)
+    writer.append([stop(1), stop(2)], position=1)
+    writer.append([stop(4)], position=4)
+    assert list(store.read(campaign)) == [stop(number) for number in range(5)]
+
+
 def test_a_long_log_is_read_whole(store: EventStore, campaign: str) -> None:
     events = [stop(number) for number in range(2500)]
     store.create(campaign, events[:1])

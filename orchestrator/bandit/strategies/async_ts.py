@@ -57,9 +57,9 @@ class AsyncTSState:
         """√((k(x, x) − ‖z(x)‖²)/λ) of every arm (A,): what the embedding leaves out, σ̃² less zᵀV⁻¹z."""
         posterior = self.sparse.posterior
         embedded = np.empty(len(posterior.variance))
-        for block in posterior.model.blocks():
-            whitened = posterior.transform @ posterior.model.columns.take(posterior.basis, block)
-            embedded[block] = np.einsum("ij,ij->j", whitened, whitened)
+        for block in posterior.model.parts():
+            whitened = posterior.model.columns.rows(block, posterior.fit.basis) @ posterior.fit.transform.T
+            embedded[block] = np.einsum("ij,ij->i", whitened, whitened)
         # rounding can take an arm of the dictionary below 0
         deviation: Floats = np.sqrt(np.maximum(posterior.variance - embedded, 0.0))
         return deviation
@@ -145,9 +145,9 @@ class AsyncTS:
         rng, posterior = np.random.default_rng([state.seed, pull]), state.sparse.posterior
         deviation = state.residual_deviation * rng.standard_normal(len(posterior.variance))
         # y(x) = T k_𝒮(x) is V^{−1/2}z(x) up to a rotation, which a standard normal g does not see
-        weights = rng.standard_normal(len(posterior.basis)) @ posterior.transform
-        for block in posterior.model.blocks():
-            deviation[block] += weights @ posterior.model.columns.take(posterior.basis, block)
+        weights = rng.standard_normal(len(posterior.basis)) @ posterior.fit.transform
+        for block in posterior.model.parts():
+            deviation[block] += posterior.model.columns.rows(block, posterior.fit.basis) @ weights
         return deviation
 
     def width(self, state: AsyncTSState) -> float:
@@ -160,7 +160,7 @@ class AsyncTS:
         arms, _ = rewarded(observations)
         if arms:
             old = state.sparse.posterior.variance
-            dictionary = resparsify(after.pulls, old, self.oversampling, self.resampling, rng)
+            dictionary = resparsify(after.pulls, old[after.pulls.arms], self.oversampling, self.resampling, rng)
             gain = state.sparse.information_gain + self.confidence.gain(old[arms])
             after = replace(after, dictionary=dictionary, information_gain=gain)
         return AsyncTSState(after, state.seed, told)

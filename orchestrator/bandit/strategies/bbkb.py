@@ -17,17 +17,18 @@ from typing import Any, ClassVar, get_args
 import numpy as np
 
 from orchestrator.bandit.arrays import Floats, Indices, read_only
-from orchestrator.bandit.batch import BatchVariance
+from orchestrator.bandit.batch import BatchPosterior
+from orchestrator.bandit.blocks import LocalCovariance
 from orchestrator.bandit.checks import refusal, require, require_not_negative, require_positive, require_probability
 from orchestrator.bandit.confidence import Confidence, Schedule
 from orchestrator.bandit.dictionary import Resampling, resparsify
 from orchestrator.bandit.kernels import AnyKernel, Matern52
-from orchestrator.bandit.lazy import ArgmaxQueue, EagerQueue, LazyQueue
-from orchestrator.bandit.posterior import SparseModel, SparsePosterior
+from orchestrator.bandit.picking import Picking
+from orchestrator.bandit.posterior import SparseModel
 from orchestrator.bandit.state import SparseState, checked_arms, initial_state, rewarded
 from orchestrator.bandit.strategy import Choose, Decision, Observation, Pick, Posterior, Record, Wait
-from orchestrator.bandit.termination import Drift, GlobalDrift, LocalCovariance, LocalDrift, ProductDrift, Termination
-from orchestrator.bandit.warm_start import AnyWarmStart, UncertaintyStart
+from orchestrator.bandit.termination import Drift, GlobalDrift, LocalDrift, ProductDrift, Termination
+from orchestrator.bandit.warm_start import AnyWarmStart, UncertaintyStart, begin_sparse
 
 _DEFAULT_KERNEL, _DEFAULT_START = Matern52(0.5), UncertaintyStart(max_pulls=16)
 
@@ -53,7 +54,7 @@ class BBKB:
     | `termination` | | `global`, `global_then_local` (longer batches) or GP-BUCB's `product` |
     | `local_covariance` | | of `global_then_local`: `embedded`, which is proven, or `paper`, as printed |
     | `lazy` | | pick by lazy evaluation; False scores every arm at every pick and picks the same |
-    | `warm_start` | | `RandomStart` or `UncertaintyStart` |
+    | `warm_start` | | `RandomStart`, `UncertaintyStart` or existing data, `DataStart` |
     | `resampling` | | the dictionary's draw takes `pulls` one by one, or `arms` as a whole: see `dictionary` |
     """
 
@@ -89,8 +90,12 @@ class BBKB:
         )
 
     def init(self, arms: Floats, rng: np.random.Generator) -> SparseState:
-        """State before any pull of `arms` (A, d); draws the warm start's arms. Raises ValueError on bad arms."""
-        model = SparseModel(self.kernel, checked_arms(arms), self.regularization)
+        """State before any pull of `arms` (A, d); draws the warm start's arms. Raises ValueError on bad arms.
+
+        `arms` is an array, or stands for one that lies elsewhere (`posterior.SpreadArms`).
+        """
+        checked = arms if hasattr(arms, "blocks") else checked_arms(arms)
+        model = SparseModel(self.kernel, checked, self.regularization)
         return initial_state(model, self.warm_start.draw(model, rng))
 
     def ask(self, state: SparseState, pending: Sequence[int], limit: int) -> Decision:
@@ -106,31 +111,25 @@ class BBKB:
         return self._choose(state, pending, limit)
 
     def _choose(self, state: SparseState, pending: Sequence[int], limit: int) -> Decision:
-        mean, width = state.posterior.mean, self.confidence.width(state.information_gain)
-        batch = _Batch(BatchVariance(state.posterior), self._drift(state.posterior))
+        picking = Picking.begin(state, self.confidence.width(state.information_gain))
+        drift = self._drift(picking.posterior)
         for arm in pending:
-            batch.append(arm)
-        if batch.drift.is_spent():
+            _append(picking, drift, arm)
+        if drift.is_spent():
             return Wait("the drift budget is spent on pulls whose rewards are not in yet")
-        queue = self._queue(state)
+        queue = picking.queue(state.set_aside, self.lazy)
         picks: list[Pick] = []
-        while len(picks) < limit and not batch.drift.is_spent():
+        while len(picks) < limit and not drift.is_spent():
             # x = argmax u; the arm that crosses the threshold belongs to the batch
-            arm = queue.top(lambda arms: mean[arms] + width * np.sqrt(batch.variance.variance(arms)))
-            picks.append(Pick(arm, float(mean[arm]), width, batch.append(arm)))
-        return Choose(tuple(picks), "drift budget" if batch.drift.is_spent() else "limit")
+            picks.append(_append(picking, drift, queue.top()))
+        return Choose(tuple(picks), "drift budget" if drift.is_spent() else "limit")
 
-    def _drift(self, posterior: SparsePosterior) -> Drift:
+    def _drift(self, batch: BatchPosterior) -> Drift:
         if self.termination == "product":
             return ProductDrift(self.ratio_threshold)
         if self.termination == "global_then_local":
-            return LocalDrift(posterior, self.ratio_threshold, self.local_covariance, self.lazy)
-        return GlobalDrift(posterior, self.ratio_threshold)
-
-    def _queue(self, state: SparseState) -> ArgmaxQueue:
-        bounds = self.posterior(state).ucb.copy()
-        bounds[state.set_aside] = -np.inf
-        return LazyQueue(bounds) if self.lazy else EagerQueue(bounds)
+            return LocalDrift(batch, self.ratio_threshold, self.local_covariance, self.lazy)
+        return GlobalDrift(batch, self.ratio_threshold)
 
     def tell(self, state: SparseState, observations: Sequence[Observation], rng: np.random.Generator) -> SparseState:
         """State after these newly finished pulls: G with the old variances, a new dictionary drawn with them.
@@ -141,13 +140,18 @@ class BBKB:
         after = state.observe(observations)
         arms, _ = rewarded(observations)
         if arms:
-            old = state.posterior.variance
+            pulled = after.pulls.arms
+            old = state.posterior.moments(pulled)[1]
             dictionary = resparsify(after.pulls, old, self.oversampling, self.resampling, rng)
-            gain = state.information_gain + self.confidence.gain(old[arms])
+            gain = state.information_gain + self.confidence.gain(old[np.searchsorted(pulled, arms)])
             return replace(after, dictionary=dictionary, information_gain=gain)
         if after.pulls.total == 0 and not after.remaining_start() and len(after.available):
             return replace(after, initial=(*after.initial, int(rng.choice(after.available))))
         return after
+
+    def begin(self, state: SparseState, existing: Sequence[Observation], rng: np.random.Generator) -> SparseState:
+        """State with these pulls made elsewhere; see `begin_sparse` for dictionary and G."""
+        return begin_sparse(state, existing, rng)
 
     def recorded(self, state: SparseState) -> Record:
         """Dictionary, information gain and the warm start's arms."""
@@ -178,16 +182,9 @@ _CHOICES = {
 }
 
 
-@dataclass(frozen=True)
-class _Batch:
-    """Scratch of one `ask`."""
-
-    variance: BatchVariance
-    drift: Drift
-
-    def append(self, arm: int) -> float:
-        """Add a pull of `arm`; its variance just before."""
-        before = float(self.variance.variance(np.array([arm]))[0])
-        self.drift.append(arm, before)
-        self.variance.append(arm)
-        return before
+def _append(picking: Picking, drift: Drift, arm: int) -> Pick:
+    """Add a pull of `arm`; its pick, with the variance just before."""
+    pick = picking.pick(arm)
+    drift.append(arm, pick.variance)
+    picking.posterior.append(arm)
+    return pick

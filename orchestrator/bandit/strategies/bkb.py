@@ -20,10 +20,11 @@ from orchestrator.bandit.checks import (
 )
 from orchestrator.bandit.dictionary import Resampling, resparsify
 from orchestrator.bandit.kernels import RBF, AnyKernel
+from orchestrator.bandit.picking import Picking
 from orchestrator.bandit.posterior import SparseModel
 from orchestrator.bandit.state import SparseState, checked_arms, initial_state, rewarded
 from orchestrator.bandit.strategy import Choose, Decision, Observation, Pick, Posterior, Record
-from orchestrator.bandit.warm_start import AnyWarmStart, RandomStart
+from orchestrator.bandit.warm_start import AnyWarmStart, RandomStart, begin_sparse
 
 ACCURACY = 0.5  # ε: a dictionary keeps all variances within (1 ± ε) of the exact ones
 _DEFAULT_KERNEL, _DEFAULT_START = RBF(0.7), RandomStart()
@@ -44,7 +45,7 @@ class BKB:
     | `norm_bound` | F | upper bound on the RKHS norm of f, ≥ 0 |
     | `delta` | δ | failure probability, in (0, 1) |
     | `oversampling` | q̄ | dictionary oversampling, ≥ 1; in theory ≥ 72 log(4T/δ), in practice 2 |
-    | `warm_start` | | `RandomStart` or `UncertaintyStart` |
+    | `warm_start` | | `RandomStart`, `UncertaintyStart` or existing data, `DataStart` |
     | `resampling` | | the dictionary's draw takes `pulls` one by one, or `arms` as a whole: see `dictionary` |
     """
 
@@ -80,10 +81,8 @@ class BKB:
         start = state.remaining_start()
         if start:
             return Choose((Pick(start[0]),), "warm start")
-        believed = self.posterior(state)
-        arm = int(state.available[np.argmax(believed.ucb[state.available])])  # ties: lowest index
-        pick = Pick(arm, float(believed.mean[arm]), self.width(state), float(believed.variance[arm]))
-        return Choose((pick,), "one pull at a time")
+        picking = Picking.begin(state, self.width(state))
+        return Choose((picking.pick(picking.queue(state.set_aside).top()),), "one pull at a time")
 
     def width(self, state: SparseState) -> float:
         """β̃ at `state` (Theorem 2): 2ξ √(a log(κ²t) Σσ̃² + log 1/δ) + (1 + 1/√(1 − ε)) √λ F, a = (1 + ε)/(1 − ε).
@@ -91,7 +90,7 @@ class BKB:
         Σσ̃² over the t pulls, with the variances at `state`, is the estimate of the effective dimension.
         """
         pulls, a = state.pulls, (1.0 + ACCURACY) / (1.0 - ACCURACY)
-        dimension = float(pulls.counts @ state.posterior.variance)
+        dimension = float(pulls.counts[pulls.arms] @ state.posterior.moments(pulls.arms)[1])
         # log(κ²t) d_eff stands for log det(I + K/λ), which is not negative
         logarithm = math.log(max(1.0, float(state.model.diagonal.max()) * pulls.total))
         noise, log_delta = math.sqrt(self.noise_variance), math.log(1.0 / self.delta)
@@ -106,8 +105,13 @@ class BKB:
         after = state.observe(observations)
         if not rewarded(observations)[0]:
             return after
-        drawn = resparsify(after.pulls, state.posterior.variance, self.oversampling, self.resampling, rng)
+        old = state.posterior.moments(after.pulls.arms)[1]
+        drawn = resparsify(after.pulls, old, self.oversampling, self.resampling, rng)
         return replace(after, dictionary=drawn)
+
+    def begin(self, state: SparseState, existing: Sequence[Observation], rng: np.random.Generator) -> SparseState:
+        """State with these pulls made elsewhere; see `begin_sparse`."""
+        return replace(begin_sparse(state, existing, rng), information_gain=0.0)  # not in this width
 
     def recorded(self, state: SparseState) -> Record:
         """Dictionary and the warm start's arms."""

@@ -36,7 +36,7 @@ class GPBUCB:
     | `norm_bound` | F | upper bound on the RKHS norm of f, ≥ 0 |
     | `delta` | δ | failure probability, in (0, 1) |
     | `ratio_threshold` | C | how far the posterior may drift within a batch, ≥ 1; 1 is GP-UCB, batches of one |
-    | `warm_start` | | `RandomStart` or `UncertaintyStart` |
+    | `warm_start` | | `RandomStart`, `UncertaintyStart` or existing data, `DataStart` |
     """
 
     kernel: AnyKernel = _DEFAULT_KERNEL

@@ -36,7 +36,7 @@ class GPUCB:
     | `noise_variance` | ξ² | upper bound on the variance of the reward's noise, ≥ 0 |
     | `norm_bound` | F | upper bound on the RKHS norm of f, ≥ 0 |
     | `delta` | δ | failure probability, in (0, 1) |
-    | `warm_start` | | `RandomStart` or `UncertaintyStart` |
+    | `warm_start` | | `RandomStart`, `UncertaintyStart` or existing data, `DataStart` |
     """
 
     kernel: AnyKernel = _DEFAULT_KERNEL

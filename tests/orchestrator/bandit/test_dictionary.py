@@ -10,7 +10,7 @@ from orchestrator.bandit.posterior import SparseModel
 from orchestrator.bandit.pulls import Pulls
 
 PULLS = Pulls.none(5).add([0] * 3 + [2] + [4] * 10, np.zeros(14))
-VARIANCE = np.array([0.1, 9.0, 0.7, 9.0, 0.01])
+VARIANCE = np.array([0.1, 0.7, 0.01])  # of the pulled arms
 
 
 def test_pulls_enter_one_by_one() -> None:
@@ -20,6 +20,15 @@ def test_pulls_enter_one_by_one() -> None:
 
 def test_arms_enter_as_a_whole() -> None:
     np.testing.assert_allclose(inclusion_probabilities(PULLS, VARIANCE, 2.0, "arms"), [0.6, 1.0, 0.2], rtol=1e-12)
+
+
+@pytest.mark.parametrize("resampling", ["pulls", "arms"])
+def test_the_dictionary_is_drawn_of_pulled_arms_only_and_a_certain_one_is_in_it(resampling) -> None:
+    pulls = Pulls.none(9).add([8, 2, 5, 5], np.zeros(4))
+    for seed in range(20):
+        drawn = resparsify(pulls, np.array([1e-3, 1.0, 1e-3]), 2.0, resampling, np.random.default_rng(seed))
+        assert 5 in drawn
+        assert set(drawn.tolist()) <= {2, 5, 8}
 
 
 @given(st.lists(st.tuples(st.integers(1, 50), st.floats(0, 3)), min_size=1), st.floats(1, 10))
@@ -43,13 +52,13 @@ def test_arms_are_drawn_as_often_as_their_probability_says(resampling) -> None:
 
 
 def test_an_empty_draw_keeps_the_likeliest_arm() -> None:
-    tiny = np.full(5, 1e-12) * np.array([1, 1, 1, 1, 5])
+    tiny = 1e-12 * np.array([1, 1, 5])
     assert resparsify(PULLS, tiny, 1.0, "pulls", np.random.default_rng(0)).tolist() == [4]
 
 
 def test_a_dictionary_needs_a_pull() -> None:
     with pytest.raises(ValueError, match="needs at least one pull"):
-        resparsify(Pulls.none(3), np.ones(3), 2.0, "pulls", np.random.default_rng(0))
+        resparsify(Pulls.none(3), np.empty(0), 2.0, "pulls", np.random.default_rng(0))
 
 
 @pytest.mark.parametrize("resampling", ["pulls", "arms"])

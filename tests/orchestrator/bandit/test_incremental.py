@@ -108,3 +108,25 @@ def test_a_state_with_failures_believes_what_the_others_say_and_masks_the_failed
     assert (state.round, state.set_aside.tolist(), state.dictionary.tolist()) == (1, [4], [])
     assert state.without_set_aside(np.arange(5.0)).tolist() == [0, 1, 2, 3, -np.inf]
     assert state != start
+
+
+@given(seed=st.integers(0, 10**6))
+def test_many_first_pulls_at_once_give_the_belief_of_pulls_one_by_one(make_problem, seed) -> None:
+    model, rng = make_problem(seed).model, np.random.default_rng(seed)
+    arms, rewards = rng.integers(len(model.arms), size=100).tolist(), rng.normal(size=100).tolist()
+    at_once, one_by_one = ExactPosterior.after(model, arms, rewards), pulled(model, arms, rewards)
+    assert at_once.order.tolist() == one_by_one.order.tolist()
+    assert at_once.counts.tolist() == one_by_one.counts.tolist()
+    np.testing.assert_allclose(at_once.mean, one_by_one.mean, atol=1e-7)
+    np.testing.assert_allclose(at_once.variance, one_by_one.variance, atol=1e-7)
+    np.testing.assert_allclose(at_once.factor, one_by_one.factor, atol=1e-7)
+    assert at_once.information_gain == pytest.approx(one_by_one.information_gain, abs=1e-6)
+    state = ExactState.start(model, ()).observe(list(map(Observation, arms, rewards)))
+    assert state.belief == at_once
+
+
+def test_pulls_at_once_survive_duplicates_without_noise() -> None:
+    model = SparseModel(RBF(1.0), np.zeros((70, 1)), 1e-18)  # λ is lost beside 1
+    belief = ExactPosterior.after(model, list(range(70)), [0.5] * 70)
+    np.testing.assert_allclose(belief.mean, 0.5, rtol=1e-6)
+    assert np.isfinite(belief.variance).all()

@@ -3,8 +3,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
+from scipy.spatial.distance import cdist
 from sklearn.gaussian_process import kernels as oracle
 
+from orchestrator.bandit import kernels as kernels_module
 from orchestrator.bandit.kernels import KERNELS, RBF, AnyKernel, Linear, Matern32, Matern52
 
 ORACLES = {
@@ -51,6 +53,38 @@ def test_an_entry_does_not_depend_on_what_is_asked_for_with_it(kernel, seed, low
     np.testing.assert_array_equal(kernel(0.9, 1.1).cross(X[block], Y), whole[block])
     np.testing.assert_array_equal(kernel(0.9, 1.1).cross(X, Y[[4]])[:, 0], whole[:, 4])
     np.testing.assert_array_equal(kernel(0.9, 1.1).cross(Y, X).T, whole)
+
+
+@given(
+    seed=st.integers(0, 10**6),
+    n=st.integers(0, 30),
+    p=st.integers(0, 30),
+    block=st.sampled_from([1, 7, 50, 16_384]),
+    scales=st.sampled_from([0.3, (0.5, 1.0, 2.0)]),
+)
+def test_squared_distances_are_those_of_a_double_loop_bit_for_bit_in_any_blocks(seed, n, p, block, scales) -> None:
+    X, Y = points(seed, n), points(seed + 1, p)
+    divisors = np.broadcast_to(scales, 3)
+    expected = np.zeros((n, p))
+    for i in range(n):
+        for j in range(p):
+            for k in range(3):
+                difference = (X[i, k] - Y[j, k]) / divisors[k]
+                expected[i, j] += difference * difference
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(kernels_module, "BLOCK", block)
+        distances = kernels_module._squared_distances(X, Y, scales)
+    np.testing.assert_array_equal(distances, expected)
+    oracle_distances = cdist(X / divisors, Y / divisors, "sqeuclidean") if n and p else expected
+    np.testing.assert_allclose(distances, oracle_distances, rtol=1e-12, atol=1e-13)
+
+
+def test_near_duplicates_keep_their_distance() -> None:
+    # far from the origin ‖x‖² + ‖y‖² − 2xy would lose it
+    X = np.array([[1000.0, 1000.0], [1000.0, 1000.0 + 1e-6]])
+    distances = kernels_module._squared_distances(X, X, 1.0)
+    assert distances[0, 1] == pytest.approx(1e-12, rel=1e-6)
+    assert distances[0, 0] == 0.0
 
 
 @EVERY_KERNEL

@@ -3,59 +3,102 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.bandit.lazy import EagerQueue, LazyQueue
+from orchestrator.bandit import lazy
+from orchestrator.bandit.lazy import EagerQueue, LazyQueue, Rest
+
+NONE = np.empty(0, np.intp)
 
 
-class FallingScores:
-    """Scores that fall by random integers, so that there are many ties."""
+class Falling:
+    """Contenders with the scores of `every` arm; `slack` is what tightened bounds are too large by."""
 
-    def __init__(self, seed: int, count: int) -> None:
-        self.rng = np.random.default_rng(seed)
-        self.scores = self.rng.integers(0, 6, size=count).astype(float)
-        self.asked = 0
+    def __init__(self, every: np.ndarray, slack: np.ndarray | float = 0.0) -> None:
+        self.every, self.slack = every, np.broadcast_to(slack, every.shape)
+        self.arms, self.tightened = NONE, 0
 
-    def fall(self, picked: int) -> None:
-        self.scores -= self.rng.integers(0, 2, size=len(self.scores)) * (self.rng.random(len(self.scores)) < 0.1)
-        self.scores[picked] -= 1
+    def scores(self) -> np.ndarray:
+        return self.every[self.arms]
 
-    def __call__(self, arms: np.ndarray) -> np.ndarray:
-        assert len(set(arms.tolist())) == len(arms)
-        self.asked += len(arms)
-        return self.scores[arms]
+    def enter(self, arms: np.ndarray) -> None:
+        self.arms = np.concatenate((self.arms, arms))
+        assert len(np.unique(self.arms)) == len(self.arms)  # distinct, and not looked at before
+
+    def tighten(self, arms: np.ndarray) -> np.ndarray:
+        assert not np.isin(arms, self.arms).any()
+        self.tightened += len(arms)
+        return self.every[arms] + self.slack[arms]
 
 
-@given(seed=st.integers(0, 10**6), count=st.integers(1, 60), pool=st.integers(1, 8))
-def test_both_queues_return_the_lowest_index_of_the_largest_present_score(seed, count, pool) -> None:
-    falling = FallingScores(seed, count)
-    lazy, eager = LazyQueue(falling.scores, pool), EagerQueue(falling.scores.copy())
-    for _ in range(30):
-        expected = int(np.argmax(falling.scores))
-        assert lazy.top(falling) == expected
-        assert eager.top(falling) == expected
-        falling.fall(expected)
+@given(
+    seed=st.integers(0, 10**6), count=st.integers(1, 60), near=st.integers(1, 12), look=st.integers(1, 8)
+)  # circles so small that arms come from all three
+def test_both_queues_return_the_lowest_index_of_the_largest_present_score(seed, count, near, look) -> None:
+    rng = np.random.default_rng(seed)
+    scores = rng.integers(0, 6, size=count).astype(float)  # many ties
+    bounds = scores + rng.integers(0, 4, size=count)
+    blocked = np.flatnonzero(rng.random(count) < 0.2)[: count - 1]
+    bounds[blocked] = -np.inf
+    pending = rng.permutation(count)[: rng.integers(0, 4)]  # looked at before, blocked or not
+    slack = rng.integers(0, 3, size=count).astype(float)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lazy, "FIRST_NEAR", near)
+        patch.setattr(lazy, "FIRST_LOOK", look)
+        queues = []
+        for kind in (LazyQueue, EagerQueue):
+            contenders = Falling(scores, slack)
+            contenders.enter(pending)
+            queues.append(kind(Rest(bounds.copy()), contenders, blocked))
+        for _ in range(30):
+            present = scores.copy()
+            present[blocked] = -np.inf
+            expected = int(np.argmax(present))
+            assert [queue.top() for queue in queues] == [expected, expected]
+            scores -= rng.integers(0, 2, size=count) * (rng.random(count) < 0.1)
+            scores[expected] -= 1
 
 
 @pytest.mark.parametrize("queue", [LazyQueue, EagerQueue])
-def test_an_arm_with_bound_minus_infinity_never_comes_up(queue) -> None:
-    bounds = np.array([1.0, -np.inf, 0.5])
-    line = queue(bounds)
-    scores = bounds.copy()
-    scores[1] = 99.0  # whatever it would score
+@pytest.mark.parametrize("is_looked_at", [False, True])
+def test_an_arm_with_bound_minus_infinity_never_comes_up(queue, is_looked_at) -> None:
+    contenders = Falling(np.array([1.0, 99.0, 0.5]))  # whatever it would score
+    if is_looked_at:
+        contenders.enter(np.array([1]))
+    line = queue(Rest(np.array([1.0, -np.inf, 0.5])), contenders, np.array([1]))
     for _ in range(5):
-        arm = line.top(lambda arms: scores[arms])
+        arm = line.top()
         assert arm != 1
-        scores[arm] -= 1.0
+        contenders.every[arm] -= 1.0
 
 
-def test_laziness_scores_few_arms() -> None:
+@pytest.mark.parametrize("tight", [False, True])
+def test_laziness_looks_at_few_arms(tight) -> None:
     rng = np.random.default_rng(0)
     scores = rng.normal(size=20_000)
-    queue, asked = LazyQueue(scores), []
-
-    def score(arms: np.ndarray) -> np.ndarray:
-        asked.append(len(arms))
-        return scores[arms]
-
+    # bounds that say nothing, made tight when asked; or tight ones
+    bounds = np.full(20_000, 9.0) if tight else scores.copy()
+    contenders = Falling(scores)
+    queue = LazyQueue(Rest(bounds), contenders)
     for _ in range(100):
-        scores[queue.top(score)] -= 0.5
-    assert sum(asked) < 100 * 50
+        arm = queue.top()
+        assert scores[arm] == scores.max()
+        scores[arm] -= 0.5
+    assert len(contenders.arms) < 1000
+    assert (contenders.tightened == 20_000) == tight  # each once, and only those that reach the top
+
+
+@given(seed=st.integers(0, 10**6), least=st.integers(1, 30))
+def test_arms_are_taken_once_and_with_them_all_that_reach_the_best(seed, least) -> None:
+    rng = np.random.default_rng(seed)
+    bounds = rng.integers(0, 9, size=rng.integers(1, 60)).astype(float)
+    bounds[rng.random(len(bounds)) < 0.2] = -np.inf
+    rest, left = Rest(bounds.copy()), bounds.copy()
+    while rest.top > -np.inf:
+        best = float(rng.choice([rest.top, rest.top - 2, -np.inf]))
+        arms, values, top = rest.take(best, least)
+        assert np.isfinite(values).all()
+        np.testing.assert_array_equal(values, left[arms])  # none of them was taken before
+        left[arms] = -np.inf
+        assert top == rest.top == left.max()
+        assert top < best or best == -np.inf
+        assert len(arms) >= least or top == -np.inf
+        assert values.min() >= top

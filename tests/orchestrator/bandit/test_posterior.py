@@ -3,7 +3,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.bandit import posterior as posterior_module
+from orchestrator.bandit import blocks as blocks_module
+from orchestrator.bandit.blocks import Block, LocalBlocks, Pulled
 from orchestrator.bandit.exact import exact_posterior
 from orchestrator.bandit.kernels import RBF, Linear, Matern32
 from orchestrator.bandit.posterior import SparseModel
@@ -46,11 +47,38 @@ def test_any_dictionary_gives_the_printed_formulas(make_problem, seed) -> None:
     np.testing.assert_allclose(fitted.mean, mean, atol=1e-6)
     np.testing.assert_allclose(fitted.variance, covariance.diagonal(), atol=1e-6)
     everything = np.arange(len(mean))
-    full, inside = fitted.covariances(everything, slice(0, len(mean)))
+    full, inside = fitted.covariances(fitted.whiten(everything), problem.model.points(everything))
     np.testing.assert_allclose(full, covariance, atol=1e-6)
     np.testing.assert_allclose(inside, embedded, atol=1e-6)
     whitened = fitted.whiten(everything)
     np.testing.assert_allclose(whitened @ whitened.T, embedded, atol=1e-6)
+    single_mean, single_variance, _ = fitted.moments(everything)
+    np.testing.assert_allclose(single_mean, mean, atol=1e-6)
+    np.testing.assert_allclose(single_variance, covariance.diagonal(), atol=1e-6)
+    np.testing.assert_allclose(fitted.fit.weights @ kernel_rows(problem.model, fitted.basis), mean, atol=1e-6)
+    root = fitted.fit.roots @ kernel_rows(problem.model, fitted.basis)
+    explained = (problem.model.diagonal - (root * root).sum(axis=0)) / problem.model.regularization
+    np.testing.assert_allclose(explained, covariance.diagonal(), atol=1e-6)
+
+
+@given(seed=SEEDS, covariance=st.sampled_from(["embedded", "paper"]))
+def test_local_sums_are_those_of_the_printed_covariances(make_problem, seed, covariance) -> None:
+    problem = make_problem(seed)
+    _, full, embedded = textbook(problem.model, problem.pulls, problem.dictionary)
+    arms, counts = np.unique(problem.batch, return_counts=True)
+    pulled = Pulled(problem.model.points(arms), counts, problem.posterior.whiten(arms))
+    square = full**2 if covariance == "paper" else np.maximum(full**2, embedded**2)
+    variance = full.diagonal()
+    known = variance > 1e-6  # below that a ratio is one of rounding errors
+    expected = (square[:, arms] @ counts)[known] / variance[known]
+    sums = problem.posterior.local_sums(None, pulled, covariance)
+    np.testing.assert_allclose(sums[known], expected, rtol=1e-4, atol=1e-9)
+    some = np.flatnonzero(known)[::-2]
+    np.testing.assert_allclose(problem.posterior.local_sums(some, pulled, covariance), sums[some], rtol=1e-5)
+
+
+def kernel_rows(model, basis) -> np.ndarray:
+    return model.kernel.cross(model.arms[basis], model.arms)
 
 
 @given(seed=SEEDS)
@@ -92,12 +120,61 @@ def test_without_pulls_it_is_the_prior() -> None:
     assert fitted.whiten(np.array([0, 1])).shape == (2, 0)
 
 
-def test_a_row_of_the_embedding_does_not_depend_on_the_others(make_problem) -> None:
-    for seed in range(20):
-        fitted = make_problem(seed).posterior
-        everything = fitted.whiten(np.arange(len(fitted.mean)))
-        for arm in range(len(fitted.mean)):
-            np.testing.assert_array_equal(fitted.whiten(np.array([arm]))[0], everything[arm])
+def test_an_arm_s_moments_do_not_depend_on_the_company_bit_for_bit(make_problem) -> None:
+    for seed in range(30):
+        fitted, rng = make_problem(seed).posterior, np.random.default_rng(seed)
+        count = len(fitted.model.arms)
+        everything = fitted.moments(np.arange(count))
+        np.testing.assert_array_equal(fitted.whiten(np.arange(count)), everything[2])
+        companies = [np.array([arm]) for arm in range(count)]
+        companies += [rng.permutation(count)[: rng.integers(0, count + 1)] for _ in range(10)]
+        for company in companies:
+            for moment, every in zip(fitted.moments(company), everything, strict=True):
+                np.testing.assert_array_equal(moment, every[company])
+
+
+@pytest.mark.parametrize("regularization", [1e-8, 1e-4, 1.0])
+@pytest.mark.parametrize("kernel", [RBF(5.0), RBF(0.3), Matern32(5.0), Linear()])
+def test_moments_are_those_of_the_sweep_but_for_rounding(kernel, regularization) -> None:
+    rng = np.random.default_rng(1)
+    arms = rng.random((300, 3))
+    arms[200:] = arms[:100] + rng.choice([0.0, 1e-9], size=(100, 1))
+    pulled = rng.integers(300, size=400)
+    pulls = Pulls.none(300).add(pulled, np.sin(arms[pulled, 0]))
+    fitted = SparseModel(kernel, arms, regularization).fit(pulls, pulls.arms)
+    mean, variance, _ = fitted.moments(np.arange(300))
+    # what `screening` allows for
+    np.testing.assert_allclose(mean, fitted.mean, atol=1e-6)
+    assert (np.abs(variance - fitted.variance) <= 1e-8 * fitted.model.diagonal / regularization).all()
+
+
+class Divided:
+    """Candidates in several blocks."""
+
+    def __init__(self, features: np.ndarray, cuts: list[int]) -> None:
+        self.parts = np.split(features, cuts)
+
+    def __len__(self) -> int:
+        return sum(map(len, self.parts))
+
+    def blocks(self, kernel, regularization) -> LocalBlocks:
+        return LocalBlocks([Block(kernel, part, regularization) for part in self.parts])
+
+
+@pytest.mark.parametrize("cuts", [[1], [20], [3, 4, 30, 50]])
+def test_blocks_give_the_same_moments_bit_for_bit_in_any_division(cuts) -> None:
+    rng = np.random.default_rng(4)
+    arms = rng.normal(size=(60, 2))
+    pulled = rng.integers(60, size=80)
+    pulls = Pulls.none(60).add(pulled, rng.normal(size=80))
+    dictionary = np.sort(rng.choice(pulls.arms, size=20, replace=False))
+    whole = SparseModel(RBF(0.7), arms, 0.01).fit(pulls, dictionary)
+    divided = SparseModel(RBF(0.7), Divided(arms, cuts), 0.01).fit(pulls, dictionary)
+    for asked in (np.arange(60), rng.permutation(60)[:25], np.array([59, 0, 59, 3]), np.empty(0, np.intp)):
+        for one, other in zip(divided.moments(asked), whole.moments(asked), strict=True):
+            np.testing.assert_array_equal(one, other)
+    np.testing.assert_allclose(divided.mean, whole.mean, atol=1e-12)
+    np.testing.assert_allclose(divided.variance, whole.variance, atol=1e-9)
 
 
 def test_duplicates_have_the_same_moments_bit_for_bit() -> None:
@@ -114,7 +191,7 @@ def test_duplicates_have_the_same_moments_bit_for_bit() -> None:
 def test_blocks_of_arms_are_only_a_matter_of_memory(make_problem, monkeypatch) -> None:
     problem = make_problem(7)
     whole = problem.posterior
-    monkeypatch.setattr(posterior_module, "BLOCK", 3)
+    monkeypatch.setattr(blocks_module, "BLOCK", 3)
     blocked = SparseModel(problem.model.kernel, problem.model.arms, problem.model.regularization).fit(
         problem.pulls, problem.dictionary
     )

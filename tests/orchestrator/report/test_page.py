@@ -13,8 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from orchestrator.events import ExistingTaken
+from orchestrator.history import fold
 from orchestrator.report import render, write_report
-from orchestrator.report.page import duration, moment, packed, state, summary_cards, trial_table
+from orchestrator.report.page import Card, duration, moment, packed, state, summary_cards, trial_table
 from tests.orchestrator.synthetic_log import NASTY_MESSAGES, SyntheticLog
 
 CAMPAIGNS = {
@@ -174,3 +176,15 @@ def test_durations_read_well(seconds: float, expected: str) -> None:
 def test_wall_clock_and_virtual_times_are_told_apart() -> None:
     assert moment(1.75e9) == "2025-06-15 15:06:40 UTC"
     assert moment(12.25) == "12.2 s (virtual)"
+
+
+def test_existing_data_are_shown_apart() -> None:
+    events = SyntheticLog(trials=10).events()
+    known = ExistingTaken(
+        time=0.0, source="<t>.csv", arms=(4, 2), values=(99.0, 98.0), unmatched=1, first_unmatched="x"
+    )
+    cards = {card.name: card for card in summary_cards(fold([events[0], known, *events[1:]]))}
+    assert cards["Existing data"] == Card("Existing data", "2", "results of <t>.csv, 1 more match no candidate")
+    assert {name: card for name, card in cards.items() if name != "Existing data"} == {
+        card.name: card for card in summary_cards(fold(events))
+    }

@@ -11,9 +11,14 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 from sklearn.datasets import load_diabetes
 
+from orchestrator.bandit import lazy, screening
+from orchestrator.bandit.blocks import Block, LocalBlocks
 from orchestrator.bandit.exact import effective_dimension, exact_posterior
 from orchestrator.bandit.kernels import RBF, Linear, Matern32, Matern52
+from orchestrator.bandit.posterior import SparseModel
 from orchestrator.bandit.regret import cumulative_regret, regret_ratio
+from orchestrator.bandit.screening import UpperBounds
+from orchestrator.bandit.state import SparseState, initial_state
 from orchestrator.bandit.strategies.bbkb import BBKB
 from orchestrator.bandit.strategy import Choose, Observation, Wait
 from orchestrator.bandit.warm_start import RandomStart, UncertaintyStart
@@ -38,8 +43,11 @@ def value(arms: np.ndarray) -> np.ndarray:
     return np.sin(4 * arms[:, 0]) * np.cos(3 * arms[:, -1])
 
 
-def play(strategy: BBKB, arms: np.ndarray, rounds: int, seed: int = 0, limit: int = 10_000, noise: float = 0.05):
-    """Every decision of a synchronous run, and the state before it."""
+def play(
+    strategy: BBKB, arms: np.ndarray, rounds: int, seed: int = 0, limit: int = 10_000, true=None, pulls: int = 10**9
+):
+    """Every decision of a synchronous run, and the state before it, until there were `rounds` or `pulls`."""
+    true = value(arms) if true is None else true
     state = strategy.init(arms, np.random.default_rng([seed, 0]))
     noisy = np.random.default_rng([seed, 1])
     for number in range(rounds):
@@ -47,9 +55,12 @@ def play(strategy: BBKB, arms: np.ndarray, rounds: int, seed: int = 0, limit: in
         assert isinstance(decision, Choose)
         yield state, decision
         chosen = [pick.arm for pick in decision.picks]
-        rewards = value(arms[chosen]) + noise * noisy.standard_normal(len(chosen))
+        rewards = true[chosen] + 0.05 * noisy.standard_normal(len(chosen))
         told = [Observation(arm, float(reward)) for arm, reward in zip(chosen, rewards, strict=True)]
         state = strategy.tell(state, told, np.random.default_rng([seed, 2, number]))
+        pulls -= len(chosen)
+        if pulls <= 0:
+            return
 
 
 def batches(strategy: BBKB, arms: np.ndarray, rounds: int, **settings) -> list[list[int]]:
@@ -74,6 +85,164 @@ def test_lazy_picks_are_the_eager_ones_on_random_problems(seed) -> None:
     arms = np.random.default_rng(seed).random((30, 2))
     lazy = replace(SMOOTH, regularization=0.05, termination=("global", "global_then_local")[seed % 2])
     assert batches(lazy, arms, 5, seed=seed) == batches(replace(lazy, lazy=False), arms, 5, seed=seed)
+
+
+class Work:
+    """What lazy evaluation cost: sweeps over all arms for a reference, and arms looked at."""
+
+    def __init__(self, patch: pytest.MonkeyPatch, is_for_ever: bool) -> None:
+        self.is_for_ever, self.sweeps, self.looked_at = is_for_ever, 0, 0
+        refer, looked_at = Block.refer, UpperBounds.looked_at
+
+        def counting_refer(block, *arguments):
+            self.sweeps += 1
+            return refer(block, *arguments)
+
+        def counting_looked_at(bounds, arms):
+            self.looked_at += arms
+            looked_at(bounds, arms)
+
+        patch.setattr(Block, "refer", counting_refer)
+        patch.setattr(UpperBounds, "looked_at", counting_looked_at)
+
+    def check_it_was_little(self, arms: int, batches: int) -> None:
+        """Or every arm was looked at anyway, or out of a fresh sweep, and equal picks would prove nothing."""
+        if self.is_for_ever:  # bounds far out of date, but bounds
+            assert self.sweeps <= 2
+        else:
+            assert self.sweeps < 0.7 * batches
+            assert self.looked_at < 0.55 * arms * batches
+
+
+@pytest.fixture(params=["as paid for", "for ever"])
+def work(request, monkeypatch) -> Work:
+    """Of screening in small steps; kept `for ever`, a reference serves as long as it bounds anything."""
+    if request.param == "for ever":
+        monkeypatch.setattr(screening, "TIGHTEN_COST", 0.0)
+        monkeypatch.setattr(screening, "LOOK_COST", 0.0)
+    monkeypatch.setattr(lazy, "FIRST_NEAR", 16)
+    monkeypatch.setattr(lazy, "FIRST_LOOK", 4)
+    return Work(monkeypatch, is_for_ever=request.param == "for ever")
+
+
+def asynchronous_game(strategy: BBKB, state: SparseState, steps: int, limit: int, seed: int) -> list:
+    """Every decision, while rewards come back in any order, pulls stay pending, and some fail."""
+    rng, true = np.random.default_rng([seed, 3]), value(state.arms)
+    decisions, pending = [], []
+    for number in range(steps):
+        decision = strategy.ask(state, pending, limit)
+        decisions.append(decision)
+        if isinstance(decision, Choose):
+            pending += [pick.arm for pick in decision.picks]
+        rng.shuffle(pending)
+        done, pending = np.split(np.array(pending, np.intp), [int(rng.integers(1, len(pending) + 1))])
+        pending = pending.tolist()
+        rewards = [None if rng.random() < 0.04 else float(true[arm] + 0.05 * rng.standard_normal()) for arm in done]
+        told = [Observation(int(arm), reward) for arm, reward in zip(done, rewards, strict=True)]
+        state = strategy.tell(state, told, np.random.default_rng([seed, 2, number]))
+    assert len(state.set_aside) > 0
+    return decisions
+
+
+@pytest.mark.parametrize("termination", ["global", "global_then_local", "product"])
+@pytest.mark.parametrize("kernel", [RBF(0.3), RBF(5.0), Matern32(0.5), Linear()])
+def test_screened_decisions_are_the_eager_ones_with_pending_and_failed_pulls(termination, kernel, work) -> None:
+    lazily = replace(
+        SMOOTH, kernel=kernel, termination=termination, warm_start=RandomStart(30), regularization=0.1, delta=0.5
+    )
+    arms, games = np.vstack((AWKWARD, np.random.default_rng(5).random((200, 2)))), []
+    for strategy in (replace(lazily, lazy=False), lazily):
+        work.sweeps = work.looked_at = 0
+        state = strategy.init(arms, np.random.default_rng(0))
+        games.append(asynchronous_game(strategy, state, 40, limit=12, seed=1))
+    assert games[0] == games[1]  # widths, means and variances too, bit for bit
+    chosen = [decision for decision in games[0] if decision.reason != "warm start" and isinstance(decision, Choose)]
+    assert max(len(decision.picks) for decision in chosen) > 1
+    work.check_it_was_little(len(arms), len(chosen))
+
+
+@given(seed=st.integers(0, 10**6))
+def test_screened_decisions_are_the_eager_ones_on_random_problems(seed) -> None:
+    rng = np.random.default_rng(seed)
+    arms = np.vstack((rng.random((60, 2)), rng.random((1, 2))))
+    arms[40:50] = arms[:10]
+    arms[50:60] = arms[:10] + 10.0 ** rng.uniform(-12, -4)
+    strategy = replace(
+        SMOOTH,
+        kernel=(RBF, Matern32, Matern52)[seed % 3](float(rng.uniform(0.1, 3))),
+        regularization=float(10 ** rng.uniform(-4, -0.5)),
+        ratio_threshold=float(rng.uniform(1.5, 6)),
+        termination=("global", "global_then_local", "product")[rng.integers(3)],
+        local_covariance=("embedded", "paper")[rng.integers(2)],
+        warm_start=RandomStart(10),
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        for module, name, number in (
+            (screening, "TIGHTEN_COST", 0.0),
+            (screening, "LOOK_COST", 0.0),
+            (lazy, "FIRST_NEAR", 8),
+            (lazy, "FIRST_LOOK", 2),
+        ):
+            patch.setattr(module, name, number)
+        games = []
+        for one in (strategy, replace(strategy, lazy=False)):
+            played = play(one, arms, 12, seed=seed, limit=20)
+            games.append([decision for _, decision in played])
+    assert games[0] == games[1]
+
+
+@pytest.mark.parametrize("termination", ["global", "global_then_local", "product"])
+@pytest.mark.parametrize("regularization", [1e-4, 0.1])
+def test_screened_picks_are_the_eager_ones_on_a_real_table_and_look_at_few_arms(
+    termination, regularization, work
+) -> None:
+    arms, true = table("abalone/abalone.csv")
+    arms, true = arms[:800], true[:800]
+    strategy = replace(
+        PAPER,
+        kernel=RBF(12.5 if regularization < 1e-3 else 3.0),
+        regularization=regularization,
+        termination=termination,
+    )
+    games = []
+    for one in (strategy, replace(strategy, lazy=False)):
+        work.sweeps = work.looked_at = 0
+        game = play(one, arms, 300 if one.lazy else len(games[0]), true=true, pulls=300)
+        games.append([decision for _, decision in game])
+        if one.lazy:
+            work.check_it_was_little(len(arms), len(games[0]) - 1)
+    assert games[0] == games[1]
+    assert sum(len(decision.picks) for decision in games[0]) >= 300
+
+
+class Divided:
+    """Candidates in several blocks."""
+
+    def __init__(self, features: np.ndarray, cuts: list[int]) -> None:
+        self.features, self.cuts = features, cuts
+
+    def __len__(self) -> int:
+        return len(self.features)
+
+    def blocks(self, kernel, regularization) -> LocalBlocks:
+        return LocalBlocks([Block(kernel, part, regularization) for part in np.split(self.features, self.cuts)])
+
+
+@pytest.mark.parametrize("termination", ["global", "global_then_local"])
+def test_decisions_are_the_same_in_any_division_of_the_arms_into_blocks(termination, work) -> None:
+    strategy = replace(SMOOTH, kernel=Matern52(0.4), termination=termination, warm_start=RandomStart(30))
+    start = strategy.init(AWKWARD, np.random.default_rng(0))
+    games = []
+    for cuts in ([], [40], [1, 2, 30, 80]):
+        model = SparseModel(strategy.kernel, Divided(AWKWARD, cuts), strategy.regularization)
+        state, decisions = initial_state(model, start.initial), []
+        for number in range(15):
+            decision = strategy.ask(state, (), 20)
+            decisions.append(decision)
+            told = [Observation(pick.arm, float(value(AWKWARD[[pick.arm]])[0])) for pick in decision.picks]
+            state = strategy.tell(state, told, np.random.default_rng(number))
+        games.append(decisions)
+    assert games[0] == games[1] == games[2]
 
 
 def by_brute_force(strategy: BBKB, state, picks: list[int]):
@@ -133,7 +302,7 @@ def test_the_local_batch_begins_with_the_global_one_and_the_global_one_with_the_
 def test_the_local_rule_makes_longer_batches() -> None:
     sizes = {
         rule: sum(
-            map(len, batches(replace(SMOOTH, kernel=RBF(0.15), termination=rule, warm_start=RandomStart(60)), GRID, 40))
+            map(len, batches(replace(SMOOTH, kernel=RBF(0.15), termination=rule, warm_start=RandomStart(60)), GRID, 16))
         )
         for rule in ("global", "global_then_local")
     }

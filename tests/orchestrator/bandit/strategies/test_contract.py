@@ -10,7 +10,10 @@ from orchestrator.bandit.strategies import STRATEGIES
 from orchestrator.bandit.strategy import Choose, Observation, Strategy, Wait
 
 ARMS = np.random.default_rng(0).random((40, 2))
-CHEAP = {"bbkb": {"regularization": 0.01, "noise_variance": 0.01}}
+CHEAP = {
+    "bbkb": {"regularization": 0.01, "noise_variance": 0.01},
+    "igp_ucb": {"initial_points": 10, "final_points": 30},
+}
 
 pytestmark = pytest.mark.parametrize("name", list(STRATEGIES))
 

@@ -1,0 +1,90 @@
+"""`python -m benchmarks.papers <experiment> …`: run one of the papers' experiments; `list` names them all."""
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from benchmarks.papers.experiment import Request
+from benchmarks.papers.experiments import EXPERIMENTS, find_experiment
+from benchmarks.papers.writing import write
+from objectives.objective import ObjectiveError
+from orchestrator.errors import BbkbError, UserError
+
+FAILED, USERS_MISTAKE, INTERRUPTED = 1, 2, 130
+_WIDTH = 220  # of the output: a row of numbers is not folded, whatever the terminal
+_BESIDE = Path(__file__).parents[3] / "shared" / "data"
+
+Name = Annotated[str, typer.Argument(metavar="EXPERIMENT", help="Name of an experiment, or list.", show_default=False)]
+Seeds = Annotated[int, typer.Option(min=1, help="Repetitions, seeds 0, 1, ….")]
+Jobs = Annotated[int, typer.Option(min=1, help="Campaigns at the same time; more than one disturbs the timing.")]
+Evaluations = Annotated[int | None, typer.Option(min=1, help="Horizon T; the paper's if not given.")]
+Methods = Annotated[str, typer.Option(help="Names of methods, with commas between; all if not given.")]
+Out = Annotated[Path | None, typer.Option(help="Folder for runs and results; runs/papers/<experiment> if not given.")]
+Data = Annotated[Path | None, typer.Option(envvar="BBKB_DATA", help="Folder with the data sets.")]
+Authors = Annotated[
+    Path | None,
+    typer.Option(help="Folder with the code of the paper's authors, to run beside ours."),
+]
+
+
+def main(
+    experiment: Name,
+    seeds: Seeds = 10,
+    jobs: Jobs = 1,
+    evaluations: Evaluations = None,
+    methods: Methods = "",
+    out: Out = None,
+    data: Data = None,
+    authors: Authors = None,
+) -> None:
+    """Reproduce an experiment: its numbers with 95 % confidence intervals, and its figure as PNG and SVG.
+
+    Called again it takes up what is there: finished runs are read, interrupted ones go on.
+    """
+    console = Console(width=_WIDTH)
+    if experiment == "list":
+        _list(console)
+        return
+    found = find_experiment(experiment)
+    request = Request(
+        seeds=seeds,
+        evaluations=evaluations or found.evaluations,
+        methods=found.chosen(tuple(name.strip() for name in methods.split(",") if name.strip())),
+        out=(out or Path("runs", "papers", experiment)).absolute(),
+        jobs=jobs,
+        data=data or (_BESIDE if _BESIDE.is_dir() else None),
+        authors=authors,
+    )
+    if os.environ.get("OMP_NUM_THREADS") is None:
+        console.print(Text("note: OMP_NUM_THREADS is not set; set it to 1 for times that can be compared"))
+    write(found.run(request), request.out / f"results-{request.evaluations}", console)
+
+
+def _list(console: Console) -> None:
+    for name in EXPERIMENTS:
+        found = find_experiment(name)
+        console.print(Text.assemble((name, "bold"), f"  {found.summary} ({found.source})"), soft_wrap=True)
+        console.print(Text(f"    T = {found.evaluations}, methods {','.join(found.methods)}", "dim"), soft_wrap=True)
+
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+app.command()(main)
+
+
+def _run() -> None:
+    try:
+        app()
+    except (BbkbError, ObjectiveError) as error:
+        Console(stderr=True).print(Text.assemble(("benchmarks.papers: ", "bold red"), str(error)), soft_wrap=True)
+        sys.exit(USERS_MISTAKE if isinstance(error, UserError | ObjectiveError) else FAILED)
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
+
+
+if __name__ == "__main__":
+    _run()

@@ -1,0 +1,170 @@
+"""The code of BBKB's authors (repository luigicarratino/batch-bkb) on the problem and seeds of our own runs.
+
+Their code is imported from a folder the user names and is no part of this project. Per seed it begins with the first
+pulls of our run until two different arms have been pulled, because it fails on a dictionary of one arm. Its t-th pull
+is evaluated with the seed of our t-th trial, so both see the same noise.
+"""
+
+import importlib
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.papers.campaigns import Comparison, Method, Runs, campaign
+from benchmarks.papers.experiment import Request
+from benchmarks.papers.findings import Cell, Floats, Interval, Table
+from benchmarks.papers.measured import Measured
+from orchestrator.assemble import Parts, build
+from orchestrator.bandit.regret import cumulative_regret
+from orchestrator.commands import Assignment
+from orchestrator.errors import UserError
+
+_MODULES = ("utils", "bkb_lib")
+
+
+@dataclass(frozen=True)
+class AuthorsRun:
+    """One run of the authors' Global-BBKB: R_T, batches after the pulls both begin with, the last dictionary."""
+
+    regret: float
+    batches: int
+    dictionary: int
+    seconds: float
+
+
+def compare(comparison: Comparison, found: Runs, request: Request) -> tuple[Table, list[dict[str, Any]]]:
+    """Our Global-BBKB beside theirs: the table, and their runs one by one. Raises UserError without their code.
+
+    A finished run of theirs is kept as JSON and not repeated.
+    """
+    if request.authors is None or "bbkb" not in found:
+        raise UserError("--authors needs the folder of their code and bbkb among --methods, which they released")
+    bbkb = next(method for method in comparison.methods if method.name == "bbkb")
+    theirs = [
+        _kept(comparison, bbkb, seed, _beginning(ours), request, request.authors)
+        for seed, ours in enumerate(found["bbkb"])
+    ]
+    uniform = np.array([run.regret[-1] for run in found["uniform"]])
+    ours = [_as_theirs(run) for run in found["bbkb"]]
+    rows = [_row("ours, Global-BBKB", ours, uniform), _row("authors' Batch_BKB", theirs, uniform)]
+    columns = ("code", "regret ratio", "batches", "dictionary", "seconds")
+    title = f"{comparison.name}, T = {request.evaluations}: ours beside the authors' code"
+    return Table(f"{comparison.name}-authors", title, columns, rows), [asdict(run) for run in theirs]
+
+
+def _beginning(run: Measured) -> tuple[int, ...]:
+    """The first arms of a run, up to the second different one."""
+    others = np.flatnonzero(run.arms != run.arms[0])
+    return tuple(run.arms[: others[0] + 1].tolist()) if len(others) else tuple(run.arms.tolist())
+
+
+def _as_theirs(run: Measured) -> AuthorsRun:
+    batches = int(run.batches[-1] - run.batches[len(_beginning(run)) - 1])
+    return AuthorsRun(float(run.regret[-1]), batches, int(run.dictionary_sizes[-1]), float(run.clock[-1]))
+
+
+def _row(name: str, runs: list[AuthorsRun], uniform: Any) -> tuple[Cell, ...]:
+    return (
+        name,
+        Interval.of(np.array([run.regret for run in runs]) / uniform),
+        Interval.of([run.batches for run in runs]),
+        Interval.of([run.dictionary for run in runs]),
+        Interval.of([run.seconds for run in runs]),
+    )
+
+
+def _kept(
+    comparison: Comparison, method: Method, seed: int, beginning: tuple[int, ...], request: Request, folder: Path
+) -> AuthorsRun:
+    settings = campaign(comparison, method, seed, request)
+    file = Path(settings.runs) / "authors" / f"{settings.name}.json"
+    key = {"strategy": settings.resolved()["strategy"], "beginning": list(beginning)}
+    if file.is_file():
+        kept = json.loads(file.read_text(encoding="utf-8"))
+        if kept["key"] == key:
+            return AuthorsRun(**kept["run"])
+    done = run_authors(folder, build(settings), settings.strategy, request.evaluations, beginning)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(json.dumps({"key": key, "run": asdict(done)}) + "\n", encoding="utf-8")
+    return done
+
+
+def run_authors(folder: Path, parts: Parts, strategy: Any, horizon: int, beginning: Sequence[int]) -> AuthorsRun:
+    """One run of `Batch_BKB` with the hyper-parameters of our BBKB `strategy` on the problem of `parts`."""
+    arms, evaluate, values = parts.problem.candidates.features, _evaluation(parts), np.empty(horizon)
+    state = np.random.RandomState(parts.problem.seed)
+    began = time.perf_counter()
+    algorithm = _algorithm(folder, strategy)
+
+    def rewards(chosen: Sequence[int], pulled: int) -> Floats:
+        told, values[pulled : pulled + len(chosen)] = evaluate(chosen, pulled)
+        return told
+
+    algorithm.initialize(arms, list(beginning), rewards(beginning, 0))
+    pulled, batches = len(beginning), 0
+    while pulled < horizon:
+        chosen = algorithm.predict()[0][: horizon - pulled]
+        algorithm.update(chosen, rewards(chosen, pulled), state)
+        pulled, batches = pulled + len(chosen), batches + 1
+    seconds = time.perf_counter() - began
+    optimum = parts.optimum(is_maximized=True)
+    if optimum is None:
+        raise UserError("the authors' code is compared by its regret, which needs an objective with a known optimum")
+    return AuthorsRun(float(cumulative_regret(optimum, values)[-1]), batches, int(algorithm.dict_size_unique), seconds)
+
+
+def _algorithm(folder: Path, strategy: Any) -> Any:
+    from sklearn.gaussian_process.kernels import RBF, PairwiseKernel
+
+    bandwidth = strategy.kernel.lengthscale
+    with _importable(folder) as imported:
+        mixed = imported["utils"].FastMixinKernel(RBF(bandwidth), PairwiseKernel(0.5 / bandwidth**2, metric="rbf"))
+        return imported["bkb_lib"].Batch_BKB(
+            lam=strategy.regularization,
+            dot=mixed,
+            fnorm=strategy.norm_bound,
+            noise_variance=strategy.noise_variance,
+            delta=strategy.delta,
+            qbar=strategy.oversampling,
+            ratio_threshold=strategy.ratio_threshold,
+        )
+
+
+@contextmanager
+def _importable(folder: Path) -> Iterator[Mapping[str, Any]]:
+    """Their two modules; `utils` is too common a name to leave it among the imported ones."""
+    if not (folder / "bkb_lib.py").is_file():
+        raise UserError(f"--authors must be a checkout of luigicarratino/batch-bkb, {folder} has no bkb_lib.py")
+    before = {name: sys.modules.pop(name) for name in _MODULES if name in sys.modules}
+    sys.path.insert(0, str(folder))
+    try:
+        yield {name: importlib.import_module(name) for name in _MODULES}
+    finally:
+        sys.path.remove(str(folder))
+        for name in _MODULES:
+            sys.modules.pop(name, None)
+        sys.modules.update(before)
+
+
+def _evaluation(parts: Parts) -> Callable[[Sequence[int], int], tuple[Floats, Floats]]:
+    """(arms (n,), number of the first pull) → their rewards with noise and without, (n,) each."""
+
+    def evaluate(arms: Sequence[int], first: int) -> tuple[Floats, Floats]:
+        rewards = np.empty((2, len(arms)))
+        for place, arm in enumerate(arms):
+            message = parts.problem.trial(Assignment(first + place, int(arm), attempt=1))
+            evaluation = parts.objective.evaluate(dict(message.parameters), message.seed, _silent)
+            rewards[:, place] = evaluation.value, evaluation.metrics["noise_free"]
+        return rewards[0], rewards[1]
+
+    return evaluate
+
+
+def _silent(value: float, step: int | None = None) -> None: ...

@@ -1,0 +1,186 @@
+"""An experiment's runs as campaigns of this product: each a folder with its log, resumable.
+
+A run is known by experiment, method, horizon and seed. Called again, finished runs are read from their logs, a run
+that was interrupted goes on where it stopped, and a run whose settings have changed since is begun anew beside it.
+"""
+
+import io
+import multiprocessing
+import shlex
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.text import Text
+
+from benchmarks.papers.experiment import Request
+from benchmarks.papers.measured import Measured, measure
+from orchestrator import runs
+from orchestrator.assemble import build, existing
+from orchestrator.campaign_file import read
+from orchestrator.config import Settings, from_mapping
+from orchestrator.config_changes import differences
+from orchestrator.errors import CampaignError, RunError
+from orchestrator.events import Event, SessionClosed
+from orchestrator.launch import launch
+
+# Virtual workers. More than most batches need, so a batch costs few commits; not thousands, because every outcome
+# copies the table of what is running.
+SLOTS = 256
+
+# Where a run lies and whence its data came changes nothing in it: its log refuses other candidates anyway.
+_PLACES = ("runs", "data.folder", "data.download", "store")
+
+Section = Mapping[str, Any] | Callable[[int], Mapping[str, Any]]
+
+
+@dataclass(frozen=True)
+class Method:
+    """One algorithm of a comparison.
+
+    `name` is for command line and folders, `label` for figures, `strategy` the campaign file's section, or a function
+    of the seed that gives it. `evaluations` cuts a run short that would take too long; everything else is as for the
+    whole horizon.
+    """
+
+    name: str
+    label: str
+    strategy: Section
+    evaluations: int | None = None
+
+    def strategy_of(self, seed: int) -> Mapping[str, Any]:
+        """The campaign file's section `strategy` for a seed."""
+        return _of_seed(self.strategy, seed)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The same problem for every method and seed.
+
+    `name` is the folder below `--out`. `problem` are the sections of the campaign file that all share (`objective`,
+    `space`, `candidates`, `workers`…), or a function of the seed that gives them; without `workers` evaluations are
+    simulated.
+    """
+
+    name: str
+    problem: Section
+    methods: Sequence[Method]
+
+
+@dataclass(frozen=True)
+class _Job:
+    """One run, as it travels to another process."""
+
+    method: str
+    seed: int
+    settings: Mapping[str, Any] = field(repr=False)
+
+    def __str__(self) -> str:
+        return f"{self.method}, seed {self.seed}"
+
+
+Runs = Mapping[str, tuple[Measured, ...]]  # by method's name, in the order of the seeds
+
+
+def run_all(comparison: Comparison, request: Request, console: Console | None = None) -> Runs:
+    """Every method with every seed, `request.jobs` at a time.
+
+    Raises CampaignError when one ends otherwise than finished, KeyboardInterrupt when interrupted; what was done stays.
+    """
+    console = console or Console(stderr=True)
+    jobs = [_job(comparison, method, seed, request) for seed in range(request.seeds) for method in comparison.methods]
+    measured: dict[tuple[str, int], Measured] = {}
+    for job, result in _results(jobs, request.jobs):
+        measured[job.method, job.seed] = result
+        took = f"{len(result)} pulls, strategy {result.clock[-1]:.1f} s"
+        line = f"[{len(measured)}/{len(jobs)}] {comparison.name}: {job}: {took}"
+        console.print(Text(line), soft_wrap=True)
+    return {
+        method.name: tuple(measured[method.name, seed] for seed in range(request.seeds))
+        for method in comparison.methods
+    }
+
+
+def campaign(comparison: Comparison, method: Method, seed: int, request: Request) -> Settings:
+    """The checked campaign file of one run. Raises ConfigError."""
+    evaluations = min(request.evaluations, method.evaluations or request.evaluations)
+    tree: dict[str, Any] = {
+        "workers": {"executor": "simulated", "count": SLOTS},
+        **_of_seed(comparison.problem, seed),
+        "name": f"{method.name}-{evaluations}-seed{seed}",
+        "seed": seed,
+        "strategy": method.strategy_of(seed),
+        "budget": {"evaluations": evaluations},
+        "runs": str(request.out / comparison.name),
+    }
+    if request.data is not None:
+        tree["data"] = {"folder": str(request.data)}
+    return from_mapping(tree, origin=f"{comparison.name}, {method.name}")
+
+
+def _of_seed(section: Section, seed: int) -> Mapping[str, Any]:
+    return section(seed) if callable(section) else section
+
+
+def _job(comparison: Comparison, method: Method, seed: int, request: Request) -> _Job:
+    return _Job(method.name, seed, campaign(comparison, method, seed, request).resolved())
+
+
+def _results(jobs: Sequence[_Job], at_once: int) -> Iterator[tuple[_Job, Measured]]:
+    if at_once == 1:
+        yield from ((job, _run(job)) for job in jobs)
+        return
+    # a fresh interpreter each: forking a process whose numerical library has threads can hang
+    with ProcessPoolExecutor(at_once, mp_context=multiprocessing.get_context("spawn")) as pool:
+        futures = {pool.submit(_run, job): job for job in jobs}
+        try:
+            for future in as_completed(futures):
+                yield futures[future], future.result()
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
+def _run(job: _Job) -> Measured:
+    """Begin, resume or only read the run, and measure it."""
+    settings = from_mapping(job.settings)
+    run, events = _find(settings)
+    if run is None:
+        parts = build(settings)
+        optimum = parts.optimum(settings.objective.direction == "maximize")
+        known, began = existing(settings, parts), shlex.join(sys.argv)
+        run = runs.create(settings.resolved(), parts.problem.candidates, parts.description, optimum, began, known)
+    if not _is_finished(events):
+        outcome, reason = launch(run, settings, lambda arm: {}, Console(file=io.StringIO()), address=None)
+        if outcome == "interrupted":
+            raise KeyboardInterrupt
+        if outcome != "finished":
+            raise CampaignError(f"{run.folder} {outcome}: {reason}")
+        events = run.events()
+    return measure(events)
+
+
+def _find(settings: Settings) -> tuple[runs.Run | None, Sequence[Event]]:
+    """The newest run of these settings and its log; none when there is none. Raises StoreError."""
+    folders = sorted(Path(settings.runs).glob(f"{settings.name}-[0-9]*"), reverse=True)
+    for folder in folders:
+        try:
+            run = runs.open_run(folder)
+            if _is_same(read(run.settings_file).tree, settings.resolved()):
+                return run, run.events()
+        except RunError:  # killed while it was being made
+            continue
+    return None, ()
+
+
+def _is_same(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
+    return all(difference.key in _PLACES for difference in differences(old, new))
+
+
+def _is_finished(events: Sequence[Event]) -> bool:
+    last = events[-1] if events else None
+    return isinstance(last, SessionClosed) and last.outcome == "finished"

@@ -1,0 +1,35 @@
+"""The experiments by the names they have on the command line. A new one: one module, and one line here."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from benchmarks.papers.experiment import Experiment
+from objectives.reference import did_you_mean, import_reference
+from orchestrator.errors import UserError
+
+# module:attribute, resolved when it is asked for: an experiment may need packages that others do without
+EXPERIMENTS: Mapping[str, str] = MappingProxyType(
+    {
+        "abalone": "benchmarks.papers.regression:ABALONE",
+        "cadata": "benchmarks.papers.regression:CADATA",
+        "regression": "benchmarks.papers.regression:REGRESSION",
+        "bandwidth": "benchmarks.papers.bandwidth:BANDWIDTH",
+        "nasbench101": "benchmarks.papers.nasbench101:NASBENCH101",
+        "variance_starvation": "benchmarks.papers.variance_starvation:VARIANCE_STARVATION",
+        "compressed_example": "benchmarks.papers.compressed:EXAMPLE",
+        "compressed_rosenbrock": "benchmarks.papers.compressed:ROSENBROCK",
+        "compressed_mnist": "benchmarks.papers.compressed:MNIST",
+    }
+)
+
+
+def find_experiment(name: str) -> Experiment:
+    """The experiment called `name`. Raises UserError when there is none, ObjectiveError when its module is broken."""
+    if name not in EXPERIMENTS:
+        raise UserError(
+            f"the experiment must be one of {', '.join(EXPERIMENTS)}, got {name!r}{did_you_mean(name, EXPERIMENTS)}"
+        )
+    found = import_reference(EXPERIMENTS[name])
+    if not isinstance(found, Experiment):
+        raise TypeError(f"{EXPERIMENTS[name]} must be an Experiment, got {type(found).__name__}")
+    return found

@@ -1,0 +1,131 @@
+"""What the log of one campaign says about one run of an algorithm, as arrays with one entry a pull.
+
+Time is kept apart: what the strategy took (measured, wall clock, in `ask` and `tell`) and what the evaluations took
+(the table's or simulated seconds).
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from benchmarks.papers.findings import Floats
+from orchestrator.bandit.arrays import Indices
+from orchestrator.bandit.regret import cumulative_regret, simple_regret
+from orchestrator.events import Event
+from orchestrator.history import History, TrialRow, fold
+
+WARM_START = "warm start"  # what a strategy gives as the reason of a batch that it did not choose by its rule
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One run. Arrays are (T,), in the order the arms were chosen; values are on the maximised scale.
+
+    `values`: noise-free where the objective knows it, NaN for a failed evaluation. `strategy_seconds`: choosing the
+    pull and taking its reward in, a batch's time spread evenly over its pulls. `evaluation_seconds`: how long the
+    evaluation lasted. `batches`: the number, from 0, of the pull's batch. `dictionary_sizes`: inducing points after the
+    refresh that took the pull in, 0 where a strategy has none. `warm_start_batches`: how many batches came before the
+    first that the strategy chose by its rule.
+    """
+
+    arms: Indices
+    values: Floats
+    optimum: float
+    strategy_seconds: Floats
+    evaluation_seconds: Floats
+    batches: Indices
+    dictionary_sizes: Indices
+    warm_start_batches: int
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    @property
+    def regret(self) -> Floats:
+        """R_t (T,)."""
+        return cumulative_regret(self.optimum, self.values)
+
+    @property
+    def average_regret(self) -> Floats:
+        """R_t / t (T,)."""
+        average: Floats = self.regret / np.arange(1, len(self) + 1)
+        return average
+
+    @property
+    def simple_regret(self) -> Floats:
+        """f* − the best f pulled so far (T,)."""
+        return simple_regret(self.optimum, self.values)
+
+    @property
+    def clock(self) -> Floats:
+        """Seconds that the strategy alone had taken after t pulls (T,)."""
+        return np.cumsum(self.strategy_seconds)
+
+    @property
+    def batch_count(self) -> int:
+        """Batches that the strategy chose by its rule."""
+        return int(self.batches[-1]) + 1 - self.warm_start_batches
+
+    @property
+    def batch_sizes(self) -> Floats:
+        """The size of the batch to which each pull belongs (T,)."""
+        sizes: Floats = np.bincount(self.batches)[self.batches].astype(np.float64)
+        return sizes
+
+    @property
+    def total_clock(self) -> Floats:
+        """Seconds after t pulls (T,), strategy and evaluations, a batch lasting as long as its longest evaluation.
+
+        So there are always as many workers as a batch has pulls. Within a batch the evaluation's time is spread evenly.
+        """
+        longest = np.zeros(int(self.batches[-1]) + 1)
+        np.maximum.at(longest, self.batches, self.evaluation_seconds)
+        share = longest[self.batches] / self.batch_sizes
+        return np.cumsum(self.strategy_seconds + share)
+
+
+def measure(events: Iterable[Event]) -> Measured:
+    """Fold a log. Raises ValueError when nothing was ever chosen."""
+    history = fold(events)
+    trials = history.trials
+    if not trials:
+        raise ValueError("the log holds no trial, so there is nothing to measure: the campaign never chose an arm")
+    sign = 1.0 if history.is_maximized else -1.0
+    optimum = history.created.optimum
+    seconds, dictionary_sizes = _per_refresh(history)
+    return Measured(
+        arms=np.array([row.arm for row in trials], np.intp),
+        values=sign * np.array([_value(row) for row in trials]),
+        optimum=np.nan if optimum is None else sign * optimum,
+        strategy_seconds=seconds,
+        evaluation_seconds=np.array([row.seconds or 0.0 for row in trials]),
+        batches=_dense(np.array([row.batch for row in trials], np.intp)),
+        dictionary_sizes=dictionary_sizes,
+        warm_start_batches=sum(bool(batch.picks) and batch.reason == WARM_START for batch in history.batches),
+    )
+
+
+def _value(row: TrialRow) -> float:
+    value = row.metrics.get("noise_free", row.value)
+    return np.nan if value is None else value
+
+
+def _per_refresh(history: History) -> tuple[Floats, Indices]:
+    """Strategy's seconds and the dictionary's size, (T,) each."""
+    seconds, sizes = np.zeros(len(history.trials)), np.zeros(len(history.trials), np.intp)
+    for batch in history.batches:
+        for pick in batch.picks:
+            seconds[pick.trial] += batch.seconds / len(batch.picks)
+    for refresh in history.refreshes:
+        told = list(refresh.trials)
+        sizes[told] = refresh.dictionary_size
+        paying = told or [0]  # existing data are taken in before the first pull, which has to wait for it
+        seconds[paying] += refresh.seconds / len(paying)
+    return seconds, sizes
+
+
+def _dense(numbers: Indices) -> Indices:
+    """0, 1, … in place of ascending numbers with gaps, which an `ask` that chose nothing leaves."""
+    dense: Indices = np.unique(numbers, return_inverse=True)[1].astype(np.intp)
+    return dense

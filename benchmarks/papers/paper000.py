@@ -1,0 +1,92 @@
+"""Papers 002 and 000 (compressed GP bandits; Bedi, Koppel et al.): the methods of section 4, with their settings.
+
+Printed there: squared exponential kernel of lengthscale 1, σ² = 0.001, ε = 1e-4, bounds that hold with probability 0.9,
+2^d random initial points. Not printed, and so chosen here: BKB's F = 1 and q̄ = 2, with λ = ξ² = σ².
+"""
+
+import math
+from collections.abc import Mapping
+from itertools import product
+from typing import Any
+
+from benchmarks.papers.campaigns import Method
+from objectives.parameters import Parameter, Range, Space
+
+NOISE_VARIANCE = 1e-3  # σ²
+EPSILON = 1e-4
+DELTA = 0.1
+
+ACQUISITIONS: Mapping[str, str] = {"ucb": "UCB", "ei": "EI", "mpi": "MPI"}
+KINDS: Mapping[str, str] = {
+    "dense": "uncompressed",
+    "compressed": "compressed",  # 002: every action is evaluated, the informative ones are stored
+    "skipping": "compressed, skipping",  # 000: the others are not even evaluated
+}
+METHODS = (*(f"{kind}_{acquisition}" for acquisition, kind in product(ACQUISITIONS, KINDS)), "bkb")
+
+
+def label(name: str) -> str:
+    """What a table calls the method."""
+    if name == "bkb":
+        return "BKB"
+    kind, acquisition = name.split("_")
+    return f"{ACQUISITIONS[acquisition]}, {KINDS[kind]}"
+
+
+def lengthscales(space: Space) -> list[float]:
+    """Lengthscale 1 on the domain as it is, for features in [0, 1]: one over each range's width.
+
+    Raises ValueError on what is no `Range`.
+    """
+    return [1.0 / _width(name, parameter) for name, parameter in space.items()]
+
+
+def _width(name: str, parameter: Parameter) -> float:
+    """In the parameter's unit, or in decades where it is on a logarithmic scale."""
+    if not isinstance(parameter, Range):
+        raise ValueError(f"a space of papers 002 and 000 must be made of ranges, {name} is {parameter!r}")
+    if parameter.log:
+        return math.log10(parameter.high / parameter.low)
+    return float(parameter.high - parameter.low)
+
+
+def method(name: str, space: Space, horizon: int) -> Method:
+    """The method called `name`, one of `METHODS`, for a `space` of ranges and `horizon` steps."""
+    kernel = {"name": "rbf", "lengthscale": lengthscales(space)}
+    initial = 2 ** len(space)
+    if name == "bkb":
+        return Method(name, label(name), _bkb(kernel, initial))
+    kind, acquisition = name.split("_")
+    strategy: dict[str, Any] = {
+        "name": f"compressed_{acquisition}",
+        "kernel": kernel,
+        "noise_variance": NOISE_VARIANCE,
+        "initial_points": initial,
+        **_compression(kind, horizon),
+    }
+    if acquisition == "ucb":
+        strategy["delta"] = DELTA
+    return Method(name, label(name), strategy)
+
+
+def _compression(kind: str, horizon: int) -> dict[str, Any]:
+    """A run that skips is over when it has skipped `horizon` steps in a row."""
+    match kind:
+        case "dense":
+            return {"entropy_test": "relative", "epsilon": 0.0}  # stores everything
+        case "compressed":
+            return {"entropy_test": "absolute", "epsilon": EPSILON}
+    return {**_compression("compressed", horizon), "evaluate_uninformative": False, "max_skipped": horizon}
+
+
+def _bkb(kernel: Mapping[str, Any], initial: int) -> dict[str, Any]:
+    return {
+        "name": "bkb",
+        "kernel": kernel,
+        "regularization": NOISE_VARIANCE,
+        "noise_variance": NOISE_VARIANCE,
+        "norm_bound": 1.0,
+        "delta": DELTA,
+        "oversampling": 2.0,
+        "warm_start": {"name": "random", "pulls": initial},
+    }

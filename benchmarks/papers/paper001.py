@@ -1,0 +1,73 @@
+"""Paper 001 (BBKB, Calandriello et al. 2020): the methods of its section 5 and appendix D, with their settings.
+
+Not printed there, and so chosen here: λ = ξ² = 1e-4, C̃ = 2, the first arm drawn at random, ε-greedy's ε = 0.1.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from benchmarks.papers.campaigns import Method
+
+LABELS: Mapping[str, str] = {
+    "bbkb": "Global-BBKB",
+    "bbkb_local": "GlobalLocal-BBKB",
+    "bkb": "BKB",
+    "gp_ucb": "GP-UCB",
+    "gp_bucb": "GP-BUCB",
+    "async_ts": "async-TS",
+    "epsilon_greedy": "EpsGreedy",
+    "regularized_evolution": "Reg-evolution",
+    "uniform": "uniform",
+}
+
+NOISE_VARIANCE = 1e-4  # ξ² = 0.01²
+RANDOM_START: Mapping[str, Any] = {"name": "random", "pulls": 1}
+
+_WIDTH: Mapping[str, Any] = {"noise_variance": NOISE_VARIANCE, "norm_bound": 1.0}  # F
+_OVERSAMPLING = 2.0  # q̄
+_RATIO = 2.0  # C̃, and GP-BUCB's C
+
+
+def method(
+    name: str,
+    bandwidth: float,
+    horizon: int,
+    stop: int | None = None,
+    warm_start: Mapping[str, Any] = RANDOM_START,
+) -> Method:
+    """The method called `name` in `LABELS` with a Gaussian kernel exp(−‖x − x'‖²/(2 bandwidth²)) and δ = 1/horizon.
+
+    `stop` cuts it short. `warm_start` goes to the methods that have one.
+    """
+    strategy = _strategy(name, {"name": "rbf", "lengthscale": bandwidth}, 1.0 / horizon, warm_start)
+    return Method(name, LABELS[name], strategy, stop)
+
+
+def _strategy(name: str, kernel: Mapping[str, Any], delta: float, start: Mapping[str, Any]) -> dict[str, Any]:
+    model = {"kernel": kernel, "regularization": NOISE_VARIANCE}
+    optimistic = {"name": name, **model, **_WIDTH, "delta": delta}
+    match name:
+        case "bbkb" | "bbkb_local":
+            batch = {"oversampling": _OVERSAMPLING, "ratio_threshold": _RATIO, "warm_start": start}
+            rule = "global" if name == "bbkb" else "global_then_local"
+            return {**optimistic, **batch, "name": "bbkb", "termination": rule}
+        case "bkb":
+            return {**optimistic, "oversampling": _OVERSAMPLING, "warm_start": start}
+        case "gp_ucb":
+            return {**optimistic, "warm_start": start}
+        case "gp_bucb":
+            return {**optimistic, "ratio_threshold": _RATIO, "warm_start": start}
+        case "async_ts":
+            return {**optimistic, "oversampling": _OVERSAMPLING, "batch_size": 30, "scale": 0.1}
+        case "epsilon_greedy":
+            return {"name": name, **model, "exploration": 0.1}
+        case "regularized_evolution":
+            return {"name": name, "population": 100, "tournament": 10, "batch_size": 1}  # sequential, as in the paper
+        case "uniform":
+            return {"name": name}
+    raise ValueError(f"a method of paper 001 must be one of {', '.join(LABELS)}, got {name!r}")
+
+
+def with_uniform(names: Sequence[str]) -> tuple[str, ...]:
+    """`names` and the uniform policy: the denominator of every regret ratio."""
+    return tuple(dict.fromkeys((*names, "uniform")))

@@ -1,0 +1,137 @@
+"""Paper 001, section 5, figures 1 and 2: regret ratio and time on Abalone and Cadata.
+
+Every row is an arm, the reward is the target scaled to [0, 1] plus N(0, 0.01²), features are standardised (the paper
+does not say how it scales them). The denominator is the uniform policy's regret with the same seed.
+"""
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+
+import numpy as np
+
+from benchmarks.papers.authors import compare
+from benchmarks.papers.campaigns import Comparison, Runs, run_all
+from benchmarks.papers.experiment import Experiment, Request
+from benchmarks.papers.findings import Curve, Figure, Findings, Floats, Interval, Panel, Table
+from benchmarks.papers.measured import Measured
+from benchmarks.papers.paper001 import LABELS, method, with_uniform
+from orchestrator.bandit.regret import regret_ratio
+
+TIMED = 2000  # figure 2 shows the time of the first 2000 steps
+RATIO_LABEL = "R_t / R_t of uniform"
+METHODS = ("bbkb", "bbkb_local", "bkb", "gp_ucb", "gp_bucb", "async_ts", "epsilon_greedy", "uniform")
+
+# Table 1 of appendix D; methods that are not named have BBKB's, so has ε-greedy, which it does not list
+BANDWIDTHS: Mapping[str, Mapping[str, float]] = {
+    "abalone": {"bbkb": 17.5, "gp_ucb": 5.0, "gp_bucb": 12.5, "async_ts": 10.0},
+    "cadata": {"bbkb": 12.5, "async_ts": 10.0},
+}
+
+
+def run(data_sets: Sequence[str], request: Request) -> Findings:
+    """Figures 1 and 2 for the `data_sets`: beside each other as in the paper when there are both."""
+    tables, found, numbers = [], {}, {}
+    for name in data_sets:
+        compared = comparison(name, request)
+        found[name] = run_all(compared, request)
+        tables.append(_summary(name, found[name], request.evaluations))
+        if request.authors is not None:
+            table, numbers[f"authors, {name}"] = compare(compared, found[name], request)
+            tables.append(table)
+    return Findings(tables, _figures(found), _notes(request), numbers)
+
+
+def comparison(name: str, request: Request) -> Comparison:
+    """The request's methods, and the uniform policy, on the data set `name` with the bandwidths of table 1."""
+    bandwidths = BANDWIDTHS[name]
+    methods = [
+        method(one, bandwidths.get(one, bandwidths["bbkb"]), request.evaluations)
+        for one in with_uniform(request.methods)
+    ]
+    return Comparison(name, {"objective": {"name": name}}, methods)
+
+
+def ratios(found: Runs, name: str) -> Floats:
+    """The regret ratio of one method's runs, seed by seed: (seeds, T), T being where the method stops."""
+    pairs = zip(found[name], found["uniform"], strict=True)
+    return np.stack([regret_ratio(run.regret, uniform.regret[: len(run)]) for run, uniform in pairs])
+
+
+def ratio_curves(found: Runs) -> list[Curve]:
+    """The regret ratio against t of every method but the uniform policy."""
+    return [
+        Curve.over_seeds(LABELS[one], steps(runs), ratios(found, one))
+        for one, runs in found.items()
+        if one != "uniform"
+    ]
+
+
+def steps(runs: Sequence[Measured]) -> Floats:
+    """t = 1, 2, … (T,)."""
+    return np.arange(1.0, len(runs[0]) + 1)
+
+
+def _summary(name: str, found: Runs, horizon: int) -> Table:
+    columns = ("method", "pulls", "regret ratio", "regret", "simple regret", "batches", "dictionary")
+    timed = min(TIMED, horizon)
+    rows = [
+        (
+            LABELS[one],
+            len(runs[0]),
+            Interval.of(ratios(found, one)[:, -1]),
+            Interval.of([run.regret[-1] for run in runs]),
+            Interval.of([run.simple_regret[-1] for run in runs]),
+            Interval.of([run.batch_count for run in runs]),
+            Interval.of([run.dictionary_sizes[-1] for run in runs]),
+            Interval.of([run.clock[: min(timed, len(run))][-1] for run in runs]),
+            Interval.of([run.clock[-1] for run in runs]),
+        )
+        for one, runs in found.items()
+    ]
+    return Table(name, f"{name}, T = {horizon}", (*columns, f"s for {timed} pulls", "s for all pulls"), rows)
+
+
+def _figures(found: Mapping[str, Runs]) -> list[Figure]:
+    """One figure with both panels for one data set, else the paper's two."""
+    ratio = [Panel(f"Regret ratio on {name}", "t", RATIO_LABEL, ratio_curves(runs)) for name, runs in found.items()]
+    time = [
+        Panel(f"Time on {name}", "t", "strategy's seconds", _time_curves(runs), y_scale="log")
+        for name, runs in found.items()
+    ]
+    if len(found) == 1:
+        name = next(iter(found))
+        return [Figure(name, f"BBKB, figures 1 and 2: {name}", [*ratio, *time])]
+    names = " and ".join(found)
+    return [
+        Figure("figure-1", f"BBKB, figure 1: regret ratio on {names}", ratio),
+        Figure("figure-2", f"BBKB, figure 2: time on {names}", time),
+    ]
+
+
+def _time_curves(found: Runs) -> list[Curve]:
+    return [
+        Curve.over_seeds(LABELS[one], steps(runs)[:TIMED], [run.clock[:TIMED] for run in runs])
+        for one, runs in found.items()
+        if one != "uniform"
+    ]
+
+
+def _notes(request: Request) -> tuple[str, ...]:
+    return (
+        f"{request.seeds} seeds, 95 % t-intervals over seeds; δ = 1/{request.evaluations}, F = 1, q̄ = 2, C̃ = 2, "
+        "λ = ξ² = 1e-4, standardised features.",
+        "Seconds are those the strategy takes (choosing and updating, wall clock); evaluations are look-ups.",
+        "Batches and dictionary are counted without the first, random arm's batch and after the last refresh.",
+    )
+
+
+_SOURCE = "BBKB, section 5, figures 1 and 2, appendix D.1"
+ABALONE = Experiment(
+    _SOURCE, "regret ratio and time on Abalone, 4177 arms", METHODS, 10_000, partial(run, ("abalone",))
+)
+CADATA = Experiment(
+    _SOURCE, "regret ratio and time on California housing, 20640 arms", METHODS, 10_000, partial(run, ("cadata",))
+)
+REGRESSION = Experiment(
+    _SOURCE, "abalone and cadata in one, beside each other", METHODS, 10_000, partial(run, ("abalone", "cadata"))
+)

@@ -1,0 +1,281 @@
+"""One measurement, in a process of its own: `python -m benchmarks.speed.measure NAME '{"option": …}'` prints JSON.
+
+A process each, because the number of BLAS threads is fixed when numpy is imported, and memory has to begin at nothing.
+"""
+
+import json
+import resource
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.speed.problems import Problem, load
+from orchestrator.bandit.strategies.bbkb import BBKB
+from orchestrator.bandit.strategy import Choose, Observation
+
+Answer = dict[str, Any]
+
+
+def mebibytes() -> float:
+    """The largest memory this process has had."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024.0
+
+
+def play(problem: Problem, strategy: BBKB, horizon: int, seed: int, arms: Any = None) -> Answer:
+    """A whole run; the seconds are those of init, ask and tell."""
+    noise, clock, batches = np.random.default_rng([seed, 9]), 0.0, 0
+    chosen: list[int] = []
+    sizes: list[tuple[int, int]] = []
+    began = time.perf_counter()
+    state = strategy.init(problem.features if arms is None else arms, np.random.default_rng([seed, 0]))
+    clock += time.perf_counter() - began
+    while len(chosen) < horizon:
+        began = time.perf_counter()
+        decision = strategy.ask(state, (), horizon - len(chosen))
+        clock += time.perf_counter() - began
+        assert isinstance(decision, Choose)
+        picks = [pick.arm for pick in decision.picks]
+        told = [
+            Observation(arm, float(reward)) for arm, reward in zip(picks, problem.rewards(picks, noise), strict=True)
+        ]
+        began = time.perf_counter()
+        state = strategy.tell(state, told, np.random.default_rng([seed, 1, batches]))
+        clock += time.perf_counter() - began
+        chosen, batches = chosen + picks, batches + 1
+        sizes.append((len(state.dictionary), len(state.pulls.arms)))
+    return {
+        "seconds": clock,
+        "ratio": problem.ratio(chosen),
+        "batches": batches,
+        "dictionary": sizes[-1][0],
+        "sizes": sizes,
+        "arms": chosen,
+        "mebibytes": mebibytes(),
+    }
+
+
+def ours(name: str, horizon: int, rule: str, covariance: str = "embedded", seed: int = 0) -> Answer:
+    """BBKB of this project."""
+    problem = load(name)
+    return play(problem, problem.strategy(horizon, rule, covariance), horizon, seed)
+
+
+def authors(name: str, horizon: int, rule: str, folder: str, seed: int = 0) -> Answer:
+    """The authors' released code, with its fast kernel; it begins with two arms, because it fails with one."""
+    sys.path.insert(0, str(Path(folder)))
+    import bkb_lib  # type: ignore[import-not-found]
+    import utils  # type: ignore[import-not-found]
+    from sklearn.gaussian_process.kernels import RBF, PairwiseKernel
+
+    problem = load(name)
+    kernel = utils.FastMixinKernel(
+        RBF(problem.bandwidth), PairwiseKernel(gamma=0.5 / problem.bandwidth**2, metric="rbf")
+    )
+    noise, state = np.random.default_rng([seed, 9]), np.random.RandomState(seed)
+    make = bkb_lib.Batch_BKB if rule == "global" else bkb_lib.Local_Batch_BKB
+    chosen = [int(arm) for arm in state.choice(len(problem.values), 2, replace=False)]
+    began = time.perf_counter()
+    algorithm = make(
+        lam=1e-4, dot=kernel, fnorm=1.0, noise_variance=1e-4, delta=1.0 / horizon, qbar=2, ratio_threshold=2
+    )
+    algorithm.initialize(problem.features, chosen, problem.rewards(chosen, noise))
+    batches, clock = 1, time.perf_counter() - began
+    while len(chosen) < horizon:
+        began = time.perf_counter()
+        picks = [int(arm) for arm in algorithm.predict()[0][: horizon - len(chosen)]]
+        rewards = problem.rewards(picks, noise)
+        algorithm.update(picks, rewards, state)
+        clock += time.perf_counter() - began
+        chosen, batches = chosen + picks, batches + 1
+    answer = {"seconds": clock, "ratio": problem.ratio(chosen), "batches": batches, "mebibytes": mebibytes()}
+    return answer | {"dictionary": int(algorithm.dict_size_unique)}
+
+
+def limit(name: str, horizon: int, rule: str) -> Answer:
+    """A run, and the least that has to be done for it: each dictionary arm's kernel column once, and at each refit one
+    product of an A × m matrix with a vector, the Cholesky factors of two m × m matrices."""
+    problem = load(name)
+    strategy = problem.strategy(horizon, rule)
+    run = play(problem, strategy, horizon, 0)
+    kernel, rng, clock = strategy.kernel, np.random.default_rng(0), 0.0
+    largest = max(size for size, _ in run["sizes"])
+    table = np.empty((len(problem.values), largest))
+    spread = rng.standard_normal((largest, largest))
+    definite = spread @ spread.T + largest * np.eye(largest)
+    began = time.perf_counter()
+    for arm in dict.fromkeys(run["arms"]):
+        table[:, 0] = kernel.cross(problem.features, problem.features[[arm]])[:, 0]
+    columns = time.perf_counter() - began
+    table[:] = 0.5
+    for size, _ in run["sizes"]:
+        view, small, vector = np.ascontiguousarray(table[:, :size]), definite[:size, :size].copy(), np.ones(size)
+        began = time.perf_counter()
+        view @ vector
+        np.linalg.cholesky(small)
+        np.linalg.cholesky(small)
+        clock += time.perf_counter() - began
+    return {"seconds": run["seconds"], "least": columns + clock, "columns": columns}
+
+
+def million(arms: int, dimension: int, dictionary: int, batch: int) -> Answer:
+    """One refit with a dictionary of about that size and a batch of that size over many arms, at the first time (a
+    sweep over all arms) and at the next, beside the matrix products of the sweep alone."""
+    problem = load("synthetic", arms, dimension)
+    candidates = mebibytes()
+    strategy = BBKB(**vars(problem.strategy(10_000, "global")) | {"ratio_threshold": 1e6, "resampling": "pulls"})
+    rng = np.random.default_rng(0)
+    state = strategy.init(problem.features, rng)
+    pulled = rng.choice(arms, dictionary, replace=False).tolist()
+    rewards = problem.rewards(pulled, rng)
+    told = [Observation(arm, float(reward)) for arm, reward in zip(pulled, rewards, strict=True)]
+    state = strategy.tell(state, told, rng)  # every pull enters: their variances are the prior's
+    seconds, sizes = [], []
+    for _ in range(2):
+        began = time.perf_counter()
+        decision = strategy.ask(state, (), batch)
+        seconds.append(time.perf_counter() - began)
+        sizes.append(len(state.dictionary))
+        assert isinstance(decision, Choose)
+        assert len(decision.picks) == batch
+        picks = [pick.arm for pick in decision.picks]
+        rewards = problem.rewards(picks, rng)
+        told = [Observation(arm, float(reward)) for arm, reward in zip(picks, rewards, strict=True)]
+        began = time.perf_counter()
+        state = strategy.tell(state, told, rng)
+        seconds.append(time.perf_counter() - began)
+    peak = mebibytes()
+    alone = _products(arms, sizes[0])
+    return {
+        "first": seconds[0],
+        "next": seconds[1] + seconds[2],
+        "sizes": sizes,
+        "products": alone,
+        "kernel": _kernel_seconds(problem, strategy, sizes[0]),
+        "mebibytes": peak - candidates,
+    }
+
+
+def _products(arms: int, size: int) -> float:
+    """Seconds of the A × m by m × m product of a sweep, in blocks that are in memory already."""
+    block, square, clock = np.ones((2048, size)), np.ones((size, size + 1)), 0.0
+    for _ in range(0, arms, 2048):
+        began = time.perf_counter()
+        block @ square
+        clock += time.perf_counter() - began
+    return clock
+
+
+def _kernel_seconds(problem: Problem, strategy: BBKB, size: int) -> float:
+    """Seconds of the A × m kernel entries of a sweep, in blocks."""
+    inducing, clock = problem.features[:size], 0.0
+    for low in range(0, len(problem.values), 2048):
+        began = time.perf_counter()
+        strategy.kernel.cross(problem.features[low : low + 2048], inducing)
+        clock += time.perf_counter() - began
+    return clock
+
+
+def shards(arms: int, dimension: int, counts: list[int], horizon: int, batch: int) -> Answer:
+    """The same run with the candidates in one array, and spread over Ray actors."""
+    import ray
+
+    from orchestrator.cluster import local_ray  # type: ignore[attr-defined]
+    from orchestrator.shards import ShardedArms
+
+    problem = load("synthetic", arms, dimension)
+    strategy = BBKB(**vars(problem.strategy(10_000, "global")) | {"ratio_threshold": 8.0})
+    answer: Answer = {}
+    with local_ray(max(counts)):
+        alone = _in_batches(problem, strategy, horizon, batch, None)
+        answer["array"] = alone["seconds"]
+        for count in counts:
+            spread = ShardedArms.start(problem.features, count)
+            ray.get([actor.ready.remote() for actor in spread.actors])
+            run = _in_batches(problem, strategy, horizon, batch, spread)
+            answer[str(count)] = {"seconds": run["seconds"], "equal": run["arms"] == alone["arms"]}
+            spread.close()
+    return answer
+
+
+def _in_batches(problem: Problem, strategy: BBKB, horizon: int, batch: int, arms: Any) -> Answer:
+    """`play` with batches cut at `batch`."""
+
+    class Cut:
+        init, tell = strategy.init, strategy.tell
+
+        @staticmethod
+        def ask(state: Any, pending: Any, limit: int) -> Any:
+            return strategy.ask(state, pending, min(limit, batch))
+
+    return play(problem, Cut(), horizon, 0, arms)  # type: ignore[arg-type]
+
+
+def optuna(sampler: str, horizon: int, dimension: int = 8) -> Answer:
+    """Seconds a suggestion of an Optuna sampler: the mean of the last tenth of a study of `horizon` trials."""
+    import optuna as library
+
+    library.logging.set_verbosity(library.logging.ERROR)
+    samplers: dict[str, Callable[[], Any]] = {
+        "tpe": lambda: library.samplers.TPESampler(seed=0),
+        "gp": lambda: library.samplers.GPSampler(seed=0),
+    }
+    study, rng, seconds = library.create_study(sampler=samplers[sampler]()), np.random.default_rng(0), []
+    for _ in range(horizon):
+        began = time.perf_counter()
+        trial = study.ask()
+        point = np.array([trial.suggest_float(f"x{number}", 0.0, 1.0) for number in range(dimension)])
+        seconds.append(time.perf_counter() - began)
+        study.tell(trial, float(np.sin(3.0 * point).mean() + NOISE_SCALE * rng.standard_normal()))
+    last = seconds[-max(1, horizon // 10) :]
+    return {"suggestion": float(np.mean(last)), "seconds": float(np.sum(seconds))}
+
+
+NOISE_SCALE = 0.01
+
+
+def botorch(horizon: int) -> Answer:
+    """Seconds of one suggestion of BoTorch's UCB over Cadata's arms with an exact GP of `horizon` observations: fitted
+    hyper-parameters, and given ones."""
+    import warnings
+
+    import torch
+    from botorch.acquisition import UpperConfidenceBound
+    from botorch.fit import fit_gpytorch_mll
+    from botorch.models import SingleTaskGP
+    from botorch.optim import optimize_acqf_discrete
+    from gpytorch.mlls import ExactMarginalLogLikelihood
+
+    warnings.simplefilter("ignore")
+    problem, rng = load("cadata"), np.random.default_rng(0)
+    arms = torch.from_numpy(problem.features.copy())
+    pulled = rng.choice(len(problem.values), horizon, replace=False)
+    rewards = torch.from_numpy(problem.rewards(pulled.tolist(), rng))[:, None]
+
+    def suggest(is_fitted: bool) -> float:
+        began = time.perf_counter()
+        model = SingleTaskGP(arms[pulled], rewards)
+        if is_fitted:
+            fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model))
+        optimize_acqf_discrete(UpperConfidenceBound(model, beta=4.0), q=1, choices=arms, max_batch_size=4096)
+        return time.perf_counter() - began
+
+    return {"suggestion": suggest(is_fitted=False), "fitted": suggest(is_fitted=True)}
+
+
+MEASUREMENTS: dict[str, Callable[..., Answer]] = {
+    "ours": ours,
+    "authors": authors,
+    "limit": limit,
+    "million": million,
+    "shards": shards,
+    "optuna": optuna,
+    "botorch": botorch,
+}
+
+if __name__ == "__main__":
+    found = MEASUREMENTS[sys.argv[1]](**json.loads(sys.argv[2]))
+    print(json.dumps({key: value for key, value in found.items() if key not in ("arms", "sizes")}))

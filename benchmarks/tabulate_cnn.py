@@ -1,0 +1,99 @@
+"""`python -m benchmarks.tabulate_cnn FOLDER`: a table of a smaller twin of paper 004's CNN problem (appendix D.3).
+
+Trains every setting of a coarser grid once and writes what came out, so that repeats of the experiment run on the
+simulated executor in seconds. Two files are written:
+
+* `mnist_cnn.csv`: `candidates: {table: …, target: accuracy}` of a campaign file. Batch size and learning rate stand as
+  powers, since a table's numbers are scaled linearly and the paper maps these two by their logarithms;
+* `mnist_cnn_timed.csv`: the same with the column `seconds`, for `table_objective(path, "accuracy", "seconds")`.
+"""
+
+import csv
+import math
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import numpy as np
+import typer
+
+from objectives.datasets import DataSource
+from objectives.objective import Candidates, Objective, ObjectiveError
+from objectives.parameters import Ordinal
+from objectives.space import make_candidates
+from objectives.training.cnn import ConvolutionalNetwork
+
+Row = dict[str, float]
+
+
+def grid(options: ConvolutionalNetwork) -> Candidates:
+    """The paper's settings with every other batch size and three numbers of hidden units: 1152 instead of 23808."""
+    coarser = {"batch_size": Ordinal((8, 32, 128, 512)), "hidden": Ordinal((10, 25, 40))}
+    return make_candidates({**options.default_space(), **coarser}, size=None)
+
+
+def tabulate(objective: Objective, candidates: Candidates, seed: int) -> list[Row]:
+    """One row a candidate, trained with a seed of its own; a training that diverged counts as an accuracy of 0."""
+    return [_row(objective, candidates.parameters(arm), seed + arm) for arm in range(len(candidates))]
+
+
+def _row(objective: Objective, parameters: dict[str, Any], seed: int) -> Row:
+    began = time.perf_counter()
+    value = objective.evaluate(parameters, seed, _silent).value
+    seconds = time.perf_counter() - began
+    return {
+        "log2_batch_size": round(math.log2(parameters["batch_size"])),
+        "first_kernel": parameters["first_kernel"],
+        "second_kernel": parameters["second_kernel"],
+        "hidden": parameters["hidden"],
+        "log10_learning_rate": round(math.log10(parameters["learning_rate"])),
+        "accuracy": value if math.isfinite(value) else 0.0,
+        "seconds": round(seconds, 4),
+    }
+
+
+def _silent(value: float, step: int | None = None) -> None: ...
+
+
+def write(rows: Sequence[Row], folder: Path) -> None:
+    """Write both files into `folder`, which is made when it is not there."""
+    folder.mkdir(parents=True, exist_ok=True)
+    timed = list(rows[0])
+    for name, columns in (("mnist_cnn.csv", timed[:-1]), ("mnist_cnn_timed.csv", timed)):
+        with (folder / name).open("w", encoding="utf-8", newline="") as file:
+            writer = csv.DictWriter(file, columns, extrasaction="ignore", lineterminator="\n")
+            writer.writeheader()
+            writer.writerows(rows)
+
+
+def main(
+    folder: Annotated[Path, typer.Argument(help="Where the two files go.")],
+    dataset: Annotated[Literal["auto", "mnist", "digits"], typer.Option(help="Images to learn.")] = "digits",
+    epochs: Annotated[int, typer.Option(min=1, help="Epochs of each training.")] = 5,
+    train_size: Annotated[int | None, typer.Option(help="Training rows; the data set's default if not given.")] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the first row; the others count on.")] = 0,
+    data: Annotated[Path | None, typer.Option(envvar="BBKB_DATA", help="Folder with the data sets.")] = None,
+) -> None:
+    """Train the whole coarser grid on one core, print its statistics and write the tables."""
+    try:
+        options = ConvolutionalNetwork(epochs=epochs, dataset=dataset, train_size=train_size)
+        objective = options.load(DataSource.find(data))
+    except (ValueError, ObjectiveError) as error:
+        typer.echo(f"error: {error}", err=True)
+        raise typer.Exit(2) from error
+    typer.echo(objective.description)
+    rows = tabulate(objective, grid(options), seed)
+    write(rows, folder)
+    accuracy, seconds = (np.array([row[name] for row in rows]) for name in ("accuracy", "seconds"))
+    typer.echo(f"best: {rows[int(accuracy.argmax())]}")
+    typer.echo(
+        f"{len(rows)} settings, accuracy median {np.median(accuracy):.4f}, quartiles "
+        f"{np.quantile(accuracy, 0.25):.4f} and {np.quantile(accuracy, 0.75):.4f}, worst {accuracy.min():.4f}; "
+        f"seconds each median {np.median(seconds):.3f}, from {seconds.min():.3f} to {seconds.max():.3f}; "
+        f"{seconds.sum():.0f} seconds in all"
+    )
+
+
+if __name__ == "__main__":
+    typer.run(main)

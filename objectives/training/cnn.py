@@ -1,0 +1,285 @@
+"""A small convolutional network on handwritten digits: the tuning problem of the GP-ThreDS paper (004, appendix D.3).
+
+Two convolutions with 10 and 20 filters, each followed by batch normalisation, ReLU and 2×2 max pooling with stride 2,
+then a dense layer of `hidden` units, ReLU and a dense layer with one unit a class. It is trained by SGD with momentum
+on 10 000 of MNIST's training images; the reward is the accuracy on its 10 000 test images. Five parameters are tuned,
+8 × 4 × 4 × 31 × 6 = 23 808 settings in all.
+
+What the paper does not print is chosen here: momentum 0.9, a constant learning rate, PyTorch's default initial weights
+and batch normalisation, and padding of half the kernel, so that a convolution keeps the size of the image. Every kernel
+then suits every image, also 9×9 on the 4×4 that is left of scikit-learn's 8×8 digits after the first pooling.
+
+PyTorch is an extra and is imported when an evaluation needs it.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, fields
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from objectives.datasets import DataSource, LabelledImages, load_digits, load_mnist
+from objectives.objective import Evaluation, ObjectiveError, Parameters, Report
+from objectives.parameters import Ordinal, Range, Space
+from objectives.training.softmax import Rows
+
+if TYPE_CHECKING:
+    from torch import Tensor
+    from torch.nn import Sequential
+
+SPLIT_SEED = 0  # the rows are part of the problem, so they never change
+FILTERS = (10, 20)
+BLOCK = 1000  # rows that pass the network at a time when accuracy is measured
+TRAIN_SIZES = {"mnist": 10_000, "digits": 1000}
+
+
+@dataclass(frozen=True, slots=True)
+class ConvolutionalNetwork:
+    """Options: `epochs` over the training rows; `dataset`; `train_size`, the number of training rows, in every class
+    alike (10 000 of MNIST, 1000 of the digits when None); SGD's `momentum`; `threads` an evaluation may use.
+
+    A fifth of `train_size` more rows validate. `auto` is MNIST when the data folder has it, scikit-learn's bundled
+    digits otherwise, whose rows that are left over are the test rows; it never downloads. Raises ValueError on an
+    option out of range.
+    """
+
+    __pydantic_config__: ClassVar[Any] = {"extra": "forbid"}
+
+    epochs: int = 3
+    dataset: Literal["auto", "mnist", "digits"] = "auto"
+    train_size: int | None = None
+    momentum: float = 0.9
+    threads: int = 1
+
+    def __post_init__(self) -> None:
+        if self.epochs < 1:
+            raise ValueError(f"epochs must be >= 1, got {self.epochs}")
+        if self.train_size is not None and (self.train_size < 50 or self.train_size % 50):
+            # ten classes, and a fifth of each class's number validates
+            raise ValueError(f"train_size must be a positive multiple of 50, got {self.train_size}")
+        if not 0 <= self.momentum < 1:
+            raise ValueError(f"momentum must lie in [0, 1), got {self.momentum}")
+        if self.threads < 1:
+            raise ValueError(f"threads must be >= 1, got {self.threads}")
+
+    def default_space(self) -> Space:
+        """The paper's 23 808 settings; features equally spaced in [0, 1], powers by their exponent."""
+        return {
+            "batch_size": Ordinal(tuple(2**power for power in range(3, 11))),
+            "first_kernel": Ordinal((3, 5, 7, 9)),
+            "second_kernel": Ordinal((3, 5, 7, 9)),
+            "hidden": Range(10, 40, integer=True),
+            "learning_rate": Ordinal((1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1)),
+        }
+
+    def load(self, source: DataSource) -> "ConvolutionalTraining":
+        """Read and split the images. Raises ObjectiveError when they cannot be had, when `train_size` does not fit and
+        when PyTorch is missing, so that a campaign says so before its first evaluation.
+        """
+        _require_torch()
+        path = source.file("mnist/mnist.npz")
+        dataset = self.dataset if self.dataset != "auto" else "mnist" if path else "digits"
+        if dataset == "mnist" and path is None:
+            raise ObjectiveError(
+                "objective.options.dataset mnist must find mnist/mnist.npz, whose x_test and y_test are needed, in the "
+                f"data folder, got {source.folder}; name one by `data.folder` or BBKB_DATA, or use dataset: digits"
+            )
+        images = load_mnist(source) if dataset == "mnist" else load_digits()
+        train, validation, left = _split(images, self.train_size or TRAIN_SIZES[dataset])
+        test = _mnist_test(path) if path and dataset == "mnist" else _rows(images, left)
+        note = "; MNIST is used when `data.folder` or BBKB_DATA names a folder with mnist/mnist.npz"
+        return ConvolutionalTraining(
+            train=_rows(images, train),
+            validation=_rows(images, validation),
+            test=test,
+            options=self,
+            description=f"convolutional network on {images.source}, {len(train)} rows to train on, {len(validation)} "
+            f"to validate, {len(test.labels)} to test, {self.epochs} epochs"
+            + (note if self.dataset == "auto" and dataset == "digits" else ""),
+        )
+
+
+def _require_torch() -> None:
+    if find_spec("torch") is None:
+        raise ObjectiveError(
+            "objective mnist_cnn must find PyTorch, which is not installed here; run "
+            "pip install 'bbkb-orchestrator[torch]' (on every node that evaluates)"
+        )
+
+
+def _split(images: LabelledImages, train_size: int) -> tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.intp]]:
+    """Rows to train on, to validate and those left over; the first two have every class equally often (004, D.3)."""
+    rng = np.random.default_rng(SPLIT_SEED)
+    classes = int(images.labels.max()) + 1
+    train, validation = train_size // classes, train_size // classes // 5
+    rows = [rng.permutation(np.flatnonzero(images.labels == label)) for label in range(classes)]
+    rarest = min(map(len, rows))
+    if train + validation >= rarest:
+        raise ObjectiveError(
+            f"objective.options.train_size must leave rows of every class in {images.source}, where the rarest has "
+            f"{rarest}; got {train_size}, which takes {train} and {validation} more to validate"
+        )
+    return (
+        np.sort(np.concatenate([own[:train] for own in rows])),
+        np.sort(np.concatenate([own[train : train + validation] for own in rows])),
+        np.sort(np.concatenate([own[train + validation :] for own in rows])),
+    )
+
+
+def _rows(images: LabelledImages, chosen: NDArray[np.intp]) -> Rows:
+    return Rows(images.pixels[chosen], images.labels[chosen], 1 / images.brightest)
+
+
+def _mnist_test(path: Path) -> Rows:
+    """MNIST's 10000 test images, in the original order. Raises ObjectiveError when the file has none."""
+    try:
+        with path.open("rb") as file, np.load(file) as arrays:
+            images, labels = arrays["x_test"], arrays["y_test"]
+        return Rows(images.reshape(len(images), -1).astype(np.uint8), labels.astype(np.intp), 1 / 255)
+    except Exception as error:  # whatever a damaged file makes numpy raise
+        raise ObjectiveError(f"{path} must hold x_test and y_test: {error!r}; replace it") from error
+
+
+@dataclass(frozen=True, slots=True)
+class ConvolutionalParameters:
+    """What is tuned. Raises ValueError unless learning_rate > 0, batch_size and hidden ≥ 1, kernels odd and ≥ 1."""
+
+    learning_rate: float = 0.01
+    batch_size: int = 64
+    first_kernel: int = 5
+    second_kernel: int = 5
+    hidden: int = 25
+
+    def __post_init__(self) -> None:
+        if not self.learning_rate > 0:
+            raise ValueError(f"learning_rate must be > 0, got {self.learning_rate}")
+        for name in ("batch_size", "hidden"):
+            value = getattr(self, name)
+            if not isinstance(value, int) or value < 1:
+                raise ValueError(f"{name} must be an integer >= 1, got {value}")
+        for name in ("first_kernel", "second_kernel"):
+            value = getattr(self, name)
+            if not isinstance(value, int) or value < 1 or value % 2 == 0:  # an even one has no middle to pad around
+                raise ValueError(f"{name} must be an odd integer >= 1, got {value}")
+
+
+@dataclass(frozen=True, slots=True)
+class ConvolutionalTraining:
+    """The objective: trains on `train` and returns the accuracy on `test`, as the paper rewards."""
+
+    train: Rows
+    validation: Rows
+    test: Rows
+    options: ConvolutionalNetwork
+    description: str
+
+    def evaluate(self, parameters: Parameters, seed: int, report: Report) -> Evaluation:
+        """Test accuracy in [0, 1] after the last epoch; metrics `validation_accuracy` and `training_loss`, the last
+        epoch's mean. The validation accuracy after each epoch is reported. A training that diverges returns NaN.
+
+        Parameters left out take the defaults of `ConvolutionalParameters`. `seed`, from 0 to 2⁶⁴ − 1, draws weights and
+        shuffles. Raises ValueError on a wrong parameter, ObjectiveError when PyTorch is missing.
+        """
+        hyper = _parameters(parameters)
+        _require_torch()
+        with _seeded(seed, self.options.threads):
+            return self._train(hyper, report)
+
+    def _train(self, hyper: ConvolutionalParameters, report: Report) -> Evaluation:
+        from torch.optim import SGD
+
+        train, validation, test = (_tensors(rows) for rows in (self.train, self.validation, self.test))
+        side = train[0].shape[-1]
+        network = build_network(hyper, side, classes=int(self.train.labels.max()) + 1)
+        optimizer = SGD(network.parameters(), lr=hyper.learning_rate, momentum=self.options.momentum)
+        accuracy = loss = float("nan")
+        for epoch in range(self.options.epochs):
+            loss = _train_epoch(network, optimizer, train, hyper.batch_size)
+            if not np.isfinite(loss):
+                return Evaluation(float("nan"), {"validation_accuracy": float("nan"), "training_loss": float("nan")})
+            accuracy = _accuracy(network, validation)
+            report(accuracy, step=epoch)
+        return Evaluation(_accuracy(network, test), {"validation_accuracy": accuracy, "training_loss": loss})
+
+
+def _parameters(parameters: Parameters) -> ConvolutionalParameters:
+    known = [field.name for field in fields(ConvolutionalParameters)]
+    for name in parameters:
+        if name not in known:
+            raise ValueError(f"parameters of the convolutional network are {', '.join(known)}; got {name!r}")
+    return ConvolutionalParameters(**parameters)
+
+
+@contextmanager
+def _seeded(seed: int, threads: int) -> Iterator[None]:
+    """PyTorch's generator at `seed` and so many threads; both are the process's, so they are put back."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        with torch.random.fork_rng(devices=[]):
+            torch.random.manual_seed(seed)
+            yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def _tensors(rows: Rows) -> tuple["Tensor", "Tensor"]:
+    """Images (n, 1, side, side) float32 in [0, 1] and labels (n,)."""
+    import torch
+
+    side = int(rows.pixels.shape[1] ** 0.5)
+    images = torch.from_numpy(rows.inputs(slice(None))).reshape(-1, 1, side, side)
+    return images, torch.from_numpy(rows.labels.astype(np.int64))
+
+
+def build_network(hyper: ConvolutionalParameters, side: int, classes: int) -> "Sequential":
+    """The untrained network for images of `side` × `side`: (n, 1, side, side) to scores (n, classes)."""
+    from torch import nn
+
+    layers: list[nn.Module] = []
+    for channels, filters, kernel in zip(
+        (1, *FILTERS), FILTERS, (hyper.first_kernel, hyper.second_kernel), strict=False
+    ):
+        layers += [
+            nn.Conv2d(channels, filters, kernel, padding=kernel // 2),
+            nn.BatchNorm2d(filters),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+        ]
+    flat = FILTERS[-1] * (side // 2 // 2) ** 2
+    return nn.Sequential(
+        *layers, nn.Flatten(), nn.Linear(flat, hyper.hidden), nn.ReLU(), nn.Linear(hyper.hidden, classes)
+    )
+
+
+def _train_epoch(network: "Sequential", optimizer: Any, rows: tuple["Tensor", "Tensor"], batch_size: int) -> float:
+    """One pass of mini-batch SGD in a shuffled order; the mean loss on the way."""
+    import torch
+
+    images, labels = rows
+    network.train()
+    total = 0.0
+    for batch in torch.split(torch.randperm(len(labels)), batch_size):
+        optimizer.zero_grad()
+        loss = torch.nn.functional.cross_entropy(network(images[batch]), labels[batch])
+        torch.autograd.backward(loss)
+        optimizer.step()
+        total += loss.item() * len(batch)
+    return total / len(labels)
+
+
+def _accuracy(network: "Sequential", rows: tuple["Tensor", "Tensor"]) -> float:
+    """Share of the rows whose class has the highest score, in [0, 1]."""
+    import torch
+
+    network.eval()
+    images, labels = rows
+    with torch.no_grad():
+        best = torch.cat([network(block).argmax(dim=1) for block in torch.split(images, BLOCK)])
+    return int((best == labels).sum()) / len(labels)

@@ -1,0 +1,125 @@
+"""The binary tree of boxes over the candidates, for strategies made for a continuous domain.
+
+The domain is the smallest box around all arms: min..max of every feature. A box is halved across its longest edge, in
+feature units (ties: the first feature), as in GP-ThreDS §3.1. Its points are arms: each arm lies in exactly one box of
+every partition, and a point of the continuous domain is snapped to the nearest arm in its box.
+
+Boxes are kept in unit coordinates, where halving is exact; arms are rounded there to 2⁻⁴⁰ of the domain.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.spatial.distance import cdist
+
+from orchestrator.bandit.arrays import Floats, Indices, same
+
+FINEST = 2.0**-40  # an edge this short is not halved: there is nothing between an arm and the next
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """The box [`low`, `high`) in unit coordinates; the upper end belongs to it where it is the domain's, 1."""
+
+    low: tuple[float, ...]
+    high: tuple[float, ...]
+
+    @staticmethod
+    def unit(d: int) -> "Box":
+        """The whole domain of `d` features."""
+        return Box((0.0,) * d, (1.0,) * d)
+
+    def contains(self, points: Floats) -> NDArray[np.bool_]:
+        """Which of `points` (n, d), in unit coordinates, lie in the box: (n,) booleans."""
+        below = (points < self.high) | (np.asarray(self.high) == 1.0)
+        return np.asarray(((points >= np.asarray(self.low)) & below).all(axis=1))
+
+
+@dataclass(frozen=True, eq=False)
+class BoxedArms:
+    """The arms (A, d) and their domain."""
+
+    arms: Floats
+
+    def __eq__(self, other: object) -> bool:
+        return same(self, other)
+
+    __hash__ = None  # type: ignore[assignment]  # arrays have no hash
+
+    @property
+    def dimension(self) -> int:
+        """d, the number of features."""
+        return int(self.arms.shape[1])
+
+    @cached_property
+    def spans(self) -> Floats:
+        """The domain's edges (d,), in feature units."""
+        return np.asarray(self.arms.max(axis=0) - self.arms.min(axis=0))
+
+    @cached_property
+    def coordinates(self) -> Floats:
+        """The arms in unit coordinates (A, d); 0 along a feature that is the same for all."""
+        scales = np.where(self.spans > 0, self.spans, 1.0)
+        return np.asarray(np.rint((self.arms - self.arms.min(axis=0)) / scales / FINEST) * FINEST)
+
+    def inside(self, box: Box, arms: Indices) -> Indices:
+        """Those of `arms` (n,) that lie in the box, in their order."""
+        return np.asarray(arms[box.contains(self.coordinates[arms])])
+
+    def can_halve(self, box: Box) -> bool:
+        """Whether the longest edge is longer than the resolution of the arms' coordinates."""
+        axis = self._longest(box)
+        return box.high[axis] - box.low[axis] > FINEST
+
+    def halves(self, box: Box) -> tuple[Box, Box]:
+        """The lower and the upper half."""
+        axis = self._longest(box)
+        middle = (box.low[axis] + box.high[axis]) / 2.0
+        lower = Box(box.low, (*box.high[:axis], middle, *box.high[axis + 1 :]))
+        return lower, Box((*box.low[:axis], middle, *box.low[axis + 1 :]), box.high)
+
+    def is_point(self, box: Box) -> bool:
+        """Whether all arms in the box are in one place, so that halving it tells nothing apart; True without any."""
+        held = self.coordinates[box.contains(self.coordinates)]
+        return bool((held == held[:1]).all())
+
+    def leaf(self, box: Box, arm: int, generations: int) -> Box:
+        """The descendant of `box` that holds `arm` after `generations` halvings; boxes of one point are not halved."""
+        for _ in range(generations):
+            if self.is_point(box):
+                break
+            box = next(half for half in self.halves(box) if half.contains(self.coordinates[[arm]])[0])
+        return box
+
+    def nearest(self, box: Box, arms: Indices) -> int:
+        """The one of `arms` (n ≥ 1) nearest to the box's centre; ties: the first."""
+        return int(arms[self._snapped(np.full((1, self.dimension), 0.5), box, arms)[0]])
+
+    def grid(self, box: Box, points: int, arms: Indices) -> Indices:
+        """D_g: at most `points` of the `arms` that lie in the box, ascending (GP-ThreDS §3.2.2).
+
+        All of them when they are no more than that; else those nearest to the centres of a regular grid with the same
+        number of cells along every feature. Where even two cells are too many, every n-th arm stands in.
+        """
+        held = np.sort(self.inside(box, arms))
+        if len(held) <= points:
+            return held
+        cells = int(points ** (1.0 / self.dimension) + 1e-9)
+        if cells < 2:
+            return held[:: -(-len(held) // points)]
+        centres = (np.indices((cells,) * self.dimension).reshape(self.dimension, -1).T + 0.5) / cells
+        return held[np.unique(self._snapped(centres, box, held))]
+
+    def half_edges(self, box: Box) -> Floats:
+        """From the centre to the upper corner (d,), in feature units."""
+        return np.asarray(self.spans * (np.asarray(box.high) - box.low) / 2.0)
+
+    def _snapped(self, fractions: Floats, box: Box, arms: Indices) -> Indices:
+        """Positions (n,) among `arms` of the nearest to points (n, d) given as fractions of the box's edges."""
+        places = np.asarray(box.low) + fractions * (np.asarray(box.high) - box.low)
+        return np.asarray(cdist(places * self.spans, self.coordinates[arms] * self.spans).argmin(axis=1))
+
+    def _longest(self, box: Box) -> int:
+        return int(np.argmax(self.half_edges(box)))

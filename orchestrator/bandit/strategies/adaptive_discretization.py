@@ -1,0 +1,247 @@
+"""Adaptive discretisation (Shekhar and Javidi 2018, Algorithm 1): cells that are fine where the maximum may be.
+
+"Gaussian process bandits with adaptive discretization". A tree of boxes; each leaf, a cell, stands for one arm.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from orchestrator.bandit.arrays import Floats, Indices, same
+from orchestrator.bandit.boxes import Box, BoxedArms
+from orchestrator.bandit.checks import (
+    require,
+    require_not_negative,
+    require_positive,
+    require_probability,
+    sequential_refusal,
+)
+from orchestrator.bandit.incremental import ExactState
+from orchestrator.bandit.kernels import RBF, AnyKernel
+from orchestrator.bandit.posterior import SparseModel
+from orchestrator.bandit.pulls import Pulls
+from orchestrator.bandit.state import checked_arms
+from orchestrator.bandit.strategies.gp_threds import information_growth, rkhs_width
+from orchestrator.bandit.strategy import Choose, Decision, Observation, Pick, Posterior, Record
+
+_DEFAULT_KERNEL = RBF(0.2)
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """A leaf of the tree, `depth` h halvings deep. `arm` is the one nearest to its centre, `parent` that of the cell it
+    was half of; None at the root. `members`: the arms in the box that may be chosen, ascending.
+    """
+
+    box: Box
+    depth: int
+    arm: int
+    parent: int | None
+    members: tuple[int, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class CellState:
+    """State of adaptive discretisation. `exact`: the pulls and the belief they led to. `cells`: a partition of the
+    domain, without those that hold no arm. `splits`: of the last `tell`, the positions of the cells split at a time.
+    """
+
+    exact: ExactState
+    boxed: BoxedArms
+    cells: tuple[Cell, ...]
+    splits: tuple[tuple[int, ...], ...]
+
+    def __eq__(self, other: object) -> bool:
+        return same(self, other)
+
+    __hash__ = None  # type: ignore[assignment]  # arrays have no hash
+
+    @property
+    def arms(self) -> Floats:
+        """The candidates (A, d)."""
+        return self.boxed.arms
+
+    @property
+    def pulls(self) -> Pulls:
+        """The pulls with a reward."""
+        return self.exact.pulls
+
+    @property
+    def set_aside(self) -> Indices:
+        """Arms that could not be evaluated, ascending."""
+        return self.exact.set_aside
+
+    @property
+    def round(self) -> int:
+        """How many `tell`s made this state."""
+        return self.exact.round
+
+    @property
+    def dictionary(self) -> Indices:
+        """Empty: the posterior is exact."""
+        return self.exact.dictionary
+
+    def observe(self, observations: Sequence[Observation]) -> "CellState":
+        """The next round's state, nothing split yet; cells whose arm has failed have another, or are gone."""
+        exact, failed = self.exact.observe(observations), {seen.arm for seen in observations if seen.reward is None}
+        after = replace(self, exact=exact, splits=())
+        if not failed:
+            return after
+        cells: list[Cell] = []
+        for cell in self.cells:
+            is_whole = failed.isdisjoint(cell.members)
+            cells += [cell] if is_whole else self._held(cell.box, cell, [a for a in cell.members if a not in failed])
+        return replace(after, cells=tuple(cells))
+
+    def split(self, positions: Sequence[int]) -> "CellState":
+        """The state with both halves of the cells at `positions` in their places; a half without arms is dropped."""
+        chosen, cells = frozenset(positions), list[Cell]()
+        for position, cell in enumerate(self.cells):
+            if position not in chosen:
+                cells.append(cell)
+                continue
+            born = replace(cell, depth=cell.depth + 1, parent=cell.arm)
+            for half in self.boxed.halves(cell.box):
+                cells += self._held(half, born, cell.members)
+        return replace(self, cells=tuple(cells), splits=(*self.splits, tuple(positions)))
+
+    def _held(self, box: Box, like: Cell, members: Sequence[int]) -> list[Cell]:
+        """`like` with this box and those of `members` that are in it; nothing when there is none."""
+        held = self.boxed.inside(box, np.asarray(members, np.intp))
+        if not len(held):
+            return []
+        return [replace(like, box=box, arm=self.boxed.nearest(box, held), members=tuple(held.tolist()))]
+
+
+@dataclass(frozen=True)
+class AdaptiveDiscretization:
+    """Hyper-parameters of adaptive discretisation. Raises ValueError, naming the field, when one is out of range.
+
+    Each step takes the cell of largest index min(U(x), U(x_parent) + V_{h−1}) + V_h with U = μ + β σ at the arm nearest
+    to its centre. It is halved when β σ ≤ V_h, for then its size is what is not known of it; else its arm is pulled.
+
+    It works on the box spanned by the arms' features, a cell's centre snapped to the nearest arm in the cell; cells
+    without an arm are dropped. One pull at a time: nothing is chosen while a reward is not in yet.
+
+    β = B + R √(2 (γ + 1 + log 1/δ)), as GP-ThreDS has it. V_h = `variation` · d_k(h), d_k(h) the kernel distance
+    √(k(x,x) + k(y,y) − 2k(x,y)) from the centre of a cell at depth h to its corner: |f(x) − f(y)| ≤ ‖f‖ d_k(x, y), so
+    B is a bound for every f the width is made for. The authors' V_h has chaining constants of a Gaussian process.
+
+    | field | symbol | meaning |
+    | --- | --- | --- |
+    | `kernel` | k | covariance function; Matérn sets γ_t = √t, the others log t |
+    | `regularization` | λ | variance of the noise in the model, > 0 |
+    | `norm_bound` | B | upper bound on the RKHS norm of f, ≥ 0 |
+    | `noise_scale` | R | the noise is R-sub-Gaussian, ≥ 0 |
+    | `delta` | δ | failure probability, in (0, 1) |
+    | `variation` | | factor of V_h, ≥ 0; B when None |
+    """
+
+    kernel: AnyKernel = _DEFAULT_KERNEL
+    regularization: float = 0.01
+    norm_bound: float = 0.5
+    noise_scale: float = 0.01
+    delta: float = 1e-3
+    variation: float | None = None
+    is_sequential: ClassVar[bool] = True
+    __pydantic_config__: ClassVar[Mapping[str, Any]] = {"extra": "forbid"}
+
+    def __post_init__(self) -> None:
+        require_positive(self, "regularization")
+        require_not_negative(self, "norm_bound", "noise_scale")
+        require_probability(self, "delta")
+        require(self, "variation", ">= 0", self.variation is None or 0 <= self.variation < np.inf)
+
+    def init(self, arms: Floats, rng: np.random.Generator) -> CellState:
+        """State before any pull of `arms` (A, d), split as far as the prior allows; draws nothing.
+
+        Raises ValueError on bad arms.
+        """
+        model = SparseModel(self.kernel, checked_arms(arms), self.regularization)
+        boxed = BoxedArms(model.arms)
+        root = Box.unit(boxed.dimension)
+        every = np.arange(len(model.arms))
+        cell = Cell(root, 0, boxed.nearest(root, every), None, tuple(every.tolist()))
+        return self._settled(CellState(ExactState.start(model, ()), boxed, (cell,), ()))
+
+    def ask(self, state: CellState, pending: Sequence[int], limit: int) -> Decision:
+        """The arm of the cell with the largest index, unless one is pending. Ties: the first cell."""
+        wait = sequential_refusal(state, pending, limit)
+        if wait:
+            return wait
+        arm = state.cells[int(np.argmax(self.indices(state)))].arm
+        belief = state.exact.belief
+        pick = Pick(arm, float(belief.mean[arm]), self.width(state), float(belief.variance[arm]))
+        return Choose((pick,), "one pull at a time")
+
+    def tell(self, state: CellState, observations: Sequence[Observation], rng: np.random.Generator) -> CellState:
+        """State after these newly finished pulls, split until the best cell's arm has to be pulled. Draws nothing."""
+        return self._settled(state.observe(observations))
+
+    def recorded(self, state: CellState) -> Record:
+        """The splits of the last `tell`: another machine's rounding must not change the tree."""
+        return {"splits": [list(positions) for positions in state.splits]}
+
+    def restore(self, state: CellState, observations: Sequence[Observation], record: Record) -> CellState:
+        """`tell` with the splits of `record`."""
+        after = state.observe(observations)
+        for positions in record["splits"]:
+            after = after.split([int(position) for position in positions])
+        return after
+
+    def posterior(self, state: CellState) -> Posterior:
+        """The belief over all arms at `state`."""
+        return state.exact.posterior(self.width(state))
+
+    def width(self, state: CellState) -> float:
+        """β √λ: the factor on σ of the 1/λ scale."""
+        growth = information_growth(self.kernel, state.pulls.total)
+        beta = rkhs_width(self.norm_bound, self.noise_scale, growth, self.delta)
+        return beta * float(np.sqrt(self.regularization))
+
+    def variations(self, state: CellState) -> Floats:
+        """V_h for every depth h of the tree: (deepest + 1,). Cells of one depth have the same edges."""
+        box, edges = Box.unit(state.boxed.dimension), []
+        for _ in range(1 + max(cell.depth for cell in state.cells)):
+            edges.append(state.boxed.half_edges(box))
+            box = state.boxed.halves(box)[0]
+        corners, centre = np.array(edges), np.zeros((1, state.boxed.dimension))
+        products = self.kernel.cross(corners, centre)[:, 0]
+        squared = self.kernel.diagonal(corners) + self.kernel.diagonal(centre) - 2.0 * products
+        scale = self.norm_bound if self.variation is None else self.variation
+        return scale * np.sqrt(np.maximum(squared, 0.0))
+
+    def indices(self, state: CellState) -> Floats:
+        """min(U(x), U(x_parent) + V_{h−1}) + V_h of every cell (n,)."""
+        belief, width, variations = state.exact.belief, self.width(state), self.variations(state)
+        arms, depths = np.array([cell.arm for cell in state.cells]), np.array([cell.depth for cell in state.cells])
+        parents = np.array([cell.arm if cell.parent is None else cell.parent for cell in state.cells])
+        ucb = belief.mean + width * np.sqrt(belief.variance)
+        # the root has no parent: its own bound, loosened, is never the smaller
+        inherited = ucb[parents] + variations[np.maximum(depths - 1, 0)]
+        return np.asarray(np.minimum(ucb[arms], inherited) + variations[depths])
+
+    def splittable(self, state: CellState) -> NDArray[np.bool_]:
+        """Whether β σ ≤ V_h, for every cell (n,); cells at the resolution of the features are not split."""
+        arms, depths = np.array([cell.arm for cell in state.cells]), np.array([cell.depth for cell in state.cells])
+        deviation = self.width(state) * np.sqrt(state.exact.belief.variance[arms])
+        is_long = np.array([state.boxed.can_halve(cell.box) for cell in state.cells])
+        return np.asarray(is_long & (deviation <= self.variations(state)[depths]))
+
+    def _settled(self, state: CellState) -> CellState:
+        """The state after the splits that come before the next pull: the best cell's, as long as it may be split.
+
+        Before any pull no half is better than its whole, so cells that tie are split at once: in high dimensions there
+        are thousands.
+        """
+        while state.cells:
+            may, indices = self.splittable(state), self.indices(state)
+            best = int(np.argmax(indices))
+            if not may[best]:
+                return state
+            ties = may & (indices == indices[best])
+            state = state.split([best] if state.pulls.total else np.flatnonzero(ties).tolist())
+        return state

@@ -1,0 +1,19 @@
+"""Expected improvement over the best belief, exact (Salgia, Vakili, Zhao 2021, Appendix D.1; see `improvement`)."""
+
+from dataclasses import dataclass
+
+from orchestrator.bandit.arrays import Floats
+from orchestrator.bandit.compressed import log_improvement
+from orchestrator.bandit.improvement import Improvement
+
+
+@dataclass(frozen=True)
+class ExpectedImprovement(Improvement):
+    """EI: the arm of largest (μ − f* − ε)Φ(z) + σφ(z), z = (μ − f* − ε)/σ (Salgia et al. 2021, Appendix D.1).
+
+    Fields: see `Improvement`. Sequential: one pull at a time. Ties go to the lowest index.
+    """
+
+    def improvement(self, mean: Floats, deviation: Floats, target: float) -> Floats:
+        """The logarithm of the expected improvement (n,): far below `target` the improvement itself is 0 in floats."""
+        return log_improvement(mean, deviation, target)

@@ -1,0 +1,335 @@
+"""GP-ThreDS: thresholded domain shrinking (Salgia, Vakili, Zhao 2021, Algorithms 1 to 6).
+
+"A domain-shrinking based Bayesian optimization algorithm with order-optimal regret performance". Epochs of three stages
+on a binary tree of boxes. Prune: a box of the last epoch is searched for leaves, d halvings below it, that hold a value
+above the threshold τ. Refine: those leaves are the next epoch's boxes. Re-threshold: τ is
+the middle of [a, b], the interval in which the maximum is believed to lie, and a rises, or all of it falls when no leaf
+is high-performing. Inside a search, the belief is made of that visit's rewards alone.
+
+    β_s(ν) = B + R √(2 (γ_{s−1} + 1 + log 1/ν))              γ_s = log s (Gaussian), √s (Matérn)
+    max μ − β σ ≥ τ                     high-performing
+    max μ + β σ ≤ τ − P 2^{−αρ/d}       sub-performing; P is c in theory, L Δ^α = c 2^{−αρ/d}
+    a ← τ − Q 2^{−αρ/d}                 Q is 2c in theory
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal, get_args
+
+import numpy as np
+
+from orchestrator.bandit.arrays import Floats, Indices, read_only
+from orchestrator.bandit.boxes import Box, BoxedArms
+from orchestrator.bandit.checks import (
+    require,
+    require_not_negative,
+    require_positive,
+    require_probability,
+    sequential_refusal,
+)
+from orchestrator.bandit.exact import exact_posterior
+from orchestrator.bandit.kernels import RBF, AnyKernel, Matern32, Matern52
+from orchestrator.bandit.pulls import Pulls
+from orchestrator.bandit.shrinking import (
+    SUB_PERFORMING,
+    Epoch,
+    Progress,
+    Stage,
+    ThresholdState,
+    Visit,
+)
+from orchestrator.bandit.state import checked_arms
+from orchestrator.bandit.strategy import Choose, Decision, Observation, Pick, Posterior, Record
+
+Search = Literal["random_walk", "direct"]
+_DEFAULT_KERNEL = RBF(0.2)
+
+
+def information_growth(kernel: AnyKernel, pulls: int) -> float:
+    """γ_s, the growth of the maximal information gain the paper's experiments use; 0 before any pull."""
+    if isinstance(kernel, Matern32 | Matern52):
+        return math.sqrt(pulls)
+    return math.log(max(pulls, 1))
+
+
+def rkhs_width(norm_bound: float, noise_scale: float, growth: float, delta: float) -> float:
+    """β = B + R √(2 (γ + 1 + log 1/δ)), a factor on σ of the Bayesian scale (Chowdhury and Gopalan 2017, Theorem 2)."""
+    return norm_bound + noise_scale * math.sqrt(2.0 * (growth + 1.0 + math.log(1.0 / delta)))
+
+
+@dataclass(frozen=True)
+class GPThreDS:
+    """Hyper-parameters of GP-ThreDS (Salgia, Vakili, Zhao 2021). Raises ValueError, naming a field out of range.
+
+    The defaults are the paper's Branin experiment, but for P and Q, which are the theory's. It works on the box spanned
+    by the arms' features and pulls arms only: the grid of a box is snapped to the nearest arms in it, and when it holds
+    no more than `grid_points`, all of them are the grid. Boxes without an arm are dropped, boxes of one arm not halved.
+    One pull at a time: nothing is chosen while a reward is not in yet.
+
+    | field | symbol | meaning |
+    | --- | --- | --- |
+    | `kernel` | k | covariance function; Matérn sets γ_s = √s, the others log s |
+    | `regularization` | λ | variance of the noise in the model, > 0 |
+    | `norm_bound` | B | upper bound on the RKHS norm of f, ≥ 0 |
+    | `noise_scale` | R | the noise is R-sub-Gaussian, ≥ 0 |
+    | `delta` | δ₀ | failure probability, in (0, 1) |
+    | `low`, `high` | a, b | where the largest value of f is known to lie |
+    | `c` | c | coarseness against error, > 0 |
+    | `pruning_constant` | P | c when None; the experiments have 2c |
+    | `threshold_constant` | Q | 2c when None; the experiments have 2c (b − a) |
+    | `holder_exponent` | α | Hölder exponent of f, in (0, 1] |
+    | `grid_points` | | most arms of D_g, a box's grid: 400 is 20 × 20 |
+    | `max_local_pulls` | t_term | rewards after which a box counts as high-performing; the cap of eq. 4 when None |
+    | `search` | | `direct`: Algorithm 4, all leaves at once; `random_walk`: Algorithms 3, 5 and 6 |
+    | `horizon` | T | pulls over which δ₀ is spread, `random_walk` only |
+    | `walk_error` | p | how often the walk may err, in (0, 1/2), `random_walk` only |
+
+    Where the paper is silent: x_1 is the arm nearest to the box's centre, in a walk a random one. After a leaf is
+    accepted the rest of the grid is judged before the next pull. The walk starts at the root again after every leaf,
+    and goes on to the root's children when the root passes. When all boxes have lost their arms to failures, the next
+    epoch starts with the whole domain. The printed δ̂ has the number of nodes visited as a factor; the union bound needs
+    it as a divisor.
+
+    Too small a B is costly: where B alone is below the pruning line, a box is pruned after x_1 unless x_1 is good, and
+    a maximum above b is out of reach for good once [a, b] has fallen.
+    """
+
+    kernel: AnyKernel = _DEFAULT_KERNEL
+    regularization: float = 0.01
+    norm_bound: float = 0.5
+    noise_scale: float = 0.01
+    delta: float = 1e-3
+    low: float = 0.5
+    high: float = 1.2
+    c: float = 0.2
+    pruning_constant: float | None = None
+    threshold_constant: float | None = None
+    holder_exponent: float = 1.0
+    grid_points: int = 400
+    max_local_pulls: int | None = 50
+    search: Search = "direct"
+    horizon: int = 1000
+    walk_error: float = 0.25
+    is_sequential: ClassVar[bool] = True
+    __pydantic_config__: ClassVar[Mapping[str, Any]] = {"extra": "forbid"}
+
+    def __post_init__(self) -> None:
+        require_positive(self, "regularization", "c")
+        require_not_negative(self, "norm_bound", "noise_scale")
+        require_probability(self, "delta")
+        require(self, "low", "finite", math.isfinite(self.low))
+        require(self, "high", f"> low ({self.low!r}) and finite", self.low < self.high < math.inf)
+        for name in ("pruning_constant", "threshold_constant"):
+            require(self, name, ">= 0", getattr(self, name) is None or 0 <= getattr(self, name) < math.inf)
+        require(self, "holder_exponent", "> 0 and <= 1", 0 < self.holder_exponent <= 1)
+        require(self, "grid_points", ">= 1", self.grid_points >= 1)
+        require(self, "max_local_pulls", ">= 1", self.max_local_pulls is None or self.max_local_pulls >= 1)
+        require(self, "search", f"one of {', '.join(get_args(Search))}", self.search in get_args(Search))
+        require(self, "horizon", ">= 1", self.horizon >= 1)
+        require(self, "walk_error", "> 0 and < 0.5", 0 < self.walk_error < 0.5)
+
+    def init(self, arms: Floats, rng: np.random.Generator) -> ThresholdState:
+        """State before any pull of `arms` (A, d); draws the seed. Raises ValueError on bad arms."""
+        boxed, nothing = BoxedArms(checked_arms(arms)), read_only((), np.intp)
+        root = Box.unit(boxed.dimension)
+        epoch = Epoch(1, self.low, self.high, 1, (root,))
+        seed = int(rng.integers(2**32))
+        blank = Progress(0, (root,), "root", (), Visit(root, nothing, Pulls.none(len(boxed.arms))))
+        return self._begin(ThresholdState(boxed, seed, Pulls.none(len(boxed.arms)), nothing, 0, epoch, blank), 0)
+
+    def ask(self, state: ThresholdState, pending: Sequence[int], limit: int) -> Decision:
+        """One arm, unless one is pending: x_1 first, then argmax μ + β σ over the box's grid."""
+        wait = sequential_refusal(state, pending, limit)
+        if wait:
+            return wait
+        visit = state.progress.visit
+        mean, variance = self._belief(state)
+        width = self._width(visit, self._pull_confidence) * math.sqrt(self.regularization)
+        chosen = int(np.argmax(mean + width * np.sqrt(variance)))  # ties: lowest index
+        if not visit.pulls.total:  # x_1, with which the test is initialised
+            chosen = int(np.searchsorted(visit.grid, state.first_arm()))
+        pick = Pick(int(visit.grid[chosen]), float(mean[chosen]), width, float(variance[chosen]))
+        return Choose((pick,), "one pull at a time")
+
+    def tell(
+        self, state: ThresholdState, observations: Sequence[Observation], rng: np.random.Generator
+    ) -> ThresholdState:
+        """State after these newly finished pulls: every test that they decide has ended. Draws nothing.
+
+        Rewards of arms that are not on the grid of the visit are counted, but no part of its belief.
+        """
+        after, verdicts = self._regridded(state.observe(observations)), []
+        while (verdict := self.verdict(after)) is not None:
+            verdicts.append(verdict)
+            after = self._advance(after, verdict)
+        return replace(after, verdicts=tuple(verdicts))
+
+    def recorded(self, state: ThresholdState) -> Record:
+        """The seed, and the verdicts of the last `tell`: another machine's rounding must not change the tree."""
+        return {"seed": state.seed, "verdicts": list(state.verdicts)}
+
+    def restore(self, state: ThresholdState, observations: Sequence[Observation], record: Record) -> ThresholdState:
+        """`tell` with the seed and the verdicts of `record`."""
+        after, verdicts = self._regridded(state.observe(observations)), tuple(int(arm) for arm in record["verdicts"])
+        for verdict in verdicts:
+            after = self._advance(after, verdict)
+        return replace(after, seed=int(record["seed"]), verdicts=verdicts)
+
+    def posterior(self, state: ThresholdState) -> Posterior:
+        """The belief over all arms from all pulls, for people: the tests see those of their visit alone."""
+        mean, variance = exact_posterior(self.kernel, state.arms, state.pulls, self.regularization)
+        growth = information_growth(self.kernel, state.pulls.total)
+        width = rkhs_width(self.norm_bound, self.noise_scale, growth, self.delta) * math.sqrt(self.regularization)
+        ucb = mean + width * np.sqrt(variance)
+        return Posterior(*(read_only(values, np.float64) for values in (mean, variance, ucb)))
+
+    def verdict(self, state: ThresholdState) -> int | None:
+        """How the test under way ends: an arm in the high-performing part, `SUB_PERFORMING`, or None to pull on.
+
+        Figure 3, and Algorithms 4 (`leaves`), 5 (`leaf`) and 6 (`root`).
+        """
+        visit = state.progress.visit
+        if not len(state.available):
+            return None
+        if not len(visit.grid):
+            return SUB_PERFORMING
+        if not visit.pulls.total:
+            return None
+        mean, variance = self._belief(state)
+        deviation = np.sqrt(self.regularization * variance)
+        below, above, last = self._confidences(state)
+        lower = mean - self._width(visit, above) * deviation
+        best = int(np.argmax(lower))
+        if lower[best] >= state.epoch.threshold:
+            return int(visit.grid[best])
+        upper = mean + self._width(visit, below) * deviation
+        if upper.max() <= state.epoch.threshold - self.margin(state.epoch):
+            return SUB_PERFORMING
+        return int(visit.grid[best]) if self._is_capped(state, last) else None
+
+    def margin(self, epoch: Epoch) -> float:
+        """P 2^{−αρ/d}: how far below τ a sub-performing box's upper bound is."""
+        constant = self.c if self.pruning_constant is None else self.pruning_constant
+        return constant * float(2.0 ** (-self.holder_exponent * epoch.height))
+
+    def next_epoch(self, epoch: Epoch) -> Epoch:
+        """The epoch after this one, all of whose boxes were searched (Algorithm 1)."""
+        if not epoch.found:
+            shift = (epoch.high - epoch.low) / 2.0
+            return Epoch(epoch.number + 1, epoch.low - shift, epoch.high - shift, epoch.height, epoch.roots)
+        constant = 2.0 * self.c if self.threshold_constant is None else self.threshold_constant
+        low = epoch.threshold - constant * float(2.0 ** (-self.holder_exponent * epoch.height))
+        return Epoch(epoch.number + 1, low, epoch.high, epoch.height + 1, epoch.found)
+
+    @property
+    def _pull_confidence(self) -> float:
+        return self.delta if self.search == "direct" else self.delta / (4.0 * self.horizon)
+
+    def _width(self, visit: Visit, confidence: float) -> float:
+        """β_s(ν) for the next pull of this visit."""
+        growth = information_growth(self.kernel, visit.pulls.total)
+        return rkhs_width(self.norm_bound, self.noise_scale, growth, confidence)
+
+    def _confidences(self, state: ThresholdState) -> tuple[float, float, float]:
+        """ν of the upper bound, of the lower bound, and of the cap."""
+        progress = state.progress
+        if progress.stage == "leaves":
+            return self.delta, self.delta, self.delta
+        p, r, T, d = self.walk_error, len(progress.taken) + 1, self.horizon, state.boxed.dimension
+        if progress.stage in ("left", "right"):
+            return p, p, p
+        nodes = math.log(4.0 * d * T / self.delta) / (2.0 * (p - 0.5) ** 2)  # Lemma 3 with δ₁ = δ₀/4T
+        strict = self.delta / (4.0 * T * r * (r + 1) * nodes)
+        if progress.stage == "root":  # Algorithm 6
+            return strict, p, strict
+        return (strict if self._is_capped(state, p) else p), strict, strict  # Algorithm 5
+
+    def _is_capped(self, state: ThresholdState, confidence: float) -> bool:
+        """Whether the test has drawn t_term, or S̄(ν) of eq. 4: the t with 2 (1 + 2λ) β_t |D_g|^{1/2} ≤ L Δ^α √t."""
+        visit = state.progress.visit
+        if self.max_local_pulls is not None:
+            return visit.since >= self.max_local_pulls
+        error = 2.0 * (1.0 + 2.0 * self.regularization) * self._width(visit, confidence) * math.sqrt(len(visit.grid))
+        return error <= self.margin(state.epoch) * math.sqrt(visit.since)
+
+    def _belief(self, state: ThresholdState) -> tuple[Floats, Floats]:
+        """Mean and variance (1/λ scale) of the grid's arms (n,), from the visit's rewards."""
+        visit = state.progress.visit
+        points = np.union1d(visit.grid, visit.pulls.arms)
+        local = Pulls(visit.pulls.counts[points], visit.pulls.reward_sums[points])
+        mean, variance = exact_posterior(self.kernel, state.arms[points], local, self.regularization)
+        rows = np.searchsorted(points, visit.grid)
+        return mean[rows], variance[rows]
+
+    def _advance(self, state: ThresholdState, verdict: int) -> ThresholdState:
+        """The state after a test's verdict."""
+        if state.progress.stage in ("leaves", "root") and verdict == SUB_PERFORMING:
+            return self._finish(state)
+        return self._accept(state, verdict) if state.progress.stage == "leaves" else self._step(state, verdict)
+
+    def _accept(self, state: ThresholdState, arm: int) -> ThresholdState:
+        """Algorithm 4: the leaf with this arm is high-performing, and leaves the search."""
+        progress, boxed = state.progress, state.boxed
+        leaf = boxed.leaf(progress.path[0], arm, boxed.dimension)
+        visit = progress.visit
+        grid = read_only(np.setdiff1d(visit.grid, boxed.inside(leaf, visit.grid)), np.intp)
+        visit = replace(visit, grid=grid, since=0)
+        return replace(state, progress=replace(progress, taken=(*progress.taken, leaf), visit=visit))
+
+    def _step(self, state: ThresholdState, verdict: int) -> ThresholdState:
+        """Algorithm 3: the walk's next box, and which test comes then."""
+        progress, is_high = state.progress, verdict != SUB_PERFORMING
+        path, stage, taken = progress.path, progress.stage, progress.taken
+        if stage == "leaf" and is_high:
+            return self._visit(state, path[:1], "root", (*taken, path[-1]))
+        if stage == "left" and not is_high:
+            return self._visit(state, path, "right", taken)
+        if is_high:  # the root passed, or one of the two children is entered
+            path = path if stage == "root" else (*path, progress.visit.node)
+            is_leaf = len(path) > state.boxed.dimension or state.boxed.is_point(path[-1])
+            return self._visit(state, path, "leaf" if is_leaf else "left", taken)
+        path = path[:-1] or path  # the root is its own parent
+        return self._visit(state, path, "root" if len(path) == 1 else "left", taken)
+
+    def _visit(
+        self, state: ThresholdState, path: tuple[Box, ...], stage: Stage, taken: tuple[Box, ...]
+    ) -> ThresholdState:
+        """The state in which a test of `path`'s last box, or of one of its halves, begins."""
+        node = path[-1]
+        if stage in ("left", "right"):
+            node = state.boxed.halves(node)[stage == "right"]
+        visit = Visit(node, self._grid(state, node, taken), Pulls.none(len(state.arms)))
+        return replace(state, progress=Progress(state.progress.position, path, stage, taken, visit))
+
+    def _grid(self, state: ThresholdState, node: Box, taken: Sequence[Box]) -> Indices:
+        """D_g of `node` without the leaves found already."""
+        arms = state.boxed.inside(node, state.available)
+        for leaf in taken:
+            arms = np.setdiff1d(arms, state.boxed.inside(leaf, arms))
+        return read_only(state.boxed.grid(node, self.grid_points, arms), np.intp)
+
+    def _regridded(self, state: ThresholdState) -> ThresholdState:
+        """The state itself, unless every arm of the grid has failed: then with a new grid of the box's other arms."""
+        progress = state.progress
+        if len(progress.visit.grid):
+            return state
+        grid = self._grid(state, progress.visit.node, progress.taken)
+        return replace(state, progress=replace(progress, visit=replace(progress.visit, grid=grid)))
+
+    def _finish(self, state: ThresholdState) -> ThresholdState:
+        """The search below one box is over: the next box, or the next epoch."""
+        progress, epoch = state.progress, state.epoch
+        epoch = replace(epoch, found=(*epoch.found, *progress.taken))
+        if progress.position + 1 < len(epoch.roots):
+            return self._begin(replace(state, epoch=epoch), progress.position + 1)
+        following = self.next_epoch(epoch)
+        alive = tuple(box for box in following.roots if len(state.boxed.inside(box, state.available)))
+        roots = alive or (Box.unit(state.boxed.dimension),)
+        return self._begin(replace(state, epoch=replace(following, roots=roots)), 0)
+
+    def _begin(self, state: ThresholdState, position: int) -> ThresholdState:
+        """The state in which the search below `roots[position]` begins."""
+        started = replace(state, progress=replace(state.progress, position=position))
+        stage: Stage = "leaves" if self.search == "direct" else "root"
+        return self._visit(started, (state.epoch.roots[position],), stage, ())

@@ -1,0 +1,160 @@
+"""IGP-UCB: exact upper bounds on a grid that grows (Chowdhury and Gopalan 2017, "On kernelized multi-armed bandits",
+Algorithm 1; settings of Salgia, Vakili, Zhao 2021, Section 4 and Appendix D.1).
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal, get_args
+
+import numpy as np
+
+from orchestrator.bandit.arrays import Floats, Indices, same
+from orchestrator.bandit.checks import require, require_not_negative, require_positive, require_probability
+from orchestrator.bandit.grid import farthest_first
+from orchestrator.bandit.incremental import ExactState
+from orchestrator.bandit.kernels import RBF, AnyKernel
+from orchestrator.bandit.posterior import SparseModel
+from orchestrator.bandit.pulls import Pulls
+from orchestrator.bandit.sequential import next_pull
+from orchestrator.bandit.state import checked_arms
+from orchestrator.bandit.strategies.gp_threds import information_growth, rkhs_width
+from orchestrator.bandit.strategy import Decision, Observation, Posterior, Record
+from orchestrator.bandit.warm_start import AnyWarmStart, RandomStart
+
+InformationSchedule = Literal["kernel", "log", "sqrt"]
+_DEFAULT_KERNEL, _DEFAULT_START = RBF(0.2), RandomStart()
+
+
+@dataclass(frozen=True, eq=False)
+class GridState:
+    """`exact`: pulls and belief. `order` (A,), read-only: the arms in the order in which they join the grid."""
+
+    exact: ExactState
+    order: Indices
+
+    def __eq__(self, other: object) -> bool:
+        return same(self, other)
+
+    __hash__ = None  # type: ignore[assignment]  # arrays have no hash
+
+    @property
+    def pulls(self) -> Pulls:
+        """The pulls with a reward."""
+        return self.exact.pulls
+
+    @property
+    def round(self) -> int:
+        """How many `tell`s made this state."""
+        return self.exact.round
+
+    @property
+    def dictionary(self) -> Indices:
+        """Empty: the posterior is exact."""
+        return self.exact.dictionary
+
+
+@dataclass(frozen=True)
+class IGPUCB:
+    """Hyper-parameters of IGP-UCB (Chowdhury and Gopalan 2017, Algorithm 1). Raises ValueError, naming a bad one.
+
+    Pull t is the argmax of μ + β_t σ over a grid of arms, under the exact posterior of the Bayesian scale, with
+    β_t = B + R √(2(γ_{t−1} + 1 + log 1/δ)). The defaults are those of Salgia et al. 2021 on Branin. `is_sequential`:
+    nothing is chosen while a reward is not in yet, so a second worker stays idle.
+
+    The grid of pull t is the first min(`final_points`, ⌊`initial_points` · t^`grid_growth`⌋) arms of a farthest-first
+    traversal (see `grid`), those set aside left out and made up for by the next ones. So grids are nested, and a
+    function of the candidates, t and what was set aside; when there are no more arms than that, all are in it. The
+    paper gives the ends, 400 and 6400, and not the pace: √t gets there at pull 256. The warm start may pull any arm.
+
+    | field | symbol | meaning |
+    | --- | --- | --- |
+    | `kernel` | k | covariance function |
+    | `regularization` | λ | variance of the noise in the model, > 0 |
+    | `norm_bound` | B | upper bound on the RKHS norm of f, ≥ 0 |
+    | `noise_scale` | R | the noise is R-sub-Gaussian, ≥ 0 |
+    | `delta` | δ | failure probability, in (0, 1) |
+    | `information` | γ | γ_s is `log` s, `sqrt` s, or by the `kernel`: √s for Matérn, log s for the others |
+    | `initial_points` | | arms on the grid of the first pull, ≥ 1 |
+    | `final_points` | | most arms on a grid, ≥ `initial_points` |
+    | `grid_growth` | | power of t with which the grid grows, ≥ 0; 0 keeps it as it is |
+    | `warm_start` | | `RandomStart` or `UncertaintyStart` |
+    """
+
+    kernel: AnyKernel = _DEFAULT_KERNEL
+    regularization: float = 0.01
+    norm_bound: float = 0.5
+    noise_scale: float = 0.01
+    delta: float = 1e-3
+    information: InformationSchedule = "kernel"
+    initial_points: int = 400
+    final_points: int = 6400
+    grid_growth: float = 0.5
+    warm_start: AnyWarmStart = _DEFAULT_START
+    is_sequential: ClassVar[bool] = True
+    __pydantic_config__: ClassVar[Mapping[str, Any]] = {"extra": "forbid"}
+
+    def __post_init__(self) -> None:
+        require_positive(self, "regularization")
+        require_not_negative(self, "norm_bound", "noise_scale", "grid_growth")
+        require_probability(self, "delta")
+        schedules = get_args(InformationSchedule)
+        require(self, "information", f"one of {', '.join(schedules)}", self.information in schedules)
+        require(self, "initial_points", ">= 1", self.initial_points >= 1)
+        rule = f">= initial_points ({self.initial_points!r})"
+        require(self, "final_points", rule, self.final_points >= self.initial_points)
+
+    def init(self, arms: Floats, rng: np.random.Generator) -> GridState:
+        """State before any pull of `arms` (A, d); draws the warm start's arms. Raises ValueError on bad arms."""
+        model = SparseModel(self.kernel, checked_arms(arms), self.regularization)
+        start = self.warm_start.draw(model, rng)
+        # a grid of all arms needs no order
+        ordered = self.final_points if self.initial_points < len(model.arms) else 1
+        return GridState(ExactState.start(model, start), farthest_first(model.arms, ordered))
+
+    def grid(self, state: GridState) -> Indices:
+        """The arms among which the next pull is chosen, (n,), ascending."""
+        t = state.pulls.total + 1
+        # t^grid_growth as an exponential cut where it can no longer matter: the power itself may overflow
+        grown = math.exp(min(self.grid_growth * math.log(t), math.log(self.final_points / self.initial_points) + 1.0))
+        # 1e-9: 4 √25 must be 20, whatever exp and log round to
+        size = min(self.final_points, math.floor(self.initial_points * grown + 1e-9))
+        may_be_chosen = ~np.isin(state.order, state.exact.set_aside)
+        return np.sort(state.order[may_be_chosen][:size])
+
+    def ask(self, state: GridState, pending: Sequence[int], limit: int) -> Decision:
+        """One arm, unless one is pending: the warm start's first, then argmax μ + β σ over the grid."""
+
+        def on_grid(exact: ExactState) -> Floats:
+            grid, scores = self.grid(state), np.full(len(state.order), -np.inf)
+            scores[grid] = exact.posterior(self.width(state)).ucb[grid]
+            return scores
+
+        return next_pull(state.exact, pending, limit, on_grid, self.width(state))
+
+    def width(self, state: GridState) -> float:
+        """√λ β_t at `state`: a factor on σ of the 1/λ scale (Chowdhury and Gopalan 2017, Theorem 2)."""
+        beta = rkhs_width(self.norm_bound, self.noise_scale, self._information(state.pulls.total), self.delta)
+        return math.sqrt(self.regularization) * beta
+
+    def _information(self, pulls: int) -> float:
+        """γ_s at s = `pulls`."""
+        if self.information == "kernel":
+            return information_growth(self.kernel, pulls)
+        return math.sqrt(pulls) if self.information == "sqrt" else math.log(max(pulls, 1))
+
+    def tell(self, state: GridState, observations: Sequence[Observation], rng: np.random.Generator) -> GridState:
+        """State after these newly finished pulls; draws nothing. When the warm start failed, the prior decides."""
+        return replace(state, exact=state.exact.observe(observations))
+
+    def recorded(self, state: GridState) -> Record:
+        """The warm start's arms."""
+        return {"initial": list(state.exact.ground.initial)}
+
+    def restore(self, state: GridState, observations: Sequence[Observation], record: Record) -> GridState:
+        """`tell` with the warm start of `record`."""
+        return replace(state, exact=state.exact.observe(observations).with_start(record["initial"]))
+
+    def posterior(self, state: GridState) -> Posterior:
+        """The belief over all arms at `state`, those outside the grid too."""
+        return state.exact.posterior(self.width(state))

@@ -1,0 +1,191 @@
+"""Results known before a campaign, read and matched to its candidates: the outside half of the warm start `data`.
+
+They come from a table (CSV or Parquet), or from another run: its own evaluations that succeeded. A result belongs to a
+candidate by the number in the column `arm`, or by its parameters, all of which must be equal: numbers to 12 digits, so
+that printing them does no harm. Of candidates with equal parameters the first is taken. The parameter `row`, which only
+numbers a table's rows, need not be there. Results of no candidate are left out and counted.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from objectives.objective import Candidates, ObjectiveError
+from objectives.reference import did_you_mean
+from objectives.table_file import read_columns
+from objectives.tabular import ROW
+from orchestrator.bandit.warm_start import DataStart
+from orchestrator.errors import RunError, UserError
+from orchestrator.events import ExistingTaken
+from orchestrator.history import fold
+from orchestrator.runs import Run, open_run
+
+ARM = "arm"
+_TABLES = (".csv", ".csv.gz", ".parquet")
+_BITS = 40  # of a number's mantissa that must be equal: 12 digits
+
+
+@dataclass(frozen=True)
+class _Results:
+    """`values` (n,) on the user's scale and what tells their candidates: columns (n,), `arm` or parameters.
+    `labels` (n,) say which result is meant."""
+
+    source: str
+    columns: Mapping[str, NDArray[Any]]
+    values: NDArray[np.float64]
+    labels: Sequence[str]
+
+    def shown(self, index: int) -> str:
+        """One of them, for a person, on one line."""
+        told = ", ".join(f"{name}={column[index]}" for name, column in self.columns.items())
+        return f"{self.labels[index]}: {told if len(told) <= 100 else told[:99] + '…'}"
+
+
+def read(start: DataStart, candidates: Candidates, direction: str, time: float) -> ExistingTaken:
+    """The results that `start` names, matched to `candidates`; `direction` is the campaign's, maximize or minimize, and
+    `time` that of the event.
+
+    Raises UserError when they cannot be read, a column is missing or wrong, or none of them matches a candidate.
+    """
+    results = _read_run(start, candidates, direction) if _names_run(start) else _read_table(start, candidates)
+    arms = _arms(results, candidates)
+    left_out = np.flatnonzero(arms < 0)
+    if len(left_out) == len(arms):
+        raise UserError(
+            f"none of the {len(arms)} results of {results.source} belongs to a candidate (the first: "
+            f"{results.shown(0)}): {ARM} must be from 0 to {len(candidates) - 1}, parameters must equal a candidate's"
+        )
+    taken = arms >= 0
+    return ExistingTaken(
+        time=time,
+        source=results.source,
+        arms=tuple(arms[taken].tolist()),
+        values=tuple(results.values[taken].tolist()),
+        unmatched=len(left_out),
+        first_unmatched=results.shown(int(left_out[0])) if len(left_out) else "",
+    )
+
+
+def _names_run(start: DataStart) -> bool:
+    return start.campaign is not None or Path(start.path).is_dir()
+
+
+def _read_run(start: DataStart, candidates: Candidates, direction: str) -> _Results:
+    """The other run's own evaluations that succeeded; what it was given as existing data is not among them."""
+    run = open_run(Path(start.path)) if start.campaign is None else Run(Path(start.campaign), start.path)
+    history, source = fold(run.events()), f"run {run.name}"
+    theirs = "maximize" if history.is_maximized else "minimize"
+    if theirs != direction:
+        raise RunError(f"{source} has direction {theirs} and this campaign {direction}: its values mean something else")
+    if not history.succeeded:
+        raise RunError(f"{source} has no evaluation that succeeded: begin without it, or name another run")
+    rows = sorted(history.succeeded, key=lambda row: row.trial)
+    names = _parameters(source, candidates, rows[0].parameters)
+    columns = {name: _array([row.parameters.get(name) for row in rows]) for name in names}
+    values = np.array([row.value for row in rows], np.float64)
+    return _Results(source, columns, values, [f"trial {row.trial}" for row in rows])
+
+
+def _read_table(start: DataStart, candidates: Candidates) -> _Results:
+    path = Path(start.path)
+    if not path.name.endswith(_TABLES):
+        raise UserError(
+            f"strategy.warm_start.path must be a table ({', '.join(_TABLES)}), the folder of a run or a database URL, "
+            f"got {start.path!r}"
+        )
+    header = f"{path}:1" if path.suffix != ".parquet" else str(path)
+
+    def needed(names: Sequence[str]) -> list[str]:
+        if start.reward not in names:
+            raise UserError(
+                f"{header}: existing data need a column {start.reward!r} with their results, there are "
+                f"{', '.join(names)}; name it in strategy.warm_start.reward{did_you_mean(start.reward, names)}"
+            )
+        is_numbered = ARM in names and ARM not in candidates.columns
+        return [start.reward, *([ARM] if is_numbered else _parameters(header, candidates, names))]
+
+    try:
+        columns = read_columns(path, needed)
+    except ObjectiveError as error:
+        raise UserError(f"{error}: mend this table of existing data, or change strategy.warm_start.path") from error
+    values = columns.pop(start.reward)
+    if values.dtype.kind not in "if":
+        raise UserError(f"{path}: column {start.reward!r} must be numbers, got {str(values[0])!r}: mend the table")
+    labels = [f"row {number} of the table" for number in range(1, len(values) + 1)]
+    return _Results(str(path), columns, values.astype(np.float64), labels)
+
+
+def _parameters(place: str, candidates: Candidates, given: Sequence[str] | Mapping[str, Any]) -> list[str]:
+    """The parameters to match by. Raises UserError when one that candidates differ in is not given."""
+    names = list(candidates.columns)
+    missing = [name for name in names if name not in given and (name != ROW or len(names) == 1)]
+    if missing:
+        raise UserError(
+            f"{place}: existing data must tell their candidates by {ARM} or by every parameter; "
+            f"{', '.join(missing)} not given, there are {', '.join(given)}"
+        )
+    return [name for name in names if name in given]
+
+
+def _arms(results: _Results, candidates: Candidates) -> NDArray[np.intp]:
+    """The candidate of each result (n,), −1 for none. Raises UserError on an arm that is no whole number."""
+    if list(results.columns) != [ARM] or ARM in candidates.columns:
+        return _matches(candidates.columns, results.columns)
+    arms = results.columns[ARM]
+    wrong = np.flatnonzero(arms != np.rint(arms)) if arms.dtype.kind in "if" else np.array([0])
+    if len(wrong):
+        place = results.labels[int(wrong[0])]
+        raise UserError(
+            f"{results.source}: column {ARM!r} must hold whole numbers, got {str(arms[wrong[0]])!r} in {place}"
+        )
+    return np.where((arms >= 0) & (arms < len(candidates)), arms, -1).astype(np.intp)
+
+
+def _matches(arms: Mapping[str, NDArray[Any]], results: Mapping[str, NDArray[Any]]) -> NDArray[np.intp]:
+    """The first arm that equals each result in all columns of `results` (n,); −1 where there is none."""
+    count = len(next(iter(arms.values())))
+    group = np.zeros(count + len(next(iter(results.values()))), np.intp)
+    for name, column in results.items():
+        levels, rank = np.unique(np.concatenate(_comparable(arms[name], column)), return_inverse=True)
+        group = np.unique(group * len(levels) + rank, return_inverse=True)[1]
+    known, first = np.unique(group[:count], return_index=True)
+    at = np.minimum(np.searchsorted(known, group[count:]), len(known) - 1)
+    return np.where(known[at] == group[count:], first[at], -1)
+
+
+def _comparable(one: NDArray[Any], other: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Both columns as rounded numbers if they are numbers, else as text."""
+    if one.dtype.kind in "iuf" and other.dtype.kind in "iuf":
+        return _rounded(one), _rounded(other)
+    return np.array([_text(value) for value in one.tolist()]), np.array([_text(value) for value in other.tolist()])
+
+
+def _rounded(numbers: NDArray[Any]) -> NDArray[np.float64]:
+    mantissa, exponent = np.frexp(numbers.astype(np.float64))
+    rounded: NDArray[np.float64] = np.ldexp(np.rint(np.ldexp(mantissa, _BITS)), exponent - _BITS)
+    return rounded
+
+
+def _text(value: Any) -> str:
+    """One spelling for what files spell in several ways: a truth value, a number, a number as text."""
+    if isinstance(value, bool) or value in ("True", "False"):
+        return str(value).lower()
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        return str(value)
+    return f"{number:.12g}" if math.isfinite(number) else str(value)
+
+
+def _array(values: Sequence[Any]) -> NDArray[Any]:
+    """Numbers as floats, anything else as it is."""
+    if all(isinstance(value, int | float) and not isinstance(value, bool) for value in values):
+        return np.array(values, np.float64)
+    array = np.empty(len(values), object)
+    array[:] = values
+    return array

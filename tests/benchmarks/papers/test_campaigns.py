@@ -1,0 +1,105 @@
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarks.papers.campaigns import Comparison, Method, Runs, campaign, run_all
+from benchmarks.papers.experiment import Request
+from objectives.tabular import Table
+from orchestrator import runs
+from orchestrator.assemble import Session, build, open_session
+from orchestrator.errors import CampaignError
+from orchestrator.status import Status
+
+UNIFORM = Method("uniform", "uniform", {"name": "uniform"})
+GREEDY = Method("greedy", "greedy", {"name": "epsilon_greedy"}, evaluations=5)
+COMPARISON = Comparison("tiny", {"objective": {"name": "abalone"}}, (UNIFORM, GREEDY))
+
+
+@pytest.fixture
+def request_(tmp_path: Path, data_folder: Path) -> Request:
+    return Request(seeds=2, evaluations=9, methods=("uniform",), out=tmp_path, data=data_folder)
+
+
+def _logs(folder: Path) -> dict[Path, int]:
+    return {run: len(runs.open_run(run).events()) for run in sorted(folder.iterdir())}
+
+
+def _values(found: Runs, name: str) -> list[list[float]]:
+    return [run.values.tolist() for run in found[name]]
+
+
+def test_every_method_runs_with_every_seed_and_stops_where_it_should(request_: Request) -> None:
+    found = run_all(COMPARISON, request_)
+    assert [len(run) for run in found["uniform"]] == [9, 9]
+    assert [len(run) for run in found["greedy"]] == [5, 5]
+    first, second = _values(found, "uniform")
+    assert first != second
+
+
+def test_a_second_call_reads_what_is_there(request_: Request) -> None:
+    first = run_all(COMPARISON, request_)
+    logs = _logs(request_.out / "tiny")
+    second = run_all(COMPARISON, request_)
+    assert _logs(request_.out / "tiny") == logs
+    assert len(logs) == 4
+    assert _values(first, "greedy") == _values(second, "greedy")
+
+
+def test_an_interrupted_run_goes_on_in_its_folder_to_the_same_end(request_: Request, tmp_path: Path) -> None:
+    one_seed = replace(request_, seeds=1)
+    settings = campaign(COMPARISON, GREEDY, 0, one_seed)
+    parts = build(settings)
+    run = runs.create(settings.resolved(), parts.problem.candidates, parts.description, 1.0, "test")
+    sessions: list[Session] = []
+
+    def stop_after_two(status: Status) -> None:
+        if status.succeeded >= 2:
+            sessions[0].driver.stop(now=True)
+
+    sessions.append(open_session(run, stop_after_two))
+    assert sessions[0].run().outcome == "interrupted"
+    found = run_all(replace(COMPARISON, methods=(GREEDY,)), one_seed)
+    assert [run.folder.name] == [folder.name for folder in (tmp_path / "tiny").iterdir()]
+    whole = run_all(COMPARISON, replace(one_seed, out=tmp_path / "elsewhere"))
+    assert _values(found, "greedy") == _values(whole, "greedy")
+
+
+def test_changed_settings_begin_a_run_beside_the_old_one(request_: Request) -> None:
+    run_all(COMPARISON, request_)
+    bold = replace(GREEDY, strategy={"name": "epsilon_greedy", "exploration": 1.0})
+    run_all(replace(COMPARISON, methods=(bold,)), request_)
+    assert len(_logs(request_.out / "tiny")) == 6
+
+
+def test_a_section_may_depend_on_the_seed(request_: Request) -> None:
+    shy = replace(GREEDY, strategy=lambda seed: {"name": "epsilon_greedy", "exploration": seed / 10})
+    explored = [campaign(COMPARISON, shy, seed, request_).strategy.exploration for seed in range(2)]
+    assert explored == [0.0, 0.1]
+
+
+def test_two_at_a_time_give_the_same_as_one(request_: Request, tmp_path: Path) -> None:
+    short = replace(COMPARISON, methods=(GREEDY,))
+    both = run_all(short, replace(request_, jobs=2))
+    assert _values(both, "greedy") == _values(run_all(short, replace(request_, out=tmp_path / "single")), "greedy")
+
+
+def test_a_campaign_that_fails_is_an_error_that_names_its_folder(request_: Request, tmp_path: Path) -> None:
+    (tmp_path / "broken.py").write_text("def broken(x):\n    raise ValueError('no')\n", encoding="utf-8")
+    problem = {
+        "objective": {"callable": "broken:broken", "options": {"search_paths": [str(tmp_path)]}},
+        "space": {"x": {"low": 0, "high": 1}},
+        "candidates": {"size": 16},
+    }
+    with pytest.raises(CampaignError, match="uniform-20-seed0"):
+        run_all(Comparison("broken", problem, (UNIFORM,)), replace(request_, evaluations=20))
+
+
+def test_the_values_are_the_tables(request_: Request) -> None:
+    found = run_all(COMPARISON, request_)
+    table = build(campaign(COMPARISON, UNIFORM, 0, request_)).objective
+    run = found["uniform"][0]
+    assert isinstance(table, Table)
+    np.testing.assert_allclose(run.values, table.target[run.arms, 0])
+    assert run.optimum == 1.0

@@ -1,0 +1,281 @@
+"""PyTorch is optional, and so it is here: nothing is skipped without it, see `with_torch`."""
+
+import pickle
+import subprocess
+import sys
+from collections.abc import Callable
+from importlib.util import find_spec
+
+import numpy as np
+import pytest
+
+from objectives.datasets import DataSource
+from objectives.objective import ObjectiveError
+from objectives.space import make_candidates
+from objectives.training.cnn import (
+    ConvolutionalNetwork,
+    ConvolutionalParameters,
+    ConvolutionalTraining,
+    build_network,
+)
+from objectives.training.softmax import Rows
+
+HAS_TORCH = find_spec("torch") is not None
+REMEDY = r"PyTorch.*pip install 'bbkb-orchestrator\[torch\]'"
+GOOD = {"learning_rate": 0.03, "batch_size": 16, "first_kernel": 5, "second_kernel": 3, "hidden": 40}
+
+
+def with_torch(test: Callable[..., None]) -> Callable[..., None]:
+    """Where PyTorch can be imported, the test itself. Where not, in its place: loading is refused with the remedy."""
+    if HAS_TORCH:
+        return test
+
+    def refused() -> None:
+        with pytest.raises(ObjectiveError, match=REMEDY):
+            ConvolutionalNetwork(dataset="digits").load(DataSource())
+
+    refused.__name__ = test.__name__
+    return refused
+
+
+@pytest.fixture
+def any_torch(monkeypatch):
+    """Loading, which only looks whether PyTorch is there, goes on without it."""
+    monkeypatch.setattr("objectives.training.cnn.find_spec", lambda name: object())
+
+
+@pytest.fixture
+def digits():
+    return ConvolutionalNetwork(dataset="digits").load(DataSource())
+
+
+def blank(options=ConvolutionalNetwork()):  # noqa: B008  # frozen
+    """A training on twelve black images of two classes, which needs no data and no time."""
+    rows = Rows(np.zeros((12, 64), np.uint8), np.arange(12) % 2, 1 / 16)
+    return ConvolutionalTraining(rows, rows, rows, options, "blank")
+
+
+def write_mnist(folder, **left_out):
+    """A stand-in of MNIST with 80 training images a class and 30 test images, each as bright as its number."""
+    path = folder / "mnist" / "mnist.npz"
+    path.parent.mkdir()
+    arrays = {
+        "x_train": np.repeat(np.arange(800) % 251, 784).reshape(800, 28, 28).astype(np.uint8),
+        "y_train": (np.arange(800) % 10).astype(np.uint8),
+        "x_test": np.full((30, 28, 28), 255, np.uint8),
+        "y_test": (np.arange(30) % 10).astype(np.uint8),
+    }
+    np.savez(path, **{name: array for name, array in arrays.items() if name not in left_out})
+    return DataSource(folder)
+
+
+def test_the_space_is_the_papers():
+    """Appendix D.3: 8 batch sizes, 4 × 4 kernel sizes, 31 numbers of units, 6 learning rates, each mapped to [0, 1]."""
+    candidates = make_candidates(ConvolutionalNetwork().default_space(), size=None)
+    assert len(candidates) == 8 * 4 * 4 * 31 * 6 == 23_808
+    read = {name: np.array(column.tolist(), dtype=float) for name, column in candidates.columns.items()}
+    expected = [
+        (np.log2(read["batch_size"]) - 3) / 7,
+        (read["first_kernel"] - 3) / 6,
+        (read["second_kernel"] - 3) / 6,
+        (read["hidden"] - 10) / 30,
+        (np.log10(read["learning_rate"]) + 6) / 5,
+    ]
+    np.testing.assert_allclose(candidates.features, np.stack(expected, axis=1), atol=1e-12)
+
+
+def test_importing_it_needs_no_torch():
+    script = (
+        "import sys; sys.modules['torch'] = None; import objectives.training.cnn as cnn; cnn.ConvolutionalNetwork()"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True)
+
+
+def test_a_missing_torch_is_told_with_the_remedy_before_the_campaign_and_on_a_worker(monkeypatch, silent):
+    monkeypatch.setattr("objectives.training.cnn.find_spec", lambda name: None)
+    with pytest.raises(ObjectiveError, match=REMEDY):
+        ConvolutionalNetwork(dataset="digits").load(DataSource())
+    with pytest.raises(ObjectiveError, match=REMEDY):
+        blank().evaluate(GOOD, 0, silent)
+
+
+@pytest.mark.usefixtures("any_torch")
+def test_the_digits_are_split_once_for_all_with_equal_classes():
+    first, second = (ConvolutionalNetwork(dataset="digits").load(DataSource()) for _ in range(2))
+    parts = [first.train, first.validation, first.test]
+    np.testing.assert_array_equal(first.test.pixels, second.test.pixels)
+    assert [len(part.labels) for part in parts] == [1000, 200, 597]
+    assert [np.ptp(np.bincount(part.labels)) for part in parts[:2]] == [0, 0]
+    assert sum(int(part.pixels.sum()) for part in parts) == 561718  # all of scikit-learn's digits, each once
+
+
+@pytest.mark.usefixtures("any_torch")
+def test_mnist_is_tested_on_its_test_images(tmp_path):
+    training = ConvolutionalNetwork(train_size=500).load(write_mnist(tmp_path))
+    assert "MNIST's training images" in training.description
+    assert [len(part.labels) for part in (training.train, training.validation, training.test)] == [500, 100, 30]
+    assert (training.test.pixels == 255).all()
+    assert training.train.pixels.max() < 255
+
+
+@pytest.mark.usefixtures("any_torch")
+def test_a_file_without_the_test_images_is_refused(tmp_path):
+    source = write_mnist(tmp_path, x_test=None)
+    with pytest.raises(ObjectiveError, match=r"mnist\.npz must hold x_test and y_test.*replace it"):
+        ConvolutionalNetwork(train_size=500).load(source)
+
+
+@pytest.mark.usefixtures("any_torch")
+def test_auto_falls_back_on_the_bundled_digits_and_says_so():
+    description = ConvolutionalNetwork().load(DataSource()).description
+    assert "bundled digits" in description
+    assert "BBKB_DATA" in description
+    with pytest.raises(ObjectiveError, match=r"must find mnist/mnist\.npz.*or use dataset: digits"):
+        ConvolutionalNetwork(dataset="mnist").load(DataSource())
+
+
+@pytest.mark.usefixtures("any_torch")
+def test_a_train_size_that_leaves_no_test_rows_is_refused():
+    with pytest.raises(ObjectiveError, match=r"train_size must leave rows of every class.*rarest has 174; got 1500"):
+        ConvolutionalNetwork(dataset="digits", train_size=1500).load(DataSource())
+
+
+@with_torch
+def test_it_learns_digits(digits, silent):
+    evaluation = digits.evaluate(GOOD, 0, silent)
+    assert evaluation.value > 0.93
+    assert evaluation.metrics["validation_accuracy"] > 0.9
+    assert evaluation.metrics["training_loss"] < np.log(10) / 2
+
+
+@with_torch
+def test_it_learns_mnist_where_it_is_there_and_digits_where_not(source, silent):
+    """The default data set: MNIST (a subset here) with the folder, the bundled digits without."""
+    has_mnist = source.file("mnist/mnist.npz") is not None
+    training = ConvolutionalNetwork(train_size=1000).load(source)
+    assert ("MNIST's training images" if has_mnist else "bundled digits") in training.description
+    assert len(training.test.labels) == (10_000 if has_mnist else 597)
+    assert training.evaluate({**GOOD, "first_kernel": 3}, 0, silent).value > 0.85
+
+
+@with_torch
+def test_every_kernel_keeps_the_size_of_every_image():
+    """Scores come out for all settings and both sizes of image, with as many weights as the layers have by hand."""
+    import torch
+
+    for side, left in ((8, 2), (28, 7)):
+        for first in (3, 5, 7, 9):
+            for second in (3, 5, 7, 9):
+                hyper = ConvolutionalParameters(first_kernel=first, second_kernel=second, hidden=10)
+                network = build_network(hyper, side, classes=10)
+                assert network(torch.zeros(2, 1, side, side)).shape == (2, 10)
+                convolutions = 10 * (first**2 + 1) + 2 * 10 + 20 * (10 * second**2 + 1) + 2 * 20
+                dense = (20 * left**2 + 1) * 10 + (10 + 1) * 10
+                assert sum(weights.numel() for weights in network.parameters()) == convolutions + dense
+
+
+@with_torch
+def test_a_learning_rate_of_nearly_nothing_learns_nothing(digits, silent):
+    """Weights stay what they were drawn: the mean loss of an untrained network is near that of guessing, log 10."""
+    evaluation = digits.evaluate({**GOOD, "learning_rate": 1e-30}, 0, silent)
+    assert evaluation.value < 0.3
+    assert abs(evaluation.metrics["training_loss"] - np.log(10)) < 0.3
+
+
+@with_torch
+def test_momentum_and_every_parameter_matter(digits, silent):
+    plain = ConvolutionalTraining(
+        digits.train,
+        digits.validation,
+        digits.test,
+        ConvolutionalNetwork(momentum=0.0),
+        "without",
+    )
+    losses = [digits.evaluate(GOOD, 0, silent), plain.evaluate(GOOD, 0, silent)]
+    for name, value in {"batch_size": 32, "first_kernel": 3, "second_kernel": 9, "hidden": 10}.items():
+        losses.append(digits.evaluate({**GOOD, name: value}, 0, silent))
+    assert len({evaluation.metrics["training_loss"] for evaluation in losses}) == 6
+
+
+@with_torch
+def test_every_epoch_is_reported_with_its_validation_accuracy(digits):
+    told = []
+    evaluation = digits.evaluate(GOOD, 3, lambda value, step=None: told.append((step, value)))
+    assert [step for step, _ in told] == [0, 1, 2]
+    assert told[-1][1] == evaluation.metrics["validation_accuracy"]
+
+
+@with_torch
+def test_a_diverging_training_returns_nan(digits):
+    told = []
+    evaluation = digits.evaluate({**GOOD, "learning_rate": 1e30}, 0, lambda value, step=None: told.append(value))
+    assert np.isnan([evaluation.value, *evaluation.metrics.values()]).all()
+    assert told == []
+
+
+@with_torch
+def test_the_seed_alone_decides_and_it_travels_to_a_worker(digits, silent):
+    import torch
+
+    there = pickle.loads(pickle.dumps(digits))
+    first = digits.evaluate(GOOD, 1, silent)
+    torch.random.manual_seed(99)
+    assert there.evaluate(GOOD, 1, silent) == first
+    assert digits.evaluate(GOOD, 2, silent) != first
+
+
+@with_torch
+def test_the_process_keeps_its_generator_and_its_threads(silent):
+    """Also after a training that fails, here for labels that are not among the classes of the training rows."""
+    import torch
+
+    rows = Rows(np.zeros((12, 64), np.uint8), np.arange(12) - 11, 1 / 16)
+    broken = ConvolutionalTraining(rows, rows, rows, ConvolutionalNetwork(), "broken")
+    before, threads = torch.random.get_rng_state(), torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        blank().evaluate(GOOD, 0, silent)
+        with pytest.raises(IndexError):
+            broken.evaluate(GOOD, 0, silent)
+        assert torch.get_num_threads() == 2
+        assert torch.equal(torch.random.get_rng_state(), before)
+    finally:
+        torch.set_num_threads(threads)
+
+
+@with_torch
+def test_an_evaluation_uses_as_many_threads_as_it_may(monkeypatch, silent):
+    import torch
+
+    used = []
+    monkeypatch.setattr(
+        "objectives.training.cnn.build_network",
+        lambda *args, **named: used.append(torch.get_num_threads()) or build_network(*args, **named),
+    )
+    for threads in (1, 2):
+        blank(ConvolutionalNetwork(threads=threads)).evaluate(GOOD, 0, silent)
+    assert used == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"learning_rate": 0.0}, "learning_rate must be > 0, got 0.0"),
+        ({"batch_size": 0}, "batch_size must be an integer >= 1, got 0"),
+        ({"hidden": 10.0}, "hidden must be an integer >= 1, got 10.0"),
+        ({"first_kernel": 4}, "first_kernel must be an odd integer >= 1, got 4"),
+        ({"second_kernel": -1}, "second_kernel must be an odd integer >= 1, got -1"),
+        ({"momentum": 0.9}, "parameters of the convolutional network are learning_rate, .*; got 'momentum'"),
+    ],
+)
+def test_a_wrong_parameter_is_refused(silent, parameters, message):
+    with pytest.raises(ValueError, match=message):
+        blank().evaluate(parameters, 0, silent)
+
+
+@pytest.mark.parametrize(
+    "option", [{"epochs": 0}, {"train_size": 0}, {"train_size": 120}, {"momentum": 1.0}, {"threads": 0}]
+)
+def test_a_wrong_option_is_refused(option):
+    with pytest.raises(ValueError, match=f"{next(iter(option))} must .*got {next(iter(option.values()))}"):
+        ConvolutionalNetwork(**option)

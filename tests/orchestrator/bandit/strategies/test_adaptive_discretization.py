@@ -1,0 +1,166 @@
+import math
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orchestrator.bandit.boxes import Box
+from orchestrator.bandit.exact import exact_posterior
+from orchestrator.bandit.kernels import RBF, Linear, Matern52
+from orchestrator.bandit.strategies.adaptive_discretization import AdaptiveDiscretization, Cell, CellState
+from orchestrator.bandit.strategy import Choose, Observation, Wait
+
+ARMS = np.random.default_rng(0).random((50, 2))
+NOISY = AdaptiveDiscretization(RBF(0.4), norm_bound=1.0, noise_scale=0.05)
+
+
+def value(arms: np.ndarray) -> np.ndarray:
+    return np.sin(4 * arms[:, 0]) * np.cos(3 * arms[:, 1])
+
+
+def play(strategy: AdaptiveDiscretization, rounds: int, seed: int = 0, failing: float = 0.0) -> Iterator:
+    """Every (state, arm pulled there, state after); a part of the evaluations fails."""
+    rng = np.random.default_rng(seed)
+    state = strategy.init(ARMS, rng)
+    for _ in range(rounds):
+        decision = strategy.ask(state, (), 3)
+        assert isinstance(decision, Choose)
+        (pick,) = decision.picks
+        noisy = float(value(ARMS[[pick.arm]])[0] + 0.1 * rng.standard_normal())
+        after = strategy.tell(state, [Observation(pick.arm, None if rng.random() < failing else noisy)], rng)
+        yield state, pick, after
+        state = after
+
+
+def variation(strategy: AdaptiveDiscretization, box: Box) -> float:
+    """V of a cell: the kernel distance from its centre to its upper corner."""
+    low, high = (np.array(end) * np.ptp(ARMS, axis=0) for end in (box.low, box.high))
+    pair = np.array([(low + high) / 2, high])
+    gram = strategy.kernel.cross(pair, pair)
+    return strategy.norm_bound * math.sqrt(max(gram[0, 0] + gram[1, 1] - 2 * gram[0, 1], 0.0))
+
+
+def bounds(strategy: AdaptiveDiscretization, state: CellState) -> tuple[np.ndarray, np.ndarray]:
+    """Dense μ + β σ and β σ of every arm."""
+    mean, variance = exact_posterior(strategy.kernel, ARMS, state.pulls, strategy.regularization)
+    n = state.pulls.total
+    gamma = math.sqrt(n) if isinstance(strategy.kernel, Matern52) else math.log(max(n, 1))
+    beta = strategy.norm_bound + strategy.noise_scale * math.sqrt(2 * (gamma + 1 + math.log(1 / strategy.delta)))
+    deviation = np.sqrt(variance * strategy.regularization)
+    return mean + beta * deviation, beta * deviation
+
+
+def parent_box(state: CellState, cell: Cell) -> Box:
+    box = Box.unit(2)
+    for _ in range(cell.depth - 1):
+        box = next(half for half in state.boxed.halves(box) if half.contains(np.array([cell.box.low]))[0])
+    return box
+
+
+def index(strategy: AdaptiveDiscretization, state: CellState, cell: Cell, upper: np.ndarray) -> float:
+    own = variation(strategy, cell.box)
+    if cell.parent is None:
+        return float(upper[cell.arm] + own)
+    return min(upper[cell.arm], upper[cell.parent] + variation(strategy, parent_box(state, cell))) + own
+
+
+@given(seed=st.integers(0, 10**6))
+@pytest.mark.parametrize("kernel", [RBF(0.4), Matern52(0.5)])
+def test_every_pick_is_the_cell_that_brute_force_over_the_formula_chooses(kernel, seed) -> None:
+    strategy = AdaptiveDiscretization(kernel, norm_bound=1.0, noise_scale=0.05)
+    for state, pick, _ in play(strategy, 15, seed):
+        upper, half_width = bounds(strategy, state)
+        scores = [index(strategy, state, cell, upper) for cell in state.cells]
+        np.testing.assert_allclose(strategy.indices(state), scores, atol=1e-8)
+        chosen = state.cells[int(np.argmax(strategy.indices(state)))]
+        assert pick.arm == chosen.arm
+        assert max(scores) == pytest.approx(index(strategy, state, chosen, upper))
+        assert half_width[pick.arm] > variation(strategy, chosen.box) - 1e-9, "it would have been split"
+        assert pick.width * math.sqrt(pick.variance) == pytest.approx(half_width[pick.arm])
+
+
+def test_the_best_cell_is_split_exactly_when_its_width_is_within_its_variation() -> None:
+    splits = 0
+    for state, pick, after in play(NOISY, 60):
+        reward = float((after.pulls.reward_sums - state.pulls.reward_sums)[pick.arm])
+        step = state.observe([Observation(pick.arm, reward)])
+        while True:  # the paper's loop: one split at a time
+            upper, half_width = bounds(NOISY, step)
+            best = int(np.argmax([index(NOISY, step, cell, upper) for cell in step.cells]))
+            if half_width[step.cells[best].arm] > variation(NOISY, step.cells[best].box):
+                break
+            step, splits = step.split([best]), splits + 1
+        assert step.cells == after.cells
+    assert splits > 10
+
+
+@given(seed=st.integers(0, 10**6), failing=st.sampled_from([0.0, 0.3]))
+def test_the_cells_partition_the_domain_and_hold_their_arms(seed, failing) -> None:
+    every = np.arange(50)
+    *_, (_, _, state) = play(NOISY, 40, seed, failing)
+    available = np.setdiff1d(every, state.set_aside)
+    held = [arm for cell in state.cells for arm in state.boxed.inside(cell.box, available).tolist()]
+    assert sorted(held) == available.tolist()
+    points = np.random.default_rng(seed).random((200, 2))
+    assert (sum(cell.box.contains(points).astype(int) for cell in state.cells) <= 1).all()
+    for cell in state.cells:
+        low, high = np.array(cell.box.low), np.array(cell.box.high)
+        inside = state.boxed.inside(cell.box, available)
+        distances = np.linalg.norm((state.boxed.coordinates[inside] - (low + high) / 2) * state.boxed.spans, axis=1)
+        assert distances[inside.tolist().index(cell.arm)] == pytest.approx(distances.min())
+        assert np.prod(high - low) == 2.0**-cell.depth
+
+
+def test_splitting_puts_both_halves_in_the_cells_place_and_drops_an_empty_one() -> None:
+    strategy = AdaptiveDiscretization(variation=0.0)
+    state = strategy.init(np.array([[0.0, 0.0], [0.1, 0.1], [1.0, 0.2]]), np.random.default_rng(0))
+    (root,) = state.cells
+    both = state.split([0])
+    assert [(cell.depth, cell.arm, cell.parent) for cell in both.cells] == [(1, 1, root.arm), (1, 2, root.arm)]
+    alone = both.split([1])
+    assert [(cell.depth, cell.arm) for cell in alone.cells] == [(1, 1), (2, 2)]
+    assert alone.splits == ((0,), (1,))
+    lost = alone.observe([Observation(2, None)])
+    assert [cell.arm for cell in lost.cells] == [1]
+    assert [cell.arm for cell in both.observe([Observation(1, None)]).cells] == [0, 2]
+
+
+def test_the_tree_is_deep_near_the_maximum_and_the_last_pulls_are_good() -> None:
+    played = list(play(NOISY, 120))
+    _, _, state = played[-1]
+    best = int(value(ARMS).argmax())
+    (around,) = [cell for cell in state.cells if len(state.boxed.inside(cell.box, np.array([best])))]
+    assert around.depth > np.mean([cell.depth for cell in state.cells])
+    regrets = value(ARMS).max() - value(ARMS[[pick.arm for _, pick, _ in played]])
+    assert regrets[-30:].mean() < 0.3 * (value(ARMS).max() - value(ARMS).mean())
+
+
+def test_a_zero_variation_never_splits_and_an_arm_that_is_certain_does_not_split_for_ever() -> None:
+    flat = AdaptiveDiscretization(variation=0.0)
+    assert [len(state.cells) for _, _, state in play(flat, 5)] == [1] * 5
+    certain = AdaptiveDiscretization(Linear()).init(np.zeros((3, 1)), np.random.default_rng(0))  # k(x, x) = 0
+    assert len(certain.cells) == 1
+    assert certain.cells[0].depth == 40
+    assert AdaptiveDiscretization(Linear()).ask(certain, (), 1).picks[0].arm == 0
+
+
+def test_it_waits_while_a_pull_is_pending() -> None:
+    assert AdaptiveDiscretization.is_sequential
+    assert isinstance(NOISY.ask(NOISY.init(ARMS, np.random.default_rng(0)), (4,), 1), Wait)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"regularization": 0}, "strategy.regularization must be > 0, got 0"),
+        ({"norm_bound": -1}, "strategy.norm_bound must be >= 0, got -1"),
+        ({"noise_scale": math.inf}, "strategy.noise_scale must be >= 0, got inf"),
+        ({"delta": 0.0}, "strategy.delta must be > 0 and < 1, got 0.0"),
+        ({"variation": -0.5}, "strategy.variation must be >= 0, got -0.5"),
+    ],
+)
+def test_hyper_parameters_out_of_range_are_refused_with_their_name(options, message) -> None:
+    with pytest.raises(ValueError, match=message):
+        AdaptiveDiscretization(**options)

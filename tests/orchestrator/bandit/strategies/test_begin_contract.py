@@ -1,0 +1,96 @@
+"""What every strategy with a warm start must keep when it begins with existing data instead."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import fields
+
+import numpy as np
+import pytest
+
+from orchestrator.bandit.exact import exact_posterior
+from orchestrator.bandit.kernels import RBF
+from orchestrator.bandit.pulls import Pulls
+from orchestrator.bandit.strategies import STRATEGIES
+from orchestrator.bandit.strategy import Choose, Observation, Strategy, begin
+from orchestrator.bandit.warm_start import DataStart
+
+ARMS = np.random.default_rng(0).random((150, 2))
+STARTING = [name for name, cls in STRATEGIES.items() if "warm_start" in {field.name for field in fields(cls)}]
+
+pytestmark = pytest.mark.parametrize("name", STARTING)
+
+
+def build(name: str) -> Strategy:
+    known = {field.name for field in fields(STRATEGIES[name])}
+    options = {"kernel": RBF(0.3), "regularization": 0.01, "warm_start": DataStart("table.csv")}
+    return STRATEGIES[name](**{key: value for key, value in options.items() if key in known})
+
+
+def rng(number: int = 0) -> np.random.Generator:
+    return np.random.default_rng([3, number])
+
+
+def existing(count: int = 200) -> list[Observation]:
+    """Pulls of two thirds of the arms, some more than once."""
+    arms = rng(9).integers(100, size=count).tolist()
+    return [Observation(arm, float(np.sin(4 * ARMS[arm, 0]) + ARMS[arm, 1])) for arm in arms]
+
+
+def pulls_of(observations: Sequence[Observation]) -> Pulls:
+    return Pulls.none(len(ARMS)).add([seen.arm for seen in observations], [seen.reward for seen in observations])
+
+
+def begun(name: str, observations: Sequence[Observation] | None = None):
+    strategy = build(name)
+    return strategy, begin(strategy, strategy.init(ARMS, rng()), observations or existing(), rng(1))
+
+
+def test_counts_and_sums_are_those_of_the_existing_pulls(name) -> None:
+    _, state = begun(name)
+    assert state.pulls == pulls_of(existing())
+    assert state.round == 1
+    assert set(state.dictionary.tolist()) <= set(state.pulls.arms.tolist())
+    assert state.dictionary.tolist() == sorted(set(state.dictionary.tolist()))
+
+
+def test_it_begins_with_choosing_and_not_with_a_warm_start(name) -> None:
+    strategy, state = begun(name)
+    decision = strategy.ask(state, (), 5)
+    assert isinstance(decision, Choose)
+    assert decision.reason != "warm start"
+
+
+def test_variances_are_within_a_factor_3_of_the_exact_ones_and_means_agree(name) -> None:
+    strategy, state = begun(name)
+    believed = strategy.posterior(state)
+    mean, variance = exact_posterior(RBF(0.3), ARMS, pulls_of(existing()), 0.01)
+    assert (believed.variance <= 3 * variance + 1e-9).all()
+    assert (variance <= 3 * believed.variance + 1e-9).all()
+    np.testing.assert_allclose(believed.mean[:100], mean[:100], atol=0.1)
+
+
+def test_the_state_restored_from_its_json_record_equals_the_live_one(name) -> None:
+    strategy, live = begun(name)
+    record = json.loads(json.dumps(strategy.recorded(live)))
+    restored = strategy.restore(strategy.init(ARMS, rng()), existing(), record)
+    assert restored == live
+    assert strategy.ask(restored, (1, 2), 5) == strategy.ask(live, (1, 2), 5)
+
+
+def test_it_goes_on_as_after_any_other_tell(name) -> None:
+    strategy, state = begun(name)
+    for number in range(4):
+        decision = strategy.ask(state, (), 5)
+        assert isinstance(decision, Choose)
+        told = [Observation(pick.arm, float(ARMS[pick.arm, 1])) for pick in decision.picks]
+        before = state.pulls.total
+        state = strategy.tell(state, told, rng(number + 2))
+        assert state.pulls.total == before + len(told)
+
+
+@pytest.mark.parametrize("pulls", [[Observation(7, 0.5)], [Observation(7, 0.5)] * 100])
+def test_one_arm_is_enough(name, pulls) -> None:
+    strategy, state = begun(name, pulls)
+    assert state.pulls.total == len(pulls)
+    assert np.isfinite(strategy.posterior(state).mean).all()
+    assert isinstance(strategy.ask(state, (), 3), Choose)

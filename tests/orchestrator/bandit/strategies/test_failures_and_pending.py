@@ -1,0 +1,71 @@
+"""Contract rules on every strategy in the table that take a comparison of two courses of one campaign."""
+
+import numpy as np
+import pytest
+
+from orchestrator.bandit.strategies import STRATEGIES
+from orchestrator.bandit.strategy import Choose, Observation, Wait
+
+ARMS = np.random.default_rng(0).random((40, 2))
+SEQUENTIAL = [name for name, strategy in STRATEGIES.items() if getattr(strategy, "is_sequential", False)]
+BATCHED = [name for name in STRATEGIES if name not in SEQUENTIAL]
+# batches longer than one, early
+CHEAP = {
+    "bbkb": {"regularization": 1.0},
+    "gp_bucb": {"regularization": 1.0},
+    "epsilon_greedy": {"batch_size": 6},
+    "igp_ucb": {"initial_points": 10, "final_points": 30},
+}
+
+
+def reward(arm: int) -> float:
+    return float(np.sin(5 * ARMS[arm, 0]) + ARMS[arm, 1])
+
+
+def after_pulls(name: str, rounds: int):
+    strategy = STRATEGIES[name](**CHEAP.get(name, {}))
+    state = strategy.init(ARMS, np.random.default_rng([7, 0]))
+    for number in range(rounds):
+        decision = strategy.ask(state, (), 4)
+        assert isinstance(decision, Choose)
+        seen = [Observation(pick.arm, reward(pick.arm)) for pick in decision.picks]
+        state = strategy.tell(state, seen, np.random.default_rng([7, 1, number]))
+    return strategy, state
+
+
+@pytest.mark.parametrize("name", list(STRATEGIES))
+def test_failures_told_along_with_rewards_teach_nothing_but_to_leave_their_arms_alone(name) -> None:
+    strategy, state = after_pulls(name, 6)
+    decision = strategy.ask(state, (), 4)
+    chosen = [pick.arm for pick in decision.picks]
+    failed = [arm for arm in range(40) if arm not in chosen][:3]
+    good = [Observation(arm, reward(arm)) for arm in chosen]
+    clean = strategy.tell(state, good, np.random.default_rng(8))
+    mixed = strategy.tell(state, [*(Observation(arm, None) for arm in failed), *good], np.random.default_rng(8))
+    assert mixed.pulls == clean.pulls
+    assert mixed.dictionary.tolist() == clean.dictionary.tolist()
+    np.testing.assert_array_equal(strategy.posterior(mixed).mean, strategy.posterior(clean).mean)
+    np.testing.assert_array_equal(strategy.posterior(mixed).variance, strategy.posterior(clean).variance)
+    following = strategy.ask(mixed, (), 9)
+    assert isinstance(following, Choose)
+    assert not {pick.arm for pick in following.picks} & set(failed)
+
+
+@pytest.mark.parametrize("name", SEQUENTIAL)
+def test_a_sequential_strategy_chooses_one_arm_and_nothing_while_its_reward_is_not_in(name) -> None:
+    for rounds in (0, 1, 12):
+        strategy, state = after_pulls(name, rounds)
+        decision = strategy.ask(state, (), 9)
+        assert isinstance(decision, Choose)
+        assert len(decision.picks) == 1
+        waiting = strategy.ask(state, (decision.picks[0].arm,), 9)
+        assert isinstance(waiting, Wait)
+        assert not waiting.exhausted
+
+
+@pytest.mark.parametrize("name", BATCHED)
+def test_a_batched_strategy_keeps_several_workers_busy_at_some_time(name) -> None:
+    assert any(
+        len(strategy.ask(state, (), 5).picks) > 1
+        for strategy, state in (after_pulls(name, rounds) for rounds in (0, 6))
+    )

@@ -1,0 +1,355 @@
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from orchestrator.bandit.boxes import Box
+from orchestrator.bandit.kernels import RBF, Matern52
+from orchestrator.bandit.shrinking import SUB_PERFORMING, Epoch, ThresholdState
+from orchestrator.bandit.strategies.gp_threds import GPThreDS, information_growth, rkhs_width
+from orchestrator.bandit.strategy import Choose, Observation, Wait
+
+SEARCHES = pytest.mark.parametrize("search", ["direct", "random_walk"])
+UNCAPPED = 10**6
+
+
+def smooth_problem(seed: int) -> tuple[np.ndarray, np.ndarray, float]:
+    """Arms (40, 2), the values there of a function in the RKHS of RBF(0.3), and its norm."""
+    rng = np.random.default_rng(seed)
+    arms, centres, weights = rng.random((40, 2)), rng.random((5, 2)), rng.normal(size=5)
+    norm = math.sqrt(weights @ RBF(0.3).cross(centres, centres) @ weights)
+    return arms, RBF(0.3).cross(arms, centres) @ weights, norm
+
+
+def play(strategy: GPThreDS, arms: np.ndarray, values: np.ndarray, rounds: int, noise: float = 0.0) -> Iterator:
+    """Every (state, arm pulled there, state after)."""
+    rng = np.random.default_rng(3)
+    state = strategy.init(arms, np.random.default_rng(1))
+    for _ in range(rounds):
+        decision = strategy.ask(state, (), 4)
+        assert isinstance(decision, Choose)
+        (pick,) = decision.picks
+        reward = float(values[pick.arm] + noise * rng.standard_normal())
+        after = strategy.tell(state, [Observation(pick.arm, reward)], rng)
+        yield state, pick.arm, after
+        state = after
+
+
+def holding(state: ThresholdState, boxes: tuple[Box, ...], arm: int) -> list[Box]:
+    return [box for box in boxes if len(state.boxed.inside(box, np.array([arm])))]
+
+
+@SEARCHES
+def test_without_noise_the_maximiser_is_never_pruned(search) -> None:
+    # |f − μ| ≤ ‖f‖ σ holds for every f without noise, so no test can err; an undecided one goes on for ever
+    epochs = 0
+    for seed in range(12):
+        arms, values, norm = smooth_problem(seed)
+        options = {"kernel": RBF(0.3), "regularization": 1e-3, "norm_bound": norm, "noise_scale": 0.0, "c": 0.05}
+        low, high = float(values.max()) - 1.0, float(values.max()) + 0.3
+        strategy = GPThreDS(**options, low=low, high=high, max_local_pulls=UNCAPPED, search=search)
+        best = int(values.argmax())
+        for _, _, after in play(strategy, arms, values, 100):
+            assert len(holding(after, after.epoch.roots, best)) == 1
+            for leaf in (*after.epoch.found, *after.progress.taken):  # a leaf is taken only for a value above τ
+                assert values[after.boxed.inside(leaf, np.arange(40))].max() >= after.epoch.threshold - 1e-9
+        epochs += after.epoch.number - 1
+    assert epochs > 12
+
+
+def test_without_noise_an_epoch_finds_the_leaves_that_brute_force_finds() -> None:
+    ended = 0
+    for seed in range(8):
+        arms, values, norm = smooth_problem(seed)
+        options = {"kernel": RBF(0.3), "regularization": 1e-4, "norm_bound": norm, "noise_scale": 0.0, "c": 0.05}
+        strategy = GPThreDS(**options, low=-0.4, high=float(values.max()) + 0.4, max_local_pulls=UNCAPPED)
+        for before, _, after in play(strategy, arms, values, 60):
+            if after.epoch.number == before.epoch.number + 1:
+                leaves = {
+                    before.boxed.leaf(box, arm, 2)
+                    for box in before.epoch.roots
+                    for arm in before.boxed.inside(box, np.arange(40)).tolist()
+                }
+                peaks = {leaf: values[before.boxed.inside(leaf, np.arange(40))].max() for leaf in leaves}
+                tau, margin = before.epoch.threshold, strategy.margin(before.epoch)
+                surely = {leaf for leaf, peak in peaks.items() if peak > tau - margin}
+                found = set(after.epoch.roots) if after.epoch.height > before.epoch.height else set()
+                assert found == surely == {leaf for leaf, peak in peaks.items() if peak >= tau}
+                ended += 1
+    assert ended > 8
+
+
+def dense_belief(kernel, arms: np.ndarray, pulled: list[int], rewards: list[float], lam: float):
+    """Eq. 2 and 3 with one row a pull."""
+    gram = np.linalg.inv(kernel.cross(arms[pulled], arms[pulled]) + lam * np.eye(len(pulled)))
+    cross = kernel.cross(arms, arms[pulled])
+    variance = kernel.diagonal(arms) - np.einsum("ap,pq,aq->a", cross, gram, cross)
+    return cross @ gram @ np.array(rewards), np.sqrt(np.maximum(variance, 0))
+
+
+def algorithm_1_and_4(strategy: GPThreDS, arms: np.ndarray) -> Iterator[int]:
+    """The paper's loops as printed, on quadrants of the unit square. Yields arms, −1 for x_1; is sent the rewards."""
+    unit = (arms - arms.min(axis=0)) / np.ptp(arms, axis=0)
+    low, high, height, roots = strategy.low, strategy.high, 1, [np.arange(len(arms))]
+    corners, side = [(0.0, 0.0)], 1.0
+    while True:
+        tau, found = (low + high) / 2, {}
+        for root, corner in zip(roots, corners, strict=True):
+            grid, pulled, rewards, since = list(root), [], [], 0
+            arm, reward = yield -1
+            while grid:
+                pulled.append(arm)
+                rewards.append(reward)
+                since += 1
+                mean, deviation = dense_belief(strategy.kernel, arms, pulled, rewards, strategy.regularization)
+                beta = strategy.norm_bound + strategy.noise_scale * math.sqrt(
+                    2 * (math.log(len(pulled)) + 1 + math.log(1 / strategy.delta))
+                )
+                while grid:
+                    lower, upper = (mean - beta * deviation)[grid], (mean + beta * deviation)[grid]
+                    if upper.max() <= tau - strategy.c * 2.0**-height:
+                        grid = []
+                    elif lower.max() >= tau or since >= strategy.max_local_pulls:
+                        star = grid[int(np.argmax(lower))]
+                        child = tuple(int(unit[star, j] >= corner[j] + side / 2) for j in range(2))
+                        place = tuple(corner[j] + child[j] * side / 2 for j in range(2))
+                        mine = [
+                            a for a in root if all(int(unit[a, j] >= corner[j] + side / 2) == child[j] for j in (0, 1))
+                        ]
+                        found[place], since = np.array(mine), 0
+                        grid = [a for a in grid if a not in mine]
+                    else:
+                        break
+                if grid:
+                    arm, reward = yield grid[int(np.argmax(upper))]
+        if found:
+            low, roots, corners = tau - 2 * strategy.c * 2.0**-height, list(found.values()), list(found)
+            height, side = height + 1, side / 2
+        else:
+            shift = (high - low) / 2
+            low, high = low - shift, high - shift
+
+
+def test_the_direct_search_pulls_what_the_printed_algorithm_pulls() -> None:
+    arms = np.random.default_rng(5).random((60, 2))
+    arms[:2] = (0, 0), (1, 1)  # the domain is the unit square, so that every halving of it is a quadrant's
+    values = np.sin(5 * arms[:, 0]) * np.cos(4 * arms[:, 1])
+    strategy = GPThreDS(RBF(0.2), noise_scale=0.05, norm_bound=1.5, low=-1.0, high=2.0, max_local_pulls=15)
+    printed, accepted = algorithm_1_and_4(strategy, arms), 0
+    expected = next(printed)
+    for state, arm, after in play(strategy, arms, values, 90, noise=0.1):
+        if any(len(state.boxed.inside(box, np.arange(60))) == 1 for box in after.epoch.roots):
+            break  # from here on a box is no longer halved into quadrants
+        assert arm == (state.first_arm() if expected == -1 else expected)
+        visited = after.pulls.reward_sums - state.pulls.reward_sums
+        expected = printed.send((arm, float(visited[arm])))
+        accepted += sum(verdict != SUB_PERFORMING for verdict in after.verdicts)
+    assert state.epoch.height >= 2
+    assert accepted > 3
+
+
+def test_the_walk_steps_as_algorithm_3_does() -> None:
+    strategy = GPThreDS(search="random_walk")
+    start = strategy.init(np.random.default_rng(0).random((200, 2)), np.random.default_rng(0))
+    root, boxed = Box.unit(2), start.boxed
+    left, right = boxed.halves(root)
+    leaf = boxed.halves(right)[0]
+    yes, no = 0, SUB_PERFORMING
+
+    def after(*verdicts: int) -> ThresholdState:
+        return strategy.restore(start, [], {"seed": start.seed, "verdicts": verdicts})
+
+    def place(*verdicts: int) -> tuple:
+        progress = after(*verdicts).progress
+        return progress.stage, progress.path, progress.visit.node
+
+    assert place() == ("root", (root,), root)
+    assert place(yes) == ("left", (root,), left)
+    assert place(yes, no) == ("right", (root,), right)
+    assert place(yes, no, no) == ("root", (root,), root), "the root is its own parent"
+    assert place(yes, no, yes) == ("left", (root, right), leaf)
+    assert place(yes, no, yes, no, no) == ("root", (root,), root)
+    assert place(yes, no, yes, yes) == ("leaf", (root, right, leaf), leaf)
+    assert place(yes, no, yes, yes, no) == ("left", (root, right), leaf), "a rejected leaf goes back to its parent"
+    accepted = after(yes, no, yes, yes, yes)
+    assert (accepted.progress.stage, accepted.progress.taken) == ("root", (leaf,))
+    assert not set(accepted.progress.visit.grid) & set(boxed.inside(leaf, np.arange(200)))
+    ended = after(yes, no, yes, yes, yes, no)
+    assert (ended.epoch.roots, ended.epoch.height, ended.epoch.found) == ((leaf,), 2, ())
+    fallen = after(no)
+    assert (fallen.epoch.roots, fallen.epoch.height) == ((root,), 1)
+
+
+@SEARCHES
+def test_a_test_ends_when_brute_force_says_so(search) -> None:
+    arms, values, norm = smooth_problem(4)
+    options = {"kernel": RBF(0.3), "regularization": 0.01, "norm_bound": norm, "noise_scale": 0.03, "c": 0.1}
+    strategy = GPThreDS(**options, low=0.0, high=1.0, search=search, max_local_pulls=None, horizon=100)
+    kinds = set()
+    for before, arm, _ in play(strategy, arms, values, 100):
+        state = before.observe([Observation(arm, float(values[arm]))])
+        visit, p, n = state.progress.visit, 0.25, len(visited(state))
+        r = len(state.progress.taken) + 1
+        nodes = math.log(4 * 2 * 100 / 1e-3) / (2 * (p - 0.5) ** 2)
+        strict = 1e-3 / (4 * 100 * r * (r + 1) * nodes)
+
+        def beta(nu: float, n: int = n) -> float:
+            return norm + 0.03 * math.sqrt(2 * (math.log(n) + 1 + math.log(1 / nu)))
+
+        def capped(nu: float, grid: int = len(visit.grid), n: int = n, state=state) -> bool:
+            return 2 * 1.02 * beta(nu, n) * math.sqrt(grid / n) <= 0.1 * 2.0**-state.epoch.height
+
+        below, above, last = {
+            "leaves": (1e-3,) * 3,
+            "left": (p,) * 3,
+            "right": (p,) * 3,
+            "root": (strict, p, strict),
+            "leaf": (strict if capped(p) else p, strict, strict),
+        }[state.progress.stage]
+        mean, deviation = dense_belief(RBF(0.3), arms, visited(state), values[visited(state)].tolist(), 0.01)
+        lower, upper = (mean - beta(above) * deviation)[visit.grid], (mean + beta(below) * deviation)[visit.grid]
+        if lower.max() >= state.epoch.threshold or capped(last):
+            expected = visit.grid[int(np.argmax(lower))]
+        elif upper.max() <= state.epoch.threshold - 0.1 * 2.0**-state.epoch.height:
+            expected = SUB_PERFORMING
+        else:
+            expected = None
+        assert strategy.verdict(state) == expected
+        kinds.add((state.progress.stage, None if expected is None else expected >= 0))
+    assert len(kinds) >= (2 if search == "direct" else 5)
+
+
+def visited(state: ThresholdState) -> list[int]:
+    """The arms of the visit's pulls, one entry a pull."""
+    return np.repeat(np.arange(len(state.arms)), state.progress.visit.pulls.counts).tolist()
+
+
+def test_without_a_limit_the_test_is_capped_as_in_equation_4() -> None:
+    strategy = GPThreDS(low=-1.0, high=1.0, pruning_constant=1.0, max_local_pulls=None, noise_scale=0.0)
+    start = strategy.init(np.random.default_rng(0).random((9, 1)), np.random.default_rng(0))
+    state = start.observe([Observation(0, 0.0)])  # neither far above nor far below the threshold 0
+
+    def capped(since: int) -> bool:
+        visit = replace(state.progress.visit, since=since)
+        return strategy.verdict(replace(state, progress=replace(state.progress, visit=visit))) is not None
+
+    first = math.ceil((2 * 1.02 * 0.5 * math.sqrt(9) / 0.5) ** 2)
+    assert first == 38
+    assert [capped(since) for since in (1, first - 1, first, first + 1)] == [False, False, True, True]
+
+
+def test_the_interval_rises_after_a_find_and_falls_without_one() -> None:
+    strategy, root = GPThreDS(c=0.2, pruning_constant=0.4, threshold_constant=0.28), Box.unit(2)
+    epoch = Epoch(3, 0.5, 1.2, 2, (root,))
+    fallen = strategy.next_epoch(epoch)
+    assert (fallen.low, fallen.high, fallen.height, fallen.roots) == (
+        pytest.approx(0.15),
+        pytest.approx(0.85),
+        2,
+        (root,),
+    )
+    risen = strategy.next_epoch(replace(epoch, found=(root,)))
+    assert (risen.low, risen.high, risen.height) == (pytest.approx(0.85 - 0.28 / 4), 1.2, 3)
+    assert strategy.margin(epoch) == pytest.approx(0.1)
+    assert GPThreDS(c=0.2).margin(epoch) == pytest.approx(0.05)
+    assert GPThreDS(c=0.2, holder_exponent=0.5).next_epoch(replace(epoch, found=(root,))).low == pytest.approx(0.65)
+
+
+@SEARCHES
+def test_pulls_close_in_on_a_hill(search) -> None:
+    axis = np.linspace(0, 1, 25)
+    arms = np.array([(x, y) for x in axis for y in axis])
+    values = np.exp(-8 * ((arms - (0.3, 0.7)) ** 2).sum(axis=1))
+    strategy = GPThreDS(norm_bound=1.0, low=0.5, high=1.2, max_local_pulls=20, search=search)
+    pulled = [arm for _, arm, _ in play(strategy, arms, values, 300, noise=0.1)]
+    regrets = 1.0 - values[pulled]
+    assert regrets[-60:].mean() < 0.5 * (1.0 - values).mean()
+
+
+@SEARCHES
+def test_a_long_run_with_failures_is_restored_from_its_records(search) -> None:
+    arms, values, norm = smooth_problem(9)
+    strategy = GPThreDS(RBF(0.3), norm_bound=norm, low=float(values.max()) - 1, high=float(values.max()), search=search)
+    rng, verdicts = np.random.default_rng(0), 0
+    live = restored = strategy.init(arms, np.random.default_rng(5))
+    for number in range(150):
+        (pick,) = strategy.ask(live, (), 1).picks
+        seen = Observation(
+            pick.arm, None if number % 11 == 7 else float(values[pick.arm] + 0.1 * rng.standard_normal())
+        )
+        live = strategy.tell(live, [seen], rng)
+        restored = strategy.restore(restored, [seen], strategy.recorded(live))
+        assert restored == live
+        verdicts += len(live.verdicts)
+    assert verdicts > 10
+
+
+@SEARCHES
+def test_boxes_whose_arms_all_failed_give_way_to_the_whole_domain(search) -> None:
+    arms, values, norm = smooth_problem(2)
+    strategy = GPThreDS(
+        RBF(0.3), norm_bound=norm, low=float(values.max()) - 1, high=float(values.max()) + 0.2, search=search
+    )
+    *_, (_, _, state) = play(strategy, arms, values, 150)
+    assert state.epoch.roots != (Box.unit(2),)
+    lost = [arm for arm in range(40) if holding(state, state.epoch.roots, arm)]
+    state = strategy.tell(state, [Observation(arm, None) for arm in lost], np.random.default_rng(0))
+    assert set(state.available.tolist()) == set(range(40)) - set(lost)
+    assert state.epoch.roots == (Box.unit(2),)
+    assert isinstance(strategy.ask(state, (), 1), Choose)
+
+
+def test_a_grid_whose_arms_all_failed_is_laid_anew() -> None:
+    arms = np.random.default_rng(0).random((50, 2))
+    strategy = GPThreDS(grid_points=4)
+    state = strategy.init(arms, np.random.default_rng(0))
+    first = state.progress.visit.grid.tolist()
+    after = strategy.tell(state, [Observation(arm, None) for arm in first], np.random.default_rng(0))
+    assert after.verdicts == ()
+    assert len(after.progress.visit.grid)
+    assert not set(after.progress.visit.grid.tolist()) & set(first)
+
+
+def test_the_posterior_is_that_of_all_pulls_and_the_growth_follows_the_kernel() -> None:
+    arms, values, _ = smooth_problem(1)
+    strategy = GPThreDS(RBF(0.3), low=-1.0, high=1.0)
+    *_, (_, _, state) = play(strategy, arms, values, 40)
+    pulled = np.repeat(np.arange(40), state.pulls.counts).tolist()
+    mean, deviation = dense_belief(RBF(0.3), arms, pulled, values[pulled].tolist(), 0.01)
+    believed = strategy.posterior(state)
+    np.testing.assert_allclose(believed.mean, mean, atol=1e-8)
+    np.testing.assert_allclose(believed.variance * 0.01, deviation**2, atol=1e-8)
+    width = rkhs_width(0.5, 0.01, math.log(40), 1e-3)
+    np.testing.assert_allclose(believed.ucb, mean + width * deviation, atol=1e-5)
+    assert information_growth(Matern52(0.2), 49) == 7.0
+    assert information_growth(RBF(0.2), 0) == information_growth(RBF(0.2), 1) == 0.0
+    assert width == pytest.approx(0.5 + 0.01 * math.sqrt(2 * (math.log(40) + 1 + math.log(1000))))
+
+
+def test_it_waits_while_a_pull_is_pending() -> None:
+    strategy = GPThreDS()
+    state = strategy.init(np.random.default_rng(0).random((9, 2)), np.random.default_rng(0))
+    assert GPThreDS.is_sequential
+    assert isinstance(strategy.ask(state, (3,), 1), Wait)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"regularization": 0}, "strategy.regularization must be > 0, got 0"),
+        ({"low": 2.0}, r"strategy.high must be > low \(2.0\) and finite, got 1.2"),
+        ({"low": math.nan}, "strategy.low must be finite, got nan"),
+        ({"delta": 1.0}, "strategy.delta must be > 0 and < 1, got 1.0"),
+        ({"pruning_constant": -1.0}, "strategy.pruning_constant must be >= 0, got -1.0"),
+        ({"holder_exponent": 2.0}, "strategy.holder_exponent must be > 0 and <= 1, got 2.0"),
+        ({"grid_points": 0}, "strategy.grid_points must be >= 1, got 0"),
+        ({"max_local_pulls": 0}, "strategy.max_local_pulls must be >= 1, got 0"),
+        ({"search": "walk"}, "strategy.search must be one of random_walk, direct, got 'walk'"),
+        ({"walk_error": 0.5}, "strategy.walk_error must be > 0 and < 0.5, got 0.5"),
+    ],
+)
+def test_hyper_parameters_out_of_range_are_refused_with_their_name(options, message) -> None:
+    with pytest.raises(ValueError, match=message):
+        GPThreDS(**options)

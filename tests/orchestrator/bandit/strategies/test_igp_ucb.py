@@ -1,0 +1,147 @@
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orchestrator.bandit.exact import exact_posterior
+from orchestrator.bandit.grid import farthest_first
+from orchestrator.bandit.kernels import RBF, Linear, Matern32, Matern52
+from orchestrator.bandit.strategies.igp_ucb import IGPUCB
+from orchestrator.bandit.strategy import Choose, Observation, Wait
+from orchestrator.bandit.warm_start import RandomStart
+
+ARMS = np.random.default_rng(0).random((60, 2))
+NOISY = IGPUCB(kernel=RBF(0.3), regularization=0.04, noise_scale=0.2, delta=0.01, initial_points=10, final_points=40)
+
+
+def value(arms: np.ndarray) -> np.ndarray:
+    return np.sin(4 * arms[:, 0]) * np.cos(3 * arms[:, 1])
+
+
+def play(strategy: IGPUCB, rounds: int, seed: int = 0):
+    """Every state of a run and the pick at it; every eleventh arm cannot be evaluated."""
+    rng = np.random.default_rng(seed)
+    state = strategy.init(ARMS, rng)
+    for _ in range(rounds):
+        decision = strategy.ask(state, (), 7)
+        assert isinstance(decision, Choose)
+        (pick,) = decision.picks
+        yield state, pick
+        reward = None if pick.arm % 11 == 4 else float(value(ARMS[[pick.arm]])[0] + 0.2 * rng.standard_normal())
+        state = strategy.tell(state, [Observation(pick.arm, reward)], rng)
+
+
+@given(seed=st.integers(0, 10**6), schedule=st.sampled_from(["log", "sqrt"]))
+def test_every_pick_is_the_argmax_over_the_grid_under_a_dense_gaussian_process(seed, schedule) -> None:
+    strategy = replace(NOISY, information=schedule)
+    order, pulled, rewards = farthest_first(ARMS, 40), [], []
+    rng = np.random.default_rng(seed)
+    state = strategy.init(ARMS, rng)
+    for t in range(1, 25):
+        (pick,) = strategy.ask(state, (), 3).picks
+        if t > 1:
+            cross = RBF(0.3).cross(ARMS, ARMS[pulled])  # one row a pull, repeated arms included
+            weights = np.linalg.solve(cross[pulled] + 0.04 * np.eye(t - 1), cross.T)
+            mean, deviation = weights.T @ rewards, np.sqrt(1 - np.einsum("ap,pa->a", cross, weights))
+            gamma = math.log(t - 1) if schedule == "log" else math.sqrt(t - 1)
+            beta = 0.5 + 0.2 * math.sqrt(2 * (gamma + 1 + math.log(100)))
+            grid = order[: min(40, int(10 * math.sqrt(t)))]
+            ucb = mean + beta * deviation
+            assert pick.arm in grid
+            assert ucb[pick.arm] >= ucb[grid].max() - 1e-9
+            assert pick.mean + pick.width * math.sqrt(pick.variance) == pytest.approx(ucb[pick.arm])
+            np.testing.assert_allclose(strategy.posterior(state).ucb, ucb, atol=1e-8)
+        pulled.append(pick.arm)
+        rewards.append(float(value(ARMS[[pick.arm]])[0] + 0.2 * rng.standard_normal()))
+        state = strategy.tell(state, [Observation(pick.arm, rewards[-1])], rng)
+
+
+def test_the_incremental_belief_is_the_refitted_one() -> None:
+    for state, _ in play(NOISY, 50):
+        mean, variance = exact_posterior(NOISY.kernel, ARMS, state.pulls, 0.04)
+        np.testing.assert_allclose(state.exact.belief.mean, mean, atol=1e-8)
+        np.testing.assert_allclose(state.exact.belief.variance, variance, atol=1e-8)
+
+
+def test_grids_are_nested_grow_from_the_first_size_to_the_last_and_leave_failed_arms_out() -> None:
+    sizes, before = [], set()
+    for state, pick in play(NOISY, 40):
+        grid = NOISY.grid(state)
+        assert grid.tolist() == sorted(grid)
+        failed = set(state.exact.set_aside.tolist())
+        assert not failed & set(grid.tolist())
+        assert before - failed <= set(grid.tolist())
+        assert pick.arm in grid or math.isnan(pick.mean)
+        sizes.append(len(grid))
+        before = set(grid.tolist())
+    assert (sizes[0], sizes[-1]) == (10, 40)
+    assert len(set(sizes)) > 5
+    assert len(failed) > 0
+
+
+@pytest.mark.parametrize(
+    ("growth", "sizes"), [(0.0, [10, 10, 10]), (0.5, [10, 20, 40]), (1.0, [10, 40, 40]), (900.0, [10, 40, 40])]
+)
+def test_the_grid_grows_with_a_power_of_the_step(growth, sizes) -> None:
+    strategy, rng = replace(NOISY, grid_growth=growth), np.random.default_rng(0)
+    start = strategy.init(ARMS, rng)
+    for pulls, size in zip((0, 3, 15), sizes, strict=True):
+        state = strategy.tell(start, [Observation(1, 0.5)] * pulls, rng)
+        assert len(strategy.grid(state)) == size
+
+
+def test_with_few_candidates_all_are_on_the_grid() -> None:
+    for points in (60, 400):
+        strategy = replace(NOISY, initial_points=points, final_points=6400)
+        assert strategy.grid(strategy.init(ARMS, np.random.default_rng(0))).tolist() == list(range(60))
+
+
+def test_when_the_whole_grid_failed_the_next_arms_take_its_place() -> None:
+    strategy, rng = replace(NOISY, initial_points=5, final_points=5), np.random.default_rng(0)
+    state = strategy.init(ARMS, rng)
+    failed = [Observation(int(arm), None) for arm in {*strategy.grid(state).tolist(), *state.exact.ground.initial}]
+    state = strategy.tell(state, failed, rng)
+    assert len(strategy.grid(state)) == 5
+    assert isinstance(strategy.ask(state, (), 1), Choose)
+
+
+def test_the_information_schedule_is_the_kernel_s_unless_it_is_given() -> None:
+    rng = np.random.default_rng(0)
+    for kernel, schedule in ((RBF(), "log"), (Linear(), "log"), (Matern32(), "sqrt"), (Matern52(), "sqrt")):
+        by_kernel, given_one = replace(NOISY, kernel=kernel), replace(NOISY, kernel=kernel, information=schedule)
+        state = by_kernel.tell(by_kernel.init(ARMS, rng), [Observation(1, 0.5)] * 50, rng)
+        assert by_kernel.width(state) == given_one.width(state)
+    assert replace(NOISY, information="sqrt").width(state) > replace(NOISY, information="log").width(state)
+
+
+def test_it_ends_at_the_best_arms() -> None:
+    arms = [pick.arm for _, pick in play(replace(NOISY, final_points=60), 120)]
+    possible = ARMS[np.arange(60) % 11 != 4]
+    assert (value(possible).max() - value(ARMS[arms[-20:]])).mean() < 0.15
+
+
+def test_it_waits_while_a_pull_is_pending() -> None:
+    assert IGPUCB.is_sequential
+    for state, _ in play(replace(NOISY, warm_start=RandomStart(3)), 6):
+        assert isinstance(NOISY.ask(state, (4,), 5), Wait)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"regularization": 0}, "strategy.regularization must be > 0, got 0"),
+        ({"norm_bound": -1}, "strategy.norm_bound must be >= 0, got -1"),
+        ({"noise_scale": -1}, "strategy.noise_scale must be >= 0, got -1"),
+        ({"delta": 1}, "strategy.delta must be > 0 and < 1, got 1"),
+        ({"information": "exp"}, "strategy.information must be one of kernel, log, sqrt, got 'exp'"),
+        ({"initial_points": 0}, "strategy.initial_points must be >= 1, got 0"),
+        ({"final_points": 300}, r"strategy.final_points must be >= initial_points \(400\), got 300"),
+        ({"grid_growth": -1}, "strategy.grid_growth must be >= 0, got -1"),
+    ],
+)
+def test_hyper_parameters_out_of_range_are_refused_with_their_name(options, message) -> None:
+    with pytest.raises(ValueError, match=message):
+        IGPUCB(**options)

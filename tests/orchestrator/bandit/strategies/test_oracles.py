@@ -1,0 +1,132 @@
+"""Equalities and bounds between strategies, and between a strategy and the theory it comes from."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orchestrator.bandit.exact import exact_posterior
+from orchestrator.bandit.kernels import RBF, Matern52
+from orchestrator.bandit.posterior import SparseModel
+from orchestrator.bandit.pulls import Pulls
+from orchestrator.bandit.state import initial_state
+from orchestrator.bandit.strategies.bbkb import BBKB
+from orchestrator.bandit.strategies.compressed_ei import CompressedEI
+from orchestrator.bandit.strategies.compressed_mpi import CompressedMPI
+from orchestrator.bandit.strategies.compressed_ucb import CompressedUCB
+from orchestrator.bandit.strategies.gp_bucb import GPBUCB
+from orchestrator.bandit.strategy import Choose, Observation
+from orchestrator.bandit.warm_start import RandomStart
+
+ARMS = np.random.default_rng(0).random((40, 2))
+COMMON = {"kernel": Matern52(0.5), "regularization": 0.1, "noise_variance": 0.01}
+
+
+def value(arms: np.ndarray) -> np.ndarray:
+    return np.sin(4 * arms[:, 0]) * np.cos(3 * arms[:, -1])
+
+
+def play(strategy, rounds: int, arms: np.ndarray = ARMS, seed: int = 0):
+    """Every decision of a synchronous run, and the state before it."""
+    rng = np.random.default_rng([seed, 0])
+    state = strategy.init(arms, rng)
+    for _ in range(rounds):
+        decision = strategy.ask(state, (), 10_000)
+        assert isinstance(decision, Choose)
+        yield state, decision
+        chosen = [pick.arm for pick in decision.picks]
+        rewards = value(arms[chosen]) + 0.1 * rng.standard_normal(len(chosen))
+        state = strategy.tell(state, [Observation(a, float(r)) for a, r in zip(chosen, rewards, strict=True)], rng)
+
+
+def drift_budget_by_hand(rule: str, fb: np.ndarray, covariance: np.ndarray, batch: list[int]) -> float:
+    """1 + Σ σ²_fb(x_s), or max_x 1 + Σ k_fb(x, x_s)²/σ²_fb(x): both with the exact posterior (Lemmas 1 and 3)."""
+    if rule == "global":
+        return 1.0 + float(fb[batch].sum())
+    return float((1.0 + (covariance[:, batch] ** 2).sum(axis=1) / fb).max())
+
+
+@pytest.mark.parametrize("rule", ["global", "global_then_local"])
+@given(seed=st.integers(0, 10**6))
+def test_bbkb_with_every_pulled_arm_in_its_dictionary_is_gp_bucb_with_the_better_rule(rule, seed) -> None:
+    everything = BBKB(**COMMON, oversampling=1e12, ratio_threshold=2.0, termination=rule, warm_start=RandomStart(40))
+    # every arm is pulled before the first batch: a batch's own new arms would not be in the dictionary
+    for state, decision in list(play(everything, 5, seed=seed))[1:]:
+        assert state.dictionary.tolist() == state.pulls.arms.tolist()
+        mean, fb = exact_posterior(Matern52(0.5), ARMS, state.pulls, 0.1)
+        pulled = np.repeat(np.arange(40), state.pulls.counts)
+        cross, gram = Matern52(0.5).cross(ARMS, ARMS[pulled]), Matern52(0.5).cross(ARMS, ARMS)
+        covariance = (gram - cross @ np.linalg.solve(cross[pulled] + 0.1 * np.eye(len(pulled)), cross.T)) / 0.1
+        width = 0.1 * math.sqrt(2 * state.information_gain + math.log(100)) + math.sqrt(0.1) * 0.2
+        batch: list[int] = []
+        for pick in decision.picks:
+            assert drift_budget_by_hand(rule, fb, covariance, batch) <= 2 * (1 + 1e-9)
+            counts = state.pulls.counts + np.bincount(batch, minlength=40)
+            _, variance = exact_posterior(Matern52(0.5), ARMS, Pulls(counts, np.zeros(40)), 0.1)
+            ucb = mean + width * np.sqrt(variance)
+            assert ucb[pick.arm] >= ucb.max() - 1e-7
+            batch.append(pick.arm)
+        assert drift_budget_by_hand("global", fb, covariance, batch) > 2
+        assert drift_budget_by_hand(rule, fb, covariance, batch) > 2 * (1 - 1e-9)
+
+
+def test_gp_bucb_s_own_batch_is_the_beginning_of_the_one_with_the_better_rule() -> None:
+    # without noise BBKB's practical width is √λ F, GP-BUCB's C times that
+    options = COMMON | {"noise_variance": 0.0}
+    product = GPBUCB(**options, norm_bound=0.25, ratio_threshold=2.0, warm_start=RandomStart(12))
+    better, model, longer = (
+        BBKB(**options, norm_bound=0.5, ratio_threshold=2.0),
+        SparseModel(Matern52(0.5), ARMS, 0.1),
+        0,
+    )
+    for state, decision in list(play(product, 15))[1:]:
+        full = replace(initial_state(model, ()), pulls=state.pulls, dictionary=np.arange(40))
+        other = better.ask(full, (), 10_000)
+        assert isinstance(other, Choose)
+        short, long = ([pick.arm for pick in picks] for picks in (decision.picks, other.picks))
+        assert long[: len(short)] == short
+        longer += len(long) > len(short)
+    assert longer > 0
+
+
+@pytest.mark.parametrize("resampling", ["pulls", "arms"])
+def test_with_the_theory_s_oversampling_variances_stay_within_a_factor_of_three_all_along_a_run(resampling) -> None:
+    arms, delta, most = np.random.default_rng(1).random((800, 1)), 0.1, 1200
+    strategy = BBKB(
+        kernel=RBF(0.5),
+        regularization=1.0,
+        noise_variance=0.01,
+        delta=delta,
+        oversampling=8 * math.log(4 * most / delta),  # q̄ of Lemma 2
+        ratio_threshold=1.3,
+        warm_start=RandomStart(800),
+        resampling=resampling,
+    )
+    smallest = 1.0
+    for state, _ in list(play(strategy, 6, arms))[1:]:
+        assert state.pulls.total <= most
+        _, exact = exact_posterior(strategy.kernel, arms, state.pulls, 1.0)
+        ratio = state.posterior.variance / exact
+        assert ratio.min() >= 1 / 3
+        assert ratio.max() <= 3
+        smallest = min(smallest, len(state.dictionary) / len(state.pulls.arms))
+    assert state.round > 4
+    assert smallest < 0.9, "a dictionary of everything would show nothing"
+
+
+@pytest.mark.parametrize("acquisition", [CompressedUCB, CompressedEI, CompressedMPI])
+def test_no_compression_is_the_same_run_with_either_test_and_either_treatment(acquisition) -> None:
+    runs = [
+        [pick.arm for _, decision in play(acquisition(RBF(0.3), 0.01, *settings), 40) for pick in decision.picks]
+        for settings in (
+            (-math.inf, "absolute"),
+            (-math.inf, "absolute", False),
+            (0.0, "relative"),
+            (0.0, "relative", False),
+        )
+    ]
+    assert all(run == runs[0] for run in runs)
+    assert len(set(runs[0])) > 4

@@ -1,0 +1,210 @@
+"""Existing data: read from tables and runs, matched to candidates, and what a person is told when they are wrong."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from objectives.objective import Candidates
+from objectives.parameters import Choice, Range
+from objectives.space import make_candidates
+from orchestrator import runs
+from orchestrator.bandit.warm_start import DataStart
+from orchestrator.errors import UserError
+from orchestrator.events import (
+    BatchChosen,
+    Event,
+    ExistingTaken,
+    PickedTrial,
+    SessionOpened,
+    TrialFailed,
+    TrialsDispatched,
+    TrialSucceeded,
+)
+from orchestrator.existing_data import read
+
+SPACE = {
+    "x": Range(1e-4, 1.0, log=True),
+    "layers": Range(1, 6, integer=True),
+    "kind": Choice(("relu", "tanh")),
+    "bias": Choice((True, False)),
+}
+
+
+def candidates(size: int = 60, seed: int = 0) -> Candidates:
+    return make_candidates(SPACE, size, "sobol", seed)
+
+
+def grid() -> Candidates:
+    x = np.linspace(0.0, 1.0, 11)
+    return Candidates(x[:, None], {"x": x})
+
+
+def taken(path: Path, text: str, of: Candidates | None = None, **options: str) -> ExistingTaken:
+    path.write_text(text)
+    return read(DataStart(str(path), **options), of or grid(), "maximize", 0.0)
+
+
+def cell(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else repr(value).strip("'")
+
+
+def table(of: Candidates, arms: list[int]) -> str:
+    """The rows of these arms as a spreadsheet writes them, with a column that does not matter and is not full."""
+    names = list(of.columns)
+    lines = [",".join([*names, "reward", "note"])]
+    lines += [
+        ",".join([*(cell(of.parameters(arm)[name]) for name in names), str(arm / 8), "" if arm % 2 else "odd"])
+        for arm in arms
+    ]
+    return "\n".join(lines) + "\n"
+
+
+@settings(max_examples=15, deadline=None)
+@given(arms=st.lists(st.integers(0, 59), min_size=1, max_size=40))
+def test_every_row_finds_its_candidate_by_its_parameters(tmp_path_factory, arms: list[int]) -> None:
+    found = taken(tmp_path_factory.mktemp("t") / "t.csv", table(candidates(), arms), candidates())
+    assert found.arms == tuple(arms)
+    assert found.values == tuple(arm / 8 for arm in arms)
+    assert (found.unmatched, found.first_unmatched) == (0, "")
+
+
+def test_a_parquet_table_is_read_as_well(tmp_path: Path) -> None:
+    parquet, pa = pytest.importorskip("pyarrow.parquet"), pytest.importorskip("pyarrow")
+    rows = [candidates().parameters(arm) for arm in (3, 5)]
+    columns = {name: [row[name] for row in rows] for name in SPACE} | {"reward": [1.0, 2.0]}
+    parquet.write_table(pa.table(columns), tmp_path / "t.parquet")
+    found = read(DataStart(str(tmp_path / "t.parquet")), candidates(), "maximize", 0.0)
+    assert (found.arms, found.values) == ((3, 5), (1.0, 2.0))
+
+
+def test_numbers_that_were_printed_to_twelve_digits_still_match(tmp_path: Path) -> None:
+    x = np.array([1 / 3, 2 / 3, 1e-5 / 7])
+    of = Candidates(x[:, None], {"x": x})
+    found = taken(tmp_path / "t.csv", "x,reward\n0.333333333333333,1\n1.4285714285714e-06,2\n0.3333,3\n", of)
+    assert (found.arms, found.values, found.unmatched) == ((0, 2), (1.0, 2.0), 1)
+
+
+def test_results_of_no_candidate_are_counted_and_the_first_is_shown(tmp_path: Path) -> None:
+    found = taken(tmp_path / "t.csv", "x,reward\n0.1,5\n0.15,6\n0.2,7\n0.99,8\n")
+    assert (found.arms, found.values) == ((1, 2), (5.0, 7.0))
+    assert (found.unmatched, found.first_unmatched) == (2, "row 2 of the table: x=0.15")
+    assert "t.csv, 2 match no candidate (the first: row 2 of the table: x=0.15)" in str(found)
+
+
+def test_arms_may_be_named_by_their_index(tmp_path: Path) -> None:
+    found = taken(tmp_path / "t.csv", "arm,score,reward\n10,1,0.5\n0,2,0.25\n11,3,1\n-1,4,1\n", reward="score")
+    assert (found.arms, found.values, found.unmatched) == ((10, 0), (1.0, 2.0), 2)
+
+
+def test_a_parameter_called_arm_is_a_parameter(tmp_path: Path) -> None:
+    lengths = np.array([7.0, 8.0])
+    found = taken(tmp_path / "t.csv", "arm,reward\n8,1\n0,2\n", Candidates(lengths[:, None], {"arm": lengths}))
+    assert (found.arms, found.unmatched) == ((1,), 1)
+
+
+def test_the_number_of_a_tables_row_need_not_be_given_and_the_first_of_equal_rows_is_taken(tmp_path: Path) -> None:
+    x = np.array([0.1, 0.5, 0.5])
+    of = Candidates(x[:, None], {"row": np.arange(3), "x": x})
+    assert taken(tmp_path / "t.csv", "x,reward\n0.5,1\n", of).arms == (1,)
+    assert taken(tmp_path / "u.csv", "row,x,reward\n2,0.5,1\n2,0.1,1\n", of).arms == (2,)
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "message"),
+    [
+        ("x,value\n0.1,1\n", {}, r"t\.csv:1: existing data need a column 'reward'.*there are x, value; name it in"),
+        ("x,rewrad\n0.1,1\n", {}, "did you mean 'rewrad'"),
+        ("x,reward\n0.1,1\n", {"reward": "loss"}, "need a column 'loss'"),
+        ("y,reward\n0.1,1\n", {}, r"t\.csv:1: existing data must tell .* by arm or by every parameter; x not given"),
+        ("x,reward\n0.1,1\n0.2,nan\n", {}, r"t\.csv:3: column 'reward' must hold finite numbers, got 'nan': mend"),
+        ("x,reward\n0.1,1\n0.2,inf\n", {}, r"t\.csv:3: column 'reward' must hold finite numbers, got 'inf': mend"),
+        ("x,reward\n0.1,\n", {}, r"t\.csv:2: column 'reward' has an empty cell"),
+        ("x,reward\n0.1,good\n", {}, "column 'reward' must be numbers, got 'good'"),
+        ("x,reward\n0.1,1,2\n", {}, r"t\.csv:2: a row must have 2 cells"),
+        ("x,reward\n", {}, "at least one row"),
+        ("arm,reward\n0,1\n1.5,1\n", {}, r"'arm' must hold whole numbers, got '1.5' in row 2 of the table"),
+        ("arm,reward\nfirst,1\n", {}, "'arm' must hold whole numbers, got 'first'"),
+        ("x,reward\n0.15,1\n0.25,2\n", {}, r"none of the 2 results of .*t\.csv belongs to a candidate .*x=0.15"),
+        ("arm,reward\n11,1\n", {}, "arm must be from 0 to 10"),
+    ],
+)
+def test_a_table_that_is_wrong_is_told_with_place_and_remedy(
+    tmp_path: Path, text: str, options: dict[str, str], message: str
+) -> None:
+    with pytest.raises(UserError, match=message):
+        taken(tmp_path / "t.csv", text, **options)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("absent.csv", "absent.csv cannot be read as a CSV table: .*No such file.*strategy.warm_start.path"),
+        ("table.xlsx", "strategy.warm_start.path must be a table .* the folder of a run or a database URL"),
+        (".", "is not a run: it has no campaign.yaml"),
+    ],
+)
+def test_what_is_not_there_is_told(tmp_path: Path, name: str, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        read(DataStart(str(tmp_path / name)), grid(), "maximize", 0.0)
+
+
+def other_run(folder: Path, direction: str = "minimize", events: list[Event] | None = None) -> runs.Run:
+    """A run over the grid, three trials of which two succeeded."""
+    resolved = {
+        "name": "other",
+        "seed": 0,
+        "runs": str(folder),
+        "store": "sqlite",
+        "objective": {"direction": direction},
+    }
+    made = runs.create(resolved, grid(), "", None, "")
+    with made.store() as store:
+        store.claim(made.name, "test").append(evaluations(resolved) if events is None else events)
+    return made
+
+
+def evaluations(settings: dict) -> list[Event]:
+    picks = tuple(
+        PickedTrial(trial=trial, arm=arm, parameters=grid().parameters(arm), mean=0.0, width=1.0, variance=1.0)
+        for trial, arm in enumerate((4, 7, 4))
+    )
+    over = {"attempt": 1, "started": 0.0, "finished": 1.0, "worker": "w", "time": 1.0}
+    return [
+        SessionOpened(time=0.0, epoch=1, executor="inline", slots=1, settings=settings),
+        BatchChosen(time=0.0, round=0, picks=picks, reason="limit", seconds=0.0),
+        TrialsDispatched(time=0.0, attempts=((0, 1), (1, 1), (2, 1))),
+        TrialSucceeded(trial=2, value=0.75, **over),
+        TrialFailed(trial=1, failure="error", message="", is_final=True, **over),
+        TrialSucceeded(trial=0, value=0.25, **over),
+    ]
+
+
+def test_another_runs_evaluations_are_read_from_its_folder_or_its_database(tmp_path: Path) -> None:
+    run = other_run(tmp_path)
+    for start in (DataStart(str(run.folder)), DataStart(run.store_url, campaign=run.name)):
+        found = read(start, grid(), "minimize", 3.0)
+        assert (found.arms, found.values, found.unmatched) == ((4, 4), (0.25, 0.75), 0)
+        assert (found.source, found.time) == (f"run {run.name}", 3.0)
+
+
+def test_a_run_over_other_candidates_matches_where_parameters_are_equal(tmp_path: Path) -> None:
+    run, x = other_run(tmp_path), np.array([0.9, 0.4])
+    assert read(DataStart(str(run.folder)), Candidates(x[:, None], {"x": x}), "minimize", 0.0).arms == (1, 1)
+    with pytest.raises(UserError, match=r"by every parameter; y not given, there are x"):
+        read(DataStart(str(run.folder)), Candidates(x[:, None], {"y": x}), "minimize", 0.0)
+
+
+def test_a_run_of_the_other_direction_or_without_results_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="has direction minimize and this campaign maximize"):
+        read(DataStart(str(other_run(tmp_path).folder)), grid(), "maximize", 0.0)
+    with pytest.raises(UserError, match="has no evaluation that succeeded: begin without it, or name another run"):
+        read(DataStart(str(other_run(tmp_path, events=[]).folder)), grid(), "minimize", 0.0)
+
+
+def test_a_campaign_that_is_not_in_the_database_is_told(tmp_path: Path) -> None:
+    run = other_run(tmp_path)
+    with pytest.raises(UserError, match="nothere has no log in its store"):
+        read(DataStart(run.store_url, campaign="nothere"), grid(), "minimize", 0.0)
