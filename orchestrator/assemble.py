@@ -8,6 +8,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from threadpoolctl import threadpool_limits
+
 from objectives.external import PythonCallable
 from objectives.objective import Candidates, HasCandidates, HasOptimum, Objective
 from objectives.space import make_candidates
@@ -20,6 +22,7 @@ from orchestrator.driver import Driver, Problem, replay
 from orchestrator.errors import CampaignError, RunError, UserError
 from orchestrator.events import CampaignCreated, Event, ExistingTaken, SessionOpened
 from orchestrator.runs import Run, digest
+from orchestrator.shards import ShardedArms
 from orchestrator.status import Status
 from orchestrator.store import EventStore
 from workers.executor import Executor, ExecutorError
@@ -96,11 +99,13 @@ class Session:
     driver: Driver
     opened: SessionOpened
     store: EventStore
+    threads: int | None = None
 
     def run(self) -> Close:
         """Work until the session ends; see `Driver.run`."""
         try:
-            return self.driver.run(self.opened)
+            with threadpool_limits(self.threads, user_api="blas"):
+                return self.driver.run(self.opened)
         finally:
             self.store.close()
 
@@ -112,7 +117,7 @@ def open_session(run: Run, observe: Callable[[Status], None] = lambda status: No
     UserError when no worker can ever be had.
     """
     settings = load(run.settings_file)
-    parts = build(settings)
+    parts = _spread(build(settings), settings.computing.shards)
     store = EventStore(run.store_url)
     writer = store.claim(run.name, holder=f"{socket.gethostname()} process {os.getpid()}")
     events = run.read(store)
@@ -126,7 +131,16 @@ def open_session(run: Run, observe: Callable[[Status], None] = lambda status: No
         slots=executor.slots,
         settings=settings.resolved(),
     )
-    return Session(Driver(parts.problem, progress, writer, executor, observe), opened, store)
+    driver = Driver(parts.problem, progress, writer, executor, observe)
+    return Session(driver, opened, store, settings.computing.threads)
+
+
+def _spread(parts: Parts, shards: int) -> Parts:
+    """The same, the candidates spread over this many Ray actors if there are to be several."""
+    if shards == 1:
+        return parts
+    spread = ShardedArms.start(parts.problem.candidates.features, shards)
+    return replace(parts, problem=replace(parts.problem, spread=spread))
 
 
 def _check_unchanged(run: Run, parts: Parts, events: Sequence[Event]) -> None:

@@ -197,6 +197,17 @@ class WorkerSettings(_Section):
     )
 
 
+class ComputingSettings(_Section):
+    """What the strategy itself computes with."""
+
+    threads: PositiveInt | None = Field(
+        default=None, description="Threads of its matrix products; null takes what the process has, one under Ray."
+    )
+    shards: PositiveInt = Field(
+        default=1, description="Ray actors that share the work on very many candidates; 1 keeps them in one process."
+    )
+
+
 class DataSettings(_Section):
     """Where data sets come from."""
 
@@ -225,6 +236,9 @@ class Settings(_Section):
     )
     budget: BudgetSettings = Field(description="When the campaign ends.")
     workers: WorkerSettings = Field(default_factory=WorkerSettings, description="Where evaluations run.")
+    computing: ComputingSettings = Field(
+        default=ComputingSettings(), description="What the strategy itself computes with."
+    )
     store: Annotated[str, AfterValidator(_store)] = Field(
         default="sqlite", description="Where results are kept: sqlite in the run's folder, or a database URL."
     )
@@ -235,13 +249,22 @@ class Settings(_Section):
 
     @model_validator(mode="after")
     def _check_together(self) -> "Settings":
-        if problems := _objective_problems(self) or _candidate_problems(self):
+        if problems := _objective_problems(self) or _candidate_problems(self) or _computing_problems(self):
             raise failure(problems)
         return self
 
     def resolved(self) -> dict[str, Any]:
         """Everything as plain values, all defaults filled in; `from_mapping` makes equal settings of it."""
         return self.model_dump(mode="json")
+
+
+def _computing_problems(settings: Settings) -> list[Problem]:
+    shards = settings.computing.shards
+    if shards > 1 and not getattr(settings.strategy, "is_shardable", False):
+        return [Problem(("computing", "shards"), f"must be 1 with this strategy, bbkb can have more, got {shards}")]
+    if shards > 1 and settings.workers.executor != "ray":
+        return [Problem(("computing", "shards"), f"must be 1 without workers.executor ray, got {shards}")]
+    return []
 
 
 def _objective_problems(settings: Settings) -> list[Problem]:

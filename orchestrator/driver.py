@@ -44,12 +44,14 @@ _ATTENTION_SECONDS = 0.2
 
 @dataclass(frozen=True)
 class Problem:
-    """What a campaign decides about, and with what."""
+    """What a campaign decides about, and with what. `spread`: stands for the candidates' features where they lie with
+    several processes."""
 
     name: str
     seed: int
     candidates: Candidates
     strategy: Strategy[Any]
+    spread: Any = None
 
     def rng(self, *stream: int) -> np.random.Generator:
         """The generator of one stream: derived when needed, never stored."""
@@ -72,7 +74,8 @@ class Progress:
 
 def replay(problem: Problem, events: Iterable[Event]) -> Progress:
     """Rebuild both states from a log. Nothing is drawn or decided again."""
-    progress = Progress(CampaignState(), problem.strategy.init(problem.candidates.features, problem.rng(INIT)))
+    arms = problem.candidates.features if problem.spread is None else problem.spread
+    progress = Progress(CampaignState(), problem.strategy.init(arms, problem.rng(INIT)))
     for event in events:
         model = progress.model
         if isinstance(event, ModelRefreshed):

@@ -70,8 +70,8 @@ class ShardedArms:
         self.shape = (int(starts[-1]), dimension)
 
     @staticmethod
-    def start(features: NDArray[np.float64], shards: int, cpus: float = 1.0) -> "ShardedArms":
-        """Spread `features` (A, d) over `shards` actors with `cpus` each. Ray must be running.
+    def start(features: NDArray[np.float64], shards: int, cpus: float = 0.0) -> "ShardedArms":
+        """Spread `features` (A, d) over `shards` actors, with `cpus` each set aside for them. Ray must be running.
 
         Raises ValueError when there are not that many arms, or when a feature is not finite.
         """
@@ -81,9 +81,7 @@ class ShardedArms:
         if not np.isfinite(features).all():
             raise ValueError("candidates must be finite")
         starts = np.linspace(0, len(features), shards + 1).astype(np.intp)
-        # a Ray actor computes with one thread unless it is told otherwise
-        threads = {"env_vars": {"OMP_NUM_THREADS": str(max(1, int(cpus)))}}
-        actor = ray.remote(num_cpus=cpus, runtime_env=threads)(Shard)
+        actor: Any = ray.remote(Shard).options(num_cpus=cpus)
         parts = [features[low:high] for low, high in pairwise(starts)]
         return ShardedArms([actor.remote(part) for part in parts], starts, features.shape[1])
 

@@ -13,9 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.speed.problems import Problem, load
+from benchmarks.speed.problems import NOISE, Problem, load
 from orchestrator.bandit.strategies.bbkb import BBKB
 from orchestrator.bandit.strategy import Choose, Observation
+from orchestrator.cluster import connect, disconnect
+from orchestrator.shards import ShardedArms
 
 Answer = dict[str, Any]
 
@@ -180,24 +182,19 @@ def _kernel_seconds(problem: Problem, strategy: BBKB, size: int) -> float:
 
 
 def shards(arms: int, dimension: int, counts: list[int], horizon: int, batch: int) -> Answer:
-    """The same run with the candidates in one array, and spread over Ray actors."""
-    import ray
-
-    from orchestrator.cluster import local_ray  # type: ignore[attr-defined]
-    from orchestrator.shards import ShardedArms
-
+    """The same run with the candidates in one array, and with Ray actors: seconds, and whether picks are equal."""
     problem = load("synthetic", arms, dimension)
-    strategy = BBKB(**vars(problem.strategy(10_000, "global")) | {"ratio_threshold": 8.0})
-    answer: Answer = {}
-    with local_ray(max(counts)):
-        alone = _in_batches(problem, strategy, horizon, batch, None)
-        answer["array"] = alone["seconds"]
-        for count in counts:
-            spread = ShardedArms.start(problem.features, count)
-            ray.get([actor.ready.remote() for actor in spread.actors])
-            run = _in_batches(problem, strategy, horizon, batch, spread)
-            answer[str(count)] = {"seconds": run["seconds"], "equal": run["arms"] == alone["arms"]}
-            spread.close()
+    strategy = BBKB(**vars(problem.strategy(10_000, "global")) | {"regularization": 1e-2, "ratio_threshold": 8.0})
+    cluster = connect("local", max(counts), 1.0, 0.0, dashboard=False)
+    alone = _in_batches(problem, strategy, horizon, batch, None)
+    answer: Answer = {"array": alone["seconds"], "dictionary": alone["dictionary"]}
+    for count in counts:
+        spread = ShardedArms.start(problem.features, count)
+        spread.blocks(strategy.kernel, strategy.regularization)  # so that the processes have started
+        run = _in_batches(problem, strategy, horizon, batch, spread)
+        answer[str(count)] = {"seconds": run["seconds"], "equal": run["arms"] == alone["arms"]}
+        spread.close()
+    disconnect(cluster)
     return answer
 
 
@@ -229,12 +226,9 @@ def optuna(sampler: str, horizon: int, dimension: int = 8) -> Answer:
         trial = study.ask()
         point = np.array([trial.suggest_float(f"x{number}", 0.0, 1.0) for number in range(dimension)])
         seconds.append(time.perf_counter() - began)
-        study.tell(trial, float(np.sin(3.0 * point).mean() + NOISE_SCALE * rng.standard_normal()))
+        study.tell(trial, float(np.sin(3.0 * point).mean() + NOISE * rng.standard_normal()))
     last = seconds[-max(1, horizon // 10) :]
     return {"suggestion": float(np.mean(last)), "seconds": float(np.sum(seconds))}
-
-
-NOISE_SCALE = 0.01
 
 
 def botorch(horizon: int) -> Answer:

@@ -58,7 +58,7 @@ def load(name: str, arms: int | None = None, dimension: int = 20) -> Problem:
         values = np.sin(3.0 * features[:, : min(dimension, 6)]).mean(axis=1)
         return Problem(features, values, BANDWIDTHS[name] * np.sqrt(dimension / 6.0))
     source = DataSource.find()
-    table = (Cells("all", NOISE) if name == "nasbench101" else find_objective(name)()).load(source)
+    table: Any = (Cells("all", NOISE) if name == "nasbench101" else find_objective(name)()).load(source)
     target = np.nanmean(table.target, axis=1)
     values = (target - target.min()) / np.ptp(target)
     return Problem(np.ascontiguousarray(table.features), values, BANDWIDTHS[name])

@@ -7,10 +7,9 @@ of the pulls: an arm's variance is the same, bit for bit, whether it was looked 
 one only, and it never rises.
 """
 
-from typing import Any
+import math
 
 import numpy as np
-from numpy.typing import NDArray
 
 from orchestrator.bandit.arrays import Floats, Indices
 from orchestrator.bandit.posterior import SparsePosterior
@@ -21,44 +20,20 @@ FOLD = 32  # pulls that are kept apart before they join C: one product of matric
 class BatchPosterior:
     """Scratch of one `ask`: μ̃_fb and σ̃²_t of the arms looked at, while pulls are appended.
 
-    The n arms looked at are `arms`; `mean`, `start_variance` (σ̃²_fb), `variance` (σ̃²_t) and `rows` (y, (n, r)) are in
-    their order, which is that in which they were entered.
+    The n arms looked at are `arms`, ascending; `mean` (μ̃_fb), `start_variance` (σ̃²_fb), `variance` (σ̃²_t) and `rows`
+    (y, (n, r)) are in their order.
     """
 
     def __init__(self, posterior: SparsePosterior) -> None:
         rank = len(posterior.fit.spectrum)
         self.posterior = posterior
+        self.arms: Indices = np.empty(0, np.intp)
+        self.mean, self.start_variance, self.variance = np.empty(0), np.empty(0), np.empty(0)
+        self.rows = np.empty((0, rank))
         self._positions: dict[int, int] = {}
-        self._arms = np.empty(0, np.intp)
-        self._mean, self._start, self._variance = np.empty(0), np.empty(0), np.empty(0)
-        self._rows, self._directions = np.empty((0, rank)), np.empty((0, rank))  # y(x), and the w's
+        self._directions = np.empty((64, rank))  # the w's
         self._appended, self._folded = 0, 0
         self._inverse = np.eye(rank)  # C after the first `_folded` pulls
-
-    @property
-    def arms(self) -> Indices:
-        """The arms looked at (n,)."""
-        return self._arms[: len(self._positions)]
-
-    @property
-    def mean(self) -> Floats:
-        """μ̃_fb (n,)."""
-        return self._mean[: len(self._positions)]
-
-    @property
-    def start_variance(self) -> Floats:
-        """σ̃²_fb (n,)."""
-        return self._start[: len(self._positions)]
-
-    @property
-    def variance(self) -> Floats:
-        """σ̃²_t (n,)."""
-        return self._variance[: len(self._positions)]
-
-    @property
-    def rows(self) -> Floats:
-        """y (n, r)."""
-        return self._rows[: len(self._positions)]
 
     def position(self, arm: int) -> int:
         """Where `arm` stands in the arrays; it is entered if it was not."""
@@ -68,49 +43,45 @@ class BatchPosterior:
 
     def positions(self, arms: Indices) -> Indices:
         """Where `arms` (n,), all looked at, stand: (n,)."""
-        return np.array([self._positions[arm] for arm in arms.tolist()], np.intp)
+        return np.searchsorted(self.arms, arms)
 
     def enter(self, arms: Indices) -> None:
         """Look at `arms` (n,) from now on: distinct ones that were not looked at before."""
-        first, end = len(self._positions), len(self._positions) + len(arms)
-        self._arms, self._mean = _with_room(self._arms, end), _with_room(self._mean, end)
-        self._start, self._variance = _with_room(self._start, end), _with_room(self._variance, end)
-        self._rows = _with_room(self._rows, end)
-        mean, variance, rows = self.posterior.moments(arms)
-        self._arms[first:end], self._mean[first:end], self._rows[first:end] = arms, mean, rows
-        self._start[first:end], self._variance[first:end] = variance, variance
-        self._positions.update(zip(arms.tolist(), range(first, end), strict=True))
-        for direction in self._directions[: self._appended]:
-            _shrink(self._variance[first:end], self._rows[first:end], direction)
+        mean, start, rows = self.posterior.moments(arms)
+        missed = np.vecdot(rows, self._directions[: self._appended, None]) ** 2  # (pulls, n)
+        # one by one in the order of the pulls, as `append` does it
+        variance = np.maximum(np.subtract.reduce(np.vstack((start[None], missed)), axis=0), 0.0)
+        joined = np.concatenate((self.arms, arms))
+        order = np.argsort(joined, kind="stable")
+        self.arms = joined[order]
+        self.mean = np.concatenate((self.mean, mean))[order]
+        self.start_variance = np.concatenate((self.start_variance, start))[order]
+        self.variance = np.concatenate((self.variance, variance))[order]
+        self.rows = np.concatenate((self.rows, rows))[order]
+        self._positions = {arm: position for position, arm in enumerate(self.arms.tolist())}
 
     def append(self, arm: int) -> None:
         """Add a pull of `arm`."""
-        position = self.position(arm)  # first: it may move the arrays
-        row = self._rows[position]
-        since = self._directions[self._folded : self._appended]
-        product = self._inverse @ row - since.T @ (since @ row) if self._folded else row - since.T @ (since @ row)
-        direction = product / np.sqrt(1.0 + row @ product)
-        _shrink(self.variance, self.rows, direction)
-        self._directions = _with_room(self._directions, self._appended + 1)
+        position = self.position(arm)  # first: it may replace the arrays
+        row = self.rows[position]
+        product = self._inverse @ row if self._folded else row
+        if self._appended > self._folded:
+            since = self._directions[self._folded : self._appended]
+            product = product - (since @ row) @ since
+        direction = product / math.sqrt(1.0 + float(row @ product))
+        # vecdot, not @: each product is summed on its own, whatever else is computed with it
+        product = np.vecdot(self.rows, direction)
+        product *= product
+        self.variance -= product
+        np.maximum(self.variance, 0.0, out=self.variance)
+        self._record(direction)
+
+    def _record(self, direction: Floats) -> None:
+        if self._appended == len(self._directions):
+            self._directions = np.concatenate((self._directions, np.empty_like(self._directions)))
         self._directions[self._appended] = direction
         self._appended += 1
         if self._appended - self._folded == FOLD:
             folding = self._directions[self._folded : self._appended]
             self._inverse -= folding.T @ folding
             self._folded = self._appended
-
-
-def _shrink(variance: Floats, rows: Floats, direction: Floats) -> None:
-    """Subtract the squares of the rows' products with `direction` from `variance` (n,), in place."""
-    # vecdot, not @: each product is summed on its own, whatever else is computed with it
-    product = np.vecdot(rows, direction)
-    np.maximum(variance - product * product, 0.0, out=variance)
-
-
-def _with_room(array: NDArray[Any], rows: int) -> NDArray[Any]:
-    """`array`, or a longer one that begins with it: at least `rows` rows, doubled so that growing stays linear."""
-    if rows <= len(array):
-        return array
-    larger = np.empty((max(rows, 2 * len(array), 64), *array.shape[1:]), array.dtype)
-    larger[: len(array)] = array
-    return larger

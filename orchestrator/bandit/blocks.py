@@ -26,7 +26,7 @@ LocalCovariance = Literal["embedded", "paper"]
 class Fit:
     """A fitted posterior; `basis`: the r atoms that carry it, the other symbols are those of `posterior`.
 
-    `defect`: how far rounding has taken H K_𝒮 Hᵀ from diag(b/(b + λ)), which it is (Frobenius norm).
+    `defect`: how far rounding has taken H K_𝒮 Hᵀ from diag(b/(b + λ)), which it is (Frobenius norm, estimated).
     """
 
     basis: Points

@@ -12,8 +12,11 @@ import numpy as np
 from orchestrator.bandit.arrays import Floats, Indices
 
 # Arms taken at a time, at least: one by one would cost a call each
-FIRST_NEAR, FIRST_LOOK = 1024, 64
+FIRST_NEAR, FIRST_LOOK = 1024, 32
+SAMPLE = 4096  # bounds that a quantile is estimated from
+MARGIN = 0.25  # how far below the best score arms are taken, against how far above it the bounds reach
 NOTHING = np.empty(0, np.intp)
+_LOWEST = float(np.finfo(np.float64).min)  # −∞ is for arms that may not be taken
 
 
 class Contenders(Protocol):
@@ -21,7 +24,7 @@ class Contenders(Protocol):
 
     @property
     def arms(self) -> Indices:
-        """The arms looked at (n,), in any order."""
+        """The arms looked at (n,), ascending."""
 
     def scores(self) -> Floats:
         """Their present scores (n,)."""
@@ -41,12 +44,12 @@ class Rest:
         self.top = float(bounds.max(initial=-np.inf))  # the largest bound
 
     def take(self, best: float, least: int) -> tuple[Indices, Floats, float]:
-        """Take the arms whose bounds reach `best`, a quarter more, and `least` at least, as far as there are such.
+        """Take the arms whose bounds reach `best` and some more; about the `least` largest if `best` is −∞.
 
         Scores fall, so those next in line will be asked for soon. Gives arms (n,), bounds (n,) and what is on top now.
         """
-        reaching = int(np.count_nonzero(self._bounds >= best)) if best > -np.inf else 0
-        arms = largest(self._bounds, max(reaching + reaching // 4, least))
+        threshold = best - MARGIN * (self.top - best) if best > -np.inf else _quantile(self._bounds, least)
+        arms = np.flatnonzero(self._bounds >= max(threshold, _LOWEST))
         bounds = self._bounds[arms]
         self._bounds[arms] = -np.inf
         self.top = float(self._bounds.max())
@@ -135,6 +138,13 @@ class LazyQueue:
         self._near_top = float(self._near_bounds.max(initial=-np.inf))
 
 
+def _quantile(bounds: Floats, count: int) -> float:
+    """A value that about the `count` largest bounds reach, out of a sample of them."""
+    sample = bounds[:: max(1, len(bounds) // SAMPLE)]
+    rank = min(len(sample), max(1, count * len(sample) // len(bounds)))
+    return float(np.partition(sample, len(sample) - rank)[len(sample) - rank])
+
+
 def largest(bounds: Floats, count: int) -> Indices:
     """Positions of the `count` largest bounds, as far as they are not −∞."""
     order = np.argpartition(-bounds, count)[:count] if count < len(bounds) else np.arange(len(bounds))
@@ -146,15 +156,16 @@ def _unseen(contenders: Contenders, arms: Indices) -> Indices:
 
 
 def _blocked(contenders: Contenders, blocked: Indices) -> Indices:
-    """Positions of contenders that may not come up: those looked at for another reason than their bound."""
-    return np.flatnonzero(np.isin(contenders.arms, blocked))
+    """Contenders that may not come up: those looked at for another reason than their bound."""
+    return np.intersect1d(contenders.arms, blocked)
 
 
 def _best(contenders: Contenders, blocked: Indices) -> tuple[int, float]:
     """The contender with the largest score, the lowest index among equals, and its score; (−1, −∞) if there is none."""
     scores = contenders.scores()
-    scores[blocked] = -np.inf
+    if len(blocked):
+        scores[np.isin(contenders.arms, blocked)] = -np.inf
     if not len(scores):
         return -1, -np.inf
-    best = float(scores.max())
-    return int(contenders.arms[scores == best].min()), best
+    first = scores.argmax()  # contenders ascend, so this is the lowest index among equals
+    return int(contenders.arms[first]), float(scores[first])

@@ -37,7 +37,9 @@ class Picking:
 
     def scores(self) -> Floats:
         """u = μ̃_fb + width · σ̃_t (n,)."""
-        scores: Floats = self.posterior.mean + self.width * np.sqrt(self.posterior.variance)
+        scores: Floats = np.sqrt(self.posterior.variance)
+        scores *= self.width
+        scores += self.posterior.mean
         return scores
 
     def enter(self, arms: Indices) -> None:
@@ -52,4 +54,4 @@ class Picking:
     def pick(self, arm: int) -> Pick:
         """`arm` as it stands now."""
         position = self.posterior.position(arm)
-        return Pick(arm, float(self.posterior.mean[position]), self.width, float(self.posterior.variance[position]))
+        return Pick(arm, self.posterior.mean.item(position), self.width, self.posterior.variance.item(position))

@@ -30,6 +30,8 @@ from orchestrator.bandit.nystrom import pivoted_cholesky
 from orchestrator.bandit.pulls import Pulls
 from orchestrator.bandit.screening import Screen
 
+PROBES = 8  # random vectors that estimate a norm
+
 
 class SpreadArms(Protocol):
     """Candidates that do not lie in one array here."""
@@ -102,16 +104,27 @@ class SparseModel:
         kept, factor = pivoted_cholesky(gram)
         basis = Points(dictionary[kept], inducing.features[kept])
         kernel_pulled = self.all_arms.at("kernel_rows", pulls.arms, basis).T  # (r, p)
-        embedded = solve_triangular(factor, kernel_pulled, lower=True) if len(kept) else kernel_pulled
+        embedded = (
+            solve_triangular(factor, kernel_pulled, lower=True, check_finite=False) if len(kept) else kernel_pulled
+        )
         spectrum, rotation = np.linalg.eigh((embedded * pulls.counts[pulls.arms]) @ embedded.T)
         spectrum = np.maximum(spectrum, 0.0)
         scaled = rotation / np.sqrt(spectrum + self.regularization)
-        transform = solve_triangular(factor, scaled, lower=True, trans="T").T if len(kept) else scaled
+        transform = (
+            solve_triangular(factor, scaled, lower=True, trans="T", check_finite=False).T if len(kept) else scaled
+        )
         loadings = transform @ (kernel_pulled @ pulls.reward_sums[pulls.arms])
-        roots = np.sqrt(spectrum)[:, None] * transform
-        known = spectrum / (spectrum + self.regularization)
-        defect = float(np.linalg.norm(roots @ gram[np.ix_(kept, kept)] @ roots.T - np.diag(known)))
-        return SparsePosterior(self, Fit(basis, np.ascontiguousarray(transform), spectrum, loadings, defect))
+        transform = np.ascontiguousarray(transform)
+        defect = _defect(gram[np.ix_(kept, kept)], transform, spectrum, self.regularization)
+        return SparsePosterior(self, Fit(basis, transform, spectrum, loadings, defect))
+
+
+def _defect(gram: Floats, transform: Floats, spectrum: Floats, regularization: float) -> float:
+    """An estimate of ‖H K_𝒮 Hᵀ − diag(b/(b + λ))‖, the Frobenius norm, from its products with random signs."""
+    roots, signs = np.sqrt(spectrum)[:, None], np.random.default_rng(0).choice((-1.0, 1.0), (len(spectrum), PROBES))
+    seen = roots * (transform @ (gram @ (transform.T @ (roots * signs))))
+    off = seen - (spectrum / (spectrum + regularization))[:, None] * signs
+    return float(np.linalg.norm(off) / np.sqrt(PROBES))
 
 
 @dataclass(frozen=True, eq=False)

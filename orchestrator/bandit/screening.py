@@ -30,7 +30,7 @@ from orchestrator.bandit.kernels import Kernel
 LADDER = (1.2, 1.4, 1.7, 2.0, 2.5, 3.0, 4.0, 6.0, 9.0)  # values of ρ that are tried
 # Allowances for rounding: of a sum against that of its magnitudes (`Rounding`); of an eigenvalue of the matrix above,
 # whose entries are at most 1; and of X, a product like H K Hᵀ, against the errors seen in that (`Fit.defect`).
-ROUNDING, EIGENVALUE_ROUNDING, DEFECTS = 16 * float(np.finfo(np.float64).eps), 1e-12, 1.0
+ROUNDING, EIGENVALUE_ROUNDING, DEFECTS = 16 * float(np.finfo(np.float64).eps), 1e-12, 2.0
 # Rough costs of a tightened bound and of an arm looked at, against an arm's share of a sweep over all arms.
 TIGHTEN_COST, LOOK_COST = 0.4, 2.0
 
@@ -102,23 +102,25 @@ class Screen:
     def _nearby(self, all_arms: AllArms, fit: Fit, rounding: Rounding) -> tuple[Rounding, Drift]:
         """The reference's rounding and the drift since; `fit` becomes the reference when the old one is no good."""
         if self._reference is not None and self._spent < all_arms.count:
-            drift = self._drift(*self._reference, fit, rounding)
+            old, before = self._reference
+            cross = all_arms.at("kernel_rows", old.basis.arms, fit.basis)
+            drift = self._drift(old, fit, cross, before.mean + rounding.mean)
             if drift is not None:
-                return self._reference[1], drift
+                return before, drift
         all_arms.each("refer")
         self._reference, self._spent, self._rung = (fit, rounding), 0.0, 0
         return rounding, Drift(1.0, 0.0, 0.0)
 
-    def _drift(self, old: Fit, before: Rounding, new: Fit, rounding: Rounding) -> Drift | None:
-        """How far `new` is from `old`; None when it is too far."""
-        product = old.transform @ self._kernel.cross(old.basis.features, new.basis.features) @ new.transform.T
+    def _drift(self, old: Fit, new: Fit, cross: Floats, means: float) -> Drift | None:
+        """How far `new` is from `old`; None when it is too far. `cross`: k(𝒮₀, 𝒮); `means`: rounding of both means."""
+        product = old.transform @ cross @ new.transform.T
         rho = self._ratio(old, new, product)
         if rho is None:
             return None
         doubt = DEFECTS * (old.defect + new.defect)  # what rounding may do to X
         slack = rho**2 / (rho - 1.0) * (2.0 * doubt / (rho - 1.0) + EIGENVALUE_ROUNDING)
         # ‖θ − θ₀‖² is what is left of sums of magnitude (`mean` / ROUNDING)² that nearly cancel
-        lost = float(np.sqrt(self._regularization / ROUNDING)) * (before.mean + rounding.mean)
+        lost = float(np.sqrt(self._regularization / ROUNDING)) * means
         return Drift(rho, self._distance(old, new, product, doubt) + lost, slack)
 
     def _ratio(self, old: Fit, new: Fit, product: Floats) -> float | None:
@@ -140,8 +142,7 @@ class Screen:
         roots = np.sqrt(old.spectrum + self._regularization)
         before, now = old.loadings / roots, new.loadings / np.sqrt(new.spectrum + self._regularization)
         seen = roots * (product @ new.loadings)  # θ in the old coordinates
-        sizes = float(before @ before + now @ now)
-        norm = sizes - 2.0 * float(before @ seen) + ROUNDING * len(roots) * sizes  # ‖θ − θ₀‖²; the terms cancel
+        norm = before @ before + now @ now - 2.0 * before @ seen  # ‖θ − θ₀‖²
         squared = float(self._regularization * norm + old.spectrum @ (seen - before) ** 2)
         floor = np.finfo(np.float64).eps * new.spectrum.max(initial=0.0) + np.finfo(np.float64).tiny
         error = doubt * float(np.linalg.norm(new.loadings / np.sqrt(np.maximum(new.spectrum, floor))))

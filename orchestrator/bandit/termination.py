@@ -36,7 +36,7 @@ class GlobalDrift:
     def append(self, arm: int, variance: float) -> None:
         """See `Drift`."""
         position = self._batch.position(arm)  # first: it may move the arrays
-        self.bound += float(self._batch.start_variance[position])
+        self.bound += self._batch.start_variance.item(position)
 
     def is_spent(self) -> bool:
         """See `Drift`."""

@@ -156,8 +156,10 @@ class _NoisyCholesky:
         for number, (pick, (column, pivot)) in enumerate(zip(self.picks, self._rows, strict=True)):
             solved[number] = self._row(pick, column, pivot, arms, solved[:number])
             explained += solved[number] ** 2
-        self.arms, self._solved = np.append(self.arms, arms), np.hstack((self._solved, solved))
-        self._explained = np.append(self._explained, explained)
+        joined = np.append(self.arms, arms)
+        order = np.argsort(joined)
+        self.arms, self._solved = joined[order], np.hstack((self._solved, solved))[:, order]
+        self._explained = np.append(self._explained, explained)[order]
 
     def append(self, arm: int) -> None:
         """Add a pull of `arm`, which was looked at."""

@@ -71,6 +71,7 @@ class BBKB:
     lazy: bool = True
     warm_start: AnyWarmStart = _DEFAULT_START
     resampling: Resampling = "arms"
+    is_shardable: ClassVar[bool] = True  # `init` takes arms that lie elsewhere
     __pydantic_config__: ClassVar[Mapping[str, Any]] = {"extra": "forbid"}
 
     def __post_init__(self) -> None:

@@ -1,0 +1,70 @@
+"""Paper 004 (GP-ThreDS; Salgia, Vakili, Zhao 2021): the methods of its section 5 and appendix D, with their settings.
+
+BBKB is not in the paper; it stands beside its methods for interest, with the same kernel and noise.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from benchmarks.papers.campaigns import Method
+from benchmarks.papers.findings import Curve
+from benchmarks.papers.measured import Measured
+
+LABELS: Mapping[str, str] = {
+    "gp_threds": "GP-ThreDS",
+    "igp_ucb": "IGP-UCB",
+    "adaptive_discretization": "AD",
+    "expected_improvement": "EI",
+    "probability_of_improvement": "PI",
+    "bbkb": "BBKB (not in the paper)",
+}
+METHODS = tuple(LABELS)
+
+_MARGIN = 0.01  # ε of EI and ξ of PI
+_RANDOM_START: Mapping[str, Any] = {"name": "random", "pulls": 1}
+
+
+def method(
+    name: str,
+    model: Mapping[str, Any],
+    width: Mapping[str, Any],
+    threds: Mapping[str, Any],
+    stop: int | None = None,
+) -> Method:
+    """The method called `name` in `LABELS`, cut short after `stop` pulls.
+
+    `model`: `kernel` and `regularization`, for all. `width`: `norm_bound`, `noise_scale` and `delta` of those that have
+    upper bounds. `threds`: what GP-ThreDS has in addition, or instead.
+    """
+    return Method(name, LABELS[name], _strategy(name, model, width, threds), stop)
+
+
+def _strategy(
+    name: str, model: Mapping[str, Any], width: Mapping[str, Any], threds: Mapping[str, Any]
+) -> dict[str, Any]:
+    match name:
+        case "gp_threds":
+            return {"name": name, **model, **width, **threds}
+        case "igp_ucb" | "adaptive_discretization":
+            return {"name": name, **model, **width}
+        case "expected_improvement" | "probability_of_improvement":
+            return {"name": name, **model, "margin": _MARGIN}
+        case "bbkb":
+            bounds = {"norm_bound": width["norm_bound"], "delta": width["delta"]}
+            noise = {"noise_variance": model["regularization"]}
+            return {"name": name, **model, **bounds, **noise, "warm_start": _RANDOM_START}
+    raise ValueError(f"a method of paper 004 must be one of {', '.join(LABELS)}, got {name!r}")
+
+
+def against_time(label: str, runs: Sequence[Measured], points: int = 200) -> Curve:
+    """The mean of R_t / t at `points` times, equally spaced by their logarithms, t being the pulls made by then.
+
+    From the last run's first pull to the first run's last: all runs count everywhere.
+    """
+    begin, end = max(run.clock[0] for run in runs), min(run.clock[-1] for run in runs)
+    times = np.geomspace(begin, max(begin, end), points)
+    made = [np.searchsorted(run.clock, times, side="right") for run in runs]
+    reached = [run.average_regret[np.maximum(pulls, 1) - 1] for run, pulls in zip(runs, made, strict=True)]
+    return Curve.over_seeds(label, times, reached)

@@ -1,0 +1,143 @@
+"""Paper 004, appendix D.3, figure 7: five hyper-parameters of a convolutional network on MNIST.
+
+With real training (`threds_cnn`; `threds_cnn_short` trains for one epoch instead of three) a run of 200 samples takes
+half an hour and more on a core; one seed of GP-ThreDS is what is meant: `--seeds 1`. An interrupted run goes on.
+
+For repeats there is a smaller twin (`threds_cnn_twin`), a table of trainings done beforehand:
+
+    python -m benchmarks.tabulate_cnn FOLDER
+    python -m benchmarks.papers threds_cnn_twin --data FOLDER
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, ClassVar
+
+from benchmarks.papers.campaigns import Comparison, Method, Runs, run_all
+from benchmarks.papers.experiment import Experiment, Request
+from benchmarks.papers.findings import Cell, Curve, Figure, Findings, Interval, Panel, Table
+from benchmarks.papers.paper004 import LABELS, METHODS, against_time, method
+from benchmarks.papers.regression import steps
+from objectives.datasets import DataSource
+from objectives.objective import ObjectiveError
+from objectives.parameters import Space
+from objectives.tabular import Table as TrainingTable
+from objectives.tabular import table_objective
+
+EPOCHS = 3
+OPTIMUM = 0.99  # f*, as the paper takes it
+TWIN_TABLE = "mnist_cnn.csv"
+AT = (50, 200)  # samples at which the authors' average regret is known
+
+# average regret of the authors' released results, by samples
+REPORTED: Mapping[int, Mapping[str, float]] = {
+    50: {"igp_ucb": 0.083, "expected_improvement": 0.346, "probability_of_improvement": 0.316},
+    200: {"gp_threds": 0.077, "adaptive_discretization": 0.203},
+}
+
+_MODEL: Mapping[str, Any] = {"kernel": {"name": "matern52", "lengthscale": 0.2}, "regularization": 1e-4}
+_WIDTH: Mapping[str, Any] = {"norm_bound": 0.5, "noise_scale": 1e-4, "delta": 0.025}
+_THREDS: Mapping[str, Any] = {"delta": 0.02, "low": 0.3, "high": 1.4, "c": 0.1, "max_local_pulls": 8}
+
+
+def methods(request: Request) -> list[Method]:
+    """The request's methods with the settings of appendix D.3."""
+    return [method(name, _MODEL, _WIDTH, _THREDS) for name in request.methods]
+
+
+def run(epochs: int, request: Request) -> Findings:
+    """Average regret against samples and against time, with real training on MNIST."""
+    problem = {
+        "objective": {"name": "mnist_cnn", "options": {"epochs": epochs, "dataset": "mnist"}},
+        "candidates": {"size": None},  # all 23 808 settings
+        "workers": {"executor": "inline", "count": 1},
+    }
+    found = run_all(Comparison("mnist", problem, methods(request)), request)
+    found = {name: tuple(replace(one, optimum=OPTIMUM) for one in runs) for name, runs in found.items()}
+    title = f"CNN on MNIST, {epochs} epoch{'s' if epochs > 1 else ''} of training, f* = {OPTIMUM}"
+    notes = (
+        f"{request.seeds} seed{'s' if request.seeds > 1 else ''}; {epochs} of the paper's {EPOCHS} epochs. "
+        f"Average regret is {OPTIMUM} − mean test accuracy; a training that diverged has no value.",
+    )
+    return findings("threds-cnn", title, found, notes)
+
+
+def findings(name: str, title: str, found: Runs, notes: tuple[str, ...]) -> Findings:
+    """The table beside the authors' figures, and figure 7's curves."""
+    return Findings([_table(name, title, found)], [_figure(name, f"GP-ThreDS, figure 7: {title}", found)], notes)
+
+
+def _table(name: str, title: str, found: Runs) -> Table:
+    columns: list[str] = ["method"]
+    for t in AT:
+        columns += [f"average regret at {t}", f"paper at {t}", f"strategy's s for {t}"]
+    return Table(name, title, (*columns, "simple regret"), [_row(one, found) for one in found])
+
+
+def _row(one: str, found: Runs) -> tuple[Cell, ...]:
+    cells: list[Cell] = [LABELS[one]]
+    for t in AT:
+        reached = [run for run in found[one] if len(run) >= t]
+        average = Interval.of([run.average_regret[t - 1] for run in reached]) if reached else "–"
+        seconds = Interval.of([run.clock[t - 1] for run in reached]) if reached else "–"
+        cells += [average, REPORTED[t].get(one, "–"), seconds]
+    return (*cells, Interval.of([run.simple_regret[-1] for run in found[one]]))
+
+
+def _figure(name: str, title: str, found: Runs) -> Figure:
+    label = "R_t / t"
+    samples = [
+        Curve.over_seeds(LABELS[one], steps(runs), [run.average_regret for run in runs]) for one, runs in found.items()
+    ]
+    time = [against_time(LABELS[one], runs) for one, runs in found.items()]
+    panels = [
+        Panel("Average regret against samples", "t", label, samples, y_scale="log"),
+        Panel("Average regret against time", "strategy's seconds", label, time, x_scale="log", y_scale="log"),
+    ]
+    return Figure(name, title, panels)
+
+
+@dataclass(frozen=True, slots=True)
+class Twin:
+    """The table of the smaller twin as an objective: accuracy plus N(0, `noise_std`²), the paper's noise by default.
+
+    Without noise the methods that draw nothing would do the same with every seed.
+    """
+
+    __pydantic_config__: ClassVar[Any] = {"extra": "forbid"}
+
+    noise_std: float = 0.01
+
+    def load(self, source: DataSource) -> TrainingTable:
+        """The table `mnist_cnn.csv` of the data folder. Raises ObjectiveError when it is not there."""
+        path = source.file(TWIN_TABLE)
+        if path is None:
+            raise ObjectiveError(
+                f"the twin's table {TWIN_TABLE} must be in the data folder ({source.folder or 'none is given'}); "
+                "make it by `python -m benchmarks.tabulate_cnn FOLDER` and name FOLDER by --data"
+            )
+        return table_objective(path, "accuracy", noise_std=self.noise_std)
+
+    def default_space(self) -> Space | None:
+        """None: the table brings its own candidates."""
+        return None
+
+
+def run_twin(request: Request) -> Findings:
+    """The same on the tabulated twin; f* is the table's largest accuracy."""
+    problem = {"objective": {"name": f"{Twin.__module__}:{Twin.__qualname__}"}}
+    found = run_all(Comparison("twin", problem, methods(request)), request)
+    notes = (
+        f"{request.seeds} seeds. The twin: 1152 of the 23808 settings, each trained once (5 epochs on 1000 of "
+        "scikit-learn's digits unless tabulated otherwise); rewards are the table's accuracy plus N(0, 0.01²).",
+    )
+    return findings("threds-cnn-twin", "the tabulated twin, f* = the table's largest accuracy", found, notes)
+
+
+_SOURCE = "GP-ThreDS, appendix D.3, figure 7"
+CNN = Experiment(
+    _SOURCE, "tuning a convolutional network on MNIST, real training", METHODS, 200, partial(run, EPOCHS), METHODS[:1]
+)
+CNN_SHORT = Experiment(_SOURCE, "the same with one epoch of training", METHODS, 200, partial(run, 1), METHODS[:1])
+CNN_TWIN = Experiment(_SOURCE, "the same on a table of a smaller twin, for repeats", METHODS, 200, run_twin)

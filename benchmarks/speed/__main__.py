@@ -1,0 +1,74 @@
+"""`python -m benchmarks.speed [rows …]`: measure, print the table, and keep it."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from benchmarks.speed.rows import ROWS, Bench, Row
+from orchestrator.errors import BbkbError, UserError
+
+_BESIDE = Path(__file__).parents[3] / "shared" / "data"
+
+Rows = Annotated[list[str] | None, typer.Argument(metavar="ROWS", help="Names of rows; all if none is given.")]
+Threads = Annotated[str, typer.Option(help="Numbers of BLAS threads, with commas between.")]
+Repeats = Annotated[int, typer.Option(min=1, help="Measurements of which the median is taken.")]
+Authors = Annotated[Path | None, typer.Option(help="A checkout of luigicarratino/batch-bkb to measure against.")]
+Data = Annotated[Path | None, typer.Option(envvar="BBKB_DATA", help="Folder with the data sets.")]
+Out = Annotated[Path, typer.Option(help="Folder that the measurements are added to.")]
+
+
+def main(
+    rows: Rows = None,
+    threads: Threads = "1",
+    repeats: Repeats = 5,
+    authors: Authors = None,
+    data: Data = None,
+    out: Out = Path("runs", "speed"),
+) -> None:
+    """How fast BBKB is. Ratios are of measurements in turns on this machine; times alone say little elsewhere."""
+    chosen = rows or list(ROWS)
+    unknown = [name for name in chosen if name not in ROWS]
+    if unknown:
+        raise UserError(f"rows must be among {', '.join(ROWS)}, got {', '.join(unknown)}")
+    console = Console(width=200)
+    out.mkdir(parents=True, exist_ok=True)
+    for count in (int(number) for number in threads.split(",")):
+        bench = Bench(count, repeats, authors, data or (_BESIDE if _BESIDE.is_dir() else None))
+        for name in chosen:
+            found = ROWS[name](bench)
+            console.print(_table(f"{name}, {count} BLAS thread{'s' * (count > 1)}", found))
+            _keep(out / f"{name}-{count}.json", found)
+
+
+def _table(title: str, found: list[Row]) -> Table:
+    table = Table("what", "found", "goal", title=Text(title), title_justify="left")
+    for row in found:
+        table.add_row(Text(row.what), Text(row.found), Text(row.goal))
+    return table
+
+
+def _keep(file: Path, found: list[Row]) -> None:
+    kept = [{"what": row.what, "found": row.found, "goal": row.goal, "numbers": row.numbers} for row in found]
+    file.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
+
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+app.command()(main)
+
+
+def _run() -> None:
+    try:
+        app()
+    except BbkbError as error:
+        Console(stderr=True).print(Text.assemble(("benchmarks.speed: ", "bold red"), str(error)), soft_wrap=True)
+        sys.exit(2 if isinstance(error, UserError) else 1)
+
+
+if __name__ == "__main__":
+    _run()

@@ -1,0 +1,164 @@
+"""The rows of the table: what is measured, beside what, and what is aimed at."""
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from orchestrator.errors import BbkbError, UserError
+
+Answer = dict[str, Any]
+THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+
+
+@dataclass(frozen=True)
+class Bench:
+    """How to measure: BLAS `threads`, `repeats` of which the medians are taken, the authors' code, the data folder."""
+
+    threads: int
+    repeats: int
+    authors: Path | None
+    data: Path | None
+
+    def measure(self, measurement: str, /, **options: Any) -> Answer:
+        """One measurement in a process of its own. Raises BbkbError with the last line of what it said."""
+        environment = dict(os.environ) | dict.fromkeys(THREADS, str(self.threads))
+        if self.data is not None:
+            environment["BBKB_DATA"] = str(self.data)
+        command = [sys.executable, "-m", "benchmarks.speed.measure", measurement, json.dumps(options)]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True)
+        if done.returncode:
+            said = done.stderr.strip().splitlines() or ["nothing was said"]
+            raise BbkbError(f"measuring {measurement} {options} failed: {said[-1]}")
+        answer: Answer = json.loads(done.stdout.strip().splitlines()[-1])
+        return answer
+
+
+@dataclass(frozen=True)
+class Row:
+    """`what` was measured, what was `found`, and the `goal`; `numbers` are everything behind it."""
+
+    what: str
+    found: str
+    goal: str
+    numbers: Mapping[str, Any]
+
+
+def beside_authors(name: str, horizon: int, rule: str, goal: float) -> Callable[[Bench], list[Row]]:
+    """A whole run, and the authors' code, in turns: the median of the ratios."""
+
+    def rows(bench: Bench) -> list[Row]:
+        if bench.authors is None:
+            raise UserError("--authors must name a checkout of luigicarratino/batch-bkb for the rows beside it")
+        covariance = "paper" if rule == "global_then_local" else "embedded"  # their rule, on equal terms
+        pairs = []
+        for seed in range(bench.repeats):
+            ours = bench.measure("ours", name=name, horizon=horizon, rule=rule, covariance=covariance, seed=seed)
+            theirs = bench.measure(
+                "authors", name=name, horizon=horizon, rule=rule, folder=str(bench.authors), seed=seed
+            )
+            pairs.append((ours, theirs))
+        ratios = [theirs["seconds"] / ours["seconds"] for ours, theirs in pairs]
+
+        def median(number: int, key: str) -> float:
+            return float(statistics.median(pair[number][key] for pair in pairs))
+
+        found = (
+            f"{statistics.median(ratios):.1f} x faster "
+            f"({median(0, 'seconds'):.2f} s, theirs {median(1, 'seconds'):.2f} s; "
+            f"regret ratio {median(0, 'ratio'):.4f}, theirs {median(1, 'ratio'):.4f}; "
+            f"batches {median(0, 'batches'):.0f}, theirs {median(1, 'batches'):.0f})"
+        )
+        return [Row(f"{name}, T = {horizon}, {rule}", found, f">= {goal:g} x", {"ratios": ratios, "runs": pairs})]
+
+    return rows
+
+
+def growth(bench: Bench) -> list[Row]:
+    """Time and memory at T = 4·10⁴ over those at 10⁴."""
+    options = {"name": "cadata", "rule": "global"}
+    runs = [
+        (bench.measure("ours", horizon=10_000, **options), bench.measure("ours", horizon=40_000, **options))
+        for _ in range(bench.repeats)
+    ]
+    time = statistics.median(long["seconds"] / short["seconds"] for short, long in runs)
+    memory = statistics.median(long["mebibytes"] / short["mebibytes"] for short, long in runs)
+    amortised = statistics.median(short["seconds"] / 10_000 for short, _ in runs)
+    numbers = {"runs": runs}
+    return [
+        Row("cadata, time at T = 40000 over T = 10000", f"{time:.2f} (memory {memory:.2f})", "<= 4.4", numbers),
+        Row("cadata, one suggestion at T = 10000", f"{amortised * 1e6:.0f} microseconds", "<= 100", {}),
+    ]
+
+
+def limit(bench: Bench) -> list[Row]:
+    """Time over that of the least work there is."""
+    rows = []
+    for horizon in (2000, 10_000):
+        runs = [bench.measure("limit", name="cadata", horizon=horizon, rule="global") for _ in range(bench.repeats)]
+        ratio = statistics.median(run["seconds"] / run["least"] for run in runs)
+        rows.append(Row(f"cadata, T = {horizon}, over the least work", f"{ratio:.1f}", "<= 3", {"runs": runs}))
+    return rows
+
+
+def million(bench: Bench) -> list[Row]:
+    """One refit and a batch of 1000 over 10⁶ arms."""
+    run = bench.measure("million", arms=1_000_000, dimension=20, dictionary=300, batch=1000)
+    matrices = run["products"] + run["kernel"]
+    return [
+        Row(
+            f"10^6 arms, d = 20, m = {run['sizes'][0]}: first refit and batch of 1000, a sweep over all arms",
+            f"{run['first'] / matrices:.2f} x the matrix products ({run['first']:.1f} s; kernel entries "
+            f"{run['kernel']:.1f} s, product {run['products']:.1f} s)",
+            "<= 3",
+            run,
+        ),
+        Row(f"the next one, m = {run['sizes'][1]}", f"{run['next']:.1f} s", "", {}),
+        Row("memory over the candidates", f"{run['mebibytes'] / 1024:.2f} GiB", "<= 2 GiB", {}),
+    ]
+
+
+def shards(bench: Bench) -> list[Row]:
+    """4·10⁶ arms in one array, and with 1, 2 and 4 Ray actors."""
+    run = bench.measure("shards", arms=4_000_000, dimension=6, counts=[1, 2, 4], horizon=2000, batch=200)
+    rows = [Row(f"4*10^6 arms, d = 6, m = {run['dictionary']}, one array", f"{run['array']:.1f} s", "", run)]
+    for count in ("1", "2", "4"):
+        found = f"{run[count]['seconds']:.1f} s, picks {'equal' if run[count]['equal'] else 'DIFFER'}"
+        rows.append(Row(f"with {count} shards", found, "equal picks", {}))
+    return rows
+
+
+def peers(bench: Bench) -> list[Row]:
+    """Seconds a suggestion of Optuna's samplers and of BoTorch, at the T they can reach."""
+    rows = []
+    for sampler, horizon in (("tpe", 1000), ("tpe", 5000), ("gp", 100), ("gp", 300)):
+        run = bench.measure("optuna", sampler=sampler, horizon=horizon)
+        found = f"{run['suggestion'] * 1e3:.1f} ms"
+        rows.append(Row(f"Optuna {sampler.upper()}, one suggestion at T = {horizon}, d = 8", found, "", run))
+    for horizon in (500, 1000, 2000):
+        run = bench.measure("botorch", horizon=horizon)
+        found = f"{run['suggestion']:.2f} s; {run['fitted']:.2f} s with hyper-parameters fitted"
+        rows.append(Row(f"BoTorch, UCB over 20640 arms at T = {horizon}", found, "", run))
+    return rows
+
+
+ROWS: Mapping[str, Callable[[Bench], list[Row]]] = {
+    "cadata-2000-global": beside_authors("cadata", 2000, "global", 15),
+    "cadata-2000-local": beside_authors("cadata", 2000, "global_then_local", 15),
+    "cadata-10000-global": beside_authors("cadata", 10_000, "global", 15),
+    "cadata-10000-local": beside_authors("cadata", 10_000, "global_then_local", 15),
+    "nasbench101-global": beside_authors("nasbench101", 10_000, "global", 10),
+    "nasbench101-local": beside_authors("nasbench101", 10_000, "global_then_local", 10),
+    "abalone-global": beside_authors("abalone", 10_000, "global", 5),
+    "abalone-local": beside_authors("abalone", 10_000, "global_then_local", 5),
+    "growth": growth,
+    "limit": limit,
+    "million": million,
+    "shards": shards,
+    "peers": peers,
+}

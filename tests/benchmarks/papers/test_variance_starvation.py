@@ -1,0 +1,53 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarks.papers.experiment import Request
+from benchmarks.papers.variance_starvation import (
+    ARMS,
+    EVALUATED,
+    FAR,
+    LABELS,
+    VARIANCE_STARVATION,
+    Snapshot,
+    simulate,
+)
+
+
+@pytest.fixture(scope="module")
+def snapshots() -> list[Snapshot]:
+    return simulate(0, [4, 30])
+
+
+def test_only_the_near_half_is_evaluated(snapshots: list[Snapshot]) -> None:
+    assert all(EVALUATED[snapshot.dictionary].all() for snapshot in snapshots)
+    assert ARMS[FAR].min() - ARMS[EVALUATED].max() > 0.09
+
+
+def test_bkb_is_as_uncertain_far_away_as_it_should_be(snapshots: list[Snapshot]) -> None:
+    for snapshot in snapshots:
+        np.testing.assert_allclose(snapshot.ratio("bkb")[FAR], 1.0, atol=0.05)
+        assert snapshot.coverage("bkb") == pytest.approx(snapshot.coverage("exact"), abs=0.05)
+
+
+def test_without_the_residual_the_variance_far_away_vanishes(snapshots: list[Snapshot]) -> None:
+    end = np.flatnonzero(FAR)[-1]
+    assert all(snapshot.ratio("subset_of_regressors")[end] < 1e-6 for snapshot in snapshots)
+    for snapshot in snapshots:
+        assert (snapshot.ratio("subset_of_regressors") <= snapshot.ratio("bkb") * (1 + 1e-9)).all()
+
+
+def test_a_longer_run_begins_with_the_shorter_one(snapshots: list[Snapshot]) -> None:
+    alone = simulate(0, [4, 30, 31])[0]
+    assert alone.evaluations == snapshots[0].evaluations
+    other = simulate(1, [4])[0]
+    assert not np.array_equal(other.function, snapshots[0].function)
+
+
+def test_the_figure_has_a_column_a_size_and_a_row_a_method(tmp_path: Path) -> None:
+    found = VARIANCE_STARVATION.run(Request(seeds=2, evaluations=9, methods=tuple(LABELS), out=tmp_path))
+    rivals = ["BKB (DTC)", "subset of regressors"]
+    assert [panel.title for panel in found.figures[0].panels] == [f"{one}, t = {t}" for one in rivals for t in (6, 9)]
+    assert [(row[0], row[1]) for row in found.tables[0].rows] == [(one, t) for t in (6, 9) for one in rivals]
+    assert all(len(row) == len(found.tables[0].columns) for row in found.tables[0].rows)
