@@ -77,7 +77,7 @@ class ShardedArms:
         """
         if not 1 <= shards <= len(features):
             rule = f"between 1 and the number of arms, {len(features)}"
-            raise ValueError(f"candidates.shards must be {rule}, got {shards}")
+            raise ValueError(f"computing.shards must be {rule}, got {shards}")
         if not np.isfinite(features).all():
             raise ValueError("candidates must be finite")
         starts = np.linspace(0, len(features), shards + 1).astype(np.intp)

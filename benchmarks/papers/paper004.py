@@ -36,9 +36,10 @@ def method(
     """The method called `name` in `LABELS`, cut short after `stop` pulls.
 
     `model`: `kernel` and `regularization`, for all. `width`: `norm_bound`, `noise_scale` and `delta` of those that have
-    upper bounds. `threds`: what GP-ThreDS has in addition, or instead.
+    upper bounds. `threds`: what GP-ThreDS has in addition, or instead. Raises ValueError on another name.
     """
-    return Method(name, LABELS[name], _strategy(name, model, width, threds), stop)
+    strategy = _strategy(name, model, width, threds)
+    return Method(name, LABELS[name], strategy, stop)
 
 
 def _strategy(

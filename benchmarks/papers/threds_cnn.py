@@ -46,21 +46,30 @@ def methods(request: Request) -> list[Method]:
     return [method(name, _MODEL, _WIDTH, _THREDS) for name in request.methods]
 
 
-def run(epochs: int, request: Request) -> Findings:
-    """Average regret against samples and against time, with real training on MNIST."""
+def training(epochs: int, request: Request) -> Comparison:
+    """The request's methods on all 23 808 settings, each of which is trained when it is chosen."""
     problem = {
         "objective": {"name": "mnist_cnn", "options": {"epochs": epochs, "dataset": "mnist"}},
-        "candidates": {"size": None},  # all 23 808 settings
+        "candidates": {"size": None},
         "workers": {"executor": "inline", "count": 1},
     }
-    found = run_all(Comparison("mnist", problem, methods(request)), request)
-    found = {name: tuple(replace(one, optimum=OPTIMUM) for one in runs) for name, runs in found.items()}
+    return Comparison("mnist", problem, methods(request))
+
+
+def run(epochs: int, request: Request) -> Findings:
+    """Average regret against samples and against time, with real training on MNIST."""
+    found = with_optimum(run_all(training(epochs, request), request))
     title = f"CNN on MNIST, {epochs} epoch{'s' if epochs > 1 else ''} of training, f* = {OPTIMUM}"
     notes = (
         f"{request.seeds} seed{'s' if request.seeds > 1 else ''}; {epochs} of the paper's {EPOCHS} epochs. "
-        f"Average regret is {OPTIMUM} − mean test accuracy; a training that diverged has no value.",
+        f"Average regret is {OPTIMUM} − mean test accuracy.",
     )
     return findings("threds-cnn", title, found, notes)
+
+
+def with_optimum(found: Runs) -> Runs:
+    """The runs with f* as the paper takes it, since nobody knows the largest accuracy."""
+    return {name: tuple(replace(one, optimum=OPTIMUM) for one in runs) for name, runs in found.items()}
 
 
 def findings(name: str, title: str, found: Runs, notes: tuple[str, ...]) -> Findings:

@@ -124,14 +124,14 @@ def limit(name: str, horizon: int, rule: str) -> Answer:
 
 
 def million(arms: int, dimension: int, dictionary: int, batch: int) -> Answer:
-    """One refit with a dictionary of about that size and a batch of that size over many arms, at the first time (a
-    sweep over all arms) and at the next, beside the matrix products of the sweep alone."""
+    """Two refits and batches over many arms: the first sweeps over all of them; beside that sweep's products alone."""
     problem = load("synthetic", arms, dimension)
     candidates = mebibytes()
-    strategy = BBKB(**vars(problem.strategy(10_000, "global")) | {"ratio_threshold": 1e6, "resampling": "pulls"})
+    strategy = BBKB(**vars(problem.strategy(10_000, "global")) | {"ratio_threshold": 1e12, "resampling": "pulls"})
     rng = np.random.default_rng(0)
     state = strategy.init(problem.features, rng)
-    pulled = rng.choice(arms, dictionary, replace=False).tolist()
+    others = np.setdiff1d(rng.choice(arms, dictionary + 1, replace=False), state.initial)
+    pulled = [*state.initial, *others[: dictionary - 1].tolist()]
     rewards = problem.rewards(pulled, rng)
     told = [Observation(arm, float(reward)) for arm, reward in zip(pulled, rewards, strict=True)]
     state = strategy.tell(state, told, rng)  # every pull enters: their variances are the prior's

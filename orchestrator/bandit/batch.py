@@ -30,16 +30,16 @@ class BatchPosterior:
         self.arms: Indices = np.empty(0, np.intp)
         self.mean, self.start_variance, self.variance = np.empty(0), np.empty(0), np.empty(0)
         self.rows = np.empty((0, rank))
-        self._positions: dict[int, int] = {}
         self._directions = np.empty((64, rank))  # the w's
         self._appended, self._folded = 0, 0
         self._inverse = np.eye(rank)  # C after the first `_folded` pulls
 
     def position(self, arm: int) -> int:
         """Where `arm` stands in the arrays; it is entered if it was not."""
-        if arm not in self._positions:
+        position = int(self.arms.searchsorted(arm))
+        if position == len(self.arms) or self.arms[position] != arm:
             self.enter(np.array([arm]))
-        return self._positions[arm]
+        return position
 
     def positions(self, arms: Indices) -> Indices:
         """Where `arms` (n,), all looked at, stand: (n,)."""
@@ -58,7 +58,6 @@ class BatchPosterior:
         self.start_variance = np.concatenate((self.start_variance, start))[order]
         self.variance = np.concatenate((self.variance, variance))[order]
         self.rows = np.concatenate((self.rows, rows))[order]
-        self._positions = {arm: position for position, arm in enumerate(self.arms.tolist())}
 
     def append(self, arm: int) -> None:
         """Add a pull of `arm`."""

@@ -1,4 +1,6 @@
-"""Confidence widths: the factor on σ̃ in u = μ̃ + width · σ̃ (BBKB Theorem 2)."""
+"""Confidence widths: the factor on σ̃ in u = μ̃ + width · σ̃ (BBKB Theorem 2), and on σ of the Bayesian scale
+(Chowdhury and Gopalan 2017, Theorem 2, as IGP-UCB, GP-ThreDS and adaptive discretisation have it).
+"""
 
 import math
 from dataclasses import dataclass
@@ -7,6 +9,7 @@ from typing import Literal
 import numpy as np
 
 from orchestrator.bandit.arrays import Floats
+from orchestrator.bandit.kernels import AnyKernel, Matern32, Matern52
 
 Schedule = Literal["practical", "theory"]
 
@@ -38,3 +41,15 @@ class Confidence:
             beta = 2.0 * noise * math.sqrt(information_gain + log_delta) + (1.0 + math.sqrt(2.0)) * bias
             return self.ratio_threshold * beta
         return noise * math.sqrt(self.ratio_threshold * information_gain + log_delta) + bias
+
+
+def information_growth(kernel: AnyKernel, pulls: int) -> float:
+    """γ_s, the growth of the maximal information gain in the experiments of GP-ThreDS; 0 before any pull."""
+    if isinstance(kernel, Matern32 | Matern52):
+        return math.sqrt(pulls)
+    return math.log(max(pulls, 1))
+
+
+def rkhs_width(norm_bound: float, noise_scale: float, growth: float, delta: float) -> float:
+    """β = B + R √(2 (γ + 1 + log 1/δ)), a factor on σ of the Bayesian scale (Chowdhury and Gopalan 2017, Theorem 2)."""
+    return norm_bound + noise_scale * math.sqrt(2.0 * (growth + 1.0 + math.log(1.0 / delta)))

@@ -81,7 +81,7 @@ class EagerQueue:
         self._contenders, self._blocked = contenders, _blocked(contenders, blocked)
         while rest.top > -np.inf:
             arms, _, _ = rest.take(-np.inf, FIRST_NEAR)
-            contenders.enter(_unseen(contenders, arms))
+            contenders.enter(arms[np.isin(arms, contenders.arms, invert=True)])
 
     def top(self) -> int:
         """See `ArgmaxQueue`."""
@@ -97,7 +97,7 @@ class LazyQueue:
 
     def __init__(self, rest: AnyRest, contenders: Contenders, blocked: Indices = NOTHING) -> None:
         self._contenders, self._rest = contenders, rest
-        self._blocked = _blocked(contenders, blocked)
+        self._blocked, self._before = _blocked(contenders, blocked), contenders.arms
         self._near, self._near_bounds = NOTHING, np.empty(0)
         self._is_tight = np.empty(0, bool)
         self._near_top = -np.inf
@@ -117,19 +117,24 @@ class LazyQueue:
     def _come_near(self, best: float) -> None:
         """Take from the rest what reaches `best`."""
         arms, bounds, _ = self._rest.take(best, FIRST_NEAR)
-        is_new = np.isin(arms, self._contenders.arms, invert=True)  # pending pulls are looked at from the start
-        self._near = np.concatenate((self._near, arms[is_new]))
-        self._near_bounds = np.concatenate((self._near_bounds, bounds[is_new]))
-        self._is_tight = np.concatenate((self._is_tight, np.zeros(int(is_new.sum()), bool)))
+        if len(self._before):  # pending pulls were looked at before
+            is_new = np.isin(arms, self._before, invert=True)
+            arms, bounds = arms[is_new], bounds[is_new]
+        self._near = np.concatenate((self._near, arms))
+        self._near_bounds = np.concatenate((self._near_bounds, bounds))
+        self._is_tight = np.concatenate((self._is_tight, np.zeros(len(arms), bool)))
         self._look_at_more(best)
 
     def _look_at_more(self, best: float) -> None:
-        """Tighten near bounds that reach `best`; then look at the arms whose bounds still do, and as many again."""
+        """Tighten near bounds that reach `best`; then look at the arms whose bounds still do, and as many again.
+
+        At least as many as were looked at so far, so that the number of calls grows with the logarithm.
+        """
         loose = np.flatnonzero(~self._is_tight & (self._near_bounds >= best))
         self._near_bounds[loose] = np.minimum(self._near_bounds[loose], self._contenders.tighten(self._near[loose]))
         self._is_tight[loose] = True
         reaching = int(np.count_nonzero(self._near_bounds >= best)) if best > -np.inf else 0
-        entering = largest(self._near_bounds, max(2 * reaching, FIRST_LOOK))
+        entering = largest(self._near_bounds, max(2 * reaching, len(self._contenders.arms), FIRST_LOOK))
         self._contenders.enter(self._near[entering])
         staying = np.ones(len(self._near), bool)
         staying[entering] = False
@@ -149,10 +154,6 @@ def largest(bounds: Floats, count: int) -> Indices:
     """Positions of the `count` largest bounds, as far as they are not −∞."""
     order = np.argpartition(-bounds, count)[:count] if count < len(bounds) else np.arange(len(bounds))
     return order[bounds[order] > -np.inf]
-
-
-def _unseen(contenders: Contenders, arms: Indices) -> Indices:
-    return arms[np.isin(arms, contenders.arms, invert=True)]
 
 
 def _blocked(contenders: Contenders, blocked: Indices) -> Indices:

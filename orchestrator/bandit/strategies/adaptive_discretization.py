@@ -19,12 +19,12 @@ from orchestrator.bandit.checks import (
     require_probability,
     sequential_refusal,
 )
+from orchestrator.bandit.confidence import information_growth, rkhs_width
 from orchestrator.bandit.incremental import ExactState
 from orchestrator.bandit.kernels import RBF, AnyKernel
 from orchestrator.bandit.posterior import SparseModel
 from orchestrator.bandit.pulls import Pulls
 from orchestrator.bandit.state import checked_arms
-from orchestrator.bandit.strategies.gp_threds import information_growth, rkhs_width
 from orchestrator.bandit.strategy import Choose, Decision, Observation, Pick, Posterior, Record
 
 _DEFAULT_KERNEL = RBF(0.2)

@@ -28,8 +28,9 @@ from orchestrator.bandit.checks import (
     require_probability,
     sequential_refusal,
 )
+from orchestrator.bandit.confidence import information_growth, rkhs_width
 from orchestrator.bandit.exact import exact_posterior
-from orchestrator.bandit.kernels import RBF, AnyKernel, Matern32, Matern52
+from orchestrator.bandit.kernels import RBF, AnyKernel
 from orchestrator.bandit.pulls import Pulls
 from orchestrator.bandit.shrinking import (
     SUB_PERFORMING,
@@ -44,18 +45,6 @@ from orchestrator.bandit.strategy import Choose, Decision, Observation, Pick, Po
 
 Search = Literal["random_walk", "direct"]
 _DEFAULT_KERNEL = RBF(0.2)
-
-
-def information_growth(kernel: AnyKernel, pulls: int) -> float:
-    """γ_s, the growth of the maximal information gain the paper's experiments use; 0 before any pull."""
-    if isinstance(kernel, Matern32 | Matern52):
-        return math.sqrt(pulls)
-    return math.log(max(pulls, 1))
-
-
-def rkhs_width(norm_bound: float, noise_scale: float, growth: float, delta: float) -> float:
-    """β = B + R √(2 (γ + 1 + log 1/δ)), a factor on σ of the Bayesian scale (Chowdhury and Gopalan 2017, Theorem 2)."""
-    return norm_bound + noise_scale * math.sqrt(2.0 * (growth + 1.0 + math.log(1.0 / delta)))
 
 
 @dataclass(frozen=True)

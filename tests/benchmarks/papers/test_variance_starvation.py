@@ -8,9 +8,12 @@ from benchmarks.papers.variance_starvation import (
     ARMS,
     EVALUATED,
     FAR,
-    LABELS,
+    KERNEL,
+    METHODS,
+    REGULARIZATION,
     VARIANCE_STARVATION,
     Snapshot,
+    draw_function,
     simulate,
 )
 
@@ -38,15 +41,21 @@ def test_without_the_residual_the_variance_far_away_vanishes(snapshots: list[Sna
         assert (snapshot.ratio("subset_of_regressors") <= snapshot.ratio("bkb") * (1 + 1e-9)).all()
 
 
-def test_a_longer_run_begins_with_the_shorter_one(snapshots: list[Snapshot]) -> None:
-    alone = simulate(0, [4, 30, 31])[0]
-    assert alone.evaluations == snapshots[0].evaluations
-    other = simulate(1, [4])[0]
-    assert not np.array_equal(other.function, snapshots[0].function)
+def test_after_one_evaluation_the_subset_of_regressors_is_the_formula() -> None:
+    (snapshot,) = simulate(1, [1])
+    covariance = KERNEL.cross(ARMS, ARMS[snapshot.dictionary])[:, 0]
+    expected = covariance**2 / (1.0 + REGULARIZATION)  # k_𝒮ᵀ (K_𝒮p K_p𝒮 + λ K_𝒮)⁻¹ k_𝒮
+    np.testing.assert_allclose(snapshot.beliefs["subset_of_regressors"].variance, expected, rtol=1e-9, atol=1e-30)
+
+
+def test_every_seed_draws_its_own_function(snapshots: list[Snapshot]) -> None:
+    functions = {draw_function(np.random.default_rng(seed)).tobytes() for seed in (0, 1)}
+    assert len(functions) == 2
+    assert snapshots[0].function.tobytes() in functions
 
 
 def test_the_figure_has_a_column_a_size_and_a_row_a_method(tmp_path: Path) -> None:
-    found = VARIANCE_STARVATION.run(Request(seeds=2, evaluations=9, methods=tuple(LABELS), out=tmp_path))
+    found = VARIANCE_STARVATION.run(Request(seeds=2, evaluations=9, methods=METHODS, out=tmp_path))
     rivals = ["BKB (DTC)", "subset of regressors"]
     assert [panel.title for panel in found.figures[0].panels] == [f"{one}, t = {t}" for one in rivals for t in (6, 9)]
     assert [(row[0], row[1]) for row in found.tables[0].rows] == [(one, t) for t in (6, 9) for one in rivals]

@@ -3,7 +3,8 @@ import math
 import numpy as np
 import pytest
 
-from orchestrator.bandit.confidence import Confidence
+from orchestrator.bandit.confidence import Confidence, information_growth, rkhs_width
+from orchestrator.bandit.kernels import RBF, Matern32, Matern52
 
 
 def confidence(schedule, **changes) -> Confidence:
@@ -32,3 +33,17 @@ def test_more_information_or_confidence_widens(schedule) -> None:
     assert confidence(schedule).width(2.0) > width
     assert confidence(schedule, delta=0.01).width(1.0) > width
     assert confidence(schedule, ratio_threshold=4.0).width(1.0) > width
+
+
+def test_the_width_of_the_bayesian_scale_by_hand() -> None:
+    width = rkhs_width(0.5, 0.01, math.log(40), 1e-3)
+    assert width == pytest.approx(0.5 + 0.01 * math.sqrt(2 * (math.log(40) + 1 + math.log(1000))))
+
+
+@pytest.mark.parametrize("kernel", [Matern32(0.2), Matern52(0.2)])
+def test_information_grows_with_the_root_of_the_pulls_under_a_matern_kernel(kernel) -> None:
+    assert [information_growth(kernel, pulls) for pulls in (0, 1, 49)] == [0.0, 1.0, 7.0]
+
+
+def test_information_grows_with_the_logarithm_of_the_pulls_under_a_gaussian_kernel() -> None:
+    assert [information_growth(RBF(0.2), pulls) for pulls in (0, 1, 40)] == [0.0, 0.0, math.log(40)]

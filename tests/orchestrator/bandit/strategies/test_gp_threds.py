@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from orchestrator.bandit.boxes import Box
-from orchestrator.bandit.kernels import RBF, Matern52
+from orchestrator.bandit.confidence import rkhs_width
+from orchestrator.bandit.kernels import RBF
 from orchestrator.bandit.shrinking import SUB_PERFORMING, Epoch, ThresholdState
-from orchestrator.bandit.strategies.gp_threds import GPThreDS, information_growth, rkhs_width
+from orchestrator.bandit.strategies.gp_threds import GPThreDS
 from orchestrator.bandit.strategy import Choose, Observation, Wait
 
 SEARCHES = pytest.mark.parametrize("search", ["direct", "random_walk"])
@@ -312,7 +313,7 @@ def test_a_grid_whose_arms_all_failed_is_laid_anew() -> None:
     assert not set(after.progress.visit.grid.tolist()) & set(first)
 
 
-def test_the_posterior_is_that_of_all_pulls_and_the_growth_follows_the_kernel() -> None:
+def test_the_posterior_is_that_of_all_pulls() -> None:
     arms, values, _ = smooth_problem(1)
     strategy = GPThreDS(RBF(0.3), low=-1.0, high=1.0)
     *_, (_, _, state) = play(strategy, arms, values, 40)
@@ -323,9 +324,6 @@ def test_the_posterior_is_that_of_all_pulls_and_the_growth_follows_the_kernel() 
     np.testing.assert_allclose(believed.variance * 0.01, deviation**2, atol=1e-8)
     width = rkhs_width(0.5, 0.01, math.log(40), 1e-3)
     np.testing.assert_allclose(believed.ucb, mean + width * deviation, atol=1e-5)
-    assert information_growth(Matern52(0.2), 49) == 7.0
-    assert information_growth(RBF(0.2), 0) == information_growth(RBF(0.2), 1) == 0.0
-    assert width == pytest.approx(0.5 + 0.01 * math.sqrt(2 * (math.log(40) + 1 + math.log(1000))))
 
 
 def test_it_waits_while_a_pull_is_pending() -> None:

@@ -1,0 +1,71 @@
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from orchestrator.bandit.kernels import RBF
+from orchestrator.bandit.strategies.bbkb import BBKB
+from orchestrator.bandit.strategy import Choose, Observation
+from orchestrator.bandit.warm_start import RandomStart, UncertaintyStart
+from orchestrator.shards import ShardedArms
+
+pytestmark = pytest.mark.usefixtures("ray_cluster")
+
+ARMS = np.random.default_rng(0).random((600, 2))
+ARMS[300:310] = ARMS[:10]  # twins that lie with different shards
+STRATEGY = BBKB(
+    kernel=RBF(0.3), regularization=0.01, noise_variance=0.01, ratio_threshold=60.0, warm_start=RandomStart(20)
+)
+
+
+@pytest.fixture(params=[1, 3])
+def spread(request: pytest.FixtureRequest) -> Iterator[ShardedArms]:
+    """The arms over one or three actors."""
+    arms = ShardedArms.start(ARMS, request.param)
+    yield arms
+    arms.close()
+
+
+def decisions(strategy: BBKB, arms: object) -> list[Choose]:
+    state, made = strategy.init(arms, np.random.default_rng(1)), []  # type: ignore[arg-type]
+    for number in range(8):
+        decision = strategy.ask(state, (5, 5) if number % 2 else (), 25)
+        assert isinstance(decision, Choose)
+        made.append(decision)
+        told = [Observation(pick.arm, float(np.sin(5 * ARMS[pick.arm]).sum())) for pick in decision.picks]
+        told.append(Observation(100 * number, None))
+        state = strategy.tell(state, told, np.random.default_rng(number))
+    return made
+
+
+@pytest.mark.parametrize("termination", ["global", "global_then_local"])
+def test_decisions_are_those_of_one_array_bit_for_bit(spread: ShardedArms, termination: str) -> None:
+    strategy = replace(STRATEGY, termination=termination)
+    assert decisions(strategy, spread) == decisions(strategy, ARMS)
+
+
+def test_uncertainty_sampling_is_that_of_one_array(spread: ShardedArms) -> None:
+    strategy = replace(STRATEGY, warm_start=UncertaintyStart(max_pulls=30))
+    drawn = [strategy.init(arms, np.random.default_rng(0)).initial for arms in (spread, ARMS)]  # type: ignore[arg-type]
+    assert drawn[0] == drawn[1]
+
+
+def test_the_belief_over_all_arms_is_that_of_one_array(spread: ShardedArms) -> None:
+    told = [Observation(arm, float(arm)) for arm in range(0, 600, 40)]
+    beliefs = []
+    for arms in (spread, ARMS):
+        state = STRATEGY.init(arms, np.random.default_rng(0))  # type: ignore[arg-type]
+        beliefs.append(STRATEGY.posterior(STRATEGY.tell(state, told, np.random.default_rng(1))))
+    np.testing.assert_allclose(beliefs[0].mean, beliefs[1].mean, rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(beliefs[0].variance, beliefs[1].variance, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("shards", [0, 601])
+def test_as_many_shards_as_arms_at_most(shards: int) -> None:
+    with pytest.raises(
+        ValueError, match=f"computing.shards must be between 1 and the number of arms, 600, got {shards}"
+    ):
+        ShardedArms.start(ARMS, shards)
+    with pytest.raises(ValueError, match="finite"):
+        ShardedArms.start(np.full((3, 1), np.nan), 2)
