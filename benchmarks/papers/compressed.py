@@ -238,14 +238,16 @@ def _legend(name: str) -> str:
 
 def _notes(published: Published, request: Request) -> tuple[str, ...]:
     ending = "strategy and training" if published.with_training else "the strategy alone"
+    trained = "On MNIST one epoch over 5000 images, measured on 10 000; f* is the largest accuracy of all runs."
     return (
         f"{request.seeds} seeds, 95 % t-intervals over seeds; T = {request.evaluations}: the papers print no horizon. "
-        "Lengthscale 1 on the unscaled domain, σ² = 0.001, ε = 1e-4 (absolute test), δ = 0.1, 2^d initial points, the "
-        "same for all methods of a seed; candidates are a finite set.",
+        "Lengthscale 1 on the unscaled domain, a decade being 1 on a logarithmic scale, σ² = 0.001, ε = 1e-4 (absolute "
+        "test), δ = 0.1, 2^d initial points, the same for all methods of a seed; candidates are a finite set.",
         f"Times compared are those of {ending}; the last column is the ratio of the paper's own times.",
-        "Skipping runs (000's Algorithm 1) end when nothing informative is left: their average regret is over "
-        "the evaluations made. At every step they choose what the compressed run chooses.",
+        "Skipping runs (000's Algorithm 1) end when nothing informative is left: their average regret is over the "
+        "evaluations made. Up to a later evaluation's noise they choose at every step what the compressed run chooses.",
         "BKB is ours, with its own upper bound; the papers also run it with EI and MPI.",
+        *((trained,) if published.with_training else ()),
     )
 
 

@@ -135,12 +135,12 @@ def million(arms: int, dimension: int, dictionary: int, batch: int) -> Answer:
     rewards = problem.rewards(pulled, rng)
     told = [Observation(arm, float(reward)) for arm, reward in zip(pulled, rewards, strict=True)]
     state = strategy.tell(state, told, rng)  # every pull enters: their variances are the prior's
-    seconds, sizes = [], []
+    seconds, dictionaries = [], []
     for _ in range(2):
         began = time.perf_counter()
         decision = strategy.ask(state, (), batch)
         seconds.append(time.perf_counter() - began)
-        sizes.append(len(state.dictionary))
+        dictionaries.append(len(state.dictionary))
         assert isinstance(decision, Choose)
         assert len(decision.picks) == batch
         picks = [pick.arm for pick in decision.picks]
@@ -150,13 +150,13 @@ def million(arms: int, dimension: int, dictionary: int, batch: int) -> Answer:
         state = strategy.tell(state, told, rng)
         seconds.append(time.perf_counter() - began)
     peak = mebibytes()
-    alone = _products(arms, sizes[0])
+    alone = _products(arms, dictionaries[0])
     return {
         "first": seconds[0],
         "next": seconds[1] + seconds[2],
-        "sizes": sizes,
+        "dictionaries": dictionaries,
         "products": alone,
-        "kernel": _kernel_seconds(problem, strategy, sizes[0]),
+        "kernel": _kernel_seconds(problem, strategy, dictionaries[0]),
         "mebibytes": peak - candidates,
     }
 
@@ -260,6 +260,7 @@ def botorch(horizon: int) -> Answer:
     return {"suggestion": suggest(is_fitted=False), "fitted": suggest(is_fitted=True)}
 
 
+LONG = ("arms", "sizes")  # of a run; not printed
 MEASUREMENTS: dict[str, Callable[..., Answer]] = {
     "ours": ours,
     "authors": authors,
@@ -272,4 +273,4 @@ MEASUREMENTS: dict[str, Callable[..., Answer]] = {
 
 if __name__ == "__main__":
     found = MEASUREMENTS[sys.argv[1]](**json.loads(sys.argv[2]))
-    print(json.dumps({key: value for key, value in found.items() if key not in ("arms", "sizes")}))
+    print(json.dumps({key: value for key, value in found.items() if key not in LONG}))

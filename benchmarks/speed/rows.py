@@ -112,13 +112,13 @@ def million(bench: Bench) -> list[Row]:
     matrices = run["products"] + run["kernel"]
     return [
         Row(
-            f"10^6 arms, d = 20, m = {run['sizes'][0]}: first refit and batch of 1000, a sweep over all arms",
+            f"10^6 arms, d = 20, m = {run['dictionaries'][0]}: first refit and batch of 1000, a sweep over all arms",
             f"{run['first'] / matrices:.2f} x the matrix products ({run['first']:.1f} s; kernel entries "
             f"{run['kernel']:.1f} s, product {run['products']:.1f} s)",
             "<= 3",
             run,
         ),
-        Row(f"the next one, m = {run['sizes'][1]}", f"{run['next']:.1f} s", "", {}),
+        Row(f"the next one, m = {run['dictionaries'][1]}", f"{run['next']:.1f} s", "", {}),
         Row("memory over the candidates", f"{run['mebibytes'] / 1024:.2f} GiB", "<= 2 GiB", {}),
     ]
 

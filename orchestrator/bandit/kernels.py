@@ -152,14 +152,13 @@ def _scales(X: Floats, lengthscale: Lengthscale) -> float | Floats:
 def _squared_distances(X: Floats, Y: Floats, lengthscale: Lengthscale) -> Floats:
     # differences, not ‖x‖² + ‖y‖² − 2xy: that cancels, and near-duplicates are what dictionaries are made of
     scales = _scales(X, lengthscale)
-    divisors = scales if isinstance(scales, np.ndarray) else np.full(X.shape[1], scales)
+    X, Y = np.asfortranarray(X / scales), np.asfortranarray(Y / scales)
     squares = np.zeros((len(X), len(Y)))
     rows = max(1, BLOCK // max(1, len(Y)))  # a block stays in the cache for all features
     for low in range(0, len(X), rows):
         block, difference = squares[low : low + rows], np.empty((len(X[low : low + rows]), len(Y)))
-        for x, y, divisor in zip(X[low : low + rows].T, Y.T, divisors, strict=True):
+        for x, y in zip(X[low : low + rows].T, Y.T, strict=True):
             np.subtract(x[:, None], y, out=difference)
-            difference /= divisor
             block += np.multiply(difference, difference, out=difference)
     return squares
 

@@ -28,7 +28,7 @@ def test_the_least_work_is_less_than_the_run() -> None:
 
 def test_a_refit_over_many_arms_has_the_dictionary_and_the_batch_that_were_asked_for() -> None:
     run = measure.million(5000, 3, dictionary=20, batch=30)
-    assert run["sizes"][0] == 20
+    assert run["dictionaries"][0] == 20
     assert run["first"] > 0
     assert run["next"] > 0
 
