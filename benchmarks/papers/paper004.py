@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.papers.campaigns import Method
-from benchmarks.papers.findings import Curve
+from benchmarks.papers.campaigns import Method, Runs
+from benchmarks.papers.findings import Curve, Figure, Panel
 from benchmarks.papers.measured import Measured
+from benchmarks.papers.regression import steps
 
 LABELS: Mapping[str, str] = {
     "gp_threds": "GP-ThreDS",
@@ -59,7 +60,7 @@ def _strategy(
     raise ValueError(f"a method of paper 004 must be one of {', '.join(LABELS)}, got {name!r}")
 
 
-def against_time(label: str, runs: Sequence[Measured], points: int = 200) -> Curve:
+def against_time(label: str, runs: Sequence[Measured], points: int = 150) -> Curve:
     """The mean of R_t / t at `points` times, equally spaced by their logarithms, t being the pulls made by then.
 
     From the last run's first pull to the first run's last: all runs count everywhere.
@@ -69,3 +70,17 @@ def against_time(label: str, runs: Sequence[Measured], points: int = 200) -> Cur
     made = [np.searchsorted(run.clock, times, side="right") for run in runs]
     reached = [run.average_regret[np.maximum(pulls, 1) - 1] for run, pulls in zip(runs, made, strict=True)]
     return Curve.over_seeds(label, times, reached)
+
+
+def regret_figure(name: str, title: str, found: Runs) -> Figure:
+    """Average regret of every method against samples, and against time as the paper has it."""
+    label = "R_t / t"
+    samples = [
+        Curve.over_seeds(LABELS[one], steps(runs), [run.average_regret for run in runs]) for one, runs in found.items()
+    ]
+    time = [against_time(LABELS[one], runs) for one, runs in found.items()]
+    panels = [
+        Panel("Average regret against samples", "t", label, samples, y_scale="log"),
+        Panel("Average regret against time", "strategy's seconds", label, time, x_scale="log", y_scale="log"),
+    ]
+    return Figure(name, title, panels)

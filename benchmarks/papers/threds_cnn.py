@@ -16,9 +16,8 @@ from typing import Any, ClassVar
 
 from benchmarks.papers.campaigns import Comparison, Method, Runs, run_all
 from benchmarks.papers.experiment import Experiment, Request
-from benchmarks.papers.findings import Cell, Curve, Figure, Findings, Interval, Panel, Table
-from benchmarks.papers.paper004 import LABELS, METHODS, against_time, method
-from benchmarks.papers.regression import steps
+from benchmarks.papers.findings import Cell, Findings, Interval, Table
+from benchmarks.papers.paper004 import LABELS, METHODS, method, regret_figure
 from objectives.datasets import DataSource
 from objectives.objective import ObjectiveError
 from objectives.parameters import Space
@@ -74,7 +73,7 @@ def with_optimum(found: Runs) -> Runs:
 
 def findings(name: str, title: str, found: Runs, notes: tuple[str, ...]) -> Findings:
     """The table beside the authors' figures, and figure 7's curves."""
-    return Findings([_table(name, title, found)], [_figure(name, f"GP-ThreDS, figure 7: {title}", found)], notes)
+    return Findings([_table(name, title, found)], [regret_figure(name, f"GP-ThreDS, figure 7: {title}", found)], notes)
 
 
 def _table(name: str, title: str, found: Runs) -> Table:
@@ -92,19 +91,6 @@ def _row(one: str, found: Runs) -> tuple[Cell, ...]:
         seconds = Interval.of([run.clock[t - 1] for run in reached]) if reached else "–"
         cells += [average, REPORTED[t].get(one, "–"), seconds]
     return (*cells, Interval.of([run.simple_regret[-1] for run in found[one]]))
-
-
-def _figure(name: str, title: str, found: Runs) -> Figure:
-    label = "R_t / t"
-    samples = [
-        Curve.over_seeds(LABELS[one], steps(runs), [run.average_regret for run in runs]) for one, runs in found.items()
-    ]
-    time = [against_time(LABELS[one], runs) for one, runs in found.items()]
-    panels = [
-        Panel("Average regret against samples", "t", label, samples, y_scale="log"),
-        Panel("Average regret against time", "strategy's seconds", label, time, x_scale="log", y_scale="log"),
-    ]
-    return Figure(name, title, panels)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,8 +14,10 @@ from typing import Any
 import numpy as np
 
 from benchmarks.speed.problems import NOISE, Problem, load
+from orchestrator.bandit.kernels import RBF
 from orchestrator.bandit.strategies.bbkb import BBKB
 from orchestrator.bandit.strategy import Choose, Observation
+from orchestrator.bandit.warm_start import RandomStart
 from orchestrator.cluster import connect, disconnect
 from orchestrator.shards import ShardedArms
 
@@ -71,11 +73,11 @@ def authors(name: str, horizon: int, rule: str, folder: str, seed: int = 0) -> A
     sys.path.insert(0, str(Path(folder)))
     import bkb_lib  # type: ignore[import-not-found]
     import utils  # type: ignore[import-not-found]
-    from sklearn.gaussian_process.kernels import RBF, PairwiseKernel
+    from sklearn.gaussian_process import kernels
 
     problem = load(name)
     kernel = utils.FastMixinKernel(
-        RBF(problem.bandwidth), PairwiseKernel(gamma=0.5 / problem.bandwidth**2, metric="rbf")
+        kernels.RBF(problem.bandwidth), kernels.PairwiseKernel(gamma=0.5 / problem.bandwidth**2, metric="rbf")
     )
     noise, state = np.random.default_rng([seed, 9]), np.random.RandomState(seed)
     make = bkb_lib.Batch_BKB if rule == "global" else bkb_lib.Local_Batch_BKB
@@ -184,7 +186,8 @@ def _kernel_seconds(problem: Problem, strategy: BBKB, size: int) -> float:
 def shards(arms: int, dimension: int, counts: list[int], horizon: int, batch: int) -> Answer:
     """The same run with the candidates in one array, and with Ray actors: seconds, and whether picks are equal."""
     problem = load("synthetic", arms, dimension)
-    strategy = BBKB(**vars(problem.strategy(10_000, "global")) | {"regularization": 1e-2, "ratio_threshold": 8.0})
+    options = {"kernel": RBF(2.0), "regularization": 0.1, "ratio_threshold": 1e12, "warm_start": RandomStart(100)}
+    strategy = BBKB(**vars(problem.strategy(10_000, "global")) | options)
     cluster = connect("local", max(counts), 1.0, 0.0, dashboard=False)
     alone = _in_batches(problem, strategy, horizon, batch, None)
     answer: Answer = {"array": alone["seconds"], "dictionary": alone["dictionary"]}

@@ -228,7 +228,9 @@ class AdaptiveDiscretization:
         """Whether β σ ≤ V_h, for every cell (n,); cells at the resolution of the features are not split."""
         arms, depths = np.array([cell.arm for cell in state.cells]), np.array([cell.depth for cell in state.cells])
         deviation = self.width(state) * np.sqrt(state.exact.belief.variance[arms])
-        is_long = np.array([state.boxed.can_halve(cell.box) for cell in state.cells])
+        _, firsts, level = np.unique(depths, return_index=True, return_inverse=True)
+        # cells of one depth have the same edges: thousands of cells, but a few dozen depths
+        is_long = np.array([state.boxed.can_halve(state.cells[first].box) for first in firsts])[level]
         return np.asarray(is_long & (deviation <= self.variations(state)[depths]))
 
     def _settled(self, state: CellState) -> CellState:
