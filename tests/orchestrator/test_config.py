@@ -365,3 +365,14 @@ def test_existing_data_need_a_path_and_a_database_a_campaign(refused: Refused) -
     ]
     [line] = refused(head + "strategy:\n  warm_start: {name: data, path: 'postgresql://host/db'}\n")
     assert line.startswith("x.yaml:5: strategy.warm_start.campaign must be given beside a database URL")
+
+
+def test_candidates_are_spread_over_actors_only_where_strategy_and_executor_can(refused: Refused) -> None:
+    text = "name: x\nobjective: {name: branin}\nbudget: {evaluations: 5}\ncomputing: {shards: 2}\n"
+    assert refused(text + "strategy: {name: gp_ucb}\n") == [
+        "x.yaml:4: computing.shards must be 1 with this strategy, bbkb can have more, got 2"
+    ]
+    assert refused(text + "workers: {executor: inline}\n") == [
+        "x.yaml:4: computing.shards must be 1 without workers.executor ray, got 2"
+    ]
+    assert from_mapping({**SMALL, "computing": {"shards": 2, "threads": 2}}).computing.shards == 2
