@@ -22,7 +22,6 @@ from orchestrator.driver import Driver, Problem, replay
 from orchestrator.errors import CampaignError, RunError, UserError
 from orchestrator.events import CampaignCreated, Event, ExistingTaken, SessionOpened
 from orchestrator.runs import Run, digest
-from orchestrator.shards import ShardedArms
 from orchestrator.status import Status
 from orchestrator.store import EventStore
 from workers.executor import Executor, ExecutorError
@@ -53,6 +52,9 @@ def build(settings: Settings) -> Parts:
     objective, candidates = _objective_and_candidates(settings)
     if isinstance(objective, PythonCallable):
         objective.check(candidates.columns)
+    if settings.computing.shards > len(candidates):
+        rule = f"at most the number of candidates, {len(candidates)}"
+        raise UserError(f"computing.shards must be {rule}, got {settings.computing.shards}")
     strategy = _for_workers(settings.strategy, settings.workers.count)
     return Parts(Problem(settings.name, settings.seed, candidates, strategy), objective)
 
@@ -100,6 +102,7 @@ class Session:
     opened: SessionOpened
     store: EventStore
     threads: int | None = None
+    close_spread: Callable[[], None] = lambda: None
 
     def run(self) -> Close:
         """Work until the session ends; see `Driver.run`."""
@@ -107,6 +110,7 @@ class Session:
             with threadpool_limits(self.threads, user_api="blas"):
                 return self.driver.run(self.opened)
         finally:
+            self.close_spread()
             self.store.close()
 
 
@@ -117,12 +121,15 @@ def open_session(run: Run, observe: Callable[[Status], None] = lambda status: No
     UserError when no worker can ever be had.
     """
     settings = load(run.settings_file)
-    parts = _spread(build(settings), settings.computing.shards)
+    parts = build(settings)
     store = EventStore(run.store_url)
     writer = store.claim(run.name, holder=f"{socket.gethostname()} process {os.getpid()}")
     events = run.read(store)
     _check_unchanged(run, parts, events)
-    progress = replay(parts.problem, events)
+    threads, shards = settings.computing.threads, settings.computing.shards
+    problem, close_spread = _spread(parts.problem, shards, threads) if shards > 1 else (parts.problem, lambda: None)
+    with threadpool_limits(threads, user_api="blas"):
+        progress = replay(problem, events)
     executor = _executor(settings, parts.objective, start_at=progress.campaign.last_time)
     opened = SessionOpened(
         time=executor.now(),
@@ -131,16 +138,16 @@ def open_session(run: Run, observe: Callable[[Status], None] = lambda status: No
         slots=executor.slots,
         settings=settings.resolved(),
     )
-    driver = Driver(parts.problem, progress, writer, executor, observe)
-    return Session(driver, opened, store, settings.computing.threads)
+    driver = Driver(problem, progress, writer, executor, observe)
+    return Session(driver, opened, store, threads, close_spread)
 
 
-def _spread(parts: Parts, shards: int) -> Parts:
-    """The same, the candidates spread over this many Ray actors if there are to be several."""
-    if shards == 1:
-        return parts
-    spread = ShardedArms.start(parts.problem.candidates.features, shards)
-    return replace(parts, problem=replace(parts.problem, spread=spread))
+def _spread(problem: Problem, shards: int, threads: int | None) -> tuple[Problem, Callable[[], None]]:
+    """The problem with its candidates spread over this many Ray actors, and what ends them."""
+    from orchestrator.shards import ShardedArms  # imported here so that campaigns without Ray do not need it
+
+    spread = ShardedArms.start(problem.candidates.features, shards, threads)
+    return replace(problem, spread=spread), spread.close
 
 
 def _check_unchanged(run: Run, parts: Parts, events: Sequence[Event]) -> None:

@@ -23,7 +23,7 @@ from orchestrator.assemble import Parts, build, existing
 from orchestrator.bandit.strategies import STRATEGIES
 from orchestrator.campaign import CampaignState, apply, decide
 from orchestrator.commands import Close, Stop
-from orchestrator.config import Settings, load
+from orchestrator.config import Settings, from_mapping, load
 from orchestrator.config_changes import differences, may_change
 from orchestrator.config_schema import schema
 from orchestrator.errors import BbkbError, RunError, UserError
@@ -91,7 +91,7 @@ def resume(
     workers: Workers = None,
     address: Address = None,
 ) -> None:
-    """Go on with a run: finished results stay, what was running runs again. Only budget and workers may change."""
+    """Go on with a run: finished results stay, what was running runs again. Only budget, workers and computing may change."""
     console = Console()
     old = runs.open_run(folder)
     events = old.events()
@@ -223,12 +223,13 @@ def _summarise(console: Console, run_: runs.Run, outcome: str, reason: str) -> N
 
 
 def _check_changes(console: Console, run_: runs.Run, old: Mapping[str, Any], settings: Settings) -> None:
-    changes = differences(old, settings.resolved())
+    # keys that are newer than the run had their defaults then
+    changes = differences(from_mapping(old).resolved(), settings.resolved())
     refused = [change for change in changes if not may_change(change.key)]
     if refused:
         keys = "\n".join(f"  {change.key}: {change.old!r} became {change.new!r}" for change in refused)
         raise RunError(
-            f"a resume may change budget and workers only, but of {_short(run_.folder)} these differ:\n{keys}\n"
+            f"a resume may change budget, workers and computing only, but of {_short(run_.folder)} these differ:\n{keys}\n"
             f"Put them back, or begin a new campaign with `bbkb run`"
         )
     for change in changes:

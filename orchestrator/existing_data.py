@@ -27,7 +27,6 @@ from orchestrator.runs import Run, open_run
 
 ARM = "arm"
 _TABLES = (".csv", ".csv.gz", ".parquet")
-_BITS = 40  # of a number's mantissa that must be equal: 12 digits
 
 
 @dataclass(frozen=True)
@@ -166,9 +165,8 @@ def _comparable(one: NDArray[Any], other: NDArray[Any]) -> tuple[NDArray[Any], N
 
 
 def _rounded(numbers: NDArray[Any]) -> NDArray[np.float64]:
-    mantissa, exponent = np.frexp(numbers.astype(np.float64))
-    rounded: NDArray[np.float64] = np.ldexp(np.rint(np.ldexp(mantissa, _BITS)), exponent - _BITS)
-    return rounded
+    """To 12 digits, in decimal as they are printed: rounding what was rounded changes nothing."""
+    return np.array([float(f"{number:.12g}") for number in numbers.tolist()]) + 0.0
 
 
 def _text(value: Any) -> str:

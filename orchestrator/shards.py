@@ -1,7 +1,8 @@
 """Candidates over many processes: each shard is a Ray actor that holds one block of arms and answers for it.
 
 The strategy does not know: it asks `AllArms`, and an arm's values are the same, bit for bit, wherever its block lies.
-A batch costs a handful of rounds of messages of a few thousand numbers, whatever the number of arms.
+A batch costs some ten rounds of messages, of p × m numbers at the most (p arms pulled, m in the dictionary), whatever
+the number of arms.
 """
 
 from collections.abc import Sequence
@@ -11,17 +12,21 @@ from typing import Any
 import numpy as np
 import ray
 from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
 
 from orchestrator.bandit.blocks import Block, Fit
 from orchestrator.bandit.kernels import Kernel
+from orchestrator.bandit.state import checked_arms
+from orchestrator.errors import ActorLostError
 
 
 class Shard:
     """The actor: one block of arms, and the methods of `Block`."""
 
-    def __init__(self, features: NDArray[np.float64]) -> None:
+    def __init__(self, features: NDArray[np.float64], threads: int | None) -> None:
         self._features = features
         self._block: Block | None = None
+        threadpool_limits(threads, user_api="blas")  # for as long as the process lives
 
     def open(self, kernel: Kernel, regularization: float) -> None:
         """Make the block. Before that there are features only."""
@@ -59,7 +64,7 @@ class ShardBlocks:
             else self._actors[number].ask.remote(method, arguments)
             for number, method, arguments in calls
         ]
-        return list(ray.get(answers))
+        return _get(answers)
 
 
 class ShardedArms:
@@ -70,30 +75,39 @@ class ShardedArms:
         self.shape = (int(starts[-1]), dimension)
 
     @staticmethod
-    def start(features: NDArray[np.float64], shards: int, cpus: float = 0.0) -> "ShardedArms":
-        """Spread `features` (A, d) over `shards` actors, with `cpus` each set aside for them. Ray must be running.
+    def start(features: NDArray[np.float64], shards: int, threads: int | None = None) -> "ShardedArms":
+        """Spread `features` (A, d) over `shards` actors with so many BLAS `threads` each. Ray must be running.
 
         Raises ValueError when there are not that many arms, or when a feature is not finite.
         """
         if not 1 <= shards <= len(features):
             rule = f"between 1 and the number of arms, {len(features)}"
             raise ValueError(f"computing.shards must be {rule}, got {shards}")
-        if not np.isfinite(features).all():
-            raise ValueError("candidates must be finite")
+        checked_arms(features)
         starts = np.linspace(0, len(features), shards + 1).astype(np.intp)
-        actor: Any = ray.remote(Shard).options(num_cpus=cpus)
+        actor: Any = ray.remote(Shard).options(num_cpus=0, scheduling_strategy="SPREAD")
         parts = [features[low:high] for low, high in pairwise(starts)]
-        return ShardedArms([actor.remote(part) for part in parts], starts, features.shape[1])
+        return ShardedArms([actor.remote(part, threads) for part in parts], starts, features.shape[1])
 
     def __len__(self) -> int:
         return self.shape[0]
 
     def blocks(self, kernel: Kernel, regularization: float) -> ShardBlocks:
         """The blocks that answer for them."""
-        ray.get([actor.open.remote(kernel, regularization) for actor in self._actors])
+        _get([actor.open.remote(kernel, regularization) for actor in self._actors])
         return ShardBlocks(self._actors, self._starts)
 
     def close(self) -> None:
         """End the actors."""
         for actor in self._actors:
             ray.kill(actor)
+
+
+def _get(answers: list[Any]) -> list[Any]:
+    try:
+        return list(ray.get(answers))
+    except ray.exceptions.RayActorError as error:
+        raise ActorLostError(
+            f"a shard of the candidates died ({type(error).__name__}), out of memory perhaps. Every finished result is "
+            f"in the log: `bbkb resume` goes on"
+        ) from error

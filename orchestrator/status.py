@@ -18,7 +18,7 @@ class Status:
     reason: str
     evaluations: int  # the budget
     existing: int  # results known before the campaign; in no other number
-    existing_unmatched: int  # of them of no candidate, left out
+    existing_unmatched: int  # besides those, results of no candidate
     chosen: int
     succeeded: int
     failed: int

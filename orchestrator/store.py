@@ -111,6 +111,10 @@ class EventStore:
                 raise self._fenced(connection, campaign, epoch)
             length = connection.execute(sa.select(_CAMPAIGNS.c.length).where(mine)).scalar_one() - len(events)
             there = 0 if position is None else min(length - position, len(events))
+            if there < 0:
+                raise StoreError(
+                    f"campaign {campaign!r} has {length} events, none can be written at position {position}"
+                )
             if there:
                 connection.execute(_CAMPAIGNS.update().where(mine).values(length=length + len(events) - there))
             if rows := _rows(campaign, epoch, length, events[there:]):

@@ -38,7 +38,10 @@ def main(
         raise UserError(f"rows must be among {', '.join(ROWS)}, got {', '.join(unknown)}")
     console = Console(width=200)
     out.mkdir(parents=True, exist_ok=True)
-    for count in (int(number) for number in threads.split(",")):
+    counts = [number.strip() for number in threads.split(",")]
+    if not all(number.isdecimal() and int(number) > 0 for number in counts):
+        raise UserError(f"--threads must be whole numbers >= 1 with commas between, got {threads}")
+    for count in map(int, counts):
         bench = Bench(count, repeats, authors, data or (_BESIDE if _BESIDE.is_dir() else None))
         for name in chosen:
             found = ROWS[name](bench)

@@ -57,7 +57,7 @@ def bless(
     drawn = WeightedDictionary(read_only((), np.intp), read_only((), np.float64))
     for level in _path(largest * total, regularization, q):
         # R_h of the n pulls, as how often each row is among them
-        size = min(math.ceil(q1 * largest * total / level), total)
+        size = min(max(1, math.ceil(q1 * largest * total / level)), total)
         candidates = counts if size == total else rng.multivariate_hypergeometric(counts, size, method="marginals")
         drawn = _draw(kernel, rows, candidates, total, drawn, level, q2, rng)
     return drawn

@@ -39,7 +39,7 @@ class Improvement(ABC):
     | `kernel` | k | covariance function |
     | `regularization` | λ | variance of the noise in the model, > 0 |
     | `margin` | ε | an improvement counts from f* + ε on, ≥ 0; the larger, the more is explored |
-    | `warm_start` | | `RandomStart` or `UncertaintyStart` |
+    | `warm_start` | | `RandomStart`, `UncertaintyStart` or existing data, `DataStart` |
     """
 
     kernel: AnyKernel = _DEFAULT_KERNEL

@@ -98,14 +98,14 @@ class LocalDrift:
             return False
         if not self._unswept:
             return self.bound > self._threshold
-        if self._is_lazy and self._sums is None:
-            least, most = self._among_pulls()
-            if least > self._threshold:
-                return True
-            self.bound = min(self.bound, most)
-            if self.bound <= self._threshold:
-                return False
-        self.bound = self._swept()
+        if not self._is_lazy:
+            return self._sweep() > self._threshold
+        least, most = self._among_pulls()
+        if self._sums is None and least > self._threshold:
+            return True
+        self.bound = min(self.bound, most) if self._sums is None else self.bound
+        if self.bound > self._threshold:
+            self.bound = self._swept(min(self._since(), most - 1.0))
         return self.bound > self._threshold
 
     def _pulled(self) -> Pulled:
@@ -123,15 +123,22 @@ class LocalDrift:
         roots = np.sqrt(pulled.counts)
         return 1.0 + float(sums.max()), 1.0 + _spectral_radius(magnitudes * np.multiply.outer(roots, roots), sums)
 
-    def _swept(self) -> float:
-        """An upper bound on the maximum over all arms that is above C̃ if and only if the maximum is."""
+    def _sweep(self) -> float:
+        """The bound over all arms, exactly."""
+        self._sums = self._summands(None) + (0.0 if self._sums is None else self._sums)
+        self._unswept.clear()
+        self.bound = 1.0 + float(self._sums.max())
+        return self.bound
+
+    def _swept(self, rise: float) -> float:
+        """An upper bound on the maximum over all arms that is above C̃ if and only if the maximum is.
+
+        `rise`: no sum can have grown by more since the last sweep.
+        """
         sums = np.zeros(len(self._batch.posterior.model.arms)) if self._sums is None else self._sums
-        rise = min(self._since(), self._among_pulls()[1] - 1.0)  # no sum can have grown by more since the last sweep
         reaching = np.flatnonzero(1.0 + sums + rise > self._threshold)
-        if not self._is_lazy or len(reaching) > len(sums) // 4:
-            self._sums = sums + self._summands(None)
-            self._unswept.clear()
-            return 1.0 + float(self._sums.max())
+        if len(reaching) > len(sums) // 4:
+            return self._sweep()
         reached = 1.0 + float((sums[reaching] + self._summands(reaching)).max(initial=0.0))
         return max(reached, 1.0 + float(np.delete(sums, reaching).max(initial=-np.inf)) + rise)
 

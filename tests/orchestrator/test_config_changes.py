@@ -41,8 +41,8 @@ def _hashable(change: Difference) -> Difference:
     return Difference(change.key, str(change.old), str(change.new))
 
 
-@pytest.mark.parametrize("key", ["budget.evaluations", "budget", "workers.simulation.sigma"])
-def test_budget_and_workers_may_change(key: str) -> None:
+@pytest.mark.parametrize("key", ["budget.evaluations", "budget", "workers.simulation.sigma", "computing.threads"])
+def test_what_is_spent_and_what_computes_may_change(key: str) -> None:
     assert may_change(key)
 
 

@@ -87,6 +87,13 @@ def test_numbers_that_were_printed_to_twelve_digits_still_match(tmp_path: Path) 
     assert (found.arms, found.values, found.unmatched) == ((0, 2), (1.0, 2.0), 1)
 
 
+def test_every_number_printed_to_twelve_digits_matches(tmp_path: Path) -> None:
+    x = np.random.default_rng(0).random(300) * 10.0 ** np.arange(-150, 150)
+    rows = "".join(f"{value:.12g},1\n" for value in x)
+    found = taken(tmp_path / "t.csv", f"x,reward\n{rows}", Candidates(x[:, None], {"x": x}))
+    assert (sorted(found.arms), found.unmatched) == (list(range(300)), 0)
+
+
 def test_results_of_no_candidate_are_counted_and_the_first_is_shown(tmp_path: Path) -> None:
     found = taken(tmp_path / "t.csv", "x,reward\n0.1,5\n0.15,6\n0.2,7\n0.99,8\n")
     assert (found.arms, found.values) == ((1, 2), (5.0, 7.0))

@@ -8,6 +8,7 @@ from orchestrator.bandit.kernels import RBF
 from orchestrator.bandit.strategies.bbkb import BBKB
 from orchestrator.bandit.strategy import Choose, Observation
 from orchestrator.bandit.warm_start import RandomStart, UncertaintyStart
+from orchestrator.errors import ActorLostError
 from orchestrator.shards import ShardedArms
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
@@ -19,7 +20,7 @@ STRATEGY = BBKB(
 )
 
 
-@pytest.fixture(params=[1, 3])
+@pytest.fixture(params=[1, 3], scope="module")
 def spread(request: pytest.FixtureRequest) -> Iterator[ShardedArms]:
     """The arms over one or three actors."""
     arms = ShardedArms.start(ARMS, request.param)
@@ -29,7 +30,7 @@ def spread(request: pytest.FixtureRequest) -> Iterator[ShardedArms]:
 
 def decisions(strategy: BBKB, arms: object) -> list[Choose]:
     state, made = strategy.init(arms, np.random.default_rng(1)), []  # type: ignore[arg-type]
-    for number in range(8):
+    for number in range(5):
         decision = strategy.ask(state, (5, 5) if number % 2 else (), 25)
         assert isinstance(decision, Choose)
         made.append(decision)
@@ -46,7 +47,7 @@ def test_decisions_are_those_of_one_array_bit_for_bit(spread: ShardedArms, termi
 
 
 def test_uncertainty_sampling_is_that_of_one_array(spread: ShardedArms) -> None:
-    strategy = replace(STRATEGY, warm_start=UncertaintyStart(max_pulls=30))
+    strategy = replace(STRATEGY, warm_start=UncertaintyStart(max_pulls=8))
     drawn = [strategy.init(arms, np.random.default_rng(0)).initial for arms in (spread, ARMS)]  # type: ignore[arg-type]
     assert drawn[0] == drawn[1]
 
@@ -59,6 +60,15 @@ def test_the_belief_over_all_arms_is_that_of_one_array(spread: ShardedArms) -> N
         beliefs.append(STRATEGY.posterior(STRATEGY.tell(state, told, np.random.default_rng(1))))
     np.testing.assert_allclose(beliefs[0].mean, beliefs[1].mean, rtol=1e-9, atol=1e-9)
     np.testing.assert_allclose(beliefs[0].variance, beliefs[1].variance, rtol=1e-9, atol=1e-9)
+
+
+def test_a_shard_that_dies_is_an_error_that_says_how_to_go_on() -> None:
+    spread = ShardedArms.start(ARMS, 2)
+    state = STRATEGY.init(spread, np.random.default_rng(0))  # type: ignore[arg-type]
+    state = STRATEGY.tell(state, [Observation(arm, 0.5) for arm in state.initial], np.random.default_rng(1))
+    spread.close()
+    with pytest.raises(ActorLostError, match=r"a shard of the candidates died .* `bbkb resume` goes on"):
+        STRATEGY.ask(state, (), 3)
 
 
 @pytest.mark.parametrize("shards", [0, 601])

@@ -78,7 +78,7 @@ class IGPUCB:
     | `initial_points` | | arms on the grid of the first pull, ≥ 1 |
     | `final_points` | | most arms on a grid, ≥ `initial_points` |
     | `grid_growth` | | power of t with which the grid grows, ≥ 0; 0 keeps it as it is |
-    | `warm_start` | | `RandomStart` or `UncertaintyStart` |
+    | `warm_start` | | `RandomStart`, `UncertaintyStart` or existing data, `DataStart` |
     """
 
     kernel: AnyKernel = _DEFAULT_KERNEL
