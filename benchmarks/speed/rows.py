@@ -125,10 +125,10 @@ def million(bench: Bench) -> list[Row]:
 
 def shards(bench: Bench) -> list[Row]:
     """4·10⁶ arms in one array, and with 1, 2 and 4 Ray actors."""
-    run = bench.measure("shards", arms=4_000_000, dimension=6, counts=[1, 2, 4], horizon=600, batch=100)
+    run = bench.measure("shards", arms=4_000_000, dimension=6, counts=[1, 2, 4], horizon=300, batch=100)
     rows = [
         Row(
-            f"4*10^6 arms, d = 6, 6 batches of 100, m up to {run['dictionary']}: one array",
+            f"4*10^6 arms, d = 6, 100 random arms and 2 batches of 100, m up to {run['dictionary']}: one array",
             f"{run['array']:.1f} s",
             "",
             run,
