@@ -91,7 +91,10 @@ def resume(
     workers: Workers = None,
     address: Address = None,
 ) -> None:
-    """Go on with a run: finished results stay, what was running runs again. Only budget, workers and computing may change."""
+    """Go on with a run: finished results stay, what was running runs again.
+
+    Only budget, workers and computing may change.
+    """
     console = Console()
     old = runs.open_run(folder)
     events = old.events()
@@ -229,7 +232,8 @@ def _check_changes(console: Console, run_: runs.Run, old: Mapping[str, Any], set
     if refused:
         keys = "\n".join(f"  {change.key}: {change.old!r} became {change.new!r}" for change in refused)
         raise RunError(
-            f"a resume may change budget, workers and computing only, but of {_short(run_.folder)} these differ:\n{keys}\n"
+            f"a resume may change budget, workers and computing only, but of {_short(run_.folder)} these differ:\n"
+            f"{keys}\n"
             f"Put them back, or begin a new campaign with `bbkb run`"
         )
     for change in changes:
