@@ -70,9 +70,8 @@ class ShardBlocks:
 class ShardedArms:
     """Candidates (A, d) that lie with `shards` actors; stands for the array where a strategy takes one."""
 
-    def __init__(self, actors: Sequence[Any], starts: NDArray[np.intp], dimension: int) -> None:
+    def __init__(self, actors: Sequence[Any], starts: NDArray[np.intp]) -> None:
         self._actors, self._starts = tuple(actors), starts
-        self.shape = (int(starts[-1]), dimension)
 
     @staticmethod
     def start(features: NDArray[np.float64], shards: int, threads: int | None = None) -> "ShardedArms":
@@ -87,10 +86,10 @@ class ShardedArms:
         starts = np.linspace(0, len(features), shards + 1).astype(np.intp)
         actor: Any = ray.remote(Shard).options(num_cpus=0, scheduling_strategy="SPREAD")
         parts = [features[low:high] for low, high in pairwise(starts)]
-        return ShardedArms([actor.remote(part, threads) for part in parts], starts, features.shape[1])
+        return ShardedArms([actor.remote(part, threads) for part in parts], starts)
 
     def __len__(self) -> int:
-        return self.shape[0]
+        return int(self._starts[-1])
 
     def blocks(self, kernel: Kernel, regularization: float) -> ShardBlocks:
         """The blocks that answer for them."""

@@ -8,12 +8,13 @@ from typing import Any, ClassVar
 import numpy as np
 
 from orchestrator.bandit.arrays import Floats
-from orchestrator.bandit.checks import require_not_negative, require_positive, require_probability, sequential_refusal
+from orchestrator.bandit.checks import require_not_negative, require_positive, require_probability
 from orchestrator.bandit.incremental import ExactState
 from orchestrator.bandit.kernels import RBF, AnyKernel
 from orchestrator.bandit.posterior import SparseModel
+from orchestrator.bandit.sequential import next_pull
 from orchestrator.bandit.state import checked_arms
-from orchestrator.bandit.strategy import Choose, Decision, Observation, Pick, Posterior, Record
+from orchestrator.bandit.strategy import Decision, Observation, Posterior, Record
 from orchestrator.bandit.warm_start import AnyWarmStart, RandomStart
 
 _DEFAULT_KERNEL, _DEFAULT_START = RBF(0.7), RandomStart()
@@ -60,16 +61,7 @@ class GPUCB:
 
     def ask(self, state: ExactState, pending: Sequence[int], limit: int) -> Decision:
         """One arm, unless one is pending: the warm start's first, then argmax u."""
-        wait = sequential_refusal(state, pending, limit)
-        if wait:
-            return wait
-        start = state.ground.remaining_start()
-        if start:
-            return Choose((Pick(start[0]),), "warm start")
-        believed = self.posterior(state)
-        arm = int(np.argmax(state.without_set_aside(believed.ucb)))  # ties: lowest index
-        pick = Pick(arm, float(believed.mean[arm]), self.width(state), float(believed.variance[arm]))
-        return Choose((pick,), "one pull at a time")
+        return next_pull(state, pending, limit, lambda known: self.posterior(known).ucb, self.width(state))
 
     def width(self, state: ExactState) -> float:
         """β at `state`: a factor on σ of the 1/λ scale."""
