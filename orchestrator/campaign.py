@@ -1,8 +1,8 @@
-"""The campaign as a pure state machine: `apply` folds events into a state, `decide` says what to do about it.
+"""The campaign as a pure state machine: `apply` folds events into a state.
 
-`decide` depends on the state alone, so nothing has to be remembered about commands under way: after a crash the log
-is folded with `apply` and `decide` gives the same next command. Whatever a command leads to comes back as an event.
-Nothing here does I/O, reads a clock or computes a posterior.
+What to do about a state is `deciding.decide`'s. It depends on the state alone, so nothing has to be remembered about
+commands under way: after a crash the log is folded with `apply` and the next command is the same. Whatever a command
+leads to comes back as an event. Nothing here does I/O, reads a clock or computes a posterior.
 
 The state holds what is open (chosen, running, not yet told) and totals, never one entry a finished trial: its size and
 the cost of a step do not grow with the number of evaluations.
@@ -11,13 +11,14 @@ the cost of a step do not grow with the number of evaluations.
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Literal, TypeVar
 
 from orchestrator.bandit.strategy import Observation
-from orchestrator.commands import Ask, Assignment, Await, Begin, Close, Command, Dispatch, Finished, Stop, Tell
+from orchestrator.commands import Assignment, Finished
 from orchestrator.events import (
     BatchChosen,
     CampaignCreated,
+    ComputingBegan,
     Event,
     ExistingTaken,
     ModelRefreshed,
@@ -28,58 +29,13 @@ from orchestrator.events import (
     TrialsDispatched,
     TrialSucceeded,
 )
+from orchestrator.idle import Cause, IdleSeconds
+from orchestrator.rules import WORKERS_AN_ARM_MAY_COST, Losses, Rules
 from workers.messages import Failure, FailureKind, Outcome
 
-# A worker that dies is never the evaluation's fault, but an evaluation that has cost this many workers is set aside.
-WORKERS_ONE_TRIAL_MAY_COST = 3
+T = TypeVar("T")
 
-
-@dataclass(frozen=True, slots=True)
-class Rules:
-    """What bounds a campaign. `evaluations` counts trials, failed ones included, so that a campaign always ends."""
-
-    evaluations: int
-    seconds: float | None = None  # in sessions; pauses do not count
-    target: float | None = None
-    is_maximized: bool = True
-    retries: int = 2
-    failures_before_giving_up: int = 10  # in one session, with no success in it
-
-    @classmethod
-    def of(cls, settings: Mapping[str, Any], slots: int) -> "Rules":
-        """Read them from a resolved campaign file."""
-        budget, workers = settings["budget"], settings["workers"]
-        hours = budget.get("hours")
-        return cls(
-            evaluations=budget["evaluations"],
-            seconds=None if hours is None else hours * 3600.0,
-            target=budget.get("target"),
-            is_maximized=settings["objective"].get("direction", "maximize") == "maximize",
-            retries=workers.get("retries", 2),
-            failures_before_giving_up=max(10, 2 * slots),
-        )
-
-    def allows_retry(self, kind: FailureKind, losses: "Losses") -> bool:
-        """Whether a trial that has failed as `losses` count (this failure included) is tried again."""
-        match kind:
-            case FailureKind.CANCELLED:
-                return True  # given back, not failed
-            case FailureKind.WORKER_LOST:
-                return losses.workers < WORKERS_ONE_TRIAL_MAY_COST
-            case FailureKind.INVALID_VALUE:
-                return False  # the same parameters and seed would give it again
-            case FailureKind.TIMEOUT | FailureKind.OUT_OF_MEMORY:
-                return losses.charged <= min(1, self.retries)  # seldom cured by trying again, and dear
-            case FailureKind.ERROR:
-                return losses.charged <= self.retries
-
-
-@dataclass(frozen=True, slots=True)
-class Losses:
-    """Failed attempts of an open trial: those that count against its retries, and workers that it cost."""
-
-    charged: int = 0
-    workers: int = 0
+_RECENT = 1 / 32  # weight of the newest interval in the mean time between two outcomes
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,10 +71,17 @@ class CampaignState:
     round: int = 0  # refreshes so far
     batches: int = 0
     batch_size: int = 0
+    fillers: int = 0  # trials chosen for workers that would have idled
+    computing: str = ""  # "choosing" or "refreshing" while the strategy computes
+    computing_since: float = 0.0
+    choosing_seconds: float = 0.0  # what the strategy took last time, on the executor's clock
+    refreshing_seconds: float = 0.0
     dictionary_size: int = 0
     stock: tuple[Assignment, ...] = ()  # chosen and not running, in order
     running: Mapping[int, Running] = field(default_factory=lambda: MappingProxyType({}))
     losses: Mapping[int, Losses] = field(default_factory=lambda: MappingProxyType({}))  # of open trials
+    workers_lost: Mapping[int, int] = field(default_factory=lambda: MappingProxyType({}))  # in a row, by arm
+    poisonous: tuple[int, ...] = ()  # arms set aside for the workers they cost
     finished: tuple[Finished, ...] = ()  # over, not told to the strategy yet
     existing: ExistingTaken | None = None  # known before the campaign, not told to the strategy yet
     existing_count: int = 0
@@ -128,8 +91,11 @@ class CampaignState:
     session_succeeded: int = 0
     session_failed: int = 0
     session_first_failure: str = ""
+    session_dispatched: int = 0
+    barren_sessions: int = 0  # sessions in a row, this one included, in which nothing was evaluated
     best: Best | None = None
-    stalled: str = ""  # why the strategy chose nothing, until it is told something
+    stalled: str = ""  # why the strategy chooses nothing more, until it is told something
+    is_filled: bool = False  # it has no picks for idle workers either, until then
     stop_reason: str = ""
     close_reason: str = ""
     outcome: str = ""
@@ -137,11 +103,35 @@ class CampaignState:
     elapsed_seconds: float = 0.0  # in sessions
     capacity_seconds: float = 0.0  # slots × seconds in sessions
     busy_seconds: float = 0.0  # of attempts that ended
+    success_seconds: float = 0.0  # of those that succeeded
+    longest_seconds: float = 0.0  # the longest of these
+    outcome_interval_seconds: float = 0.0  # mean time between two outcomes, of late
+    last_outcome: float | None = None  # when, in this session
+    idle: IdleSeconds = field(default_factory=IdleSeconds)
 
     @property
     def remaining(self) -> int:
         """Trials that may still be chosen."""
         return max(0, self.rules.evaluations - self.trials)
+
+    @property
+    def free(self) -> int:
+        """Workers without an evaluation."""
+        return max(0, self.slots - len(self.running))
+
+    @property
+    def pending(self) -> tuple[int, ...]:
+        """Arms of the trials chosen and not told to the strategy, in the order chosen."""
+        arms = {trial: run.arm for trial, run in self.running.items()}
+        arms.update((assignment.trial, assignment.arm) for assignment in self.stock)
+        arms.update((finished.trial, finished.observation.arm) for finished in self.finished)
+        return tuple(arms[trial] for trial in sorted(arms))
+
+    def memory_factor(self, trial: int) -> float:
+        """How much more memory than usual the next attempt of `trial` may use."""
+        losses = self.losses.get(trial)
+        factor = self.rules.memory_factor
+        return 1.0 if losses is None or factor is None else float(factor**losses.out_of_memory)
 
     @property
     def existing_observations(self) -> tuple[Observation, ...]:
@@ -163,16 +153,10 @@ def apply(state: CampaignState, event: Event) -> CampaignState:
             return replace(state, existing=event, existing_count=len(event.arms), existing_unmatched=event.unmatched)
         case SessionOpened():
             return _open_session(state, event)
+        case ComputingBegan():
+            return replace(state, computing=event.what, computing_since=event.time)
         case BatchChosen():
-            chosen = tuple(Assignment(pick.trial, pick.arm, attempt=1) for pick in event.picks)
-            return replace(
-                state,
-                trials=state.trials + len(chosen),
-                stock=state.stock + chosen,
-                batches=state.batches + bool(chosen),
-                batch_size=len(chosen) or state.batch_size,
-                stalled="" if chosen else event.reason,
-            )
+            return _choose(state, event)
         case TrialsDispatched():
             return _dispatch(state, event)
         case TrialSucceeded():
@@ -180,15 +164,7 @@ def apply(state: CampaignState, event: Event) -> CampaignState:
         case TrialFailed():
             return _fail(state, event)
         case ModelRefreshed():
-            told = set(event.trials)
-            return replace(
-                state,
-                round=event.round,
-                dictionary_size=event.dictionary_size,
-                finished=tuple(finished for finished in state.finished if finished.trial not in told),
-                existing=None,  # the first refresh of all is theirs
-                stalled="",
-            )
+            return _refresh(state, event)
         case StopRequested():
             return replace(state, phase="stopping", stop_reason=event.reason)
         case SessionClosed():
@@ -198,18 +174,78 @@ def apply(state: CampaignState, event: Event) -> CampaignState:
 def _pass_time(state: CampaignState, event: Event) -> CampaignState:
     if isinstance(event, SessionOpened) or state.phase in ("created", "closed"):
         return replace(state, last_time=event.time)
-    seconds = max(0.0, event.time - state.last_time)
+    seconds = event.time - state.last_time
+    if seconds <= 0.0:
+        return state
     return replace(
         state,
-        last_time=max(event.time, state.last_time),
+        last_time=event.time,
         elapsed_seconds=state.elapsed_seconds + seconds,
         capacity_seconds=state.capacity_seconds + seconds * state.slots,
+        idle=state.idle.plus(idle_cause(state), seconds * state.free),
     )
 
 
+def idle_cause(state: CampaignState) -> Cause:
+    """Why workers that are free now have nothing to do."""
+    if state.phase == "stopping" or (not state.remaining and not state.stock):
+        return "campaign_end"
+    if not state.session_dispatched:
+        return "start_up"
+    if state.stock:
+        return "dispatch"
+    if state.computing:
+        return "refit"
+    if not state.rules.is_asynchronous:
+        return "batch_end"
+    return "drift_budget" if state.stalled else "dispatch"
+
+
+def _choose(state: CampaignState, event: BatchChosen) -> CampaignState:
+    chosen = tuple(Assignment(pick.trial, pick.arm, attempt=1) for pick in event.picks)
+    after = replace(
+        state,
+        trials=state.trials + len(chosen),
+        stock=state.stock + chosen,
+        batches=state.batches + bool(chosen),
+        batch_size=len(chosen) or state.batch_size,
+        computing="",
+        choosing_seconds=_computed(state, event),
+    )
+    is_short = len(chosen) < event.limit or not chosen
+    if event.is_filler:
+        return replace(after, is_filled=is_short, fillers=state.fillers + len(chosen))
+    return replace(after, stalled=event.reason if is_short else "")
+
+
+def _refresh(state: CampaignState, event: ModelRefreshed) -> CampaignState:
+    told = set(event.trials)
+    return replace(
+        state,
+        round=event.round,
+        dictionary_size=event.dictionary_size,
+        finished=tuple(finished for finished in state.finished if finished.trial not in told),
+        existing=None,  # the first refresh of all is theirs
+        stalled="",
+        is_filled=False,
+        computing="",
+        refreshing_seconds=_computed(state, event),
+    )
+
+
+def _computed(state: CampaignState, event: BatchChosen | ModelRefreshed) -> float:
+    return max(0.0, event.time - state.computing_since) if state.computing else 0.0
+
+
 def _open_session(state: CampaignState, event: SessionOpened) -> CampaignState:
-    """What was running died with the session before: it goes first now, under a new attempt."""
-    lost = tuple(Assignment(trial, run.arm, run.attempt + 1) for trial, run in sorted(state.running.items()))
+    """What was running and is not held by a worker that outlived its session goes first now, under a new attempt."""
+    adopted = set(event.adopted)
+    held = {trial: run for trial, run in state.running.items() if trial in adopted}
+    lost = tuple(
+        Assignment(trial, run.arm, run.attempt + 1)
+        for trial, run in sorted(state.running.items())
+        if trial not in adopted
+    )
     return replace(
         state,
         rules=Rules.of(event.settings, event.slots),
@@ -217,14 +253,19 @@ def _open_session(state: CampaignState, event: SessionOpened) -> CampaignState:
         slots=event.slots,
         epoch=event.epoch,
         stock=lost + state.stock,
-        running=MappingProxyType({}),
+        running=MappingProxyType(held),
+        computing="",
         session_succeeded=0,
         session_failed=0,
         session_first_failure="",
+        session_dispatched=len(held),
+        barren_sessions=state.barren_sessions + 1,
         stop_reason="",
         close_reason="",
         outcome="",
         stalled="",
+        is_filled=False,
+        last_outcome=None,
     )
 
 
@@ -239,6 +280,7 @@ def _dispatch(state: CampaignState, event: TrialsDispatched) -> CampaignState:
         state,
         stock=tuple(assignment for assignment in state.stock if assignment.trial not in sent),
         running=MappingProxyType({**state.running, **started}),
+        session_dispatched=state.session_dispatched + len(started),
     )
 
 
@@ -248,55 +290,61 @@ def _succeed(state: CampaignState, event: TrialSucceeded) -> CampaignState:
     best = state.best
     if best is None or sign * event.value > sign * best.value:
         best = Best(event.trial, arm, event.value)
-    finished = Finished(event.trial, Observation(arm, sign * event.value))
+    seconds = max(0.0, event.finished - event.started)
     return replace(
         _end_attempt(state, event, is_over=True),
-        finished=(*state.finished, finished),
+        finished=(*state.finished, Finished(event.trial, Observation(arm, sign * event.value))),
         succeeded=state.succeeded + 1,
         session_succeeded=state.session_succeeded + 1,
         best=best,
+        success_seconds=state.success_seconds + seconds,
+        longest_seconds=max(state.longest_seconds, seconds),
+        workers_lost=_without(state.workers_lost, arm),
     )
 
 
 def _fail(state: CampaignState, event: TrialFailed) -> CampaignState:
-    run = state.running[event.trial]
+    run, kind = state.running[event.trial], FailureKind(event.failure)
     after = _end_attempt(state, event, is_over=event.is_final)
+    if kind is FailureKind.WORKER_LOST:
+        lost = {**state.workers_lost, run.arm: state.workers_lost.get(run.arm, 0) + 1}
+        after = replace(after, workers_lost=MappingProxyType(lost))
     if not event.is_final:
-        losses = add_loss(state.losses.get(event.trial, Losses()), FailureKind(event.failure))
+        losses = state.losses.get(event.trial, Losses()).after(kind)
         return replace(
             after,
             stock=(Assignment(event.trial, run.arm, run.attempt + 1), *state.stock),
             losses=MappingProxyType({**state.losses, event.trial: losses}),
         )
+    is_poisonous = after.workers_lost.get(run.arm, 0) >= WORKERS_AN_ARM_MAY_COST and run.arm not in state.poisonous
     return replace(
         after,
         finished=(*state.finished, Finished(event.trial, Observation(run.arm, None))),
         failed=state.failed + 1,
         session_failed=state.session_failed + 1,
         session_first_failure=state.session_first_failure or f"{event.failure}: {event.message}",
+        poisonous=(*state.poisonous, run.arm) if is_poisonous else state.poisonous,
     )
 
 
 def _end_attempt(state: CampaignState, event: TrialSucceeded | TrialFailed, is_over: bool) -> CampaignState:
-    running = {trial: run for trial, run in state.running.items() if trial != event.trial}
-    losses = {trial: loss for trial, loss in state.losses.items() if not is_over or trial != event.trial}
+    # when it arrived, not when it finished: what matters is how soon the next one must be answered
+    since = 0.0 if state.last_outcome is None else max(0.0, event.time - state.last_outcome)
+    is_first = state.last_outcome is None or not state.outcome_interval_seconds
+    interval = since if is_first else (1.0 - _RECENT) * state.outcome_interval_seconds + _RECENT * since
     return replace(
         state,
-        running=MappingProxyType(running),
-        losses=MappingProxyType(losses),
+        running=_without(state.running, event.trial),
+        losses=_without(state.losses, event.trial) if is_over else state.losses,
         busy_seconds=state.busy_seconds + max(0.0, event.finished - event.started),
+        barren_sessions=0,
+        outcome_interval_seconds=interval,
+        last_outcome=event.time,
     )
 
 
-def add_loss(losses: Losses, kind: FailureKind) -> Losses:
-    """`losses` after one more failed attempt of this kind."""
-    match kind:
-        case FailureKind.WORKER_LOST:
-            return replace(losses, workers=losses.workers + 1)
-        case FailureKind.CANCELLED:
-            return losses
-        case _:
-            return replace(losses, charged=losses.charged + 1)
+def _without(mapping: Mapping[int, T], key: int) -> Mapping[int, T]:
+    return MappingProxyType({k: v for k, v in mapping.items() if k != key}) if key in mapping else mapping
 
 
 def is_expected(state: CampaignState, outcome: Outcome) -> bool:
@@ -307,63 +355,7 @@ def is_expected(state: CampaignState, outcome: Outcome) -> bool:
 
 def is_final(state: CampaignState, failure: Failure) -> bool:
     """Whether this failure ends its trial for good under the session's rules."""
-    losses = add_loss(state.losses.get(failure.trial, Losses()), failure.kind)
-    return not state.rules.allows_retry(failure.kind, losses)
-
-
-def decide(state: CampaignState, now: float) -> Command:
-    """What to do next. `now` is read for the time budget only; an open session is assumed."""
-    if state.phase == "running":
-        reason = _stop_reason(state, now)
-        if reason:
-            return Stop(reason)
-        if state.existing is not None:
-            return Begin(state.existing_observations)
-        free = state.slots - len(state.running)
-        if state.stock and free > 0:
-            return Dispatch(state.stock[:free])
-    if state.running:
-        return Await()
-    if state.phase == "stopping":
-        return _close_stopped(state)
-    if state.finished:
-        return Tell(state.finished)
-    return _between_batches(state)
-
-
-def _stop_reason(state: CampaignState, now: float) -> str:
-    rules = state.rules
-    if rules.target is not None and state.best is not None:
-        sign = 1.0 if rules.is_maximized else -1.0
-        if sign * state.best.value >= sign * rules.target:
-            return "target reached"
-    if rules.seconds is not None and state.elapsed_seconds + max(0.0, now - state.last_time) >= rules.seconds:
-        return "time budget spent"
-    if state.session_succeeded == 0 and state.session_failed >= rules.failures_before_giving_up:
-        return "everything fails"
-    return ""
-
-
-def _between_batches(state: CampaignState) -> Command:
-    """Nothing is running and the strategy knows everything: choose, or end."""
-    if state.remaining and not state.stalled:
-        return Ask(pending=(), limit=state.remaining)
-    if state.succeeded == 0:
-        return Close("failed", _nothing_succeeded(state))
-    return Close("finished", state.stalled or "budget spent")
-
-
-def _close_stopped(state: CampaignState) -> Command:
-    """A stopped session leaves half a batch untold: told now, a resume could not go on with the same batch."""
-    if state.stop_reason == "everything fails":
-        return Close("failed", _nothing_succeeded(state))
-    if state.stop_reason == "interrupted":
-        return Close("interrupted", "interrupted")
-    return Close("finished", state.stop_reason)
-
-
-def _nothing_succeeded(state: CampaignState) -> str:
-    return (
-        f"all {state.session_failed} evaluations of this session failed; the first one with "
-        f"{state.session_first_failure or 'no message'}"
-    )
+    losses = state.losses.get(failure.trial, Losses()).after(failure.kind)
+    arm = state.running[failure.trial].arm
+    workers_lost = state.workers_lost.get(arm, 0) + (failure.kind is FailureKind.WORKER_LOST)
+    return not state.rules.allows_retry(failure.kind, losses, workers_lost)

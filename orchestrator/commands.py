@@ -31,6 +31,14 @@ class Ask:
 
 
 @dataclass(frozen=True, slots=True)
+class Fill:
+    """Let the strategy choose at most `limit` arms for workers that would idle, though its own rule allows none."""
+
+    pending: tuple[int, ...]
+    limit: int
+
+
+@dataclass(frozen=True, slots=True)
 class Finished:
     """A trial that is over and that the strategy has not been told of yet."""
 
@@ -53,8 +61,16 @@ class Begin:
 
 
 @dataclass(frozen=True, slots=True)
+class GiveUp:
+    """These trials have run for too long: cancel their attempts, which count as timed out. `reason` for a person."""
+
+    trials: tuple[int, ...]
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Await:
-    """Wait for outcomes; nothing else can be done."""
+    """Wait for outcomes, or for the strategy's computation; nothing else can be done."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,4 +88,4 @@ class Close:
     reason: str
 
 
-Command = Dispatch | Begin | Ask | Tell | Await | Stop | Close
+Command = Dispatch | Begin | Ask | Fill | Tell | GiveUp | Await | Stop | Close

@@ -2,24 +2,28 @@
 
 Events are applied in memory at once and written in one transaction before anything is done about them (before trials
 are submitted, before a long computation, before waiting): a result is durable before it is acted on, and a turn of the
-loop costs one commit, however many results it took in.
+loop costs one commit, however many results it took in. The strategy computes beside the loop (`computing`), which goes
+on taking results in and handing out what is chosen already.
 """
 
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from objectives.objective import Candidates
-from orchestrator.bandit.strategy import Choose, Strategy, begin
-from orchestrator.campaign import CampaignState, apply, decide, is_expected, is_final
-from orchestrator.commands import Ask, Assignment, Await, Begin, Close, Dispatch, Stop, Tell
-from orchestrator.errors import BbkbError, CampaignError
+from orchestrator.bandit.strategy import Choose, Decision, Fills, Strategy, begin
+from orchestrator.campaign import CampaignState, apply, is_expected, is_final
+from orchestrator.commands import Ask, Assignment, Await, Begin, Close, Dispatch, Fill, GiveUp, Stop, Tell
+from orchestrator.computing import Computing
+from orchestrator.deciding import decide
+from orchestrator.errors import BbkbError, CampaignError, StoreError
 from orchestrator.events import (
     BatchChosen,
+    ComputingBegan,
     Event,
     ModelRefreshed,
     PickedTrial,
@@ -33,13 +37,16 @@ from orchestrator.events import (
 from orchestrator.status import Status, status_of
 from orchestrator.store import Writer
 from workers.executor import Executor
-from workers.messages import Outcome, Success, Trial
+from workers.messages import Failure, FailureKind, Outcome, Success, Trial
 
 # Streams of randomness derived from the campaign's seed; a stream's number must never change.
 INIT, TELL, TRIALS, BEGIN = 0, 1, 2, 3
 
 # How long the loop may sit in the executor before it looks at a request to stop.
 _ATTENTION_SECONDS = 0.2
+
+# How long a store that is away is waited for (a database server that restarts), and how often it is tried.
+STORE_PATIENCE_SECONDS, _STORE_RETRY_SECONDS = 300.0, 1.0
 
 
 @dataclass(frozen=True)
@@ -57,11 +64,11 @@ class Problem:
         """The generator of one stream: derived when needed, never stored."""
         return np.random.default_rng([self.seed, *stream])
 
-    def trial(self, assignment: Assignment) -> Trial:
+    def trial(self, assignment: Assignment, memory_factor: float = 1.0) -> Trial:
         """The message to a worker. All attempts of a trial share their seed, so a repeat gives the same result."""
         seed = int(self.rng(TRIALS, assignment.trial).integers(2**31))
         parameters = self.candidates.parameters(assignment.arm)
-        return Trial(assignment.trial, assignment.arm, parameters, seed, assignment.attempt)
+        return Trial(assignment.trial, assignment.arm, parameters, seed, assignment.attempt, memory_factor)
 
 
 @dataclass(frozen=True)
@@ -72,18 +79,28 @@ class Progress:
     model: Any  # the strategy's state
 
 
-def replay(problem: Problem, events: Iterable[Event]) -> Progress:
-    """Rebuild both states from a log. Nothing is drawn or decided again."""
+def begin_progress(problem: Problem) -> Progress:
+    """Before the first event."""
     arms = problem.candidates.features if problem.spread is None else problem.spread
-    progress = Progress(CampaignState(), problem.strategy.init(arms, problem.rng(INIT)))
+    return Progress(CampaignState(), problem.strategy.init(arms, problem.rng(INIT)))
+
+
+def advance(problem: Problem, progress: Progress, event: Event) -> Progress:
+    """Both states after one more event of the log. Nothing is drawn or decided again."""
+    model = progress.model
+    if isinstance(event, ModelRefreshed):
+        told = set(event.trials)
+        observations = [f.observation for f in progress.campaign.finished if f.trial in told]
+        observations += progress.campaign.existing_observations
+        model = problem.strategy.restore(model, observations, event.record)
+    return Progress(apply(progress.campaign, event), model)
+
+
+def replay(problem: Problem, events: Iterable[Event]) -> Progress:
+    """Rebuild both states from a log."""
+    progress = begin_progress(problem)
     for event in events:
-        model = progress.model
-        if isinstance(event, ModelRefreshed):
-            told = set(event.trials)
-            observations = [f.observation for f in progress.campaign.finished if f.trial in told]
-            observations += progress.campaign.existing_observations
-            model = problem.strategy.restore(model, observations, event.record)
-        progress = Progress(apply(progress.campaign, event), model)
+        progress = advance(problem, progress, event)
     return progress
 
 
@@ -97,6 +114,7 @@ class Driver:
         writer: Writer,
         executor: Executor,
         observe: Callable[[Status], None] = lambda status: None,
+        computes_in_background: bool = False,
     ) -> None:
         self._problem = problem
         self._campaign = progress.campaign
@@ -105,6 +123,7 @@ class Driver:
         self._executor = executor
         self._observe = observe
         self._unwritten: tuple[int, list[Event]] = (writer.length, [])  # where in the log the first one belongs
+        self._computing = Computing(computes_in_background)
         self._activity = "starting"
         self._stop = threading.Event()
         self._stop_now = threading.Event()
@@ -115,10 +134,13 @@ class Driver:
         Raises FencedError when another process took the campaign over, StoreError when results cannot be written,
         CampaignError when the strategy itself breaks; whatever was committed stays.
         """
+        leave_running = True
         try:
             self._record(opened)
-            return self._loop()
+            close = self._loop()
+            leave_running = False
         except KeyboardInterrupt:
+            leave_running = False
             return self._close(Close("interrupted", "interrupted; running evaluations were given back"))
         except BbkbError:
             raise
@@ -128,7 +150,9 @@ class Driver:
             self._commit()
             raise CampaignError(f"{reason}. No finished result is lost; `bbkb resume` goes on from here") from error
         finally:
-            self._executor.close()
+            # whoever takes the campaign over may find them still at work
+            self._executor.close(leave_running)
+        return close
 
     def stop(self, now: bool = False) -> None:
         """Dispatch nothing more and end when what is running has ended; `now`: give it back instead of waiting."""
@@ -143,6 +167,7 @@ class Driver:
     def _loop(self) -> Close:
         while True:
             self._heed_stop()
+            self._computing.poll()
             command = decide(self._campaign, self._executor.now())
             match command:
                 case Dispatch():
@@ -151,10 +176,12 @@ class Driver:
                     self._await()
                 case Begin():
                     self._begin(command)
-                case Ask():
+                case Ask() | Fill():
                     self._ask(command)
                 case Tell():
                     self._tell(command)
+                case GiveUp():
+                    self._give_up(command)
                 case Stop():
                     self._record(StopRequested(time=self._executor.now(), reason=command.reason))
                 case Close():
@@ -171,14 +198,34 @@ class Driver:
         attempts = tuple((assignment.trial, assignment.attempt) for assignment in command.assignments)
         self._record(TrialsDispatched(time=self._executor.now(), attempts=attempts))
         self._commit()
-        self._executor.submit([self._problem.trial(assignment) for assignment in command.assignments])
+        self._executor.submit(
+            [
+                self._problem.trial(assignment, self._campaign.memory_factor(assignment.trial))
+                for assignment in command.assignments
+            ]
+        )
 
     def _await(self) -> None:
         self._commit()
-        self._activity = "evaluating"
-        for outcome in self._executor.next_outcomes(_ATTENTION_SECONDS):
+        is_computing = self._computing.nap()
+        if not is_computing:
+            self._activity = "evaluating"
+        for outcome in self._executor.next_outcomes(0.0 if is_computing else _ATTENTION_SECONDS):
             if is_expected(self._campaign, outcome):
                 self._record(self._event_of(outcome))
+
+    def _give_up(self, command: GiveUp) -> None:
+        """Their outcomes are made here: whoever runs them may never answer. What comes later is not expected."""
+        now = self._executor.now()
+        for trial in command.trials:
+            run = self._campaign.running[trial]
+            self._record(
+                self._event_of(
+                    Failure(trial, run.attempt, FailureKind.TIMEOUT, command.reason, min(run.since, now), now, "")
+                )
+            )
+        self._commit()
+        self._executor.cancel(command.trials)
 
     def _event_of(self, outcome: Outcome) -> Event:
         now = self._executor.now()
@@ -206,11 +253,19 @@ class Driver:
             worker=outcome.worker,
         )
 
-    def _ask(self, command: Ask) -> None:
-        self._commit()
-        self._activity = "choosing a batch"
-        began = time.perf_counter()
-        decision = self._problem.strategy.ask(self._model, command.pending, command.limit)
+    def _ask(self, command: Ask | Fill) -> None:
+        strategy, model = self._problem.strategy, self._model
+        is_filler = isinstance(command, Fill)
+        if is_filler and not isinstance(strategy, Fills):
+            raise CampaignError("strategy.fillers is set, but the strategy has no picks for idle workers")
+        choose = strategy.fill if isinstance(command, Fill) and isinstance(strategy, Fills) else strategy.ask
+        began = self._began("choosing", "choosing")
+        self._computing.start(
+            lambda: choose(model, command.pending, command.limit),
+            lambda decision: self._chosen(decision, command.limit, is_filler, began),
+        )
+
+    def _chosen(self, decision: Decision, limit: int, is_filler: bool, began: float) -> None:
         picks = decision.picks if isinstance(decision, Choose) else ()
         self._record(
             BatchChosen(
@@ -229,40 +284,50 @@ class Driver:
                 ),
                 reason=decision.reason,
                 seconds=time.perf_counter() - began,
+                limit=limit,
+                is_filler=is_filler,
             )
         )
 
     def _begin(self, command: Begin) -> None:
-        self._commit()
-        self._activity = "learning existing data"
-        strategy, rng = self._problem.strategy, self._problem.rng(BEGIN)
-        self._refresh((), lambda model: begin(strategy, model, command.existing, rng))
+        strategy, model, rng = self._problem.strategy, self._model, self._problem.rng(BEGIN)
+        self._refresh((), "learning existing data", lambda: begin(strategy, model, command.existing, rng))
 
     def _tell(self, command: Tell) -> None:
-        self._commit()
-        self._activity = "refreshing the model"
         observations = [finished.observation for finished in command.finished]
-        strategy, rng = self._problem.strategy, self._problem.rng(TELL, self._campaign.round + 1)
+        strategy, model = self._problem.strategy, self._model
+        rng = self._problem.rng(TELL, self._campaign.round + 1)
         trials = tuple(finished.trial for finished in command.finished)
-        self._refresh(trials, lambda model: strategy.tell(model, observations, rng))
+        self._refresh(trials, "refreshing the model", lambda: strategy.tell(model, observations, rng))
 
-    def _refresh(self, trials: tuple[int, ...], refreshed: Callable[[Any], Any]) -> None:
+    def _refresh(self, trials: tuple[int, ...], activity: str, refreshed: Callable[[], Any]) -> None:
         """Replace the strategy's state, and record what was drawn."""
-        began = time.perf_counter()
-        self._model = refreshed(self._model)
+        began = self._began("refreshing", activity)
+        self._computing.start(refreshed, lambda model: self._refreshed(model, trials, began))
+
+    def _refreshed(self, model: Any, trials: tuple[int, ...], began: float) -> None:
+        self._model = model
         self._record(
             ModelRefreshed(
                 time=self._executor.now(),
                 round=self._campaign.round + 1,
                 trials=trials,
-                dictionary_size=len(self._model.dictionary),
-                record=self._problem.strategy.recorded(self._model),
+                dictionary_size=len(model.dictionary),
+                record=self._problem.strategy.recorded(model),
                 seconds=time.perf_counter() - began,
             )
         )
 
+    def _began(self, what: Literal["choosing", "refreshing"], activity: str) -> float:
+        """Say so in the log, which has everything known so far before a long computation; the time it began."""
+        self._record(ComputingBegan(time=self._executor.now(), what=what))
+        self._commit()
+        self._activity = "choosing a batch" if what == "choosing" else activity
+        return time.perf_counter()
+
     def _close(self, command: Close) -> Close:
-        self._record(SessionClosed(time=self._executor.now(), outcome=command.outcome, reason=command.reason))
+        now, idle = self._executor.now(), self._campaign.idle.by_cause()
+        self._record(SessionClosed(time=now, outcome=command.outcome, reason=command.reason, idle_seconds=idle))
         self._commit()
         self._activity = ""
         self._observe(self.status())
@@ -275,5 +340,22 @@ class Driver:
     def _commit(self) -> None:
         # an interrupt may come at any point: both change in one step, and what was written is not written again
         position, events = self._unwritten
-        self._writer.append(events, position)
+        if not events:
+            return
+        self._write(events, position)
         self._unwritten = (position + len(events), [])
+        over = [(event.trial, event.attempt) for event in events if isinstance(event, TrialSucceeded | TrialFailed)]
+        if over:
+            self._executor.acknowledge(over)
+
+    def _write(self, events: Sequence[Event], position: int) -> None:
+        """Append to the log; a store that is away for a while is waited for, results stay in memory meanwhile."""
+        deadline = time.monotonic() + STORE_PATIENCE_SECONDS
+        while True:
+            try:
+                return self._writer.append(events, position)
+            except StoreError as error:
+                if not error.is_transient or time.monotonic() > deadline or self._stop_now.is_set():
+                    raise
+                self._activity = f"waiting for the store: {error}"
+                time.sleep(_STORE_RETRY_SECONDS)

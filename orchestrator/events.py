@@ -50,13 +50,18 @@ class ExistingTaken:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionOpened:
-    """A process took the campaign up: at the start, and at every resume. What was in flight is lost and runs again."""
+    """A process took the campaign up: at the start, and at every resume.
+
+    What was in flight runs again, but for the trials that were `adopted`: workers that outlived the session before hold
+    them, running or finished, and their attempts go on.
+    """
 
     time: float
     epoch: int
     executor: str
     slots: int
     settings: Mapping[str, Any]  # the campaign file as this session uses it (budget and workers may have changed)
+    adopted: tuple[int, ...] = ()
     kind: Literal["session_opened"] = "session_opened"
 
 
@@ -73,14 +78,30 @@ class PickedTrial:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ComputingBegan:
+    """The strategy began to compute. Until its result is an event, workers can be given only what is chosen already."""
+
+    time: float
+    what: Literal["choosing", "refreshing"]
+    kind: Literal["computing_began"] = "computing_began"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BatchChosen:
-    """The strategy chose these arms in this order; `reason` says why it stopped there."""
+    """The strategy chose these arms in this order; `reason` says why it stopped there.
+
+    It was asked with the pulls pending that the log before this event shows, which do not change while it computes.
+    `limit`: how many it was asked for at most, 0 in logs of older versions. `is_filler`: picks for workers that would
+    idle (`bandit.strategy.Fills`), not by upper bounds.
+    """
 
     time: float
     round: int
     picks: tuple[PickedTrial, ...]
     reason: str
     seconds: float  # how long choosing took
+    limit: int = 0
+    is_filler: bool = False
     kind: Literal["batch_chosen"] = "batch_chosen"
 
 
@@ -154,6 +175,7 @@ class SessionClosed:
     time: float
     outcome: Literal["finished", "failed", "interrupted"]
     reason: str
+    idle_seconds: Mapping[str, float] = field(default_factory=dict)  # of all workers, by cause, in all sessions so far
     kind: Literal["session_closed"] = "session_closed"
 
 
@@ -161,6 +183,7 @@ Event = (
     CampaignCreated
     | ExistingTaken
     | SessionOpened
+    | ComputingBegan
     | BatchChosen
     | TrialsDispatched
     | TrialSucceeded

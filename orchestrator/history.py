@@ -10,6 +10,7 @@ from typing import Any, Literal
 from orchestrator.events import (
     BatchChosen,
     CampaignCreated,
+    ComputingBegan,
     Event,
     ExistingTaken,
     ModelRefreshed,
@@ -89,6 +90,12 @@ class History:
     refreshes: list[ModelRefreshed] = field(default_factory=list)
     attempts: list[Attempt] = field(default_factory=list)
     sessions: list[Session] = field(default_factory=list)
+    idle_seconds: Mapping[str, float] = field(default_factory=dict)  # by cause, until the last session that was closed
+
+    @property
+    def is_asynchronous(self) -> bool:
+        """Whether results are made known as they come, not batch by batch."""
+        return bool(self.settings.get("strategy", {}).get("mode") == "async")
 
     @property
     def is_maximized(self) -> bool:
@@ -129,6 +136,12 @@ class History:
         busy = sum(attempt.finished - attempt.started for attempt in self.attempts)
         return min(1.0, busy / capacity) if capacity > 0 else 0.0
 
+    @property
+    def least_seconds(self) -> float:
+        """A lower bound on the time of what ended: its work spread evenly over all workers, or its longest attempt."""
+        longest = max((attempt.finished - attempt.started for attempt in self.attempts), default=0.0)
+        return min(self.elapsed_seconds, max(self.utilization * self.elapsed_seconds, longest))
+
 
 def fold(events: Iterable[Event]) -> History:
     """Fold a whole log. Raises ValueError when it does not begin with `CampaignCreated`."""
@@ -150,7 +163,8 @@ def _apply(history: History, event: Event) -> None:
                 Session(event.epoch, event.executor, event.slots, started=event.time, ended=event.time)
             )
             for row in history.trials:
-                row.status = "waiting" if row.status == "running" else row.status
+                if row.status == "running" and row.trial not in event.adopted:
+                    row.status = "waiting"
         case BatchChosen():
             history.batches.append(event)
             history.trials.extend(
@@ -166,10 +180,11 @@ def _apply(history: History, event: Event) -> None:
             history.existing = event
         case ModelRefreshed():
             history.refreshes.append(event)
-        case StopRequested() | CampaignCreated():
+        case StopRequested() | CampaignCreated() | ComputingBegan():
             pass
         case SessionClosed():
             _replace_last(history.sessions, outcome=event.outcome, reason=event.reason)
+            history.idle_seconds = event.idle_seconds or history.idle_seconds
     if history.sessions and event.time > history.sessions[-1].ended:
         _replace_last(history.sessions, ended=event.time)
 

@@ -11,7 +11,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from orchestrator.status import Status, duration, headline
+from orchestrator.status import Status, duration, headline, idle_text, progress
 
 Parameters = Callable[[int], Mapping[str, Any]]  # of an arm
 
@@ -116,13 +116,15 @@ def rows(status: Status, parameters: Parameters) -> list[tuple[str, Text]]:
     """The table's rows: name and value."""
     return [
         ("best", _best(status, parameters)),
-        ("batch", Text(f"{status.batch} of {status.batch_size} ({status.waiting} waiting)")),
+        ("progress", Text(f"{progress(status)} ({status.waiting} in stock)")),
         ("in flight", Text(f"{status.in_flight} on {status.slots} workers")),
         ("failed", Text(str(status.failed), style="red" if status.failed else "")),
         *([("existing", Text(_existing(status)))] if status.existing else []),
         ("dictionary", Text(f"{status.dictionary_size} inducing points")),
+        *([("set aside", Text(_set_aside(status), style="red"))] if status.set_aside else []),
         ("utilisation", Text(f"{status.utilization:.0%}")),
-        ("elapsed", Text(duration(status.elapsed_seconds))),
+        *([("idle", Text(idle, style="dim"))] if (idle := idle_text(status.idle_seconds)) else []),
+        ("elapsed", Text(f"{duration(status.elapsed_seconds)}, at least {duration(status.least_seconds)} of work")),
         ("now", Text(_now(status))),
     ]
 
@@ -132,6 +134,11 @@ def _best(status: Status, parameters: Parameters) -> Text:
         return Text("no value yet", style="dim")
     named = ", ".join(f"{name}={shown(value)}" for name, value in parameters(status.best_arm).items())
     return Text.assemble((f"{status.best_value:.6g}", "bold green"), f"  {named}")
+
+
+def _set_aside(status: Status) -> str:
+    arms = ", ".join(str(arm) for arm in status.set_aside[:5]) + (", …" if len(status.set_aside) > 5 else "")
+    return f"{len(status.set_aside)} candidates that cost worker after worker: {arms}"
 
 
 def _existing(status: Status) -> str:

@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from orchestrator.campaign import CampaignState
+from orchestrator.campaign import CampaignState, idle_cause
+from orchestrator.idle import LABELS
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +33,12 @@ class Status:
     best_arm: int | None
     slots: int
     epoch: int
+    refreshes: int
+    is_asynchronous: bool
+    set_aside: tuple[int, ...]  # arms that were set aside for the workers they cost
     utilization: float  # share of the workers' time spent evaluating, in [0, 1]
+    idle_seconds: Mapping[str, float]  # of all workers together, by cause
+    least_seconds: float  # lower bound on the makespan: these evaluations, no worker ever idle
     elapsed_seconds: float  # in sessions
     left_seconds: float | None  # an estimate, once something has finished
 
@@ -73,10 +79,23 @@ def status_of(name: str, state: CampaignState, now: float | None = None, activit
         best_arm=None if state.best is None else state.best.arm,
         slots=state.slots,
         epoch=state.epoch,
+        refreshes=state.round,
+        is_asynchronous=state.rules.is_asynchronous,
+        set_aside=state.poisonous,
         utilization=min(1.0, (state.busy_seconds + under_way) / capacity) if capacity > 0 else 0.0,
+        idle_seconds=state.idle.plus(idle_cause(state), since * state.free).by_cause(),
+        least_seconds=_least_seconds(state),
         elapsed_seconds=elapsed,
         left_seconds=_within_hours(left, elapsed, state),
     )
+
+
+def _least_seconds(state: CampaignState) -> float:
+    """How long what ended so far takes at least: its work spread over all workers, or its longest evaluation."""
+    if state.capacity_seconds <= 0.0:
+        return 0.0
+    spread = state.busy_seconds / state.capacity_seconds * state.elapsed_seconds
+    return max(spread, min(state.longest_seconds, state.elapsed_seconds))
 
 
 def _within_hours(left: float | None, elapsed: float, state: CampaignState) -> float | None:
@@ -91,10 +110,23 @@ def headline(status: Status, parameters: Mapping[str, Any] | None = None) -> str
     shown = f" at {', '.join(f'{name}={value}' for name, value in parameters.items())}" if parameters else ""
     left = "" if status.left_seconds is None else f", about {duration(status.left_seconds)} left"
     return (
-        f"{status.done}/{status.evaluations} done, {best}{shown}, batch {status.batch} of {status.batch_size}, "
+        f"{status.done}/{status.evaluations} done, {best}{shown}, {progress(status)}, "
         f"{status.in_flight} in flight, {status.failed} failed, dictionary {status.dictionary_size}, "
         f"utilisation {status.utilization:.0%}{left}"
     )
+
+
+def progress(status: Status) -> str:
+    """How far the algorithm is: refreshes in asynchronous mode, batches otherwise."""
+    if status.is_asynchronous:
+        return f"{status.refreshes} refreshes"
+    return f"batch {status.batch} of {status.batch_size}"
+
+
+def idle_text(idle_seconds: Mapping[str, float]) -> str:
+    """Where the workers' time went that no evaluation took, the largest first; empty when there is none."""
+    listed = sorted(idle_seconds.items(), key=lambda item: -item[1])
+    return ", ".join(f"{LABELS[cause]} {duration(seconds)}" for cause, seconds in listed)
 
 
 def duration(seconds: float) -> str:

@@ -9,10 +9,12 @@ Contract (`tests/workers/test_executor_contract.py` runs it on every executor):
 * `cancel` makes the named attempts end soon, as `Failure(CANCELLED)` unless they were already over. Unknown ids are
   ignored.
 * `now` is the clock that stamps outcomes: wall-clock seconds since the epoch, or virtual seconds.
-* `close` gives everything back; what is in flight is abandoned. It may be called twice.
+* `adopt` comes before the first `submit`: what an earlier session left with workers that outlive it goes on here.
+* `acknowledge` follows the commit of an outcome: until then whoever evaluated may have to tell it again.
+* `close` gives everything back; what is in flight is abandoned, or left to run on. It may be called twice.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
 from workers.messages import Outcome, Trial
@@ -29,6 +31,10 @@ class Executor(Protocol):
     def slots(self) -> int:
         """How many evaluations run at the same time."""
 
+    def adopt(self, attempts: Mapping[int, int]) -> frozenset[int]:
+        """Take over what an earlier session of this campaign left running or finished: of these (trial → attempt),
+        the trials that are still held. Each gets its outcome from `next_outcomes`, as if it were submitted here."""
+
     def submit(self, trials: Sequence[Trial]) -> None:
         """Start these attempts, or queue them."""
 
@@ -41,5 +47,9 @@ class Executor(Protocol):
     def now(self) -> float:
         """Seconds on the clock that stamps outcomes."""
 
-    def close(self) -> None:
-        """Release workers and data."""
+    def acknowledge(self, attempts: Sequence[tuple[int, int]]) -> None:
+        """The outcomes of these (trial, attempt) are durable: whoever keeps them may forget them."""
+
+    def close(self, leave_running: bool = False) -> None:
+        """Release workers and data. `leave_running`: let go of evaluations that can outlive this process, for another
+        session to adopt, instead of ending them."""

@@ -2,7 +2,7 @@
 
 import time
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from objectives.objective import Objective
 from workers.evaluate import evaluate
@@ -26,6 +26,10 @@ class InlineExecutor:
     def slots(self) -> int:
         """One."""
         return 1
+
+    def adopt(self, attempts: Mapping[int, int]) -> frozenset[int]:
+        """Nothing: no evaluation outlives this process."""
+        return frozenset()
 
     def submit(self, trials: Sequence[Trial]) -> None:
         """Queue these attempts."""
@@ -55,7 +59,10 @@ class InlineExecutor:
         """Wall-clock seconds since the epoch."""
         return time.time()
 
-    def close(self) -> None:
+    def acknowledge(self, attempts: Sequence[tuple[int, int]]) -> None:
+        """Nothing is kept."""
+
+    def close(self, leave_running: bool = False) -> None:
         """Forget what is queued."""
         self._queue.clear()
         self._cancelled.clear()

@@ -17,19 +17,21 @@ class FailureKind(StrEnum):
     INVALID_VALUE = "invalid value"  # it returned no finite number
     TIMEOUT = "timeout"
     OUT_OF_MEMORY = "out of memory"
-    WORKER_LOST = "worker lost"  # the process or the node went away: never the evaluation's fault
+    WORKER_LOST = "worker lost"  # its process went away: the evaluation's fault only if that happens again and again
+    NODE_LOST = "node lost"  # the machine went away, or was taken: never the evaluation's fault
     CANCELLED = "cancelled"
 
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """One attempt at evaluating an arm."""
+    """One attempt at evaluating an arm. It may use `memory_factor` times the memory that the limits say."""
 
     id: int
     arm: int
     parameters: Mapping[str, Any]
     seed: int
     attempt: int = 1
+    memory_factor: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ from benchmarks.papers.experiment import Request
 from benchmarks.papers.measured import Measured, measure
 from orchestrator import runs
 from orchestrator.assemble import build, existing
+from orchestrator.bandit.strategies import STRATEGIES
 from orchestrator.campaign_file import read
 from orchestrator.config import Settings, from_mapping
 from orchestrator.config_changes import differences
@@ -113,13 +114,19 @@ def campaign(comparison: Comparison, method: Method, seed: int, request: Request
         **_of_seed(comparison.problem, seed),
         "name": f"{method.name}-{evaluations}-seed{seed}",
         "seed": seed,
-        "strategy": method.strategy_of(seed),
+        "strategy": _in_batches(method.strategy_of(seed)),
         "budget": {"evaluations": evaluations},
         "runs": str(request.out / comparison.name),
     }
     if request.data is not None:
         tree["data"] = {"folder": str(request.data)}
     return from_mapping(tree, origin=f"{comparison.name}, {method.name}")
+
+
+def _in_batches(strategy: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The papers' algorithms wait for a whole batch, unless a method says otherwise."""
+    has_modes = hasattr(STRATEGIES.get(strategy["name"]), "mode")
+    return {"mode": "batch", **strategy} if has_modes else strategy
 
 
 def _of_seed(section: Section, seed: int) -> Mapping[str, Any]:
@@ -146,8 +153,11 @@ def _results(jobs: Sequence[_Job], at_once: int) -> Iterator[tuple[_Job, Measure
 
 
 def _run(job: _Job) -> Measured:
-    """Begin, resume or only read the run, and measure it."""
-    settings = from_mapping(job.settings)
+    return measure(finished_log(from_mapping(job.settings)))
+
+
+def finished_log(settings: Settings) -> Sequence[Event]:
+    """The log of a campaign that ran to its end: begun, resumed or only read. Raises what `run_all` does."""
     run, events = _find(settings)
     if run is None:
         parts = build(settings)
@@ -161,7 +171,7 @@ def _run(job: _Job) -> Measured:
         if outcome != "finished":
             raise CampaignError(f"{run.folder} {outcome}: {reason}")
         events = run.events()
-    return measure(events)
+    return events
 
 
 def _find(settings: Settings) -> tuple[runs.Run | None, Sequence[Event]]:

@@ -176,6 +176,13 @@ class SparsePosterior:
         kernel = self.model.kernel.cross(points.features, points.features)
         return (kernel - explained) / self.model.regularization, rows @ rows.T
 
+    def covariances_with(self, arm: int) -> Floats:
+        """k̃(x, x') of every arm with `arm`: (A,)."""
+        point = self.model.points(np.array([arm]))
+        row = self.model.all_arms.at("kernel_rows", point.arms, self.fit.basis)[0]
+        projected = self.fit.roots.T @ (self.fit.roots @ row)
+        return np.concatenate(self.in_use().each("covariances_with", point, projected))
+
     def local_sums(self, arms: Indices | None, pulled: Pulled, covariance: LocalCovariance) -> Floats:
         """Σ_s c(x, x_s)/σ̃²(x) over the pulls (Lemma 3) for x in `arms` (n,), for every arm if None: (n,)."""
         every = self.in_use()

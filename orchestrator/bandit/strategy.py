@@ -11,12 +11,13 @@ randomness: `restore(s, obs, recorded(tell(s, obs, rng)))` equals `tell(s, obs, 
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import Any, Literal, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
 Record = Mapping[str, Any]
+Mode = Literal["async", "batch"]  # how a campaign runs a strategy whose bounds hold with pulls pending
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +112,17 @@ class BeginsWithExisting(Protocol):
     def begin(self, state: Any, existing: Sequence[Observation], rng: np.random.Generator) -> Any:
         """State after `init` and these pulls made elsewhere, all with a reward. Counts as a `tell`: `restore` rebuilds
         it too."""
+
+
+@runtime_checkable
+class Fills(Protocol):
+    """A strategy that knows what to do with workers that its own rule leaves idle.
+
+    Its option `fillers` says what share of the evaluations such pulls may be.
+    """
+
+    def fill(self, state: Any, pending: Sequence[int], limit: int) -> Decision:
+        """Pulls worth more than nothing, at most `limit`; fewer, or `Wait`, when there are no more before a `tell`."""
 
 
 def begin(strategy: Strategy[S], state: S, existing: Sequence[Observation], rng: np.random.Generator) -> S:

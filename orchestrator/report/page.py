@@ -33,6 +33,7 @@ from orchestrator.report.progress import (
     simple_regret,
 )
 from orchestrator.report.timeline import CampaignClock, gantt, utilization
+from orchestrator.status import idle_text
 
 _EPOCH_FROM = 1e9  # the executor's clock reads more only if it tells wall-clock time (2001 and later)
 _STATES = {
@@ -132,6 +133,9 @@ def summary_cards(history: History) -> list[Card]:
     open_trials = len(history.trials) - len(history.succeeded) - failed
     budget = _section(history, "budget").get("evaluations")
     mean_size = f"mean size {len(history.trials) / len(batches):.3g}" if batches else ""
+    idle = idle_text(history.idle_seconds)
+    told = len(history.refreshes)
+    mean_told = f"{(len(history.succeeded) + failed) / told:.3g} results each" if told else ""
     direction = "maximised" if history.is_maximized else "minimised"
     return [
         Card("Best value", "none" if best is None else str(short(best.value)), direction),
@@ -141,10 +145,16 @@ def summary_cards(history: History) -> list[Card]:
             ", ".join([f"budget {budget:,}"] * isinstance(budget, int) + [f"{open_trials:,} open"] * (open_trials > 0)),
         ),
         Card("Failed", f"{failed:,}", f"{retried:,} more attempts failed and ran again" if retried > 0 else ""),
-        Card("Batches", f"{len(batches):,}", mean_size),
-        Card("Elapsed", duration(history.elapsed_seconds), plural(len(history.sessions), "session")),
+        Card("Refreshes", f"{told:,}", mean_told)
+        if history.is_asynchronous
+        else Card("Batches", f"{len(batches):,}", mean_size),
+        Card(
+            "Elapsed",
+            duration(history.elapsed_seconds),
+            f"{plural(len(history.sessions), 'session')}, at least {duration(history.least_seconds)} of work",
+        ),
         *existing_cards(history),
-        Card("Utilisation", f"{100 * history.utilization:.0f} %", "of the workers' time"),
+        Card("Utilisation", f"{100 * history.utilization:.0f} %", idle and f"idle: {idle}"),
     ]
 
 

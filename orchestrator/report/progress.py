@@ -153,11 +153,13 @@ def batch_sizes(history: History) -> Figure | None:
     if not batches:
         return None
     sizes = np.array([len(batch.picks) for batch in batches])
-    caption = f"{plural(len(batches), 'batch', 'es')}, mean size {sizes.mean():.3g}, largest {sizes.max()}."
+    counted = plural(len(batches), "choice") if history.is_asynchronous else plural(len(batches), "batch", "es")
+    caption = f"{counted}, mean size {sizes.mean():.3g}, largest {sizes.max()}."
     texts = [f"{label(batch.reason, 90)}<br>chosen in {short(batch.seconds)} s" for batch in batches]
     traces = _columns(sizes, texts, "batch %{x}: <b>%{y} trials</b><br>%{text}<extra></extra>")
     picture = layout(counting_axis("batch", len(sizes)), axis("trials in the batch", rangemode="tozero"))
-    return Figure(name="batches", title="Batch sizes", caption=caption, traces=traces, layout=picture, is_wide=False)
+    title = "Picks at a time" if history.is_asynchronous else "Batch sizes"
+    return Figure(name="batches", title=title, caption=caption, traces=traces, layout=picture, is_wide=False)
 
 
 def dictionary_sizes(history: History) -> Figure | None:

@@ -9,19 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from orchestrator.bandit.strategy import Observation
-from orchestrator.campaign import (
-    WORKERS_ONE_TRIAL_MAY_COST,
-    CampaignState,
-    Losses,
-    Rules,
-    apply,
-    decide,
-    is_expected,
-    is_final,
-)
-from orchestrator.commands import Ask, Assignment, Await, Begin, Close, Dispatch, Finished, Stop, Tell
+from orchestrator.campaign import CampaignState, apply, is_expected, is_final
+from orchestrator.commands import Ask, Assignment, Await, Begin, Close, Dispatch, Fill, Finished, GiveUp, Stop, Tell
+from orchestrator.deciding import decide
 from orchestrator.events import (
     BatchChosen,
+    ComputingBegan,
     Event,
     ExistingTaken,
     ModelRefreshed,
@@ -33,6 +26,7 @@ from orchestrator.events import (
     TrialsDispatched,
     TrialSucceeded,
 )
+from orchestrator.rules import NODES_A_TRIAL_MAY_COST, WORKERS_AN_ARM_MAY_COST, Losses, Rules
 from workers.messages import Failure, FailureKind, Success
 
 
@@ -44,7 +38,8 @@ def settings_of(evaluations: int = 10, **changes: Any) -> dict[str, Any]:
             "hours": changes.pop("hours", None),
             "target": changes.pop("target", None),
         },
-        "workers": {"retries": changes.pop("retries", 2)},
+        "workers": {"retries": changes.pop("retries", 2), **changes.pop("workers", {})},
+        "strategy": changes.pop("strategy", {}),
     }
 
 
@@ -52,12 +47,12 @@ def opened(slots: int = 2, time: float = 0.0, epoch: int = 1, **changes: Any) ->
     return SessionOpened(time=time, epoch=epoch, executor="inline", slots=slots, settings=settings_of(**changes))
 
 
-def batch(first: int, arms: list[int], time: float = 0.0, reason: str = "drift budget") -> BatchChosen:
+def batch(first: int, arms: list[int], time: float = 0.0, reason: str = "drift budget", **more: Any) -> BatchChosen:
     picks = tuple(
         PickedTrial(trial=first + i, arm=arm, parameters={}, mean=0.0, width=1.0, variance=1.0)
         for i, arm in enumerate(arms)
     )
-    return BatchChosen(time=time, round=0, picks=picks, reason=reason, seconds=0.0)
+    return BatchChosen(time=time, round=0, picks=picks, reason=reason, seconds=0.0, **more)
 
 
 def dispatched(*attempts: tuple[int, int], time: float = 0.0) -> TrialsDispatched:
@@ -130,7 +125,8 @@ def test_a_retry_goes_first_and_has_the_next_attempt_number() -> None:
         (FailureKind.INVALID_VALUE, 1),
         (FailureKind.TIMEOUT, 2),
         (FailureKind.OUT_OF_MEMORY, 2),
-        (FailureKind.WORKER_LOST, WORKERS_ONE_TRIAL_MAY_COST),
+        (FailureKind.WORKER_LOST, WORKERS_AN_ARM_MAY_COST),
+        (FailureKind.NODE_LOST, NODES_A_TRIAL_MAY_COST),
     ],
 )
 def test_every_kind_of_failure_has_its_own_number_of_attempts(kind: FailureKind, attempts_in_all: int) -> None:
@@ -145,13 +141,13 @@ def test_every_kind_of_failure_has_its_own_number_of_attempts(kind: FailureKind,
 
 
 def test_a_lost_worker_does_not_use_up_the_retries() -> None:
-    rules = Rules(evaluations=1, retries=1)
-    assert rules.allows_retry(FailureKind.ERROR, Losses(charged=1, workers=2))
-    assert not rules.allows_retry(FailureKind.ERROR, Losses(charged=2, workers=0))
+    rules, lost = Rules(evaluations=1, retries=1), Losses().after(FailureKind.WORKER_LOST)
+    assert rules.allows_retry(FailureKind.ERROR, lost.after(FailureKind.ERROR), workers_lost=2)
+    assert not rules.allows_retry(FailureKind.ERROR, Losses(charged=2), workers_lost=0)
 
 
 def test_a_cancelled_attempt_is_given_back_for_ever() -> None:
-    assert Rules(evaluations=1, retries=0).allows_retry(FailureKind.CANCELLED, Losses())
+    assert Rules(evaluations=1, retries=0).allows_retry(FailureKind.CANCELLED, Losses(), workers_lost=0)
 
 
 def test_a_late_or_doubled_result_is_not_expected() -> None:
@@ -226,13 +222,20 @@ def test_a_strategy_with_nothing_to_pull_ends_the_campaign() -> None:
 
 
 @settings(max_examples=60, deadline=None)
-@given(seed=st.integers(0, 2**32), slots=st.integers(1, 4), evaluations=st.integers(1, 25))
+@given(
+    seed=st.integers(0, 2**32), slots=st.integers(1, 4), evaluations=st.integers(1, 25),
+    mode=st.sampled_from(["batch", "async"]), overhead=st.sampled_from([0.0, 0.1]), fillers=st.sampled_from([0.0, 0.3]),
+)  # fmt: skip
 def test_any_course_of_a_campaign_keeps_its_budget_and_ends_every_trial_once(
-    seed: int, slots: int, evaluations: int
+    seed: int, slots: int, evaluations: int, mode: str, overhead: float, fillers: float
 ) -> None:
-    """Random batches, orders of return, failures and crashes; a fold of the log equals the live state throughout."""
+    """Random batches, orders of return, failures, crashes and adoptions; a fold of the log equals the live state."""
     chance = random.Random(seed)
     state, log, now, over = CampaignState(), [], 0.0, []
+    options: dict[str, Any] = {
+        "evaluations": evaluations, "strategy": {"mode": mode, "refresh_overhead": overhead, "fillers": fillers},
+    }  # fmt: skip
+    computed: Event | None = None
 
     def record(event: Event) -> None:
         nonlocal state
@@ -242,27 +245,43 @@ def test_any_course_of_a_campaign_keeps_its_budget_and_ends_every_trial_once(
         assert state.trials <= evaluations
         open_trials = len(state.running) + len(state.stock)
         assert state.trials == open_trials + state.succeeded + state.failed
+        assert state.fillers <= fillers * evaluations
+        assert len(state.pending) == open_trials + len(state.finished)
 
-    record(opened(slots=slots, evaluations=evaluations))
+    def compute(what: Any, result: Event) -> None:
+        nonlocal computed
+        record(ComputingBegan(time=now, what=what))
+        computed = result
+
+    record(opened(slots=slots, **options))
     for _ in range(2000):
         now += 1.0
         if chance.random() < 0.05:
-            record(opened(slots=slots, evaluations=evaluations, time=now, epoch=state.epoch + 1))
+            held = tuple(trial for trial in state.running if chance.random() < 0.5)
+            crashed = opened(slots=slots, time=now, epoch=state.epoch + 1, **options)
+            record(replace(crashed, adopted=held))
+            computed = None
+        if computed is not None and chance.random() < 0.5:
+            record(replace(computed, time=now))
+            computed = None
         command = decide(state, now)
         match command:
-            case Ask():
-                size = chance.randint(1, min(command.limit, 6))
-                record(batch(state.trials, [0] * size, now))
+            case Ask() | Fill():
+                # a strategy always allows one pull when none is pending
+                size = chance.randint(0 if command.pending else 1, min(command.limit, 6))
+                chosen = batch(state.trials, [0] * size, limit=command.limit, is_filler=isinstance(command, Fill))
+                compute("choosing", chosen)
             case Dispatch():
                 record(dispatched(*((a.trial, a.attempt) for a in command.assignments), time=now))
             case Tell():
                 trials = tuple(finished.trial for finished in command.finished)
-                record(
-                    ModelRefreshed(
-                        time=now, round=state.round + 1, trials=trials, dictionary_size=1, record={}, seconds=0
-                    )
+                refreshed = ModelRefreshed(
+                    time=now, round=state.round + 1, trials=trials, dictionary_size=1, record={}, seconds=0
                 )
+                compute("refreshing", refreshed)
             case Await():
+                if not state.running:
+                    continue
                 trial = chance.choice(sorted(state.running))
                 attempt = state.running[trial].attempt
                 kind = chance.choice([None, None, None, *FailureKind])
@@ -318,3 +337,138 @@ def test_a_session_that_is_stopped_before_existing_data_are_told_leaves_them_to_
     assert decide(stopped, 0.0) == Close("interrupted", "interrupted")
     again = apply(apply(stopped, SessionClosed(time=0.0, outcome="interrupted", reason="")), opened(epoch=2))
     assert decide(again, 0.0) == Begin((Observation(0, 1.0),))
+
+
+def asynchronous(*events: Event, slots: int = 2, evaluations: int = 20, **strategy: Any) -> CampaignState:
+    options = {"mode": "async", **strategy}
+    return fold(opened(slots=slots, evaluations=evaluations, strategy=options), *events)
+
+
+def refreshed(*trials: int, time: float = 2.0) -> ModelRefreshed:
+    return ModelRefreshed(time=time, round=1, trials=trials, dictionary_size=1, record={}, seconds=0.0)
+
+
+def test_in_asynchronous_mode_a_free_worker_is_given_a_pick_while_others_still_run() -> None:
+    state = asynchronous(batch(0, [5, 6], limit=2), dispatched((0, 1), (1, 1)), success(1))
+    assert decide(state, now=1.0) == Ask(pending=(5, 6), limit=1)  # the reward of 6 waits in the buffer: still pending
+
+
+def test_a_spent_drift_budget_makes_what_is_finished_known() -> None:
+    state = asynchronous(batch(0, [5, 6], limit=2), dispatched((0, 1), (1, 1)), success(1))
+    state = apply(state, batch(2, [], reason="drift budget", limit=1))
+    assert decide(state, now=1.0) == Tell((Finished(1, Observation(6, 1.0)),))
+    assert decide(apply(state, refreshed(1)), now=2.0) == Ask(pending=(5,), limit=1)
+
+
+def test_nothing_is_refreshed_for_workers_that_are_all_busy() -> None:
+    state = asynchronous(batch(0, [5, 6], limit=2), dispatched((0, 1)), success(0), batch(2, [7], limit=1))
+    assert decide(apply(state, dispatched((1, 1), (2, 1))), now=1.0) == Await()
+
+
+def test_a_short_batch_is_not_asked_for_the_rest_again_before_it_is_told_something() -> None:
+    state = asynchronous(batch(0, [5], limit=2), dispatched((0, 1)))
+    assert decide(state, now=0.0) == Await()
+
+
+def test_a_refresh_comes_early_where_it_is_cheap_next_to_an_evaluation() -> None:
+    busy = (batch(0, [5, 6], limit=2), dispatched((0, 1), (1, 1)), success(0, time=10.0))
+    began, done = ComputingBegan(time=10.0, what="refreshing"), refreshed(0, time=10.4)
+    again = (batch(2, [7], time=10.4, limit=1), dispatched((2, 1), time=10.4), success(2, time=20.0))
+    # 0.4 s a refresh, 15 s an evaluation, one worker of two is free: 5.3 % of the time
+    assert isinstance(decide(asynchronous(*busy, began, done, *again, refresh_overhead=0.06), 20.0), Tell)
+    assert isinstance(decide(asynchronous(*busy, began, done, *again, refresh_overhead=0.05), 20.0), Ask)
+    assert isinstance(decide(asynchronous(*busy, began, done, *again), 20.0), Ask)
+
+
+def test_while_the_strategy_computes_workers_are_fed_from_the_stock() -> None:
+    state = asynchronous(batch(0, [5, 6, 7], limit=3), dispatched((0, 1), (1, 1)), success(0))
+    state = apply(state, ComputingBegan(time=1.0, what="refreshing"))
+    assert decide(state, now=1.0) == Dispatch((Assignment(2, 7, 1),))
+    assert decide(apply(state, dispatched((2, 1))), now=1.0) == Await()
+
+
+def test_the_stock_covers_the_results_that_come_in_while_the_strategy_computes() -> None:
+    chosen = [batch(0, [5, 6], limit=2), dispatched((0, 1), (1, 1))]
+    results = [success(0, time=1.0), ComputingBegan(time=1.0, what="choosing"), batch(2, [7], time=1.5, limit=1)]
+    rest = [dispatched((2, 1), time=1.5), success(1, time=2.0), batch(3, [8], time=2.0, limit=1)]
+    state = asynchronous(*chosen, *results, *rest, dispatched((3, 1), time=2.0))
+    assert state.choosing_seconds == 0.0  # no computation was announced before the last batch
+    state = asynchronous(*chosen, *results, dispatched((2, 1), time=1.5), success(1, time=2.0))
+    assert (state.choosing_seconds, state.outcome_interval_seconds) == (0.5, 1.0)
+    assert decide(state, now=2.0) == Ask(pending=(5, 6, 7), limit=2)  # one for the free worker, one more
+
+
+def test_an_idle_worker_gets_a_filler_within_their_share_of_the_budget() -> None:
+    state = asynchronous(batch(0, [5], limit=2, reason="warm start"), dispatched((0, 1)), fillers=0.1)
+    assert decide(state, now=0.0) == Fill(pending=(5,), limit=1)
+    filled = apply(state, batch(1, [9], limit=1, is_filler=True))
+    assert filled.fillers == 1
+    assert decide(filled, now=0.0) == Dispatch((Assignment(1, 9, 1),))
+    none_left = apply(apply(state, batch(1, [], limit=1, is_filler=True)), batch(1, [], limit=1, is_filler=True))
+    assert decide(none_left, now=0.0) == Await()
+    assert decide(asynchronous(batch(0, [5], limit=2), dispatched((0, 1)), fillers=0.01), now=0.0) == Await()
+
+
+def test_the_last_results_are_told_when_nothing_is_left_to_choose() -> None:
+    state = asynchronous(batch(0, [5, 6], limit=2), dispatched((0, 1), (1, 1)), success(1), evaluations=2)
+    assert decide(state, now=1.0) == Await()
+    assert isinstance(decide(apply(state, success(0)), now=1.0), Tell)
+
+
+def test_an_adopted_trial_goes_on_under_its_attempt() -> None:
+    state = asynchronous(batch(0, [5, 6], limit=2), dispatched((0, 1), (1, 1)))
+    again = apply(state, replace(opened(slots=2, epoch=2, strategy={"mode": "async"}), adopted=(1,)))
+    assert decide(again, now=0.0) == Dispatch((Assignment(0, 5, 2),))
+    assert is_expected(again, Success(1, 1, 1.0, 0.0, 1.0, "w"))
+
+
+def test_an_arm_that_costs_worker_after_worker_is_set_aside_over_all_its_trials() -> None:
+    state = fold(opened(slots=3), batch(0, [5, 5, 5]), dispatched((0, 1), (1, 1), (2, 1)))
+    for trial in (0, 1):
+        lost = Failure(trial, 1, FailureKind.WORKER_LOST, "why", 0.0, 1.0, "w")
+        assert not is_final(state, lost)
+        state = apply(state, failure(trial, FailureKind.WORKER_LOST, False))
+    assert is_final(state, Failure(2, 1, FailureKind.WORKER_LOST, "why", 0.0, 1.0, "w"))
+    assert apply(state, failure(2, FailureKind.WORKER_LOST, True)).poisonous == (5,)
+    state = apply(apply(state, success(2)), dispatched((0, 2)))  # it can be evaluated after all
+    assert not is_final(state, Failure(0, 2, FailureKind.WORKER_LOST, "why", 0.0, 1.0, "w"))
+
+
+def test_out_of_memory_is_tried_again_with_more_where_the_campaign_says_so() -> None:
+    state = fold(opened(slots=1, workers={"retry_memory_factor": 1.5}), batch(0, [5]))
+    for attempt, factor in ((1, 1.0), (2, 1.5), (3, 2.25)):
+        state = apply(state, dispatched((0, attempt)))
+        assert state.memory_factor(0) == factor
+        over = is_final(state, Failure(0, attempt, FailureKind.OUT_OF_MEMORY, "why", 0.0, 1.0, "w"))
+        state = apply(state, failure(0, FailureKind.OUT_OF_MEMORY, over, attempt))
+    assert over
+
+
+def test_a_deadline_is_learned_from_durations_where_the_campaign_says_so() -> None:
+    events: list[Event] = [batch(0, list(range(7))), dispatched(*((trial, 1) for trial in range(7)))]
+    events += [success(trial, time=20.0) for trial in range(5)]
+    patient = fold(opened(slots=7), *events)
+    strict = fold(opened(slots=7, workers={"timeout_factor": 3.0}), *events)
+    assert decide(strict, now=59.0) == Await()
+    late = decide(strict, now=61.0)
+    assert isinstance(late, GiveUp)
+    assert late.trials == (5, 6)
+    assert decide(patient, now=1e9) == Await()
+
+
+def test_idle_seconds_are_booked_to_their_cause() -> None:
+    events = [batch(0, [5, 6], time=1.0, limit=2), dispatched((0, 1), (1, 1), time=1.0)]  # 1 s with two workers idle
+    events += [success(0, time=3.0), ComputingBegan(time=3.0, what="choosing")]
+    events += [batch(2, [], time=3.5, limit=1)]  # half a second with one worker idle
+    state = asynchronous(*events, success(1, time=7.0), evaluations=20)  # 3.5 s more, for the drift budget
+    assert state.idle.by_cause() == {"start_up": 2.0, "refit": 0.5, "drift_budget": 3.5}
+    last = asynchronous(*events[:2], success(0, time=3.0), success(1, time=7.0), evaluations=2)
+    assert last.idle.by_cause() == {"start_up": 2.0, "campaign_end": 4.0}
+    in_batches = fold(opened(slots=2), *events[:2], success(0, time=3.0), success(1, time=7.0))
+    assert in_batches.idle.by_cause() == {"start_up": 2.0, "batch_end": 4.0}
+
+
+def test_sessions_without_a_result_are_counted() -> None:
+    state = fold(opened(), opened(epoch=2), opened(epoch=3), batch(0, [5]), dispatched((0, 1)))
+    assert state.barren_sessions == 3
+    assert apply(state, success(0)).barren_sessions == 0

@@ -189,12 +189,12 @@ def test_a_result_is_stored_before_anything_is_done_about_it(tmp_path: Path) -> 
 
     class Watched:
         slots = 1
-        handed_out = 0
+        handed_out = acknowledged = 0
 
         def submit(self, trials: Sequence[Any]) -> None:
             stored = sum(isinstance(event, TrialSucceeded) for event in campaign.events())
             stored_when_submitting.append(stored)
-            assert stored == self.handed_out
+            assert stored == self.handed_out == self.acknowledged
             inner.submit(trials)
 
         def next_outcomes(self, timeout: float | None) -> list[Any]:
@@ -202,14 +202,20 @@ def test_a_result_is_stored_before_anything_is_done_about_it(tmp_path: Path) -> 
             self.handed_out += len(outcomes)
             return outcomes
 
+        def adopt(self, attempts: Any) -> frozenset[int]:
+            return inner.adopt(attempts)
+
+        def acknowledge(self, attempts: Any) -> None:
+            self.acknowledged += len(attempts)
+
         def cancel(self, trials: Any) -> None:
             inner.cancel(trials)
 
         def now(self) -> float:
             return inner.now()
 
-        def close(self) -> None:
-            inner.close()
+        def close(self, leave_running: bool = False) -> None:
+            inner.close(leave_running)
 
     campaign.run(Watched())
     assert stored_when_submitting == list(range(8))

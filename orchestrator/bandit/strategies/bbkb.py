@@ -5,7 +5,8 @@ that the posterior could have drifted by more than C̃. The rewards then update 
 dictionary is drawn, and the posterior is fitted anew from counts.
 
 Pulls without rewards (`pending`) are added to the variance and to the drift before anything is picked. Lemma 1 holds
-for any dictionary, pulls and pending pulls, so the upper bounds stay valid in whatever order rewards come back.
+for any dictionary, pulls and pending pulls, so the upper bounds stay valid in whatever order rewards come back, as long
+as the time that an evaluation takes does not depend on its noise. That is what the asynchronous mode lives on.
 """
 
 import math
@@ -22,11 +23,12 @@ from orchestrator.bandit.blocks import LocalCovariance
 from orchestrator.bandit.checks import refusal, require, require_not_negative, require_positive, require_probability
 from orchestrator.bandit.confidence import Confidence, Schedule
 from orchestrator.bandit.dictionary import Resampling, resparsify
+from orchestrator.bandit.filling import most_uncertain
 from orchestrator.bandit.kernels import AnyKernel, Matern52
 from orchestrator.bandit.picking import Picking
 from orchestrator.bandit.posterior import SparseModel
 from orchestrator.bandit.state import SparseState, checked_arms, initial_state, rewarded
-from orchestrator.bandit.strategy import Choose, Decision, Observation, Pick, Posterior, Record, Wait
+from orchestrator.bandit.strategy import Choose, Decision, Mode, Observation, Pick, Posterior, Record, Wait
 from orchestrator.bandit.termination import Drift, GlobalDrift, LocalDrift, ProductDrift, Termination
 from orchestrator.bandit.warm_start import AnyWarmStart, UncertaintyStart, begin_sparse
 
@@ -56,6 +58,11 @@ class BBKB:
     | `lazy` | | pick by lazy evaluation; False scores every arm at every pick and picks the same |
     | `warm_start` | | `RandomStart`, `UncertaintyStart` or existing data, `DataStart` |
     | `resampling` | | the dictionary's draw takes `pulls` one by one, or `arms` as a whole: see `dictionary` |
+    | `mode` | | `async`: never wait for a batch's stragglers; `batch`: Algorithm 1, pull for pull |
+    | `refresh_overhead` | | of `async`: the share of time that refreshes may take before they are due; 0: none |
+    | `fillers` | | of `async`: the share of evaluations that may be uncertainty sampling, for workers idle in warm-up |
+
+    The last three are read by whoever runs a campaign; `ask`, `fill` and `tell` do not depend on them.
     """
 
     kernel: AnyKernel = _DEFAULT_KERNEL
@@ -71,6 +78,9 @@ class BBKB:
     lazy: bool = True
     warm_start: AnyWarmStart = _DEFAULT_START
     resampling: Resampling = "arms"
+    mode: Mode = "async"
+    refresh_overhead: float = 0.05
+    fillers: float = 0.05
     is_shardable: ClassVar[bool] = True  # `init` takes arms that lie elsewhere
     __pydantic_config__: ClassVar[Mapping[str, Any]] = {"extra": "forbid"}
 
@@ -78,6 +88,7 @@ class BBKB:
         require_positive(self, "regularization")
         require_not_negative(self, "noise_variance", "norm_bound")
         require_probability(self, "delta")
+        require_not_negative(self, "refresh_overhead", "fillers")
         require(self, "oversampling", ">= 1", 1 <= self.oversampling < math.inf)
         require(self, "ratio_threshold", ">= 1", 1 <= self.ratio_threshold < math.inf)
         for name, choices in _CHOICES.items():
@@ -124,6 +135,15 @@ class BBKB:
             # x = argmax u; the arm that crosses the threshold belongs to the batch
             picks.append(_append(picking, drift, queue.top()))
         return Choose(tuple(picks), "drift budget" if drift.is_spent() else "limit")
+
+    def fill(self, state: SparseState, pending: Sequence[int], limit: int) -> Decision:
+        """Uncertainty sampling while max σ̃² > 1/P, P being the workers that the warm start is for; else nothing."""
+        start = self.warm_start
+        if not isinstance(start, UncertaintyStart) or start.workers is None:
+            return Wait("no warm start by uncertainty sampling, so no pulls for idle workers")
+        picks = most_uncertain(state, pending, 1.0 / start.workers, limit)
+        done = "every variance is known well enough for this many workers"
+        return Choose(picks, "idle workers") if picks else Wait(done)
 
     def _drift(self, batch: BatchPosterior) -> Drift:
         if self.termination == "product":
@@ -180,6 +200,7 @@ _CHOICES = {
     "termination": get_args(Termination),
     "local_covariance": get_args(LocalCovariance),
     "resampling": get_args(Resampling),
+    "mode": get_args(Mode),
 }
 
 

@@ -13,7 +13,7 @@ from orchestrator.bandit.incremental import ExactPosterior, ExactState
 from orchestrator.bandit.kernels import RBF, AnyKernel
 from orchestrator.bandit.posterior import SparseModel
 from orchestrator.bandit.state import checked_arms
-from orchestrator.bandit.strategy import Choose, Decision, Observation, Pick, Posterior, Record, Wait
+from orchestrator.bandit.strategy import Choose, Decision, Mode, Observation, Pick, Posterior, Record, Wait
 from orchestrator.bandit.termination import ProductDrift
 from orchestrator.bandit.warm_start import AnyWarmStart, UncertaintyStart
 
@@ -37,6 +37,10 @@ class GPBUCB:
     | `delta` | δ | failure probability, in (0, 1) |
     | `ratio_threshold` | C | how far the posterior may drift within a batch, ≥ 1; 1 is GP-UCB, batches of one |
     | `warm_start` | | `RandomStart`, `UncertaintyStart` or existing data, `DataStart` |
+    | `mode` | | `async`: never wait for a batch's stragglers; `batch`: the published algorithm |
+    | `refresh_overhead` | | of `async`: the share of time that refreshes may take before they are due; 0: none |
+
+    The last two are read by whoever runs a campaign; `ask` and `tell` do not depend on them.
     """
 
     kernel: AnyKernel = _DEFAULT_KERNEL
@@ -46,11 +50,13 @@ class GPBUCB:
     delta: float = 0.01
     ratio_threshold: float = 4.0
     warm_start: AnyWarmStart = _DEFAULT_START
+    mode: Mode = "async"
+    refresh_overhead: float = 0.05
     __pydantic_config__: ClassVar[Mapping[str, Any]] = {"extra": "forbid"}
 
     def __post_init__(self) -> None:
         require_positive(self, "regularization")
-        require_not_negative(self, "noise_variance", "norm_bound")
+        require_not_negative(self, "noise_variance", "norm_bound", "refresh_overhead")
         require_probability(self, "delta")
         require(self, "ratio_threshold", ">= 1", 1 <= self.ratio_threshold < math.inf)
 

@@ -1,0 +1,69 @@
+"""Runs the strategy's computations, one at a time: at once in the caller's thread, or in a thread beside the loop.
+
+Beside the loop a refit of minutes keeps nobody from taking results in, feeding workers or stopping. At once is for
+executors whose clock stands still meanwhile (virtual time) or that evaluate in the caller's thread anyway.
+"""
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+_FIRST_NAP_SECONDS, _LONGEST_NAP_SECONDS = 0.0005, 0.02
+
+
+@dataclass
+class _Computation:
+    """A call under way. `finish` takes its result, in the loop's thread."""
+
+    call: Callable[[], Any]
+    finish: Callable[[Any], None]
+    is_over: threading.Event = field(default_factory=threading.Event)
+    result: Any = None
+    error: BaseException | None = None
+    nap_seconds: float = _FIRST_NAP_SECONDS
+
+    def run(self) -> None:
+        """Keep what the call returns or raises."""
+        try:
+            self.result = self.call()
+        except BaseException as error:  # handed over to the loop's thread, which raises it
+            self.error = error
+        finally:
+            self.is_over.set()
+
+
+class Computing:
+    """At most one computation at a time."""
+
+    def __init__(self, in_background: bool) -> None:
+        self._in_background = in_background
+        self._current: _Computation | None = None
+
+    def start(self, call: Callable[[], Any], finish: Callable[[Any], None]) -> None:
+        """Compute `call()` and hand what it returns to `finish`, from `poll`. Nothing else may be under way."""
+        self._current = _Computation(call, finish)
+        if self._in_background:
+            # a daemon: a session that is ended at once does not wait for it
+            threading.Thread(target=self._current.run, name="bbkb strategy", daemon=True).start()
+        else:
+            self._current.run()
+
+    def poll(self) -> None:
+        """Finish what is over; raises what it raised."""
+        current = self._current
+        if current is None or not current.is_over.is_set():
+            return
+        self._current = None
+        if current.error is not None:
+            raise current.error
+        current.finish(current.result)
+
+    def nap(self) -> bool:
+        """Wait a moment for what is under way, a longer one each time; False at once when nothing is."""
+        current = self._current
+        if current is None:
+            return False
+        current.is_over.wait(current.nap_seconds)
+        current.nap_seconds = min(2.0 * current.nap_seconds, _LONGEST_NAP_SECONDS)
+        return True

@@ -1,0 +1,130 @@
+"""What to do about a campaign's state: the one place that says when to dispatch, ask, refresh, give up and end.
+
+In batch mode the strategy chooses a whole batch, and learns of it when all of it is over. In asynchronous mode it is
+asked whenever a worker is free, with the pulls that are pending, and learns of what is finished
+
+* as soon as it allows no further pull before it does (its drift budget is spent), or
+* earlier, where that is cheap: the last refresh took less than `refresh_overhead` of the time in which as many workers
+  became free as are free now, which is mean evaluation time × free workers / workers.
+
+So that workers have something to do while it computes, a few picks more are kept in stock: as many as results are
+likely to arrive meanwhile. A worker that the drift budget leaves idle may get a filler, within the share of all
+evaluations that the strategy's option `fillers` allows. Everything follows from the log, so a replay decides the same.
+"""
+
+import math
+
+from orchestrator.campaign import CampaignState
+from orchestrator.commands import Ask, Await, Begin, Close, Command, Dispatch, Fill, GiveUp, Stop, Tell
+from orchestrator.rules import DURATIONS_TO_LEARN_FROM
+
+_STOCK_MARGIN = 2.0  # picks kept in stock, against the results expected while the strategy computes
+_LEAST_DEADLINE_SECONDS = 10.0
+
+
+def decide(state: CampaignState, now: float) -> Command:
+    """What to do next. `now` is read for the time budget and for deadlines only; an open session is assumed."""
+    if state.phase == "running":
+        command = _go_on(state, now)
+        if command is not None:
+            return command
+    if state.running or state.computing:
+        return _overdue(state, now) or Await()
+    if state.phase == "stopping":
+        return _close_stopped(state)
+    return Close("finished", state.stalled or "budget spent") if state.succeeded else _close_fruitless(state)
+
+
+def _go_on(state: CampaignState, now: float) -> Command | None:
+    reason = _stop_reason(state, now)
+    if reason:
+        return Stop(reason)
+    if state.stock and state.free and state.existing is None:
+        return Dispatch(state.stock[: state.free])
+    if state.computing:
+        return None
+    if state.existing is not None:
+        return Begin(state.existing_observations)
+    if not state.running and not state.stock and state.finished and (not state.remaining or _is_batch(state)):
+        return Tell(state.finished)  # all of a batch, or the last ones: whoever looks at the model sees everything
+    return _think(state) if state.rules.is_asynchronous else _next_batch(state)
+
+
+def _is_batch(state: CampaignState) -> bool:
+    return not state.rules.is_asynchronous
+
+
+def _next_batch(state: CampaignState) -> Command | None:
+    if state.running or state.stock or state.stalled or not state.remaining:
+        return None
+    return Ask(pending=(), limit=state.remaining)
+
+
+def _think(state: CampaignState) -> Command | None:
+    """Let the strategy choose or learn, if picks are wanted."""
+    wanted = min(state.free + _stock_size(state) - len(state.stock), state.remaining)
+    if wanted <= 0:
+        return None
+    if state.finished and (state.stalled or _is_refresh_cheap(state)):
+        return Tell(state.finished)
+    if not state.stalled:
+        return Ask(state.pending, wanted)
+    fillers = min(state.free, state.remaining, state.rules.fillers - state.fillers)
+    if fillers > 0 and not state.is_filled:
+        return Fill(state.pending, fillers)
+    return None
+
+
+def _stock_size(state: CampaignState) -> int:
+    """Picks to have ready beyond those for free workers."""
+    seconds = state.choosing_seconds + state.refreshing_seconds
+    if seconds <= 0.0 or state.outcome_interval_seconds <= 0.0:
+        return 0
+    return min(state.slots, math.ceil(_STOCK_MARGIN * seconds / state.outcome_interval_seconds))
+
+
+def _is_refresh_cheap(state: CampaignState) -> bool:
+    if not state.succeeded or not state.rules.refresh_overhead:
+        return False
+    share = max(1, state.free) / state.slots
+    mean_seconds = state.success_seconds / state.succeeded
+    return state.refreshing_seconds <= state.rules.refresh_overhead * mean_seconds * share
+
+
+def _stop_reason(state: CampaignState, now: float) -> str:
+    rules = state.rules
+    if rules.target is not None and state.best is not None:
+        sign = 1.0 if rules.is_maximized else -1.0
+        if sign * state.best.value >= sign * rules.target:
+            return "target reached"
+    if rules.seconds is not None and state.elapsed_seconds + max(0.0, now - state.last_time) >= rules.seconds:
+        return "time budget spent"
+    if state.session_succeeded == 0 and state.session_failed >= rules.failures_before_giving_up:
+        return "everything fails"
+    return ""
+
+
+def _overdue(state: CampaignState, now: float) -> GiveUp | None:
+    """Attempts past the deadline that durations so far teach, where that is asked for."""
+    factor = state.rules.timeout_factor
+    if factor is None or state.succeeded < DURATIONS_TO_LEARN_FROM:
+        return None
+    deadline = max(_LEAST_DEADLINE_SECONDS, factor * state.longest_seconds)
+    late = tuple(trial for trial, run in state.running.items() if now - run.since > deadline)
+    if not late:
+        return None
+    return GiveUp(late, f"no result within {deadline:.4g} s, {factor:g} times the longest evaluation so far")
+
+
+def _close_stopped(state: CampaignState) -> Close:
+    """A stopped session leaves half a batch untold: told now, a resume could not go on with the same batch."""
+    if state.stop_reason == "everything fails":
+        return _close_fruitless(state)
+    if state.stop_reason == "interrupted":
+        return Close("interrupted", "interrupted")
+    return Close("finished", state.stop_reason)
+
+
+def _close_fruitless(state: CampaignState) -> Close:
+    first = state.session_first_failure or "no message"
+    return Close("failed", f"all {state.session_failed} evaluations of this session failed; the first one with {first}")

@@ -1,0 +1,36 @@
+"""Why workers had nothing to do, in worker-seconds."""
+
+from dataclasses import asdict, dataclass, replace
+from typing import Literal
+
+Cause = Literal["start_up", "drift_budget", "batch_end", "refit", "campaign_end", "dispatch"]
+
+
+@dataclass(frozen=True, slots=True)
+class IdleSeconds:
+    """Worker-seconds without an evaluation, by cause."""
+
+    start_up: float = 0.0  # until the first evaluation of a session was handed out
+    drift_budget: float = 0.0  # the strategy allows no further pull before results are in
+    batch_end: float = 0.0  # waiting for the rest of a batch, in batch mode
+    refit: float = 0.0  # the strategy was choosing or refreshing, and nothing was in stock
+    campaign_end: float = 0.0  # nothing was left to hand out
+    dispatch: float = 0.0  # the driver was on its way
+
+    def plus(self, cause: Cause, seconds: float) -> "IdleSeconds":
+        """With so many worker-seconds more."""
+        return replace(self, **{cause: getattr(self, cause) + seconds}) if seconds > 0.0 else self
+
+    def by_cause(self) -> dict[str, float]:
+        """Cause → worker-seconds, those that occurred."""
+        return {cause: seconds for cause, seconds in asdict(self).items() if seconds > 0.0}
+
+
+LABELS = {
+    "start_up": "start-up",
+    "drift_budget": "drift budget",
+    "batch_end": "end of a batch",
+    "refit": "refit",
+    "campaign_end": "end of campaign",
+    "dispatch": "dispatch",
+}

@@ -1,0 +1,154 @@
+"""A log walked through again: where the campaign and its model stood at any point, why each arm was chosen, and
+whether this machine would decide and draw the same."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from rich.console import Console, Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from orchestrator.bandit.strategy import Choose, Fills, begin
+from orchestrator.driver import BEGIN, TELL, Problem, Progress, advance, begin_progress
+from orchestrator.errors import UserError
+from orchestrator.events import BatchChosen, Event, ModelRefreshed
+from orchestrator.live import Parameters, shown
+
+REASONS_SHOWN = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """The event at `position` says other than this machine, which repeated the computation."""
+
+    position: int
+    what: str
+
+    def __str__(self) -> str:
+        return f"event {self.position}: {self.what}"
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """Where a log leads: the state of both, the last choice in it, and what was repeated on the way."""
+
+    progress: Progress
+    position: int  # events taken
+    last_choice: BatchChosen | None
+    repeated: int  # computations of the strategy
+    differences: tuple[Difference, ...]
+
+
+def replay_until(problem: Problem, events: Sequence[Event], until: int | None, is_checked: bool) -> Replayed:
+    """Take the first `until` events, all when it is None. `is_checked`: repeat what the strategy chose and drew, and
+    compare. Raises UserError when the log is not that long."""
+    if until is not None and not 0 < until <= len(events):
+        raise UserError(f"--until must be >= 1 and <= {len(events)}, the number of events in the log, got {until}")
+    progress, last_choice, repeated = begin_progress(problem), None, 0
+    differences: list[Difference] = []
+    for position, event in enumerate(events[:until]):
+        if is_checked and isinstance(event, BatchChosen | ModelRefreshed):
+            repeated += 1
+            what = _repeat(problem, progress, event)
+            differences += [Difference(position, what)] if what else []
+        if isinstance(event, BatchChosen) and event.picks:
+            last_choice = event
+        progress = advance(problem, progress, event)
+    return Replayed(progress, until or len(events), last_choice, repeated, tuple(differences))
+
+
+def _repeat(problem: Problem, progress: Progress, event: BatchChosen | ModelRefreshed) -> str:
+    """What the event says differently; empty when nothing."""
+    if isinstance(event, ModelRefreshed):
+        return _compare_draws(problem, progress, event)
+    strategy, limit = problem.strategy, event.limit or progress.campaign.remaining
+    choose = strategy.fill if event.is_filler and isinstance(strategy, Fills) else strategy.ask
+    decision = choose(progress.model, progress.campaign.pending, limit)
+    ours = [pick.arm for pick in decision.picks] if isinstance(decision, Choose) else []
+    theirs = [pick.arm for pick in event.picks]
+    if ours == theirs:
+        return ""
+    first = next((number for number, pair in enumerate(zip(ours, theirs, strict=False)) if pair[0] != pair[1]), None)
+    if first is None:
+        return f"{len(theirs)} arms were chosen, {len(ours)} here"
+    return f"arm {theirs[first]} was chosen at place {first}, arm {ours[first]} here"
+
+
+def _compare_draws(problem: Problem, progress: Progress, event: ModelRefreshed) -> str:
+    strategy, campaign = problem.strategy, progress.campaign
+    told = set(event.trials)
+    observations = [finished.observation for finished in campaign.finished if finished.trial in told]
+    if campaign.existing_observations:
+        model = begin(strategy, progress.model, campaign.existing_observations, problem.rng(BEGIN))
+    else:
+        model = strategy.tell(progress.model, observations, problem.rng(TELL, event.round))
+    ours = strategy.recorded(model)
+    different = [name for name in event.record if not _is_close(ours.get(name), event.record[name])]
+    return f"{', '.join(different)} of the refreshed model differ" if different else ""
+
+
+def _is_close(ours: Any, theirs: Any) -> bool:
+    """Equal, but for the last digits of numbers that another machine's arithmetic rounds differently."""
+    if isinstance(ours, float) or isinstance(theirs, float):
+        return bool(np.isclose(ours, theirs, rtol=1e-9))
+    return bool(np.array_equal(np.asarray(ours, object), np.asarray(theirs, object)))
+
+
+def render_replay(replayed: Replayed, problem: Problem, parameters: Parameters, top: int) -> RenderableType:
+    """The posterior's best arms by upper bound, the last choice with its reasons, and what was compared."""
+    return Group(*_parts(replayed, problem, parameters, top))
+
+
+def _parts(replayed: Replayed, problem: Problem, parameters: Parameters, top: int) -> Iterable[RenderableType]:
+    campaign = replayed.progress.campaign
+    yield Text(
+        f"after {replayed.position} events: {campaign.trials} chosen, {campaign.succeeded} succeeded, "
+        f"{campaign.failed} failed, {len(campaign.running)} running, {len(campaign.finished)} not told yet, "
+        f"{campaign.round} refreshes, {campaign.dictionary_size} inducing points"
+    )
+    yield Text("")
+    yield from _posterior(replayed.progress, problem, parameters, top)
+    if replayed.last_choice is not None:
+        yield Text("")
+        yield from _reasons(replayed.last_choice)
+    if replayed.repeated:
+        yield Text("")
+        yield Text(
+            f"{replayed.repeated} computations of the strategy were repeated here: "
+            + (f"{len(replayed.differences)} differ" if replayed.differences else "all gave the same")
+        )
+        yield from (Text(f"  {difference}") for difference in replayed.differences)
+
+
+def _posterior(progress: Progress, problem: Problem, parameters: Parameters, top: int) -> Iterable[RenderableType]:
+    belief, pulls = problem.strategy.posterior(progress.model), getattr(progress.model, "pulls", None)
+    regularization = getattr(problem.strategy, "regularization", 1.0)
+    order = np.argsort(-belief.ucb, kind="stable")[:top]
+    yield Text(f"the {len(order)} arms with the largest upper bounds, with no pull pending (rewards are maximised)")
+    table = Table("arm", "mean", "± deviation", "upper bound", "pulls", "parameters", box=None, pad_edge=False)
+    for arm in order.tolist():
+        named = ", ".join(f"{name}={shown(value)}" for name, value in parameters(arm).items())
+        deviation = float(np.sqrt(regularization * belief.variance[arm]))
+        count = "" if pulls is None else str(int(pulls.counts[arm]))
+        table.add_row(
+            str(arm), f"{belief.mean[arm]:.6g}", f"{deviation:.3g}", f"{belief.ucb[arm]:.6g}", count, Text(named)
+        )
+    yield table
+
+
+def _reasons(choice: BatchChosen) -> Iterable[RenderableType]:
+    kind = "fillers for idle workers" if choice.is_filler else "chosen by upper bounds"
+    yield Text(f"the last choice, {len(choice.picks)} {kind}, ended by: {choice.reason}")
+    table = Table("trial", "arm", "mean", "width", "variance (1/λ)", box=None, pad_edge=False)
+    for pick in choice.picks[:REASONS_SHOWN]:
+        table.add_row(str(pick.trial), str(pick.arm), f"{pick.mean:.6g}", f"{pick.width:.4g}", f"{pick.variance:.4g}")
+    yield table
+    if len(choice.picks) > REASONS_SHOWN:
+        yield Text(f"… and {len(choice.picks) - REASONS_SHOWN} more")
+
+
+def show_replay(console: Console, replayed: Replayed, problem: Problem, top: int) -> None:
+    """Print it."""
+    console.print(render_replay(replayed, problem, problem.candidates.parameters, top), soft_wrap=True)

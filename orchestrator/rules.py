@@ -1,0 +1,93 @@
+"""What bounds a campaign, and which failures are tried again: pure rules, read from the campaign file."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from workers.messages import FailureKind
+
+# An arm that kills one worker after the other is set aside; machines are lost without an evaluation's doing, up to a
+# point.
+WORKERS_AN_ARM_MAY_COST = 3
+NODES_A_TRIAL_MAY_COST = 10
+# Successes before their durations say how long an evaluation may take.
+DURATIONS_TO_LEARN_FROM = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Losses:
+    """Failed attempts of an open trial: those that count against its retries (out of memory among them), and machines
+    that were lost under it."""
+
+    charged: int = 0
+    out_of_memory: int = 0
+    nodes: int = 0
+
+    def after(self, kind: FailureKind) -> "Losses":
+        """With one more failed attempt of this kind."""
+        match kind:
+            case FailureKind.CANCELLED | FailureKind.WORKER_LOST:
+                return self  # given back, not failed; workers are counted by arm
+            case FailureKind.NODE_LOST:
+                return replace(self, nodes=self.nodes + 1)
+            case FailureKind.OUT_OF_MEMORY:
+                return replace(self, charged=self.charged + 1, out_of_memory=self.out_of_memory + 1)
+            case _:
+                return replace(self, charged=self.charged + 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What bounds a campaign. `evaluations` counts trials, failed ones included, so that a campaign always ends."""
+
+    evaluations: int
+    seconds: float | None = None  # in sessions; pauses do not count
+    target: float | None = None
+    is_maximized: bool = True
+    retries: int = 2
+    failures_before_giving_up: int = 10  # in one session, with no success in it
+    memory_factor: float | None = None  # more memory for an attempt after one that ran out of it
+    timeout_factor: float | None = None  # an attempt's deadline, in longest durations so far
+    is_asynchronous: bool = False
+    refresh_overhead: float = 0.0  # the share of time that refreshes before they are due may take
+    fillers: int = 0  # trials that may go to workers which would idle, chosen for that alone
+
+    @classmethod
+    def of(cls, settings: Mapping[str, Any], slots: int) -> "Rules":
+        """Read them from a resolved campaign file."""
+        budget, workers, strategy = settings["budget"], settings["workers"], settings.get("strategy", {})
+        hours = budget.get("hours")
+        return cls(
+            evaluations=budget["evaluations"],
+            seconds=None if hours is None else hours * 3600.0,
+            target=budget.get("target"),
+            is_maximized=settings["objective"].get("direction", "maximize") == "maximize",
+            retries=workers.get("retries", 2),
+            failures_before_giving_up=max(10, 2 * slots),
+            memory_factor=workers.get("retry_memory_factor"),
+            timeout_factor=None if workers.get("timeout_seconds") else workers.get("timeout_factor"),
+            is_asynchronous=strategy.get("mode", "batch") == "async",
+            refresh_overhead=strategy.get("refresh_overhead", 0.0),
+            fillers=int(strategy.get("fillers", 0.0) * budget["evaluations"]),
+        )
+
+    def allows_retry(self, kind: FailureKind, losses: Losses, workers_lost: int) -> bool:
+        """Whether a trial that has failed as `losses` count (this failure included) is tried again.
+
+        `workers_lost`: workers that its arm has cost in a row, this failure's included.
+        """
+        match kind:
+            case FailureKind.CANCELLED:
+                return True  # given back, not failed
+            case FailureKind.WORKER_LOST:
+                return workers_lost < WORKERS_AN_ARM_MAY_COST
+            case FailureKind.NODE_LOST:
+                return losses.nodes < NODES_A_TRIAL_MAY_COST
+            case FailureKind.INVALID_VALUE:
+                return False  # the same parameters and seed would give it again
+            case FailureKind.OUT_OF_MEMORY if self.memory_factor is not None:
+                return losses.charged <= self.retries
+            case FailureKind.TIMEOUT | FailureKind.OUT_OF_MEMORY:
+                return losses.charged <= min(1, self.retries)  # seldom cured by trying again, and dear
+            case FailureKind.ERROR:
+                return losses.charged <= self.retries

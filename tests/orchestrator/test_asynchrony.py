@@ -1,0 +1,285 @@
+"""Asynchronous campaigns: what the proof needs holds at every pick, and nobody waits for the strategy."""
+
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from objectives.objective import Candidates, Evaluation, Parameters, Report
+from orchestrator.bandit.arrays import Floats
+from orchestrator.bandit.exact import exact_posterior
+from orchestrator.bandit.kernels import RBF
+from orchestrator.bandit.pulls import Pulls
+from orchestrator.bandit.strategies import STRATEGIES
+from orchestrator.bandit.strategies.bbkb import BBKB
+from orchestrator.bandit.strategy import Choose, Observation
+from orchestrator.bandit.termination import Termination
+from orchestrator.bandit.warm_start import UncertaintyStart
+from orchestrator.campaign import CampaignState
+from orchestrator.commands import Close
+from orchestrator.driver import INIT, TELL, Driver, Problem, advance, begin_progress, replay
+from orchestrator.events import BatchChosen, CampaignCreated, Event, SessionOpened, TrialSucceeded
+from orchestrator.store import EventStore
+from workers.executor import Executor
+from workers.messages import FailureKind, Outcome, Success, Trial
+from workers.simulated import Durations, Failures, SimulatedExecutor
+
+X = np.linspace(0.0, 1.0, 41)
+KERNEL, LAMBDA, EVALUATIONS = RBF(0.15), 0.2, 40
+
+
+@dataclass(frozen=True)
+class Parabola:
+    """Best at x = 0.3; cannot be evaluated at the left end."""
+
+    def evaluate(self, parameters: Parameters, seed: int, report: Report) -> Evaluation:
+        if parameters["x"] < 0.04:
+            raise RuntimeError("too small")
+        return Evaluation(1.0 - (parameters["x"] - 0.3) ** 2 + 0.05 * np.random.default_rng(seed).standard_normal())
+
+
+def exact_strategy(**options: Any) -> BBKB:
+    """BBKB with every pulled arm in its dictionary: its posterior is the exact one."""
+    start = UncertaintyStart(workers=4, max_pulls=5)
+    return BBKB(kernel=KERNEL, regularization=LAMBDA, oversampling=1e9, warm_start=start, **options)
+
+
+def settings_of(strategy: Any) -> dict[str, Any]:
+    options = ("mode", "refresh_overhead", "fillers")
+    return {
+        "objective": {"direction": "maximize"},
+        "budget": {"evaluations": EVALUATIONS},
+        "workers": {"retries": 1},
+        "strategy": {name: getattr(strategy, name) for name in options if hasattr(strategy, name)},
+    }
+
+
+def campaign(folder: Path, strategy: Any) -> tuple[Problem, EventStore]:
+    problem = Problem("parabola", 7, Candidates(X[:, None], {"x": X}), strategy)
+    store = EventStore(f"sqlite:///{folder / 'campaign.sqlite'}")
+    created = CampaignCreated(
+        time=0.0, name="c", seed=7, arms=len(X), candidates_digest="", objective="", optimum=None,
+        settings=settings_of(strategy),
+    )  # fmt: skip
+    store.create("c", [created])
+    return problem, store
+
+
+def run(problem: Problem, store: EventStore, executor: Executor, **options: Any) -> tuple[Close, Driver]:
+    progress = replay(problem, store.read("c"))
+    driver = Driver(problem, progress, store.claim("c", "test"), executor, **options)
+    opened = SessionOpened(
+        time=executor.now(), epoch=1, executor="", slots=executor.slots, settings=settings_of(problem.strategy)
+    )
+    return driver.run(opened), driver
+
+
+def simulated(slots: int, sigma: float, failure_rate: float, seed: int) -> SimulatedExecutor:
+    failures = Failures(failure_rate, FailureKind.WORKER_LOST)
+    return SimulatedExecutor(Parabola(), slots, Durations(1.0, sigma), failures, seed)
+
+
+def exact_variance(pulled: Sequence[int]) -> Floats:
+    """σ² of every arm on the 1/λ scale after these pulls."""
+    pulls = Pulls.none(len(X)).add(pulled, np.zeros(len(pulled)))
+    return exact_posterior(KERNEL, X[:, None], pulls, LAMBDA)[1]
+
+
+def told_arms(state: CampaignState, model: Any) -> list[int]:
+    """The multiset of arms in the posterior."""
+    return np.repeat(np.arange(len(X)), model.pulls.counts).tolist()
+
+
+@settings(max_examples=12, deadline=None)
+@given(
+    seed=st.integers(0, 2**16), slots=st.integers(1, 9), sigma=st.floats(0.0, 2.0), failure_rate=st.floats(0.0, 0.4),
+    threshold=st.sampled_from([1.5, 3.0]), overhead=st.sampled_from([0.0, 0.05]),
+    rule=st.sampled_from(["global", "product"]),
+)  # fmt: skip
+def test_whatever_returns_when_no_posterior_drifts_further_than_the_widths_allow(
+    tmp_path_factory: pytest.TempPathFactory, seed: int, slots: int, sigma: float, failure_rate: float,
+    threshold: float, overhead: float, rule: Termination,
+) -> None:  # fmt: skip
+    """At each pick by upper bounds: σ²_D(x) / σ²_{D ∪ P}(x) ≤ C̃ for every arm x, D and P being what is told and what is
+    pending at that moment, with exact posteriors; and the sum over P is within the budget."""
+    strategy = exact_strategy(
+        ratio_threshold=threshold, refresh_overhead=overhead, termination=rule, mode="async", fillers=0.1
+    )
+    problem, store = campaign(tmp_path_factory.mktemp("run"), strategy)
+    close, _ = run(problem, store, simulated(slots, sigma, failure_rate, seed))
+    assert close.outcome == "finished"
+    progress, checked = begin_progress(problem), 0
+    for event in store.read("c"):
+        if isinstance(event, BatchChosen) and not event.is_filler and event.reason != "warm start":
+            told, pending = told_arms(progress.campaign, progress.model), list(progress.campaign.pending)
+            before = exact_variance(told)
+            for pick in event.picks:
+                assert (before <= threshold * exact_variance([*told, *pending]) * (1 + 1e-6)).all()
+                if rule == "global":
+                    assert 1.0 + before[pending].sum() <= threshold + 1e-6
+                pending.append(pick.arm)
+                checked += 1
+        progress = advance(problem, progress, event)
+    assert checked > 0
+    assert progress.campaign.trials == progress.campaign.succeeded + progress.campaign.failed == EVALUATIONS
+
+
+def test_batch_mode_makes_the_pulls_of_a_plain_loop(tmp_path: Path) -> None:
+    """The oracle: ask, evaluate all of it, tell; no campaign, no workers."""
+    strategy = replace(BBKB(), mode="batch", ratio_threshold=3.0)
+    problem, store = campaign(tmp_path, strategy)
+    run(problem, store, simulated(5, 1.0, 0.2, seed=3))
+    rewards = {event.trial: event.value for event in store.read("c") if isinstance(event, TrialSucceeded)}
+    state, trial = strategy.init(X[:, None], problem.rng(INIT)), 0
+    expected: list[int] = []
+    while trial < EVALUATIONS:
+        decision = strategy.ask(state, (), EVALUATIONS - trial)
+        assert isinstance(decision, Choose)
+        arms = [pick.arm for pick in decision.picks]
+        # in the order in which they finished: sums of rewards round by it
+        finished = [
+            event.trial for event in store.read("c") if getattr(event, "is_final", True) and hasattr(event, "attempt")
+        ]
+        batch = sorted(range(trial, trial + len(arms)), key=finished.index)
+        observations = [Observation(arms[number - trial], rewards.get(number)) for number in batch]
+        state = strategy.tell(state, observations, problem.rng(TELL, state.round + 1))
+        expected += arms
+        trial += len(arms)
+    chosen = [pick.arm for event in store.read("c") if isinstance(event, BatchChosen) for pick in event.picks]
+    assert chosen == expected
+
+
+@pytest.mark.parametrize("name", [name for name, cls in STRATEGIES.items() if hasattr(cls, "mode")])
+def test_a_log_replayed_gives_the_live_state_and_asked_again_the_same_decisions(tmp_path: Path, name: str) -> None:
+    problem, store = campaign(tmp_path, STRATEGIES[name]())
+    _, driver = run(problem, store, simulated(6, 1.0, 0.2, seed=5))
+    progress, asked = begin_progress(problem), 0
+    for event in store.read("c"):
+        if isinstance(event, BatchChosen):
+            ask = problem.strategy.fill if event.is_filler else problem.strategy.ask  # type: ignore[attr-defined]  # BBKB's
+            decision = ask(progress.model, progress.campaign.pending, event.limit)
+            picks = decision.picks if isinstance(decision, Choose) else ()
+            assert [pick.arm for pick in picks] == [pick.arm for pick in event.picks]
+            asked += 1
+        progress = advance(problem, progress, event)
+    assert asked > 5
+    assert progress.campaign == driver._campaign
+    assert progress.model == driver._model
+
+
+def test_stragglers_hold_nobody_up(tmp_path: Path) -> None:
+    """Every worker but the straggler's goes on, where a batch would wait for it."""
+
+    class OneStraggler(Durations):
+        def draw(self, rng: np.random.Generator) -> float:
+            return 30.0 if super().draw(rng) > 2.0 else 1.0
+
+    def makespan(mode: Any) -> float:
+        (tmp_path / mode).mkdir()
+        strategy = replace(BBKB(), mode=mode, fillers=0.0)
+        problem, store = campaign(tmp_path / mode, strategy)
+        executor = SimulatedExecutor(Parabola(), 4, OneStraggler(1.0, 0.5), Failures(), 11)
+        run(problem, store, executor)
+        return executor.now()
+
+    assert makespan("async") < 0.7 * makespan("batch")
+
+
+class Puppet:
+    """An executor whose outcomes the test hands over, on a clock that stands still."""
+
+    slots = 2
+
+    def __init__(self) -> None:
+        self.submitted: list[Trial] = []
+        self.ready: list[Outcome] = []
+        self.has_news = threading.Event()
+
+    def adopt(self, attempts: Mapping[int, int]) -> frozenset[int]:
+        return frozenset()
+
+    def submit(self, trials: Sequence[Trial]) -> None:
+        self.submitted.extend(trials)
+        self.has_news.set()
+
+    def next_outcomes(self, timeout: float | None) -> list[Outcome]:
+        outcomes, self.ready = self.ready, []
+        return outcomes
+
+    def acknowledge(self, attempts: Sequence[tuple[int, int]]) -> None:
+        self.has_news.set()
+
+    def cancel(self, trials: Iterable[int]) -> None: ...
+
+    def now(self) -> float:
+        return 0.0
+
+    def close(self, leave_running: bool = False) -> None: ...
+
+    def finish(self, trial: Trial) -> None:
+        """Let this evaluation end with the value 1, and wait until the loop has done something about it."""
+        self.has_news.clear()
+        self.ready = [Success(trial.id, trial.attempt, 1.0, 0.0, 0.0, "puppet")]
+        assert self.has_news.wait(10.0)
+
+
+@pytest.fixture
+def slow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A campaign in a thread whose first refresh does not end before the test lets it."""
+    strategy = replace(BBKB(), mode="async", fillers=0.0, warm_start=UncertaintyStart(max_pulls=2))
+    problem, store = campaign(tmp_path, strategy)
+    began, may_end, tell = threading.Event(), threading.Event(), BBKB.tell
+
+    def slow_tell(*arguments: Any) -> Any:
+        began.set()
+        assert may_end.wait(30.0)
+        return tell(*arguments)
+
+    monkeypatch.setattr(BBKB, "tell", slow_tell)
+    puppet = Puppet()
+    progress = replay(problem, store.read("c"))
+    driver = Driver(problem, progress, store.claim("c", "test"), puppet, computes_in_background=True)
+    opened = SessionOpened(time=0.0, epoch=1, executor="", slots=2, settings=settings_of(strategy))
+    thread = threading.Thread(target=driver.run, args=(opened,))
+    thread.start()
+    yield puppet, driver, store, began
+    may_end.set()
+    driver.stop(now=True)
+    thread.join(10.0)
+    assert not thread.is_alive()
+
+
+def test_a_result_is_stored_while_the_strategy_computes(slow: Any) -> None:
+    puppet, _, store, began = slow
+    assert puppet.has_news.wait(10.0)
+    first, second = puppet.submitted
+    puppet.finish(first)
+    assert began.wait(10.0)
+    puppet.finish(second)
+    stored = [event.trial for event in store.read("c") if isinstance(event, TrialSucceeded)]
+    assert stored == [first.id, second.id]
+
+
+def test_a_campaign_can_be_stopped_while_the_strategy_computes(slow: Any) -> None:
+    puppet, driver, store, began = slow
+    assert puppet.has_news.wait(10.0)
+    puppet.finish(puppet.submitted[0])
+    assert began.wait(10.0)
+    assert driver.status().activity == "refreshing the model"
+    driver.stop(now=True)
+    assert _wait_for(store, "session_closed")
+
+
+def _wait_for(store: EventStore, kind: str) -> Event | None:
+    for _ in range(500):
+        for event in store.read("c"):
+            if event.kind == kind:
+                return event
+        threading.Event().wait(0.02)
+    return None
