@@ -270,17 +270,16 @@ def _open_session(state: CampaignState, event: SessionOpened) -> CampaignState:
 
 
 def _dispatch(state: CampaignState, event: TrialsDispatched) -> CampaignState:
-    sent = dict(event.attempts)
+    count = len(event.attempts)  # handed out from the front of the stock, in order
     started = {
-        assignment.trial: Running(assignment.arm, sent[assignment.trial], event.time)
-        for assignment in state.stock
-        if assignment.trial in sent
+        assignment.trial: Running(assignment.arm, attempt, event.time)
+        for assignment, (_, attempt) in zip(state.stock[:count], event.attempts, strict=True)
     }
     return replace(
         state,
-        stock=tuple(assignment for assignment in state.stock if assignment.trial not in sent),
+        stock=state.stock[count:],
         running=MappingProxyType({**state.running, **started}),
-        session_dispatched=state.session_dispatched + len(started),
+        session_dispatched=state.session_dispatched + count,
     )
 
 

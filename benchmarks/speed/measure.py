@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.speed.dispatching import memory, throughput
 from benchmarks.speed.problems import NOISE, Problem, load
 from orchestrator.bandit.kernels import RBF
 from orchestrator.bandit.strategies.bbkb import BBKB
@@ -272,6 +273,8 @@ MEASUREMENTS: dict[str, Callable[..., Answer]] = {
     "shards": shards,
     "optuna": optuna,
     "botorch": botorch,
+    "throughput": throughput,
+    "memory": memory,
 }
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from benchmarks.speed.dispatching import median_ratio
 from orchestrator.errors import BbkbError, UserError
 
 Answer = dict[str, Any]
@@ -154,6 +155,35 @@ def peers(bench: Bench) -> list[Row]:
     return rows
 
 
+def throughput(bench: Bench) -> list[Row]:
+    """No-op evaluations a second through the whole path on a local Ray, over raw tasks and over Ray Tune."""
+    found = [bench.measure("throughput", evaluations=3000, tuned=200) for _ in range(bench.repeats)]
+    rows = [
+        Row(name, f"{statistics.median(run[name] for run in found):.0f} a second", "", {})
+        for name in found[0]
+        if not name.startswith(("uniform", "bbkb"))
+    ]
+    for name in found[0]:
+        if name.startswith(("uniform", "bbkb")):
+            over_raw, over_tune = median_ratio(found, name, "raw"), median_ratio(found, name, "tune")
+            rate = statistics.median(run[name] for run in found)
+            text = f"{rate:.0f} a second, {over_raw:.2f} of raw tasks, {over_tune:.0f} x Ray Tune"
+            strategy, workers = name.split()
+            what = f"no-op evaluations, strategy {strategy}, {workers} workers"
+            rows.append(Row(what, text, ">= 0.5 of raw, >= 20 x Tune", {"runs": found}))
+    return rows
+
+
+def memory(bench: Bench) -> list[Row]:
+    """Memory of the deciding process from 10³ to 10⁵ evaluations."""
+    rows = []
+    for strategy in ("uniform", "bbkb"):
+        run = bench.measure("memory", strategy=strategy, counts=[1000, 10_000, 100_000])
+        sizes = ", ".join(f"{size:.0f} MiB at {int(count):,}" for count, size in run["mebibytes"].items())
+        rows.append(Row(f"memory of the deciding process, {strategy}", sizes, "flat", run))
+    return rows
+
+
 ROWS: Mapping[str, Callable[[Bench], list[Row]]] = {
     "cadata-2000-global": beside_authors("cadata", 2000, "global", 15),
     "cadata-2000-local": beside_authors("cadata", 2000, "global_then_local", 15),
@@ -168,4 +198,6 @@ ROWS: Mapping[str, Callable[[Bench], list[Row]]] = {
     "million": million,
     "shards": shards,
     "peers": peers,
+    "throughput": throughput,
+    "memory": memory,
 }

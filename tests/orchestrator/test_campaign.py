@@ -430,8 +430,8 @@ def test_an_arm_that_costs_worker_after_worker_is_set_aside_over_all_its_trials(
         state = apply(state, failure(trial, FailureKind.WORKER_LOST, False))
     assert is_final(state, Failure(2, 1, FailureKind.WORKER_LOST, "why", 0.0, 1.0, "w"))
     assert apply(state, failure(2, FailureKind.WORKER_LOST, True)).poisonous == (5,)
-    state = apply(apply(state, success(2)), dispatched((0, 2)))  # it can be evaluated after all
-    assert not is_final(state, Failure(0, 2, FailureKind.WORKER_LOST, "why", 0.0, 1.0, "w"))
+    state = apply(apply(state, success(2)), dispatched((1, 2)))  # it can be evaluated after all
+    assert not is_final(state, Failure(1, 2, FailureKind.WORKER_LOST, "why", 0.0, 1.0, "w"))
 
 
 def test_out_of_memory_is_tried_again_with_more_where_the_campaign_says_so() -> None:

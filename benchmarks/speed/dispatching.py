@@ -1,0 +1,156 @@
+"""Evaluations that take no time: how many a second go through the whole path, and how much memory they leave behind."""
+
+import functools
+import os
+import statistics
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from rich.console import Console
+
+from orchestrator import runs
+from orchestrator.assemble import build, open_session
+from orchestrator.cluster import connect, disconnect
+from orchestrator.config import Settings, from_mapping
+from orchestrator.events import TrialsDispatched, TrialSucceeded
+from orchestrator.launch import launch
+from orchestrator.status import Status
+
+Answer = dict[str, Any]
+IN_FLIGHT = 256  # of raw tasks: the driver never has nothing to collect
+
+
+def noop(x: float) -> float:
+    """An objective that takes no time."""
+    return -((x - 0.3) ** 2)
+
+
+def _settings(folder: Path, strategy: dict[str, Any], evaluations: int, workers: dict[str, Any]) -> Settings:
+    return from_mapping(
+        {
+            "name": "noop",
+            "objective": {"callable": f"{__name__}:noop"},
+            "space": {"x": {"low": 0.0, "high": 1.0}},
+            "candidates": {"size": 4096},
+            "strategy": strategy,
+            "budget": {"evaluations": evaluations},
+            "workers": workers,
+            "runs": str(folder),
+        }
+    )
+
+
+def _new_run(settings: Settings) -> runs.Run:
+    parts = build(settings)
+    return runs.create(settings.resolved(), parts.problem.candidates, parts.description, None, "benchmark", None)
+
+
+@contextmanager
+def _local_ray(cpus: int) -> Iterator[None]:
+    cluster = connect("local", cpus, 1.0, 0.0, dashboard=False)
+    try:
+        yield
+    finally:
+        disconnect(cluster)
+
+
+def throughput(evaluations: int, tuned: int) -> Answer:
+    """Evaluations a second on a local Ray of as many CPUs as there are cores: raw tasks with many in flight, raw tasks
+    with as many in flight as the campaigns have workers, campaigns (store and central actor included), Ray Tune."""
+    cores = os.cpu_count() or 1
+    with _local_ray(cores), TemporaryDirectory() as folder:
+        answer: Answer = {"raw": _raw(evaluations, IN_FLIGHT, 1.0)}
+        for workers in (cores, 4 * cores):
+            cpus = cores / workers
+            answer[f"raw {workers}"] = _raw(evaluations, workers, cpus)
+            for strategy in ("uniform", "bbkb"):
+                placing = {"count": workers, "cpus": cpus}
+                settings = _settings(Path(folder), {"name": strategy}, evaluations, placing)
+                answer[f"{strategy} {workers}"] = _campaign(settings)
+        answer["raw again"] = _raw(evaluations, IN_FLIGHT, 1.0)
+        answer["tune"] = _tune(tuned, cores, Path(folder))
+    return answer
+
+
+def _raw(evaluations: int, in_flight: int, cpus: float) -> float:
+    import ray
+
+    task: Any = ray.remote(noop).options(num_cpus=cpus, max_retries=0)
+    ray.get([task.remote(0.5) for _ in range(64)])  # processes have started
+    running: list[Any] = []
+    began, left = time.perf_counter(), evaluations
+    while left or running:
+        starting = min(left, in_flight - len(running))
+        running += [task.remote(0.5) for _ in range(starting)]
+        left -= starting
+        ready, running = ray.wait(running, num_returns=1)
+        more, running = ray.wait(running, num_returns=len(running), timeout=0) if running else ([], running)
+        ray.get(ready + more)
+    return evaluations / (time.perf_counter() - began)
+
+
+def _campaign(settings: Settings) -> float:
+    """From the first evaluation handed out to the last result stored, by the log."""
+    run = _new_run(settings)
+    with open(os.devnull, "w", encoding="utf-8") as silence:
+        outcome, reason = launch(run, settings, lambda arm: {}, Console(file=silence), address=None)
+    if outcome != "finished":
+        raise RuntimeError(f"{run.folder} {outcome}: {reason}")
+    events = run.events()
+    first = next(event.time for event in events if isinstance(event, TrialsDispatched))
+    ends = [event.time for event in events if isinstance(event, TrialSucceeded)]
+    skipped = len(ends) // 10  # worker processes are starting
+    return (len(ends) - skipped) / (ends[-1] - (ends[skipped - 1] if skipped else first))
+
+
+def _tune(evaluations: int, cores: int, folder: Path) -> float:
+    """Ray Tune at its fastest: actors reused, no loggers."""
+    os.environ["TUNE_DISABLE_AUTO_CALLBACK_LOGGERS"] = "1"
+    os.environ["RAY_AIR_NEW_OUTPUT"] = "0"
+    from ray import tune
+
+    def trainable(config: dict[str, Any]) -> None:
+        tune.report({"value": noop(config["x"])})
+
+    tuner = tune.Tuner(
+        trainable,
+        param_space={"x": tune.uniform(0.0, 1.0)},
+        tune_config=tune.TuneConfig(num_samples=evaluations, reuse_actors=True, max_concurrent_trials=cores),
+        run_config=tune.RunConfig(storage_path=str(folder / "tune"), verbose=0),
+    )
+    began = time.perf_counter()
+    tuner.fit()
+    return evaluations / (time.perf_counter() - began)
+
+
+def memory(strategy: str, counts: list[int]) -> Answer:
+    """Resident mebibytes of the deciding process, store included, when so many evaluations are over."""
+    found: dict[str, float] = {}
+    with TemporaryDirectory() as folder:
+        placing = {"executor": "simulated", "count": 32, "simulation": {"sigma": 0.5}}
+        options = {"bbkb": {"refresh_overhead": 0.0}}.get(strategy, {})
+        settings = _settings(Path(folder), {"name": strategy, **options}, counts[-1], placing)
+        began = time.perf_counter()
+        session = open_session(_new_run(settings), functools.partial(_note_memory, counts, found))
+        session.run()
+    return {"mebibytes": found, "seconds": time.perf_counter() - began}
+
+
+def _note_memory(counts: list[int], found: dict[str, float], status: Status) -> None:
+    for count in counts:
+        if status.done >= count and str(count) not in found:
+            found[str(count)] = _resident_mebibytes()
+
+
+def _resident_mebibytes() -> float:
+    with open("/proc/self/statm", encoding="ascii") as statm:
+        return int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+
+def median_ratio(runs_: list[Answer], over: str, under: str) -> float:
+    """The median over runs of one rate over another, measured in the same run."""
+    return float(statistics.median(run[over] / run[under] for run in runs_))
