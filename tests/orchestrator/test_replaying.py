@@ -1,0 +1,91 @@
+"""A log walked through again: where it stood, what was decided, and what another machine would decide."""
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from orchestrator.assemble import build, open_session
+from orchestrator.cli import app
+from orchestrator.config import from_mapping
+from orchestrator.errors import UserError
+from orchestrator.events import BatchChosen, Event, ModelRefreshed
+from orchestrator.replaying import replay_until
+from orchestrator.runs import Run, create
+
+
+@pytest.fixture(params=["async", "batch"])
+def run(tmp_path: Path, request: Any) -> Run:
+    """A finished campaign in virtual time."""
+    settings = from_mapping(
+        {
+            "name": "replayed",
+            "objective": {"name": "branin", "direction": "minimize"},
+            "candidates": {"size": 200},
+            "strategy": {"name": "bbkb", "mode": request.param},
+            "budget": {"evaluations": 40},
+            "workers": {"executor": "simulated", "count": 5, "simulation": {"sigma": 1.0, "failure_rate": 0.1}},
+            "runs": str(tmp_path),
+        }
+    )
+    parts = build(settings)
+    made = create(settings.resolved(), parts.problem.candidates, parts.description, None, "test", None)
+    open_session(made).run()
+    return made
+
+
+def problem_of(run: Run) -> Any:
+    return build(from_mapping(run.events()[0].settings)).problem  # type: ignore[union-attr]  # it begins with its creation
+
+
+def test_every_choice_and_every_draw_is_the_same_when_repeated(run: Run) -> None:
+    events = run.events()
+    replayed = replay_until(problem_of(run), events, None, is_checked=True)
+    assert replayed.differences == ()
+    assert replayed.repeated == sum(isinstance(event, BatchChosen | ModelRefreshed) for event in events) > 5
+    assert replayed.progress.campaign.succeeded == 40
+
+
+def test_a_choice_that_is_not_the_strategy_s_is_found(run: Run) -> None:
+    events: list[Event] = list(run.events())
+    position = next(i for i, event in enumerate(events) if isinstance(event, BatchChosen) and event.round > 0)
+    choice = events[position]
+    assert isinstance(choice, BatchChosen)
+    wrong = dataclasses.replace(choice.picks[0], arm=(choice.picks[0].arm + 1) % 200)
+    events[position] = dataclasses.replace(choice, picks=(wrong, *choice.picks[1:]))
+    differences = replay_until(problem_of(run), events, position + 1, is_checked=True).differences
+    assert [difference.position for difference in differences] == [position]
+    assert f"arm {wrong.arm} was chosen at place 0, arm {choice.picks[0].arm} here" in str(differences[0])
+
+
+def test_a_dictionary_that_was_not_drawn_so_is_found(run: Run) -> None:
+    events: list[Event] = list(run.events())
+    position = max(i for i, event in enumerate(events) if isinstance(event, ModelRefreshed))
+    refresh = events[position]
+    assert isinstance(refresh, ModelRefreshed)
+    record = {**refresh.record, "dictionary": [*refresh.record["dictionary"], 199]}
+    events[position] = dataclasses.replace(refresh, record=record)
+    differences = replay_until(problem_of(run), events, position + 1, is_checked=True).differences
+    assert [(difference.position, difference.what) for difference in differences] == [
+        (position, "dictionary of the refreshed model differ")
+    ]
+
+
+def test_the_log_can_be_stopped_anywhere_and_no_further_than_it_goes(run: Run) -> None:
+    events = run.events()
+    earlier = replay_until(problem_of(run), events, 30, is_checked=False)
+    assert earlier.position == 30
+    assert earlier.progress.campaign.succeeded < 40
+    for until in (0, len(events) + 1):
+        with pytest.raises(UserError, match=f"--until must be >= 1 and <= {len(events)}"):
+            replay_until(problem_of(run), events, until, is_checked=False)
+
+
+def test_the_command_shows_the_posterior_and_the_reasons(run: Run) -> None:
+    shown = CliRunner().invoke(app, ["replay", str(run.folder), "--top", "3"])
+    assert shown.exit_code == 0
+    assert "all gave the same" in shown.output
+    assert "the 3 arms with the largest upper bounds" in shown.output
+    assert "ended by:" in shown.output
