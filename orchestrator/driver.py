@@ -34,7 +34,7 @@ from orchestrator.events import (
     TrialsDispatched,
     TrialSucceeded,
 )
-from orchestrator.status import Status, status_of
+from orchestrator.status import Status, idle_seconds, status_of
 from orchestrator.store import Writer
 from workers.executor import Executor
 from workers.messages import Failure, FailureKind, Outcome, Success, Trial
@@ -326,7 +326,8 @@ class Driver:
         return time.perf_counter()
 
     def _close(self, command: Close) -> Close:
-        now, idle = self._executor.now(), self._campaign.idle.by_cause()
+        now = self._executor.now()
+        idle = idle_seconds(self._campaign, max(0.0, now - self._campaign.last_time))
         self._record(SessionClosed(time=now, outcome=command.outcome, reason=command.reason, idle_seconds=idle))
         self._commit()
         self._activity = ""

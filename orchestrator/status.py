@@ -54,7 +54,7 @@ def status_of(name: str, state: CampaignState, now: float | None = None, activit
     since = max(0.0, now - state.last_time) if now is not None and is_open else 0.0
     elapsed = state.elapsed_seconds + since
     capacity = state.capacity_seconds + since * state.slots
-    under_way = sum(max(0.0, state.last_time + since - run.since) for run in state.running.values()) if is_open else 0.0
+    under_way = _under_way_seconds(state, since) if is_open else 0.0
     done = state.succeeded + state.failed
     left = elapsed / done * (state.rules.evaluations - done) if done and is_open else None
     return Status(
@@ -83,11 +83,25 @@ def status_of(name: str, state: CampaignState, now: float | None = None, activit
         is_asynchronous=state.rules.is_asynchronous,
         set_aside=state.poisonous,
         utilization=min(1.0, (state.busy_seconds + under_way) / capacity) if capacity > 0 else 0.0,
-        idle_seconds=state.idle.plus(idle_cause(state), since * state.free).by_cause(),
+        idle_seconds=idle_seconds(state, since),
         least_seconds=_least_seconds(state),
         elapsed_seconds=elapsed,
         left_seconds=_within_hours(left, elapsed, state),
     )
+
+
+def _under_way_seconds(state: CampaignState, since: float) -> float:
+    return sum(max(0.0, state.last_time + since - run.since) for run in state.running.values())
+
+
+def idle_seconds(state: CampaignState, since: float = 0.0) -> dict[str, float]:
+    """Worker-seconds without an evaluation by cause, `since` seconds after the last event; small ones left out."""
+    known = state.idle.plus(idle_cause(state), since * state.free).by_cause()
+    capacity = state.capacity_seconds + since * state.slots
+    under_way = _under_way_seconds(state, since) if state.phase in ("running", "stopping") else 0.0
+    transit = capacity - state.busy_seconds - under_way - sum(known.values())
+    least = 0.001 * capacity
+    return {cause: seconds for cause, seconds in {**known, "transit": transit}.items() if seconds > least}
 
 
 def _least_seconds(state: CampaignState) -> float:
