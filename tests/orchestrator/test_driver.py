@@ -14,7 +14,7 @@ from orchestrator.bandit.strategies import STRATEGIES
 from orchestrator.bandit.warm_start import DataStart
 from orchestrator.commands import Close
 from orchestrator.driver import Driver, Problem, Progress, replay
-from orchestrator.errors import CampaignError, FencedError
+from orchestrator.errors import CampaignError, FencedError, StoreError
 from orchestrator.events import CampaignCreated, Event, ExistingTaken, SessionClosed, SessionOpened, TrialSucceeded
 from orchestrator.history import fold
 from orchestrator.status import Status
@@ -365,3 +365,60 @@ def test_a_campaign_killed_before_it_has_learned_existing_data_learns_them_on_re
     undisturbed.run(undisturbed.simulated())
     ours, theirs = (fold(one.events()) for one in (campaign, undisturbed))
     assert [row.arm for row in ours.trials] == [row.arm for row in theirs.trials]
+
+
+def test_a_store_that_is_away_for_a_while_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    campaign, calls = Campaign(tmp_path), itertools.count()
+    append = Writer.append
+
+    def away(self: Writer, events: Any, position: int | None = None) -> None:
+        if 3 <= next(calls) < 6:
+            raise StoreError("the server restarts", is_transient=True)
+        append(self, events, position)
+
+    monkeypatch.setattr(Writer, "append", away)
+    monkeypatch.setattr("orchestrator.driver._STORE_RETRY_SECONDS", 0.001)
+    assert campaign.run(campaign.simulated()) == Close("finished", "budget spent")
+    assert len(fold(campaign.events()).succeeded) == 30
+
+
+@pytest.mark.parametrize("is_transient", [True, False])
+def test_a_store_that_stays_away_ends_the_session_and_leaves_evaluations_to_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_transient: bool
+) -> None:
+    campaign, calls = Campaign(tmp_path), itertools.count()
+    append = Writer.append
+
+    def away(self: Writer, events: Any, position: int | None = None) -> None:
+        if next(calls) >= 5:
+            raise StoreError("the disk is full", is_transient)
+        append(self, events, position)
+
+    monkeypatch.setattr(Writer, "append", away)
+    monkeypatch.setattr("orchestrator.driver._STORE_RETRY_SECONDS", 0.001)
+    monkeypatch.setattr("orchestrator.driver.STORE_PATIENCE_SECONDS", 0.01)
+    executor, closed = campaign.simulated(), []
+    monkeypatch.setattr(executor, "close", closed.append)
+    with pytest.raises(StoreError, match="the disk is full"):
+        campaign.run(executor)
+    assert closed == [True]
+    monkeypatch.setattr(Writer, "append", append)
+    assert campaign.run(campaign.simulated()) == Close("finished", "budget spent")
+
+
+def test_an_attempt_past_its_deadline_is_cancelled_and_what_it_says_later_is_ignored(tmp_path: Path) -> None:
+    campaign = Campaign(tmp_path, slots=4)
+    campaign.settings |= {"workers": {"retries": 1, "timeout_factor": 3.0}, "strategy": {"mode": "async"}}
+
+    class Straggling(Durations):
+        def draw(self, rng: np.random.Generator) -> float:
+            return 500.0 if rng.random() < 0.1 else 5.0
+
+    executor = SimulatedExecutor(campaign.objective, 4, Straggling(), Failures(), 7)
+    campaign.run(executor)
+    history = fold(campaign.events())
+    given_up = [attempt for attempt in history.attempts if attempt.failure == "timeout"]
+    assert given_up
+    assert history.finished_count == 30
+    keys = [(attempt.trial, attempt.attempt) for attempt in history.attempts]
+    assert len(set(keys)) == len(keys)
