@@ -68,7 +68,8 @@ class Rules:
             timeout_factor=None if workers.get("timeout_seconds") else workers.get("timeout_factor"),
             is_asynchronous=strategy.get("mode", "batch") == "async",
             refresh_overhead=strategy.get("refresh_overhead", 0.0),
-            fillers=int(strategy.get("fillers", 0.0) * budget["evaluations"]),
+            # one a worker is enough for the time until first results are in; more only spend the budget on exploring
+            fillers=min(slots, int(strategy.get("fillers", 0.0) * budget["evaluations"])),
         )
 
     def allows_retry(self, kind: FailureKind, losses: Losses, workers_lost: int) -> bool:

@@ -118,7 +118,7 @@ class BeginsWithExisting(Protocol):
 class Fills(Protocol):
     """A strategy that knows what to do with workers that its own rule leaves idle.
 
-    Its option `fillers` says what share of the evaluations such pulls may be.
+    Its option `fillers` says what share of the evaluations such pulls may be; they are never more than the workers.
     """
 
     def fill(self, state: Any, pending: Sequence[int], limit: int) -> Decision:
