@@ -1,99 +1,248 @@
 """The central Ray actor: a process of its own around the driver, without logic of its own.
 
-`run` works in one thread of the actor; `status` and `stop` are answered by others, also while the model computes.
+It begins to work when it is made, so that Ray can restart it with nobody watching: a new incarnation takes up the log
+and, with it, the evaluations that worker actors hold. On a cluster that was joined it is detached: a campaign whose
+driver died goes on. When the session is over it keeps its answer for a watcher for a while, then removes itself.
 """
 
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import ray
+from ray.exceptions import ActorUnavailableError, GetTimeoutError, RayActorError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from objectives.objective import ObjectiveError
 from orchestrator.assemble import Session, open_session
-from orchestrator.errors import ActorLostError, BbkbError
+from orchestrator.errors import ActorLostError, BbkbError, CampaignError, RunError
+from orchestrator.events import Event, SessionClosed, SessionOpened, StopRequested, TrialFailed, TrialSucceeded
 from orchestrator.runs import Run, open_run
 from orchestrator.status import Status
 
-_STATUS_SECONDS = 5.0  # to wait for a snapshot that is only shown
+NAMESPACE = "bbkb"
+ANSWER_KEPT_SECONDS = 60.0  # for a watcher to ask how the session ended
+BARREN_SESSIONS = 10  # in a row, after which a restarted actor gives up
+_STATUS_SECONDS = 1.0  # to wait for a snapshot that is only shown
+_DELIVERY_SECONDS = 2.0  # to wait until a request to stop has arrived; `ray job stop` leaves three
+_ANSWER_SECONDS = 5.0  # to wait for an answer that takes no time
+_RESTART_PAUSE_SECONDS = 0.5  # between two questions while the actor restarts
+
+End = tuple[str, str]  # of a session: its outcome and reason
+Answer = End | BbkbError | ObjectiveError
 
 
 class Orchestrator:
-    """Builds a session out of a run's folder and runs it. Errors of ours come back as values: Ray would wrap them."""
+    """Builds a session out of a run's folder and runs it in a thread; methods are answered by others meanwhile.
 
-    def __init__(self, folder: str) -> None:
+    `length` is how long the log was when the actor was asked for: what was closed since, an earlier incarnation closed.
+    Errors of ours come back as values: Ray would wrap them.
+    """
+
+    def __init__(self, folder: str, length: int) -> None:
         self._folder = folder
+        self._length = length
         self._session: Session | None = None
         self._early_stop: bool | None = None  # asked for before there was a session: whether at once
+        self._answer: Answer | None = None
+        self._over = threading.Event()
+        threading.Thread(target=self._live, name="session", daemon=True).start()
 
-    def run(self) -> tuple[str, str] | BbkbError | ObjectiveError:
-        """Run the session to its end: its outcome and reason."""
-        try:
-            self._session = open_session(open_run(Path(self._folder)))
-            if self._early_stop is not None:
-                self._session.driver.stop(self._early_stop)
-            close = self._session.run()
-        except (BbkbError, ObjectiveError) as error:
-            return error
-        return close.outcome, close.reason
+    def answer(self, seconds: float) -> Answer | None:
+        """How the session ended, waiting up to `seconds` for it; None while it runs."""
+        self._over.wait(seconds)
+        return self._answer
 
     def status(self) -> Status | None:
         """A snapshot; None until the session is built."""
         return None if self._session is None else self._session.driver.status()
 
-    def stop(self, now: bool) -> None:
-        """Stop cleanly, or at once."""
-        self._early_stop = now
+    def stop(self, now: bool) -> bool:
+        """Stop cleanly, or at once. True: heard."""
+        self._early_stop = now or bool(self._early_stop)
         if self._session is not None:
             self._session.driver.stop(now)
+        return True
+
+    def _live(self) -> None:
+        try:
+            self._answer = self._run()
+        except (BbkbError, ObjectiveError) as error:
+            self._answer = error
+        except BaseException as error:  # nobody else would see it: the watcher would wait for ever
+            self._answer = CampaignError(f"the central actor broke: {type(error).__name__}: {error}")
+        self._over.set()
+        time.sleep(ANSWER_KEPT_SECONDS)
+        ray.kill(ray.get_runtime_context().current_actor, no_restart=True)
+
+    def _run(self) -> End:
+        run = open_run(Path(self._folder))
+        if ray.get_runtime_context().was_current_actor_reconstructed:
+            events = run.events()
+            end = ended_since(events, self._length)
+            if end is not None:
+                return end
+            check_not_barren(events)
+            if was_told_to_stop(events, self._length):
+                self._early_stop = bool(self._early_stop)
+        self._session = open_session(run)
+        if self._early_stop is not None:
+            self._session.driver.stop(self._early_stop)
+        close = self._session.run()
+        return close.outcome, close.reason
+
+
+def ended_since(events: Sequence[Event], length: int) -> End | None:
+    """How the log's last session ended; None when it did not, or was over already when the log was this long."""
+    last = events[-1] if len(events) > length else None
+    return (last.outcome, last.reason) if isinstance(last, SessionClosed) else None
+
+
+def was_told_to_stop(events: Sequence[Event], length: int) -> bool:
+    """Whether somebody asked for a clean stop since the log was this long: an actor that restarts goes on stopping."""
+    return any(isinstance(event, StopRequested) and event.reason == "interrupted" for event in events[length:])
+
+
+def check_not_barren(events: Sequence[Event]) -> None:
+    """Raise CampaignError when so many sessions in a row have died without a single evaluation that came to its end."""
+    barren = 0
+    for event in reversed(events):
+        if isinstance(event, TrialSucceeded | TrialFailed):
+            break
+        barren += isinstance(event, SessionOpened)
+    if barren >= BARREN_SESSIONS:
+        raise CampaignError(
+            f"the central actor must not die before a single evaluation ends, but has in {barren} sessions in a row: "
+            "see its log on the Ray dashboard (memory?), then `bbkb resume`"
+        )
 
 
 class RemoteSession:
-    """A session in the central actor, seen from the process that started it. Raises ActorLostError if it dies."""
+    """A session in the central actor, seen by a process that watches it. Raises ActorLostError if it dies for good."""
 
-    def __init__(self, run: Run) -> None:
-        remote: Any = ray.remote(Orchestrator)
-        here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+    def __init__(self, run: Run, actor: Any, length: int) -> None:
         self._run = run
-        self._actor: Any = remote.options(
-            name=f"bbkb {run.name}",
+        self._actor = actor
+        self._length = length  # of the log before the session
+        self._answer: Answer | None = None
+        self._last: Status | None = None
+        self._undelivered: bool | None = None  # a request to stop that the actor has not heard: whether at once
+
+    @classmethod
+    def start(cls, run: Run, is_detached: bool) -> "RemoteSession":
+        """Make the actor. `is_detached`: it lives on when this process dies, instead of ending with it.
+
+        Raises RunError when an actor of this run is alive already; one that is over is removed.
+        """
+        _make_way(run)
+        remote: Any = ray.remote(Orchestrator)
+        # a SQLite log lies in a folder of this machine; without it the actor may go wherever there is room
+        here = NodeAffinitySchedulingStrategy(
+            ray.get_runtime_context().get_node_id(), soft=not run.store_url.startswith("sqlite")
+        )
+        length = len(run.events())
+        actor = remote.options(
+            name=_name(run),
+            namespace=NAMESPACE,
+            lifetime="detached" if is_detached else None,
             num_cpus=0,
-            max_restarts=0,
-            max_concurrency=4,
-            scheduling_strategy=here,  # the run's folder is here
-        ).remote(str(run.folder))
-        self._end = self._actor.run.remote()
+            max_restarts=-1,
+            max_task_retries=0,
+            max_concurrency=8,
+            scheduling_strategy=here,
+        ).remote(str(run.folder), length)
+        return cls(run, actor, length)
 
     def wait(self, seconds: float) -> bool:
-        """Whether the session has ended, waiting up to `seconds` for it."""
-        ready, _ = ray.wait([self._end], timeout=seconds)
-        return bool(ready)
+        """Whether the session has ended, waiting up to `seconds` for it (a little longer while the actor restarts)."""
+        if self._undelivered is not None:
+            self.stop(self._undelivered)
+        if self._answer is None:
+            answer = self._ask(self._actor.answer.remote(seconds), seconds + _STATUS_SECONDS)
+            self._answer = self._answer or answer
+        return self._answer is not None
 
-    def result(self) -> tuple[str, str]:
-        """Outcome and reason of the session, or the error that ended it, raised."""
-        end = self._get(self._end, None)
-        if isinstance(end, Exception):
-            raise end
-        outcome, reason = end
-        return outcome, reason
+    def result(self) -> End:
+        """Outcome and reason of the session, or the error that ended it, raised. The actor is not needed any more."""
+        while self._answer is None:
+            self.wait(_ANSWER_SECONDS)
+        self._last = self._ask(self._actor.status.remote(), _STATUS_SECONDS) or self._last
+        self.end()
+        if isinstance(self._answer, Exception):
+            raise self._answer
+        return self._answer
 
     def status(self) -> Status | None:
-        """A snapshot; None while the actor is still building, or when it is too busy to answer."""
-        try:
-            status: Status | None = self._get(self._actor.status.remote(), _STATUS_SECONDS)
-        except ray.exceptions.GetTimeoutError:
-            return None
-        return status
+        """A snapshot; the last one, saying so, while the actor restarts or is too busy; None before the first."""
+        if self._answer is not None:
+            return self._last
+        status = self._ask(self._actor.status.remote(), _STATUS_SECONDS)
+        if status is None and self._last is not None:
+            return replace(self._last, activity="waiting for the central actor, which restarts or is busy")
+        self._last = status
+        return self._last
 
     def stop(self, now: bool) -> None:
-        """Ask for a clean stop, or one at once."""
-        self._actor.stop.remote(now)
+        """Ask for a clean stop, or one at once; returns when the actor has heard it. While it restarts, `wait` asks
+        again."""
+        has_heard = self._ask(self._actor.stop.remote(now), _DELIVERY_SECONDS)
+        self._undelivered = None if has_heard else now
 
-    def _get(self, reference: Any, timeout: float | None) -> Any:
+    def end(self) -> None:
+        """Remove the actor, whatever it does."""
+        ray.kill(self._actor, no_restart=True)
+
+    def _ask(self, reference: Any, seconds: float) -> Any:
+        """The actor's answer; None when there is none in time, or while it restarts."""
         try:
-            return ray.get(reference, timeout=timeout)
-        except ray.exceptions.RayActorError as error:
+            answer = ray.get(reference, timeout=seconds)
+        except GetTimeoutError:
+            return None
+        except ActorUnavailableError:
+            time.sleep(_RESTART_PAUSE_SECONDS)
+            return None
+        except RayActorError as error:
+            self._answer = self._answer or ended_since(self._run.events(), self._length)
+            if self._answer is not None:  # another watcher was quicker, and removed it
+                return None
             raise ActorLostError(
-                f"the central actor died ({type(error).__name__}). Every finished result is in the log: "
-                f"bbkb resume {self._run.folder}"
+                f"the central actor died ({type(error).__name__}) and cannot be restarted. Every finished result is in "
+                f"the log: bbkb resume {self._run.folder}"
             ) from error
+        return answer
+
+
+def _name(run: Run) -> str:
+    return f"bbkb {run.name}"
+
+
+def _found(run: Run) -> Any:
+    """The run's central actor on this cluster, None when there is none."""
+    try:
+        return ray.get_actor(_name(run), NAMESPACE)
+    except ValueError:
+        return None
+
+
+def _make_way(run: Run) -> None:
+    """Remove an actor of this run that is over and keeps its answer for a watcher."""
+    actor = _found(run)
+    if actor is None:
+        return
+    try:
+        is_over = ray.get(actor.answer.remote(0.0), timeout=_ANSWER_SECONDS) is not None
+    except (GetTimeoutError, ActorUnavailableError):
+        is_over = False
+    except RayActorError:
+        is_over = True
+    if not is_over:
+        raise RunError(
+            f"{run.folder} must not be run twice, and a central actor on this cluster runs it: watch it with "
+            f"`bbkb attach {run.folder}`, or end it with `bbkb stop {run.folder}` first"
+        )
+    ray.kill(actor, no_restart=True)
+    while _found(run) is not None:
+        time.sleep(0.05)

@@ -1,9 +1,8 @@
 """The one place that picks classes: from a checked campaign file to a session that can run."""
 
-import os
-import socket
 import time
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from orchestrator.config import Settings, load
 from orchestrator.driver import Driver, Problem, replay
 from orchestrator.errors import CampaignError, RunError, UserError
 from orchestrator.events import CampaignCreated, Event, ExistingTaken, SessionOpened
+from orchestrator.holding import Heartbeat, take
 from orchestrator.runs import Run, digest
 from orchestrator.status import Status
 from orchestrator.store import EventStore
@@ -96,50 +96,59 @@ def _objective_and_candidates(settings: Settings) -> tuple[Objective, Candidates
 
 @dataclass(frozen=True)
 class Session:
-    """A driver that holds the campaign's claim, and the event that opens its session."""
+    """A driver that holds the campaign's claim, and the event that opens its session. `held`: what ends with it."""
 
     driver: Driver
     opened: SessionOpened
-    store: EventStore
+    heartbeat: Heartbeat
+    held: ExitStack
     threads: int | None = None
-    close_spread: Callable[[], None] = lambda: None
 
     def run(self) -> Close:
         """Work until the session ends; see `Driver.run`."""
-        try:
-            with threadpool_limits(self.threads, user_api="blas"):
-                return self.driver.run(self.opened)
-        finally:
-            self.close_spread()
-            self.store.close()
+        with self.held, threadpool_limits(self.threads, user_api="blas"):
+            self.heartbeat.obey(self.driver.stop)
+            return self.driver.run(self.opened)
 
 
 def open_session(run: Run, observe: Callable[[Status], None] = lambda status: None) -> Session:
     """Claim the campaign in `run`, rebuild its state from the log and prepare the workers.
 
-    Raises RunError when the candidates are not those of the log, StoreError and ObjectiveError as their makers do,
-    UserError when no worker can ever be had.
+    Raises HeldError when another process runs the campaign, RunError when the candidates are not those of the log,
+    StoreError and ObjectiveError as their makers do, UserError when no worker can ever be had.
     """
     settings = load(run.settings_file)
     parts = build(settings)
-    store = EventStore(run.store_url)
-    writer = store.claim(run.name, holder=f"{socket.gethostname()} process {os.getpid()}")
-    events = run.read(store)
-    _check_unchanged(run, parts, events)
-    threads, shards = settings.computing.threads, settings.computing.shards
-    problem, close_spread = _spread(parts.problem, shards, threads) if shards > 1 else (parts.problem, lambda: None)
-    with threadpool_limits(threads, user_api="blas"):
-        progress = replay(problem, events)
-    executor = _executor(settings, parts.objective, start_at=progress.campaign.last_time)
-    opened = SessionOpened(
-        time=executor.now(),
-        epoch=writer.epoch,
-        executor=settings.workers.executor,
-        slots=executor.slots,
-        settings=settings.resolved(),
-    )
-    driver = Driver(problem, progress, writer, executor, observe)
-    return Session(driver, opened, store, threads, close_spread)
+    with ExitStack() as held:  # given back at once when anything below raises, else when the session ends
+        store = EventStore(run.store_url)
+        held.callback(store.close)
+        writer = take(store, run.name)
+        heartbeat = Heartbeat(writer)
+        heartbeat.start()  # now: what follows may take longer than anybody would wait for a sign of life
+        held.callback(heartbeat.end)
+        events = run.read(store)
+        _check_unchanged(run, parts, events)
+        threads, shards = settings.computing.threads, settings.computing.shards
+        problem = parts.problem
+        if shards > 1:
+            problem, close_spread = _spread(problem, shards, threads)
+            held.callback(close_spread)
+        with threadpool_limits(threads, user_api="blas"):
+            progress = replay(problem, events)
+        executor = _executor(settings, parts.objective, run.name, start_at=progress.campaign.last_time)
+        adopted = executor.adopt({trial: attempt.attempt for trial, attempt in progress.campaign.running.items()})
+        opened = SessionOpened(
+            time=executor.now(),
+            epoch=writer.epoch,
+            executor=settings.workers.executor,
+            slots=executor.slots,
+            settings=settings.resolved(),
+            adopted=tuple(sorted(adopted)),
+        )
+        # in virtual time, or where evaluations run in this very thread, there is nothing to do meanwhile
+        in_background = settings.workers.executor == "ray"
+        driver = Driver(problem, progress, writer, executor, observe, in_background)
+        return Session(driver, opened, heartbeat, held.pop_all(), threads)
 
 
 def _spread(problem: Problem, shards: int, threads: int | None) -> tuple[Problem, Callable[[], None]]:
@@ -165,7 +174,7 @@ def _check_unchanged(run: Run, parts: Parts, events: Sequence[Event]) -> None:
         )
 
 
-def _executor(settings: Settings, objective: Objective, start_at: float) -> Executor:
+def _executor(settings: Settings, objective: Objective, campaign: str, start_at: float) -> Executor:
     workers = settings.workers
     memory = None if workers.memory_gb is None else int(workers.memory_gb * 1e9)
     limits = Limits(timeout_seconds=workers.timeout_seconds, memory_bytes=memory)
@@ -174,15 +183,19 @@ def _executor(settings: Settings, objective: Objective, start_at: float) -> Exec
             return InlineExecutor(objective, limits)
         case "simulated":
             simulation = workers.simulation
-            durations = Durations(simulation.seconds, simulation.sigma)
+            durations = Durations(
+                simulation.seconds, simulation.sigma, simulation.straggler_share, simulation.straggler_factor
+            )
             failures = Failures(simulation.failure_rate)
             return SimulatedExecutor(objective, workers.count, durations, failures, settings.seed, start_at)
         case "ray":
             # imported here so that campaigns without Ray do not need it
             from workers.ray_executor import RayExecutor
+            from workers.ray_places import Placing
 
-            name = f"evaluate:{settings.name}"
+            label, keep_seconds = f"evaluate:{settings.name}", workers.keep_hours * 3600.0
+            placing = Placing(campaign, label, workers.kind, workers.cpus, workers.gpus, keep_seconds)
             try:
-                return RayExecutor(objective, workers.count, workers.cpus, workers.gpus, limits, name)
+                return RayExecutor(objective, workers.count, limits, placing)
             except ExecutorError as error:
                 raise UserError(str(error)) from error

@@ -270,16 +270,19 @@ def _open_session(state: CampaignState, event: SessionOpened) -> CampaignState:
 
 
 def _dispatch(state: CampaignState, event: TrialsDispatched) -> CampaignState:
-    count = len(event.attempts)  # handed out from the front of the stock, in order
-    started = {
-        assignment.trial: Running(assignment.arm, attempt, event.time)
-        for assignment, (_, attempt) in zip(state.stock[:count], event.attempts, strict=True)
-    }
+    sent = dict(event.attempts)
+    front = state.stock[: len(sent)]
+    if all(assignment.trial in sent for assignment in front):  # as `decide` hands out, which spares a look at the rest
+        rest = state.stock[len(sent) :]
+    else:
+        front = tuple(assignment for assignment in state.stock if assignment.trial in sent)
+        rest = tuple(assignment for assignment in state.stock if assignment.trial not in sent)
+    started = {one.trial: Running(one.arm, sent[one.trial], event.time) for one in front}
     return replace(
         state,
-        stock=state.stock[count:],
+        stock=rest,
         running=MappingProxyType({**state.running, **started}),
-        session_dispatched=state.session_dispatched + count,
+        session_dispatched=state.session_dispatched + len(started),
     )
 
 

@@ -1,5 +1,6 @@
 """The `bbkb` command. Exit codes: 0 finished, 2 a user's mistake, 1 the campaign failed, 130 interrupted."""
 
+import contextlib
 import dataclasses
 import functools
 import inspect
@@ -21,19 +22,25 @@ from objectives.objective import ObjectiveError
 from orchestrator import runs
 from orchestrator.assemble import Parts, build, existing
 from orchestrator.bandit.strategies import STRATEGIES
-from orchestrator.campaign import CampaignState, apply, decide
+from orchestrator.campaign import CampaignState, apply
 from orchestrator.commands import Close, Stop
 from orchestrator.config import Settings, from_mapping, load
 from orchestrator.config_changes import differences, may_change
 from orchestrator.config_schema import schema
+from orchestrator.deciding import decide
 from orchestrator.errors import BbkbError, RunError, UserError
 from orchestrator.events import Event, ExistingTaken, SessionOpened
 from orchestrator.export import export
+from orchestrator.following import Ending, check_held, follow, last_ending, unheld
 from orchestrator.history import fold
+from orchestrator.holding import find_free
 from orchestrator.launch import launch
-from orchestrator.live import render, shown
+from orchestrator.live import render, shown, view
+from orchestrator.replaying import replay_until, show_replay
 from orchestrator.report.page import write_report
-from orchestrator.status import duration, status_of
+from orchestrator.status import duration, idle_text, status_of
+from orchestrator.store import EventStore
+from orchestrator.verify import verify
 
 EXIT_CODES = {"finished": 0, "failed": 1, "interrupted": 130}
 FAILED, USERS_MISTAKE, INTERRUPTED = 1, 2, 130
@@ -101,6 +108,8 @@ def resume(
     history = fold(events)
     settings = load(config or old.settings_file, _overrides(set_, workers))
     _check_changes(console, old, history.settings, settings)
+    with old.store() as store:  # now: not when the workers have been started, nor after its file was written anew
+        find_free(store, old.name, functools.partial(_say, console))
     ended = _ended(events, settings)
     if ended is not None:
         _say(console, f"{_short(old.folder)} is over: {ended}. To go on, raise its budget: --set budget.evaluations=…")
@@ -109,6 +118,64 @@ def resume(
     runs.write_settings(old, settings.resolved())
     _say(console, f"resuming {_short(old.folder)}: {history.finished_count} of {settings.budget.evaluations} done")
     _session(console, old, settings, parts, address)
+
+
+@app.command()
+def attach(folder: RunFolder) -> None:
+    """Watch a run that goes on in another process, from its log alone. Ctrl-C leaves it running."""
+    console, watched = Console(), runs.open_run(folder)
+    with watched.store() as store:
+        why = unheld(watched, store, functools.partial(_say, console))
+        if why is None:
+            try:
+                ending = follow(watched, store, functools.partial(view, console))
+            except KeyboardInterrupt:
+                _say(console, f"the run goes on; `bbkb stop {_short(watched.folder)}` ends it")
+                raise
+        else:
+            over = last_ending(watched, store)
+            if over is None:
+                _say(console, why)
+                raise typer.Exit(FAILED)
+            ending = over
+    _end(console, watched, ending)
+    raise typer.Exit(EXIT_CODES.get(ending.outcome, FAILED))
+
+
+@app.command()
+def stop(
+    folder: RunFolder,
+    now: Annotated[bool, typer.Option("--now", help="Give running evaluations back instead of waiting.")] = False,
+    wait: Annotated[bool, typer.Option(help="Wait until it has stopped.")] = True,
+) -> None:
+    """Stop a run that goes on in another process: nothing more is begun, and it ends when what is running has ended."""
+    console, watched = Console(), runs.open_run(folder)
+    with watched.store() as store:
+        held = check_held(watched, store, functools.partial(_say, console))
+        store.ask_to_stop(watched.name, held.epoch, "now" if now else "drain")
+        _say(console, f"asked {held.holder} to stop{' at once' if now else ' when what is running has ended'}")
+        if not wait:
+            return
+        try:
+            ending = follow(watched, store, functools.partial(view, console), "now" if now else "drain")
+        except KeyboardInterrupt:
+            _say(console, f"the request stays; `bbkb attach {_short(watched.folder)}` shows what becomes of it")
+            raise
+    _end(console, watched, ending)
+    if not ending.outcome:
+        raise typer.Exit(FAILED)
+
+
+@app.command("verify")
+def verify_command(folder: RunFolder) -> None:
+    """Check a run's log: order, checksums, epochs, counts, and what a resume would run again. Exit code 1: damaged."""
+    console, checked = Console(), runs.open_run(folder)
+    with contextlib.closing(EventStore(checked.store_url, is_salvage=True)) as store:
+        findings = verify(store, checked.name)
+    for line in findings.lines():
+        _say(console, line)
+    if findings.problems:
+        raise typer.Exit(FAILED)
 
 
 @app.command()
@@ -126,6 +193,22 @@ def status(
     parameters = {row.arm: row.parameters for row in history.trials}
     activity = f"{now.phase}, last sign of life {duration(max(0.0, time.time() - state.last_time))} ago"
     console.print(render(dataclasses.replace(now, activity=activity), lambda arm: parameters[arm]))
+
+
+@app.command()
+def replay(
+    folder: RunFolder,
+    until: Annotated[int | None, typer.Option("--until", help="Take the first N events only; else all.")] = None,
+    check: Annotated[bool, typer.Option(help="Repeat every choice and refresh on this machine and compare.")] = True,
+    top: Annotated[int, typer.Option(min=1, help="How many arms of the posterior to show.")] = 10,
+) -> None:
+    """Show the model and its reasons at any point of a run's log; exit 1 when this machine would decide otherwise."""
+    old = runs.open_run(folder)
+    problem = build(load(old.settings_file)).problem
+    replayed = replay_until(problem, old.events(), until, check)
+    show_replay(Console(), replayed, problem, top)
+    if replayed.differences:
+        raise typer.Exit(FAILED)
 
 
 @app.command()
@@ -204,6 +287,14 @@ def _session(console: Console, run_: runs.Run, settings: Settings, parts: Parts,
     raise typer.Exit(EXIT_CODES[outcome])
 
 
+def _end(console: Console, run_: runs.Run, ending: Ending) -> None:
+    """How a session that was followed ended."""
+    if ending.outcome:
+        _summarise(console, run_, ending.outcome, ending.reason)
+    else:
+        _say(console, f"{ending.reason}. What had finished is in the log: bbkb resume {_short(run_.folder)}")
+
+
 def _summarise(console: Console, run_: runs.Run, outcome: str, reason: str) -> None:
     history = fold(run_.events())
     best = history.best
@@ -217,6 +308,7 @@ def _summarise(console: Console, run_: runs.Run, outcome: str, reason: str) -> N
         ("evaluations", f"{history.finished_count}, {history.failed_count} of them failed"),
         *([] if history.existing is None else [("existing data", str(history.existing))]),
         ("utilisation", f"{history.utilization:.0%} of the workers' time in {duration(history.elapsed_seconds)}"),
+        *([("idle", idle)] if (idle := idle_text(history.idle_seconds)) else []),
         ("report", str(_short(run_.report_file))),
     ]
     if outcome != "finished":

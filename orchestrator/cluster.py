@@ -1,8 +1,9 @@
 """Finds a Ray cluster or starts one on this machine, and keeps Ray's own output away from the user.
 
 Ray's start-up choices are made here on purpose: no usage reports, no copies of workers' logs on the terminal (failures
-carry what matters), and a local cluster always asks for a token, because Ray's ports listen on all of the machine's
-addresses and whoever reaches them can run code. What the user's environment says wins over every one of these.
+carry what matters), logs of bounded size, lost nodes noticed soon, and a local cluster always asks for a token, because
+Ray's ports listen on all of the machine's addresses and whoever reaches them can run code. What the user's environment
+says wins over every one of these.
 """
 
 import logging
@@ -21,10 +22,19 @@ from orchestrator.errors import UserError
 
 _PROBE_SECONDS = 5.0
 _TOKEN = secrets.token_hex(32)  # in the environment only, never in a file: it dies with this process
-_QUIET = {
+# Ray's settings, in the environment of this process and of what it starts, unless the user set them.
+ENVIRONMENT = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_SCHEDULER_EVENTS": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # Ray's announced default; unset, it prints a warning about it
+    # As in deploy/ray.env, which explains them: a node that falls silent is noticed soon, output is bounded.
+    "RAY_health_check_period_ms": "3000",
+    "RAY_health_check_timeout_ms": "5000",
+    "RAY_health_check_failure_threshold": "3",
+    "RAY_grpc_client_keepalive_time_ms": "20000",
+    "RAY_grpc_client_keepalive_timeout_ms": "10000",
+    "RAY_ROTATION_MAX_BYTES": "16777216",
+    "RAY_ROTATION_BACKUP_COUNT": "1",
 }
 
 
@@ -45,7 +55,7 @@ def connect(address: str | None, workers: int, cpus: float, gpus: float, dashboa
     A local cluster gets as many logical CPUs as `workers` evaluations of `cpus` each ask for, at least the machine's
     cores. A connection that is open already is used as it is. Raises UserError when there is no way in.
     """
-    for name, value in _QUIET.items():
+    for name, value in ENVIRONMENT.items():
         os.environ.setdefault(name, value)
     _mute()
     named = address or os.environ.get("RAY_ADDRESS") or "local"
@@ -85,7 +95,6 @@ def _require_token() -> None:
     os.environ.setdefault("RAY_AUTH_MODE", "token")
     if os.environ["RAY_AUTH_MODE"] == "token" and "RAY_AUTH_TOKEN_PATH" not in os.environ:
         os.environ.setdefault("RAY_AUTH_TOKEN", _TOKEN)
-    Config.initialize("")  # Ray read its environment when it was imported; this makes it look again
 
 
 def _join(address: str, workers: int, cpus: float, gpus: float) -> Cluster:
@@ -99,6 +108,7 @@ def _join(address: str, workers: int, cpus: float, gpus: float) -> Cluster:
 
 
 def _init(**options: Any) -> Any:
+    Config.initialize("")  # Ray read its environment when it was imported; this makes it look again
     return ray.init(log_to_driver=False, logging_level=logging.ERROR, **options)
 
 

@@ -172,6 +172,10 @@ class SimulationSettings(_Section):
     sigma: float = Field(
         default=0.0, ge=0, description="Standard deviation of the duration's logarithm; 0 is constant."
     )
+    straggler_share: float = Field(default=0.0, ge=0, le=1, description="Share of attempts that take far longer.")
+    straggler_factor: float = Field(
+        default=20.0, ge=1, description="How many times longer these take; `seconds` stays the mean of all."
+    )
     failure_rate: float = Field(default=0.0, ge=0, lt=1, description="Share of attempts that are made to fail.")
 
 
@@ -180,6 +184,14 @@ class WorkerSettings(_Section):
 
     executor: Literal["ray", "inline", "simulated"] = Field(
         default="ray", description="Ray tasks, one after the other in the central process, or virtual time."
+    )
+    kind: Literal["task", "actor", "auto"] = Field(
+        default="auto",
+        description="Under Ray: a task for each evaluation, or worker actors, in which evaluations go on when the "
+        "campaign's process dies; auto takes tasks for evaluations of a few seconds.",
+    )
+    keep_hours: PositiveFloat = Field(
+        default=12.0, description="Hours that worker actors wait for a resume when the campaign's process has died."
     )
     count: PositiveInt = Field(
         default_factory=lambda: os.cpu_count() or 1,
@@ -190,6 +202,15 @@ class WorkerSettings(_Section):
     memory_gb: PositiveFloat | None = Field(default=None, description="Memory an evaluation may use, in 10^9 bytes.")
     timeout_seconds: PositiveFloat | None = Field(
         default=None, description="Seconds after which an evaluation is given up."
+    )
+    timeout_factor: Annotated[float, Field(gt=1)] | None = Field(
+        default=None,
+        description="Without timeout_seconds: an evaluation that has run this many times as long as the longest "
+        "success so far is given up.",
+    )
+    retry_memory_factor: Annotated[float, Field(ge=1)] | None = Field(
+        default=None,
+        description="An evaluation that ran out of memory is tried again with this many times workers.memory_gb.",
     )
     retries: int = Field(default=2, ge=0, description="How often a failed evaluation is tried again.")
     simulation: SimulationSettings = Field(
@@ -249,7 +270,8 @@ class Settings(_Section):
 
     @model_validator(mode="after")
     def _check_together(self) -> "Settings":
-        if problems := _objective_problems(self) or _candidate_problems(self) or _computing_problems(self):
+        checks = (_objective_problems, _candidate_problems, _computing_problems, _worker_problems)
+        if problems := next((found for check in checks if (found := check(self))), None):
             raise failure(problems)
         return self
 
@@ -264,6 +286,13 @@ def _computing_problems(settings: Settings) -> list[Problem]:
         return [Problem(("computing", "shards"), f"must be 1 with this strategy, bbkb can have more, got {shards}")]
     if shards > 1 and settings.workers.executor != "ray":
         return [Problem(("computing", "shards"), f"must be 1 without workers.executor ray, got {shards}")]
+    return []
+
+
+def _worker_problems(settings: Settings) -> list[Problem]:
+    factor = settings.workers.retry_memory_factor
+    if factor is not None and settings.workers.memory_gb is None:
+        return [Problem(("workers", "retry_memory_factor"), "needs workers.memory_gb: it multiplies that")]
     return []
 
 

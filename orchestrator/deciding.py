@@ -8,8 +8,9 @@ asked whenever a worker is free, with the pulls that are pending, and learns of 
   became free as are free now, which is mean evaluation time × free workers / workers.
 
 So that workers have something to do while it computes, a few picks more are kept in stock: as many as results are
-likely to arrive meanwhile. A worker that the drift budget leaves idle may get a filler: as many as there are
-workers, and no larger a share of all evaluations than the strategy's option `fillers`. Everything follows from the log, so a replay decides the same.
+likely to arrive meanwhile. A worker that the drift budget leaves idle may get a filler: as many as there are workers,
+and no larger a share of all evaluations than the strategy's option `fillers`. Everything follows from the log, so a
+replay decides the same.
 """
 
 import math

@@ -4,6 +4,7 @@
     ├── UserError            exit code 2: something to mend in a file, a flag or the surroundings
     │   ├── ConfigError      the campaign file, or a `--set`
     │   ├── RunError         a run's folder or log: missing, not ours, of another campaign
+    │   │   └── HeldError    another process runs the campaign
     │   └── StoreError       the database: unreachable, unwritable, damaged
     └── CampaignError        exit code 1: the campaign itself went wrong
         ├── FencedError      another process has taken the campaign over
@@ -29,8 +30,16 @@ class RunError(UserError):
     """A run's folder or log cannot be used as asked."""
 
 
+class HeldError(RunError):
+    """Another process runs the campaign, and it is alive."""
+
+
 class StoreError(UserError):
-    """The database cannot be used as asked."""
+    """The database cannot be used as asked. `is_transient`: trying again may help (it is away, or busy)."""
+
+    def __init__(self, message: str, is_transient: bool = False) -> None:
+        super().__init__(message)
+        self.is_transient = is_transient
 
 
 class CampaignError(BbkbError):

@@ -36,6 +36,9 @@ class Remote(Protocol):
     def result(self) -> Outcome:
         """How it ended."""
 
+    def end(self) -> None:
+        """End it without asking."""
+
 
 def launch(run: Run, settings: Settings, parameters: Parameters, console: Console, address: str | None) -> Outcome:
     """Run a session to its end: its outcome and reason. `parameters` gives an arm's, for the view.
@@ -74,25 +77,26 @@ def _launch_on_ray(
             dashboard = f", dashboard {cluster.dashboard_url}" if cluster.dashboard_url else ""
             for line in (f"evaluating on {where}{dashboard}", *cluster.notes):
                 shown.say(line)
-            return _watch(RemoteSession(run), shown)
+            # a local Ray of ours ends with this process, and so must all that is on it
+            return watch(RemoteSession.start(run, is_detached=not cluster.is_ours), shown)
         finally:
             disconnect(cluster)
 
 
-def _watch(session: Remote, shown: View) -> Outcome:
+def watch(session: Remote, shown: View) -> Outcome:
+    """Show a session in another process to its end. Interrupts stop it, cleanly the first time, then at once."""
+    wanted: list[bool] = []  # stops asked for and not passed on: in a signal's handler Ray must not be called
     deadline = float("inf")
-
-    def stop(now: bool) -> None:
-        nonlocal deadline
-        session.stop(now)
-        if now:
-            deadline = time.monotonic() + _PATIENCE_SECONDS
-
-    with _interrupts(stop):
+    with _interrupts(wanted.append):
         while not session.wait(_REDRAW_SECONDS):
+            while wanted:
+                now = wanted.pop(0)
+                session.stop(now)
+                deadline = time.monotonic() + _PATIENCE_SECONDS if now else deadline
             if (status := session.status()) is not None:
                 shown.update(status)
             if time.monotonic() > deadline:
+                session.end()
                 return "interrupted", "interrupted while the model was computing"
         outcome = session.result()
         if (status := session.status()) is not None:

@@ -1,13 +1,20 @@
-"""One quiet local Ray cluster for all tests that need one. The environment is set before anything imports ray."""
+"""What tests of several packages share: one quiet local Ray cluster, and the databases at hand.
+
+The environment is set before anything imports ray.
+"""
 
 import os
 import secrets
 import shutil
 import tempfile
+import uuid
 import warnings
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+
+from tests import postgresql
 
 os.environ.update(
     RAY_USAGE_STATS_ENABLED="0",
@@ -41,3 +48,55 @@ def ray_cluster() -> Iterator[str]:
         warnings.simplefilter("ignore", ResourceWarning)
         ray.shutdown()
     shutil.rmtree(folder, ignore_errors=True)
+
+
+def pytest_report_header() -> str:
+    """Which databases the store is tested on."""
+    return f"databases: {', '.join(postgresql.databases())} (BBKB_TEST_POSTGRESQL={postgresql.WANTED or 'not set'})"
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Tests that kill a PostgreSQL server are left out, and counted, where no binaries of one are at hand."""
+    if postgresql.binaries() is None:
+        left_out = [item for item in items if "postgresql_server" in getattr(item, "fixturenames", ())]
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in left_out]
+
+
+@pytest.fixture(scope="session")
+def postgresql_url() -> Iterator[str]:
+    """A PostgreSQL server for all tests that only use one."""
+    if postgresql.URL:
+        yield postgresql.URL
+        return
+    server = postgresql.Server()
+    try:
+        server.start()
+        yield server.url
+    finally:
+        server.close()
+
+
+@pytest.fixture
+def postgresql_server() -> Iterator[postgresql.Server]:
+    """A PostgreSQL server of the test's own, started, that it may kill."""
+    server = postgresql.Server()
+    try:
+        server.start()
+        yield server
+    finally:
+        server.close()
+
+
+@pytest.fixture(params=postgresql.databases())
+def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """A store's URL, on every database at hand in turn."""
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path / 'campaign.sqlite'}"
+    return str(request.getfixturevalue("postgresql_url"))
+
+
+@pytest.fixture
+def campaign() -> str:
+    """A campaign's name that is free in every database."""
+    return f"test-{uuid.uuid4()}"

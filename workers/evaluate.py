@@ -4,10 +4,11 @@ Two nets hold every evaluation. The soft ones are Python's own: an alarm that ra
 time-out passes, and `MemoryError` when an allocation is refused. The hard one is a C thread that ends the process
 `grace_seconds` later, for objectives that hold the interpreter or swallow what is raised; only a process that may die
 (`is_expendable`: a worker of a cluster) gets it, and only there is memory bounded, because the bound holds for the
-whole process.
+whole process. What an evaluation starts in such a process ends with it (`workers.children`).
 """
 
 import contextlib
+import errno
 import faulthandler
 import math
 import numbers
@@ -21,15 +22,18 @@ import time
 import traceback
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from objectives.objective import Evaluation, InvalidValueError, Objective
+from workers.children import children_ended
 from workers.messages import Failure, FailureKind, Limits, Outcome, Success, Trial
 
 KEPT_REPORTS = 1000
 MESSAGE_CHARACTERS = 4096
 _SUMMARY_CHARACTERS = 500
 _STDERR = 2
+_NO_DESCRIPTORS = os.strerror(errno.EMFILE)  # "Too many open files"
 
 
 class _DeadlineReached(BaseException):
@@ -61,10 +65,11 @@ def evaluate(
     main thread (elsewhere no alarm can be raised) or an expendable process; the memory limit needs the latter.
     """
     where = worker_name() if worker is None else worker
+    limits = _raised(limits, trial.memory_factor)
     reports = _Reports()
     started = now()
     try:
-        with _hard_deadline(limits, is_expendable), _memory_bound(limits, is_expendable):
+        with _confined(limits) if is_expendable else contextlib.nullcontext():
             evaluation = _before_deadline(
                 lambda: objective.evaluate(dict(trial.parameters), trial.seed, reports), limits.timeout_seconds
             )
@@ -221,13 +226,19 @@ def _restore_alarm(handler: Any, timer: tuple[float, float], elapsed: float) -> 
 
 
 @contextlib.contextmanager
-def _hard_deadline(limits: Limits, is_expendable: bool) -> Iterator[None]:
+def _confined(limits: Limits) -> Iterator[None]:
+    """What holds in a process that may die for its evaluation."""
+    with _hard_deadline(limits.timeout_seconds), children_ended(), _memory_bound(limits.memory_bytes):
+        yield
+
+
+@contextlib.contextmanager
+def _hard_deadline(timeout_seconds: float | None) -> Iterator[None]:
     """End this process when the time-out and its grace are over; works while C code holds the interpreter."""
-    seconds = limits.timeout_seconds
-    if seconds is None or not is_expendable:
+    if timeout_seconds is None:
         yield
         return
-    faulthandler.dump_traceback_later(seconds + grace_seconds(seconds), exit=True, file=_STDERR)
+    faulthandler.dump_traceback_later(timeout_seconds + grace_seconds(timeout_seconds), exit=True, file=_STDERR)
     try:
         yield
     finally:
@@ -235,22 +246,29 @@ def _hard_deadline(limits: Limits, is_expendable: bool) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _memory_bound(limits: Limits, is_expendable: bool) -> Iterator[None]:
+def _memory_bound(memory_bytes: int | None) -> Iterator[None]:
     """Let this process map at most `memory_bytes` more private writable memory than it has now.
 
     RLIMIT_DATA, not RLIMIT_AS: an object store maps gigabytes that are shared and mostly untouched.
     """
-    mapped = _mapped_bytes() if is_expendable and limits.memory_bytes is not None else None
-    if mapped is None or limits.memory_bytes is None:
+    mapped = None if memory_bytes is None else _mapped_bytes()
+    if mapped is None or memory_bytes is None:
         yield
         return
     soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
-    bounds = [bound for bound in (mapped + limits.memory_bytes, soft, hard) if bound != resource.RLIM_INFINITY]
+    bounds = [bound for bound in (mapped + memory_bytes, soft, hard) if bound != resource.RLIM_INFINITY]
     resource.setrlimit(resource.RLIMIT_DATA, (min(bounds), hard))
     try:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
+
+
+def _raised(limits: Limits, memory_factor: float) -> Limits:
+    """The limits of an attempt that may use this much more memory."""
+    if limits.memory_bytes is None or memory_factor == 1.0:
+        return limits
+    return replace(limits, memory_bytes=int(limits.memory_bytes * memory_factor))
 
 
 def _mapped_bytes() -> int | None:
@@ -260,3 +278,11 @@ def _mapped_bytes() -> int | None:
             return int(statm.read().split()[5]) * resource.getpagesize()
     except OSError:
         return None
+
+
+def is_worn_out(outcome: Outcome) -> bool:
+    """Whether the process that made this outcome is of no more use: it has run out of file descriptors.
+
+    Told by the message, so that whoever asks need not be that process. What leaked is nobody's to close.
+    """
+    return isinstance(outcome, Failure) and outcome.kind is FailureKind.ERROR and _NO_DESCRIPTORS in outcome.message

@@ -1,52 +1,44 @@
-"""Evaluates on a Ray cluster: one Ray task an attempt, no Ray type and no Ray exception beyond this file.
+"""Evaluates on a Ray cluster: an attempt is a Ray task, or a call of a worker actor that outlives this process.
 
 Ray's own retries are off: the campaign alone counts attempts. The outcome is built on the worker (`workers.evaluate`),
 so nothing an objective raises has to be pickled; what Ray itself raises means that the worker, the node or the way
-there failed, and becomes a `Failure` here. A reference that never resolves (a silent node) is given up by lease.
+there failed, and becomes a `Failure` here (`workers.ray_failures`). A reference that never resolves (a silent node) is
+given up: by lease where evaluations have a time-out, else when a node is known to have died.
 """
 
-import re
 import time
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 import ray
-from ray.exceptions import (
-    OutOfMemoryError,
-    RayError,
-    RayTaskError,
-    RuntimeEnvSetupError,
-    TaskCancelledError,
-    WorkerCrashedError,
-)
+from ray.exceptions import ActorUnavailableError, RayError
 
 from objectives.objective import Objective
-from workers.evaluate import MESSAGE_CHARACTERS, evaluate, grace_seconds, printable, summary_of
+from workers.evaluate import grace_seconds, is_worn_out
 from workers.executor import ExecutorError
 from workers.messages import Failure, FailureKind, Limits, Outcome, Success, Trial
+from workers.ray_actors import IDLE_SECONDS, WorkerPool
+from workers.ray_failures import described, fetched, is_process_death, kind_of
+from workers.ray_objective import boxed
+from workers.ray_places import NodeWatch, Placing, check_feasible
+from workers.ray_tasks import RayTasks
 
 START_UP_SECONDS = 30.0  # what a lease allows for starting a worker process and unpickling the objective there
+SHORT_SECONDS, LONG_SECONDS = 2.0, 3.0  # mean durations below and above which evaluations are tasks and actors' calls
+NODE_GRACE_SECONDS = 10.0  # for tasks, beyond the longest evaluation so far, after some node has died
+_REMEMBERED = 20  # durations that the mean is of
 _UNKNOWN = "unknown"
-_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
-
-# The first row that fits counts: Ray derives one exception from both TaskCancelledError and RayTaskError.
-_KINDS: tuple[tuple[type[RayError], FailureKind], ...] = (
-    (OutOfMemoryError, FailureKind.OUT_OF_MEMORY),
-    (TaskCancelledError, FailureKind.CANCELLED),
-    (RuntimeEnvSetupError, FailureKind.ERROR),
-    (RayTaskError, FailureKind.ERROR),  # the objective cannot be unpickled or imported there
-    (RayError, FailureKind.WORKER_LOST),  # crashed, node died, object lost, unschedulable, …
-)
 
 
 @dataclass(frozen=True, slots=True)
 class _Attempt:
     """An attempt that Ray has. `since` (monotonic clock) tells its age, `started` (wall clock) stamps its failure."""
 
-    trial: Trial
+    trial: int
+    attempt: int
+    place: RayTasks | WorkerPool
     since: float
     started: float
 
@@ -56,41 +48,47 @@ class _Attempt:
 
 
 class RayExecutor:
-    """At most `slots` evaluations of `cpus` and `gpus` logical units each, on the cluster this process is connected to.
+    """At most `slots` evaluations at a time, on the cluster this process is connected to, as `placing` says.
 
     More attempts than that wait here and not in Ray's queue, since a cluster with room would run them all at once.
-    `task_name` is what the Ray dashboard shows: one name a campaign, since each distinct name becomes a metric series.
     The objective is put into the object store once; its arrays reach the workers without a copy, and each worker
     process unpickles it once. Use it from one thread. Raises ExecutorError when the objective cannot be pickled or no
     node can ever hold one evaluation.
     """
 
-    def __init__(
-        self, objective: Objective, slots: int, cpus: float, gpus: float, limits: Limits, task_name: str
-    ) -> None:
+    def __init__(self, objective: Objective, slots: int, limits: Limits, placing: Placing) -> None:
         if slots < 1:
             raise ExecutorError(f"workers.count must be >= 1, got {slots}")
-        _check_feasible({"CPU": cpus, "GPU": gpus, "memory": float(limits.memory_bytes or 0)})
+        check_feasible(placing, limits)
+        box = boxed(objective)
         self._slots = slots
         self._limits = limits
-        self._objective = _put(objective)
-        self._remote: Any = ray.remote(_evaluate_remotely).options(
-            name=task_name,
-            num_cpus=cpus,
-            num_gpus=gpus,
-            memory=limits.memory_bytes,
-            max_retries=0,
-            retry_exceptions=False,
-        )
+        self._kind = placing.kind
+        self._tasks = RayTasks(box, limits, placing)
+        self._pool = WorkerPool(box, slots, limits, placing)
+        self._is_short = placing.kind == "task"  # whether the next attempt is a task
+        self._durations: deque[float] = deque(maxlen=_REMEMBERED)  # of the last successes
+        self._longest_seconds = 0.0
+        self._nodes = NodeWatch()
         self._queue: OrderedDict[int, Trial] = OrderedDict()  # by trial id, in the order submitted
         self._running: dict[Any, _Attempt] = {}  # by reference, the oldest first; at most `slots`
         self._references: dict[int, Any] = {}  # of what runs, by trial id
+        self._suspects: dict[Any, float] = {}  # a node has died, maybe theirs: until when (monotonic) to wait for them
         self._outcomes: list[Outcome] = []  # not handed out yet
 
     @property
     def slots(self) -> int:
         """Evaluations at the same time, when the cluster has room for them."""
         return self._slots
+
+    def adopt(self, attempts: Mapping[int, int]) -> frozenset[int]:
+        """Take over what worker actors of an earlier session hold of these; their other workers are ended."""
+        there, running = self._pool.adopt(attempts)
+        self._outcomes += there
+        for reference, (trial, attempt, entry) in sorted(running.items(), key=lambda item: item[1][2].started):
+            age = max(0.0, time.time() - entry.started)
+            self._enter(reference, _Attempt(trial, attempt, self._pool, time.monotonic() - age, entry.started))
+        return frozenset(outcome.trial for outcome in there) | frozenset(self._references)
 
     def submit(self, trials: Sequence[Trial]) -> None:
         """Hand these attempts to Ray, as far as there are slots."""
@@ -103,8 +101,10 @@ class RayExecutor:
         while self._running:
             self._collect(0.0 if self._outcomes else self._patience_seconds(deadline))
             self._expire()
+            self._look_at_nodes()
             if self._outcomes or (deadline is not None and time.monotonic() >= deadline):
                 break
+        self._pool.tidy(0.0 if self._is_short else IDLE_SECONDS)
         outcomes, self._outcomes = self._outcomes, []
         return outcomes
 
@@ -126,55 +126,100 @@ class RayExecutor:
         """Wall-clock seconds since the epoch. Outcomes are stamped by the worker's clock."""
         return time.time()
 
-    def close(self) -> None:
-        """Kill what is in flight and let go of the objective in the object store."""
-        if ray.is_initialized():  # ray.cancel would start a new Ray otherwise
-            for reference in self._running:
-                ray.cancel(reference, force=True)
-        for held in (self._queue, self._running, self._references, self._outcomes):
+    def acknowledge(self, attempts: Sequence[tuple[int, int]]) -> None:
+        """Let the ledger forget their outcomes."""
+        self._pool.acknowledge(attempts)
+
+    def close(self, leave_running: bool = False) -> None:
+        """Kill what is in flight and let go of the objective in the object store; `leave_running`: worker actors go on
+        for another session, tasks end with this process."""
+        if ray.is_initialized():  # Ray would start anew otherwise
+            for reference, attempt in self._running.items():
+                if attempt.place is self._tasks:
+                    self._tasks.end(reference)
+            self._pool.close(leave_running)
+        for held in (self._queue, self._running, self._references, self._suspects, self._outcomes):
             held.clear()
-        self._objective = None
+        self._tasks.close()
 
     def _start(self) -> None:
         """Give Ray what waits here, as far as there are slots."""
         while self._queue and len(self._running) < self._slots:
             _, trial = self._queue.popitem(last=False)
-            reference = self._remote.remote([self._objective], trial, self._limits)
-            self._running[reference] = _Attempt(trial, time.monotonic(), time.time())
-            self._references[trial.id] = reference
+            place = self._tasks if self._is_short else self._pool
+            attempt = _Attempt(trial.id, trial.attempt, place, time.monotonic(), time.time())
+            self._enter(place.start(trial), attempt)
 
-    def _collect(self, patience_seconds: float | None) -> None:
+    def _enter(self, reference: Any, attempt: _Attempt) -> None:
+        self._running[reference] = attempt
+        self._references[attempt.trial] = reference
+
+    def _collect(self, patience_seconds: float) -> None:
         """Take in every result that is there, waiting for the first of them."""
         ready, rest = ray.wait(list(self._running), num_returns=1, timeout=patience_seconds)
         if ready and rest:
             ready += ray.wait(rest, num_returns=len(rest), timeout=0)[0]
-        for reference, result in zip(ready, _fetched(ready), strict=True):
-            attempt = self._running[reference]
-            self._settle(reference, self._lost(attempt, result) if isinstance(result, RayError) else result)
+        for reference, result in zip(ready, fetched(ready), strict=True):
+            self._take(reference, result)
+
+    def _take(self, reference: Any, result: Outcome | RayError | None) -> None:
+        """One result, or what Ray raised, or None for an attempt that a worker was asked for and has not evaluated."""
+        attempt = self._running[reference]
+        if isinstance(result, ActorUnavailableError):  # the connection broke; the worker may be well and evaluating
+            again = self._pool.ask(reference, attempt.trial, attempt.attempt)
+            self._running = {again if known == reference else known: it for known, it in self._running.items()}
+            self._references[attempt.trial] = again
+        elif isinstance(result, RayError):
+            self._leave(reference, is_well=False)
+            self._settle(reference, self._lost(attempt, result))
+        elif result is None:
+            self._give_up(reference, FailureKind.NODE_LOST, "the connection to its worker broke before it began")
+        else:
+            self._leave(reference, is_well=not is_worn_out(result))
+            self._learn(result)
+            self._settle(reference, result)
+
+    def _leave(self, reference: Any, is_well: bool) -> None:
+        """A worker actor is free again, or of no more use."""
+        if self._running[reference].place is self._pool:
+            (self._pool.free if is_well else self._pool.end)(reference)
+
+    def _learn(self, outcome: Outcome) -> None:
+        """How long evaluations take, which decides between tasks and worker actors."""
+        if not isinstance(outcome, Success):
+            return
+        seconds = outcome.finished - outcome.started
+        self._longest_seconds = max(self._longest_seconds, seconds)
+        self._durations.append(seconds)
+        if self._kind == "auto":
+            mean = sum(self._durations) / len(self._durations)
+            self._is_short = mean < (LONG_SECONDS if self._is_short else SHORT_SECONDS)
 
     def _settle(self, reference: Any, outcome: Outcome) -> None:
         """This attempt is over; a reference that resolves later is not looked at any more."""
         self._outcomes.append(outcome)
         del self._running[reference]
         del self._references[outcome.trial]
+        self._suspects.pop(reference, None)
         self._start()
 
     def _lost(self, attempt: _Attempt, error: RayError) -> Failure:
         """What Ray raised, as a failure."""
         limit = self._limits.timeout_seconds
         is_late = limit is not None and attempt.age_seconds() >= limit + grace_seconds(limit)
-        if isinstance(error, WorkerCrashedError) and is_late:
+        kind = kind_of(error)
+        if kind is FailureKind.WORKER_LOST and is_late and is_process_death(error):
             # The hard deadline ends the worker's process, and a process that ends is all Ray sees. A worker that
             # crashed by itself after a start this late is taken for one, too.
             message = f"no result within timeout_seconds = {limit:g}, nor when told to stop: its worker was ended"
             return _failure(attempt, FailureKind.TIMEOUT, message)
-        kind = next(kind for exception, kind in _KINDS if isinstance(error, exception))
-        return _failure(attempt, kind, _described(error))
+        return _failure(attempt, kind, described(error))
 
     def _give_up(self, reference: Any, kind: FailureKind, message: str) -> None:
         """Kill an attempt and settle it at once: its reference may never resolve."""
-        ray.cancel(reference, force=True)
-        self._settle(reference, _failure(self._running[reference], kind, message))
+        attempt = self._running[reference]
+        attempt.place.end(reference)
+        self._settle(reference, _failure(attempt, kind, message))
 
     def _lease_seconds(self) -> float | None:
         """How old an attempt may get. On the worker both deadlines must have fallen by then."""
@@ -188,97 +233,33 @@ class RayExecutor:
             return
         while self._running and (oldest := next(iter(self._running.items())))[1].age_seconds() > lease:
             message = f"nothing was heard of it for {lease:g} s: its node is unreachable, or the cluster has no room"
-            self._give_up(oldest[0], FailureKind.WORKER_LOST, message)
+            self._give_up(oldest[0], FailureKind.NODE_LOST, message)
 
-    def _patience_seconds(self, deadline: float | None) -> float | None:
-        """How long to wait for a result: until `deadline`, or until the oldest lease is over."""
-        lease = self._lease_seconds()
-        patience = [] if deadline is None else [deadline - time.monotonic()]
-        if lease is not None:
+    def _look_at_nodes(self) -> None:
+        """When a node has died, its attempts will not come back, though Ray may not say so for minutes."""
+        lost = self._nodes.lost()
+        now = time.monotonic()
+        for reference, attempt in list(self._running.items()) if lost else ():
+            if attempt.place is self._tasks:  # where they run is not known
+                self._suspects.setdefault(reference, now + self._longest_seconds + NODE_GRACE_SECONDS)
+            elif self._pool.node_of(attempt.trial, attempt.attempt) in lost:
+                self._give_up(reference, FailureKind.NODE_LOST, "the node that it ran on has died")
+        for reference, deadline in list(self._suspects.items()):
+            if now > deadline:
+                message = "a node has died, and nothing was heard of it for longer than any evaluation took"
+                self._give_up(reference, FailureKind.NODE_LOST, message)
+
+    def _patience_seconds(self, deadline: float | None) -> float:
+        """How long to wait for a result: until `deadline`, the next look at the nodes, or the oldest lease's end."""
+        patience = [self._nodes.patience_seconds]
+        if deadline is not None:
+            patience.append(deadline - time.monotonic())
+        if (lease := self._lease_seconds()) is not None:
             patience.append(lease - next(iter(self._running.values())).age_seconds())
-        return max(0.0, min(patience)) if patience else None
-
-
-def _evaluate_remotely(boxed_objective: list[Any], trial: Trial, limits: Limits) -> Outcome:
-    """What runs on the worker, whose process may die for it.
-
-    The reference comes in a list because Ray would fetch and unpickle a bare one for every task: a third of the
-    throughput of cheap evaluations, and whatever an objective loads when first used would be loaded each time.
-    """
-    return evaluate(_objective(boxed_objective[0]), trial, limits, is_expendable=True)
-
-
-@lru_cache(maxsize=1)
-def _objective(reference: Any) -> Objective:
-    """The objective in this worker process, the same for one evaluation after the other."""
-    objective: Objective = ray.get(reference)
-    return objective
-
-
-def _fetched(references: list[Any]) -> list[Success | Failure | RayError]:
-    """Each one's result or what Ray raises for it; all at once in the common case that nothing was raised."""
-    try:
-        return list(ray.get(references))
-    except RayError:
-        return [_fetched_one(reference) for reference in references]
-
-
-def _fetched_one(reference: Any) -> Success | Failure | RayError:
-    try:
-        result: Success | Failure = ray.get(reference)
-    except RayError as error:
-        return error
-    return result
-
-
-def _described(error: RayError) -> str:
-    """What Ray says of it; led by what the code on the worker raised, if that is what happened."""
-    text = printable(_COLOUR.sub("", str(error))).strip()
-    if not isinstance(error, RayTaskError):
-        return f"{type(error).__name__}: {text}"[:MESSAGE_CHARACTERS]
-    summary = summary_of(error.cause)
-    return f"{summary}\n{text[-(MESSAGE_CHARACTERS - len(summary) - 1) :]}"
+        return max(0.0, min(patience))
 
 
 def _failure(attempt: _Attempt, kind: FailureKind, message: str) -> Failure:
     """A failure that the worker could not report itself, so its name is not known."""
-    trial, now = attempt.trial, time.time()
-    return Failure(trial.id, trial.attempt, kind, message, min(now, attempt.started), now, _UNKNOWN)
-
-
-def _put(objective: Objective) -> Any:
-    try:
-        return ray.put(objective)
-    except Exception as error:  # pickling runs the objective's own code, which may raise anything
-        raise ExecutorError(
-            f"an objective must be picklable to reach Ray's workers, got {type(objective).__name__}: {error}; "
-            "open files, connections and locks in evaluate(), not before"
-        ) from error
-
-
-def _check_feasible(request: Mapping[str, float]) -> None:
-    """Refuse what no node can ever hold: Ray would queue it for ever, without a word."""
-    wanted = {name: amount for name, amount in request.items() if amount > 0.0}
-    alive = [node for node in ray.nodes() if node["Alive"]]  # type: ignore[no-untyped-call]  # Ray does not say
-    nodes: list[dict[str, float]] = [node["Resources"] for node in alive]
-    if any(all(node.get(name, 0.0) >= amount for name, amount in wanted.items()) for node in nodes) or _can_grow():
-        return
-    largest = {name: max((node.get(name, 0.0) for node in nodes), default=0.0) for name in wanted}
-    raise ExecutorError(
-        f"one evaluation must fit on one node, got {_listed(wanted)}; the {len(nodes)} nodes of this cluster have at "
-        f"most {_listed(largest)}: lower workers.cpus, workers.gpus or workers.memory_gb, or join a larger cluster"
-    )
-
-
-def _listed(resources: Mapping[str, float]) -> str:
-    texts = (
-        f"memory {amount / 2**30:.3g} GiB" if name == "memory" else f"{name} {amount:g}"
-        for name, amount in resources.items()
-    )
-    return ", ".join(texts)
-
-
-def _can_grow() -> bool:
-    """Whether an autoscaler watches this cluster: it may add a larger node. Ray tells only by this private door."""
-    configuration = ray._private.state.state.get_cluster_config()
-    return configuration is not None and bool(configuration.node_group_configs)
+    now = time.time()
+    return Failure(attempt.trial, attempt.attempt, kind, message, min(now, attempt.started), now, _UNKNOWN)

@@ -8,7 +8,7 @@ import heapq
 import itertools
 import math
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -22,21 +22,35 @@ from workers.messages import Failure, FailureKind, Limits, Outcome, Success, Tri
 class Durations:
     """How long an evaluation takes whose metrics do not say so (`metrics["seconds"]`).
 
-    Log-normal with mean `mean_seconds`; `sigma` is the standard deviation of its logarithm, 0 makes it constant.
+    Log-normal; `sigma` is the standard deviation of its logarithm, 0 makes it constant. A share `straggler_share` of
+    the attempts takes `straggler_factor` times longer than it would otherwise. The mean of all is `mean_seconds`.
     """
 
     mean_seconds: float = 1.0
     sigma: float = 0.0
+    straggler_share: float = 0.0
+    straggler_factor: float = 20.0
 
     def __post_init__(self) -> None:
         if not (self.mean_seconds > 0.0 and math.isfinite(self.mean_seconds)):
             raise ValueError(f"mean_seconds must be > 0 and finite, got {self.mean_seconds}")
         if not (self.sigma >= 0.0 and math.isfinite(self.sigma)):
             raise ValueError(f"sigma must be >= 0 and finite, got {self.sigma}")
+        if not 0.0 <= self.straggler_share <= 1.0:
+            raise ValueError(f"straggler_share must be in [0, 1], got {self.straggler_share}")
+        if not (self.straggler_factor >= 1.0 and math.isfinite(self.straggler_factor)):
+            raise ValueError(f"straggler_factor must be >= 1 and finite, got {self.straggler_factor}")
 
     def draw(self, rng: np.random.Generator) -> float:
-        """One duration in seconds; E exp(N(log mean - σ²/2, σ²)) = mean."""
+        """One duration in seconds, without stragglers: mean_seconds · exp(N(−σ²/2, σ²)), of mean `mean_seconds`."""
         return float(self.mean_seconds * np.exp(self.sigma * rng.standard_normal() - 0.5 * self.sigma**2))
+
+    def straggle(self, seconds: float, chance: float) -> float:
+        """What `draw` gave as it is with stragglers; `chance` is uniform on [0, 1)."""
+        if not self.straggler_share:
+            return seconds
+        slower = self.straggler_factor if chance < self.straggler_share else 1.0
+        return seconds * slower / (1.0 + self.straggler_share * (self.straggler_factor - 1.0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +110,10 @@ class SimulatedExecutor:
         """Virtual workers."""
         return self._slots
 
+    def adopt(self, attempts: Mapping[int, int]) -> frozenset[int]:
+        """Nothing: no evaluation outlives this process."""
+        return frozenset()
+
     def submit(self, trials: Sequence[Trial]) -> None:
         """Queue these attempts; workers that are idle take them up at this instant of virtual time."""
         self._queue.update((trial.id, trial) for trial in trials)
@@ -131,7 +149,10 @@ class SimulatedExecutor:
         """Virtual seconds."""
         return self._now
 
-    def close(self) -> None:
+    def acknowledge(self, attempts: Sequence[tuple[int, int]]) -> None:
+        """Nothing is kept."""
+
+    def close(self, leave_running: bool = False) -> None:
         """Forget what is queued and running."""
         self._queue.clear()
         self._running.clear()
@@ -147,9 +168,11 @@ class SimulatedExecutor:
 
     def _simulate(self, trial: Trial, worker: str) -> Outcome:
         """The outcome of an attempt that starts now."""
-        # three draws in fixed order, used or not: an attempt's duration must not depend on the failure rate
+        # four draws in fixed order, used or not: an attempt's duration must not depend on the failure rate, nor the
+        # rest on the stragglers
         rng = np.random.default_rng([self._seed, trial.id, trial.attempt])
         drawn, is_hit, share = self._durations.draw(rng), rng.random() < self._failures.rate, rng.random()
+        drawn = self._durations.straggle(drawn, rng.random())
         outcome = evaluate(self._objective, trial, Limits(), now=self.now, worker=worker)
         seconds = outcome.metrics.get("seconds", drawn) if isinstance(outcome, Success) else drawn
         if seconds < 0.0:

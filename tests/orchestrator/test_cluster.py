@@ -39,6 +39,25 @@ disconnect(cluster)
 print(ray.is_initialized())
 """
 
+TELLS_SETTINGS = """
+import os
+import ray
+from ray._raylet import Config
+from orchestrator.cluster import connect, disconnect
+
+cluster = connect(None, workers=1, cpus=1.0, gpus=0.0, dashboard=False)
+
+@ray.remote(num_cpus=0)
+def told():
+    for _ in range(20):
+        print("x" * 2**20)
+    return os.environ["RAY_ROTATION_MAX_BYTES"], os.environ["RAY_ROTATION_BACKUP_COUNT"]
+
+print(*ray.get(told.remote()))
+print(Config.health_check_period_ms(), Config.health_check_timeout_ms(), Config.grpc_client_keepalive_time_ms())
+disconnect(cluster)
+"""
+
 JOINS = """
 import sys
 import ray
@@ -82,6 +101,21 @@ def test_a_cluster_started_here_says_nothing_by_itself_and_leaves_no_trace_at_ho
     assert lines[3].startswith("64 CPUs asked for, ")
     assert lines[4:] == ["False"]
     assert list(home.iterdir()) == []
+
+
+def test_the_settings_shipped_for_other_nodes_are_those_of_a_cluster_started_here() -> None:
+    lines = (REPOSITORY / "deploy" / "ray.env").read_text().splitlines()
+    shipped = dict(line.split("=") for line in lines if line and not line.startswith("#"))
+    assert shipped.items() <= cluster.ENVIRONMENT.items()
+    assert {name for name in cluster.ENVIRONMENT if "health" in name or "keepalive" in name} <= shipped.keys()
+
+
+def test_the_users_environment_wins_over_ours_and_what_workers_print_is_bounded(short_folder: str) -> None:
+    said = {"RAY_ROTATION_MAX_BYTES": "1048576", "RAY_health_check_period_ms": "1234"}
+    lines = run(TELLS_SETTINGS, RAY_TMPDIR=short_folder, **said)
+    assert lines == ["1048576 1", "1234 5000 20000"]
+    kept = sum(file.stat().st_size for file in Path(short_folder).glob("**/worker-*.out*"))
+    assert 2**20 <= kept <= 4 * 2**20  # of 20 MiB that were printed
 
 
 def test_the_cluster_named_by_the_environment_is_joined_and_left_running(ray_cluster: str) -> None:

@@ -117,6 +117,16 @@ HEAD = "name: x\nobjective: {name: branin}\nbudget: {evaluations: 5}\n"  # three
         (f"{HEAD}workers: 4\n", "x.yaml:4: workers must be a mapping, got 4"),
         (f"{HEAD}workers: {{cpus: .inf}}\n", "x.yaml:4: workers.cpus must be a finite number, got Infinity"),
         (f"{HEAD}workers: {{executor: rai}}\n", "must be 'ray', 'inline' or 'simulated', got \"rai\""),
+        (
+            f"{HEAD}workers: {{kind: thread}}\n",
+            "x.yaml:4: workers.kind must be 'task', 'actor' or 'auto', got \"thread\"",
+        ),
+        (f"{HEAD}workers: {{keep_hours: 0}}\n", "x.yaml:4: workers.keep_hours must be > 0.0, got 0"),
+        (f"{HEAD}workers: {{timeout_factor: 1}}\n", "x.yaml:4: workers.timeout_factor must be > 1.0, got 1"),
+        (
+            f"{HEAD}workers: {{retry_memory_factor: 2}}\n",
+            "x.yaml:4: workers.retry_memory_factor needs workers.memory_gb",
+        ),
         (f"{HEAD}workers: {{simulation: {{sigmas: 1}}}}\n", "x.yaml:4: workers.simulation.sigmas is not a known key"),
         (f"{HEAD}data: {{download: yes}}\n", 'x.yaml:4: data.download must be true or false, got "yes"'),
         (f"{HEAD}store: postgres\n", "x.yaml:4: store must be sqlite or a database URL"),

@@ -1,34 +1,24 @@
-"""The store's contract, on every database at hand: SQLite always, PostgreSQL where BBKB_TEST_POSTGRESQL names one."""
+"""The store's contract, on every database at hand: SQLite always, PostgreSQL where `tests/postgresql.py` finds it."""
 
 import contextlib
-import os
 import sqlite3
 import sys
 import threading
-import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from orchestrator.errors import FencedError, RunError, StoreError
+from orchestrator.errors import FencedError, HeldError, RunError, StoreError
 from orchestrator.events import Event, StopRequested
-from orchestrator.store import EventStore
-
-POSTGRESQL = os.environ.get("BBKB_TEST_POSTGRESQL")
-
-
-@pytest.fixture(params=["sqlite", *(["postgresql"] if POSTGRESQL else [])])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[EventStore]:
-    url = f"sqlite:///{tmp_path / 'campaign.sqlite'}" if request.param == "sqlite" else str(POSTGRESQL)
-    store = EventStore(url)
-    yield store
-    store.close()
+from orchestrator.store import EventStore, Holding
 
 
 @pytest.fixture
-def campaign() -> str:
-    return f"test-{uuid.uuid4()}"
+def store(database_url: str) -> Iterator[EventStore]:
+    store = EventStore(database_url)
+    yield store
+    store.close()
 
 
 def stop(number: int) -> Event:
@@ -72,6 +62,65 @@ def test_a_claim_fences_off_the_writer_before_it_and_says_who_took_over(store: E
     with pytest.raises(FencedError, match=r"the second has taken .* over \(epoch 2"):
         first.append([stop(2)])
     assert list(store.read(campaign)) == [stop(0), stop(1)]
+
+
+def test_of_two_who_find_a_campaign_free_one_gets_it(store: EventStore, campaign: str) -> None:
+    store.create(campaign, [stop(0)])
+    free = store.holding(campaign)
+    assert free == Holding(epoch=0)
+    store.claim(campaign, "the faster", seen=free.epoch)
+    with pytest.raises(HeldError, match="just been taken up by the faster"):
+        store.claim(campaign, "the slower", seen=free.epoch)
+    assert store.holding(campaign).holder == "the faster"
+
+
+def test_of_many_at_the_same_moment_one_gets_it(store: EventStore, campaign: str) -> None:
+    store.create(campaign, [stop(0)])
+    winners: list[int] = []
+    start = threading.Barrier(6)
+
+    def claim(number: int) -> None:
+        start.wait()
+        with contextlib.suppress(HeldError):
+            store.claim(campaign, f"process {number}", seen=0)
+            winners.append(number)
+
+    rivals = [threading.Thread(target=claim, args=(number,)) for number in range(6)]
+    for rival in rivals:
+        rival.start()
+    for rival in rivals:
+        rival.join()
+    assert [f"process {number}" for number in winners] == [store.holding(campaign).holder]
+
+
+def test_a_holder_beats_hears_what_it_is_asked_and_lets_go(store: EventStore, campaign: str) -> None:
+    store.create(campaign, [stop(0)])
+    writer = store.claim(campaign, "me", '{"pid": 7}')
+    assert (store.holding(campaign).identity, store.holding(campaign).beats) == ('{"pid": 7}', 0)
+    assert writer.beat() == ""
+    assert store.holding(campaign).beats == 1
+    assert store.ask_to_stop(campaign, writer.epoch, "drain")
+    assert writer.beat() == "drain"
+    writer.release()
+    assert (store.holding(campaign).holder, store.holding(campaign).stop) == ("", "")
+    assert not store.ask_to_stop(campaign, writer.epoch, "now")
+
+
+def test_a_zombie_neither_beats_nor_writes_nor_releases_what_is_no_longer_its_own(
+    store: EventStore, campaign: str
+) -> None:
+    store.create(campaign, [stop(0)])
+    zombie = store.claim(campaign, "the zombie")
+    store.ask_to_stop(campaign, zombie.epoch, "now")
+    heir = store.claim(campaign, "the heir")
+    assert heir.beat() == ""  # the request was not meant for it
+    with pytest.raises(FencedError, match="the heir has taken"):
+        zombie.beat()
+    with pytest.raises(FencedError, match="the heir has taken"):
+        zombie.append([stop(1)])
+    zombie.release()
+    assert store.holding(campaign).holder == "the heir"
+    assert not store.ask_to_stop(campaign, zombie.epoch, "now")
 
 
 def test_of_many_rival_writers_an_older_one_never_writes_after_a_newer_one(store: EventStore, campaign: str) -> None:
@@ -140,7 +189,7 @@ def test_a_failed_append_leaves_nothing_of_itself(tmp_path: Path) -> None:
     store.create("c", [stop(0)])
     writer = store.claim("c", "me")
     with sqlite3.connect(tmp_path / "c.sqlite") as raw:
-        raw.execute("INSERT INTO bbkb_events VALUES ('c', 2, 1, 'stop_requested', '{}')")
+        raw.execute("INSERT INTO bbkb_events VALUES ('c', 2, 1, 'stop_requested', '{}', 0)")
     raw.close()
     with pytest.raises(StoreError, match="refused"):
         writer.append([stop(1), stop(2)])
@@ -155,7 +204,15 @@ def test_a_failed_append_leaves_nothing_of_itself(tmp_path: Path) -> None:
     [
         ("DELETE FROM bbkb_events WHERE position = 1", "event 1 of 'c' is missing"),
         (
-            "UPDATE bbkb_events SET body = '{' WHERE position = 1",
+            "UPDATE bbkb_events SET body = replace(body, 'number 1', 'number 7') WHERE position = 1",
+            r"event 1 \(stop_requested\) of 'c' .* is not what was written",
+        ),
+        (
+            "UPDATE bbkb_events SET epoch = 3 WHERE position = 1",
+            r"event 1 \(stop_requested\) of 'c' .* is not what was written",
+        ),
+        (
+            "UPDATE bbkb_events SET body = '{', checksum = NULL WHERE position = 1",
             r"event 1 \(stop_requested\) of 'c' .* cannot be read",
         ),
     ],
@@ -196,3 +253,38 @@ def test_a_missing_driver_is_told_with_the_way_to_get_it(monkeypatch: pytest.Mon
     monkeypatch.setitem(sys.modules, "psycopg", None)
     with pytest.raises(StoreError, match=r'pip install "bbkb-orchestrator\[postgresql\]"'):
         EventStore("postgresql://user:secret@127.0.0.1:1/none")
+
+
+def test_reading_a_mistyped_database_leaves_no_file_behind(tmp_path: Path) -> None:
+    store = EventStore(f"sqlite:///{tmp_path / 'mistyped.sqlite'}")
+    for read in (lambda: list(store.read("c")), lambda: store.holding("c"), lambda: store.claim("c", "me")):
+        with pytest.raises(StoreError, match="no campaign was ever stored there"):
+            read()
+    store.close()
+    assert not list(tmp_path.iterdir())
+
+
+OLD_SCHEMA = """
+CREATE TABLE bbkb_campaigns (campaign VARCHAR(200) PRIMARY KEY, epoch INTEGER NOT NULL, holder VARCHAR(200) NOT NULL,
+    since FLOAT NOT NULL, length INTEGER NOT NULL);
+CREATE TABLE bbkb_events (campaign VARCHAR(200), position INTEGER, epoch INTEGER NOT NULL, kind VARCHAR(40) NOT NULL,
+    body TEXT NOT NULL, PRIMARY KEY (campaign, position));
+INSERT INTO bbkb_campaigns VALUES ('c', 3, 'somebody', 1.0, 1);
+INSERT INTO bbkb_events VALUES
+    ('c', 0, 3, 'stop_requested', '{"time":0.0,"reason":"number 0","kind":"stop_requested"}');
+"""
+
+
+def test_a_database_of_an_older_version_is_read_as_it_is_and_brought_up_to_date_by_a_claim(tmp_path: Path) -> None:
+    with sqlite3.connect(tmp_path / "c.sqlite") as raw:
+        raw.executescript(OLD_SCHEMA)
+    raw.close()
+    store, reader = (EventStore(f"sqlite:///{tmp_path / 'c.sqlite'}") for _ in range(2))
+    assert list(reader.read("c")) == [stop(0)]
+    assert reader.holding("c") == Holding(epoch=3)
+    store.claim("c", "me", seen=3).append([stop(1)])
+    assert list(reader.read("c")) == [stop(0), stop(1)]
+    assert [row.checksum is None for row in reader.rows("c", 0)] == [True, False]
+    store.claim("c", "me again")
+    store.close()
+    reader.close()

@@ -12,6 +12,7 @@ from workers.executor import Executor
 from workers.inline import InlineExecutor
 from workers.messages import Failure, FailureKind, Limits, Outcome, Success, Trial
 from workers.ray_executor import RayExecutor
+from workers.ray_places import Placing
 from workers.simulated import Durations, Failures, SimulatedExecutor
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # Ray's workers cannot import this file
@@ -30,16 +31,17 @@ class Arithmetic:
         return Evaluation(parameters["x"] + seed)
 
 
-@pytest.fixture(params=["inline", "simulated", "ray"])
+@pytest.fixture(params=["inline", "simulated", "task", "actor", "auto"])
 def executor(request: pytest.FixtureRequest) -> Iterator[Executor]:
     match request.param:
         case "inline":
             made: Executor = InlineExecutor(Arithmetic(), Limits())
         case "simulated":
             made = SimulatedExecutor(Arithmetic(), 2, Durations(5.0, 0.5), Failures(), seed=0)
-        case _:
+        case kind:
             request.getfixturevalue("ray_cluster")
-            made = RayExecutor(Arithmetic(), 2, 1.0, 0.0, Limits(), "evaluate:contract")
+            placing = Placing("contract", "evaluate:contract", kind)
+            made = RayExecutor(Arithmetic(), 2, Limits(), placing)
     yield made
     made.close()
 
@@ -130,6 +132,16 @@ def test_a_trial_can_be_tried_again(executor: Executor) -> None:
         executor.submit(trials(5, attempt=attempt))
         (outcome,) = drain(executor)
         assert (outcome.trial, outcome.attempt) == (5, attempt)
+
+
+def test_where_nothing_was_left_nothing_is_adopted_and_acknowledging_changes_nothing(executor: Executor) -> None:
+    assert executor.adopt({0: 1, 7: 2}) == frozenset()
+    assert executor.next_outcomes(None) == []
+    executor.submit(trials(0, 1))
+    for outcome in drain(executor):
+        executor.acknowledge([(outcome.trial, outcome.attempt), (99, 1)])
+    executor.submit(trials(2))
+    assert [outcome.trial for outcome in drain(executor)] == [2]
 
 
 def test_closing_abandons_what_is_in_flight_and_may_be_done_twice(executor: Executor) -> None:

@@ -16,6 +16,7 @@ from workers import ray_executor
 from workers.executor import ExecutorError
 from workers.messages import Failure, FailureKind, Limits, Outcome, Success, Trial
 from workers.ray_executor import RayExecutor
+from workers.ray_places import Placing
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # Ray's workers cannot import this file
 
@@ -78,15 +79,20 @@ class Misbehaving:
         return Evaluation(1.0)
 
 
+@pytest.fixture(params=["task", "actor"])
+def kind(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
 @pytest.fixture
-def make() -> Iterator[Callable[..., RayExecutor]]:
+def make(kind: str) -> Iterator[Callable[..., RayExecutor]]:
     made: list[RayExecutor] = []
 
     def build(
-        objective: Objective | None = None, limits: Limits | None = None, slots: int = 2, **request: float
+        objective: Objective | None = None, limits: Limits | None = None, slots: int = 2, **placing: Any
     ) -> RayExecutor:
-        asked = {"cpus": 1.0, "gpus": 0.0, **request}
-        made.append(RayExecutor(objective or Misbehaving(), slots, limits=limits or Limits(), task_name="t", **asked))
+        asked: dict[str, Any] = {"campaign": "c", "label": "t", "kind": kind, **placing}
+        made.append(RayExecutor(objective or Misbehaving(), slots, limits or Limits(), Placing(**asked)))
         return made[-1]
 
     yield build
@@ -148,7 +154,7 @@ def test_an_objective_that_ends_its_process_costs_a_worker(make: Callable[..., R
     outcomes = drain(executor)
     failure = failure_of(outcomes[0])
     assert failure.kind is FailureKind.WORKER_LOST
-    assert failure.message.startswith("WorkerCrashedError: ")
+    assert failure.message.startswith(("WorkerCrashedError: ", "ActorDiedError: "))
     assert isinstance(outcomes[1], Success)
 
 
@@ -186,7 +192,7 @@ def test_an_attempt_nothing_is_heard_of_is_given_up_when_its_lease_is_over(
     os.kill(pid, signal.SIGSTOP)  # as silent as a node whose cable is cut: neither deadline can fall
     try:
         outcome = failure_of(executor.next_outcomes(30)[0])
-        assert (outcome.trial, outcome.kind) == (0, FailureKind.WORKER_LOST)
+        assert (outcome.trial, outcome.kind) == (0, FailureKind.NODE_LOST)
         assert "nothing was heard of it for 6 s" in outcome.message
         assert isinstance(drain(executor)[1], Success)
     finally:

@@ -83,7 +83,7 @@ def test_virtual_time_never_makes_anybody_wait() -> None:
 
 
 def test_durations_and_failures_depend_on_the_attempt_and_not_on_the_order() -> None:
-    def run(trials: Sequence[Trial], slots: int) -> dict[int, tuple[float, type]]:
+    def run(trials: Sequence[Trial], slots: int) -> dict[int, tuple[object, type]]:
         executor = SimulatedExecutor(Table(), slots, Durations(5.0, 1.0), Failures(0.3), seed=3)
         outcomes = outcomes_by_trial(executor, trials)
         return {i: (pytest.approx(o.finished - o.started), type(o)) for i, o in outcomes.items()}
@@ -111,6 +111,38 @@ def test_drawn_durations_have_the_mean_asked_for() -> None:
     assert abs(np.mean(draws) - 3.0) < 5 * standard_error
     assert np.std(np.log(draws)) == pytest.approx(0.5, rel=0.1)
     assert Durations(3.0).draw(rng) == 3.0
+
+
+def durations_of(durations: Durations, trials: int) -> list[float]:
+    executor = SimulatedExecutor(Table(), trials, durations, NEVER, seed=3)
+    outcomes = outcomes_by_trial(executor, plain_trials(trials))
+    return [outcomes[i].finished - outcomes[i].started for i in range(trials)]
+
+
+def test_without_a_share_of_stragglers_durations_are_what_they_were_before_there_were_any() -> None:
+    without = durations_of(Durations(5.0, 1.0), 50)
+    assert durations_of(Durations(5.0, 1.0, straggler_share=0.0, straggler_factor=99.0), 50) == without
+    # drawn by hand as every version has drawn them
+    by_hand = [np.exp(np.random.default_rng([3, i, 1]).standard_normal() - 0.5) * 5.0 for i in range(50)]
+    assert without == pytest.approx(by_hand)
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.floats(0.01, 0.99), st.floats(1.5, 50.0))
+def test_stragglers_take_so_many_times_longer_and_the_mean_stays(share: float, factor: float) -> None:
+    durations = Durations(3.0, 0.0, share, factor)
+    usual, slow = durations.straggle(3.0, share), durations.straggle(3.0, share / 2)
+    assert slow == pytest.approx(factor * usual)
+    assert (1.0 - share) * usual + share * slow == pytest.approx(3.0)
+
+
+def test_stragglers_come_at_their_rate_whatever_else_varies() -> None:
+    usual, with_some = durations_of(Durations(5.0, 1.0), 2000), durations_of(Durations(5.0, 1.0, 0.05), 2000)
+    ratios = np.divide(with_some, usual)
+    is_slow = ratios > 1.0
+    assert 60 <= is_slow.sum() <= 140  # binomial(2000, 0.05): 4.1 standard deviations either side
+    np.testing.assert_allclose(ratios[is_slow], 20.0 / 1.95)
+    np.testing.assert_allclose(ratios[~is_slow], 1.0 / 1.95)
 
 
 @pytest.mark.parametrize("kind", [FailureKind.WORKER_LOST, FailureKind.ERROR])
@@ -147,6 +179,8 @@ def test_a_table_with_a_negative_duration_is_an_invalid_value() -> None:
         lambda: Durations(0.0),
         lambda: Durations(float("nan")),
         lambda: Durations(1.0, -0.1),
+        lambda: Durations(straggler_share=1.1),
+        lambda: Durations(straggler_factor=0.5),
         lambda: Failures(1.5),
         lambda: SimulatedExecutor(Table(), 0, SECOND, NEVER, seed=0),
     ],

@@ -80,7 +80,7 @@ class BBKB:
     resampling: Resampling = "arms"
     mode: Mode = "async"
     refresh_overhead: float = 0.05
-    fillers: float = 0.05
+    fillers: float = 0.0
     is_shardable: ClassVar[bool] = True  # `init` takes arms that lie elsewhere
     __pydantic_config__: ClassVar[Mapping[str, Any]] = {"extra": "forbid"}
 

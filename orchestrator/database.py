@@ -1,0 +1,190 @@
+"""What the store stands on: its tables, a connection to SQLite or PostgreSQL, and a database's own errors as ours."""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.exc import DBAPIError, NoSuchModuleError, SQLAlchemyError
+
+from orchestrator.errors import StoreError
+
+METADATA = sa.MetaData()
+
+CAMPAIGNS = sa.Table(
+    "bbkb_campaigns",
+    METADATA,
+    sa.Column("campaign", sa.String(200), primary_key=True),
+    sa.Column("epoch", sa.Integer, nullable=False),
+    sa.Column("holder", sa.String(200), nullable=False),
+    sa.Column("since", sa.Float, nullable=False),
+    sa.Column("length", sa.Integer, nullable=False),
+)
+
+EVENTS = sa.Table(
+    "bbkb_events",
+    METADATA,
+    sa.Column("campaign", sa.String(200), primary_key=True),
+    sa.Column("position", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("epoch", sa.Integer, nullable=False),
+    sa.Column("kind", sa.String(40), nullable=False),
+    sa.Column("body", sa.Text, nullable=False),
+    sa.Column("checksum", sa.BigInteger, nullable=True),  # null: written by a version that had none
+)
+
+HOLDERS = sa.Table(
+    "bbkb_holders",
+    METADATA,
+    sa.Column("campaign", sa.String(200), primary_key=True),
+    sa.Column("epoch", sa.Integer, nullable=False),
+    sa.Column("holder", sa.Text, nullable=False),  # for people; empty: nobody
+    sa.Column("identity", sa.Text, nullable=False),  # for programs: JSON of `holding.Identity`
+    sa.Column("since", sa.Float, nullable=False),  # both times are the holder's clock, and for people only
+    sa.Column("last_beat", sa.Float, nullable=False),
+    sa.Column("beats", sa.BigInteger, nullable=False),
+    sa.Column("stop", sa.String(10), nullable=False),  # "", "drain" or "now"
+)
+
+BUSY_SECONDS = 30  # to wait while another process writes to a SQLite file
+_SCHEMA_LOCK = 0x62626B62  # "bbkb": PostgreSQL's advisory lock for whoever makes tables
+
+# A PostgreSQL server that is cut off must not hold up a campaign for the operating system's two hours.
+_PATIENCE = {
+    "connect_timeout": 10,
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 30_000,
+}
+
+
+def connect(url: str, is_salvage: bool = False) -> sa.Engine:
+    """The database behind `url`; nothing is opened yet. Raises StoreError when the URL or its driver is wrong.
+
+    `is_salvage`: read what can be read of a SQLite file that is damaged, and write nothing.
+    """
+    try:
+        parsed = sa.make_url(url)
+        if parsed.drivername in ("postgresql", "postgres"):
+            parsed = parsed.set(drivername="postgresql+psycopg")
+        patience = {key: value for key, value in _PATIENCE.items() if key not in parsed.query}
+        is_ours = parsed.drivername == "postgresql+psycopg"
+        engine = sa.create_engine(parsed, pool_pre_ping=True, connect_args=patience if is_ours else {})
+    except (SQLAlchemyError, NoSuchModuleError, ValueError) as error:
+        raise StoreError(f"store: {shown(url)} is no database URL: {error}; give sqlite or postgresql://…") from error
+    except ModuleNotFoundError as error:
+        raise StoreError(
+            f"store: {shown(url)} needs a driver that is not installed ({error.name}): "
+            'pip install "bbkb-orchestrator[postgresql]"'
+        ) from error
+    if engine.dialect.name == "sqlite":
+        sa.event.listen(engine, "connect", _make_sqlite_tolerant if is_salvage else _make_sqlite_durable)
+    return engine
+
+
+def file_of(engine: sa.Engine) -> Path | None:
+    """The file of a SQLite database; None for anything else."""
+    name = engine.url.database
+    is_file = engine.dialect.name == "sqlite" and name and name != ":memory:" and not name.startswith("file:")
+    return Path(str(name)) if is_file else None
+
+
+def make_tables(connection: sa.Connection) -> None:
+    """Make what is missing, in a transaction: all of it, or what databases of older versions lack."""
+    if connection.dialect.name == "postgresql":  # two that make the same table at the same time would collide
+        connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_SCHEMA_LOCK)))
+    for table in METADATA.sorted_tables:
+        connection.execute(sa.schema.CreateTable(table, if_not_exists=True))
+    if not has_checksums(connection):
+        connection.execute(sa.text("ALTER TABLE bbkb_events ADD COLUMN checksum BIGINT"))
+
+
+def has_checksums(connection: sa.Connection) -> bool:
+    """Whether events can have a checksum; in a database of an older version they cannot."""
+    return any(column["name"] == "checksum" for column in sa.inspect(connection).get_columns("bbkb_events"))
+
+
+@contextmanager
+def translated(url: str) -> Iterator[None]:
+    """A database's own exceptions, as StoreError."""
+    try:
+        yield
+    except DBAPIError as error:
+        reason = str(error.orig).strip()
+        message = f"the store {shown(url)} refused: {reason}{_remedy(reason)}"
+        raise StoreError(message, _is_transient(error)) from error
+    except sa.exc.NoSuchTableError as error:
+        raise StoreError(f"the store {shown(url)} has no table {error}: no campaign was ever stored there") from error
+    except SQLAlchemyError as error:
+        raise StoreError(f"the store {shown(url)} failed: {error}") from error
+
+
+def shown(url: str) -> str:
+    """The URL without a password."""
+    try:
+        return sa.make_url(url).render_as_string(hide_password=True)
+    except SQLAlchemyError:
+        return repr(url)
+
+
+def moment(seconds: float) -> str:
+    """A time of day on this machine's calendar."""
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds))
+
+
+def _make_sqlite_durable(connection: Any, _record: Any) -> None:
+    cursor = connection.cursor()
+    cursor.execute(f"PRAGMA busy_timeout={int(1000 * BUSY_SECONDS)}")
+    cursor.execute("PRAGMA journal_mode=WAL")
+    cursor.execute("PRAGMA synchronous=FULL")
+    cursor.close()
+
+
+def _make_sqlite_tolerant(connection: Any, _record: Any) -> None:
+    cursor = connection.cursor()
+    cursor.execute(f"PRAGMA busy_timeout={int(1000 * BUSY_SECONDS)}")
+    cursor.execute("PRAGMA query_only=ON")
+    cursor.execute("PRAGMA writable_schema=ON")  # or it would not open a file that is shorter than it should be
+    cursor.close()
+
+
+# PostgreSQL's SQLSTATEs, by prefix: connection lost, server shut down or starting, too many connections, rolled back in
+# favour of somebody else, locked
+_TRANSIENT_STATES = ("08", "57P0", "53300", "40", "55P03")
+
+
+def _is_transient(error: DBAPIError) -> bool:
+    """Whether trying again may help."""
+    name = getattr(error.orig, "sqlite_errorname", None)
+    if name is not None:
+        return str(name).startswith(("SQLITE_BUSY", "SQLITE_LOCKED"))
+    state = getattr(error.orig, "sqlstate", None)
+    if state is None:  # the server was not reached, or went away in the middle
+        return error.connection_invalidated or isinstance(error, sa.exc.OperationalError)
+    return str(state).startswith(_TRANSIENT_STATES)
+
+
+_REMEDIES = {
+    "unable to open database": "does the folder exist, and may it be written?",
+    "readonly": "make the file and its folder writable",
+    "read-only": "make the file and its folder writable",
+    "disk is full": "free some space and resume: what was committed is safe",
+    "No space left": "free some space and resume: what was committed is safe",
+    "disk I/O error": "is the disk full, a quota reached or the disk failing? What was committed is safe: mend it and "
+    "resume",
+    "is locked": "another process keeps it locked: wait for it, or end it",
+    "not a database": "the file is damaged or something else: restore it from a copy",
+    "no such table": "no campaign was ever stored there",
+    'relation "bbkb': "no campaign was ever stored there",
+    "malformed": "the file is damaged: `bbkb verify` tells what can still be read; restore it from a copy",
+    "connection": "is the server running, and are host, port and password right?",
+}
+
+
+def _remedy(message: str) -> str:
+    for sign, remedy in _REMEDIES.items():
+        if sign in message:
+            return f" ({remedy})"
+    return ""

@@ -1,0 +1,149 @@
+"""A run that another process runs, followed from its store alone: `bbkb attach`, and what `bbkb stop` waits with.
+
+New events are folded as they come, so following a long campaign costs no more than a short one. Nothing is written but
+a request to stop, and the run does not know that it is watched.
+"""
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from orchestrator.campaign import CampaignState, apply
+from orchestrator.database import moment
+from orchestrator.errors import RunError
+from orchestrator.events import BatchChosen, CampaignCreated, Event, SessionClosed, SessionOpened
+from orchestrator.holding import Watch, described, watched
+from orchestrator.live import View
+from orchestrator.runs import Run
+from orchestrator.status import Status, duration, status_of
+from orchestrator.store import EventStore, Holding, Stop
+
+RESTART_SECONDS = 60.0  # for a central actor that died to be taken up again: it loads its data anew
+_LOOK_SECONDS = 0.5
+
+_COMPUTING = {"choosing": "choosing a batch", "refreshing": "refreshing the model"}
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How the session that was followed ended. `outcome` is empty when nobody runs it any more and it did not say."""
+
+    outcome: str
+    reason: str
+
+
+class Follower:
+    """A log folded so far. `status` is the same snapshot that the run itself would give, as of its last event."""
+
+    def __init__(self, run: Run, store: EventStore) -> None:
+        self._run = run
+        self._store = store
+        self._name = run.name
+        self._position = 0
+        self._state = CampaignState()
+        self._parameters: dict[int, Mapping[str, Any]] = {}
+        self._is_virtual = False
+        self._closed: SessionClosed | None = None
+
+    def parameters(self, arm: int) -> Mapping[str, Any]:
+        """Of an arm that was chosen."""
+        return self._parameters[arm]
+
+    def catch_up(self) -> None:
+        """Fold what is new. Raises StoreError."""
+        for event in self._store.read(self._run.name, after=self._position):
+            self._fold(event)
+
+    def ending(self) -> Ending | None:
+        """How the newest session ended; None while it has not."""
+        closed = self._closed
+        return None if closed is None else Ending(closed.outcome, closed.reason)
+
+    def status(self, holding: Holding) -> Status:
+        """Where the campaign stands."""
+        now = None if self._is_virtual else time.time()
+        activity = _COMPUTING.get(self._state.computing, "evaluating")
+        return status_of(self._name, self._state, now, activity=f"{activity}; {described(holding)}")
+
+    def _fold(self, event: Event) -> None:
+        self._state = apply(self._state, event)
+        self._position += 1
+        match event:
+            case CampaignCreated():
+                self._name = event.name
+            case BatchChosen():
+                self._parameters.update((pick.arm, pick.parameters) for pick in event.picks)
+            case SessionOpened():
+                self._is_virtual, self._closed = event.executor == "simulated", None
+            case SessionClosed():
+                self._closed = event
+            case _:
+                pass
+
+
+def follow(
+    run: Run,
+    store: EventStore,
+    open_view: Callable[[Callable[[int], Mapping[str, Any]]], View],
+    stop: Stop = "",
+    sleep: Callable[[float], None] = time.sleep,
+    clock: Callable[[], float] = time.monotonic,
+) -> Ending:
+    """Show the run until its session ends and has let it go. `stop`: ask every holder for it.
+
+    A holder that dies is waited for for `RESTART_SECONDS`: a central actor restarts. The store's errors that may pass
+    are not waited for: whoever follows can begin anew. Raises StoreError, and RunError when there is no such campaign.
+    """
+    follower, watch = Follower(run, store), Watch(clock=clock)
+    gone_since: float | None = None
+    with open_view(follower.parameters) as view:
+        while True:
+            holding = store.holding(run.name)  # before the log: whoever let go has closed its session before
+            follower.catch_up()
+            is_held = watch.is_held(holding)
+            view.update(follower.status(holding))
+            if is_held is not False:
+                gone_since = None
+                if stop and holding.stop not in (stop, "now"):
+                    store.ask_to_stop(run.name, holding.epoch, stop)
+            elif (ending := follower.ending()) is not None:
+                return ending
+            elif not holding.holder:
+                return Ending("", "its session broke off; its last words are where it ran")
+            elif gone_since is None:
+                gone_since = clock()
+                view.say(f"{holding.holder} is gone: waiting up to {duration(RESTART_SECONDS)} for a restart")
+            elif clock() - gone_since >= RESTART_SECONDS:
+                return Ending("", f"{holding.holder} is gone")
+            sleep(_LOOK_SECONDS)
+
+
+def unheld(run: Run, store: EventStore, say: Callable[[str], None]) -> str | None:
+    """Why the run cannot be followed: nobody runs it, since when and what to do. None: somebody does."""
+    holding, is_held = watched(store, run.name, say)
+    if is_held:
+        return None
+    if not holding.epoch:
+        return f"nobody has begun to run {run.name}: bbkb resume {run.folder}"
+    if not holding.holder:
+        since = f" since {moment(holding.last_beat)}" if holding.last_beat else ""
+        return f"nobody runs {run.name}{since}; to go on: bbkb resume {run.folder}"
+    return (
+        f"nobody runs {run.name}: {holding.holder}, which did, died without a word (last sign of life "
+        f"{moment(holding.last_beat)}); to go on: bbkb resume {run.folder}"
+    )
+
+
+def check_held(run: Run, store: EventStore, say: Callable[[str], None]) -> Holding:
+    """Who runs it. Raises RunError when nobody does."""
+    if (why := unheld(run, store, say)) is not None:
+        raise RunError(f"only a run that somebody runs can be stopped, and {why}")
+    return store.holding(run.name)
+
+
+def last_ending(run: Run, store: EventStore) -> Ending | None:
+    """How the run's last session ended; None when it has none, or it did not say."""
+    follower = Follower(run, store)
+    follower.catch_up()
+    return follower.ending()

@@ -1,0 +1,244 @@
+"""Who runs a campaign: the identity of its holder, its sign of life, and how a dead holder's campaign is taken over.
+
+Nobody is declared dead by guess, and no two machines' clocks are compared:
+
+* A session that ended has released the campaign: it is free.
+* A holder on this machine is looked up among its processes: gone, or its number given to another process, is dead.
+* A holder elsewhere (another machine, another container) is watched: it counts its beats in the store, and what has not
+  moved for `PATIENCE_SECONDS` on the watcher's own clock is dead.
+
+Whoever takes over claims with the epoch that was found free, so of two one loses; and a holder that was thought dead
+finds itself fenced off with its next beat or append, whichever comes first.
+"""
+
+import json
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from orchestrator.database import moment
+from orchestrator.errors import FencedError, HeldError, StoreError
+from orchestrator.status import duration
+from orchestrator.store import EventStore, Holding, Stop, Writer
+
+BEAT_SECONDS = 2.0
+PATIENCE_SECONDS = 10.0  # with a holder elsewhere: a few beats, one of which may wait for a slow database
+_LOOK_SECONDS = 0.5  # between two looks at it
+_FAREWELL_SECONDS = 5.0  # to wait at the end for a beat under way; a database that is away may hold it for longer
+
+_PROC = Path("/proc")
+_DEAD_STATES = "ZX"  # ended, and nobody has asked yet how
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """A process. `started` and `space` are empty where the system does not tell: then it is told by its beats alone."""
+
+    host: str
+    pid: int
+    started: str = ""  # in the kernel's ticks: a number that is given again to another process is told from it
+    space: str = ""  # boot of the machine and PID namespace: where `pid` means something
+
+    @classmethod
+    def of_this_process(cls) -> "Identity":
+        """Who we are."""
+        return cls(socket.gethostname(), os.getpid(), _stat(os.getpid())[1], _space())
+
+    @classmethod
+    def read(cls, text: str) -> "Identity | None":
+        """What `written` gave; None for anything else."""
+        try:
+            fields = json.loads(text)
+            return cls(str(fields["host"]), int(fields["pid"]), str(fields["started"]), str(fields["space"]))
+        except (ValueError, KeyError, TypeError):
+            return None
+
+    def written(self) -> str:
+        """As it lies in the store."""
+        return json.dumps(asdict(self))
+
+    def is_alive(self, here: str) -> bool | None:
+        """Whether this process exists, seen from the space `here`; None when that cannot be told from there."""
+        if not self.space or not self.started or self.space != here:
+            return None
+        try:
+            os.kill(self.pid, 0)
+        except ProcessLookupError:
+            return False
+        except PermissionError:
+            pass  # it exists, and is somebody else's
+        state, started = _stat(self.pid)
+        if not state:
+            return None  # hidden from us, or gone this moment: the next look tells
+        return state not in _DEAD_STATES and started == self.started
+
+    def __str__(self) -> str:
+        return f"{self.host} process {self.pid}"
+
+
+class Watch:
+    """Tells whether a campaign is held, look by look. `me` is whoever looks; `clock` counts seconds."""
+
+    def __init__(self, me: Identity | None = None, clock: Callable[[], float] = time.monotonic) -> None:
+        self._here = (me or Identity.of_this_process()).space
+        self._clock = clock
+        self._last: tuple[int, int] | None = None  # epoch and beats
+        self._since = 0.0
+        self._has_moved = False
+
+    def is_held(self, holding: Holding) -> bool | None:
+        """Whether its holder lives; None while that is not known: look again."""
+        if not holding.holder:
+            return False
+        identity = Identity.read(holding.identity)
+        is_alive = None if identity is None else identity.is_alive(self._here)
+        if is_alive is not None:
+            return is_alive
+        seen = (holding.epoch, holding.beats)
+        if seen != self._last:
+            self._has_moved = self._last is not None
+            self._last, self._since = seen, self._clock()
+        if self._clock() - self._since >= PATIENCE_SECONDS:
+            return False
+        return True if self._has_moved else None
+
+
+def watched(
+    store: EventStore,
+    campaign: str,
+    say: Callable[[str], None] = lambda line: None,
+    watch: Watch | None = None,
+    sleep: Callable[[float], None] = time.sleep,
+) -> tuple[Holding, bool]:
+    """Who holds the campaign, and whether it lives: looked at until that is certain, which `say` tells the user.
+
+    Raises RunError when there is no such campaign.
+    """
+    watch, has_said = watch or Watch(), False
+    while True:
+        holding = store.holding(campaign)
+        is_held = watch.is_held(holding)
+        if is_held is not None:
+            return holding, is_held
+        if not has_said:
+            say(f"{holding.holder} may run it still: watching for a sign of life for {duration(PATIENCE_SECONDS)}")
+            has_said = True
+        sleep(_LOOK_SECONDS)
+
+
+def find_free(
+    store: EventStore,
+    campaign: str,
+    say: Callable[[str], None] = lambda line: None,
+    watch: Watch | None = None,
+    sleep: Callable[[float], None] = time.sleep,
+) -> Holding:
+    """What is known of a campaign that nobody runs. Raises HeldError when somebody does."""
+    holding, is_held = watched(store, campaign, say, watch, sleep)
+    if is_held:
+        raise HeldError(
+            f"campaign {campaign!r} can be run by one process only, and {described(holding)}: watch it with "
+            "`bbkb attach`, or end it with `bbkb stop` first"
+        )
+    return holding
+
+
+def take(
+    store: EventStore,
+    campaign: str,
+    say: Callable[[str], None] = lambda line: None,
+    me: Identity | None = None,
+    watch: Watch | None = None,
+    sleep: Callable[[float], None] = time.sleep,
+) -> Writer:
+    """Claim a campaign that nobody runs. Raises HeldError when somebody does, or is faster."""
+    me = me or Identity.of_this_process()
+    free = find_free(store, campaign, say, watch or Watch(me), sleep)
+    return store.claim(campaign, str(me), me.written(), seen=free.epoch)
+
+
+def described(holding: Holding) -> str:
+    """Who runs it, for a person. The times are read off the holder's clock, and may be off by its error."""
+    ago = duration(max(0.0, time.time() - holding.last_beat))
+    return f"{holding.holder} runs it since {moment(holding.since)} (last sign of life {ago} ago)"
+
+
+class Heartbeat:
+    """Shows in the store that a session lives, and passes on what it is asked there. A thread of its own beats it.
+
+    A database that is away for a moment does not end it. When another process has taken the campaign over the session
+    is stopped at once; its next append tells why.
+    """
+
+    def __init__(self, writer: Writer, period_seconds: float = BEAT_SECONDS) -> None:
+        self._writer = writer
+        self._period_seconds = period_seconds
+        self._is_over = threading.Event()
+        self._lock = threading.Lock()
+        self._asked: Stop = ""
+        self._stop: Callable[[bool], None] = lambda now: None
+        self._thread = threading.Thread(target=self._live, name="heartbeat", daemon=True)
+
+    def start(self) -> None:
+        """Begin to beat."""
+        self._thread.start()
+
+    def obey(self, stop: Callable[[bool], None]) -> None:
+        """From now on pass requests to stop on, also one that came before; `stop` is told whether at once."""
+        with self._lock:
+            self._stop = stop
+            if self._asked:
+                stop(self._asked == "now")
+
+    def end(self) -> None:
+        """The session is over: beat no more, and let the campaign go.
+
+        A store that is away cannot be told. That is no harm: whoever comes next finds this process gone, or its beats
+        still, and the error that matters is the one which ended the session.
+        """
+        self._is_over.set()
+        self._thread.join(_FAREWELL_SECONDS)
+        try:
+            self._writer.release()
+        except StoreError:
+            return
+
+    def _live(self) -> None:
+        while not self._is_over.wait(self._period_seconds):
+            try:
+                asked = self._writer.beat()
+            except FencedError:
+                self._pass_on("now")
+                return
+            except StoreError:
+                continue  # the loop meets the same store, and knows whether to wait for it
+            self._pass_on(asked)
+
+    def _pass_on(self, asked: Stop) -> None:
+        with self._lock:
+            if asked and asked != self._asked:
+                self._asked = asked
+                self._stop(asked == "now")
+
+
+def _stat(pid: int) -> tuple[str, str]:
+    """A process's state, and when it began in ticks since the machine did; both empty when that cannot be read."""
+    try:
+        # the name in the middle may hold anything, also spaces and brackets
+        fields = (_PROC / str(pid) / "stat").read_text(errors="replace").rpartition(")")[2].split()
+    except OSError:
+        return "", ""
+    return fields[0], fields[19]
+
+
+def _space() -> str:
+    """The boot of this machine and the PID namespace of this process; empty where the system does not tell."""
+    try:
+        boot = (_PROC / "sys/kernel/random/boot_id").read_text().strip()
+        return f"{boot} {os.stat(_PROC / 'self/ns/pid').st_ino}"
+    except OSError:
+        return ""

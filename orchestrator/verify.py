@@ -1,0 +1,346 @@
+"""Whether a run's log is sound, and what a resume would make of it: `bbkb verify`.
+
+The bookkeeping here is a second one, kept apart from `campaign.apply` on purpose: where the two disagree about the same
+log, one of them is wrong, and that is told too. Every problem is told with its place, not only the first.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from orchestrator.campaign import CampaignState, apply
+from orchestrator.database import moment
+from orchestrator.errors import StoreError
+from orchestrator.events import (
+    BatchChosen,
+    CampaignCreated,
+    Event,
+    ExistingTaken,
+    ModelRefreshed,
+    SessionClosed,
+    SessionOpened,
+    TrialFailed,
+    TrialsDispatched,
+    TrialSucceeded,
+)
+from orchestrator.store import EventStore, Extent, Row
+
+_PAGE = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Again:
+    """An attempt that a resume would begin."""
+
+    trial: int
+    arm: int
+    attempt: int
+
+    def __str__(self) -> str:
+        return f"trial {self.trial} (arm {self.arm}, attempt {self.attempt})"
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """What was checked and found. `problems` are damage, `notes` are not."""
+
+    campaign: str
+    events: int
+    sessions: int
+    checksums: int  # events whose checksum was compared
+    holder: str  # who runs it now; empty: nobody says so
+    problems: tuple[str, ...]
+    notes: tuple[str, ...]
+    again: tuple[Again, ...]  # running when the log ends
+    waiting: tuple[Again, ...]  # chosen, or failed and to be tried again
+    untold: int  # over, and not told to the strategy yet
+
+    def lines(self) -> Iterator[str]:
+        """For a person."""
+        yield (
+            f"checked: {self.events} events of {self.campaign} in {self.sessions} sessions, {self.checksums} checksums"
+        )
+        yield from (f"note: {note}" for note in self.notes)
+        yield from (f"problem: {problem}" for problem in self.problems)
+        again = ", ".join(map(str, self.again)) or "nothing"
+        yield (f"under way with {self.holder}: {again}" if self.holder else f"a resume would run again: {again}")
+        yield f"waiting: {', '.join(map(str, self.waiting)) or 'nothing'}"
+        yield f"over and not told to the strategy yet: {self.untold}"
+        yield f"damaged: {len(self.problems)} problems" if self.problems else "sound"
+
+
+def verify(store: EventStore, campaign: str) -> Findings:
+    """Check a campaign's log. Damage is among the findings; raises StoreError when the database cannot be used at all,
+    RunError when there is no such campaign."""
+    holding = store.holding(campaign)
+    problems = [f"SQLite's own check: {line}" for line in _damages(store)]
+    extent = _extent(store, campaign, problems)
+    if extent.events != extent.length or extent.last + 1 != extent.length:
+        problems.append(
+            f"the log must have the {extent.length} events that it says, got {extent.events}, the last at {extent.last}"
+        )
+    audit = _Audit(store, campaign, problems)
+    position = 0
+    for row in _rows(store, campaign, max(extent.length, extent.last + 1), problems):
+        if row.position > position:
+            problems.append(_missing(position, row.position - 1))
+        audit.take(row)
+        position = row.position + 1
+    if position < extent.length:
+        problems.append(_missing(position, extent.length - 1))
+    audit.compare()
+    return audit.findings(holding.holder)
+
+
+def _extent(store: EventStore, campaign: str, problems: list[str]) -> Extent:
+    length = store.length(campaign)
+    try:
+        return store.extent(campaign)
+    except StoreError as error:
+        problems.append(f"events cannot be counted: {error}")
+        return Extent(length, length, length - 1)
+
+
+def _damages(store: EventStore) -> list[str]:
+    try:
+        return store.damages()
+    except StoreError as error:
+        return [str(error)]
+
+
+def _missing(first: int, last: int) -> str:
+    return f"event {first} is missing" if first == last else f"events {first} to {last} are missing"
+
+
+def _rows(store: EventStore, campaign: str, length: int, problems: list[str]) -> Iterator[Row]:
+    """All rows that can be read, a page at a time; one by one where a page cannot."""
+    salvaged: dict[int, Row] | None = None
+    for start in range(0, length, _PAGE):
+        try:
+            page = store.rows(campaign, start, min(_PAGE, length - start))
+        except StoreError:
+            if salvaged is None:
+                salvaged = {row.position: row for row in store.salvage(campaign)}
+            page = _one_by_one(store, campaign, range(start, min(start + _PAGE, length)), salvaged, problems)
+        yield from (row for row in page if row.position < min(start + _PAGE, length))
+
+
+def _one_by_one(
+    store: EventStore, campaign: str, positions: range, salvaged: Mapping[int, Row], problems: list[str]
+) -> list[Row]:
+    found = []
+    for position in positions:
+        if position in salvaged:
+            found.append(salvaged[position])
+            continue
+        try:
+            found += [row for row in store.rows(campaign, position, limit=1) if row.position == position]
+        except StoreError as error:
+            problems.append(f"event {position} cannot be read: {error}")
+    return found
+
+
+@dataclass
+class _Trial:
+    arm: int
+    state: str = "waiting"  # waiting, running, over, told
+    attempt: int = 0
+    has_succeeded: bool = False
+
+
+@dataclass
+class _Audit:
+    """The books. `problems` fill up on the way; `state` is what `campaign.apply` makes of the same events."""
+
+    store: EventStore
+    campaign: str
+    problems: list[str]
+    notes: list[str] = field(default_factory=list)
+    trials: dict[int, _Trial] = field(default_factory=dict)
+    arms: int = 0
+    events: int = 0
+    sessions: int = 0
+    checksums: int = 0
+    epoch: int = 0
+    round: int = 0
+    time: float = float("-inf")
+    is_open: bool = False
+    state: CampaignState | None = field(default_factory=CampaignState)  # None: it can no longer be told
+
+    def take(self, row: Row) -> None:
+        """Check one event, and book it."""
+        self.events += 1
+        self.checksums += row.checksum is not None
+        try:
+            event = self.store.event(self.campaign, row)
+        except StoreError as error:
+            self.problems.append(str(error))
+            self.state = None
+            return
+        wrong = [*self._placed(row, event), *self._booked(event)]
+        if event.kind != row.kind:
+            wrong.append(f"its body says {event.kind}")
+        self.problems += [f"event {row.position} ({row.kind}): {what}" for what in wrong]
+        self._check_clock(row, event)
+        self._fold(row, event, bool(wrong))
+
+    def compare(self) -> None:
+        """The other bookkeeping must have come to the same."""
+        if self.state is None:
+            self.notes.append("what `status` counts was not compared: the log is damaged before its end")
+            return
+        ours: Mapping[str, object] = {
+            "trials": len(self.trials),
+            "succeeded": sum(trial.has_succeeded for trial in self.trials.values()),
+            "failed": sum(
+                trial.state in ("over", "told") and not trial.has_succeeded for trial in self.trials.values()
+            ),
+            "running": {again.trial: again.attempt for again in self._standing("running")},
+            "waiting": {again.trial for again in self._standing("waiting")},
+            "not told": {number for number, trial in self.trials.items() if trial.state == "over"},
+        }
+        theirs: Mapping[str, object] = {
+            "trials": self.state.trials,
+            "succeeded": self.state.succeeded,
+            "failed": self.state.failed,
+            "running": {trial: run.attempt for trial, run in self.state.running.items()},
+            "waiting": {assignment.trial for assignment in self.state.stock},
+            "not told": {finished.trial for finished in self.state.finished},
+        }
+        self.problems += [
+            f"{name}: the events count {count}, `status` counts {theirs[name]}"
+            for name, count in ours.items()
+            if count != theirs[name]
+        ]
+
+    def findings(self, holder: str) -> Findings:
+        """All of it."""
+        old = self.events - self.checksums
+        notes = [f"{old} events of an older version carry no checksum"] if old else []
+        return Findings(
+            campaign=self.campaign,
+            events=self.events,
+            sessions=self.sessions,
+            checksums=self.checksums,
+            holder=holder,
+            problems=tuple(self.problems),
+            notes=(*notes, *self.notes),
+            again=tuple(self._standing("running", 0 if holder else 1)),
+            waiting=tuple(self._standing("waiting", 1)),
+            untold=sum(trial.state == "over" for trial in self.trials.values()),
+        )
+
+    def _standing(self, state: str, later: int = 0) -> list[Again]:
+        return [
+            Again(number, trial.arm, trial.attempt + later)
+            for number, trial in self.trials.items()
+            if trial.state == state
+        ]
+
+    def _placed(self, row: Row, event: Event) -> Iterator[str]:
+        """Epochs never fall, and each begins with the opening of its session."""
+        if (row.position == 0) != isinstance(event, CampaignCreated):
+            yield "a log begins with its creation, and has no second one"
+        if row.epoch < self.epoch:
+            yield f"its epoch must not fall, but {row.epoch} follows {self.epoch}"
+        if row.epoch > self.epoch and not isinstance(event, SessionOpened):
+            yield f"epoch {row.epoch} must begin with the opening of its session"
+        if isinstance(event, SessionOpened) and (event.epoch != row.epoch or row.epoch <= self.epoch):
+            yield f"a session must open an epoch of its own, got {event.epoch} in epoch {row.epoch} after {self.epoch}"
+        is_before = isinstance(event, CampaignCreated | ExistingTaken)
+        if is_before and row.epoch:
+            yield "it belongs before the first session"
+        if not is_before and not isinstance(event, SessionOpened) and not self.is_open:
+            yield "no session is open"
+        self.epoch = max(self.epoch, row.epoch)
+
+    def _booked(self, event: Event) -> Iterator[str]:
+        match event:
+            case CampaignCreated():
+                self.arms = event.arms
+            case SessionOpened():
+                yield from self._opened(event)
+            case BatchChosen():
+                yield from self._chosen(event)
+            case TrialsDispatched():
+                yield from self._dispatched(event)
+            case TrialSucceeded() | TrialFailed():
+                yield from self._ended(event)
+            case ModelRefreshed():
+                yield from self._told(event)
+            case SessionClosed():
+                self.is_open = False
+            case _:
+                pass
+
+    def _opened(self, event: SessionOpened) -> Iterator[str]:
+        self.sessions, self.is_open = self.sessions + 1, True
+        for number in event.adopted:
+            if number not in self.trials or self.trials[number].state != "running":
+                yield f"trial {number} cannot be adopted: it was not running"
+        for number, trial in self.trials.items():
+            if trial.state == "running" and number not in event.adopted:
+                trial.state = "waiting"
+
+    def _chosen(self, event: BatchChosen) -> Iterator[str]:
+        for pick in event.picks:
+            if pick.trial != len(self.trials):
+                yield f"trial {len(self.trials)} is next, got {pick.trial}"
+            if not 0 <= pick.arm < self.arms:
+                yield f"trial {pick.trial} must be of one of {self.arms} arms, got arm {pick.arm}"
+            if pick.trial not in self.trials:
+                self.trials[pick.trial] = _Trial(pick.arm)
+
+    def _dispatched(self, event: TrialsDispatched) -> Iterator[str]:
+        for number, attempt in event.attempts:
+            trial = self.trials.get(number)
+            if trial is None:
+                yield f"trial {number} was dispatched and never chosen"
+                continue
+            if trial.state != "waiting":
+                yield f"trial {number} was dispatched while {trial.state}"
+            if attempt != trial.attempt + 1:
+                yield f"trial {number}: attempt {trial.attempt + 1} is next, got {attempt}"
+            trial.state, trial.attempt = "running", attempt
+
+    def _ended(self, event: TrialSucceeded | TrialFailed) -> Iterator[str]:
+        trial = self.trials.get(event.trial)
+        if trial is None:
+            yield f"an outcome of trial {event.trial}, which was never chosen"
+            return
+        if trial.state != "running" or trial.attempt != event.attempt:
+            yield (
+                f"an outcome of trial {event.trial}, attempt {event.attempt}, which is not running: its attempt "
+                f"{trial.attempt} is {trial.state}"
+            )
+        trial.has_succeeded = trial.has_succeeded or isinstance(event, TrialSucceeded)
+        trial.state = "over" if isinstance(event, TrialSucceeded) or event.is_final else "waiting"
+
+    def _told(self, event: ModelRefreshed) -> Iterator[str]:
+        if event.round != self.round + 1:
+            yield f"refresh {self.round + 1} is next, got {event.round}"
+        self.round = event.round
+        for number in event.trials:
+            trial = self.trials.get(number)
+            if trial is None or trial.state != "over":
+                yield f"trial {number} was told to the strategy, and is {'unknown' if trial is None else trial.state}"
+            else:
+                trial.state = "told"
+
+    def _check_clock(self, row: Row, event: Event) -> None:
+        if event.time < self.time:
+            behind = self.time - event.time
+            self.notes.append(
+                f"event {row.position} ({row.kind}): the clock went back by {behind:.3f} s to {moment(event.time)} "
+                "(two machines?); nothing depends on it"
+            )
+        self.time = event.time
+
+    def _fold(self, row: Row, event: Event, is_wrong: bool) -> None:
+        if self.state is None or is_wrong:
+            self.state = None
+            return
+        try:
+            self.state = apply(self.state, event)
+        except Exception as error:  # whatever it is: the books found nothing, and the campaign cannot go on from here
+            self.problems.append(f"event {row.position} ({row.kind}) does not apply: {type(error).__name__}: {error}")
+            self.state = None

@@ -1,0 +1,237 @@
+"""The central actor on a cluster that was joined: it restarts itself, needs no watcher, and leaves in the end."""
+
+import collections
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import ray
+
+from orchestrator import runs
+from orchestrator.actor import (
+    BARREN_SESSIONS,
+    NAMESPACE,
+    RemoteSession,
+    check_not_barren,
+    ended_since,
+    was_told_to_stop,
+)
+from orchestrator.assemble import build
+from orchestrator.config import load
+from orchestrator.errors import BbkbError, CampaignError, RunError
+from orchestrator.events import Event, SessionClosed, SessionOpened, StopRequested, TrialSucceeded
+from orchestrator.runs import Run, open_run
+
+REPOSITORY = Path(__file__).parents[2]
+
+OBJECTIVE = """
+import os, time
+
+def evaluate(x, seed):
+    with open({executions!r}, "a") as file:
+        file.write(f"{{seed}}\\n")
+    time.sleep({seconds})
+    return 1.0 - (x - 0.3) ** 2
+"""
+
+CAMPAIGN = """
+name: central
+objective: {{callable: "{module}:evaluate"}}
+space: {{x: {{low: 0.0, high: 1.0}}}}
+candidates: {{size: 64}}
+strategy: {{name: uniform}}
+budget: {{evaluations: {evaluations}}}
+workers: {{count: 2, timeout_seconds: 60, kind: {kind}}}
+"""
+
+
+def opened() -> SessionOpened:
+    return SessionOpened(time=0.0, epoch=1, executor="ray", slots=1, settings={})
+
+
+def succeeded() -> TrialSucceeded:
+    return TrialSucceeded(time=0.0, trial=0, attempt=1, value=0.0, started=0.0, finished=0.0, worker="")
+
+
+CLOSED = SessionClosed(time=0.0, outcome="interrupted", reason="interrupted")
+
+
+def test_a_session_that_was_closed_before_the_actor_was_asked_for_is_not_its_own() -> None:
+    log: list[Event] = [opened(), CLOSED]
+    assert ended_since(log, 2) is None
+    assert ended_since([*log, opened()], 2) is None
+    assert ended_since([*log, opened(), CLOSED], 2) == ("interrupted", "interrupted")
+
+
+def test_an_actor_that_dies_again_and_again_gives_up_unless_something_was_evaluated() -> None:
+    barren: list[Event] = [opened()] * BARREN_SESSIONS
+    check_not_barren(barren[1:])
+    check_not_barren([*barren, succeeded(), *barren[1:]])
+    with pytest.raises(CampaignError, match=f"in {BARREN_SESSIONS} sessions in a row"):
+        check_not_barren([succeeded(), *barren])
+
+
+def test_a_request_to_stop_outlives_the_actor_that_heard_it() -> None:
+    stop = StopRequested(time=0.0, reason="interrupted")
+    assert was_told_to_stop([opened(), stop], 0)
+    assert not was_told_to_stop([opened(), stop, CLOSED], 2)
+    assert not was_told_to_stop([opened(), StopRequested(time=0.0, reason="hours")], 0)
+
+
+@pytest.fixture
+def make(
+    tmp_path: Path, ray_cluster: str, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> Iterator[Callable[..., Run]]:
+    """Makes a run whose objective notes its executions; removes what is left of it on the cluster."""
+    monkeypatch.chdir(tmp_path)
+    made: list[Run] = []
+
+    def build_run(evaluations: int, seconds: float, kind: str = "actor") -> Run:
+        write_campaign(tmp_path, evaluations, seconds, kind)
+        settings = load(tmp_path / "campaign.yaml")
+        parts = build(settings)
+        made.append(runs.create(settings.resolved(), parts.problem.candidates, parts.description, None, "a test"))
+        return made[-1]
+
+    yield build_run
+    for named in ray.util.list_named_actors(all_namespaces=True):
+        if named["namespace"] == NAMESPACE:
+            ray.kill(ray.get_actor(named["name"], NAMESPACE), no_restart=True)
+
+
+def write_campaign(folder: Path, evaluations: int, seconds: float, kind: str) -> None:
+    module = f"central_objective_{folder.name.replace('-', '_')}"
+    executions = str(folder / "executions")
+    (folder / f"{module}.py").write_text(OBJECTIVE.format(executions=executions, seconds=seconds))
+    campaign = CAMPAIGN.format(module=module, evaluations=evaluations, kind=kind)
+    (folder / "campaign.yaml").write_text(campaign)
+
+
+def executions(folder: Path) -> collections.Counter[str]:
+    file = folder / "executions"
+    return collections.Counter(file.read_text().split() if file.exists() else [])
+
+
+def successes(run: Run) -> int:
+    return sum(isinstance(event, TrialSucceeded) for event in run.events())
+
+
+def eventually(holds: Callable[[], Any], seconds: float = 60.0) -> Any:
+    give_up = time.monotonic() + seconds
+    while not (answer := holds()):
+        assert time.monotonic() < give_up
+        time.sleep(0.05)
+    return answer
+
+
+def central_process() -> list[int]:
+    """The central actor's process: the one of this test's cluster, whose token no other process has."""
+    token = f"RAY_AUTH_TOKEN={os.environ['RAY_AUTH_TOKEN']}".encode()
+    found = []
+    for entry in Path("/proc").iterdir():
+        try:
+            if entry.name.isdigit() and (entry / "cmdline").read_bytes().startswith(b"ray::Orchestrator"):
+                found += [int(entry.name)] * (token in (entry / "environ").read_bytes())
+        except OSError:  # it ended meanwhile
+            continue
+    return found
+
+
+def is_there(run: Run) -> bool:
+    named = ray.util.list_named_actors(all_namespaces=True)
+    return {"namespace": NAMESPACE, "name": f"bbkb {run.name}"} in named
+
+
+def test_a_session_runs_to_its_end_and_its_actor_goes_away(make: Callable[..., Run]) -> None:
+    run = make(evaluations=5, seconds=0.0)
+    session = RemoteSession.start(run, is_detached=True)
+    assert session.result() == ("finished", "budget spent")
+    status = session.status()
+    assert status is not None
+    assert (status.succeeded, status.phase) == (5, "closed")
+    eventually(lambda: not is_there(run))
+
+
+def test_a_killed_actor_restarts_and_no_evaluation_runs_twice(make: Callable[..., Run], tmp_path: Path) -> None:
+    run = make(evaluations=12, seconds=0.7)
+    session = RemoteSession.start(run, is_detached=True)
+    for mark in (2, 6):
+        eventually(lambda mark=mark: successes(run) >= mark)
+        os.kill(eventually(central_process)[0], signal.SIGKILL)
+    assert session.result() == ("finished", "budget spent")
+    assert set(executions(tmp_path).values()) == {1}
+    counted = collections.Counter(event.trial for event in run.events() if isinstance(event, TrialSucceeded))
+    assert counted == dict.fromkeys(range(12), 1)
+
+
+def test_while_the_actor_does_not_answer_the_last_status_is_shown_saying_so(make: Callable[..., Run]) -> None:
+    session = RemoteSession.start(make(evaluations=100, seconds=0.2), is_detached=True)
+    before = eventually(session.status)
+    (pid,) = eventually(central_process)
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        assert not session.wait(0.1)
+        status = session.status()
+        assert status is not None
+        assert status.activity == "waiting for the central actor, which restarts or is busy"
+        assert status.done >= before.done
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    session.stop(now=True)
+    assert session.result()[0] == "interrupted"
+
+
+def test_a_run_that_is_running_is_not_run_twice_but_can_be_watched_and_stopped(make: Callable[..., Run]) -> None:
+    run = make(evaluations=500, seconds=0.3)
+    session = RemoteSession.start(run, is_detached=True)
+    eventually(lambda: successes(run) >= 1)
+    with pytest.raises(RunError, match="must not be run twice"):
+        RemoteSession.start(run, is_detached=True)
+    watcher = RemoteSession(run, ray.get_actor(f"bbkb {run.name}", NAMESPACE), length=0)
+    assert not watcher.wait(0.1)
+    watcher.stop(now=False)
+    assert watcher.result() == ("interrupted", "interrupted")
+    assert session.result() == ("interrupted", "interrupted")  # though the other watcher has removed the actor
+
+
+def test_what_is_over_makes_way_for_the_next_session(make: Callable[..., Run]) -> None:
+    run = make(evaluations=3, seconds=0.0)
+    session = RemoteSession.start(run, is_detached=True)
+    assert eventually(lambda: session.wait(0.5))
+    assert is_there(run)  # it keeps its answer for a watcher
+    assert RemoteSession.start(run, is_detached=True).result() == ("finished", "budget spent")
+
+
+def test_a_mistake_in_the_run_comes_back_as_our_own_error(make: Callable[..., Run]) -> None:
+    run = make(evaluations=3, seconds=0.0)
+    text = run.settings_file.read_text()
+    session_settings = text.replace("size: 64", "size: 32")
+    run.settings_file.write_text(session_settings)
+    with pytest.raises(BbkbError, match="candidates"):
+        RemoteSession.start(run, is_detached=True).result()
+
+
+@pytest.mark.parametrize("kind", ["task", "actor"])
+def test_a_campaign_goes_on_when_its_driver_is_killed(
+    make: Callable[..., Run], tmp_path: Path, ray_cluster: str, kind: str
+) -> None:
+    write_campaign(tmp_path, 12, 0.5, kind)
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
+    command = [sys.executable, "-m", "orchestrator", "run", "campaign.yaml", "--address", ray_cluster]
+    driver = subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=subprocess.DEVNULL)
+    try:
+        eventually(lambda: executions(tmp_path).total() >= 2)
+    finally:
+        driver.send_signal(signal.SIGKILL)
+        driver.wait()
+    run = open_run(next(tmp_path.glob("runs/central-*")))
+    last = eventually(lambda: [event for event in run.events() if isinstance(event, SessionClosed)])[-1]
+    assert (last.outcome, last.reason) == ("finished", "budget spent")
+    assert executions(tmp_path).total() == 12
+    assert set(executions(tmp_path).values()) == {1}

@@ -1,0 +1,199 @@
+"""A run in another process, watched, stopped and checked with the commands a person types."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orchestrator import following
+from orchestrator.errors import BbkbError
+from orchestrator.events import SessionClosed, TrialSucceeded
+from orchestrator.following import Ending, follow
+from orchestrator.holding import Identity, take
+from orchestrator.live import PlainView, View
+from orchestrator.runs import Run, open_run
+
+REPOSITORY = Path(__file__).parents[2]
+
+CAMPAIGN = """
+name: slow
+objective: {callable: "slow:f"}
+space: {x: {low: 0, high: 1}}
+candidates: {size: 50}
+strategy: {name: uniform}
+budget: {evaluations: 1000}
+workers: {executor: inline, count: 1}
+"""
+
+
+def bbkb(folder: Path, *arguments: str) -> "subprocess.Popen[str]":
+    return subprocess.Popen(
+        [sys.executable, "-m", "orchestrator", *arguments],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def ended(command: "subprocess.Popen[str]") -> tuple[int, str]:
+    """Exit code and everything said."""
+    said, _ = command.communicate(timeout=60)
+    assert "Traceback" not in said, said
+    return command.returncode, said
+
+
+@pytest.fixture
+def running(tmp_path: Path) -> Iterator[tuple["subprocess.Popen[str]", Run]]:
+    """A campaign in another process that has a few results."""
+    (tmp_path / "slow.py").write_text("import time\ndef f(x):\n    time.sleep(0.1)\n    return x\n")
+    (tmp_path / "campaign.yaml").write_text(CAMPAIGN)
+    command = bbkb(tmp_path, "run", "campaign.yaml")
+    try:
+        wait_until(lambda: results(tmp_path) >= 2)
+        yield command, open_run(next(tmp_path.glob("runs/*")))
+    finally:
+        command.kill()
+        command.communicate()
+
+
+def results(folder: Path) -> int:
+    """Results in the log; 0 while the run is still being made."""
+    try:
+        return sum(
+            isinstance(event, TrialSucceeded) for run in folder.glob("runs/*") for event in open_run(run).events()
+        )
+    except BbkbError:
+        return 0
+
+
+def wait_until(happens: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not happens():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_a_live_run_is_held_can_be_watched_and_is_stopped_from_elsewhere(
+    tmp_path: Path, running: tuple["subprocess.Popen[str]", Run]
+) -> None:
+    command, run = running
+    folder = str(run.folder)
+    before = run.settings_file.read_text()
+    code, said = ended(bbkb(tmp_path, "resume", folder, "--set", "budget.evaluations=2000"))
+    assert code == 2
+    assert f"process {command.pid} runs it since" in said
+    assert run.settings_file.read_text() == before  # a refused resume changes nothing of a run that goes on
+
+    watching = bbkb(tmp_path, "attach", folder)
+    code, said = ended(bbkb(tmp_path, "verify", folder))
+    assert (code, said.splitlines()[-1]) == (0, "sound")
+    assert f"process {command.pid}" in said
+    assert watching.stdout is not None
+    assert "/1000 done" in watching.stdout.readline()
+    watching.send_signal(signal.SIGINT)
+    code, said = ended(watching)
+    assert (code, "the run goes on" in said) == (130, True)
+
+    watching = bbkb(tmp_path, "attach", folder)
+    code, said = ended(bbkb(tmp_path, "stop", folder))
+    assert code == 0
+    assert "asked" in said
+    assert "go on with" in said
+    assert ended(command)[0] == 130
+    code, said = ended(watching)
+    assert (code, "interrupted" in said) == (130, True)
+    assert isinstance(run.events()[-1], SessionClosed)
+
+    code, said = ended(bbkb(tmp_path, "stop", folder))
+    assert (code, "nobody runs" in said) == (2, True)
+    code, said = ended(bbkb(tmp_path, "attach", folder))  # over: how it ended
+    assert (code, "outcome" in said) == (130, True)
+
+
+def test_a_run_whose_process_was_killed_is_free_at_once_and_attach_says_how_to_go_on(
+    tmp_path: Path, running: tuple["subprocess.Popen[str]", Run]
+) -> None:
+    command, run = running
+    command.kill()
+    command.wait()
+    code, said = ended(bbkb(tmp_path, "attach", str(run.folder)))
+    assert code == 1
+    assert f"process {command.pid}, which did, died without a word" in said
+    assert "bbkb resume" in said
+    finished = results(tmp_path)
+    resumed = bbkb(tmp_path, "resume", str(run.folder))
+    try:
+        wait_until(lambda: results(tmp_path) > finished)
+        assert ended(bbkb(tmp_path, "stop", str(run.folder), "--now"))[0] == 0
+        assert ended(resumed)[0] == 130
+    finally:
+        resumed.kill()
+        resumed.communicate()
+
+
+class Lines:
+    """A view that keeps what it is shown."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def print(self, text: Any, soft_wrap: bool = True) -> None:
+        self.lines.append(str(text))
+
+    def open(self, parameters: Callable[[int], Mapping[str, Any]]) -> View:
+        return PlainView(self, parameters)  # type: ignore[arg-type]  # all that it uses of a console
+
+
+def test_a_holder_that_dies_is_waited_for_and_a_new_one_is_followed_to_its_end(
+    running: tuple["subprocess.Popen[str]", Run], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command, run = running
+    shown, naps = Lines(), iter(range(1000))
+    now = 0.0
+
+    def sleep(seconds: float) -> None:
+        nonlocal now
+        now += seconds
+        match next(naps):
+            case 1:
+                command.kill()
+                command.wait()
+            case 5:
+                take(store, run.name, me=Identity.of_this_process())  # a restarted actor, this very process
+            case 9:
+                closed = SessionClosed(time=time.time(), outcome="interrupted", reason="a test")
+                store.append(run.name, store.holding(run.name).epoch, [closed])
+                store.release(run.name, store.holding(run.name).epoch)
+            case _:
+                pass
+
+    with run.store() as store:
+        ending = follow(run, store, shown.open, "drain", sleep=sleep, clock=lambda: now)
+    assert ending == Ending("interrupted", "a test")
+    assert any("is gone: waiting up to" in line for line in shown.lines)
+    assert now < following.RESTART_SECONDS
+
+
+def test_a_holder_that_stays_dead_ends_the_watch(running: tuple["subprocess.Popen[str]", Run]) -> None:
+    command, run = running
+    now = 0.0
+
+    def sleep(seconds: float) -> None:
+        nonlocal now
+        now += seconds
+
+    command.kill()
+    command.wait()
+    with run.store() as store:
+        ending = follow(run, store, Lines().open, sleep=sleep, clock=lambda: now)
+    assert ending.outcome == ""
+    assert f"process {command.pid} is gone" in ending.reason
+    assert now >= following.RESTART_SECONDS

@@ -1,0 +1,201 @@
+"""Who is alive, who is dead and who gets a campaign: on real processes, and on beats without a clock."""
+
+import dataclasses
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from orchestrator.errors import FencedError, HeldError, RunError
+from orchestrator.events import StopRequested
+from orchestrator.holding import PATIENCE_SECONDS, Heartbeat, Identity, Watch, find_free, take
+from orchestrator.store import EventStore, Holding, Writer
+
+HERE = Identity.of_this_process()
+ELSEWHERE = Identity("far", 1, "1", "another boot")
+
+
+@pytest.fixture
+def store(database_url: str, campaign: str) -> Iterator[EventStore]:
+    store = EventStore(database_url)
+    store.create(campaign, [StopRequested(time=0.0, reason="")])
+    yield store
+    store.close()
+
+
+@pytest.fixture
+def child() -> Iterator[tuple[subprocess.Popen[str], Identity]]:
+    """A process that does nothing, and who it is."""
+    code = "from orchestrator.holding import Identity; print(Identity.of_this_process().written(), flush=True); input()"
+    process = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    identity = Identity.read(process.stdout.readline())
+    assert identity is not None
+    yield process, identity
+    process.kill()
+    process.communicate()
+
+
+class Time:
+    """A clock that passes when it is slept on; every second it does what it is told."""
+
+    def __init__(self, each_second: Callable[[], object] = lambda: None) -> None:
+        self.now = 0.0
+        self._each_second = each_second
+
+    def sleep(self, seconds: float) -> None:
+        before, self.now = int(self.now), self.now + seconds
+        for _ in range(int(self.now) - before):
+            self._each_second()
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_an_identity_comes_back_as_it_was_written() -> None:
+    assert Identity.read(HERE.written()) == HERE
+    assert [Identity.read(text) for text in ("", "{}", "[]", '{"host": 1}', "5")] == [None] * 5
+
+
+def test_a_process_on_this_machine_is_alive_until_it_is_gone_also_when_it_is_stopped_and_before_it_is_buried(
+    child: tuple[subprocess.Popen[str], Identity],
+) -> None:
+    process, identity = child
+    assert identity.is_alive(HERE.space) is True
+    process.send_signal(signal.SIGSTOP)
+    assert identity.is_alive(HERE.space) is True
+    process.kill()
+    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+    assert identity.is_alive(HERE.space) is False  # a zombie
+    process.wait()
+    assert identity.is_alive(HERE.space) is False
+
+
+def test_a_process_number_that_was_given_again_is_another_process() -> None:
+    assert HERE.is_alive(HERE.space) is True
+    assert dataclasses.replace(HERE, started=f"{HERE.started}1").is_alive(HERE.space) is False
+
+
+def test_what_runs_elsewhere_or_is_not_told_by_the_system_cannot_be_looked_up() -> None:
+    assert ELSEWHERE.is_alive(HERE.space) is None
+    assert dataclasses.replace(HERE, space="").is_alive("") is None
+
+
+def test_a_campaign_that_was_never_held_or_was_released_is_free(store: EventStore, campaign: str) -> None:
+    first = take(store, campaign)
+    first.release()
+    second = take(store, campaign)
+    assert (first.epoch, second.epoch) == (1, 2)
+
+
+def test_a_campaign_held_by_a_living_process_is_refused_with_who_holds_it_and_what_to_do(
+    store: EventStore, campaign: str, child: tuple[subprocess.Popen[str], Identity]
+) -> None:
+    process, identity = child
+    take(store, campaign, me=identity)
+    with pytest.raises(HeldError, match=rf"process {process.pid} runs it since 2.*bbkb attach.*bbkb stop"):
+        take(store, campaign)
+    assert store.holding(campaign).epoch == 1
+    process.kill()
+    process.wait()
+    assert take(store, campaign).epoch == 2
+
+
+def test_a_holder_elsewhere_that_beats_is_alive(store: EventStore, campaign: str) -> None:
+    far, said = take(store, campaign, me=ELSEWHERE), list[str]()
+    passing = Time(far.beat)
+    with pytest.raises(HeldError, match="far process 1 runs it"):
+        take(store, campaign, said.append, watch=Watch(HERE, passing), sleep=passing.sleep)
+    assert passing.now < PATIENCE_SECONDS
+    assert len(said) == 1
+    assert "watching for a sign of life" in said[0]
+
+
+def test_a_holder_elsewhere_whose_beats_stand_still_is_dead_and_fenced_off(store: EventStore, campaign: str) -> None:
+    far, passing = take(store, campaign, me=ELSEWHERE), Time()
+    heir = take(store, campaign, watch=Watch(HERE, passing), sleep=passing.sleep)
+    assert passing.now >= PATIENCE_SECONDS
+    with pytest.raises(FencedError):
+        far.beat()
+    assert heir.beat() == ""
+
+
+def test_a_holder_that_changes_hands_while_it_is_watched_is_not_taken(store: EventStore, campaign: str) -> None:
+    take(store, campaign, me=ELSEWHERE)
+    passing = Time(lambda: store.claim(campaign, "a third", dataclasses.replace(ELSEWHERE, pid=2).written()))
+    with pytest.raises(HeldError):
+        take(store, campaign, watch=Watch(HERE, passing), sleep=passing.sleep)
+
+
+def test_a_watch_never_compares_clocks() -> None:
+    watch = Watch(HERE, Time())
+    for time_there in (-1e12, 0.0, 1e12):
+        holding = Holding(1, "far", ELSEWHERE.written(), since=time_there, last_beat=time_there)
+        assert watch.is_held(holding) is None
+
+
+def test_a_campaign_that_is_not_there_cannot_be_taken(store: EventStore) -> None:
+    with pytest.raises(RunError, match="there is no campaign"):
+        find_free(store, "another")
+
+
+def beating(writer: Writer) -> tuple[Heartbeat, list[bool], threading.Event]:
+    """A quick heartbeat, the stops it has passed on, and whether there is one."""
+    heart, stops, came = Heartbeat(writer, period_seconds=0.01), list[bool](), threading.Event()
+
+    def stop(now: bool) -> None:
+        stops.append(now)
+        came.set()
+
+    heart.obey(stop)
+    heart.start()
+    return heart, stops, came
+
+
+def test_a_heartbeat_beats_passes_on_what_it_is_asked_once_and_lets_go_at_the_end(
+    store: EventStore, campaign: str
+) -> None:
+    writer = take(store, campaign)
+    heart, stops, came = beating(writer)
+    store.ask_to_stop(campaign, writer.epoch, "drain")
+    assert came.wait(30)
+    wait_until(lambda: store.holding(campaign).beats > 5)
+    assert stops == [False]
+    store.ask_to_stop(campaign, writer.epoch, "now")
+    wait_until(lambda: stops == [False, True])
+    heart.end()
+    assert store.holding(campaign).holder == ""
+    assert take(store, campaign).epoch == 2
+
+
+def test_a_request_that_comes_before_there_is_a_session_is_passed_on_to_it(store: EventStore, campaign: str) -> None:
+    writer = take(store, campaign)
+    store.ask_to_stop(campaign, writer.epoch, "drain")
+    heart = Heartbeat(writer, period_seconds=0.01)
+    heart.start()
+    wait_until(lambda: store.holding(campaign).beats > 1)
+    stops: list[bool] = []
+    heart.obey(stops.append)
+    heart.end()
+    assert stops == [False]
+
+
+def test_a_heartbeat_that_is_fenced_off_stops_its_session_at_once(store: EventStore, campaign: str) -> None:
+    heart, stops, came = beating(take(store, campaign))
+    store.claim(campaign, "a usurper")
+    assert came.wait(30)
+    heart.end()
+    assert stops == [True]
+    assert store.holding(campaign).holder == "a usurper"
+
+
+def wait_until(happens: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 30
+    while not happens():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)

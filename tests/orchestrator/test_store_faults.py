@@ -1,0 +1,272 @@
+"""Real faults of disks, files and servers: a clear error, and what was committed stays readable and is gone on from."""
+
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from orchestrator import database
+from orchestrator.errors import FencedError, StoreError
+from orchestrator.events import StopRequested
+from orchestrator.holding import Heartbeat, take
+from orchestrator.store import EventStore
+from orchestrator.verify import verify
+from tests.postgresql import Server
+
+REPOSITORY = Path(__file__).parents[2]
+# root may write to what is read-only: so it gives that right up
+PLAIN = ["setpriv", "--bounding-set", "-dac_override,-dac_read_search", "--inh-caps", "-all"] * (os.geteuid() == 0)
+
+STORES = """
+    import resource, sys
+    from orchestrator.errors import StoreError
+    from orchestrator.events import StopRequested
+    from orchestrator.holding import take
+    from orchestrator.store import EventStore
+
+    def fill(store, writer, most):
+        written = 0
+        try:
+            for written in range(most):
+                writer.append([StopRequested(time=0.0, reason=f"event {written} " + 500 * "x")])
+        except StoreError as error:
+            print(written, error.is_transient, error, sep="|")
+        store.close()
+"""
+
+
+def in_a_process(code: str, *arguments: str, prefix: tuple[str, ...] = ()) -> tuple[int, bool, str]:
+    """How many events a process could write before the store refused, whether that may pass, and what was said."""
+    done = subprocess.run(
+        [*prefix, sys.executable, "-c", textwrap.dedent(STORES) + textwrap.dedent(code), *arguments],
+        capture_output=True, text=True, timeout=120, env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    written, is_transient, message = done.stdout.strip().split("|")
+    return int(written), is_transient == "True", message
+
+
+def event(number: int, length: int = 0) -> StopRequested:
+    return StopRequested(time=float(number), reason=f"event {number} {length * 'x'}")
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path / 'c.sqlite'}"
+
+
+@pytest.fixture
+def store(url: str) -> Iterator[EventStore]:
+    """A campaign whose log has one event."""
+    store = EventStore(url)
+    store.create("c", [event(0)])
+    yield store
+    store.close()
+
+
+def test_a_full_disk_is_told_and_what_was_committed_can_be_read_and_gone_on_from(store: EventStore, url: str) -> None:
+    code = """
+    store = EventStore(sys.argv[1])
+    writer = take(store, "c")
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+    fill(store, writer, 10_000)
+    """
+    written, is_transient, message = in_a_process(code, url)
+    assert "what was committed is safe" in message.lower()
+    assert not is_transient
+    assert 0 < written < 10_000
+    assert len(list(store.read("c"))) == 1 + written
+    take(store, "c").append([event(1)])
+    assert verify_sound(store) == 2 + written
+
+
+@pytest.mark.parametrize("read_only", ["file", "folder"])
+def test_a_read_only_file_or_folder_is_told_and_can_be_read_and_gone_on_from_when_it_is_mended(
+    store: EventStore, url: str, tmp_path: Path, read_only: str
+) -> None:
+    store.close()  # its log has been written back, there is nothing but the file
+    for path in (tmp_path / "c.sqlite", *([tmp_path] if read_only == "folder" else [])):
+        path.chmod(0o555)
+    code = """
+    try:
+        store = EventStore(sys.argv[1])
+        store.claim("c", "me")
+    except StoreError as error:
+        print(0, error.is_transient, error, sep="|")
+    """
+    try:
+        _, is_transient, message = in_a_process(code, url, prefix=tuple(PLAIN))
+    finally:
+        tmp_path.chmod(0o755)
+        (tmp_path / "c.sqlite").chmod(0o644)
+    assert "make the file and its folder writable" in message or "may it be written" in message
+    assert not is_transient
+    take(store, "c").append([event(1)])
+    assert list(store.read("c")) == [event(0), event(1)]
+
+
+def long_log(store: EventStore, url: str) -> Path:
+    """The file of a store with 400 events on many pages, and nothing beside it."""
+    writer = take(store, "c")
+    writer.append([event(number, length=600) for number in range(1, 400)])
+    writer.release()
+    store.close()
+    return Path(url.removeprefix("sqlite:///"))
+
+
+def test_a_truncated_database_is_told_with_all_that_is_lost(store: EventStore, url: str) -> None:
+    file = long_log(store, url)
+    os.truncate(file, file.stat().st_size // 2)
+    with pytest.raises(StoreError, match=r"malformed.*bbkb verify") as caught:
+        list(store.read("c"))
+    assert not caught.value.is_transient
+    salvaged = EventStore(url, is_salvage=True)
+    findings = verify(salvaged, "c")
+    lost = [problem for problem in findings.problems if problem.startswith("event ")]
+    assert 0 < findings.events < 400
+    assert findings.events + len(lost) >= 400
+    first = [salvaged.event("c", row) for row in salvaged.salvage("c")[:10]]
+    salvaged.close()
+    assert first == [event(0), *(event(number, 600) for number in range(1, 10))]
+
+
+def test_a_flipped_byte_in_an_event_is_found_by_its_checksum(store: EventStore, url: str) -> None:
+    file = long_log(store, url)
+    content = bytearray(file.read_bytes())
+    place = content.index(b"event 77 ") + 20
+    content[place] ^= 1  # still text, still JSON, and no page check of SQLite's sees it
+    file.write_bytes(content)
+    with pytest.raises(StoreError, match=r"event 77 \(stop_requested\) of 'c' .* is not what was written"):
+        list(store.read("c"))
+    findings = verify(store, "c")
+    assert [problem[:8] for problem in findings.problems if "is not what was written" in problem] == ["event 77"]
+    assert findings.events == 400
+
+
+def test_a_page_that_was_overwritten_is_told_and_the_rest_can_be_read(store: EventStore, url: str) -> None:
+    file = long_log(store, url)
+    content = bytearray(file.read_bytes())
+    page = content.index(b"event 200 ") // 4096
+    content[4096 * page : 4096 * (page + 1)] = os.urandom(4096)
+    file.write_bytes(content)
+    findings = verify(store, "c")
+    assert findings.problems
+    assert 350 < findings.events < 400
+    with pytest.raises(StoreError):
+        list(store.read("c"))
+
+
+def test_a_write_ahead_log_that_was_deleted_takes_what_was_in_it_and_leaves_a_sound_log(
+    store: EventStore, url: str, tmp_path: Path
+) -> None:
+    take(store, "c").append([event(1)])
+    store.close()
+    writer = store.claim("c", "me")
+    writer.append([event(2)])
+    copied = tmp_path / "copied.sqlite"
+    shutil.copy(tmp_path / "c.sqlite", copied)  # as after a kill, but without the file beside it
+    copy = EventStore(f"sqlite:///{copied}")
+    assert list(copy.read("c")) == [event(0), event(1)]
+    assert list(store.read("c")) == [event(0), event(1), event(2)]
+    copy.claim("c", "me").append([event(3)])
+    assert list(copy.read("c")) == [event(0), event(1), event(3)]
+    copy.close()
+
+
+def test_a_database_that_another_process_keeps_locked_is_told_as_something_that_passes(
+    store: EventStore, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer = take(store, "c")
+    store.close()
+    monkeypatch.setattr(database, "BUSY_SECONDS", 0.2)
+    code = "import sqlite3, sys; c = sqlite3.connect(sys.argv[1], isolation_level=None); c.execute('BEGIN IMMEDIATE'); "
+    code += "print('locked', flush=True); input(); c.execute('ROLLBACK'); c.close(); print('free', flush=True)"
+    other = subprocess.Popen(
+        [sys.executable, "-c", code, str(tmp_path / "c.sqlite")],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert other.stdout is not None
+    assert other.stdout.readline() == "locked\n"
+    with pytest.raises(StoreError, match=r"is locked \(another process keeps it locked") as caught:
+        writer.append([event(1)])
+    assert caught.value.is_transient
+    assert list(store.read("c")) == [event(0)]  # readers are not held up
+    other.communicate("\n", timeout=30)
+    writer.append([event(1)], position=1)
+    assert list(store.read("c")) == [event(0), event(1)]
+
+
+def test_a_table_that_is_gone_is_told(store: EventStore, tmp_path: Path) -> None:
+    with sqlite3.connect(tmp_path / "c.sqlite") as raw:
+        raw.execute("DROP TABLE bbkb_events")
+    raw.close()
+    with pytest.raises(StoreError, match="no campaign was ever stored there"):
+        list(store.read("c"))
+
+
+def test_two_clocks_are_a_note_and_no_damage(store: EventStore) -> None:
+    take(store, "c").append([event(1000), event(10)])
+    findings = verify(store, "c")
+    assert [note for note in findings.notes if "the clock went back by 990.000 s" in note]
+
+
+def verify_sound(store: EventStore) -> int:
+    """The number of events in a log in which all is where it was written. (These tests' events make no campaign.)"""
+    findings = verify(store, "c")
+    assert not [problem for problem in findings.problems if "checksum" in problem or "missing" in problem]
+    assert findings.checksums == findings.events
+    return findings.events
+
+
+def test_a_postgresql_server_that_is_killed_loses_nothing_that_was_committed_and_the_same_writer_goes_on(
+    postgresql_server: Server,
+) -> None:
+    store = EventStore(postgresql_server.url)
+    store.create("c", [event(0)])
+    writer = take(store, "c")
+    heart, stops = Heartbeat(writer, period_seconds=0.02), list[bool]()
+    heart.obey(stops.append)
+    heart.start()
+    writer.append([event(number) for number in range(1, 50)])
+    postgresql_server.kill()
+    with pytest.raises(StoreError) as caught:
+        writer.append([event(50)])
+    assert caught.value.is_transient
+    with pytest.raises(StoreError, match="is the server running") as caught:
+        list(store.read("c"))
+    assert caught.value.is_transient
+    postgresql_server.start()
+    writer.append([event(50)], position=50)
+    writer.append([event(50)], position=50)  # whether it was written is not known when the answer is lost
+    assert list(store.read("c")) == [event(number) for number in range(51)]
+    beats = store.holding("c").beats
+    while store.holding("c").beats == beats:  # the heart has outlived the server too
+        time.sleep(0.02)
+    store.ask_to_stop("c", writer.epoch, "drain")
+    while not stops:
+        time.sleep(0.02)
+    heart.end()
+    assert store.holding("c").holder == ""
+    store.close()
+
+
+def test_a_zombie_writer_of_a_restarted_server_is_fenced_off(postgresql_server: Server) -> None:
+    store = EventStore(postgresql_server.url)
+    store.create("c", [event(0)])
+    zombie = store.claim("c", "the zombie")
+    postgresql_server.kill()
+    postgresql_server.start()
+    store.claim("c", "the heir").append([event(1)])
+    with pytest.raises(FencedError, match="the heir"):
+        zombie.append([event(2)])
+    assert list(store.read("c")) == [event(0), event(1)]
+    store.close()

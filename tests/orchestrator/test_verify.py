@@ -1,0 +1,259 @@
+"""The second bookkeeping: agrees with the first on every sound log, and finds what is wrong with the others."""
+
+import contextlib
+import itertools
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from objectives.objective import Candidates, Evaluation, Parameters, Report
+from orchestrator import verify as verify_module
+from orchestrator.bandit.strategies import STRATEGIES
+from orchestrator.campaign import CampaignState
+from orchestrator.driver import Driver, Problem, replay
+from orchestrator.errors import RunError
+from orchestrator.events import (
+    BatchChosen,
+    CampaignCreated,
+    Event,
+    ModelRefreshed,
+    SessionClosed,
+    SessionOpened,
+    TrialsDispatched,
+    TrialSucceeded,
+)
+from orchestrator.status import Status
+from orchestrator.store import EventStore
+from orchestrator.verify import Again, Findings, verify
+from workers.messages import FailureKind
+from workers.simulated import Durations, Failures, SimulatedExecutor
+
+EVALUATIONS = 14
+
+
+@dataclass(frozen=True)
+class Line:
+    """An objective that is its parameter."""
+
+    def evaluate(self, parameters: Parameters, seed: int, report: Report) -> Evaluation:
+        return Evaluation(float(parameters["x"]))
+
+
+class Killed(BaseException):
+    """Stands for SIGKILL."""
+
+
+def real_log(folder: Path, seed: int = 0, failure_rate: float = 0.2, kills: Sequence[int] = (5,)) -> list[Event]:
+    """What the driver writes about a campaign that is killed after so many steps of its loop, and taken up again."""
+    folder.mkdir()
+    x = np.linspace(0.0, 1.0, 20)
+    problem = Problem("line", seed, Candidates(x[:, None], {"x": x}), STRATEGIES["uniform"]())
+    settings = {
+        "objective": {"direction": "maximize"},
+        "budget": {"evaluations": EVALUATIONS},
+        "workers": {"retries": 1},
+    }
+    store = EventStore(f"sqlite:///{folder / 'c.sqlite'}")
+    created = CampaignCreated(
+        time=0.0, name="line", seed=seed, arms=20, candidates_digest="", objective="", optimum=None, settings=settings
+    )
+    store.create("c", [created])
+    for lives in (*kills, 10**6):
+        writer, steps = store.claim("c", "test"), itertools.count(1)
+
+        def observe(status: Status, steps: "itertools.count[int]" = steps, lives: int = lives) -> None:
+            if next(steps) == lives:
+                raise Killed
+
+        progress = replay(problem, store.read("c"))
+        failures = Failures(failure_rate, FailureKind.ERROR)
+        executor = SimulatedExecutor(Line(), 3, Durations(1.0, 0.5), failures, seed, progress.campaign.last_time)
+        opened = SessionOpened(
+            time=executor.now(), epoch=writer.epoch, executor="simulated", slots=3, settings=settings
+        )
+        with contextlib.suppress(Killed):
+            Driver(problem, progress, writer, executor, observe).run(opened)
+    events = list(store.read("c"))
+    store.close()
+    return events
+
+
+@pytest.fixture
+def sound(tmp_path: Path) -> list[Event]:
+    """The log of a campaign that was killed once."""
+    return real_log(tmp_path / "real")
+
+
+def stored(folder: Path, events: Sequence[Event]) -> EventStore:
+    """A store with these events, a claim for each session."""
+    (folder / "c.sqlite").unlink(missing_ok=True)
+    store = EventStore(f"sqlite:///{folder / 'c.sqlite'}")
+    epoch = 0
+    for is_opening, group in groupby(events, lambda event: isinstance(event, SessionOpened)):
+        chunk = list(group)
+        if epoch == 0 and not is_opening:
+            store.create("c", chunk)
+        elif is_opening:
+            for opened in chunk:
+                writer = store.claim("c", "test", seen=epoch)
+                writer.append([opened])
+                epoch = writer.epoch
+        else:
+            writer.append(chunk)
+    return store
+
+
+def findings_of(folder: Path, events: Sequence[Event]) -> Findings:
+    store = stored(folder, events)
+    try:
+        return verify(store, "c")
+    finally:
+        store.close()
+
+
+@settings(max_examples=15, deadline=None)
+@given(
+    seed=st.integers(0, 1000),
+    kills=st.lists(st.integers(1, 12), max_size=3),
+    failure_rate=st.sampled_from([0.0, 0.3, 0.7]),
+    cut=st.floats(0.02, 1.0),
+)
+def test_every_beginning_of_a_real_log_is_sound_and_both_bookkeepings_agree(
+    tmp_path_factory: pytest.TempPathFactory, seed: int, kills: list[int], failure_rate: float, cut: float
+) -> None:
+    folder = tmp_path_factory.mktemp("log")
+    events = real_log(folder / "real", seed, failure_rate, kills)
+    events = events[: max(1, round(cut * len(events)))]
+    findings = findings_of(folder, events)
+    assert findings.problems == ()
+    assert (findings.events, findings.checksums) == (len(events), len(events))
+
+
+def index(events: Sequence[Event], kind: type[Event], nth: int = 0) -> int:
+    return [place for place, event in enumerate(events) if isinstance(event, kind)][nth]
+
+
+def twice(kind: type[Event]) -> Callable[[list[Event]], list[Event]]:
+    def change(events: list[Event]) -> list[Event]:
+        place = index(events, kind)
+        return [*events[: place + 1], events[place], *events[place + 1 :]]
+
+    return change
+
+
+def without(kind: type[Event]) -> Callable[[list[Event]], list[Event]]:
+    def change(events: list[Event]) -> list[Event]:
+        place = index(events, kind)
+        return [*events[:place], *events[place + 1 :]]
+
+    return change
+
+
+def of_another_arm(events: list[Event]) -> list[Event]:
+    place = index(events, BatchChosen)
+    event = events[place]
+    assert isinstance(event, BatchChosen)
+    events[place] = replace(event, picks=(replace(event.picks[0], arm=20), *event.picks[1:]))
+    return events
+
+
+def of_another_epoch(events: list[Event]) -> list[Event]:
+    place = index(events, SessionOpened, 1)
+    event = events[place]
+    assert isinstance(event, SessionOpened)
+    events[place] = replace(event, epoch=7)
+    return events
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        (twice(TrialSucceeded), r"an outcome of trial \d+, attempt 1, which is not running: its attempt 1 is over"),
+        (twice(TrialsDispatched), r"was dispatched while running"),
+        (twice(ModelRefreshed), r"was told to the strategy, and is told"),
+        (twice(BatchChosen), r"trial \d+ is next, got 0"),
+        (twice(SessionClosed), r"no session is open"),
+        (without(BatchChosen), r"was dispatched and never chosen"),
+        (without(TrialsDispatched), r"which is not running: its attempt 0 is waiting"),
+        (of_another_arm, r"trial 0 must be of one of 20 arms, got arm 20"),
+        (of_another_epoch, r"a session must open an epoch of its own, got 7 in epoch 2 after 1"),
+    ],
+)
+def test_a_log_that_cannot_have_happened_is_told_with_the_place(
+    tmp_path: Path, sound: list[Event], change: Callable[[list[Event]], list[Event]], problem: str
+) -> None:
+    findings = findings_of(tmp_path, change(sound))
+    assert any(re.search(problem, line) for line in findings.problems), findings.problems
+    assert all(line.startswith("event ") for line in findings.problems)
+    assert list(findings.lines())[-1].startswith("damaged: ")
+
+
+def test_all_problems_are_told_not_only_the_first(tmp_path: Path, sound: list[Event]) -> None:
+    events = twice(TrialSucceeded)(sound)
+    findings = findings_of(tmp_path, twice(SessionClosed)(events))
+    assert len(findings.problems) == 2
+
+
+def test_missing_events_and_a_wrong_length_are_told(tmp_path: Path, sound: list[Event]) -> None:
+    store = stored(tmp_path, sound)
+    with store._engine.begin() as connection:
+        connection.exec_driver_sql("DELETE FROM bbkb_events WHERE position IN (4, 5, 6, 9)")
+    problems = verify(store, "c").problems
+    store.close()
+    assert "events 4 to 6 are missing" in problems
+    assert "event 9 is missing" in problems
+    assert any("must have the" in problem for problem in problems)
+
+
+def test_what_a_resume_runs_again_and_what_waits_is_told(tmp_path: Path, sound: list[Event]) -> None:
+    events = sound
+    place = index(events, TrialsDispatched)
+    sent = events[place]
+    assert isinstance(sent, TrialsDispatched)
+    store = stored(tmp_path, events[: place + 1])
+    assert {again.trial for again in verify(store, "c").again} == {trial for trial, _ in sent.attempts}
+    store.release("c", 1)
+    findings = verify(store, "c")
+    store.close()
+    chosen = [pick for event in events[:place] if isinstance(event, BatchChosen) for pick in event.picks]
+    arms = {pick.trial: pick.arm for pick in chosen}
+    assert set(findings.again) == {Again(trial, arms[trial], attempt=2) for trial, _ in sent.attempts}
+    assert {waiting.trial for waiting in findings.waiting} == set(arms) - {again.trial for again in findings.again}
+
+
+def test_a_disagreement_of_the_two_bookkeepings_is_told(
+    tmp_path: Path, sound: list[Event], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    apply = verify_module.apply
+
+    def miscounting(state: CampaignState, event: Event) -> CampaignState:
+        after = apply(state, event)
+        return replace(after, succeeded=after.succeeded + isinstance(event, SessionClosed))
+
+    monkeypatch.setattr(verify_module, "apply", miscounting)
+    problems = findings_of(tmp_path, sound).problems
+    assert any(problem.startswith("succeeded: the events count ") for problem in problems)
+
+
+def test_a_campaign_that_is_not_there_is_a_mistake_and_no_damage(tmp_path: Path, sound: list[Event]) -> None:
+    store = stored(tmp_path, sound)
+    with pytest.raises(RunError, match="there is no campaign"):
+        verify(store, "another")
+    store.close()
+
+
+def test_a_log_without_its_beginning_is_told(tmp_path: Path, sound: list[Event]) -> None:
+    created, *others = sound
+    assert isinstance(created, CampaignCreated)
+    store = stored(tmp_path, [created, *others])
+    with store._engine.begin() as connection:
+        connection.exec_driver_sql("DELETE FROM bbkb_events WHERE position = 0")
+    assert "event 0 is missing" in verify(store, "c").problems
+    store.close()

@@ -1,0 +1,143 @@
+"""A throw-away PostgreSQL server on loopback, for tests: the real one, from the binaries that a package installed.
+
+`BBKB_TEST_POSTGRESQL` decides what is tested: nothing set takes the binaries where they are found; `required` makes it
+an error when they are not; `none` leaves PostgreSQL out; anything else is the URL of a server to test on (one that
+cannot be killed, so tests that kill theirs still need binaries).
+"""
+
+import getpass
+import os
+import pwd
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+
+import psycopg
+
+WANTED = os.environ.get("BBKB_TEST_POSTGRESQL", "")
+URL = "" if WANTED in ("", "none", "required") else WANTED
+_START_SECONDS = 60.0
+
+
+def binaries() -> Path | None:
+    """The folder of `postgres` and `initdb`; None where there is none, or PostgreSQL is left out."""
+    if WANTED == "none":
+        return None
+    found = shutil.which("postgres")
+    folders = [Path(found).resolve().parent] if found else []
+    folders += sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
+    folders += [Path("/usr/local/bin"), Path("/opt/homebrew/bin")]
+    return next((folder for folder in folders if (folder / "initdb").is_file()), None)
+
+
+def databases() -> list[str]:
+    """Names of the databases at hand. Raises RuntimeError where PostgreSQL is required and not there."""
+    if WANTED == "required" and binaries() is None:
+        raise RuntimeError(
+            "BBKB_TEST_POSTGRESQL=required, but no PostgreSQL server was found: install Debian's package `postgresql`"
+        )
+    return ["sqlite", *(["postgresql"] if URL or binaries() else [])]
+
+
+class Server:
+    """A server with a data folder of its own; `url` names its database. It refuses to run as root: nor does it."""
+
+    def __init__(self) -> None:
+        found = binaries()
+        if found is None:
+            raise RuntimeError("no PostgreSQL server was found: install Debian's package `postgresql`")
+        self._binaries = found
+        self._user = _unprivileged()
+        self._folder = Path(tempfile.mkdtemp(prefix="pg", dir="/tmp"))  # short: a Unix socket's path ends at 107 bytes
+        self._process: subprocess.Popen[bytes] | None = None
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port = int(free.getsockname()[1])
+        self.url = f"postgresql://tester@127.0.0.1:{self.port}/postgres"
+        if self._user is not None:
+            os.chown(self._folder, pwd.getpwnam(self._user).pw_uid, pwd.getpwnam(self._user).pw_gid)
+        made = self._popen("initdb", "-D", self._data, "-U", "tester", "-A", "trust", "-N", "-E", "UTF8", "--locale=C")
+        if made.wait(_START_SECONDS):
+            raise RuntimeError(f"initdb failed: {self._said()}")
+
+    @property
+    def _data(self) -> str:
+        return str(self._folder / "data")
+
+    def start(self) -> None:
+        """Start, and wait until it answers."""
+        self._process = self._popen(
+            "postgres", "-D", self._data, "-p", str(self.port), "-k", str(self._folder), "-h", "127.0.0.1",
+            "-c", "shared_buffers=16MB", "-c", "max_connections=40",
+        )  # fmt: skip
+        deadline = time.monotonic() + _START_SECONDS
+        while not self._answers():
+            if self._process.poll() is not None or time.monotonic() > deadline:
+                raise RuntimeError(f"PostgreSQL did not start: {self._said()}")
+            time.sleep(0.05)
+
+    def kill(self) -> None:
+        """SIGKILL: the postmaster dies, and its children notice. Returns when all of them are gone."""
+        self._end(signal.SIGKILL)
+        deadline = time.monotonic() + _START_SECONDS
+        while self._has_children():  # a new server refuses while they hold the shared memory
+            if time.monotonic() > deadline:
+                raise RuntimeError("PostgreSQL's processes outlive it")
+            time.sleep(0.05)
+
+    def close(self) -> None:
+        """Stop and remove everything."""
+        self._end(signal.SIGQUIT)
+        shutil.rmtree(self._folder)
+
+    def _end(self, how: signal.Signals) -> None:
+        if self._process is not None:
+            self._process.send_signal(how)
+            self._process.wait(_START_SECONDS)
+            self._process = None
+
+    def _has_children(self) -> bool:
+        for entry in Path("/proc").glob("[0-9]*"):
+            try:
+                if os.readlink(entry / "cwd") == self._data:
+                    return True
+            except OSError:  # it ended meanwhile, or is none of ours
+                continue
+        return False
+
+    def _popen(self, program: str, *arguments: str) -> "subprocess.Popen[bytes]":
+        with (self._folder / "log").open("ab") as log:
+            return subprocess.Popen(
+                [self._binaries / program, *arguments],
+                cwd=self._folder,
+                user=self._user,
+                group=None if self._user is None else pwd.getpwnam(self._user).pw_gid,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,  # a Ctrl-C in the terminal is not for it
+            )
+
+    def _answers(self) -> bool:
+        try:
+            psycopg.connect(self.url, connect_timeout=5).close()
+        except psycopg.OperationalError:
+            return False
+        return True
+
+    def _said(self) -> str:
+        return (self._folder / "log").read_text(errors="replace")[-2000:]
+
+
+def _unprivileged() -> str | None:
+    """Whom the server runs as when we are root; None: as ourselves."""
+    if os.geteuid() != 0:
+        return None
+    names = {entry.pw_name for entry in pwd.getpwall()}
+    user = next((name for name in ("postgres", "nobody") if name in names), None)
+    if user is None:
+        raise RuntimeError(f"PostgreSQL refuses to run as {getpass.getuser()}, and there is no other user to run it as")
+    return user

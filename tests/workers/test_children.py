@@ -1,0 +1,62 @@
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from workers.children import children_ended
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        return ") Z " not in Path(f"/proc/{pid}/stat").read_text()
+    except FileNotFoundError:
+        return False
+
+
+def pid_written(file: Path) -> int:
+    give_up = time.monotonic() + 30
+    while not (file.exists() and file.read_text().strip()):
+        assert time.monotonic() < give_up
+        time.sleep(0.01)
+    return int(file.read_text())
+
+
+def test_a_forgotten_child_is_ended_and_buried() -> None:
+    with children_ended():
+        child = subprocess.Popen(["sleep", "100"])
+        assert is_alive(child.pid)
+    assert not Path(f"/proc/{child.pid}").exists()
+    child.poll()
+
+
+def test_a_child_that_ignores_signals_and_has_detached_itself_is_ended(tmp_path: Path) -> None:
+    daemon = tmp_path / "daemon"
+    script = f"trap '' TERM INT HUP; setsid sh -c 'trap \"\" TERM HUP; echo $$ > {daemon}; sleep 100' & exit 0"
+    with children_ended():
+        subprocess.run(["sh", "-c", script], check=True)
+        pid = pid_written(daemon)
+        assert is_alive(pid)
+    assert not is_alive(pid)
+
+
+def test_what_was_there_before_and_what_has_ended_by_itself_is_left_alone() -> None:
+    before = subprocess.Popen(["sleep", "100"])
+    try:
+        with children_ended():
+            assert subprocess.run([sys.executable, "-c", "raise SystemExit(7)"], check=False).returncode == 7
+        assert before.poll() is None
+    finally:
+        before.kill()
+        assert before.wait() == -signal.SIGKILL
+
+
+def test_children_are_ended_when_the_evaluation_raises() -> None:
+    pid = 0
+    try:
+        with children_ended():
+            pid = os.spawnlp(os.P_NOWAIT, "sleep", "sleep", "100")
+            raise KeyError
+    except KeyError:
+        assert not is_alive(pid)

@@ -1,0 +1,220 @@
+"""Objectives that do their worst, on real Ray: each ends as a failure that says what happened, and good ones go on."""
+
+import ctypes
+import os
+import resource
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from ray import cloudpickle
+
+from objectives.objective import Evaluation, Parameters, Report
+from workers.messages import Failure, FailureKind, Limits, Outcome, Success, Trial
+from workers.ray_executor import RayExecutor
+from workers.ray_places import Kind, Placing
+
+cloudpickle.register_pickle_by_value(sys.modules[__name__])  # Ray's workers cannot import this file
+
+pytestmark = pytest.mark.usefixtures("ray_cluster")
+
+LIMITS = Limits(timeout_seconds=1.5, memory_bytes=200 * 2**20)
+
+
+class UnpicklableError(Exception):
+    def __init__(self) -> None:
+        super().__init__("holds a lock")
+        self.lock = threading.Lock()
+
+
+def work(_: Parameters) -> float:
+    return 1.0
+
+
+def hang(_: Parameters) -> None:
+    threading.Event().wait()
+
+
+def swallow_every_signal(_: Parameters) -> None:
+    for number in (signal.SIGTERM, signal.SIGALRM, signal.SIGINT):
+        signal.signal(number, signal.SIG_IGN)
+    while True:
+        pass
+
+
+def touch_address_zero(_: Parameters) -> None:
+    ctypes.string_at(0)
+
+
+def leave_at_once(_: Parameters) -> None:
+    os._exit(0)
+
+
+def raise_unpicklable(_: Parameters) -> None:
+    raise UnpicklableError
+
+
+def allocate(_: Parameters) -> float:
+    return float(np.ones(2**30, dtype=np.int8)[0])
+
+
+def allocate_bit_by_bit(_: Parameters) -> float:
+    return float(len([bytes(2**20) for _ in range(1024)]))
+
+
+def leak_descriptors(_: Parameters) -> None:
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(4096, resource.getrlimit(resource.RLIMIT_NOFILE)[0]),) * 2)
+    while True:
+        os.dup(0)
+
+
+def fork_and_return(parameters: Parameters) -> float:
+    script = f"trap '' TERM HUP; setsid sh -c 'trap \"\" TERM; echo $$ > {parameters['file']}; sleep 100' & exit 0"
+    subprocess.run(["sh", "-c", script], check=True)
+    while not Path(parameters["file"]).exists():
+        time.sleep(0.01)
+    return 1.0
+
+
+def fork_and_hang(parameters: Parameters) -> None:
+    fork_and_return(parameters)
+    swallow_every_signal(parameters)
+
+
+def fork_and_die(parameters: Parameters) -> None:
+    fork_and_return(parameters)
+    os._exit(1)
+
+
+ACTIONS: dict[str, Callable[[Parameters], Any]] = {
+    function.__name__: function
+    for function in (
+        work,
+        hang,
+        swallow_every_signal,
+        touch_address_zero,
+        leave_at_once,
+        raise_unpicklable,
+        allocate,
+        allocate_bit_by_bit,
+        leak_descriptors,
+        fork_and_return,
+        fork_and_hang,
+        fork_and_die,
+    )
+}
+RETURNED: dict[str, Any] = {"nan": float("nan"), "inf": float("inf"), "text": "0.5", "long": 10**1_000_000}
+
+EXPECTED: dict[str, tuple[FailureKind, str]] = {
+    "hang": (FailureKind.TIMEOUT, "no result within timeout_seconds = 1.5"),
+    "swallow_every_signal": (FailureKind.TIMEOUT, "nor when told to stop: its worker was ended"),
+    "touch_address_zero": (FailureKind.WORKER_LOST, "died"),
+    "leave_at_once": (FailureKind.WORKER_LOST, "died"),
+    "raise_unpicklable": (FailureKind.ERROR, "UnpicklableError: holds a lock"),
+    "allocate": (FailureKind.OUT_OF_MEMORY, "MemoryError: Unable to allocate 1.00 GiB"),
+    "allocate_bit_by_bit": (FailureKind.OUT_OF_MEMORY, "MemoryError"),
+    "nan": (FailureKind.INVALID_VALUE, "value must be a finite number, got nan"),
+    "inf": (FailureKind.INVALID_VALUE, "value must be a finite number, got inf"),
+    "text": (FailureKind.INVALID_VALUE, "value must be a finite number, got '0.5' (str)"),
+    "long": (FailureKind.INVALID_VALUE, "value must be a finite number, got an int of 3321929 bits"),
+}
+
+
+class Hostile:
+    """Does, or returns, what the parameter `action` names."""
+
+    def evaluate(self, parameters: Parameters, seed: int, report: Report) -> Evaluation:
+        action = parameters["action"]
+        return Evaluation(RETURNED[action] if action in RETURNED else ACTIONS[action](parameters))
+
+
+@pytest.fixture(params=["task", "actor"])
+def kind(request: pytest.FixtureRequest) -> Kind:
+    kind: Kind = request.param
+    return kind
+
+
+@pytest.fixture
+def make(kind: Kind) -> Iterator[Callable[..., RayExecutor]]:
+    made: list[RayExecutor] = []
+
+    def build(slots: int) -> RayExecutor:
+        made.append(RayExecutor(Hostile(), slots, LIMITS, Placing("hostile", "t", kind)))
+        return made[-1]
+
+    yield build
+    for executor in made:
+        executor.close()
+
+
+def trial(number: int, action: str, **parameters: Any) -> Trial:
+    return Trial(number, number, {"action": action, **parameters}, seed=0)
+
+
+def drain(executor: RayExecutor) -> dict[int, Outcome]:
+    outcomes: dict[int, Outcome] = {}
+    while batch := executor.next_outcomes(None):
+        outcomes.update({outcome.trial: outcome for outcome in batch})
+    return outcomes
+
+
+def test_whatever_an_objective_does_is_a_failure_that_says_what_and_good_ones_go_on(
+    make: Callable[..., RayExecutor],
+) -> None:
+    executor = make(slots=4)
+    actions = [name for action in EXPECTED for name in (action, "work")]
+    executor.submit([trial(number, action) for number, action in enumerate(actions)])
+    outcomes = drain(executor)
+    assert sorted(outcomes) == list(range(len(actions)))
+    for number, action in enumerate(actions):
+        outcome = outcomes[number]
+        if action == "work":
+            assert isinstance(outcome, Success), outcome
+            continue
+        assert isinstance(outcome, Failure), action
+        assert (action, outcome.kind) == (action, EXPECTED[action][0]), outcome
+        assert EXPECTED[action][1] in outcome.message
+
+
+def test_a_worker_out_of_descriptors_is_not_used_again(make: Callable[..., RayExecutor]) -> None:
+    executor = make(slots=1)
+    executor.submit([trial(0, "leak_descriptors")])
+    leak = drain(executor)[0]
+    assert isinstance(leak, Failure)
+    assert leak.kind is FailureKind.ERROR
+    assert leak.message.startswith("OSError: [Errno 24] Too many open files\n")
+    lost, healthy = 0, []
+    for number in range(1, 12):
+        executor.submit([trial(number, "work")])
+        outcome = drain(executor)[number]
+        if isinstance(outcome, Failure):
+            assert outcome.kind is FailureKind.WORKER_LOST  # it came while the task's process ended itself
+            lost += 1
+        else:
+            healthy.append(outcome.worker)
+    assert leak.worker not in healthy
+    assert lost <= 2
+
+
+@pytest.mark.parametrize("action", ["fork_and_return", "fork_and_hang", "fork_and_die"])
+def test_children_do_not_outlive_their_evaluation(
+    make: Callable[..., RayExecutor], action: str, tmp_path: Path
+) -> None:
+    executor = make(slots=1)
+    executor.submit([trial(0, action, file=str(tmp_path / "pid"))])
+    outcome = drain(executor)[0]
+    assert isinstance(outcome, Success) == (action == "fork_and_return"), outcome
+    pid = int((tmp_path / "pid").read_text())
+    give_up = time.monotonic() + 30
+    while Path(f"/proc/{pid}").exists() and ") Z " not in Path(f"/proc/{pid}/stat").read_text():
+        assert time.monotonic() < give_up, "the child lives on"
+        time.sleep(0.05)
+    executor.submit([trial(1, "work")])
+    assert isinstance(drain(executor)[1], Success)

@@ -1,0 +1,338 @@
+"""Worker actors: what they hold outlives the executor, and nothing of them outlives its use."""
+
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import ray
+from ray import cloudpickle
+from ray.exceptions import ActorUnavailableError
+from ray.experimental.internal_kv import _internal_kv_list
+
+from objectives.objective import Evaluation, Parameters, Report
+from workers import ray_actors, ray_executor
+from workers.messages import Failure, FailureKind, Limits, Outcome, Success, Trial
+from workers.ray_executor import RayExecutor
+from workers.ray_failures import fetched
+from workers.ray_ledger import NAMESPACE, Ledger, UnderWay
+from workers.ray_places import Kind, Placing
+
+cloudpickle.register_pickle_by_value(sys.modules[__name__])  # Ray's workers cannot import this file
+
+pytestmark = pytest.mark.usefixtures("ray_cluster")
+
+REPOSITORY = Path(__file__).parents[2]
+
+
+class Counted:
+    """Notes each execution in a file and waits until another file is there; its value is its process's number."""
+
+    def evaluate(self, parameters: Parameters, seed: int, report: Report) -> Evaluation:
+        if "note" in parameters:
+            with open(parameters["note"], "a", encoding="ascii") as note:
+                note.write(f"{os.getpid()}\n")
+        time.sleep(parameters.get("sleep", 0.0))
+        while "until" in parameters and not Path(parameters["until"]).exists():
+            time.sleep(0.02)
+        return Evaluation(float(os.getpid()), {"bound": float(resource.getrlimit(resource.RLIMIT_DATA)[0])})
+
+
+Make = Callable[..., RayExecutor]
+
+
+@pytest.fixture
+def make(request: pytest.FixtureRequest) -> Iterator[Make]:
+    made: list[RayExecutor] = []
+
+    def build(
+        kind: Kind = "actor", slots: int = 2, limits: Limits | None = None, keep_seconds: float = 600.0
+    ) -> RayExecutor:
+        placing = Placing(request.node.name, "t", kind, keep_seconds=keep_seconds)
+        made.append(RayExecutor(Counted(), slots, limits or Limits(), placing))
+        return made[-1]
+
+    yield build
+    for executor in made:
+        executor.close()
+    assert eventually(lambda: not workers()), "worker actors are left"
+    assert _internal_kv_list(f"{request.node.name}\n", namespace=NAMESPACE) == []
+
+
+def trial(number: int, attempt: int = 1, memory_factor: float = 1.0, **parameters: Any) -> Trial:
+    return Trial(number, number, parameters, seed=0, attempt=attempt, memory_factor=memory_factor)
+
+
+def drain(executor: RayExecutor) -> dict[int, Outcome]:
+    outcomes: dict[int, Outcome] = {}
+    while batch := executor.next_outcomes(None):
+        outcomes.update({outcome.trial: outcome for outcome in batch})
+    return outcomes
+
+
+def workers() -> list[str]:
+    named = ray.util.list_named_actors(all_namespaces=True)
+    return [actor["name"] for actor in named if actor["namespace"] == NAMESPACE]
+
+
+def eventually(holds: Callable[[], Any], seconds: float = 30.0) -> bool:
+    give_up = time.monotonic() + seconds
+    while not holds():
+        if time.monotonic() > give_up:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+def lines(file: Path) -> list[str]:
+    return file.read_text().split() if file.exists() else []
+
+
+def value_of(outcome: Outcome) -> float:
+    assert isinstance(outcome, Success), outcome
+    return outcome.value
+
+
+def test_what_runs_when_an_executor_lets_go_is_adopted_and_not_run_again(make: Make, tmp_path: Path) -> None:
+    note, until = tmp_path / "note", tmp_path / "until"
+    first = make()
+    first.submit([trial(3, note=str(note), until=str(until)), trial(4, note=str(note))])
+    assert eventually(lambda: len(lines(note)) == 2)
+    first.close(leave_running=True)
+    second = make()
+    assert second.adopt({3: 1, 4: 1, 5: 1}) == {3, 4}  # 4 is over and was not acknowledged
+    until.touch()
+    outcomes = drain(second)
+    assert sorted(outcomes) == [3, 4]
+    assert {str(int(value_of(outcome))) for outcome in outcomes.values()} == set(lines(note))
+    assert len(lines(note)) == 2
+
+
+DIES = """
+import os, sys, time
+import ray
+from ray import cloudpickle
+sys.path[:0] = [{tests!r}, {repository!r}]
+import test_ray_actors
+cloudpickle.register_pickle_by_value(test_ray_actors)
+from test_ray_actors import Counted, Limits, Placing, RayExecutor, trial
+
+ray.init(log_to_driver=False, logging_level="ERROR")
+executor = RayExecutor(Counted(), 2, Limits(), Placing({campaign!r}, "t", "actor"))
+executor.submit([trial(7, note={note!r}, until={until!r})])
+time.sleep(100)
+"""
+
+
+def test_an_evaluation_outlives_the_process_that_asked_for_it(
+    make: Make, tmp_path: Path, ray_cluster: str, request: pytest.FixtureRequest
+) -> None:
+    note, until = tmp_path / "note", tmp_path / "until"
+    script = DIES.format(
+        tests=str(Path(__file__).parent),
+        repository=str(REPOSITORY),
+        campaign=request.node.name,
+        note=str(note),
+        until=str(until),
+    )
+    caller = subprocess.Popen([sys.executable, "-c", script], env={**os.environ, "RAY_ADDRESS": ray_cluster})
+    try:
+        assert eventually(lambda: lines(note))
+    finally:
+        caller.kill()
+        caller.wait()
+    heir = make()
+    assert heir.adopt({7: 1}) == {7}
+    assert heir.next_outcomes(0.5) == []
+    until.touch()
+    assert value_of(drain(heir)[7]) == float(lines(note)[0])
+    assert len(lines(note)) == 1
+
+
+def test_a_finished_result_outlives_its_worker_until_it_is_acknowledged(make: Make) -> None:
+    first = make()
+    first.submit([trial(0), trial(1)])
+    pids = {number: value_of(outcome) for number, outcome in drain(first).items()}
+    first.acknowledge([(0, 1)])
+    first.submit([trial(2)])  # takes the acknowledgement along
+    drain(first)
+    for pid in set(pids.values()):
+        os.kill(int(pid), signal.SIGKILL)
+    first.close(leave_running=True)
+    second = make()
+    assert second.adopt({0: 1, 1: 1}) in ({1}, {0, 1})  # 2 ran where 0 did, or elsewhere
+    assert value_of(drain(second)[1]) == pids[1]
+    second.acknowledge([(0, 1), (1, 1)])
+    second.close(leave_running=True)
+    assert make().adopt({0: 1, 1: 1}) == frozenset()
+
+
+def test_a_worker_with_another_attempt_is_ended_and_not_adopted(make: Make, tmp_path: Path) -> None:
+    note = tmp_path / "note"
+    first = make()
+    first.submit([trial(3, note=str(note), sleep=60.0)])
+    assert eventually(lambda: lines(note))
+    first.close(leave_running=True)
+    assert len(workers()) == 1
+    second = make()
+    assert second.adopt({3: 2, 4: 1}) == frozenset()
+    assert eventually(lambda: not workers())
+    assert second.next_outcomes(None) == []
+
+
+def test_a_session_of_tasks_adopts_what_runs_in_actors(make: Make, tmp_path: Path) -> None:
+    note, until = tmp_path / "note", tmp_path / "until"
+    first = make("actor")
+    first.submit([trial(3, note=str(note), until=str(until))])
+    assert eventually(lambda: lines(note))
+    first.close(leave_running=True)
+    second = make("task", slots=1)
+    assert second.adopt({3: 1}) == {3}
+    second.submit([trial(4)])  # waits: the adopted one has the slot
+    until.touch()
+    assert sorted(drain(second)) == [3, 4]
+    assert eventually(lambda: not workers())
+
+
+def test_what_is_adopted_can_be_cancelled(make: Make, tmp_path: Path) -> None:
+    note = tmp_path / "note"
+    first = make()
+    first.submit([trial(3, note=str(note), sleep=60.0)])
+    assert eventually(lambda: lines(note))
+    first.close(leave_running=True)
+    second = make()
+    assert second.adopt({3: 1}) == {3}
+    second.cancel([3])
+    (outcome,) = second.next_outcomes(0)
+    assert isinstance(outcome, Failure)
+    assert (outcome.trial, outcome.attempt, outcome.kind) == (3, 1, FailureKind.CANCELLED)
+
+
+def test_an_adopted_worker_that_dies_is_lost_as_any_other(make: Make, tmp_path: Path) -> None:
+    note = tmp_path / "note"
+    first = make()
+    first.submit([trial(3, note=str(note), sleep=60.0)])
+    assert eventually(lambda: lines(note))
+    first.close(leave_running=True)
+    second = make()
+    assert second.adopt({3: 1}) == {3}
+    os.kill(int(lines(note)[0]), signal.SIGKILL)
+    outcome = drain(second)[3]
+    assert isinstance(outcome, Failure)
+    assert outcome.kind is FailureKind.WORKER_LOST
+
+
+def test_a_connection_that_broke_does_not_cost_the_evaluation(
+    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    note, results = tmp_path / "note", []
+
+    def breaking(references: list[Any]) -> Any:
+        results.append(references)
+        return [ActorUnavailableError("reset", b"0" * 16)] if len(results) < 3 else fetched(references)
+
+    monkeypatch.setattr(ray_executor, "fetched", breaking)
+    executor = make(slots=1)
+    executor.submit([trial(0, note=str(note)), trial(1)])
+    outcomes = drain(executor)
+    assert sorted(outcomes) == [0, 1]
+    assert value_of(outcomes[0]) == float(lines(note)[0])
+    assert len(lines(note)) == 1
+    assert len(results) >= 3
+
+
+def test_an_attempt_that_never_reached_its_worker_is_not_the_evaluations_fault(
+    make: Make, request: pytest.FixtureRequest
+) -> None:
+    first = make(slots=1)
+    first.submit([trial(0)])
+    drain(first)
+    first.close(leave_running=True)
+    Ledger(request.node.name).write(9, 1, UnderWay(workers()[0], "a node", time.time()))
+    second = make(slots=1)
+    assert second.adopt({9: 1}) == {9}
+    outcome = drain(second)[9]
+    assert isinstance(outcome, Failure)
+    assert (outcome.attempt, outcome.kind) == (1, FailureKind.NODE_LOST)
+
+
+def test_workers_are_used_again_and_ended_when_idle(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    executor = make(slots=2)
+    executor.submit([trial(number) for number in range(8)])
+    assert len({value_of(outcome) for outcome in drain(executor).values()}) <= 2
+    assert len(workers()) == 2
+    monkeypatch.setattr(ray_executor, "IDLE_SECONDS", 0.0)
+    executor.next_outcomes(0.0)
+    assert eventually(lambda: not workers())
+    executor.submit([trial(9)])
+    assert list(drain(executor)) == [9]
+
+
+def test_workers_that_nobody_touches_end_themselves(make: Make, tmp_path: Path) -> None:
+    note = tmp_path / "note"
+    executor = make(keep_seconds=1.0)
+    executor.submit([trial(0, note=str(note), sleep=60.0)])
+    assert eventually(lambda: lines(note))
+    executor.close(leave_running=True)
+    assert len(workers()) == 1
+    assert eventually(lambda: not workers())
+
+
+def test_workers_that_are_touched_do_not_end(make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ray_actors, "_TOUCH_SECONDS", 0.1)
+    executor = make(keep_seconds=1.5)
+    executor.submit([trial(0, sleep=5.0)])
+    give_up = time.monotonic() + 60.0
+    outcomes: list[Outcome] = []
+    while not outcomes and time.monotonic() < give_up:
+        outcomes = executor.next_outcomes(0.1)
+    value_of(outcomes[0])
+
+
+@pytest.mark.parametrize("kind", ["task", "actor"])
+def test_more_memory_may_be_used_and_is_asked_for_by_an_attempt_that_says_so(make: Make, kind: Kind) -> None:
+    executor = make(kind, slots=1, limits=Limits(memory_bytes=2**28))
+    bounds = []
+    for factor in (1.0, 4.0, 1.0):
+        executor.submit([trial(0, memory_factor=factor)])
+        (outcome,) = drain(executor).values()
+        assert isinstance(outcome, Success), outcome
+        bounds.append(outcome.metrics["bound"])
+    assert 2**29 < bounds[1] - bounds[0] < 2**30
+    assert abs(bounds[2] - bounds[0]) < 2**27
+
+
+def test_a_worker_that_asked_for_too_little_memory_is_replaced_and_slots_are_kept(make: Make) -> None:
+    executor = make(slots=1, limits=Limits(memory_bytes=2**28))
+    pids = []
+    for factor in (1.0, 2.0, 1.0):
+        executor.submit([trial(0, memory_factor=factor)])
+        pids.append(value_of(drain(executor)[0]))
+        assert eventually(lambda: len(workers()) == 1)
+    assert pids[0] != pids[1] == pids[2]
+
+
+def test_evaluations_known_to_be_short_become_tasks_and_long_ones_actors_again(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ray_executor, "SHORT_SECONDS", 0.2)
+    monkeypatch.setattr(ray_executor, "LONG_SECONDS", 0.4)
+    executor = make("auto", slots=2)
+    executor.submit([trial(0)])
+    assert len(workers()) == 1  # nothing is known yet
+    drain(executor)
+    assert eventually(lambda: not workers())
+    executor.submit([trial(1), trial(2)])
+    assert workers() == []
+    drain(executor)
+    executor.submit([trial(3, sleep=3.0)])
+    drain(executor)
+    executor.submit([trial(4)])
+    assert len(workers()) == 1
+    drain(executor)

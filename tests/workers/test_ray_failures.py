@@ -1,0 +1,59 @@
+import pytest
+from ray.exceptions import (
+    ActorDiedError,
+    ActorUnavailableError,
+    NodeDiedError,
+    ObjectLostError,
+    OutOfMemoryError,
+    RayError,
+    RaySystemError,
+    TaskCancelledError,
+    TaskUnschedulableError,
+    WorkerCrashedError,
+)
+
+from workers.evaluate import MESSAGE_CHARACTERS
+from workers.messages import FailureKind
+from workers.ray_failures import described, is_process_death, kind_of
+
+
+def actor_died(words: str) -> ActorDiedError:
+    error = ActorDiedError()
+    error.args = (words,)
+    error.error_msg = words
+    return error
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (WorkerCrashedError(), FailureKind.WORKER_LOST),
+        (
+            actor_died("The actor died because its worker process has died. Worker exit type: SYSTEM_ERROR"),
+            "worker lost",
+        ),
+        (actor_died("The actor died because its node has died. Node Id: 12ab"), FailureKind.NODE_LOST),
+        (actor_died("Task was killed due to the node running low on memory."), FailureKind.OUT_OF_MEMORY),
+        (OutOfMemoryError("used 99 %"), FailureKind.OUT_OF_MEMORY),
+        (NodeDiedError("gone"), FailureKind.NODE_LOST),
+        (TaskCancelledError(), FailureKind.CANCELLED),
+        (TaskUnschedulableError("its node is not there"), FailureKind.NODE_LOST),
+        (ObjectLostError("ab", None, ""), FailureKind.NODE_LOST),
+        (ActorUnavailableError("connection reset", b"0" * 16), FailureKind.NODE_LOST),
+        (RaySystemError("?"), FailureKind.NODE_LOST),
+    ],
+)
+def test_only_a_process_that_died_by_itself_can_be_the_evaluations_fault(error: RayError, kind: str) -> None:
+    assert kind_of(error) == kind
+
+
+def test_a_processes_death_is_told_from_other_failures() -> None:
+    assert is_process_death(WorkerCrashedError())
+    assert is_process_death(actor_died("worker process has died"))
+    assert not is_process_death(OutOfMemoryError("no room"))
+
+
+def test_a_description_is_short_and_plain() -> None:
+    text = described(NodeDiedError("\x1b[31mred\x1b[0m " + "x" * 10_000))
+    assert text.startswith("NodeDiedError: red xxx")
+    assert len(text) == MESSAGE_CHARACTERS

@@ -1,0 +1,103 @@
+"""No process that an evaluation starts outlives it: not a forgotten child, nor one that detached itself.
+
+Ray ends a worker's children when the worker dies, but a worker goes on to the next evaluation, and what the last one
+left behind would compute beside it for ever. A worker process therefore inherits the orphans below it (Linux's "child
+subreaper"), so everything an evaluation started can be found among its own children afterwards. When the worker itself
+dies, Ray does not find a child that has detached itself; a watcher, which notices by the end of a pipe, finds it by a
+mark in its environment (not one that was forked without starting a program: nothing tells it from others).
+"""
+
+import contextlib
+import ctypes
+import os
+import signal
+import subprocess
+import uuid
+from collections.abc import Iterator
+from functools import lru_cache
+from pathlib import Path
+
+MARK = "BBKB_WORKER"  # in the environment of whatever a worker process starts
+# In the background of a shell that ends at once. A background process reads nothing unless its input is handed on.
+_WATCHER = """
+exec 3<&0
+(read -r _ <&3
+for file in $(grep -als "$1" /proc/[0-9]*/environ); do
+    pid=${file#/proc/}
+    kill -KILL "${pid%/environ}"
+done) >/dev/null 2>&1 &
+"""
+_SET_CHILD_SUBREAPER = 36  # of prctl(2)
+_GENERATIONS = 100  # of processes that start others while they are being ended
+_PARENT = 1  # place of the parent's number in /proc/<pid>/stat, behind the command's name
+# Python's own, shared by all evaluations of a process: it ends by itself, and is missed when it is ended.
+_HARMLESS = b"resource_tracker"
+
+
+@contextlib.contextmanager
+def children_ended() -> Iterator[None]:
+    """Kill every process that was started inside, on leaving. For a process that belongs to its evaluations."""
+    _prepare()
+    before = _children()
+    try:
+        yield
+    finally:
+        for _ in range(_GENERATIONS):  # the children of one that is ended become ours
+            started = [pid for pid in _children() - before if not _is_harmless(pid)]
+            for pid in started:
+                _end(pid)
+            if not started:
+                break
+
+
+@lru_cache(maxsize=1)
+def _prepare() -> None:
+    """Once a process. Where the system has no such thing only children that did not detach themselves are found."""
+    _watch()  # first, so that the watcher is not one of the children
+    prctl = getattr(ctypes.CDLL(None), "prctl", None)
+    if prctl is not None:
+        prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def _watch() -> None:
+    """Start what ends the marked processes when this one is gone."""
+    mark = uuid.uuid4().hex
+    reading, writing = os.pipe()  # the writing end is closed by the end of this process and nothing else
+    script = ["/bin/sh", "-c", _WATCHER, "bbkb", f"{MARK}={mark}"]
+    subprocess.run(script, stdin=reading, start_new_session=True, check=True)
+    os.close(reading)
+    os.set_inheritable(writing, False)
+    os.environ[MARK] = mark
+
+
+def _children() -> set[int]:
+    """Pids of this process's children. Costs a microsecond when there is none, as usual."""
+    try:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return set()
+    own = str(os.getpid())
+    return {int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit() and _parent(entry) == own}
+
+
+def _parent(entry: Path) -> str:
+    try:
+        stat = (entry / "stat").read_text(errors="replace")
+    except OSError:  # it has ended meanwhile
+        return ""
+    return stat.rpartition(")")[2].split()[_PARENT]
+
+
+def _is_harmless(pid: int) -> bool:
+    try:
+        return _HARMLESS in Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return False
+
+
+def _end(pid: int) -> None:
+    """Kill and bury it; somebody else (a thread that waits for it) may be quicker at either."""
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+    with contextlib.suppress(ChildProcessError):
+        os.waitpid(pid, 0)

@@ -1,0 +1,184 @@
+"""Long evaluations: a pool of detached worker actors, which go on when the campaign's process dies.
+
+A worker evaluates one attempt at a time. It is made when no idle one is there, ended when it has been idle for a
+minute, and found again by its name and by the ledger (`workers.ray_ledger`) after the campaign's process has died.
+"""
+
+import time
+import uuid
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import ray
+
+from workers.messages import Limits, Outcome, Trial
+from workers.ray_ledger import NAMESPACE, Ledger, UnderWay
+from workers.ray_places import Placing, memory_request
+from workers.worker_actor import WorkerActor
+
+IDLE_SECONDS = 60.0
+_TOUCH_SECONDS = 20.0
+_TITLE = "bbkb {campaign} worker "
+
+
+@dataclass(eq=False, slots=True)
+class _Worker:
+    """One of ours. `memory` is what it asked Ray for, in bytes."""
+
+    name: str
+    actor: Any
+    memory: int | None
+    idle_since: float = 0.0  # monotonic clock
+    acknowledged: list[tuple[int, int]] = field(default_factory=list)  # and not struck out of the ledger yet
+
+
+class WorkerPool:
+    """The worker actors of one campaign. The executor sees to it that no more than its slots are busy."""
+
+    def __init__(self, box: list[Any], slots: int, limits: Limits, placing: Placing) -> None:
+        self._box = box
+        self._slots = slots
+        self._limits = limits
+        self._placing = placing
+        self._ledger = Ledger(placing.campaign)
+        self._busy: dict[Any, _Worker] = {}  # by the reference to what it evaluates
+        self._idle: list[_Worker] = []  # the longest idle first
+        self._noted: dict[tuple[int, int], _Worker | None] = {}  # what the ledger holds of ours, and who wrote it
+        self._next_touch = 0.0
+        self.touch()
+
+    def start(self, trial: Trial) -> Any:
+        """A reference to its outcome, on an idle worker that has asked for enough memory, or on a new one."""
+        worker = self._taken(memory_request(self._limits, trial.memory_factor))
+        known, worker.acknowledged = worker.acknowledged, []
+        reference = worker.actor.evaluate.remote(self._box, trial, self._limits, known)
+        self._busy[reference] = worker
+        self._noted[trial.id, trial.attempt] = worker
+        return reference
+
+    def ask(self, reference: Any, trial: int, attempt: int) -> Any:
+        """Another reference to the same outcome, for when Ray lost sight of the call but not of the worker.
+
+        It resolves to None when the worker has not evaluated that attempt.
+        """
+        worker = self._busy.pop(reference)
+        again = worker.actor.outcome.remote(trial, attempt)
+        self._busy[again] = worker
+        return again
+
+    def free(self, reference: Any) -> None:
+        """The evaluation is over and its worker well."""
+        worker = self._busy.pop(reference)
+        worker.idle_since = time.monotonic()
+        self._idle.append(worker)
+
+    def end(self, reference: Any) -> None:
+        """Kill the worker that evaluates it, or bury one that died by itself."""
+        self._kill(self._busy.pop(reference))
+
+    def adopt(self, attempts: Mapping[int, int]) -> tuple[list[Outcome], dict[Any, tuple[int, int, UnderWay]]]:
+        """What workers of an earlier session hold of these (trial → attempt): outcomes that are there, and references
+        to those to come, with (trial, attempt, entry). All other workers of the campaign are killed."""
+        entries = {(trial, attempt): self._ledger.read(trial, attempt) for trial, attempt in attempts.items()}
+        there = [entry for entry in entries.values() if entry is not None and not isinstance(entry, UnderWay)]
+        self._noted.update(((outcome.trial, outcome.attempt), None) for outcome in there)
+        under_way = {entry.worker: (*key, entry) for key, entry in entries.items() if isinstance(entry, UnderWay)}
+        running = {}
+        for name, actor in self._found():
+            if name not in under_way:
+                ray.kill(actor)
+                continue
+            trial, attempt, _ = under_way[name]
+            worker = _Worker(name, actor, memory=0)  # what it asked for is not known: any other demand replaces it
+            reference = actor.outcome.remote(trial, attempt)
+            self._busy[reference] = worker
+            self._noted[trial, attempt] = worker
+            running[reference] = under_way[name]
+        return there, running
+
+    def acknowledge(self, attempts: Iterable[tuple[int, int]]) -> None:
+        """Their entries may go: with the worker's next call, or at once where there is no such worker."""
+        for attempt in attempts:
+            if attempt in self._noted:
+                worker = self._noted.pop(attempt)
+                if worker is None:
+                    self._ledger.forget(*attempt)
+                else:
+                    worker.acknowledged.append(attempt)
+
+    def node_of(self, trial: int, attempt: int) -> str | None:
+        """Ray's id of the node where this attempt runs; None when it has not begun."""
+        entry = self._ledger.read(trial, attempt)
+        return entry.node if isinstance(entry, UnderWay) else None
+
+    def tidy(self, idle_seconds: float = IDLE_SECONDS) -> None:
+        """End workers that have been idle for so long, and touch the others. Cheap when there is nothing to do."""
+        now = time.monotonic()
+        while self._idle and now - self._idle[0].idle_since >= idle_seconds:
+            self._kill(self._idle.pop(0))
+        if now >= self._next_touch:
+            self.touch()
+
+    def touch(self) -> None:
+        """Give the workers a sign of life."""
+        self._next_touch = time.monotonic() + _TOUCH_SECONDS
+        self._ledger.touch(repr(time.time()))
+
+    def close(self, leave_running: bool) -> None:
+        """End all workers and clear the ledger; or only let go of them."""
+        if not leave_running:
+            for worker in (*self._busy.values(), *self._idle):
+                ray.kill(worker.actor)
+            self._ledger.clear()
+        for held in (self._busy, self._idle, self._noted):
+            held.clear()
+        self._box = []
+
+    def _taken(self, memory: int | None) -> _Worker:
+        fitting = [worker for worker in self._idle if memory is None or (worker.memory or 0) >= memory]
+        if fitting:
+            worker = fitting[-1]  # the one that was busy last, so that the others may get idle enough to end
+            self._idle.remove(worker)
+            return worker
+        if len(self._busy) + len(self._idle) >= self._slots and self._idle:
+            self._kill(self._idle.pop(0))
+        return self._made(memory)
+
+    def _made(self, memory: int | None) -> _Worker:
+        name = _title(self._placing.campaign) + uuid.uuid4().hex[:12]
+        remote: Any = ray.remote(WorkerActor)
+        actor = remote.options(
+            name=name,
+            namespace=NAMESPACE,
+            lifetime="detached",
+            max_restarts=0,
+            max_task_retries=0,
+            num_cpus=self._placing.cpus,
+            num_gpus=self._placing.gpus,
+            memory=memory,
+        ).remote(name, self._placing.campaign, self._placing.keep_seconds)
+        return _Worker(name, actor, memory)
+
+    def _kill(self, worker: _Worker) -> None:
+        """Not before its outcomes were acknowledged does the ledger forget them: they are not the worker's to lose."""
+        ray.kill(worker.actor)
+        for attempt in worker.acknowledged:
+            self._ledger.forget(*attempt)
+        for attempt, writer in self._noted.items():
+            if writer is worker:
+                self._noted[attempt] = None
+
+    def _found(self) -> Iterable[tuple[str, Any]]:
+        """The campaign's worker actors that are alive, by name."""
+        for listed in ray.util.list_named_actors(all_namespaces=True):
+            name = listed["name"]
+            if listed["namespace"] == NAMESPACE and name.startswith(_title(self._placing.campaign)):
+                try:
+                    yield name, ray.get_actor(name, NAMESPACE)
+                except ValueError:  # it has died since it was listed
+                    continue
+
+
+def _title(campaign: str) -> str:
+    return _TITLE.format(campaign=campaign)

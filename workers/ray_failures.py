@@ -1,0 +1,84 @@
+"""What Ray raises for an attempt, as a failure of its kind."""
+
+import re
+from collections.abc import Iterable
+from typing import Any
+
+import ray
+from ray.exceptions import (
+    ActorDiedError,
+    OutOfMemoryError,
+    RayError,
+    RayTaskError,
+    RuntimeEnvSetupError,
+    TaskCancelledError,
+    WorkerCrashedError,
+)
+
+from workers.evaluate import MESSAGE_CHARACTERS, printable, summary_of
+from workers.messages import FailureKind, Outcome
+
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+
+# The first row that fits counts: Ray derives one exception from both TaskCancelledError and RayTaskError.
+_KINDS: tuple[tuple[type[RayError], FailureKind], ...] = (
+    (OutOfMemoryError, FailureKind.OUT_OF_MEMORY),
+    (TaskCancelledError, FailureKind.CANCELLED),
+    (RuntimeEnvSetupError, FailureKind.ERROR),
+    (RayTaskError, FailureKind.ERROR),  # the objective cannot be unpickled or imported there
+    (WorkerCrashedError, FailureKind.WORKER_LOST),
+    (ActorDiedError, FailureKind.WORKER_LOST),
+    (RayError, FailureKind.NODE_LOST),  # node died, object or owner lost, unschedulable, …
+)
+# Ray's words for the causes of an actor's death that are not its process's own; it has no type for them.
+_NODE_DIED = (
+    "node has died",
+    "node was terminated",
+    "node died",
+    "node is dead",
+    "raylet died",
+    "drained",
+    "preempted",
+)
+_OUT_OF_MEMORY = ("OutOfMemory", "out of memory", "memory monitor", "memory pressure", "low on memory")
+
+
+def kind_of(error: RayError) -> FailureKind:
+    """What kind of failure Ray's exception means."""
+    kind = next(kind for exception, kind in _KINDS if isinstance(error, exception))
+    if kind is not FailureKind.WORKER_LOST:
+        return kind
+    text = str(error).lower()
+    if any(words.lower() in text for words in _OUT_OF_MEMORY):
+        return FailureKind.OUT_OF_MEMORY
+    return FailureKind.NODE_LOST if any(words in text for words in _NODE_DIED) else kind
+
+
+def is_process_death(error: RayError) -> bool:
+    """Whether all Ray saw is that the process which evaluated is gone."""
+    return isinstance(error, WorkerCrashedError | ActorDiedError)
+
+
+def described(error: RayError) -> str:
+    """What Ray says of it; led by what the code on the worker raised, if that is what happened."""
+    text = printable(_COLOUR.sub("", str(error))).strip()
+    if not isinstance(error, RayTaskError):
+        return f"{type(error).__name__}: {text}"[:MESSAGE_CHARACTERS]
+    summary = summary_of(error.cause)
+    return f"{summary}\n{text[-(MESSAGE_CHARACTERS - len(summary) - 1) :]}"
+
+
+def fetched(references: list[Any]) -> Iterable[Outcome | RayError | None]:
+    """Each one's result or what Ray raises for it; all at once in the common case that nothing was raised."""
+    try:
+        return list(ray.get(references))
+    except RayError:
+        return [_fetched_one(reference) for reference in references]
+
+
+def _fetched_one(reference: Any) -> Outcome | RayError | None:
+    try:
+        result: Outcome | None = ray.get(reference)
+    except RayError as error:
+        return error
+    return result

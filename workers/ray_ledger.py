@@ -1,0 +1,70 @@
+"""What the cluster itself remembers of attempts in worker actors, so that a later session can find them.
+
+Each attempt in a worker actor has an entry in the key-value store of Ray's head, written by the worker: where it runs,
+then its outcome, until that is acknowledged. Neither the worker's main thread, which is busy evaluating, nor the
+process that asked for the evaluation, which may be dead, is needed to read it. Ray has no public door to that store;
+its own libraries use this one.
+"""
+
+import pickle
+from dataclasses import dataclass
+from typing import cast
+
+from ray.experimental.internal_kv import _internal_kv_del, _internal_kv_get, _internal_kv_put
+
+from workers.messages import Outcome
+
+NAMESPACE = "bbkb"  # of all that we name in a cluster: entries here, and named actors
+
+
+@dataclass(frozen=True, slots=True)
+class UnderWay:
+    """An attempt that runs in the worker actor `worker`, on the node with Ray's id `node`, since `started` (wall)."""
+
+    worker: str
+    node: str
+    started: float
+
+
+@dataclass(frozen=True, slots=True)
+class Ledger:
+    """The entries of one campaign. All methods may be called from any process and thread; they raise RpcError when
+    Ray's head does not answer."""
+
+    campaign: str
+
+    def write(self, trial: int, attempt: int, entry: UnderWay | Outcome) -> None:
+        """Replace what is written of this attempt."""
+        _internal_kv_put(self._key(trial, attempt), pickle.dumps(entry), overwrite=True, namespace=NAMESPACE)
+
+    def read(self, trial: int, attempt: int) -> UnderWay | Outcome | None:
+        """What is written of this attempt."""
+        written = cast("bytes | None", _internal_kv_get(self._key(trial, attempt), namespace=NAMESPACE))
+        if written is None:
+            return None
+        entry: UnderWay | Outcome = pickle.loads(written)
+        return entry
+
+    def forget(self, trial: int, attempt: int) -> None:
+        """Strike this attempt out."""
+        _internal_kv_del(self._key(trial, attempt), namespace=NAMESPACE)
+
+    def touch(self, sign_of_life: str) -> None:
+        """Tell the campaign's workers that somebody wants them: a text that differs from call to call."""
+        _internal_kv_put(self._lease, sign_of_life, overwrite=True, namespace=NAMESPACE)
+
+    def sign_of_life(self) -> bytes | None:
+        """What `touch` wrote last."""
+        sign: bytes | None = _internal_kv_get(self._lease, namespace=NAMESPACE)
+        return sign
+
+    def clear(self) -> None:
+        """Strike everything out."""
+        _internal_kv_del(f"{self.campaign}\n", del_by_prefix=True, namespace=NAMESPACE)
+
+    @property
+    def _lease(self) -> str:
+        return f"{self.campaign}\nlease"
+
+    def _key(self, trial: int, attempt: int) -> str:
+        return f"{self.campaign}\n{trial}\n{attempt}"

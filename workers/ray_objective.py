@@ -1,0 +1,35 @@
+"""The objective on its way to Ray's workers: pickled once a campaign, unpickled once a worker process."""
+
+from functools import lru_cache
+from typing import Any
+
+import ray
+
+from objectives.objective import Objective
+from workers.executor import ExecutorError
+
+
+def boxed(objective: Objective) -> list[Any]:
+    """What a worker needs to get it. Raises ExecutorError when the objective cannot be pickled.
+
+    The reference comes in a list because Ray would fetch and unpickle a bare one for every call: a third of the
+    throughput of cheap evaluations, and whatever an objective loads when first used would be loaded each time.
+    """
+    try:
+        return [ray.put(objective)]
+    except Exception as error:  # pickling runs the objective's own code, which may raise anything
+        raise ExecutorError(
+            f"an objective must be picklable to reach Ray's workers, got {type(objective).__name__}: {error}; "
+            "open files, connections and locks in evaluate(), not before"
+        ) from error
+
+
+def unboxed(box: list[Any]) -> Objective:
+    """The objective in this worker process."""
+    return _fetched(box[0])
+
+
+@lru_cache(maxsize=1)
+def _fetched(reference: Any) -> Objective:
+    objective: Objective = ray.get(reference)
+    return objective

@@ -1,0 +1,106 @@
+"""What evaluations ask of a Ray cluster, and which of its nodes are there."""
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import ray
+
+from workers.executor import ExecutorError
+from workers.messages import Limits
+
+Kind = Literal["task", "actor", "auto"]
+
+_LOOK_SECONDS = 3.0  # between two looks at the list of nodes
+
+
+@dataclass(frozen=True, slots=True)
+class Placing:
+    """Where evaluations run. `campaign` names the worker actors and must be unique on the cluster; `label` is what the
+    dashboard shows for tasks: one a campaign, since each distinct name becomes a series of metrics.
+
+    `cpus` and `gpus` are logical units of one evaluation; `keep_seconds` is how long worker actors wait for somebody
+    when their campaign's process has died.
+    """
+
+    campaign: str
+    label: str
+    kind: Kind = "auto"
+    cpus: float = 1.0
+    gpus: float = 0.0
+    keep_seconds: float = 12 * 3600.0
+
+
+def memory_request(limits: Limits, factor: float) -> int | None:
+    """Bytes that an attempt asks Ray for: when it may use more than others, at most what the largest node has, since
+    Ray would queue it for ever otherwise."""
+    if limits.memory_bytes is None or factor == 1.0:
+        return limits.memory_bytes
+    largest = max((node.get("memory", 0.0) for node in _resources()), default=0.0)
+    return max(limits.memory_bytes, int(min(limits.memory_bytes * factor, largest)))
+
+
+class NodeWatch:
+    """Tells which nodes have died since it was made, looking at the cluster's list every few seconds."""
+
+    def __init__(self) -> None:
+        self._dead = _dead_nodes()
+        self._next_look = time.monotonic() + _LOOK_SECONDS
+
+    @property
+    def patience_seconds(self) -> float:
+        """How long until the next look."""
+        return max(0.0, self._next_look - time.monotonic())
+
+    def lost(self) -> frozenset[str]:
+        """Ids of the nodes that died since the last call; nothing between two looks."""
+        return frozenset() if self.patience_seconds > 0.0 else self.look()
+
+    def look(self) -> frozenset[str]:
+        """As `lost`, looking now."""
+        self._next_look = time.monotonic() + _LOOK_SECONDS
+        dead = _dead_nodes()
+        new, self._dead = dead - self._dead, dead
+        return new
+
+    def is_dead(self, node: str) -> bool:
+        """Whether that node was dead at the last look."""
+        return node in self._dead
+
+
+def _dead_nodes() -> frozenset[str]:
+    return frozenset(node["NodeID"] for node in ray.nodes() if not node["Alive"])  # type: ignore[no-untyped-call]
+
+
+def check_feasible(placing: Placing, limits: Limits) -> None:
+    """Refuse what no node can ever hold: Ray would queue it for ever, without a word. Raises ExecutorError."""
+    request = {"CPU": placing.cpus, "GPU": placing.gpus, "memory": float(limits.memory_bytes or 0)}
+    wanted = {name: amount for name, amount in request.items() if amount > 0.0}
+    nodes = _resources()
+    if any(all(node.get(name, 0.0) >= amount for name, amount in wanted.items()) for node in nodes) or _can_grow():
+        return
+    largest = {name: max((node.get(name, 0.0) for node in nodes), default=0.0) for name in wanted}
+    raise ExecutorError(
+        f"one evaluation must fit on one node, got {_listed(wanted)}; the {len(nodes)} nodes of this cluster have at "
+        f"most {_listed(largest)}: lower workers.cpus, workers.gpus or workers.memory_gb, or join a larger cluster"
+    )
+
+
+def _resources() -> list[dict[str, float]]:
+    """Of each node that is alive."""
+    return [node["Resources"] for node in ray.nodes() if node["Alive"]]  # type: ignore[no-untyped-call]  # no types
+
+
+def _listed(resources: Mapping[str, float]) -> str:
+    texts = (
+        f"memory {amount / 2**30:.3g} GiB" if name == "memory" else f"{name} {amount:g}"
+        for name, amount in resources.items()
+    )
+    return ", ".join(texts)
+
+
+def _can_grow() -> bool:
+    """Whether an autoscaler watches this cluster: it may add a larger node. Ray tells only by this private door."""
+    configuration = ray._private.state.state.get_cluster_config()
+    return configuration is not None and bool(configuration.node_group_configs)

@@ -1,0 +1,78 @@
+"""A process that evaluates one attempt after the other and outlives whoever asks it to: a detached Ray actor.
+
+Ray ends a task together with the process that submitted it, but lets a call of a detached actor's method run to its
+end. So what is evaluated here goes on when the campaign's process dies; its outcome is written into the ledger, where
+the next session finds it. Methods run one at a time and in the process's main thread, which the time-out's alarm
+needs; that is why Ray's concurrency groups are not used (with them no method runs in the main thread), and why nothing
+here has to answer while it evaluates.
+"""
+
+import os
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import ray
+
+from workers.evaluate import evaluate
+from workers.messages import Limits, Outcome, Trial
+from workers.ray_ledger import Ledger, UnderWay
+from workers.ray_objective import unboxed
+
+_LOOKS = 20.0  # at the lease, while it lasts
+_LONGEST_LOOK_SECONDS = 60.0
+
+
+class WorkerActor:
+    """Evaluates for `campaign` under the name `name`; ends itself `keep_seconds` after the last sign of life."""
+
+    def __init__(self, name: str, campaign: str, keep_seconds: float) -> None:
+        self._name = name
+        self._ledger = Ledger(campaign)
+        self._node = ray.get_runtime_context().get_node_id()
+        self._last: tuple[tuple[int, int], Outcome] | None = None
+        threading.Thread(target=self._watch_lease, args=(keep_seconds,), daemon=True, name="lease").start()
+
+    def evaluate(
+        self, boxed_objective: list[Any], trial: Trial, limits: Limits, acknowledged: Sequence[tuple[int, int]]
+    ) -> Outcome:
+        """The outcome of this attempt, which the ledger has too. `acknowledged` attempts are struck out there."""
+        objective = unboxed(boxed_objective)
+        for attempt in acknowledged:
+            self._tell(lambda attempt=attempt: self._ledger.forget(*attempt))
+        self._write(trial, UnderWay(self._name, self._node, time.time()))
+        outcome = evaluate(objective, trial, limits, is_expendable=True)
+        self._last = ((trial.id, trial.attempt), outcome)
+        self._write(trial, outcome)
+        return outcome
+
+    def outcome(self, trial: int, attempt: int) -> Outcome | None:
+        """The outcome of the attempt that ran last, if it was this one. Waits for what runs, as every method does."""
+        return self._last[1] if self._last is not None and self._last[0] == (trial, attempt) else None
+
+    def _write(self, trial: Trial, entry: UnderWay | Outcome) -> None:
+        self._tell(lambda: self._ledger.write(trial.id, trial.attempt, entry))
+
+    def _tell(self, write: Any) -> None:
+        """Write into the ledger. A head that is away for a while is no reason to lose an evaluation: only a session
+        that takes over just then would miss the entry, and evaluate again."""
+        try:
+            write()
+        except (ray.exceptions.RayError, OSError, RuntimeError) as error:
+            print(f"bbkb: the ledger could not be written: {error}", file=sys.stderr, flush=True)
+
+    def _watch_lease(self, keep_seconds: float) -> None:
+        """End this process when no sign of life has come for `keep_seconds`; a head that is silent gives none."""
+        seen: bytes | None = None
+        since = time.monotonic()
+        while time.monotonic() - since < keep_seconds:
+            time.sleep(min(_LONGEST_LOOK_SECONDS, keep_seconds / _LOOKS))
+            try:
+                sign = self._ledger.sign_of_life()
+            except (ray.exceptions.RayError, OSError, RuntimeError):
+                continue
+            if sign != seen:
+                seen, since = sign, time.monotonic()
+        os._exit(0)
