@@ -37,13 +37,13 @@ class Computing:
     """At most one computation at a time."""
 
     def __init__(self, in_background: bool) -> None:
-        self._in_background = in_background
+        self.is_beside = in_background
         self._current: _Computation | None = None
 
     def start(self, call: Callable[[], Any], finish: Callable[[Any], None]) -> None:
         """Compute `call()` and hand what it returns to `finish`, from `poll`. Nothing else may be under way."""
         self._current = _Computation(call, finish)
-        if self._in_background:
+        if self.is_beside:
             # a daemon: a session that is ended at once does not wait for it
             threading.Thread(target=self._current.run, name="bbkb strategy", daemon=True).start()
         else:

@@ -20,7 +20,10 @@ from orchestrator.commands import Ask, Await, Begin, Close, Command, Dispatch, F
 from orchestrator.rules import DURATIONS_TO_LEARN_FROM
 
 _STOCK_MARGIN = 2.0  # picks kept in stock, against the results expected while the strategy computes
+_LARGEST_STOCK = 4  # picks a worker
 _LEAST_DEADLINE_SECONDS = 10.0
+_LEAST_QUEUE = 8
+_SHORT_SECONDS = 0.05  # mean duration below which the time between two evaluations is worth saving
 
 
 def decide(state: CampaignState, now: float) -> Command:
@@ -40,8 +43,9 @@ def _go_on(state: CampaignState, now: float) -> Command | None:
     reason = _stop_reason(state, now)
     if reason:
         return Stop(reason)
-    if state.stock and state.free and state.existing is None:
-        return Dispatch(state.stock[: state.free])
+    room = state.slots + _queue_size(state) - len(state.running)
+    if state.stock and room > 0 and state.existing is None:
+        return Dispatch(state.stock[:room])
     if state.computing:
         return None
     if state.existing is not None:
@@ -63,8 +67,10 @@ def _next_batch(state: CampaignState) -> Command | None:
 
 def _think(state: CampaignState) -> Command | None:
     """Let the strategy choose or learn, if picks are wanted."""
-    wanted = min(state.free + _stock_size(state) - len(state.stock), state.remaining)
-    if wanted <= 0:
+    room = max(0, state.slots + _queue_size(state) - len(state.running))
+    stock = _stock_size(state)
+    wanted = min(room + stock - len(state.stock), state.remaining)
+    if wanted <= 0 or (not room and 2 * len(state.stock) > stock):  # not for every single pick
         return None
     if state.finished and (state.stalled or _is_refresh_cheap(state)):
         return Tell(state.finished)
@@ -76,12 +82,22 @@ def _think(state: CampaignState) -> Command | None:
     return None
 
 
+def _queue_size(state: CampaignState) -> int:
+    """Trials to hand to the executor beyond those that can run: with short evaluations, one more a worker.
+
+    It starts them while this process still writes down what came back.
+    """
+    is_short = 0.0 < state.success_seconds < _SHORT_SECONDS * state.succeeded
+    return max(state.slots, _LEAST_QUEUE) if is_short else 0
+
+
 def _stock_size(state: CampaignState) -> int:
     """Picks to have ready beyond those for free workers."""
     seconds = state.choosing_seconds + state.refreshing_seconds
     if seconds <= 0.0 or state.outcome_interval_seconds <= 0.0:
         return 0
-    return min(state.slots, math.ceil(_STOCK_MARGIN * seconds / state.outcome_interval_seconds))
+    largest = _LARGEST_STOCK * max(state.slots, _LEAST_QUEUE)
+    return min(largest, math.ceil(_STOCK_MARGIN * seconds / state.outcome_interval_seconds))
 
 
 def _is_refresh_cheap(state: CampaignState) -> bool:

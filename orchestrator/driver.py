@@ -319,9 +319,11 @@ class Driver:
         )
 
     def _began(self, what: Literal["choosing", "refreshing"], activity: str) -> float:
-        """Say so in the log, which has everything known so far before a long computation; the time it began."""
+        """Say so in the log; the time it began. Results are in the log before the strategy learns of them, and before
+        the loop waits for it."""
         self._record(ComputingBegan(time=self._executor.now(), what=what))
-        self._commit()
+        if what == "refreshing" or not self._computing.is_beside:
+            self._commit()
         self._activity = "choosing a batch" if what == "choosing" else activity
         return time.perf_counter()
 

@@ -22,11 +22,12 @@ from workers.messages import Failure, FailureKind, Limits, Outcome, Success, Tri
 from workers.ray_actors import IDLE_SECONDS, WorkerPool
 from workers.ray_failures import described, fetched, is_process_death, kind_of
 from workers.ray_objective import boxed
-from workers.ray_places import NodeWatch, Placing, check_feasible
+from workers.ray_places import NodeWatch, Placing, check_feasible, is_cramped
 from workers.ray_tasks import RayTasks
 
 START_UP_SECONDS = 30.0  # what a lease allows for starting a worker process and unpickling the objective there
 SHORT_SECONDS, LONG_SECONDS = 2.0, 3.0  # mean durations below and above which evaluations are tasks and actors' calls
+VERY_SHORT_SECONDS, READY_TASKS = 0.05, 8  # mean duration for which some more tasks wait in Ray's queue, and how many
 NODE_GRACE_SECONDS = 10.0  # for tasks, beyond the longest evaluation so far, after some node has died
 _REMEMBERED = 20  # durations that the mean is of
 _UNKNOWN = "unknown"
@@ -62,6 +63,7 @@ class RayExecutor:
         check_feasible(placing, limits)
         box = boxed(objective)
         self._slots = slots
+        self._is_cramped = is_cramped(placing, slots)
         self._limits = limits
         self._kind = placing.kind
         self._tasks = RayTasks(box, limits, placing)
@@ -144,11 +146,19 @@ class RayExecutor:
 
     def _start(self) -> None:
         """Give Ray what waits here, as far as there are slots."""
-        while self._queue and len(self._running) < self._slots:
+        while self._queue and len(self._running) < self._window():
             _, trial = self._queue.popitem(last=False)
             place = self._tasks if self._is_short else self._pool
             attempt = _Attempt(trial.id, trial.attempt, place, time.monotonic(), time.time())
             self._enter(place.start(trial), attempt)
+
+    def _window(self) -> int:
+        """Attempts that Ray may have. More than `slots` of very short ones, where the cluster itself sees to it that no
+        more run at a time: the next one then starts without waiting for this process."""
+        if not (self._is_cramped and self._is_short and self._durations):
+            return self._slots
+        is_very_short = sum(self._durations) < VERY_SHORT_SECONDS * len(self._durations)
+        return self._slots + max(self._slots, READY_TASKS) if is_very_short else self._slots
 
     def _enter(self, reference: Any, attempt: _Attempt) -> None:
         self._running[reference] = attempt

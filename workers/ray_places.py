@@ -92,6 +92,12 @@ def _resources() -> list[dict[str, float]]:
     return [node["Resources"] for node in ray.nodes() if node["Alive"]]  # type: ignore[no-untyped-call]  # no types
 
 
+def is_cramped(placing: Placing, slots: int) -> bool:
+    """Whether the cluster itself has room for no more than `slots` of these evaluations at a time."""
+    cpus = sum(node.get("CPU", 0.0) for node in _resources())
+    return cpus <= slots * placing.cpus and not _can_grow()
+
+
 def _listed(resources: Mapping[str, float]) -> str:
     texts = (
         f"memory {amount / 2**30:.3g} GiB" if name == "memory" else f"{name} {amount:g}"

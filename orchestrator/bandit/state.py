@@ -74,6 +74,11 @@ class SparseState:
         return self.model.fit(self.pulls, self.dictionary)
 
     @cached_property
+    def scratch(self) -> dict[str, Any]:
+        """What a strategy keeps of its last `ask` at this state: a cache, which changes no decision."""
+        return {}
+
+    @cached_property
     def available(self) -> Indices:
         """Arms that may be chosen, ascending."""
         return np.setdiff1d(np.arange(len(self.arms)), self.set_aside, assume_unique=True)

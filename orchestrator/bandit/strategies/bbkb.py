@@ -11,7 +11,7 @@ as the time that an evaluation takes does not depend on its noise. That is what 
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, ClassVar, get_args
 
@@ -25,6 +25,7 @@ from orchestrator.bandit.confidence import Confidence, Schedule
 from orchestrator.bandit.dictionary import Resampling, resparsify
 from orchestrator.bandit.filling import most_uncertain
 from orchestrator.bandit.kernels import AnyKernel, Matern52
+from orchestrator.bandit.lazy import ArgmaxQueue
 from orchestrator.bandit.picking import Picking
 from orchestrator.bandit.posterior import SparseModel
 from orchestrator.bandit.state import SparseState, checked_arms, initial_state, rewarded
@@ -123,18 +124,28 @@ class BBKB:
         return self._choose(state, pending, limit)
 
     def _choose(self, state: SparseState, pending: Sequence[int], limit: int) -> Decision:
-        picking = Picking.begin(state, self.confidence.width(state.information_gain))
-        drift = self._drift(picking.posterior)
-        for arm in pending:
-            _append(picking, drift, arm)
-        if drift.is_spent():
+        course = self._course(state, tuple(pending))
+        if course.drift.is_spent():
             return Wait("the drift budget is spent on pulls whose rewards are not in yet")
-        queue = picking.queue(state.set_aside, self.lazy)
         picks: list[Pick] = []
-        while len(picks) < limit and not drift.is_spent():
+        while len(picks) < limit and not course.drift.is_spent():
             # x = argmax u; the arm that crosses the threshold belongs to the batch
-            picks.append(_append(picking, drift, queue.top()))
-        return Choose(tuple(picks), "drift budget" if drift.is_spent() else "limit")
+            picks.append(course.append(course.queue.top()))
+        return Choose(tuple(picks), "drift budget" if course.drift.is_spent() else "limit")
+
+    def _course(self, state: SparseState, pending: tuple[int, ...]) -> "_Course":
+        """Where choosing stands with these pulls pending. The last `ask` at this state is gone on with if they are what
+        it ended with, so that to choose one by one costs no more than to choose a batch."""
+        last = state.scratch.get("course")
+        if isinstance(last, _Course) and last.strategy == self and last.pulls == list(pending):
+            return last
+        picking = Picking.begin(state, self.confidence.width(state.information_gain))
+        course = _Course(self, picking, self._drift(picking.posterior))
+        for arm in pending:
+            course.append(arm)
+        course.queue = picking.queue(state.set_aside, self.lazy)
+        state.scratch["course"] = course
+        return course
 
     def fill(self, state: SparseState, pending: Sequence[int], limit: int) -> Decision:
         """Uncertainty sampling while max σ̃² > 1/P, P being the workers that the warm start is for; else nothing."""
@@ -204,9 +215,20 @@ _CHOICES = {
 }
 
 
-def _append(picking: Picking, drift: Drift, arm: int) -> Pick:
-    """Add a pull of `arm`; its pick, with the variance just before."""
-    pick = picking.pick(arm)
-    drift.append(arm, pick.variance)
-    picking.posterior.append(arm)
-    return pick
+@dataclass
+class _Course:
+    """Scratch of one or more `ask`s at a state: `pulls` were pending or picked, in this order."""
+
+    strategy: BBKB
+    picking: Picking
+    drift: Drift
+    pulls: list[int] = field(default_factory=list)
+    queue: ArgmaxQueue = field(init=False)
+
+    def append(self, arm: int) -> Pick:
+        """Add a pull of `arm`; its pick, with the variance just before."""
+        pick = self.picking.pick(arm)
+        self.drift.append(arm, pick.variance)
+        self.picking.posterior.append(arm)
+        self.pulls.append(arm)
+        return pick

@@ -473,3 +473,24 @@ def test_it_can_be_built_from_a_plain_mapping() -> None:
         adapter.validate_python({"kernal": {}})
     with pytest.raises(ValidationError, match=r"strategy\.regularization must be > 0, got -1"):
         adapter.validate_python({"regularization": -1})
+
+
+@pytest.mark.parametrize("termination", ["global", "global_then_local", "product"])
+@pytest.mark.parametrize("lazy_", [True, False])
+def test_one_by_one_with_what_is_pending_is_the_batch(termination, lazy_) -> None:
+    """The scratch kept between two asks at a state changes nothing, and neither does its absence."""
+    strategy = replace(SMOOTH, termination=termination, lazy=lazy_, ratio_threshold=3.0)
+    for state, decision in play(strategy, AWKWARD, rounds=6):
+        if decision.reason == "warm start":
+            continue
+        batch = [pick.arm for pick in decision.picks]
+        going_on: list[int] = []
+        while isinstance(step := strategy.ask(state, tuple(going_on), 2), Choose):
+            assert strategy.ask(state, tuple(going_on), 2) == step  # a second time, out of another scratch
+            going_on += [pick.arm for pick in step.picks]
+        assert going_on == batch
+        for number in range(0, len(batch), 3):
+            fresh = replace(state)  # nothing kept
+            step = strategy.ask(fresh, tuple(batch[:number]), 1)
+            assert isinstance(step, Choose)
+            assert step.picks[0].arm == batch[number]
