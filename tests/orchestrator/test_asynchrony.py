@@ -100,7 +100,7 @@ def told_arms(state: CampaignState, model: Any) -> list[int]:
 @given(
     seed=st.integers(0, 2**16), slots=st.integers(1, 9), sigma=st.floats(0.0, 2.0), failure_rate=st.floats(0.0, 0.4),
     threshold=st.sampled_from([1.5, 3.0]), overhead=st.sampled_from([0.0, 0.05]),
-    rule=st.sampled_from(["global", "product"]),
+    rule=st.sampled_from(["global", "global_then_local", "product"]),
 )  # fmt: skip
 def test_whatever_returns_when_no_posterior_drifts_further_than_the_widths_allow(
     tmp_path_factory: pytest.TempPathFactory, seed: int, slots: int, sigma: float, failure_rate: float,

@@ -54,7 +54,7 @@ class BBKB:
     | `oversampling` | q̄ | dictionary oversampling, ≥ 1 |
     | `ratio_threshold` | C̃ | how far the posterior may drift within a batch, ≥ 1; 1 is BKB, batches of one |
     | `width` | β̃ | `practical`, or `theory` with Theorem 2's constants |
-    | `termination` | | `global`, `global_then_local` (longer batches) or GP-BUCB's `product` |
+    | `termination` | | `global`, the published rule; `global_then_local`, longer batches; or GP-BUCB's `product` |
     | `local_covariance` | | of `global_then_local`: `embedded`, which is proven, or `paper`, as printed |
     | `lazy` | | pick by lazy evaluation; False scores every arm at every pick and picks the same |
     | `warm_start` | | `RandomStart`, `UncertaintyStart` or existing data, `DataStart` |
@@ -74,7 +74,7 @@ class BBKB:
     oversampling: float = 2.0
     ratio_threshold: float = 4.0
     width: Schedule = "practical"
-    termination: Termination = "global"
+    termination: Termination = "global_then_local"
     local_covariance: LocalCovariance = "embedded"
     lazy: bool = True
     warm_start: AnyWarmStart = _DEFAULT_START

@@ -34,6 +34,7 @@ PAPER = BBKB(
     noise_variance=1e-4,
     norm_bound=1.0,
     ratio_threshold=2.0,
+    termination="global",
     warm_start=RandomStart(),
 )
 SMOOTH = replace(PAPER, regularization=0.01, noise_variance=0.01)
