@@ -183,7 +183,7 @@ class WorkerSettings(_Section):
     """Where evaluations run and what each of them may use."""
 
     executor: Literal["ray", "inline", "simulated"] = Field(
-        default="ray", description="Ray tasks, one after the other in the central process, or virtual time."
+        default="ray", description="On Ray, one after the other in the central process, or in virtual time."
     )
     kind: Literal["task", "actor", "auto"] = Field(
         default="auto",
