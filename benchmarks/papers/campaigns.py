@@ -156,9 +156,14 @@ def _run(job: _Job) -> Measured:
     return measure(finished_log(from_mapping(job.settings)))
 
 
-def finished_log(settings: Settings) -> Sequence[Event]:
-    """The log of a campaign that ran to its end: begun, resumed or only read. Raises what `run_all` does."""
+def finished_log(settings: Settings, is_resumed: bool = True) -> Sequence[Event]:
+    """The log of a campaign that ran to its end: begun, resumed or only read. Raises what `run_all` does.
+
+    Without `is_resumed` one that was interrupted is begun anew, for what a resume would change: its course in time.
+    """
     run, events = _find(settings)
+    if not is_resumed and not _is_finished(events):
+        run = None
     if run is None:
         parts = build(settings)
         optimum = parts.optimum(settings.objective.direction == "maximize")

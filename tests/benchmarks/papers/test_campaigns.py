@@ -4,12 +4,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.papers.campaigns import Comparison, Method, Runs, campaign, run_all
+from benchmarks.papers.campaigns import Comparison, Method, Runs, campaign, finished_log, run_all
 from benchmarks.papers.experiment import Request
 from objectives.tabular import Table
 from orchestrator import runs
 from orchestrator.assemble import Session, build, open_session
 from orchestrator.errors import CampaignError
+from orchestrator.events import SessionOpened
 from orchestrator.status import Status
 
 UNIFORM = Method("uniform", "uniform", {"name": "uniform"})
@@ -103,3 +104,14 @@ def test_the_values_are_the_tables(request_: Request) -> None:
     assert isinstance(table, Table)
     np.testing.assert_allclose(run.values, table.target[run.arms, 0])
     assert run.optimum == 1.0
+
+
+def test_a_run_whose_course_in_time_matters_is_begun_anew_when_it_was_interrupted(request_: Request) -> None:
+    settings = campaign(COMPARISON, GREEDY, 0, request_)
+    parts = build(settings)
+    half = runs.create(settings.resolved(), parts.problem.candidates, parts.description, 1.0, "test")
+    events = finished_log(settings, is_resumed=False)
+    assert len(half.events()) == 1
+    assert [event.epoch for event in events if isinstance(event, SessionOpened)] == [1]
+    assert len(finished_log(settings, is_resumed=False)) == len(events)
+    assert len(_logs(request_.out / "tiny")) == 2
