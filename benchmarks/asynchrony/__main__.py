@@ -1,0 +1,90 @@
+"""`python -m benchmarks.asynchrony …`: asynchronous BBKB against its rivals in virtual time."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from benchmarks.asynchrony.comparing import run
+from benchmarks.asynchrony.figures import figures
+from benchmarks.asynchrony.problems import TABLES
+from benchmarks.asynchrony.settings import DURATIONS, LABELS, known, settings
+from benchmarks.asynchrony.tables import OURS, busy, regrets, verdicts
+from benchmarks.papers.experiment import Request
+from benchmarks.papers.findings import Findings
+from benchmarks.papers.writing import write
+from objectives.objective import ObjectiveError
+from orchestrator.errors import BbkbError, UserError
+
+FAILED, USERS_MISTAKE, INTERRUPTED = 1, 2, 130
+_WIDTH = 320  # of the output: a row of numbers is not folded, whatever the terminal
+_ALL_DURATIONS, _ALL_METHODS = ",".join(DURATIONS), ",".join(LABELS)
+_BESIDE = Path(__file__).parents[3] / "shared" / "data"
+
+Workers = Annotated[str, typer.Option(help="Numbers of virtual workers, with commas between.")]
+Durations = Annotated[str, typer.Option(help=f"Some of {_ALL_DURATIONS}; the last for cells, alone.")]
+Problems = Annotated[str, typer.Option(help=f"Some of {','.join(TABLES)}.")]
+Methods = Annotated[str, typer.Option(help=f"Some of {_ALL_METHODS}; {OURS} always runs.")]
+Seeds = Annotated[int, typer.Option(min=1, help="Repetitions.")]
+FirstSeed = Annotated[int, typer.Option(min=0, help="Seed of the first one; the next ones have the next seeds.")]
+Evaluations = Annotated[int | None, typer.Option(min=1, help="Evaluations; else 24 a worker, 1000 at least.")]
+Out = Annotated[Path, typer.Option(help="Folder for runs and results.")]
+Data = Annotated[Path | None, typer.Option(envvar="BBKB_DATA", help="Folder with the data sets.")]
+
+
+def main(
+    workers: Workers = "8,64",
+    durations: Durations = _ALL_DURATIONS,
+    problems: Problems = "fcnet,cells",
+    methods: Methods = _ALL_METHODS,
+    seeds: Seeds = 3,
+    first_seed: FirstSeed = 0,
+    evaluations: Evaluations = None,
+    out: Out = Path("runs/asynchrony"),
+    data: Data = None,
+) -> None:
+    """Compare them at equal times: regret, makespan and utilisation, with 95 % intervals over seeds.
+
+    Called again it takes up what is there: finished campaigns are read, an interrupted one begins anew.
+    """
+    console = Console(width=_WIDTH)
+    chosen = settings(_parts(problems), _parts(durations), _counts(workers), evaluations)
+    known("--methods", _parts(methods), tuple(LABELS))
+    names = tuple(name for name in LABELS if name == OURS or name in _parts(methods))
+    folder, found = data or (_BESIDE if _BESIDE.is_dir() else None), {}
+    for setting in chosen:
+        request = Request(seeds, setting.evaluations, names, out.absolute(), data=folder)
+        found[setting] = run(setting, request, first_seed, console)
+    results = out / f"results-{'-'.join(str(count) for count in sorted(_counts(workers)))}"
+    write(Findings([busy(found), regrets(found), verdicts(found)], figures(found)), results, console)
+
+
+def _parts(text: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in text.split(",") if part.strip())
+
+
+def _counts(text: str) -> tuple[int, ...]:
+    if not all(part.isdecimal() and int(part) for part in _parts(text)):
+        raise UserError(f"--workers must be whole numbers >= 1 with commas between, got {text!r}")
+    return tuple(int(part) for part in _parts(text))
+
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+app.command()(main)
+
+
+def _run() -> None:
+    try:
+        app()
+    except (BbkbError, ObjectiveError) as error:
+        Console(stderr=True).print(Text.assemble(("benchmarks.asynchrony: ", "bold red"), str(error)), soft_wrap=True)
+        sys.exit(USERS_MISTAKE if isinstance(error, UserError | ObjectiveError) else FAILED)
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
+
+
+if __name__ == "__main__":
+    _run()

@@ -1,0 +1,69 @@
+"""Courses as figures: regret against time, and how busy the workers were against time."""
+
+from collections.abc import Callable
+from itertools import pairwise
+
+import numpy as np
+
+from benchmarks.asynchrony.comparing import Courses
+from benchmarks.asynchrony.course import Course
+from benchmarks.asynchrony.settings import LABELS, Setting
+from benchmarks.asynchrony.tables import OURS, Found
+from benchmarks.papers.findings import Curve, Figure, Floats, Panel
+
+POINTS = 120  # a curve
+WINDOWS = 30  # in which utilisation is averaged
+
+
+def figures(found: Found) -> list[Figure]:
+    """One for each regret and one of the utilisation, a panel a setting."""
+    return [
+        _figure("average-regret", "Average regret against time", found, _average),
+        _figure("simple-regret", "Simple regret against time", found, _simple),
+        _figure("utilisation", "Busy workers against time", found, _busy),
+    ]
+
+
+def _figure(name: str, title: str, found: Found, panel: Callable[[Setting, Courses], Panel]) -> Figure:
+    return Figure(name, title, [panel(setting, courses) for setting, courses in found.items()], columns=3)
+
+
+def _average(setting: Setting, courses: Courses) -> Panel:
+    times = _times(courses)
+    curves = [_over_seeds(name, times, [one.average_regret(times) for one in runs]) for name, runs in courses.items()]
+    return Panel(str(setting), "virtual seconds", "average regret", curves, y_scale="log")
+
+
+def _simple(setting: Setting, courses: Courses) -> Panel:
+    times = _times(courses)
+    curves = [_over_seeds(name, times, [one.simple_regret(times) for one in runs]) for name, runs in courses.items()]
+    return Panel(str(setting), "virtual seconds", "simple regret", curves)
+
+
+def _busy(setting: Setting, courses: Courses) -> Panel:
+    edges = np.linspace(0.0, _span(courses), WINDOWS + 1)
+    middles = 0.5 * (edges[1:] + edges[:-1])
+    curves = [
+        _over_seeds(name, middles, [100.0 * _in_windows(one, edges) for one in runs]) for name, runs in courses.items()
+    ]
+    return Panel(str(setting), "virtual seconds", "busy workers, %", curves)
+
+
+def _in_windows(one: Course, edges: Floats) -> Floats:
+    """(k,) between `edges` (k + 1,)."""
+    return np.array([one.utilisation(begin, end) for begin, end in pairwise(edges)])
+
+
+def _over_seeds(name: str, times: Floats, samples: list[Floats]) -> Curve:
+    return Curve.over_seeds(LABELS[name], times, np.stack(samples))
+
+
+def _times(courses: Courses) -> Floats:
+    """From when every campaign of every method has something to show."""
+    first = max(float(one.finished[0]) for runs in courses.values() for one in runs)
+    return np.linspace(first, _span(courses), POINTS)
+
+
+def _span(courses: Courses) -> float:
+    """A little more than the asynchronous campaigns take: what comes later compares nothing."""
+    return 1.25 * max(one.makespan for one in courses[OURS])

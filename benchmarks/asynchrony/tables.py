@@ -1,0 +1,112 @@
+"""Courses as tables: how busy the workers were, the regret at equal times, and who is lowest there."""
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from benchmarks.asynchrony.comparing import Courses
+from benchmarks.asynchrony.course import Course
+from benchmarks.asynchrony.settings import LABELS, Setting
+from benchmarks.papers.findings import Cell, Floats, Interval, Table, mean_and_half_width
+
+OURS = "async"
+SHARES = (0.25, 0.5, 1.0)  # of the asynchronous campaign's makespan: the equal times
+
+Found = Mapping[Setting, Courses]
+Regret = Callable[[Course, Floats], Floats]
+REGRETS: Mapping[str, Regret] = {
+    "simple": lambda one, times: one.simple_regret(times),
+    "recommended": lambda one, times: one.recommended_regret(times),
+    "average": lambda one, times: one.average_regret(times),
+}
+
+_IDLE = {"drift_budget": "drift budget", "batch_end": "end of a batch", "campaign_end": "end of campaign"}
+
+
+def busy(found: Found) -> Table:
+    """Makespan beside its lower bound, utilisation, and idle time by cause."""
+    measures: Mapping[str, Callable[[Course], float]] = {
+        "makespan / bound": lambda one: one.makespan / one.least_seconds,
+        "busy %": lambda one: 100.0 * one.utilisation(0.0, one.makespan),
+        "after warm-up %": lambda one: 100.0 * one.utilisation(one.warm_up_end, one.makespan),
+        "... while work was left %": lambda one: 100.0 * one.utilisation(one.warm_up_end, one.last_start),
+        **{f"idle, {label} %": _idle(cause) for cause, label in _IDLE.items()},
+        "refreshes": lambda one: float(one.refreshes),
+        "fillers": lambda one: float(one.fillers),
+        "strategy's s": lambda one: one.strategy_seconds,
+    }
+    rows: list[tuple[Cell, ...]] = [
+        (str(setting), LABELS[name], *(Interval.of([of(one) for one in runs]) for of in measures.values()))
+        for setting, courses in found.items()
+        for name, runs in courses.items()
+    ]
+    title = "Workers; after warm-up: once as many evaluations are over as there are workers"
+    return Table("busy", title, ("setting", "method", *measures), rows)
+
+
+def _idle(cause: str) -> Callable[[Course], float]:
+    """Share of the workers' time, in per cent."""
+    return lambda one: 100.0 * one.idle_seconds.get(cause, 0.0) / (one.slots * one.makespan)
+
+
+def regrets(found: Found) -> Table:
+    """The three regrets at equal times, and how many evaluations were over."""
+    at = [f"{kind} {_percent(share)}" for kind in REGRETS for share in SHARES]
+    rows: list[tuple[Cell, ...]] = []
+    for setting, courses in found.items():
+        times = equal_times(courses)
+        for name, runs in courses.items():
+            samples = [_samples(regret, runs, times) for regret in REGRETS.values()]
+            cells = [Interval.of(kind[:, place]) for kind in samples for place in range(len(SHARES))]
+            done = Interval.of([float(one.done(own[-1:])[0]) for one, own in zip(runs, times, strict=True)])
+            rows.append((str(setting), LABELS[name], *cells, done))
+    title = (
+        "Regret when 25, 50 and 100 % of the asynchronous campaign's time are over, in standard deviations of the arms"
+    )
+    return Table("regret", title, ("setting", "method", *at, "evaluations 100 %"), rows)
+
+
+def verdicts(found: Found) -> Table:
+    """Where the asynchronous campaign's regret is the lowest at equal time, and by whom it is beaten elsewhere."""
+    at = [f"{kind} {_percent(share)}" for kind in REGRETS for share in SHARES]
+    rows: list[tuple[Cell, ...]] = []
+    for setting, courses in found.items():
+        times = equal_times(courses)
+        words: list[str] = []
+        for regret in REGRETS.values():
+            samples = {name: _samples(regret, runs, times) for name, runs in courses.items()}
+            words += [
+                verdict({name: values[:, place] for name, values in samples.items()}) for place in range(len(SHARES))
+            ]
+        rows.append((str(setting), *words))
+    title = "Whether asynchronous BBKB has the lowest regret at equal time (paired over seeds, 95 % intervals)"
+    return Table("verdict", title, ("setting", *at), rows)
+
+
+def verdict(samples: Mapping[str, Floats]) -> str:
+    """What the regrets (seeds,) of each method say about `OURS`.
+
+    `lowest`: no other has a lower mean. `within`: another has, but the interval of the paired difference holds 0. Else
+    the names of those that are lower. NaN counts as larger than any number: nothing was over yet.
+    """
+    ours = samples[OURS]
+    better = [name for name, values in samples.items() if name != OURS and values.mean() < ours.mean()]
+    if not better:
+        return "lowest"
+    differences = {name: mean_and_half_width(ours - samples[name]) for name in better}
+    beaten = [name for name, (mean, half_width) in differences.items() if mean > half_width]
+    return f"lower: {', '.join(beaten)}" if beaten else "within"
+
+
+def equal_times(courses: Courses) -> list[Floats]:
+    """For each seed the times (k,) at which its courses are compared."""
+    return [np.array(SHARES) * one.makespan for one in courses[OURS]]
+
+
+def _samples(regret: Regret, runs: Sequence[Course], times: Sequence[Floats]) -> Floats:
+    """(seeds, k)."""
+    return np.stack([regret(one, own) for one, own in zip(runs, times, strict=True)])
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f} %"
