@@ -1,9 +1,10 @@
 """The one place that picks classes: from a checked campaign file to a session that can run."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from orchestrator.commands import Close
 from orchestrator.config import Settings, load
 from orchestrator.driver import Driver, Problem, replay
 from orchestrator.errors import CampaignError, RunError, UserError
-from orchestrator.events import CampaignCreated, Event, ExistingTaken, SessionOpened
+from orchestrator.events import CampaignCreated, ExistingTaken, SessionOpened
 from orchestrator.holding import Heartbeat, take
 from orchestrator.runs import Run, digest
 from orchestrator.status import Status
@@ -126,15 +127,15 @@ def open_session(run: Run, observe: Callable[[Status], None] = lambda status: No
         heartbeat = Heartbeat(writer)
         heartbeat.start()  # now: what follows may take longer than anybody would wait for a sign of life
         held.callback(heartbeat.end)
-        events = run.read(store)
-        _check_unchanged(run, parts, events)
+        created, rest = run.stream(store)
+        _check_unchanged(run, parts, created)
         threads, shards = settings.computing.threads, settings.computing.shards
         problem = parts.problem
         if shards > 1:
             problem, close_spread = _spread(problem, shards, threads)
             held.callback(close_spread)
         with threadpool_limits(threads, user_api="blas"):
-            progress = replay(problem, events)
+            progress = replay(problem, chain((created,), rest))
         executor = _executor(settings, parts.objective, run.name, start_at=progress.campaign.last_time)
         adopted = executor.adopt({trial: attempt.attempt for trial, attempt in progress.campaign.running.items()})
         opened = SessionOpened(
@@ -159,9 +160,8 @@ def _spread(problem: Problem, shards: int, threads: int | None) -> tuple[Problem
     return replace(problem, spread=spread), spread.close
 
 
-def _check_unchanged(run: Run, parts: Parts, events: Sequence[Event]) -> None:
+def _check_unchanged(run: Run, parts: Parts, created: CampaignCreated) -> None:
     """Results of other data must not join a log: they would be silently of another problem."""
-    created = next(event for event in events if isinstance(event, CampaignCreated))
     if created.candidates_digest != digest(parts.problem.candidates):
         raise RunError(
             f"the candidates of {run.folder} are not those it began with: its table or data folder has changed; "

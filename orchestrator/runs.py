@@ -69,10 +69,17 @@ class Run:
 
     def read(self, store: EventStore) -> list[Event]:
         """The whole log out of its open store; raises as `events` does."""
-        events = list(store.read(self.name))
-        if not events or not isinstance(events[0], CampaignCreated):
+        created, rest = self.stream(store)
+        return [created, *rest]
+
+    def stream(self, store: EventStore) -> tuple[CampaignCreated, Iterator[Event]]:
+        """The first event, and the others a page at a time, so that a long log need not fit into memory; raises as
+        `events` does."""
+        rest = store.read(self.name)
+        created = next(rest, None)
+        if not isinstance(created, CampaignCreated):
             raise RunError(f"{self.folder} has no log in its store: it is empty, or the store is another run's")
-        return events
+        return created, rest
 
 
 def create(
