@@ -92,7 +92,6 @@ class CampaignState:
     session_failed: int = 0
     session_first_failure: str = ""
     session_dispatched: int = 0
-    barren_sessions: int = 0  # sessions in a row, this one included, in which nothing was evaluated
     best: Best | None = None
     stalled: str = ""  # why the strategy chooses nothing more, until it is told something
     is_filled: bool = False  # it has no picks for idle workers either, until then
@@ -259,7 +258,6 @@ def _open_session(state: CampaignState, event: SessionOpened) -> CampaignState:
         session_failed=0,
         session_first_failure="",
         session_dispatched=len(held),
-        barren_sessions=state.barren_sessions + 1,
         stop_reason="",
         close_reason="",
         outcome="",
@@ -339,7 +337,6 @@ def _end_attempt(state: CampaignState, event: TrialSucceeded | TrialFailed, is_o
         running=_without(state.running, event.trial),
         losses=_without(state.losses, event.trial) if is_over else state.losses,
         busy_seconds=state.busy_seconds + max(0.0, event.finished - event.started),
-        barren_sessions=0,
         outcome_interval_seconds=interval,
         last_outcome=event.time,
     )

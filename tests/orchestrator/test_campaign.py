@@ -466,9 +466,3 @@ def test_idle_seconds_are_booked_to_their_cause() -> None:
     assert last.idle.by_cause() == {"start_up": 2.0, "campaign_end": 4.0}
     in_batches = fold(opened(slots=2), *events[:2], success(0, time=3.0), success(1, time=7.0))
     assert in_batches.idle.by_cause() == {"start_up": 2.0, "batch_end": 4.0}
-
-
-def test_sessions_without_a_result_are_counted() -> None:
-    state = fold(opened(), opened(epoch=2), opened(epoch=3), batch(0, [5]), dispatched((0, 1)))
-    assert state.barren_sessions == 3
-    assert apply(state, success(0)).barren_sessions == 0
