@@ -148,18 +148,34 @@ def _step_figure(name: str, title: str, caption: str, values: NDArray[np.float64
 
 
 def batch_sizes(history: History) -> Figure | None:
-    """How many arms each batch holds, and why it ended."""
+    """How many arms each batch holds, and why it ended; in asynchronous mode, which has none, `refresh_sizes`."""
+    if history.is_asynchronous:
+        return refresh_sizes(history)
     batches = history.batches
     if not batches:
         return None
     sizes = np.array([len(batch.picks) for batch in batches])
-    counted = plural(len(batches), "choice") if history.is_asynchronous else plural(len(batches), "batch", "es")
-    caption = f"{counted}, mean size {sizes.mean():.3g}, largest {sizes.max()}."
+    caption = f"{plural(len(batches), 'batch', 'es')}, mean size {sizes.mean():.3g}, largest {sizes.max()}."
     texts = [f"{label(batch.reason, 90)}<br>chosen in {short(batch.seconds)} s" for batch in batches]
     traces = _columns(sizes, texts, "batch %{x}: <b>%{y} trials</b><br>%{text}<extra></extra>")
     picture = layout(counting_axis("batch", len(sizes)), axis("trials in the batch", rangemode="tozero"))
-    title = "Picks at a time" if history.is_asynchronous else "Batch sizes"
-    return Figure(name="batches", title=title, caption=caption, traces=traces, layout=picture, is_wide=False)
+    return Figure(name="batches", title="Batch sizes", caption=caption, traces=traces, layout=picture, is_wide=False)
+
+
+def refresh_sizes(history: History) -> Figure | None:
+    """How many results the model learned of at each refresh."""
+    refreshes = history.refreshes
+    if not refreshes:
+        return None
+    sizes = np.array([len(refresh.trials) for refresh in refreshes])
+    caption = (
+        f"{plural(len(refreshes), 'refresh', 'es')}, {sizes.mean():.3g} results in the mean, at most {sizes.max()}."
+    )
+    texts = [f"refreshed in {short(refresh.seconds)} s" for refresh in refreshes]
+    traces = _columns(sizes, texts, "refresh %{x}: <b>%{y} results</b><br>%{text}<extra></extra>")
+    picture = layout(counting_axis("refresh", len(sizes)), axis("results learned of", rangemode="tozero"))
+    title = "Results a refresh"
+    return Figure(name="refreshes", title=title, caption=caption, traces=traces, layout=picture, is_wide=False)
 
 
 def dictionary_sizes(history: History) -> Figure | None:
