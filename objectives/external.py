@@ -7,6 +7,7 @@ import the module or run the program; `check` looks it up early, for `bbkb valid
 import inspect
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from objectives.command import CommandFailedError, ShellCommand
@@ -33,14 +34,14 @@ class PythonCallable:
 
     def evaluate(self, parameters: Parameters, seed: int, report: Report) -> Evaluation:
         """Call the function; raises whatever it raises, and InvalidValueError when it returns no number."""
-        function = self._function()
+        function, names = _callable(self)
         supplied = {"seed": seed, "report": report}
-        wanted = {name: supplied[name] for name in SUPPLIED if name in _named_arguments(function)}
+        wanted = {name: supplied[name] for name in names}
         return as_evaluation(function(**{**wanted, **parameters}), self.path)
 
     def check(self, parameters: Iterable[str]) -> None:
         """Raise ObjectiveError unless the function can be imported and called with these parameters."""
-        function = self._function()
+        function = self.function()
         named = _named_arguments(function)
         given = set(parameters)
         accepts_any = any(argument.kind is argument.VAR_KEYWORD for argument in _signature(function))
@@ -56,12 +57,20 @@ class PythonCallable:
                     f"objective.callable {self.path!r} needs {name!r}; add it to the space or give it a default"
                 )
 
-    def _function(self) -> Callable[..., Any]:
+    def function(self) -> Callable[..., Any]:
+        """What `path` names. Raises ObjectiveError when it cannot be imported, or called."""
         found = import_reference(self.path, self.search_paths)
         if not callable(found):
             raise ObjectiveError(f"objective.callable must name a function, {self.path!r} is {type(found).__name__}")
         function: Callable[..., Any] = found
         return function
+
+
+@lru_cache(maxsize=8)
+def _callable(named: PythonCallable) -> tuple[Callable[..., Any], tuple[str, ...]]:
+    """The function, and which of `SUPPLIED` it asks for; looked up once a process."""
+    function = named.function()
+    return function, tuple(name for name in SUPPLIED if name in _named_arguments(function))
 
 
 def _signature(function: Callable[..., Any]) -> list[inspect.Parameter]:
