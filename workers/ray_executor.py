@@ -29,6 +29,7 @@ START_UP_SECONDS = 30.0  # what a lease allows for starting a worker process and
 SHORT_SECONDS, LONG_SECONDS = 2.0, 3.0  # mean durations below and above which evaluations are tasks and actors' calls
 VERY_SHORT_SECONDS, READY_TASKS = 0.05, 8  # mean duration for which some more tasks wait in Ray's queue, and how many
 NODE_GRACE_SECONDS = 10.0  # for tasks, beyond the longest evaluation so far, after some node has died
+_LEASE_LOOK_SECONDS = 1.0  # between two looks for attempts whose lease is over
 _REMEMBERED = 20  # durations that the mean is of
 _UNKNOWN = "unknown"
 
@@ -72,6 +73,7 @@ class RayExecutor:
         self._durations: deque[float] = deque(maxlen=_REMEMBERED)  # of the last successes
         self._longest_seconds = 0.0
         self._nodes = NodeWatch()
+        self._next_lease_look = 0.0  # monotonic clock
         self._queue: OrderedDict[int, Trial] = OrderedDict()  # by trial id, in the order submitted
         self._running: dict[Any, _Attempt] = {}  # by reference, the oldest first; at most `slots`
         self._references: dict[int, Any] = {}  # of what runs, by trial id
@@ -237,13 +239,17 @@ class RayExecutor:
         return None if limit is None else limit + 2.0 * grace_seconds(limit) + START_UP_SECONDS
 
     def _expire(self) -> None:
-        """Give up attempts whose lease is over: their node has fallen silent, or they never got a place."""
+        """Give up attempts whose lease is over: their node has fallen silent, or they are tasks that got no place."""
         lease = self._lease_seconds()
-        if lease is None:
+        if lease is None or time.monotonic() < self._next_lease_look:
             return
-        while self._running and (oldest := next(iter(self._running.items())))[1].age_seconds() > lease:
+        self._next_lease_look = time.monotonic() + _LEASE_LOOK_SECONDS
+        late = [(reference, it) for reference, it in self._running.items() if it.age_seconds() > lease]
+        for reference, attempt in late:
+            if attempt.place is self._pool and self._pool.node_of(attempt.trial, attempt.attempt) is None:
+                continue  # it waits for a place: nothing is lost, and another attempt would wait as long
             message = f"nothing was heard of it for {lease:g} s: its node is unreachable, or the cluster has no room"
-            self._give_up(oldest[0], FailureKind.NODE_LOST, message)
+            self._give_up(reference, FailureKind.NODE_LOST, message)
 
     def _look_at_nodes(self) -> None:
         """When a node has died, its attempts will not come back, though Ray may not say so for minutes."""
@@ -265,7 +271,8 @@ class RayExecutor:
         if deadline is not None:
             patience.append(deadline - time.monotonic())
         if (lease := self._lease_seconds()) is not None:
-            patience.append(lease - next(iter(self._running.values())).age_seconds())
+            left = lease - next(iter(self._running.values())).age_seconds()
+            patience.append(max(left, self._next_lease_look - time.monotonic()))
         return max(0.0, min(patience))
 
 
