@@ -18,17 +18,20 @@ from workers.ray_places import Placing, memory_request
 from workers.worker_actor import WorkerActor
 
 IDLE_SECONDS = 60.0
+PLACE_SECONDS = 5.0  # that a new worker may take to begin before an idle one makes room for it
 _TOUCH_SECONDS = 20.0
 _TITLE = "bbkb {campaign} worker "
 
 
 @dataclass(eq=False, slots=True)
 class _Worker:
-    """One of ours. `memory` is what it asked Ray for, in bytes."""
+    """One of ours. `memory` is what it asked Ray for, in bytes; `has_begun`: it is known to have got its place."""
 
     name: str
     actor: Any
     memory: int | None
+    has_begun: bool = False
+    made: float = field(default_factory=time.monotonic)
     idle_since: float = 0.0  # monotonic clock
     acknowledged: list[tuple[int, int]] = field(default_factory=list)  # and not struck out of the ledger yet
 
@@ -46,6 +49,7 @@ class WorkerPool:
         self._idle: list[_Worker] = []  # the longest idle first
         self._noted: dict[tuple[int, int], _Worker | None] = {}  # what the ledger holds of ours, and who wrote it
         self._next_touch = 0.0
+        self._next_room = 0.0
         self.touch()
 
     def start(self, trial: Trial) -> Any:
@@ -70,7 +74,7 @@ class WorkerPool:
     def free(self, reference: Any) -> None:
         """The evaluation is over and its worker well."""
         worker = self._busy.pop(reference)
-        worker.idle_since = time.monotonic()
+        worker.idle_since, worker.has_begun = time.monotonic(), True
         self._idle.append(worker)
 
     def end(self, reference: Any) -> None:
@@ -90,7 +94,8 @@ class WorkerPool:
                 ray.kill(actor)
                 continue
             trial, attempt, _ = under_way[name]
-            worker = _Worker(name, actor, memory=0)  # what it asked for is not known: any other demand replaces it
+            # what it asked for is not known: any other demand replaces it
+            worker = _Worker(name, actor, memory=0, has_begun=True)
             reference = actor.outcome.remote(trial, attempt)
             self._busy[reference] = worker
             self._noted[trial, attempt] = worker
@@ -117,6 +122,8 @@ class WorkerPool:
         now = time.monotonic()
         while self._idle and now - self._idle[0].idle_since >= idle_seconds:
             self._kill(self._idle.pop(0))
+        if self._idle and now >= self._next_room:
+            self._make_room(now)
         if now >= self._next_touch:
             self.touch()
 
@@ -134,6 +141,19 @@ class WorkerPool:
         for held in (self._busy, self._idle, self._noted):
             held.clear()
         self._box = []
+
+    def _make_room(self, now: float) -> None:
+        """End idle workers where new ones wait for a place: on a cluster with fewer places than slots (a node has died,
+        say) each idle worker has one, and an attempt would wait behind it."""
+        self._next_room = now + PLACE_SECONDS
+        waiting = 0
+        for (trial, attempt), worker in self._noted.items():
+            if worker is not None and not worker.has_begun and now - worker.made >= PLACE_SECONDS:
+                worker.has_begun = self._ledger.read(trial, attempt) is not None
+                waiting += not worker.has_begun
+        for worker in self._idle[:waiting]:
+            self._idle.remove(worker)
+            self._kill(worker)
 
     def _taken(self, memory: int | None) -> _Worker:
         fitting = [worker for worker in self._idle if memory is None or (worker.memory or 0) >= memory]

@@ -336,3 +336,18 @@ def test_evaluations_known_to_be_short_become_tasks_and_long_ones_actors_again(
     executor.submit([trial(4)])
     assert len(workers()) == 1
     drain(executor)
+
+
+def test_an_idle_worker_makes_room_for_an_attempt_that_waits_for_a_place(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ray_actors, "PLACE_SECONDS", 0.2)
+    executor = make(slots=6)  # on a cluster of four places
+    executor.submit([trial(number) for number in range(6)])
+    over: list[Outcome] = []
+
+    def are_all_over() -> bool:
+        over.extend(executor.next_outcomes(0.1))
+        return len(over) == 6
+
+    assert eventually(are_all_over)

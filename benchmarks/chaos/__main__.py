@@ -1,0 +1,96 @@
+"""`python -m benchmarks.chaos`: campaigns on a real Ray cluster of three nodes, killed at random; exit code 1 when a
+promise was broken."""
+
+import random
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from itertools import cycle
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from benchmarks.chaos.campaign import Plan
+from benchmarks.chaos.cluster import CPUS, Cluster
+from benchmarks.chaos.course import Course, Result, Setting, settings
+from benchmarks.chaos.monkey import Monkey, at_random
+from benchmarks.chaos.network import cuts, cuts_report
+from benchmarks.chaos.reporting import line, report
+
+BROKEN = 1
+_NODES = 3
+_SHORTEST, _LONGEST = 0.05, 2.0  # of an evaluation, in seconds
+
+Kills = Annotated[int, typer.Option(min=0, help="SIGKILLs to spend.")]
+Seed = Annotated[int, typer.Option(min=0, help="Of what is killed and when, and of the campaigns.")]
+Kind = Annotated[str, typer.Option(help="Kinds of workers, with commas between; one campaign each in turn.")]
+Evaluations = Annotated[int, typer.Option(min=1, help="Of a campaign.")]
+Pause = Annotated[tuple[float, float], typer.Option(help="Shortest and longest seconds between two strikes.")]
+Store = Annotated[str, typer.Option(help="sqlite, or a database's URL.")]
+Minutes = Annotated[float, typer.Option(help="Begin no further campaign after these.")]
+Network = Annotated[bool, typer.Option(help="Cut links between nodes in network namespaces, too (root only).")]
+Out = Annotated[Path, typer.Option(help="Folder for runs, notes and the report.")]
+
+
+def main(
+    kills: Kills = 200,
+    seed: Seed = 0,
+    kind: Kind = "actor,auto,task",
+    evaluations: Evaluations = 300,
+    pause: Pause = (2.0, 6.0),
+    store: Store = "sqlite",
+    minutes: Minutes = 60.0,
+    network: Network = True,
+    out: Out = Path("runs/chaos"),
+) -> None:
+    """Kill what campaigns run on until all kills are spent, and count what was lost, repeated and how long it took."""
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # everything is cleared away
+    folder = (out / time.strftime("%Y%m%d-%H%M%S")).absolute()
+    folder.mkdir(parents=True)
+    plans = (
+        Plan(name, evaluations, _NODES * CPUS, 1000 * seed + number, store)
+        for number, name in enumerate(cycle(kind.split(",")))
+    )
+    results = []
+    for result in _courses(plans, kills, pause, seed, folder, time.monotonic() + 60.0 * minutes):
+        results.append(result)
+        print(line(result), flush=True)
+        (folder / "report.md").write_text(report(results) + "\n")
+    texts = [report(results)] if results else []
+    is_broken = any(result.complaints for result in results)
+    if network:
+        found = []
+        for cut in cuts(folder, seed):
+            found.append(cut)
+            print(cuts_report(found[-1:]).splitlines()[-1], flush=True)
+        texts.append(cuts_report(found))
+        is_broken = is_broken or any(cut.complaints for cut in found)
+    text = "\n\n".join(texts)
+    (folder / "report.md").write_text(text + "\n")
+    print(f"\n{text}\n\nreport {folder / 'report.md'}")
+    sys.exit(BROKEN if is_broken else 0)
+
+
+def _courses(
+    plans: Iterator[Plan], kills: int, pause: tuple[float, float], seed: int, folder: Path, deadline: float
+) -> Iterator[Result]:
+    """Campaign after campaign on one cluster, and on a new one where a campaign had to be given up."""
+    rng, notes, left = random.Random(seed), folder / "notes", kills
+    while left > 0 and time.monotonic() < deadline:
+        with ExitStack() as cleared:
+            cluster = cleared.enter_context(Cluster(settings(notes, _SHORTEST, _LONGEST)))
+            cluster.start(workers=_NODES - 1)
+            monkey, is_hung = Monkey(cluster, rng, notes), False
+            while left > 0 and not is_hung and time.monotonic() < deadline:
+                course = Course(cluster, monkey, rng, folder, notes)
+                result = course.run(Setting(next(plans), pause, left), at_random(rng))
+                left -= sum(result.account.kills.values())
+                is_hung = result.is_hung
+                yield result
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,167 @@
+"""One campaign on a chaotic cluster: its commands, and its log as it grows."""
+
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.chaos.cluster import Surroundings
+from benchmarks.chaos.processes import wait_for
+from orchestrator.driver import TRIALS
+from orchestrator.errors import BbkbError
+from orchestrator.events import Event, SessionClosed, TrialSucceeded
+from orchestrator.holding import Identity, Watch
+from orchestrator.runs import Run, open_run
+
+_CREATED_SECONDS = 120.0
+_CHECKED_SECONDS = 120.0
+
+_FILE = """
+name: chaos
+seed: {seed}
+objective: {{callable: "benchmarks.chaos.objective:evaluate"}}
+space: {{x: {{low: 0.0, high: 1.0}}}}
+candidates: {{size: 512}}
+strategy: {{name: bbkb, kernel: {{name: rbf, lengthscale: 0.5}}, regularization: 0.5, ratio_threshold: 3}}
+budget: {{evaluations: {evaluations}}}
+workers: {{count: {workers}, kind: {kind}, timeout_seconds: 60}}
+store: {store}
+runs: {runs}
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a campaign is to be. `kind`: of worker; `store`: sqlite or a database's URL."""
+
+    kind: str
+    evaluations: int
+    workers: int
+    seed: int
+    store: str = "sqlite"
+
+    def seeds(self) -> Mapping[int, int]:
+        """Trial of each seed that an evaluation of this campaign can have."""
+        streams = ((trial, np.random.default_rng([self.seed, TRIALS, trial])) for trial in range(self.evaluations))
+        return {int(rng.integers(2**31)): trial for trial, rng in streams}
+
+
+class Campaign:
+    """A campaign that `bbkb run` has begun: the processes that drive or watch it, and the log.
+
+    Everything is found by what the store says and by the cluster's mark.
+    """
+
+    def __init__(self, cluster: Surroundings, plan: Plan, folder: Path) -> None:
+        self.plan = plan
+        self._cluster = cluster
+        self._folder = folder
+        self._events: list[Event] = []
+        self._holds = Watch()
+        self._count = 0  # of commands so far
+        runs = folder / f"runs-{plan.kind}-{plan.seed}"
+        file = folder / f"campaign-{plan.kind}-{plan.seed}.yaml"
+        file.write_text(
+            _FILE.format(
+                seed=plan.seed,
+                evaluations=plan.evaluations,
+                workers=plan.workers,
+                kind=plan.kind,
+                store=plan.store,
+                runs=runs,
+            )
+        )
+        self.driver = self._drove = self._command("run", str(file), *self._joined())
+        self.run: Run = wait_for(lambda: _made(runs), _CREATED_SECONDS, f"{file} must become a run")
+
+    def events(self) -> list[Event]:
+        """The log so far."""
+        with self.run.store() as store:
+            self._events += store.read(self.run.name, after=len(self._events))
+        return self._events
+
+    def results(self) -> int:
+        """Successes in the log so far."""
+        return sum(isinstance(event, TrialSucceeded) for event in self.events())
+
+    def is_over(self) -> bool:
+        """Whether the newest session has finished the campaign."""
+        events = self.events()
+        return bool(events) and isinstance(events[-1], SessionClosed) and events[-1].outcome == "finished"
+
+    def brain(self) -> int | None:
+        """The process that holds the campaign: the central actor's; None while it is nobody's."""
+        with self.run.store() as store:
+            identity = Identity.read(store.holding(self.run.name).identity)
+        return identity.pid if identity is not None and self._cluster.mark.is_on(identity.pid) else None
+
+    def is_held(self) -> bool:
+        """Whether somebody runs it, as `bbkb attach` would see it."""
+        with self.run.store() as store:
+            return self._holds.is_held(store.holding(self.run.name)) is not False
+
+    def watcher(self) -> int | None:
+        """The process that drives or watches it; None when there is none."""
+        return self.driver.pid if self.driver.poll() is None else None
+
+    def ended_with(self) -> int:
+        """The exit code of the process that drove it last. A watcher does not count: it leaves when it comes just
+        while the brain is dead."""
+        return self._drove.wait()
+
+    def attach(self) -> None:
+        """Join it by `bbkb attach`, in place of a driver that is gone."""
+        self.driver = self._command("attach", str(self.run.folder))
+
+    def resume(self) -> None:
+        """Take it up by `bbkb resume`, when nobody runs it any more."""
+        self.driver = self._drove = self._command("resume", str(self.run.folder), *self._joined())
+
+    def verify(self) -> str:
+        """What `bbkb verify` complains of; empty for a sound log."""
+        done = subprocess.run(
+            self._cluster.command("head", "-m", "orchestrator", "verify", str(self.run.folder)),
+            cwd=self._folder,
+            env=self._cluster.environment(),
+            capture_output=True,
+            text=True,
+            timeout=_CHECKED_SECONDS,
+        )
+        return done.stdout + done.stderr if done.returncode else ""
+
+    def said(self) -> str:
+        """The last words of all its commands."""
+        return "\n".join(f"{path.name}: {path.read_text(errors='replace')[-3000:]}" for path in self._outputs())
+
+    def _joined(self) -> tuple[str, ...]:
+        return () if self._cluster.address is None else ("--address", self._cluster.address)
+
+    def _outputs(self) -> list[Path]:
+        return sorted(self._folder.glob(f"said-{self.plan.kind}-{self.plan.seed}-*.txt"))
+
+    def _command(self, *arguments: str) -> "subprocess.Popen[bytes]":
+        self._count += 1
+        output = self._folder / f"said-{self.plan.kind}-{self.plan.seed}-{self._count:02d}-{arguments[0]}.txt"
+        with output.open("wb") as file:
+            return subprocess.Popen(
+                self._cluster.command("head", "-m", "orchestrator", *arguments),
+                cwd=self._folder,
+                env=self._cluster.environment(),
+                stdout=file,
+                stderr=subprocess.STDOUT,
+                stdin=subprocess.DEVNULL,
+            )
+
+
+def _made(runs: Path) -> Run | None:
+    """The run in that folder, once its log has begun."""
+    for folder in runs.glob("chaos-*"):
+        try:
+            run = open_run(folder)
+            run.events()
+        except BbkbError:  # half made
+            continue
+        return run
+    return None

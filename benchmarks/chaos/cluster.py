@@ -1,0 +1,251 @@
+"""A Ray cluster of several nodes on this machine, each a `ray start --block` of its own, to be killed one by one.
+
+All of it lies in a folder of its own, is protected by a token of its own, and carries a mark.
+"""
+
+import functools
+import os
+import secrets
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Protocol
+
+import ray.util
+
+from benchmarks.chaos.processes import Mark, program_of, wait_for
+
+CPUS = 2  # logical, of each node
+_STORE_BYTES = 100 * 2**20
+_START_SECONDS = 180.0  # a busy machine takes its time
+_NODE = "BBKB_CHAOS_NODE"
+_REPOSITORY = Path(__file__).parents[2]
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One `ray start --block`. `name` is in the environment of everything that runs on the node."""
+
+    name: str
+    process: subprocess.Popen[bytes]
+    output: Path
+
+
+class Surroundings(Protocol):
+    """Where the commands of a campaign run."""
+
+    @property
+    def mark(self) -> Mark:
+        """On everything that is started there."""
+
+    @property
+    def address(self) -> str | None:
+        """Of the Ray cluster to join; None: a campaign starts a Ray of its own."""
+
+    def environment(self, **more: str) -> dict[str, str]:
+        """For a command, and `more`."""
+
+    def command(self, node: str, *arguments: str) -> list[str]:
+        """This Python with these arguments, on that node's network."""
+
+
+class Local:
+    """No cluster: each `bbkb run` or `resume` starts a local Ray of its own. Use it as a context, as `Cluster`."""
+
+    address = None
+
+    def __init__(self, settings: Mapping[str, str]) -> None:
+        self.mark = Mark()
+        self._folder = tempfile.TemporaryDirectory(prefix="bc", dir="/tmp", ignore_cleanup_errors=True)
+        self._settings = {**_common(Path(self._folder.name)), **settings}
+
+    def __enter__(self) -> "Local":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        self.mark.end_all()
+        self._folder.cleanup()
+
+    def environment(self, **more: str) -> dict[str, str]:
+        """With the mark and Ray's settings."""
+        return _environment(self.mark, self._settings, more)
+
+    def command(self, node: str, *arguments: str) -> list[str]:
+        """There is one node only, this machine."""
+        return [sys.executable, *arguments]
+
+
+class Cluster:
+    """A head and some workers. Use it as a context: whatever happens, nothing is left when it ends.
+
+    `settings` are Ray's, for all nodes and drivers. `inside` gives what a node's command begins with: to run in a
+    network namespace, say; `hosts` the address of a node there.
+    """
+
+    def __init__(
+        self,
+        settings: Mapping[str, str],
+        prefixes: Mapping[str, Sequence[str]] | None = None,
+        hosts: Mapping[str, str] | None = None,
+    ) -> None:
+        self.mark = Mark()
+        self.folder = Path(tempfile.mkdtemp(prefix="bc", dir="/tmp"))  # short: a Unix socket's path ends at 107 bytes
+        token = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
+        self._settings = {**_common(self.folder), **token, **settings}
+        self._prefixes = prefixes or {}
+        self._hosts = hosts or {}
+        self._nodes: dict[str, Node] = {}
+        self._dead: list[Node] = []
+        self._waiting: list[str] = []  # nodes to be started
+        self._added = 0
+        self._port = _free_port()
+
+    def __enter__(self) -> "Cluster":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        try:
+            self.mark.end_all()
+            for node in (*self._nodes.values(), *self._dead):
+                node.process.wait()
+        finally:
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+    @property
+    def address(self) -> str:
+        """Where the head listens."""
+        return f"{self._hosts.get('head', _own_address())}:{self._port}"
+
+    @property
+    def workers(self) -> list[str]:
+        """Names of the nodes that are there, the head left out: nothing of what must stay lives on these."""
+        return [name for name in self._nodes if name != "head"]
+
+    def environment(self, **more: str) -> dict[str, str]:
+        """For whatever is to be found on the cluster: the mark, Ray's settings and the token."""
+        return _environment(self.mark, self._settings, more)
+
+    def command(self, node: str, *arguments: str) -> list[str]:
+        """This Python with these arguments, on that node's network."""
+        return [*self._prefixes.get(node, ()), sys.executable, *arguments]
+
+    def start(self, workers: int) -> None:
+        """The head and so many workers. Raises TimeoutError, with what Ray said, when they do not come up."""
+        self._waiting.append("head")
+        self._await("head")
+        for _ in range(workers):
+            self._await(self.add())
+
+    def add(self) -> str:
+        """Start a worker as soon as no node is starting, which `mend` sees to; its name, node1 for the first."""
+        self._added += 1
+        self._waiting.append(f"node{self._added}")
+        return self._waiting[-1]
+
+    def mend(self) -> None:
+        """See to nodes that are starting, one after the other: Ray's nodes on one machine disturb each other there. One
+        that has ended without having been killed begins anew: Ray gives up what has not come up within 30 seconds."""
+        for name, node in list(self._nodes.items()):
+            if self._waiting and self._has_started(name) and self.raylet(name) is None:
+                self.mark.kill(node.process.pid)  # a raylet that ends by itself is not missed by `ray start`
+                node.process.wait()
+            if node.process.poll() is not None:
+                self._dead.append(self._nodes.pop(name))
+                self._waiting.insert(0, name)
+        if self._waiting and all(self._is_up(name) for name in self._nodes):
+            self._begin(self._waiting.pop(0))
+
+    def raylet(self, name: str) -> int | None:
+        """The pid of a node's raylet, None while it has none."""
+        own = self.mark.pids(**{_NODE: name})
+        return next((pid for pid in own if program_of(pid) == "raylet"), None)
+
+    def kill_node(self, name: str) -> int | None:
+        """SIGKILL to a worker node's raylet, which ends the node; the raylet's pid, None when it was not up."""
+        raylet = self.raylet(name)
+        if raylet is None or not self.mark.kill(raylet):
+            return None
+        self._dead.append(self._nodes.pop(name))
+        return raylet
+
+    def _await(self, name: str) -> None:
+        try:
+            wait_for(functools.partial(self._has_come, name), _START_SECONDS, f"node {name} must come up")
+        except TimeoutError as error:
+            said = [path.read_text(errors="replace")[-2000:] for path in self.folder.glob(f"{name}-*.txt")]
+            raise TimeoutError(f"{error}: {said}") from None
+
+    def _begin(self, name: str) -> None:
+        where = ["--head", f"--port={self._port}"] if name == "head" else [f"--address={self.address}"]
+        if name == "head":
+            where += [
+                "--include-dashboard=false",
+                f"--ray-client-server-port={_free_port()}",
+                f"--temp-dir={self.folder}",
+            ]
+        if name in self._hosts:
+            where.append(f"--node-ip-address={self._hosts[name]}")
+        where += ["--disable-usage-stats", "--include-log-monitor=false"]
+        arguments = ["-m", "ray.scripts.scripts", "start", "--block", *where]
+        arguments += [f"--num-cpus={CPUS}", f"--object-store-memory={_STORE_BYTES}", "--log-style=record"]
+        output = self.folder / f"{name}-{time.time_ns()}.txt"
+        with output.open("wb") as file:
+            process = subprocess.Popen(
+                self.command(name, *arguments),
+                env=self.environment(**{_NODE: name}),
+                stdout=file,
+                stderr=subprocess.STDOUT,
+                stdin=subprocess.DEVNULL,
+            )
+        self._nodes[name] = Node(name, process, output)
+
+    def _has_come(self, name: str) -> bool:
+        self.mend()
+        return name in self._nodes and self._is_up(name)
+
+    def _is_up(self, name: str) -> bool:
+        return self._has_started(name) and self.raylet(name) is not None
+
+    def _has_started(self, name: str) -> bool:
+        return "Ray runtime started" in self._nodes[name].output.read_text(errors="replace")
+
+
+def node_of_this_process() -> str:
+    """The name of the node that this process runs on; empty when it runs on none."""
+    return os.environ.get(_NODE, "")
+
+
+def _common(folder: Path) -> dict[str, str]:
+    """Settings for everything: files below `folder`, a quiet Ray, one thread each."""
+    return {
+        "RAY_TMPDIR": str(folder),
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "RAY_SCHEDULER_EVENTS": "0",
+        "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+        "OMP_NUM_THREADS": "1",
+        "PYTHONPATH": str(_REPOSITORY),
+    }
+
+
+def _environment(mark: Mark, settings: Mapping[str, str], more: Mapping[str, str]) -> dict[str, str]:
+    environment = {**mark.environment(**settings), **more}
+    environment.pop("RAY_ADDRESS", None)
+    return environment
+
+
+def _free_port() -> int:
+    with socket.socket() as listening:
+        listening.bind(("", 0))
+        return int(listening.getsockname()[1])
+
+
+def _own_address() -> str:
+    """The address that Ray would find for this machine."""
+    return str(ray.util.get_node_ip_address())  # type: ignore[no-untyped-call]  # Ray does not say

@@ -1,0 +1,151 @@
+"""One campaign under strikes, from its first event to its account: struck, looked after, checked."""
+
+import random
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.chaos.accounting import Account, Kill, Victim, account
+from benchmarks.chaos.campaign import Campaign, Plan
+from benchmarks.chaos.cluster import Cluster
+from benchmarks.chaos.monkey import Monkey, is_alive
+from benchmarks.chaos.objective import NOTES, SECONDS, executions
+from benchmarks.chaos.processes import title_of, wait_for
+
+HANG_SECONDS = 180.0  # without a word in the log; the longest lease is shorter
+_UNHELD_SECONDS = 30.0  # a brain restarts within this, else the campaign is resumed
+_FAREWELL_SECONDS = 60.0  # for a driver to summarise, and for workers to end
+_LOOK_SECONDS = 0.1
+_ATTACHED_PER_SECOND = 0.2  # how soon a driver that is gone is followed by another, by chance
+_EAGER = 0.25  # the share of strikes that do not wait for a result since the one before
+_PATIENCE_SECONDS = 45.0  # with work to go on before the next strike: on a busy machine nothing else would ever be done
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What is done to a campaign. `pause`: shortest and longest seconds between two strikes; `kills`: at most so many
+    strikes are begun before."""
+
+    plan: Plan
+    pause: tuple[float, float]
+    kills: int
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What came of one campaign. `complaints`: every promise that was broken, in words. `is_hung`: it had to be given
+    up, and its cluster with it."""
+
+    plan: Plan
+    account: Account
+    complaints: tuple[str, ...]
+    is_hung: bool
+    seconds: float
+    attaches: int
+    resumes: int
+
+
+def settings(notes: Path, shortest: float, longest: float) -> dict[str, str]:
+    """What a cluster's environment must say for the objective."""
+    return {NOTES: str(notes), SECONDS: f"{shortest} {longest}"}
+
+
+class Course:
+    """One campaign under strikes."""
+
+    def __init__(self, cluster: Cluster, monkey: Monkey, rng: random.Random, folder: Path, notes: Path) -> None:
+        self._cluster = cluster
+        self._monkey = monkey
+        self._rng = rng
+        self._folder = folder
+        self._notes = notes
+        self._kills: list[Kill] = []
+        self._attaches = 0
+        self._resumes = 0
+        self._unheld_since: float | None = None
+
+    def run(self, setting: Setting, victims: Iterator[tuple[Victim, ...]]) -> Result:
+        """Begin the campaign, strike until it is over or there were kills enough, and see what is left."""
+        began = time.monotonic()
+        campaign = Campaign(self._cluster, setting.plan, self._folder)
+        is_hung = not self._endure(campaign, setting, victims)
+        plan = setting.plan
+        found = account(plan.evaluations, plan.seeds(), campaign.events(), executions(self._notes), self._kills)
+        complaints = [*found.broken, *self._aftermath(campaign, is_hung)]
+        if complaints:
+            complaints.append(f"its last words:\n{campaign.said()}")
+        seconds = time.monotonic() - began
+        return Result(plan, found, tuple(complaints), is_hung, seconds, self._attaches, self._resumes)
+
+    def _endure(self, campaign: Campaign, setting: Setting, victims: Iterator[tuple[Victim, ...]]) -> bool:
+        """Whether the campaign came to its end."""
+        next_strike = time.monotonic() + self._rng.uniform(*setting.pause)
+        length, last_word, results, is_eager = 0, time.monotonic(), 0, False
+        while not campaign.is_over():
+            now, known = time.monotonic(), length
+            length = len(campaign.events())
+            last_word = now if length > known else last_word
+            if now - last_word > HANG_SECONDS:
+                return False
+            is_due = now >= next_strike and (
+                is_eager or campaign.results() > results or now - next_strike > _PATIENCE_SECONDS
+            )
+            if is_due and len(self._kills) < setting.kills and (strike := next(victims, None)):
+                done = self._monkey.strike(campaign, strike)
+                self._note(done)
+                self._kills += done
+                results, is_eager = campaign.results(), self._rng.random() < _EAGER
+                next_strike = time.monotonic() + self._rng.uniform(*setting.pause)
+            self._look_after(campaign)
+            time.sleep(_LOOK_SECONDS)
+        return True
+
+    def _note(self, kills: list[Kill]) -> None:
+        """Beside the account, for whoever wonders about it later."""
+        with (self._folder / "kills.txt").open("a") as file:
+            file.writelines(f"{kill}; nodes now {self._cluster.workers}\n" for kill in kills)
+
+    def _look_after(self, campaign: Campaign) -> None:
+        """A campaign without a driver is joined, or left alone for a while; one that nobody holds is resumed."""
+        self._cluster.mend()
+        if campaign.watcher() is not None:
+            return
+        if campaign.is_held():
+            self._unheld_since = None
+            if self._rng.random() < _ATTACHED_PER_SECOND * _LOOK_SECONDS:
+                self._attaches += 1
+                campaign.attach()
+            return
+        self._unheld_since = self._unheld_since or time.monotonic()
+        if time.monotonic() - self._unheld_since > _UNHELD_SECONDS:
+            self._unheld_since = None
+            self._resumes += 1
+            campaign.resume()
+
+    def _aftermath(self, campaign: Campaign, is_hung: bool) -> list[str]:
+        """What is wrong when the campaign is over: its log, its driver, or workers that it left behind."""
+        if is_hung:
+            return [f"hung: no event in the log for {HANG_SECONDS:g} s"]
+        complaints = []
+        try:
+            campaign.driver.wait(_FAREWELL_SECONDS)
+        except subprocess.TimeoutExpired:
+            return [f"its driver did not end within {_FAREWELL_SECONDS:g} s"]
+        if (code := campaign.ended_with()) not in (0, -signal.SIGKILL):
+            complaints.append(f"its driver ended with {code}")
+        if complaint := campaign.verify():
+            complaints.append(f"bbkb verify: {complaint}")
+        try:
+            wait_for(lambda: not self._left(campaign), _FAREWELL_SECONDS, "worker actors must end with the campaign")
+        except TimeoutError as error:
+            complaints.append(f"{error}: {self._left(campaign)}")
+        return complaints
+
+    def _left(self, campaign: Campaign) -> list[str]:
+        """Worker actors of this campaign that are alive."""
+        seeds = campaign.plan.seeds()
+        actors = [it for it in executions(self._notes) if it.seed in seeds and it.place == "actor"]
+        return sorted({title_of(it.pid) for it in actors if is_alive(it, self._cluster.mark)})

@@ -1,0 +1,79 @@
+"""What is killed: a seeded choice among the living, by SIGKILL and without a warning."""
+
+import random
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from benchmarks.chaos.accounting import Kill, Victim
+from benchmarks.chaos.campaign import Campaign
+from benchmarks.chaos.cluster import Cluster
+from benchmarks.chaos.objective import Execution, executions
+from benchmarks.chaos.processes import Mark, age_of
+
+# How often each is chosen. Evaluations have many processes, the campaign has one brain.
+_WEIGHTS: dict[Victim, float] = {"worker": 5.0, "brain": 3.0, "driver": 2.0, "node": 1.5}
+_SEVERAL = 0.35  # the share of strikes that hit two or three at once
+
+
+def at_random(rng: random.Random) -> Iterator[tuple[Victim, ...]]:
+    """Strikes without end: most of one victim, some of several."""
+    while True:
+        count = rng.choice((2, 3)) if rng.random() < _SEVERAL else 1
+        yield tuple(rng.choices(list(_WEIGHTS), list(_WEIGHTS.values()), k=count))
+
+
+def is_alive(execution: Execution, mark: Mark) -> bool:
+    """Whether the process of an execution is there: one that broke off may have left its number to a younger one."""
+    return age_of(execution.pid) > time.time() - execution.began and mark.is_on(execution.pid)
+
+
+class Monkey:
+    """Strikes at a campaign on a cluster. `notes`: where evaluations say that they run."""
+
+    def __init__(self, cluster: Cluster, rng: random.Random, notes: Path) -> None:
+        self._cluster = cluster
+        self._rng = rng
+        self._notes = notes
+        self._strikes = 0
+
+    def strike(self, campaign: Campaign, victims: Sequence[Victim]) -> list[Kill]:
+        """Kill these, one right after the other, as far as they are there. A killed node is replaced by a new one."""
+        self._strikes += 1
+        done: dict[int, Kill] = {}  # by pid: one that dies is not yet gone, and does not count twice
+        for victim in victims:
+            if (kill := self._kill(campaign, victim)) is not None:
+                done.setdefault(kill.pid, kill)
+        for kill in done.values():
+            if kill.victim == "node":
+                self._cluster.add()
+        return list(done.values())
+
+    def _kill(self, campaign: Campaign, victim: Victim) -> Kill | None:
+        if victim == "node":
+            return self._kill_node()
+        pid = self._chosen(campaign, victim)
+        now = time.time()
+        if pid is None or not self._cluster.mark.kill(pid):
+            return None
+        return Kill(self._strikes, now, victim, pid)
+
+    def _chosen(self, campaign: Campaign, victim: Victim) -> int | None:
+        match victim:
+            case "worker":
+                seeds = campaign.plan.seeds()
+                running = [it for it in executions(self._notes) if it.ended is None and it.seed in seeds]
+                alive = [it.pid for it in running if is_alive(it, self._cluster.mark)]
+                return self._rng.choice(alive) if alive else None
+            case "brain":
+                return campaign.brain()
+            case _:
+                return campaign.watcher()
+
+    def _kill_node(self) -> Kill | None:
+        names = [name for name in self._cluster.workers if self._cluster.raylet(name) is not None]
+        if not names:
+            return None
+        name, now = self._rng.choice(names), time.time()
+        raylet = self._cluster.kill_node(name)
+        return None if raylet is None else Kill(self._strikes, now, "node", raylet, name)

@@ -1,0 +1,217 @@
+"""Nodes in network namespaces of their own, joined by a bridge, and links that are cut in silence: no process dies and
+no connection is closed; packets are just gone. Needs root.
+
+    bridge namespace   bc<n>b: a bridge, to which the nodes' cables lead
+    node namespaces    bc<n>h (head), bc<n>1, bc<n>2, …: addresses 10.79.0.1, .2, …
+"""
+
+import os
+import random
+import shutil
+import statistics
+import subprocess
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+
+from benchmarks.chaos.accounting import Account, account
+from benchmarks.chaos.campaign import Campaign, Plan
+from benchmarks.chaos.cluster import CPUS, Cluster
+from benchmarks.chaos.course import settings
+from benchmarks.chaos.objective import Execution, executions
+from benchmarks.chaos.processes import wait_for
+from orchestrator.events import TrialFailed, TrialSucceeded
+
+_WORKERS = ("node1", "node2")
+_EVALUATIONS = 12
+_SECONDS = (4.0, 12.0)  # the shortest and the longest evaluation
+_HEALINGS = (5.0, 60.0, None)  # seconds after which a link is healed; with deploy/ray.env a node is dead after 24 to 30
+_FOUND_SECONDS = 300.0  # for the campaign to end, however long the link is cut
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """What came of one cut. `healed_after`: seconds, None for never; `elsewhere`: seconds from the cut until what ran
+    behind it ran again; `late`: executions that ended behind the cut and are not in the log."""
+
+    kind: str
+    healed_after: float | None
+    behind: int
+    elsewhere: tuple[float, ...]
+    late: int
+    complaints: tuple[str, ...]
+
+
+class Network:
+    """Network namespaces for these nodes. Use it as a context: they are removed whatever happens."""
+
+    def __init__(self, nodes: Sequence[str]) -> None:
+        self._stem = f"bc{os.getpid() % 100000}"
+        self._nodes = list(nodes)
+        self._bridge = f"{self._stem}b"
+
+    def __enter__(self) -> "Network":
+        try:
+            self._make()
+        except BaseException:
+            self._remove()
+            raise
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        self._remove()
+
+    @property
+    def hosts(self) -> dict[str, str]:
+        """Address of each node."""
+        return {node: f"10.79.0.{number}" for number, node in enumerate(self._nodes, start=1)}
+
+    @property
+    def prefixes(self) -> dict[str, list[str]]:
+        """What a command on a node begins with."""
+        return {node: ["ip", "netns", "exec", self._space(node)] for node in self._nodes}
+
+    def cut(self, node: str) -> None:
+        """Take the node's cable out of the bridge's side: nothing passes, and nobody is told."""
+        _ip("-n", self._bridge, "link", "set", self._space(node), "down")
+
+    def heal(self, node: str) -> None:
+        """Put it back."""
+        _ip("-n", self._bridge, "link", "set", self._space(node), "up")
+
+    def _space(self, node: str) -> str:
+        """The name of a node's namespace, and of the bridge's end of its cable."""
+        return f"{self._stem}n{self._nodes.index(node)}"
+
+    def _make(self) -> None:
+        _ip("netns", "add", self._bridge)
+        _ip("-n", self._bridge, "link", "add", "bridge", "type", "bridge")
+        _ip("-n", self._bridge, "link", "set", "bridge", "up")
+        for node, host in self.hosts.items():
+            space = self._space(node)
+            _ip("netns", "add", space)
+            _ip("-n", space, "link", "set", "lo", "up")
+            _ip("-n", self._bridge, "link", "add", space, "type", "veth", "peer", "name", "eth0", "netns", space)
+            _ip("-n", self._bridge, "link", "set", space, "master", "bridge", "up")
+            _ip("-n", space, "address", "add", f"{host}/24", "dev", "eth0")
+            _ip("-n", space, "link", "set", "eth0", "up")
+            _ip("-n", space, "route", "add", "default", "via", self.hosts[self._nodes[0]])
+
+    def _remove(self) -> None:
+        for space in (*(self._space(node) for node in self._nodes), self._bridge):
+            # one that was not made is not there to be removed
+            subprocess.run(["ip", "netns", "delete", space], capture_output=True, check=False)
+
+
+def is_possible() -> bool:
+    """Whether this process may make network namespaces, found out by making one."""
+    if shutil.which("ip") is None:
+        return False
+    name = f"bc{os.getpid() % 100000}t"
+    done = subprocess.run(["ip", "netns", "add", name], capture_output=True, check=False)
+    if done.returncode:
+        return False
+    _ip("netns", "delete", name)
+    return True
+
+
+def ray_settings(file: Path) -> dict[str, str]:
+    """What deploy/ray.env sets."""
+    lines = (line.strip() for line in file.read_text().splitlines())
+    return dict(line.partition("=")[::2] for line in lines if line and not line.startswith("#"))
+
+
+def cuts(folder: Path, seed: int, kinds: Sequence[str] = ("actor", "task")) -> Iterator[Cut]:
+    """Cut a link for 5 s, until after the node was declared dead, and for ever; each with every kind of worker. Nothing
+    where namespaces cannot be made."""
+    if not is_possible():
+        return
+    for kind in kinds:
+        for healed in _HEALINGS:
+            plan = Plan(kind, _EVALUATIONS, len(_WORKERS) * CPUS, seed)
+            yield cut(folder / f"cut-{kind}-{'never' if healed is None else format(healed, 'g')}", plan, healed)
+
+
+def cut(folder: Path, plan: Plan, healed_after: float | None) -> Cut:
+    """One campaign on a head and two workers, one of which is cut off while it evaluates."""
+    folder.mkdir(parents=True)
+    notes, rng = folder / "notes", random.Random(plan.seed)
+    env = ray_settings(Path(__file__).parents[2] / "deploy" / "ray.env") | settings(notes, *_SECONDS)
+    with ExitStack() as cleared:
+        network = cleared.enter_context(Network(("head", *_WORKERS)))
+        cluster = cleared.enter_context(Cluster(env, network.prefixes, network.hosts))
+        cluster.start(len(_WORKERS))
+        campaign = Campaign(cluster, plan, folder)
+        node = rng.choice(_WORKERS)
+        behind = wait_for(lambda: _running_on(node, notes), _FOUND_SECONDS, f"{node} must evaluate")
+        time.sleep(1.0)
+        behind = _running_on(node, notes) or behind
+        network.cut(node)
+        moment = time.time()
+        if healed_after is not None:
+            time.sleep(healed_after)
+            network.heal(node)
+        complaints = []
+        try:
+            wait_for(campaign.is_over, _FOUND_SECONDS, "the campaign must come to its end")
+        except TimeoutError as error:
+            complaints.append(f"{error}\n{campaign.said()}")
+        found = account(plan.evaluations, plan.seeds(), campaign.events(), executions(notes), ())
+        return _outcome(campaign, plan, healed_after, behind, moment, found, notes, complaints)
+
+
+def _outcome(
+    campaign: Campaign,
+    plan: Plan,
+    healed_after: float | None,
+    behind: Sequence[Execution],
+    moment: float,
+    found: Account,
+    notes: Path,
+    complaints: list[str],
+) -> Cut:
+    executed = executions(notes)
+    events = campaign.events()
+    recorded = {(it.metrics["pid"], it.metrics["began"]) for it in events if isinstance(it, TrialSucceeded)}
+    again = [
+        min((it.began - moment for it in executed if it.seed == lost.seed and it.began > moment), default=None)
+        for lost in behind
+        if (float(lost.pid), lost.began) not in recorded
+    ]
+    late = [it for it in executed if it.ended is not None and (float(it.pid), it.began) not in recorded]
+    failures = [it for it in events if isinstance(it, TrialFailed) and it.failure != "node lost"]
+    complaints += [f"blamed on something else than its node: {failure}" for failure in failures]
+    complaints += [f"{found.twice} recorded twice"] if found.twice else []
+    complaints += [f"bbkb verify: {text}"] if (text := campaign.verify()) else []
+    seconds = tuple(it for it in again if it is not None)
+    return Cut(plan.kind, healed_after, len(behind), seconds, len(late), tuple(complaints))
+
+
+def cuts_report(found: Sequence[Cut]) -> str:
+    """A table of all cuts."""
+    if not found:
+        return "Cut links: not run. Network namespaces cannot be made here (they need root and `ip`)."
+    lines = [
+        "| workers | link healed after s | evaluations behind it | ran elsewhere after, median s | longest s "
+        "| late results ignored | promises broken |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    for cut_ in found:
+        healed = "never" if cut_.healed_after is None else f"{cut_.healed_after:g}"
+        middle = f"{statistics.median(cut_.elsewhere):.1f}" if cut_.elsewhere else "not needed"
+        most = f"{max(cut_.elsewhere):.1f}" if cut_.elsewhere else ""
+        broken = "; ".join(cut_.complaints) or "none"
+        lines.append(f"| {cut_.kind} | {healed} | {cut_.behind} | {middle} | {most} | {cut_.late} | {broken} |")
+    return "\n".join(lines)
+
+
+def _running_on(node: str, notes: Path) -> list[Execution]:
+    return [it for it in executions(notes) if it.node == node and it.ended is None]
+
+
+def _ip(*arguments: str) -> None:
+    """Raises CalledProcessError."""
+    subprocess.run(["ip", *arguments], capture_output=True, check=True)

@@ -1,0 +1,94 @@
+"""The account of all campaigns together, as tables in Markdown."""
+
+import statistics
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+
+from benchmarks.chaos.course import Result
+
+_NAMES = {
+    "worker": "a process that evaluates",
+    "brain": "the central actor",
+    "driver": "the driver, or whoever watches",
+    "node": "a worker node (its raylet)",
+}
+
+
+def report(results: Sequence[Result]) -> str:
+    """What was killed, what it cost, and which promises were kept."""
+    return "\n\n".join([_promises(results), _kills(results), _repeated(results), _complaints(results)])
+
+
+def line(result: Result) -> str:
+    """One campaign in one line, as it ends."""
+    account = result.account
+    return (
+        f"{result.plan.kind:<6} {result.plan.seed:>4}: {sum(account.kills.values())} kills in {result.seconds:.0f} s, "
+        f"{account.results} results, {account.set_aside} set aside, {account.sessions} sessions, {account.lost} lost, "
+        f"{account.twice} twice, {sum(account.repeated.values())} repeated ({account.repeated_seconds:.1f} s)"
+        f"{', hung' if result.is_hung else ''}, {len(result.complaints)} complaints"
+    )
+
+
+def _promises(results: Sequence[Result]) -> str:
+    accounts = [result.account for result in results]
+    kinds = sorted({result.plan.kind for result in results})
+    failed = _sum(account.failures for account in accounts)
+    rows = [
+        ("campaigns", f"{len(results)} (workers: {', '.join(kinds)})"),
+        ("SIGKILLs", str(sum(sum(account.kills.values()) for account in accounts))),
+        ("evaluations recorded", str(sum(account.results for account in accounts))),
+        ("**finished results lost**", f"**{sum(account.lost for account in accounts)}**"),
+        ("**recorded twice**", f"**{sum(account.twice for account in accounts)}**"),
+        ("**hangs**", f"**{sum(result.is_hung for result in results)}**"),
+        ("campaigns with a complaint", str(sum(len(result.complaints) > 0 for result in results))),
+        ("sessions of the campaign", str(sum(account.sessions for account in accounts))),
+        ("watchers that joined, campaigns resumed", f"{_total(results, 'attaches')}, {_total(results, 'resumes')}"),
+        ("attempts recorded as lost", ", ".join(f"{count} {kind}" for kind, count in sorted(failed.items())) or "0"),
+        ("trials set aside: their arm had cost three workers", str(sum(account.set_aside for account in accounts))),
+    ]
+    return _table(("", "count"), rows)
+
+
+def _kills(results: Sequence[Result]) -> str:
+    rows = []
+    strikes = _sum(result.account.strikes for result in results)
+    for label, count in strikes.items():
+        seconds = [it for result in results for it in result.account.recoveries.get(label, ())]
+        middle, most = (f"{statistics.median(seconds):.2f}", f"{max(seconds):.2f}") if seconds else ("", "")
+        rows.append((_NAMES.get(label, label), str(count), str(len(seconds)), middle, most))
+    heads = ("killed", "how often", "work was hit", "recovery, median s", "recovery, longest s")
+    return _table(heads, rows)
+
+
+def _repeated(results: Sequence[Result]) -> str:
+    rows = []
+    for kind in sorted({result.plan.kind for result in results}):
+        accounts = [result.account for result in results if result.plan.kind == kind]
+        causes = ", ".join(f"{count} {cause}" for cause, count in _sum(it.repeated for it in accounts).items())
+        seconds, useful = sum(it.repeated_seconds for it in accounts), sum(it.evaluation_seconds for it in accounts)
+        executions = sum(it.executions for it in accounts)
+        rows.append((kind, str(executions), causes or "none", f"{seconds:.1f}", f"{useful:.0f}"))
+    heads = ("workers", "executions", "not in the log, by what was killed", "seconds for nothing", "seconds recorded")
+    return _table(heads, rows)
+
+
+def _complaints(results: Sequence[Result]) -> str:
+    broken = [f"{result.plan.kind} seed {result.plan.seed}: {text}" for result in results for text in result.complaints]
+    return "\n".join(broken) if broken else "Every promise was kept."
+
+
+def _total(results: Sequence[Result], name: str) -> int:
+    return sum(getattr(result, name) for result in results)
+
+
+def _sum(counts: Iterable[Mapping[str, int]]) -> Counter[str]:
+    total: Counter[str] = Counter()
+    for count in counts:
+        total.update(count)
+    return total
+
+
+def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [heads, ["---"] * len(heads), *rows]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)

@@ -1,0 +1,170 @@
+"""The chaos suite's accounting notices what it is there to notice: it is worth nothing if it cannot complain."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from benchmarks.chaos.accounting import SEVERAL, Account, Kill, Victim, account
+from benchmarks.chaos.campaign import Plan
+from benchmarks.chaos.objective import Execution, duration
+from orchestrator.events import Event, SessionClosed, SessionOpened, TrialFailed, TrialsDispatched, TrialSucceeded
+
+SEEDS = {100: 0, 101: 1}  # of two trials
+
+
+def execution(trial: int = 0, pid: int = 7, began: float = 10.0, **more: object) -> Execution:
+    fields: dict[str, object] = {"node": "node1", "place": "actor", "ended": 12.0, **more}
+    return Execution(100 + trial, pid, began=began, **fields)  # type: ignore[arg-type]  # of different types
+
+
+def succeeded(it: Execution, attempt: int = 1, time: float | None = None) -> TrialSucceeded:
+    ended = it.ended if it.ended is not None else it.began
+    metrics = {"pid": float(it.pid), "began": it.began}
+    return TrialSucceeded(
+        time=time or ended,
+        trial=SEEDS[it.seed],
+        attempt=attempt,
+        value=0.0,
+        started=it.began,
+        finished=ended,
+        worker="",
+        metrics=metrics,
+    )
+
+
+def failed(trial: int, kind: str = "worker lost", attempt: int = 1) -> TrialFailed:
+    return TrialFailed(
+        time=11.5, trial=trial, attempt=attempt, failure=kind, message="", is_final=False, started=10.0, finished=11.5,
+        worker="",
+    )  # fmt: skip
+
+
+def opened(time: float) -> SessionOpened:
+    return SessionOpened(time=time, epoch=1, executor="ray", slots=2, settings={})
+
+
+def kill(victim: Victim, time: float, pid: int = 0, node: str = "", strike: int = 1) -> Kill:
+    return Kill(strike, time, victim, pid, node)
+
+
+WELL = (execution(0), execution(1, pid=8))  # both trials, undisturbed
+
+
+def accounted(events: Sequence[Event], executed: Sequence[Execution], *kills: Kill) -> Account:
+    return account(2, SEEDS, events, executed, kills)
+
+
+def test_an_undisturbed_campaign_has_nothing_to_tell() -> None:
+    found = accounted([succeeded(it) for it in WELL], WELL)
+    assert found.broken == ()
+    assert (found.results, found.executions, found.lost, found.twice, found.repeated) == (2, 2, 0, 0, {})
+
+
+def test_a_finished_execution_that_is_not_in_the_log_is_lost_whoever_ran_it_again() -> None:
+    again = execution(0, pid=9, began=20.0, ended=22.0)
+    found = accounted([succeeded(again, 2), succeeded(WELL[1])], (*WELL, again), kill("brain", 11.9))
+    assert found.lost == 1
+    assert "finished and not recorded: trial 0" in found.broken[0]
+
+
+@pytest.mark.parametrize(
+    ("struck", "place"),
+    [
+        (kill("worker", 12.1, pid=7), "actor"),
+        (kill("node", 11.0, node="node1"), "actor"),
+        (kill("brain", 11.0), "task"),
+    ],
+    ids=lambda it: getattr(it, "victim", it),
+)
+def test_what_ran_where_somebody_was_killed_may_run_again(struck: Kill, place: str) -> None:
+    first = execution(0, place=place)
+    again = execution(0, pid=9, began=20.0, ended=22.0)
+    found = accounted([succeeded(again, 2), succeeded(WELL[1])], (first, WELL[1], again), struck)
+    assert found.broken == ()
+    assert found.repeated == {struck.victim: 1}
+    assert found.repeated_seconds == pytest.approx(2.0)
+
+
+@pytest.mark.parametrize(
+    "struck",
+    [
+        kill("worker", 11.0, pid=70),
+        kill("node", 11.0, node="node2"),
+        kill("driver", 11.0, pid=7),
+        kill("brain", 11.0),
+        kill("worker", 15.0, pid=7),
+    ],
+    ids=["another process", "another node", "driver", "brain of an actor's call", "long after it was handed over"],
+)
+def test_other_kills_excuse_nothing(struck: Kill) -> None:
+    again = execution(0, pid=9, began=20.0, ended=22.0)
+    found = accounted([succeeded(again, 2), succeeded(WELL[1])], (*WELL, again), struck)
+    assert found.lost == 1
+    assert found.repeated == {"no kill explains it": 1}
+
+
+def test_what_broke_off_without_a_kill_is_told() -> None:
+    first, again = execution(0, ended=None), execution(0, pid=9, began=20.0, ended=22.0)
+    found = accounted([succeeded(again, 2), succeeded(WELL[1])], (first, WELL[1], again))
+    assert found.lost == 0
+    assert "broken off, and no kill explains it: trial 0" in found.broken[0]
+
+
+def test_a_trial_that_ends_twice_and_an_attempt_with_two_outcomes_are_told() -> None:
+    events: list[Event] = [succeeded(it) for it in WELL]
+    assert accounted([*events, events[0]], WELL).twice == 2  # the same attempt, and the trial
+    assert accounted([*events, failed(1)], WELL).twice == 1
+
+
+def test_a_trial_that_never_ends_and_a_result_that_was_never_computed_are_told() -> None:
+    found = accounted([succeeded(WELL[0])], WELL[:1])
+    assert found.broken == ("trial 1 never ended",)
+    found = accounted([succeeded(it) for it in WELL], WELL[:1])
+    assert "recorded and never executed" in found.broken[0]
+
+
+def test_a_failure_that_no_kill_can_cause_is_told() -> None:
+    events: list[Event] = [succeeded(it) for it in WELL]
+    assert accounted([failed(0, "node lost", attempt=0), *events], WELL).broken == ()
+    assert "failed by itself" in accounted([failed(0, "error", attempt=0), *events], WELL).broken[0]
+
+
+def test_a_session_that_gave_up_is_told() -> None:
+    closed = SessionClosed(time=20.0, outcome="failed", reason="it broke")
+    events = [succeeded(it) for it in WELL]
+    assert "gave up" in accounted([*events, closed], WELL).broken[0]
+    assert accounted([*events, replace(closed, outcome="finished")], WELL).broken == ()
+
+
+def test_recovery_from_a_worker_or_a_node_lasts_until_all_that_it_ran_runs_again() -> None:
+    first, second = execution(0, ended=None), execution(1, pid=8, ended=None)
+    again = (execution(0, pid=20, began=13.0, ended=14.0), execution(1, pid=21, began=15.0, ended=17.0))
+    log = [succeeded(it, 2) for it in again]
+    executed = (first, second, *again)
+    assert accounted(log, executed, kill("node", 11.0, node="node1")).recoveries == {"node": (4.0,)}
+    assert accounted(log, executed, kill("worker", 11.0, pid=7)).recoveries == {"worker": (2.0,)}
+
+
+def test_recovery_from_a_brain_lasts_until_its_next_session_goes_on_and_from_a_driver_until_anything_does() -> None:
+    log: list[Event] = [
+        succeeded(WELL[0], time=12.0),  # of the old session, on its way already
+        opened(14.0),
+        TrialsDispatched(time=14.5, attempts=((1, 2),)),
+        succeeded(WELL[1], time=16.0),
+    ]
+    assert accounted(log, WELL, kill("brain", 11.0)).recoveries == {"brain": (3.5,)}
+    assert accounted(log, WELL, kill("driver", 11.0)).recoveries == {"driver": (1.0,)}
+    together = (kill("brain", 11.0), kill("driver", 11.1))
+    found = accounted(log, WELL, *together)
+    assert found.recoveries == {SEVERAL: (3.5,)}
+    assert (found.strikes, found.kills) == ({SEVERAL: 1}, {"brain": 1, "driver": 1})
+
+
+def test_a_plan_knows_its_trials_by_their_seeds_and_their_durations_stay_within_bounds() -> None:
+    seeds = Plan("actor", 50, 6, seed=3).seeds()
+    assert sorted(seeds.values()) == list(range(50))
+    assert seeds != Plan("actor", 50, 6, seed=4).seeds()
+    lengths = [duration(seed, 0.05, 2.0) for seed in seeds]
+    assert all(0.05 <= length <= 2.0 for length in lengths)
+    assert lengths == [duration(seed, 0.05, 2.0) for seed in seeds]

@@ -1,0 +1,93 @@
+"""Campaigns on a real Ray cluster of three nodes, whose parts are killed while they run: the short chaos suite.
+
+The long one, with hundreds of kills at random, is `python -m benchmarks.chaos`.
+"""
+
+import random
+import signal
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from benchmarks.chaos.accounting import Victim, account
+from benchmarks.chaos.campaign import Campaign, Plan
+from benchmarks.chaos.cluster import Cluster, Local
+from benchmarks.chaos.course import Course, Result, Setting, settings
+from benchmarks.chaos.monkey import Monkey
+from benchmarks.chaos.objective import executions
+from benchmarks.chaos.processes import wait_for
+from orchestrator.events import SessionClosed
+
+pytestmark = pytest.mark.timeout(600)  # of which a free machine needs a fifth
+
+WORKERS = 6
+SECONDS = (0.2, 3.0)  # the shortest and the longest evaluation
+
+
+@pytest.fixture(scope="module")
+def notes(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("chaos") / "notes"
+
+
+@pytest.fixture(scope="module")
+def cluster(notes: Path) -> Iterator[Cluster]:
+    with Cluster(settings(notes, *SECONDS)) as started:
+        started.start(workers=2)
+        yield started
+
+
+def struck(cluster: Cluster, notes: Path, folder: Path, plan: Plan, strikes: Sequence[tuple[Victim, ...]]) -> Result:
+    rng = random.Random(plan.seed)
+    course = Course(cluster, Monkey(cluster, rng, notes), rng, folder, notes)
+    return course.run(Setting(plan, pause=(0.2, 1.0), kills=100), iter(strikes))
+
+
+def test_when_only_brain_and_driver_are_killed_no_evaluation_in_a_worker_actor_runs_twice(
+    cluster: Cluster, notes: Path, tmp_path: Path
+) -> None:
+    plan = Plan("actor", 45, WORKERS, seed=1)
+    result = struck(cluster, notes, tmp_path, plan, [("brain",), ("driver",), ("brain", "driver")])
+    assert result.complaints == ()
+    found = result.account
+    assert (found.results, found.executions, found.repeated) == (45, 45, {})
+    assert found.kills["brain"] == 2
+    assert found.sessions == 3
+
+
+@pytest.mark.parametrize(("kind", "seed"), [("actor", 2), ("task", 3)])
+def test_whoever_is_killed_nothing_that_finished_is_lost_or_recorded_twice(
+    cluster: Cluster, notes: Path, tmp_path: Path, kind: str, seed: int
+) -> None:
+    strikes: list[tuple[Victim, ...]] = [("worker",), ("node",), ("worker", "brain"), ("driver",)]
+    result = struck(cluster, notes, tmp_path, Plan(kind, 60, WORKERS, seed), strikes)
+    assert result.complaints == ()
+    found = result.account
+    assert (found.results, found.lost, found.twice) == (60, 0, 0)
+    assert set(found.kills) == {"worker", "brain", "driver", "node"}
+    assert found.sessions == 2
+
+
+def test_a_local_campaign_ends_with_its_driver_and_is_resumed_without_a_loss(tmp_path: Path) -> None:
+    notes, plan = tmp_path / "notes", Plan("auto", 24, 2, seed=4)
+    with Local(settings(notes, 0.02, 0.3)) as here:
+        campaign = Campaign(here, plan, tmp_path)
+        wait_for(lambda: campaign.results() >= 5, 120.0, "results must come")
+        first = campaign.driver
+        first.kill()
+        assert first.wait(30.0) == -signal.SIGKILL
+
+        def is_at_rest() -> bool:
+            return campaign.brain() is None and not any(here.mark.is_on(it.pid) for it in executions(notes))
+
+        wait_for(is_at_rest, 60.0, "what a local Ray runs must end with its driver")
+        broken_off = len(executions(notes))
+        campaign.resume()
+        wait_for(campaign.is_over, 120.0, "the campaign must come to its end")
+        assert campaign.driver.wait(60.0) == 0
+        assert campaign.verify() == ""
+    # all processes died with the driver; whether Ray or the result was faster is chance for those of the last second
+    found = account(plan.evaluations, plan.seeds(), campaign.events(), executions(notes), ())
+    assert (found.results, found.twice) == (24, 0)
+    assert found.executions - found.results <= plan.workers <= broken_off
+    assert sum(isinstance(event, SessionClosed) for event in campaign.events()) == 1
