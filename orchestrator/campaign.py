@@ -76,6 +76,9 @@ class CampaignState:
     computing_since: float = 0.0
     choosing_seconds: float = 0.0  # what the strategy took last time, on the executor's clock
     refreshing_seconds: float = 0.0
+    fitting_seconds: float = 0.0  # the first choice after a refresh, in which the new posterior is fitted
+    refreshed_time: float = 0.0
+    is_fresh: bool = False  # nothing was chosen since the last refresh
     dictionary_size: int = 0
     stock: tuple[Assignment, ...] = ()  # chosen and not running, in order
     running: Mapping[int, Running] = field(default_factory=lambda: MappingProxyType({}))
@@ -210,6 +213,8 @@ def _choose(state: CampaignState, event: BatchChosen) -> CampaignState:
         batch_size=len(chosen) or state.batch_size,
         computing="",
         choosing_seconds=_computed(state, event),
+        fitting_seconds=_computed(state, event) if state.is_fresh else state.fitting_seconds,
+        is_fresh=False,
     )
     is_short = len(chosen) < event.limit or not chosen
     if event.is_filler:
@@ -229,6 +234,8 @@ def _refresh(state: CampaignState, event: ModelRefreshed) -> CampaignState:
         is_filled=False,
         computing="",
         refreshing_seconds=_computed(state, event),
+        refreshed_time=event.time,
+        is_fresh=True,
     )
 
 

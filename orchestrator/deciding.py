@@ -4,8 +4,8 @@ In batch mode the strategy chooses a whole batch, and learns of it when all of i
 asked whenever a worker is free, with the pulls that are pending, and learns of what is finished
 
 * as soon as it allows no further pull before it does (its drift budget is spent), or
-* earlier, where that is cheap: the last refresh took less than `refresh_overhead` of the time in which as many workers
-  became free as are free now, which is mean evaluation time × free workers / workers.
+* earlier, where that is cheap: the last refresh took no more than `refresh_overhead` of the time that has passed since.
+  However many workers there are and however short evaluations, refreshes take no larger share of the time.
 
 So that workers have something to do while it computes, a few picks more are kept in stock: as many as results are
 likely to arrive meanwhile. A worker that the drift budget leaves idle may get a filler: as many as there are workers,
@@ -101,11 +101,12 @@ def _stock_size(state: CampaignState) -> int:
 
 
 def _is_refresh_cheap(state: CampaignState) -> bool:
-    if not state.succeeded or not state.rules.refresh_overhead:
+    """Whether the last refresh, the fit in the choice after it included, took no more than the allowed share of the
+    time since. Read off the log, not the clock, so that a replay decides the same."""
+    if not state.rules.refresh_overhead:
         return False
-    share = max(1, state.free) / state.slots
-    mean_seconds = state.success_seconds / state.succeeded
-    return state.refreshing_seconds <= state.rules.refresh_overhead * mean_seconds * share
+    seconds = state.refreshing_seconds + state.fitting_seconds
+    return seconds <= state.rules.refresh_overhead * (state.last_time - state.refreshed_time)
 
 
 def _stop_reason(state: CampaignState, now: float) -> str:

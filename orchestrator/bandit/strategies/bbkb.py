@@ -60,7 +60,7 @@ class BBKB:
     | `warm_start` | | `RandomStart`, `UncertaintyStart` or existing data, `DataStart` |
     | `resampling` | | the dictionary's draw takes `pulls` one by one, or `arms` as a whole: see `dictionary` |
     | `mode` | | `async`: never wait for a batch's stragglers; `batch`: Algorithm 1, pull for pull |
-    | `refresh_overhead` | | of `async`: the share of time that refreshes may take before they are due; 0: none |
+    | `refresh_overhead` | | of `async`: the share of time that refreshes before they are due may take; 0: none |
     | `fillers` | | of `async`: the share of evaluations that may go to workers idle in warm-up; at most one a worker |
 
     The last three are read by whoever runs a campaign; `ask`, `fill` and `tell` do not depend on them.
