@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from orchestrator.campaign import CampaignState, apply
+from orchestrator.campaign_file import read
 from orchestrator.database import moment
 from orchestrator.errors import RunError
 from orchestrator.events import BatchChosen, CampaignCreated, Event, SessionClosed, SessionOpened
@@ -20,6 +21,7 @@ from orchestrator.status import Status, duration, status_of
 from orchestrator.store import EventStore, Holding, Stop
 
 RESTART_SECONDS = 60.0  # for a central actor that died to be taken up again: it loads its data anew
+TAKE_UP_SECONDS = 15.0  # when somebody asks about a run whose central actor is found dead, before saying so
 _LOOK_SECONDS = 0.5
 
 _COMPUTING = {"choosing": "choosing a batch", "refreshing": "refreshing the model"}
@@ -119,11 +121,27 @@ def follow(
             sleep(_LOOK_SECONDS)
 
 
-def unheld(run: Run, store: EventStore, say: Callable[[str], None]) -> str | None:
-    """Why the run cannot be followed: nobody runs it, since when and what to do. None: somebody does."""
+def unheld(
+    run: Run,
+    store: EventStore,
+    say: Callable[[str], None],
+    sleep: Callable[[float], None] = time.sleep,
+    clock: Callable[[], float] = time.monotonic,
+) -> str | None:
+    """Why the run cannot be followed: nobody runs it, since when and what to do. None: somebody does.
+
+    Where Ray may be about to restart a central actor that has died, that is waited for.
+    """
     holding, is_held = watched(store, run.name, say)
     if is_held:
         return None
+    if holding.holder and _is_on_ray(run):
+        say(f"{holding.holder} is gone: waiting up to {duration(TAKE_UP_SECONDS)} for its central actor to restart")
+        deadline = clock() + TAKE_UP_SECONDS
+        while clock() < deadline:
+            sleep(_LOOK_SECONDS)
+            if store.holding(run.name).epoch != holding.epoch:
+                return None
     if not holding.epoch:
         return f"nobody has begun to run {run.name}: bbkb resume {run.folder}"
     if not holding.holder:
@@ -133,6 +151,10 @@ def unheld(run: Run, store: EventStore, say: Callable[[str], None]) -> str | Non
         f"nobody runs {run.name}: {holding.holder}, which did, died without a word (last sign of life "
         f"{moment(holding.last_beat)}); to go on: bbkb resume {run.folder}"
     )
+
+
+def _is_on_ray(run: Run) -> bool:
+    return bool(read(run.settings_file).tree["workers"]["executor"] == "ray")
 
 
 def check_held(run: Run, store: EventStore, say: Callable[[str], None]) -> Holding:

@@ -6,18 +6,21 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from orchestrator import following
+from orchestrator.assemble import build
+from orchestrator.config import from_mapping
 from orchestrator.errors import BbkbError
 from orchestrator.events import SessionClosed, TrialSucceeded
 from orchestrator.following import Ending, follow
 from orchestrator.holding import Identity, take
 from orchestrator.live import PlainView, View
-from orchestrator.runs import Run, open_run
+from orchestrator.runs import Run, create, open_run
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -197,3 +200,29 @@ def test_a_holder_that_stays_dead_ends_the_watch(running: tuple["subprocess.Pope
     assert ending.outcome == ""
     assert f"process {command.pid} is gone" in ending.reason
     assert now >= following.RESTART_SECONDS
+
+
+@pytest.mark.parametrize("is_taken_up", [True, False])
+def test_a_central_actor_that_restarts_is_waited_for_before_saying_that_nobody_runs_the_run(
+    tmp_path: Path, is_taken_up: bool
+) -> None:
+    settings = from_mapping(
+        {"name": "c", "objective": {"name": "branin"}, "budget": {"evaluations": 5}, "runs": str(tmp_path)}
+    )
+    run = create(settings.resolved(), build(settings).problem.candidates, "", None, "test", None)
+    now, said = [0.0], list[str]()
+    with run.store() as store:
+        gone = replace(Identity.of_this_process(), pid=2**30)  # more than any process's number
+        store.claim(run.name, "a dead actor", gone.written())
+
+        def sleep(seconds: float) -> None:
+            now[0] += seconds
+            if is_taken_up and now[0] > 5.0:
+                store.claim(run.name, "the actor, restarted", Identity.of_this_process().written())
+
+        why = following.unheld(run, store, said.append, sleep, lambda: now[0])
+    assert "a dead actor is gone: waiting up to 15 s for its central actor to restart" in said
+    assert (why is None) == is_taken_up
+    if why is not None:
+        assert now[0] >= 15.0
+        assert f"bbkb resume {run.folder}" in why
