@@ -1,25 +1,22 @@
 """`python -m benchmarks.asynchrony …`: asynchronous BBKB against its rivals in virtual time."""
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.text import Text
 
 from benchmarks.asynchrony.comparing import run
 from benchmarks.asynchrony.figures import figures
 from benchmarks.asynchrony.problems import TABLES
 from benchmarks.asynchrony.settings import DURATIONS, LABELS, known, settings
 from benchmarks.asynchrony.tables import OURS, busy, regrets, verdicts
+from benchmarks.command import run as run_command
 from benchmarks.papers.experiment import Request
 from benchmarks.papers.findings import Findings
 from benchmarks.papers.writing import write
-from objectives.objective import ObjectiveError
-from orchestrator.errors import BbkbError, UserError
+from orchestrator.errors import UserError
 
-FAILED, USERS_MISTAKE, INTERRUPTED = 1, 2, 130
 _WIDTH = 320  # of the output: a row of numbers is not folded, whatever the terminal
 _ALL_DURATIONS, _ALL_METHODS = ",".join(DURATIONS), ",".join(LABELS)
 _BESIDE = Path(__file__).parents[3] / "shared" / "data"
@@ -76,15 +73,5 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 app.command()(main)
 
 
-def _run() -> None:
-    try:
-        app()
-    except (BbkbError, ObjectiveError) as error:
-        Console(stderr=True).print(Text.assemble(("benchmarks.asynchrony: ", "bold red"), str(error)), soft_wrap=True)
-        sys.exit(USERS_MISTAKE if isinstance(error, UserError | ObjectiveError) else FAILED)
-    except KeyboardInterrupt:
-        sys.exit(INTERRUPTED)
-
-
 if __name__ == "__main__":
-    _run()
+    run_command(app, "benchmarks.asynchrony")

@@ -1,7 +1,6 @@
 """`python -m benchmarks.papers <experiment> …`: run one of the papers' experiments; `list` names them all."""
 
 import os
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -9,13 +8,11 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from benchmarks.command import run as run_command
 from benchmarks.papers.experiment import Request
 from benchmarks.papers.experiments import EXPERIMENTS, find_experiment
 from benchmarks.papers.writing import write
-from objectives.objective import ObjectiveError
-from orchestrator.errors import BbkbError, UserError
 
-FAILED, USERS_MISTAKE, INTERRUPTED = 1, 2, 130
 _WIDTH = 220  # of the output: a row of numbers is not folded, whatever the terminal
 _BESIDE = Path(__file__).parents[3] / "shared" / "data"
 
@@ -76,15 +73,5 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 app.command()(main)
 
 
-def _run() -> None:
-    try:
-        app()
-    except (BbkbError, ObjectiveError) as error:
-        Console(stderr=True).print(Text.assemble(("benchmarks.papers: ", "bold red"), str(error)), soft_wrap=True)
-        sys.exit(USERS_MISTAKE if isinstance(error, UserError | ObjectiveError) else FAILED)
-    except KeyboardInterrupt:
-        sys.exit(INTERRUPTED)
-
-
 if __name__ == "__main__":
-    _run()
+    run_command(app, "benchmarks.papers")

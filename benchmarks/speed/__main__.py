@@ -1,7 +1,6 @@
 """`python -m benchmarks.speed [rows …]`: measure, print the table, and keep it."""
 
 import json
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -10,8 +9,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from benchmarks.command import run as run_command
 from benchmarks.speed.rows import ROWS, Bench, Row
-from orchestrator.errors import BbkbError, UserError
+from orchestrator.errors import UserError
 
 _BESIDE = Path(__file__).parents[3] / "shared" / "data"
 
@@ -65,13 +65,5 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 app.command()(main)
 
 
-def _run() -> None:
-    try:
-        app()
-    except BbkbError as error:
-        Console(stderr=True).print(Text.assemble(("benchmarks.speed: ", "bold red"), str(error)), soft_wrap=True)
-        sys.exit(2 if isinstance(error, UserError) else 1)
-
-
 if __name__ == "__main__":
-    _run()
+    run_command(app, "benchmarks.speed")
