@@ -112,8 +112,12 @@ class WorkerPool:
                 else:
                     worker.acknowledged.append(attempt)
 
+    def has_begun(self, trial: int, attempt: int) -> bool:
+        """Whether this attempt has got its place; it may be over since."""
+        return self._ledger.read(trial, attempt) is not None
+
     def node_of(self, trial: int, attempt: int) -> str | None:
-        """Ray's id of the node where this attempt runs; None when it has not begun."""
+        """Ray's id of the node where this attempt runs; None when it does not."""
         entry = self._ledger.read(trial, attempt)
         return entry.node if isinstance(entry, UnderWay) else None
 
@@ -149,7 +153,7 @@ class WorkerPool:
         waiting = 0
         for (trial, attempt), worker in self._noted.items():
             if worker is not None and not worker.has_begun and now - worker.made >= PLACE_SECONDS:
-                worker.has_begun = self._ledger.read(trial, attempt) is not None
+                worker.has_begun = self.has_begun(trial, attempt)
                 waiting += not worker.has_begun
         for worker in self._idle[:waiting]:
             self._idle.remove(worker)

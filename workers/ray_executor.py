@@ -246,7 +246,7 @@ class RayExecutor:
         self._next_lease_look = time.monotonic() + _LEASE_LOOK_SECONDS
         late = [(reference, it) for reference, it in self._running.items() if it.age_seconds() > lease]
         for reference, attempt in late:
-            if attempt.place is self._pool and self._pool.node_of(attempt.trial, attempt.attempt) is None:
+            if attempt.place is self._pool and not self._pool.has_begun(attempt.trial, attempt.attempt):
                 continue  # it waits for a place: nothing is lost, and another attempt would wait as long
             message = f"nothing was heard of it for {lease:g} s: its node is unreachable, or the cluster has no room"
             self._give_up(reference, FailureKind.NODE_LOST, message)
