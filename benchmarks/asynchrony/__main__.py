@@ -11,6 +11,7 @@ from benchmarks.asynchrony.figures import figures
 from benchmarks.asynchrony.problems import TABLES
 from benchmarks.asynchrony.settings import DURATIONS, LABELS, known, settings
 from benchmarks.asynchrony.tables import OURS, busy, regrets, verdicts
+from benchmarks.command import data_folder
 from benchmarks.command import run as run_command
 from benchmarks.papers.experiment import Request
 from benchmarks.papers.findings import Findings
@@ -19,7 +20,6 @@ from orchestrator.errors import UserError
 
 _WIDTH = 320  # of the output: a row of numbers is not folded, whatever the terminal
 _ALL_DURATIONS, _ALL_METHODS = ",".join(DURATIONS), ",".join(LABELS)
-_BESIDE = Path(__file__).parents[3] / "shared" / "data"
 
 Workers = Annotated[str, typer.Option(help="Numbers of virtual workers, with commas between.")]
 Durations = Annotated[str, typer.Option(help=f"Some of {_ALL_DURATIONS}; the last for cells, alone.")]
@@ -51,7 +51,7 @@ def main(
     chosen = settings(_parts(problems), _parts(durations), _counts(workers), evaluations)
     known("--methods", _parts(methods), tuple(LABELS))
     names = tuple(name for name in LABELS if name == OURS or name in _parts(methods))
-    folder, found = data or (_BESIDE if _BESIDE.is_dir() else None), {}
+    folder, found = data_folder(data), {}
     for setting in chosen:
         request = Request(seeds, setting.evaluations, names, out.absolute(), data=folder)
         found[setting] = run(setting, request, first_seed, console)

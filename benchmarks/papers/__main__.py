@@ -8,13 +8,13 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from benchmarks.command import data_folder
 from benchmarks.command import run as run_command
 from benchmarks.papers.experiment import Request
 from benchmarks.papers.experiments import EXPERIMENTS, find_experiment
 from benchmarks.papers.writing import write
 
 _WIDTH = 220  # of the output: a row of numbers is not folded, whatever the terminal
-_BESIDE = Path(__file__).parents[3] / "shared" / "data"
 
 Name = Annotated[str, typer.Argument(metavar="EXPERIMENT", help="Name of an experiment, or list.", show_default=False)]
 Seeds = Annotated[int, typer.Option(min=1, help="Repetitions, seeds 0, 1, ….")]
@@ -54,7 +54,7 @@ def main(
         methods=found.chosen(tuple(name.strip() for name in methods.split(",") if name.strip())),
         out=(out or Path("runs", "papers", experiment)).absolute(),
         jobs=jobs,
-        data=data or (_BESIDE if _BESIDE.is_dir() else None),
+        data=data_folder(data),
         authors=authors,
     )
     if os.environ.get("OMP_NUM_THREADS") is None:

@@ -9,11 +9,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from benchmarks.command import data_folder
 from benchmarks.command import run as run_command
 from benchmarks.speed.rows import ROWS, Bench, Row
 from orchestrator.errors import UserError
-
-_BESIDE = Path(__file__).parents[3] / "shared" / "data"
 
 Rows = Annotated[list[str] | None, typer.Argument(metavar="ROWS", help="Names of rows; all if none is given.")]
 Threads = Annotated[str, typer.Option(help="Numbers of BLAS threads, with commas between.")]
@@ -42,7 +41,7 @@ def main(
     if not all(number.isdecimal() and int(number) > 0 for number in counts):
         raise UserError(f"--threads must be whole numbers >= 1 with commas between, got {threads}")
     for count in map(int, counts):
-        bench = Bench(count, repeats, authors, data or (_BESIDE if _BESIDE.is_dir() else None))
+        bench = Bench(count, repeats, authors, data_folder(data))
         for name in chosen:
             found = ROWS[name](bench)
             console.print(_table(f"{name}, {count} BLAS thread{'s' * (count > 1)}", found))

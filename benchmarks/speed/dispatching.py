@@ -2,7 +2,6 @@
 
 import functools
 import os
-import statistics
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -149,8 +148,3 @@ def _note_memory(counts: list[int], found: dict[str, float], status: Status) -> 
 def _resident_mebibytes() -> float:
     with open("/proc/self/statm", encoding="ascii") as statm:
         return int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
-
-
-def median_ratio(runs_: list[Answer], over: str, under: str) -> float:
-    """The median over runs of one rate over another, measured in the same run."""
-    return float(statistics.median(run[over] / run[under] for run in runs_))

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.speed.dispatching import median_ratio
 from orchestrator.errors import BbkbError, UserError
 
 Answer = dict[str, Any]
@@ -165,7 +164,9 @@ def throughput(bench: Bench) -> list[Row]:
     ]
     for name in found[0]:
         if name.startswith(("uniform", "bbkb")):
-            over_raw, over_tune = median_ratio(found, name, "raw"), median_ratio(found, name, "tune")
+            over_raw, over_tune = (
+                statistics.median(run[name] / run[peer] for run in found) for peer in ("raw", "tune")
+            )
             rate = statistics.median(run[name] for run in found)
             text = f"{rate:.0f} a second, {over_raw:.2f} of raw tasks, {over_tune:.0f} x Ray Tune"
             strategy, workers = name.split()
