@@ -173,12 +173,18 @@ def test_a_finished_result_outlives_its_worker_until_it_is_acknowledged(make: Ma
     assert make().adopt({0: 1, 1: 1}) == frozenset()
 
 
-def test_a_worker_with_another_attempt_is_ended_and_not_adopted(make: Make, tmp_path: Path) -> None:
-    note = tmp_path / "note"
+def left_running(make: Make, folder: Path) -> Path:
+    """Where the worker that evaluates trial 3 for a session that is gone has written its process's number."""
+    note = folder / "note"
     first = make()
     first.submit([trial(3, note=str(note), sleep=60.0)])
     assert eventually(lambda: lines(note))
     first.close(leave_running=True)
+    return note
+
+
+def test_a_worker_with_another_attempt_is_ended_and_not_adopted(make: Make, tmp_path: Path) -> None:
+    left_running(make, tmp_path)
     assert len(workers()) == 1
     second = make()
     assert second.adopt({3: 2, 4: 1}) == frozenset()
@@ -201,11 +207,7 @@ def test_a_session_of_tasks_adopts_what_runs_in_actors(make: Make, tmp_path: Pat
 
 
 def test_what_is_adopted_can_be_cancelled(make: Make, tmp_path: Path) -> None:
-    note = tmp_path / "note"
-    first = make()
-    first.submit([trial(3, note=str(note), sleep=60.0)])
-    assert eventually(lambda: lines(note))
-    first.close(leave_running=True)
+    left_running(make, tmp_path)
     second = make()
     assert second.adopt({3: 1}) == {3}
     second.cancel([3])
@@ -215,11 +217,7 @@ def test_what_is_adopted_can_be_cancelled(make: Make, tmp_path: Path) -> None:
 
 
 def test_an_adopted_worker_that_dies_is_lost_as_any_other(make: Make, tmp_path: Path) -> None:
-    note = tmp_path / "note"
-    first = make()
-    first.submit([trial(3, note=str(note), sleep=60.0)])
-    assert eventually(lambda: lines(note))
-    first.close(leave_running=True)
+    note = left_running(make, tmp_path)
     second = make()
     assert second.adopt({3: 1}) == {3}
     os.kill(int(lines(note)[0]), signal.SIGKILL)
