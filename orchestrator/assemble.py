@@ -112,7 +112,7 @@ class Session:
             return self.driver.run(self.opened)
 
 
-def open_session(run: Run, observe: Callable[[Status], None] = lambda status: None) -> Session:
+def open_session(run: Run, observe: Callable[[Status], None] | None = None) -> Session:
     """Claim the campaign in `run`, rebuild its state from the log and prepare the workers.
 
     Raises HeldError when another process runs the campaign, RunError when the candidates are not those of the log,

@@ -8,7 +8,7 @@ The state holds what is open (chosen, running, not yet told) and totals, never o
 the cost of a step do not grow with the number of evaluations.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Literal, TypeVar
@@ -140,9 +140,13 @@ class CampaignState:
         """What was known before the campaign and is not told to the strategy yet, to be maximised."""
         if self.existing is None:
             return ()
-        sign = 1.0 if self.rules.is_maximized else -1.0
         pairs = zip(self.existing.arms, self.existing.values, strict=True)
-        return tuple(Observation(arm, sign * value) for arm, value in pairs)
+        return tuple(Observation(arm, self.rules.sign * value) for arm, value in pairs)
+
+    def observations_of(self, trials: Iterable[int]) -> list[Observation]:
+        """What is known of these finished trials, in the order in which they finished."""
+        told = set(trials)
+        return [finished.observation for finished in self.finished if finished.trial in told]
 
 
 def apply(state: CampaignState, event: Event) -> CampaignState:
@@ -293,8 +297,7 @@ def _dispatch(state: CampaignState, event: TrialsDispatched) -> CampaignState:
 
 def _succeed(state: CampaignState, event: TrialSucceeded) -> CampaignState:
     arm = state.running[event.trial].arm
-    sign = 1.0 if state.rules.is_maximized else -1.0
-    best = state.best
+    sign, best = state.rules.sign, state.best
     if best is None or sign * event.value > sign * best.value:
         best = Best(event.trial, arm, event.value)
     seconds = max(0.0, event.finished - event.started)

@@ -43,20 +43,17 @@ def _go_on(state: CampaignState, now: float) -> Command | None:
     reason = _stop_reason(state, now)
     if reason:
         return Stop(reason)
-    room = state.slots + _queue_size(state) - len(state.running)
-    if state.stock and room > 0 and state.existing is None:
+    room = _room(state)
+    if state.stock and room and state.existing is None:
         return Dispatch(state.stock[:room])
     if state.computing:
         return None
     if state.existing is not None:
         return Begin(state.existing_observations)
-    if not state.running and not state.stock and state.finished and (not state.remaining or _is_batch(state)):
+    is_asynchronous = state.rules.is_asynchronous
+    if not state.running and not state.stock and state.finished and not (is_asynchronous and state.remaining):
         return Tell(state.finished)  # all of a batch, or the last ones: whoever looks at the model sees everything
-    return _think(state) if state.rules.is_asynchronous else _next_batch(state)
-
-
-def _is_batch(state: CampaignState) -> bool:
-    return not state.rules.is_asynchronous
+    return _think(state) if is_asynchronous else _next_batch(state)
 
 
 def _next_batch(state: CampaignState) -> Command | None:
@@ -67,8 +64,7 @@ def _next_batch(state: CampaignState) -> Command | None:
 
 def _think(state: CampaignState) -> Command | None:
     """Let the strategy choose or learn, if picks are wanted."""
-    room = max(0, state.slots + _queue_size(state) - len(state.running))
-    stock = _stock_size(state)
+    room, stock = _room(state), _stock_size(state)
     wanted = min(room + stock - len(state.stock), state.remaining)
     if wanted <= 0 or (not room and 2 * len(state.stock) > stock):  # not for every single pick
         return None
@@ -80,6 +76,11 @@ def _think(state: CampaignState) -> Command | None:
     if fillers > 0 and not state.is_filled:
         return Fill(state.pending, fillers)
     return None
+
+
+def _room(state: CampaignState) -> int:
+    """How many more trials the executor may be handed."""
+    return max(0, state.slots + _queue_size(state) - len(state.running))
 
 
 def _queue_size(state: CampaignState) -> int:
@@ -110,11 +111,9 @@ def _is_refresh_cheap(state: CampaignState) -> bool:
 
 
 def _stop_reason(state: CampaignState, now: float) -> str:
-    rules = state.rules
-    if rules.target is not None and state.best is not None:
-        sign = 1.0 if rules.is_maximized else -1.0
-        if sign * state.best.value >= sign * rules.target:
-            return "target reached"
+    rules, best = state.rules, state.best
+    if rules.target is not None and best is not None and rules.sign * best.value >= rules.sign * rules.target:
+        return "target reached"
     if rules.seconds is not None and state.elapsed_seconds + max(0.0, now - state.last_time) >= rules.seconds:
         return "time budget spent"
     if state.session_succeeded == 0 and state.session_failed >= rules.failures_before_giving_up:

@@ -64,6 +64,14 @@ class Problem:
         """The generator of one stream: derived when needed, never stored."""
         return np.random.default_rng([self.seed, *stream])
 
+    def choose(self, is_filler: bool) -> Callable[[Any, Sequence[int], int], Decision]:
+        """The strategy's `ask`, or its `fill`. Raises CampaignError when it has none."""
+        if not is_filler:
+            return self.strategy.ask
+        if not isinstance(self.strategy, Fills):
+            raise CampaignError("strategy.fillers is set, but the strategy has no picks for idle workers")
+        return self.strategy.fill
+
     def trial(self, assignment: Assignment, memory_factor: float = 1.0) -> Trial:
         """The message to a worker. All attempts of a trial share their seed, so a repeat gives the same result."""
         seed = int(self.rng(TRIALS, assignment.trial).integers(2**31))
@@ -89,9 +97,7 @@ def advance(problem: Problem, progress: Progress, event: Event) -> Progress:
     """Both states after one more event of the log. Nothing is drawn or decided again."""
     model = progress.model
     if isinstance(event, ModelRefreshed):
-        told = set(event.trials)
-        observations = [f.observation for f in progress.campaign.finished if f.trial in told]
-        observations += progress.campaign.existing_observations
+        observations = [*progress.campaign.observations_of(event.trials), *progress.campaign.existing_observations]
         model = problem.strategy.restore(model, observations, event.record)
     return Progress(apply(progress.campaign, event), model)
 
@@ -113,7 +119,7 @@ class Driver:
         progress: Progress,
         writer: Writer,
         executor: Executor,
-        observe: Callable[[Status], None] = lambda status: None,
+        observe: Callable[[Status], None] | None = None,
         computes_in_background: bool = False,
     ) -> None:
         self._problem = problem
@@ -186,7 +192,7 @@ class Driver:
                     self._record(StopRequested(time=self._executor.now(), reason=command.reason))
                 case Close():
                     return self._close(command)
-            self._observe(self.status())
+            self._show()
             if self._stop_now.is_set():
                 return self._close(Close("interrupted", "interrupted; running evaluations were given back"))
 
@@ -254,11 +260,8 @@ class Driver:
         )
 
     def _ask(self, command: Ask | Fill) -> None:
-        strategy, model = self._problem.strategy, self._model
-        is_filler = isinstance(command, Fill)
-        if is_filler and not isinstance(strategy, Fills):
-            raise CampaignError("strategy.fillers is set, but the strategy has no picks for idle workers")
-        choose = strategy.fill if isinstance(command, Fill) and isinstance(strategy, Fills) else strategy.ask
+        model, is_filler = self._model, isinstance(command, Fill)
+        choose = self._problem.choose(is_filler)
         began = self._began("choosing", "choosing")
         self._computing.start(
             lambda: choose(model, command.pending, command.limit),
@@ -333,8 +336,12 @@ class Driver:
         self._record(SessionClosed(time=now, outcome=command.outcome, reason=command.reason, idle_seconds=idle))
         self._commit()
         self._activity = ""
-        self._observe(self.status())
+        self._show()
         return command
+
+    def _show(self) -> None:
+        if self._observe is not None:  # a snapshot costs as much as there are evaluations under way
+            self._observe(self.status())
 
     def _record(self, event: Event) -> None:
         self._campaign = apply(self._campaign, event)

@@ -10,7 +10,7 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from orchestrator.bandit.strategy import Choose, Fills, begin
+from orchestrator.bandit.strategy import Choose, begin
 from orchestrator.driver import BEGIN, TELL, Problem, Progress, advance, begin_progress
 from orchestrator.errors import UserError
 from orchestrator.events import BatchChosen, Event, ModelRefreshed
@@ -63,9 +63,8 @@ def _repeat(problem: Problem, progress: Progress, event: BatchChosen | ModelRefr
     """What the event says differently; empty when nothing."""
     if isinstance(event, ModelRefreshed):
         return _compare_draws(problem, progress, event)
-    strategy, limit = problem.strategy, event.limit or progress.campaign.remaining
-    choose = strategy.fill if event.is_filler and isinstance(strategy, Fills) else strategy.ask
-    decision = choose(progress.model, progress.campaign.pending, limit)
+    limit = event.limit or progress.campaign.remaining
+    decision = problem.choose(event.is_filler)(progress.model, progress.campaign.pending, limit)
     ours = [pick.arm for pick in decision.picks] if isinstance(decision, Choose) else []
     theirs = [pick.arm for pick in event.picks]
     if ours == theirs:
@@ -78,12 +77,10 @@ def _repeat(problem: Problem, progress: Progress, event: BatchChosen | ModelRefr
 
 def _compare_draws(problem: Problem, progress: Progress, event: ModelRefreshed) -> str:
     strategy, campaign = problem.strategy, progress.campaign
-    told = set(event.trials)
-    observations = [finished.observation for finished in campaign.finished if finished.trial in told]
     if campaign.existing_observations:
         model = begin(strategy, progress.model, campaign.existing_observations, problem.rng(BEGIN))
     else:
-        model = strategy.tell(progress.model, observations, problem.rng(TELL, event.round))
+        model = strategy.tell(progress.model, campaign.observations_of(event.trials), problem.rng(TELL, event.round))
     ours = strategy.recorded(model)
     different = [name for name in event.record if not _is_close(ours.get(name), event.record[name])]
     return f"{', '.join(different)} of the refreshed model differ" if different else ""

@@ -72,6 +72,11 @@ class Rules:
             fillers=min(slots, int(strategy.get("fillers", 0.0) * budget["evaluations"])),
         )
 
+    @property
+    def sign(self) -> float:
+        """What turns a value into a reward, which is maximised."""
+        return 1.0 if self.is_maximized else -1.0
+
     def allows_retry(self, kind: FailureKind, losses: Losses, workers_lost: int) -> bool:
         """Whether a trial that has failed as `losses` count (this failure included) is tried again.
 

@@ -53,8 +53,7 @@ def status_of(name: str, state: CampaignState, now: float | None = None, activit
     is_open = state.phase in ("running", "stopping")
     since = max(0.0, now - state.last_time) if now is not None and is_open else 0.0
     elapsed = state.elapsed_seconds + since
-    capacity = state.capacity_seconds + since * state.slots
-    under_way = _under_way_seconds(state, since) if is_open else 0.0
+    capacity, busy = _worked_seconds(state, since)
     done = state.succeeded + state.failed
     left = elapsed / done * (state.rules.evaluations - done) if done and is_open else None
     return Status(
@@ -82,26 +81,32 @@ def status_of(name: str, state: CampaignState, now: float | None = None, activit
         refreshes=state.round,
         is_asynchronous=state.rules.is_asynchronous,
         set_aside=state.poisonous,
-        utilization=min(1.0, (state.busy_seconds + under_way) / capacity) if capacity > 0 else 0.0,
-        idle_seconds=idle_seconds(state, since),
+        utilization=min(1.0, busy / capacity) if capacity > 0 else 0.0,
+        idle_seconds=_idle_seconds(state, since, capacity - busy, 0.001 * capacity),
         least_seconds=_least_seconds(state),
         elapsed_seconds=elapsed,
         left_seconds=_within_hours(left, elapsed, state),
     )
 
 
-def _under_way_seconds(state: CampaignState, since: float) -> float:
-    return sum(max(0.0, state.last_time + since - run.since) for run in state.running.values())
+def _worked_seconds(state: CampaignState, since: float) -> tuple[float, float]:
+    """Worker-seconds there were, `since` seconds after the last event, and those spent evaluating."""
+    is_open = state.phase in ("running", "stopping")
+    now, running = state.last_time + since, state.running.values() if is_open else ()
+    under_way = sum(max(0.0, now - run.since) for run in running)
+    return state.capacity_seconds + since * state.slots, state.busy_seconds + under_way
 
 
 def idle_seconds(state: CampaignState, since: float = 0.0) -> dict[str, float]:
     """Worker-seconds without an evaluation by cause, `since` seconds after the last event; small ones left out."""
+    capacity, busy = _worked_seconds(state, since)
+    return _idle_seconds(state, since, capacity - busy, 0.001 * capacity)
+
+
+def _idle_seconds(state: CampaignState, since: float, idle: float, least: float) -> dict[str, float]:
     known = state.idle.plus(idle_cause(state), since * state.free).by_cause()
-    capacity = state.capacity_seconds + since * state.slots
-    under_way = _under_way_seconds(state, since) if state.phase in ("running", "stopping") else 0.0
-    transit = capacity - state.busy_seconds - under_way - sum(known.values())
-    least = 0.001 * capacity
-    return {cause: seconds for cause, seconds in {**known, "transit": transit}.items() if seconds > least}
+    causes = {**known, "transit": idle - sum(known.values())}
+    return {cause: seconds for cause, seconds in causes.items() if seconds > least}
 
 
 def _least_seconds(state: CampaignState) -> float:
