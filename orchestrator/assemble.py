@@ -17,7 +17,7 @@ from objectives.tabular import table_candidates, table_objective
 from orchestrator import existing_data
 from orchestrator.bandit.warm_start import DataStart, UncertaintyStart
 from orchestrator.commands import Close
-from orchestrator.config import Settings, load
+from orchestrator.settings.model import Settings, load
 from orchestrator.driver import Driver, Problem, replay
 from orchestrator.errors import CampaignError, RunError, UserError
 from orchestrator.events import CampaignCreated, ExistingTaken, SessionOpened

@@ -24,9 +24,9 @@ from orchestrator.assemble import Parts, build, existing
 from orchestrator.bandit.strategies import STRATEGIES
 from orchestrator.campaign import CampaignState, apply
 from orchestrator.commands import Close, Stop
-from orchestrator.config import Settings, from_mapping, load
-from orchestrator.config_changes import differences, may_change
-from orchestrator.config_schema import schema
+from orchestrator.settings.model import Settings, from_mapping, load
+from orchestrator.settings.changes import differences, may_change
+from orchestrator.settings.schema import schema
 from orchestrator.deciding import decide
 from orchestrator.errors import BbkbError, RunError, UserError
 from orchestrator.events import Event, ExistingTaken, SessionOpened

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from orchestrator.campaign import CampaignState, apply
-from orchestrator.campaign_file import read
+from orchestrator.settings.file import read
 from orchestrator.database import moment
 from orchestrator.errors import RunError
 from orchestrator.events import BatchChosen, CampaignCreated, Event, SessionClosed, SessionOpened

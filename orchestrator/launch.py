@@ -10,7 +10,7 @@ from typing import Protocol
 from rich.console import Console
 
 from orchestrator.assemble import open_session
-from orchestrator.config import Settings
+from orchestrator.settings.model import Settings
 from orchestrator.live import Parameters, View, view
 from orchestrator.runs import Run
 from orchestrator.status import Status

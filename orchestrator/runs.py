@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from objectives.objective import Candidates
-from orchestrator import campaign_file
+from orchestrator.settings import file as campaign_file
 from orchestrator.errors import RunError
 from orchestrator.events import CampaignCreated, Event, ExistingTaken
 from orchestrator.store import EventStore

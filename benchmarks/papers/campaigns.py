@@ -22,9 +22,9 @@ from benchmarks.papers.measured import Measured, measure
 from orchestrator import runs
 from orchestrator.assemble import build, existing
 from orchestrator.bandit.strategies import STRATEGIES
-from orchestrator.campaign_file import read
-from orchestrator.config import Settings, from_mapping
-from orchestrator.config_changes import differences
+from orchestrator.settings.file import read
+from orchestrator.settings.model import Settings, from_mapping
+from orchestrator.settings.changes import differences
 from orchestrator.errors import CampaignError, RunError
 from orchestrator.events import Event, SessionClosed
 from orchestrator.launch import launch

@@ -14,7 +14,7 @@ from rich.console import Console
 from orchestrator import runs
 from orchestrator.assemble import build, open_session
 from orchestrator.cluster import connect, disconnect
-from orchestrator.config import Settings, from_mapping
+from orchestrator.settings.model import Settings, from_mapping
 from orchestrator.events import TrialsDispatched, TrialSucceeded
 from orchestrator.launch import launch
 from orchestrator.status import Status

@@ -23,7 +23,7 @@ from orchestrator.actor import (
     was_told_to_stop,
 )
 from orchestrator.assemble import build
-from orchestrator.config import load
+from orchestrator.settings.model import load
 from orchestrator.errors import BbkbError, CampaignError, RunError
 from orchestrator.events import Event, SessionClosed, SessionOpened, StopRequested, TrialSucceeded
 from orchestrator.runs import Run, open_run

@@ -14,7 +14,7 @@ import pytest
 
 from orchestrator import following
 from orchestrator.assemble import build
-from orchestrator.config import from_mapping
+from orchestrator.settings.model import from_mapping
 from orchestrator.errors import BbkbError
 from orchestrator.events import SessionClosed, TrialSucceeded
 from orchestrator.following import Ending, follow

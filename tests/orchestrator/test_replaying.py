@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from orchestrator.assemble import build, open_session
 from orchestrator.cli import app
-from orchestrator.config import from_mapping
+from orchestrator.settings.model import from_mapping
 from orchestrator.errors import UserError
 from orchestrator.events import BatchChosen, Event, ModelRefreshed
 from orchestrator.replaying import replay_until

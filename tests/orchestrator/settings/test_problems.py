@@ -1,4 +1,4 @@
-"""Tests of orchestrator/config_problems.py: pydantic's findings in plain words."""
+"""Tests of orchestrator/settings/problems.py: pydantic's findings in plain words."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -7,8 +7,8 @@ from typing import Any, Literal
 import pytest
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
-from orchestrator.campaign_file import Document, Keys
-from orchestrator.config_problems import Problem, aligned, config_error, describe, failure, shown, suggestion
+from orchestrator.settings.file import Document, Keys
+from orchestrator.settings.problems import Problem, aligned, config_error, describe, failure, shown, suggestion
 
 
 @dataclass(frozen=True)

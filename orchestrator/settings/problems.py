@@ -15,7 +15,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
 
-from orchestrator.campaign_file import Document, Keys, dotted
+from orchestrator.settings.file import Document, Keys, dotted
 from orchestrator.errors import ConfigError
 
 _OURS = "bbkb"

@@ -1,4 +1,4 @@
-"""Tests of orchestrator/campaign_file.py: what is read, where it stood, and what is refused."""
+"""Tests of orchestrator/settings/file.py: what is read, where it stood, and what is refused."""
 
 from pathlib import Path
 from typing import Any
@@ -8,8 +8,8 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator import campaign_file
-from orchestrator.campaign_file import Document, read, with_overrides, write
+from orchestrator.settings import file as campaign_file
+from orchestrator.settings.file import Document, read, with_overrides, write
 from orchestrator.errors import ConfigError
 
 

@@ -21,7 +21,7 @@ from objectives.objective import ObjectiveError
 from objectives.parameters import Choice, Constant, Ordinal, Parameter, Range
 from objectives.reference import import_reference
 from orchestrator.bandit.strategies import STRATEGIES
-from orchestrator.config_problems import Problem, describe, failure, shown, suggestion, unknown_key
+from orchestrator.settings.problems import Problem, describe, failure, shown, suggestion, unknown_key
 
 DEFAULT_STRATEGY = "bbkb"
 OBJECTIVE_KEYS = ("name", "callable", "command")

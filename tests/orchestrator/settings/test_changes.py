@@ -1,4 +1,4 @@
-"""Tests of orchestrator/config_changes.py."""
+"""Tests of orchestrator/settings/changes.py."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.config_changes import Difference, differences, may_change
+from orchestrator.settings.changes import Difference, differences, may_change
 
 
 def test_differences_are_told_by_dotted_keys() -> None:

@@ -1,4 +1,4 @@
-"""Tests of orchestrator/config_schema.py: the schema accepts what loads and refuses what does not."""
+"""Tests of orchestrator/settings/schema.py: the schema accepts what loads and refuses what does not."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,9 +8,9 @@ import jsonschema  # type: ignore[import-untyped]  # it comes with ray, without 
 import pytest
 
 from orchestrator.bandit.strategies import STRATEGIES
-from orchestrator.campaign_file import read
-from orchestrator.config import load
-from orchestrator.config_schema import schema
+from orchestrator.settings.file import read
+from orchestrator.settings.model import load
+from orchestrator.settings.schema import schema
 
 CONFIGS = sorted(Path(__file__).parents[2].joinpath("configs").glob("*.yaml"))
 SCHEMA = schema()

@@ -1,4 +1,4 @@
-"""Tests of orchestrator/config.py: what a campaign file may say, and what a person is told when it is wrong."""
+"""Tests of orchestrator/settings/model.py: what a campaign file may say, and what a person is told when it is wrong."""
 
 import json
 import os
@@ -17,8 +17,8 @@ from objectives.command import ShellCommand
 from objectives.external import PythonCallable
 from objectives.parameters import Choice, Constant, Ordinal, Range
 from orchestrator.bandit.strategies import STRATEGIES
-from orchestrator.campaign_file import write
-from orchestrator.config import Settings, from_mapping, load
+from orchestrator.settings.file import write
+from orchestrator.settings.model import Settings, from_mapping, load
 from orchestrator.errors import ConfigError
 
 CONFIGS = sorted(Path(__file__).parents[2].joinpath("configs").glob("*.yaml"))

@@ -1,4 +1,4 @@
-"""Tests of orchestrator/options.py: dataclasses out of mappings."""
+"""Tests of orchestrator/settings/options.py: dataclasses out of mappings."""
 
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -7,8 +7,8 @@ import pytest
 from pydantic import ValidationError
 
 from orchestrator.bandit.strategies import STRATEGIES
-from orchestrator.config_problems import describe
-from orchestrator.options import alternatives, build, build_space, build_strategy, dump, dump_space, dump_strategy
+from orchestrator.settings.problems import describe
+from orchestrator.settings.options import alternatives, build, build_space, build_strategy, dump, dump_space, dump_strategy
 
 
 @dataclass(frozen=True)

@@ -27,9 +27,9 @@ from objectives.datasets import DataSource
 from objectives.objective import Objective, ObjectiveError
 from objectives.parameters import Parameter
 from objectives.space import Sampler
-from orchestrator.campaign_file import Document, read, with_overrides
-from orchestrator.config_problems import Problem, aligned, config_error, failure, shown
-from orchestrator.options import (
+from orchestrator.settings.file import Document, read, with_overrides
+from orchestrator.settings.problems import Problem, aligned, config_error, failure, shown
+from orchestrator.settings.options import (
     OBJECTIVE_KEYS,
     build_objective,
     build_space,

@@ -1,7 +1,7 @@
 """The campaign file as JSON Schema (draft 2020-12), for editors.
 
 pydantic writes the schema of the sections; strategies, kernels, objectives and parameter kinds are put in where the
-sections leave them open, one alternative a name. What needs several keys at once is left to `orchestrator.config`.
+sections leave them open, one alternative a name. What needs several keys at once is left to `orchestrator.settings.model`.
 """
 
 import inspect
@@ -14,8 +14,8 @@ from objectives.command import ShellCommand
 from objectives.external import PythonCallable
 from objectives.names import OBJECTIVES, find_objective
 from orchestrator.bandit.strategies import STRATEGIES
-from orchestrator.config import Settings
-from orchestrator.options import DEFAULT_STRATEGY, PARAMETERS, adapter
+from orchestrator.settings.model import Settings
+from orchestrator.settings.options import DEFAULT_STRATEGY, PARAMETERS, adapter
 
 Schema = dict[str, Any]
 
