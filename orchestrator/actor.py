@@ -19,9 +19,9 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from objectives.objective import ObjectiveError
 from orchestrator.assemble import Session, open_session
 from orchestrator.errors import ActorLostError, BbkbError, CampaignError, RunError
-from orchestrator.events import Event, SessionClosed, SessionOpened, StopRequested, TrialFailed, TrialSucceeded
+from orchestrator.campaign.events import Event, SessionClosed, SessionOpened, StopRequested, TrialFailed, TrialSucceeded
 from orchestrator.runs import Run, open_run
-from orchestrator.status import Status
+from orchestrator.campaign.status import Status
 
 NAMESPACE = "bbkb"
 ANSWER_KEPT_SECONDS = 60.0  # for a watcher to ask how the session ended

@@ -16,14 +16,14 @@ from objectives.space import make_candidates
 from objectives.tabular import table_candidates, table_objective
 from orchestrator import existing_data
 from orchestrator.bandit.warm_start import DataStart, UncertaintyStart
-from orchestrator.commands import Close
+from orchestrator.campaign.commands import Close
 from orchestrator.settings.model import Settings, load
 from orchestrator.driver import Driver, Problem, replay
 from orchestrator.errors import CampaignError, RunError, UserError
-from orchestrator.events import CampaignCreated, ExistingTaken, SessionOpened
+from orchestrator.campaign.events import CampaignCreated, ExistingTaken, SessionOpened
 from orchestrator.holding import Heartbeat, take
 from orchestrator.runs import Run, digest
-from orchestrator.status import Status
+from orchestrator.campaign.status import Status
 from orchestrator.store import EventStore
 from workers.executor import Executor, ExecutorError
 from workers.inline import InlineExecutor

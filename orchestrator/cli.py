@@ -22,14 +22,14 @@ from objectives.objective import ObjectiveError
 from orchestrator import runs
 from orchestrator.assemble import Parts, build, existing
 from orchestrator.bandit.strategies import STRATEGIES
-from orchestrator.campaign import CampaignState, apply
-from orchestrator.commands import Close, Stop
+from orchestrator.campaign.state import CampaignState, apply
+from orchestrator.campaign.commands import Close, Stop
 from orchestrator.settings.model import Settings, from_mapping, load
 from orchestrator.settings.changes import differences, may_change
 from orchestrator.settings.schema import schema
-from orchestrator.deciding import decide
+from orchestrator.campaign.policy import decide
 from orchestrator.errors import BbkbError, RunError, UserError
-from orchestrator.events import Event, ExistingTaken, SessionOpened
+from orchestrator.campaign.events import Event, ExistingTaken, SessionOpened
 from orchestrator.export import export
 from orchestrator.following import Ending, check_held, follow, last_ending, unheld
 from orchestrator.history import fold
@@ -38,7 +38,7 @@ from orchestrator.launch import launch
 from orchestrator.live import render, shown, view
 from orchestrator.replaying import replay_until, show_replay
 from orchestrator.report.page import write_report
-from orchestrator.status import duration, idle_text, status_of
+from orchestrator.campaign.status import duration, idle_text, status_of
 from orchestrator.store import EventStore
 from orchestrator.verify import verify
 

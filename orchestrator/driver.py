@@ -16,12 +16,12 @@ import numpy as np
 
 from objectives.objective import Candidates
 from orchestrator.bandit.strategy import Choose, Decision, Fills, Strategy, begin
-from orchestrator.campaign import CampaignState, apply, is_expected, is_final
-from orchestrator.commands import Ask, Assignment, Await, Begin, Close, Dispatch, Fill, GiveUp, Stop, Tell
+from orchestrator.campaign.state import CampaignState, apply, is_expected, is_final
+from orchestrator.campaign.commands import Ask, Assignment, Await, Begin, Close, Dispatch, Fill, GiveUp, Stop, Tell
 from orchestrator.computing import Computing
-from orchestrator.deciding import decide
+from orchestrator.campaign.policy import decide
 from orchestrator.errors import BbkbError, CampaignError, StoreError
-from orchestrator.events import (
+from orchestrator.campaign.events import (
     BatchChosen,
     ComputingBegan,
     Event,
@@ -34,7 +34,7 @@ from orchestrator.events import (
     TrialsDispatched,
     TrialSucceeded,
 )
-from orchestrator.status import Status, idle_seconds, status_of
+from orchestrator.campaign.status import Status, idle_seconds, status_of
 from orchestrator.store import Writer
 from workers.executor import Executor
 from workers.messages import Failure, FailureKind, Outcome, Success, Trial

@@ -21,7 +21,7 @@ from objectives.table_file import read_columns
 from objectives.tabular import ROW
 from orchestrator.bandit.warm_start import DataStart
 from orchestrator.errors import RunError, UserError
-from orchestrator.events import ExistingTaken
+from orchestrator.campaign.events import ExistingTaken
 from orchestrator.history import fold
 from orchestrator.runs import Run, open_run
 

@@ -9,15 +9,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from orchestrator.campaign import CampaignState, apply
+from orchestrator.campaign.state import CampaignState, apply
 from orchestrator.settings.file import read
 from orchestrator.database import moment
 from orchestrator.errors import RunError
-from orchestrator.events import BatchChosen, CampaignCreated, Event, SessionClosed, SessionOpened
+from orchestrator.campaign.events import BatchChosen, CampaignCreated, Event, SessionClosed, SessionOpened
 from orchestrator.holding import Watch, described, watched
 from orchestrator.live import View
 from orchestrator.runs import Run
-from orchestrator.status import Status, duration, status_of
+from orchestrator.campaign.status import Status, duration, status_of
 from orchestrator.store import EventStore, Holding, Stop
 
 RESTART_SECONDS = 60.0  # for a central actor that died to be taken up again: it loads its data anew

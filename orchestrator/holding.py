@@ -22,7 +22,7 @@ from pathlib import Path
 
 from orchestrator.database import moment
 from orchestrator.errors import FencedError, HeldError, StoreError
-from orchestrator.status import duration
+from orchestrator.campaign.status import duration
 from orchestrator.store import EventStore, Holding, Stop, Writer
 
 BEAT_SECONDS = 2.0

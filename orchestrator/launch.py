@@ -13,7 +13,7 @@ from orchestrator.assemble import open_session
 from orchestrator.settings.model import Settings
 from orchestrator.live import Parameters, View, view
 from orchestrator.runs import Run
-from orchestrator.status import Status
+from orchestrator.campaign.status import Status
 
 _REDRAW_SECONDS = 0.25
 _PATIENCE_SECONDS = 10.0  # with a session that was told to stop at once

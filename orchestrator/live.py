@@ -11,7 +11,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from orchestrator.status import Status, duration, headline, idle_text, progress
+from orchestrator.campaign.status import Status, duration, headline, idle_text, progress
 
 Parameters = Callable[[int], Mapping[str, Any]]  # of an arm
 

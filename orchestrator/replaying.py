@@ -13,7 +13,7 @@ from rich.text import Text
 from orchestrator.bandit.strategy import Choose, begin
 from orchestrator.driver import BEGIN, TELL, Problem, Progress, advance, begin_progress
 from orchestrator.errors import UserError
-from orchestrator.events import BatchChosen, Event, ModelRefreshed
+from orchestrator.campaign.events import BatchChosen, Event, ModelRefreshed
 from orchestrator.live import Parameters, shown
 
 REASONS_SHOWN = 10

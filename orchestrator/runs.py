@@ -25,7 +25,7 @@ from typing import Any
 from objectives.objective import Candidates
 from orchestrator.settings import file as campaign_file
 from orchestrator.errors import RunError
-from orchestrator.events import CampaignCreated, Event, ExistingTaken
+from orchestrator.campaign.events import CampaignCreated, Event, ExistingTaken
 from orchestrator.store import EventStore
 
 _VERSIONED = ("bbkb-orchestrator", "ray", "numpy", "scipy", "scikit-learn", "SQLAlchemy", "ConfigSpace")

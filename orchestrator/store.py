@@ -35,7 +35,7 @@ from orchestrator.database import (
     translated,
 )
 from orchestrator.errors import FencedError, HeldError, RunError, StoreError
-from orchestrator.events import Event, from_json, to_json
+from orchestrator.campaign.events import Event, from_json, to_json
 
 _PAGE = 1000  # events a reader takes at a time
 

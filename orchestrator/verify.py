@@ -7,10 +7,10 @@ log, one of them is wrong, and that is told too. Every problem is told with its 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from orchestrator.campaign import CampaignState, apply
+from orchestrator.campaign.state import CampaignState, apply
 from orchestrator.database import moment
 from orchestrator.errors import StoreError
-from orchestrator.events import (
+from orchestrator.campaign.events import (
     BatchChosen,
     CampaignCreated,
     Event,

@@ -11,7 +11,7 @@ from typing import Any
 
 
 class FailureKind(StrEnum):
-    """Why an attempt gave no value. Each kind has its own retry rule (`orchestrator.campaign`)."""
+    """Why an attempt gave no value. Each kind has its own retry rule (`orchestrator.campaign.state`)."""
 
     ERROR = "error"  # the objective raised
     INVALID_VALUE = "invalid value"  # it returned no finite number

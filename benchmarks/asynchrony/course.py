@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 from benchmarks.papers.findings import Floats
 from orchestrator.bandit.arrays import Indices
 from orchestrator.bandit.regret import simple_regret
-from orchestrator.events import Event, SessionClosed
+from orchestrator.campaign.events import Event, SessionClosed
 from orchestrator.history import fold
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from benchmarks.chaos.objective import Execution
-from orchestrator.events import (
+from orchestrator.campaign.events import (
     Event,
     SessionClosed,
     SessionOpened,

@@ -11,7 +11,7 @@ from benchmarks.chaos.cluster import Surroundings
 from benchmarks.chaos.processes import wait_for
 from orchestrator.driver import TRIALS
 from orchestrator.errors import BbkbError
-from orchestrator.events import Event, SessionClosed, TrialSucceeded
+from orchestrator.campaign.events import Event, SessionClosed, TrialSucceeded
 from orchestrator.holding import Identity, Watch
 from orchestrator.runs import Run, open_run
 

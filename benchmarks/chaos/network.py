@@ -23,7 +23,7 @@ from benchmarks.chaos.cluster import CPUS, Cluster
 from benchmarks.chaos.course import settings
 from benchmarks.chaos.objective import Execution, executions
 from benchmarks.chaos.processes import wait_for
-from orchestrator.events import TrialFailed, TrialSucceeded
+from orchestrator.campaign.events import TrialFailed, TrialSucceeded
 
 _WORKERS = ("node1", "node2")
 _EVALUATIONS = 12

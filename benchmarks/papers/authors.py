@@ -23,7 +23,7 @@ from benchmarks.papers.findings import Cell, Floats, Interval, Table
 from benchmarks.papers.measured import Measured
 from orchestrator.assemble import Parts, build
 from orchestrator.bandit.regret import cumulative_regret
-from orchestrator.commands import Assignment
+from orchestrator.campaign.commands import Assignment
 from orchestrator.errors import UserError
 
 _MODULES = ("utils", "bkb_lib")

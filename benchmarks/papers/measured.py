@@ -12,7 +12,7 @@ import numpy as np
 from benchmarks.papers.findings import Floats
 from orchestrator.bandit.arrays import Indices
 from orchestrator.bandit.regret import cumulative_regret, simple_regret
-from orchestrator.events import Event
+from orchestrator.campaign.events import Event
 from orchestrator.history import History, TrialRow, fold
 
 WARM_START = "warm start"  # what a strategy gives as the reason of a batch that it did not choose by its rule

@@ -15,9 +15,9 @@ from orchestrator import runs
 from orchestrator.assemble import build, open_session
 from orchestrator.cluster import connect, disconnect
 from orchestrator.settings.model import Settings, from_mapping
-from orchestrator.events import TrialsDispatched, TrialSucceeded
+from orchestrator.campaign.events import TrialsDispatched, TrialSucceeded
 from orchestrator.launch import launch
-from orchestrator.status import Status
+from orchestrator.campaign.status import Status
 
 Answer = dict[str, Any]
 IN_FLIGHT = 256  # of raw tasks: the driver never has nothing to collect

@@ -33,7 +33,7 @@ from orchestrator.report.progress import (
     simple_regret,
 )
 from orchestrator.report.timeline import CampaignClock, gantt, utilization
-from orchestrator.status import idle_text
+from orchestrator.campaign.status import idle_text
 
 _EPOCH_FROM = 1e9  # the executor's clock reads more only if it tells wall-clock time (2001 and later)
 _STATES = {

@@ -17,7 +17,7 @@ from benchmarks.chaos.course import Course, Result, Setting, settings
 from benchmarks.chaos.monkey import Monkey
 from benchmarks.chaos.objective import executions
 from benchmarks.chaos.processes import wait_for
-from orchestrator.events import SessionClosed
+from orchestrator.campaign.events import SessionClosed
 
 pytestmark = pytest.mark.timeout(600)  # of which a free machine needs a fifth
 

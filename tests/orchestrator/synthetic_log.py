@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from orchestrator.events import (
+from orchestrator.campaign.events import (
     BatchChosen,
     CampaignCreated,
     Event,

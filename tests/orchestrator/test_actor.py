@@ -25,7 +25,7 @@ from orchestrator.actor import (
 from orchestrator.assemble import build
 from orchestrator.settings.model import load
 from orchestrator.errors import BbkbError, CampaignError, RunError
-from orchestrator.events import Event, SessionClosed, SessionOpened, StopRequested, TrialSucceeded
+from orchestrator.campaign.events import Event, SessionClosed, SessionOpened, StopRequested, TrialSucceeded
 from orchestrator.runs import Run, open_run
 
 REPOSITORY = Path(__file__).parents[2]

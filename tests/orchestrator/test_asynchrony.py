@@ -21,10 +21,10 @@ from orchestrator.bandit.strategies.bbkb import BBKB
 from orchestrator.bandit.strategy import Choose, Observation
 from orchestrator.bandit.termination import Termination
 from orchestrator.bandit.warm_start import UncertaintyStart
-from orchestrator.campaign import CampaignState
-from orchestrator.commands import Close
+from orchestrator.campaign.state import CampaignState
+from orchestrator.campaign.commands import Close
 from orchestrator.driver import INIT, TELL, Driver, Problem, advance, begin_progress, replay
-from orchestrator.events import BatchChosen, CampaignCreated, Event, SessionOpened, TrialSucceeded
+from orchestrator.campaign.events import BatchChosen, CampaignCreated, Event, SessionOpened, TrialSucceeded
 from orchestrator.store import EventStore
 from workers.executor import Executor
 from workers.messages import FailureKind, Outcome, Success, Trial

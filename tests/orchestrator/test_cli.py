@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from orchestrator.bandit.strategies import STRATEGIES
-from orchestrator.campaign import CampaignState, apply
+from orchestrator.campaign.state import CampaignState, apply
 from orchestrator.errors import BbkbError
 from orchestrator.runs import open_run
-from orchestrator.status import status_of
+from orchestrator.campaign.status import status_of
 
 REPOSITORY = Path(__file__).parents[2]
 

@@ -12,12 +12,12 @@ import pytest
 from objectives.objective import Candidates, Evaluation, Parameters, Report
 from orchestrator.bandit.strategies import STRATEGIES
 from orchestrator.bandit.warm_start import DataStart
-from orchestrator.commands import Close
+from orchestrator.campaign.commands import Close
 from orchestrator.driver import Driver, Problem, Progress, replay
 from orchestrator.errors import CampaignError, FencedError, StoreError
-from orchestrator.events import CampaignCreated, Event, ExistingTaken, SessionClosed, SessionOpened, TrialSucceeded
+from orchestrator.campaign.events import CampaignCreated, Event, ExistingTaken, SessionClosed, SessionOpened, TrialSucceeded
 from orchestrator.history import fold
-from orchestrator.status import Status
+from orchestrator.campaign.status import Status
 from orchestrator.store import EventStore, Writer
 from workers.executor import Executor
 from workers.inline import InlineExecutor

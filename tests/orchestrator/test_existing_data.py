@@ -13,7 +13,7 @@ from objectives.space import make_candidates
 from orchestrator import runs
 from orchestrator.bandit.warm_start import DataStart
 from orchestrator.errors import UserError
-from orchestrator.events import (
+from orchestrator.campaign.events import (
     BatchChosen,
     Event,
     ExistingTaken,

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from objectives.table_file import read_columns
 from orchestrator.errors import UserError
-from orchestrator.events import (
+from orchestrator.campaign.events import (
     BatchChosen,
     CampaignCreated,
     ExistingTaken,

@@ -16,7 +16,7 @@ from orchestrator import following
 from orchestrator.assemble import build
 from orchestrator.settings.model import from_mapping
 from orchestrator.errors import BbkbError
-from orchestrator.events import SessionClosed, TrialSucceeded
+from orchestrator.campaign.events import SessionClosed, TrialSucceeded
 from orchestrator.following import Ending, follow
 from orchestrator.holding import Identity, take
 from orchestrator.live import PlainView, View

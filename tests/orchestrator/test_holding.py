@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from orchestrator.errors import FencedError, HeldError, RunError
-from orchestrator.events import StopRequested
+from orchestrator.campaign.events import StopRequested
 from orchestrator.holding import PATIENCE_SECONDS, Heartbeat, Identity, Watch, find_free, take
 from orchestrator.store import EventStore, Holding, Writer
 

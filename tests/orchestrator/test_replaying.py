@@ -11,7 +11,7 @@ from orchestrator.assemble import build, open_session
 from orchestrator.cli import app
 from orchestrator.settings.model import from_mapping
 from orchestrator.errors import UserError
-from orchestrator.events import BatchChosen, Event, ModelRefreshed
+from orchestrator.campaign.events import BatchChosen, Event, ModelRefreshed
 from orchestrator.replaying import replay_until
 from orchestrator.runs import Run, create
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.errors import FencedError, HeldError, RunError, StoreError
-from orchestrator.events import Event, StopRequested
+from orchestrator.campaign.events import Event, StopRequested
 from orchestrator.store import EventStore, Holding
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from orchestrator import database
 from orchestrator.errors import FencedError, StoreError
-from orchestrator.events import StopRequested
+from orchestrator.campaign.events import StopRequested
 from orchestrator.holding import Heartbeat, take
 from orchestrator.store import EventStore
 from orchestrator.verify import verify
@@ -27,7 +27,7 @@ PLAIN = ["setpriv", "--bounding-set", "-dac_override,-dac_read_search", "--inh-c
 STORES = """
     import resource, sys
     from orchestrator.errors import StoreError
-    from orchestrator.events import StopRequested
+    from orchestrator.campaign.events import StopRequested
     from orchestrator.holding import take
     from orchestrator.store import EventStore
 

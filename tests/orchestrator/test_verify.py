@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from objectives.objective import Candidates, Evaluation, Parameters, Report
 from orchestrator import verify as verify_module
 from orchestrator.bandit.strategies import STRATEGIES
-from orchestrator.campaign import CampaignState
+from orchestrator.campaign.state import CampaignState
 from orchestrator.driver import Driver, Problem, replay
 from orchestrator.errors import RunError
-from orchestrator.events import (
+from orchestrator.campaign.events import (
     BatchChosen,
     CampaignCreated,
     Event,
@@ -29,7 +29,7 @@ from orchestrator.events import (
     TrialsDispatched,
     TrialSucceeded,
 )
-from orchestrator.status import Status
+from orchestrator.campaign.status import Status
 from orchestrator.store import EventStore
 from orchestrator.verify import Again, Findings, verify
 from workers.messages import FailureKind

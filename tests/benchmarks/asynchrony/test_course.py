@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.asynchrony.course import Course, course
-from orchestrator.events import CampaignCreated, Event
+from orchestrator.campaign.events import CampaignCreated, Event
 
 
 def scheduled(seconds: list[float], slots: int) -> Course:

@@ -10,8 +10,8 @@ from objectives.tabular import Table
 from orchestrator import runs
 from orchestrator.assemble import Session, build, open_session
 from orchestrator.errors import CampaignError
-from orchestrator.events import SessionOpened
-from orchestrator.status import Status
+from orchestrator.campaign.events import SessionOpened
+from orchestrator.campaign.status import Status
 
 UNIFORM = Method("uniform", "uniform", {"name": "uniform"})
 GREEDY = Method("greedy", "greedy", {"name": "epsilon_greedy"}, evaluations=5)

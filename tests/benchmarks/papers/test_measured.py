@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from benchmarks.papers.measured import Measured, measure
-from orchestrator.events import (
+from orchestrator.campaign.events import (
     BatchChosen,
     CampaignCreated,
     Event,

@@ -11,7 +11,7 @@ from benchmarks.papers.nasbench101_cells import Cells, stand_in
 from benchmarks.papers.paper001 import LABELS
 from objectives.datasets import DataSource
 from objectives.objective import ObjectiveError
-from orchestrator.events import ExistingTaken
+from orchestrator.campaign.events import ExistingTaken
 from orchestrator.runs import open_run
 
 BESIDE = Path(__file__).parents[4] / "shared" / "data"

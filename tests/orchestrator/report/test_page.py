@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.events import ExistingTaken
+from orchestrator.campaign.events import ExistingTaken
 from orchestrator.history import fold
 from orchestrator.report import render, write_report
 from orchestrator.report.page import Card, duration, moment, packed, state, summary_cards, trial_table

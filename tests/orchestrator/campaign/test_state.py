@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from orchestrator.bandit.strategy import Observation
-from orchestrator.campaign import CampaignState, apply, is_expected, is_final
-from orchestrator.commands import Ask, Assignment, Await, Begin, Close, Dispatch, Fill, Finished, GiveUp, Stop, Tell
-from orchestrator.deciding import decide
-from orchestrator.events import (
+from orchestrator.campaign.state import CampaignState, apply, is_expected, is_final
+from orchestrator.campaign.commands import Ask, Assignment, Await, Begin, Close, Dispatch, Fill, Finished, GiveUp, Stop, Tell
+from orchestrator.campaign.policy import decide
+from orchestrator.campaign.events import (
     BatchChosen,
     ComputingBegan,
     Event,
@@ -26,7 +26,7 @@ from orchestrator.events import (
     TrialsDispatched,
     TrialSucceeded,
 )
-from orchestrator.rules import NODES_A_TRIAL_MAY_COST, WORKERS_AN_ARM_MAY_COST, Losses, Rules
+from orchestrator.campaign.rules import NODES_A_TRIAL_MAY_COST, WORKERS_AN_ARM_MAY_COST, Losses, Rules
 from workers.messages import Failure, FailureKind, Success
 
 

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from orchestrator.campaign import CampaignState, idle_cause
-from orchestrator.idle import LABELS
+from orchestrator.campaign.state import CampaignState, idle_cause
+from orchestrator.campaign.idle import LABELS
 
 
 @dataclass(frozen=True, slots=True)

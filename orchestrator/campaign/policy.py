@@ -15,9 +15,9 @@ replay decides the same.
 
 import math
 
-from orchestrator.campaign import CampaignState
-from orchestrator.commands import Ask, Await, Begin, Close, Command, Dispatch, Fill, GiveUp, Stop, Tell
-from orchestrator.rules import DURATIONS_TO_LEARN_FROM
+from orchestrator.campaign.state import CampaignState
+from orchestrator.campaign.commands import Ask, Await, Begin, Close, Command, Dispatch, Fill, GiveUp, Stop, Tell
+from orchestrator.campaign.rules import DURATIONS_TO_LEARN_FROM
 
 _STOCK_MARGIN = 2.0  # picks kept in stock, against the results expected while the strategy computes
 _LARGEST_STOCK = 4  # picks a worker

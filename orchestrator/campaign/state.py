@@ -14,8 +14,8 @@ from types import MappingProxyType
 from typing import Literal, TypeVar
 
 from orchestrator.bandit.strategy import Observation
-from orchestrator.commands import Assignment, Finished
-from orchestrator.events import (
+from orchestrator.campaign.commands import Assignment, Finished
+from orchestrator.campaign.events import (
     BatchChosen,
     CampaignCreated,
     ComputingBegan,
@@ -29,8 +29,8 @@ from orchestrator.events import (
     TrialsDispatched,
     TrialSucceeded,
 )
-from orchestrator.idle import Cause, IdleSeconds
-from orchestrator.rules import WORKERS_AN_ARM_MAY_COST, Losses, Rules
+from orchestrator.campaign.idle import Cause, IdleSeconds
+from orchestrator.campaign.rules import WORKERS_AN_ARM_MAY_COST, Losses, Rules
 from workers.messages import Failure, FailureKind, Outcome
 
 T = TypeVar("T")
