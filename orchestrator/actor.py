@@ -20,7 +20,7 @@ from objectives.objective import ObjectiveError
 from orchestrator.assemble import Session, open_session
 from orchestrator.errors import ActorLostError, BbkbError, CampaignError, RunError
 from orchestrator.campaign.events import Event, SessionClosed, SessionOpened, StopRequested, TrialFailed, TrialSucceeded
-from orchestrator.runs import Run, open_run
+from orchestrator.store.runs import Run, open_run
 from orchestrator.campaign.status import Status
 
 NAMESPACE = "bbkb"

@@ -21,10 +21,10 @@ from orchestrator.settings.model import Settings, load
 from orchestrator.driver import Driver, Problem, replay
 from orchestrator.errors import CampaignError, RunError, UserError
 from orchestrator.campaign.events import CampaignCreated, ExistingTaken, SessionOpened
-from orchestrator.holding import Heartbeat, take
-from orchestrator.runs import Run, digest
+from orchestrator.store.lease import Heartbeat, take
+from orchestrator.store.runs import Run, digest
 from orchestrator.campaign.status import Status
-from orchestrator.store import EventStore
+from orchestrator.store.event_store import EventStore
 from workers.executor import Executor, ExecutorError
 from workers.inline import InlineExecutor
 from workers.messages import Limits

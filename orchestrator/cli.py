@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.text import Text
 
 from objectives.objective import ObjectiveError
-from orchestrator import runs
+from orchestrator.store import runs
 from orchestrator.assemble import Parts, build, existing
 from orchestrator.bandit.strategies import STRATEGIES
 from orchestrator.campaign.state import CampaignState, apply
@@ -33,14 +33,14 @@ from orchestrator.campaign.events import Event, ExistingTaken, SessionOpened
 from orchestrator.export import export
 from orchestrator.following import Ending, check_held, follow, last_ending, unheld
 from orchestrator.history import fold
-from orchestrator.holding import find_free
+from orchestrator.store.lease import find_free
 from orchestrator.launch import launch
 from orchestrator.live import render, shown, view
 from orchestrator.replaying import replay_until, show_replay
 from orchestrator.report.page import write_report
 from orchestrator.campaign.status import duration, idle_text, status_of
-from orchestrator.store import EventStore
-from orchestrator.verify import verify
+from orchestrator.store.event_store import EventStore
+from orchestrator.store.verify import verify
 
 EXIT_CODES = {"finished": 0, "failed": 1, "interrupted": 130}
 FAILED, USERS_MISTAKE, INTERRUPTED = 1, 2, 130

@@ -35,7 +35,7 @@ from orchestrator.campaign.events import (
     TrialSucceeded,
 )
 from orchestrator.campaign.status import Status, idle_seconds, status_of
-from orchestrator.store import Writer
+from orchestrator.store.event_store import Writer
 from workers.executor import Executor
 from workers.messages import Failure, FailureKind, Outcome, Success, Trial
 

@@ -23,7 +23,7 @@ from orchestrator.bandit.warm_start import DataStart
 from orchestrator.errors import RunError, UserError
 from orchestrator.campaign.events import ExistingTaken
 from orchestrator.history import fold
-from orchestrator.runs import Run, open_run
+from orchestrator.store.runs import Run, open_run
 
 ARM = "arm"
 _TABLES = (".csv", ".csv.gz", ".parquet")

@@ -11,14 +11,14 @@ from typing import Any
 
 from orchestrator.campaign.state import CampaignState, apply
 from orchestrator.settings.file import read
-from orchestrator.database import moment
+from orchestrator.store.database import moment
 from orchestrator.errors import RunError
 from orchestrator.campaign.events import BatchChosen, CampaignCreated, Event, SessionClosed, SessionOpened
-from orchestrator.holding import Watch, described, watched
+from orchestrator.store.lease import Watch, described, watched
 from orchestrator.live import View
-from orchestrator.runs import Run
+from orchestrator.store.runs import Run
 from orchestrator.campaign.status import Status, duration, status_of
-from orchestrator.store import EventStore, Holding, Stop
+from orchestrator.store.event_store import EventStore, Holding, Stop
 
 RESTART_SECONDS = 60.0  # for a central actor that died to be taken up again: it loads its data anew
 TAKE_UP_SECONDS = 15.0  # when somebody asks about a run whose central actor is found dead, before saying so

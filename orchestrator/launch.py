@@ -12,7 +12,7 @@ from rich.console import Console
 from orchestrator.assemble import open_session
 from orchestrator.settings.model import Settings
 from orchestrator.live import Parameters, View, view
-from orchestrator.runs import Run
+from orchestrator.store.runs import Run
 from orchestrator.campaign.status import Status
 
 _REDRAW_SECONDS = 0.25

@@ -12,8 +12,8 @@ from benchmarks.chaos.processes import wait_for
 from orchestrator.driver import TRIALS
 from orchestrator.errors import BbkbError
 from orchestrator.campaign.events import Event, SessionClosed, TrialSucceeded
-from orchestrator.holding import Identity, Watch
-from orchestrator.runs import Run, open_run
+from orchestrator.store.lease import Identity, Watch
+from orchestrator.store.runs import Run, open_run
 
 _CREATED_SECONDS = 120.0
 _CHECKED_SECONDS = 120.0

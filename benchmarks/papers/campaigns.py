@@ -19,7 +19,7 @@ from rich.text import Text
 
 from benchmarks.papers.experiment import Request
 from benchmarks.papers.measured import Measured, measure
-from orchestrator import runs
+from orchestrator.store import runs
 from orchestrator.assemble import build, existing
 from orchestrator.bandit.strategies import STRATEGIES
 from orchestrator.settings.file import read

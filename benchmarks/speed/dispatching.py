@@ -11,7 +11,7 @@ from typing import Any
 
 from rich.console import Console
 
-from orchestrator import runs
+from orchestrator.store import runs
 from orchestrator.assemble import build, open_session
 from orchestrator.cluster import connect, disconnect
 from orchestrator.settings.model import Settings, from_mapping

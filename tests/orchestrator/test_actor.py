@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import ray
 
-from orchestrator import runs
+from orchestrator.store import runs
 from orchestrator.actor import (
     BARREN_SESSIONS,
     NAMESPACE,
@@ -26,7 +26,7 @@ from orchestrator.assemble import build
 from orchestrator.settings.model import load
 from orchestrator.errors import BbkbError, CampaignError, RunError
 from orchestrator.campaign.events import Event, SessionClosed, SessionOpened, StopRequested, TrialSucceeded
-from orchestrator.runs import Run, open_run
+from orchestrator.store.runs import Run, open_run
 
 REPOSITORY = Path(__file__).parents[2]
 

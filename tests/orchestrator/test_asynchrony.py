@@ -25,7 +25,7 @@ from orchestrator.campaign.state import CampaignState
 from orchestrator.campaign.commands import Close
 from orchestrator.driver import INIT, TELL, Driver, Problem, advance, begin_progress, replay
 from orchestrator.campaign.events import BatchChosen, CampaignCreated, Event, SessionOpened, TrialSucceeded
-from orchestrator.store import EventStore
+from orchestrator.store.event_store import EventStore
 from workers.executor import Executor
 from workers.messages import FailureKind, Outcome, Success, Trial
 from workers.simulated import Durations, Failures, SimulatedExecutor

@@ -15,7 +15,7 @@ import pytest
 from orchestrator.bandit.strategies import STRATEGIES
 from orchestrator.campaign.state import CampaignState, apply
 from orchestrator.errors import BbkbError
-from orchestrator.runs import open_run
+from orchestrator.store.runs import open_run
 from orchestrator.campaign.status import status_of
 
 REPOSITORY = Path(__file__).parents[2]

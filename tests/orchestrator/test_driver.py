@@ -18,7 +18,7 @@ from orchestrator.errors import CampaignError, FencedError, StoreError
 from orchestrator.campaign.events import CampaignCreated, Event, ExistingTaken, SessionClosed, SessionOpened, TrialSucceeded
 from orchestrator.history import fold
 from orchestrator.campaign.status import Status
-from orchestrator.store import EventStore, Writer
+from orchestrator.store.event_store import EventStore, Writer
 from workers.executor import Executor
 from workers.inline import InlineExecutor
 from workers.messages import FailureKind, Limits

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from objectives.objective import Candidates
 from objectives.parameters import Choice, Range
 from objectives.space import make_candidates
-from orchestrator import runs
+from orchestrator.store import runs
 from orchestrator.bandit.warm_start import DataStart
 from orchestrator.errors import UserError
 from orchestrator.campaign.events import (

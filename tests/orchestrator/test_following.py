@@ -18,9 +18,9 @@ from orchestrator.settings.model import from_mapping
 from orchestrator.errors import BbkbError
 from orchestrator.campaign.events import SessionClosed, TrialSucceeded
 from orchestrator.following import Ending, follow
-from orchestrator.holding import Identity, take
+from orchestrator.store.lease import Identity, take
 from orchestrator.live import PlainView, View
-from orchestrator.runs import Run, create, open_run
+from orchestrator.store.runs import Run, create, open_run
 
 REPOSITORY = Path(__file__).parents[2]
 

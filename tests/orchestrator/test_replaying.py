@@ -13,7 +13,7 @@ from orchestrator.settings.model import from_mapping
 from orchestrator.errors import UserError
 from orchestrator.campaign.events import BatchChosen, Event, ModelRefreshed
 from orchestrator.replaying import replay_until
-from orchestrator.runs import Run, create
+from orchestrator.store.runs import Run, create
 
 
 @pytest.fixture(params=["async", "batch"])

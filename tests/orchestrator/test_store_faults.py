@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator import database
+from orchestrator.store import database
 from orchestrator.errors import FencedError, StoreError
 from orchestrator.campaign.events import StopRequested
-from orchestrator.holding import Heartbeat, take
-from orchestrator.store import EventStore
-from orchestrator.verify import verify
+from orchestrator.store.lease import Heartbeat, take
+from orchestrator.store.event_store import EventStore
+from orchestrator.store.verify import verify
 from tests.postgresql import Server
 
 REPOSITORY = Path(__file__).parents[2]
@@ -28,8 +28,8 @@ STORES = """
     import resource, sys
     from orchestrator.errors import StoreError
     from orchestrator.campaign.events import StopRequested
-    from orchestrator.holding import take
-    from orchestrator.store import EventStore
+    from orchestrator.store.lease import take
+    from orchestrator.store.event_store import EventStore
 
     def fill(store, writer, most):
         written = 0

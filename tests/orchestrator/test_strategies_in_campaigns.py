@@ -18,7 +18,7 @@ from orchestrator.campaign.events import (
     TrialsDispatched,
     TrialSucceeded,
 )
-from orchestrator.store import EventStore
+from orchestrator.store.event_store import EventStore
 from workers.messages import FailureKind
 from workers.simulated import Durations, Failures, SimulatedExecutor
 

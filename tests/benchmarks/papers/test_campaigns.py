@@ -7,7 +7,7 @@ import pytest
 from benchmarks.papers.campaigns import Comparison, Method, Runs, campaign, finished_log, run_all
 from benchmarks.papers.experiment import Request
 from objectives.tabular import Table
-from orchestrator import runs
+from orchestrator.store import runs
 from orchestrator.assemble import Session, build, open_session
 from orchestrator.errors import CampaignError
 from orchestrator.campaign.events import SessionOpened

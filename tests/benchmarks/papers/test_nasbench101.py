@@ -12,7 +12,7 @@ from benchmarks.papers.paper001 import LABELS
 from objectives.datasets import DataSource
 from objectives.objective import ObjectiveError
 from orchestrator.campaign.events import ExistingTaken
-from orchestrator.runs import open_run
+from orchestrator.store.runs import open_run
 
 BESIDE = Path(__file__).parents[4] / "shared" / "data"
 REAL = [

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from orchestrator.campaign.state import CampaignState, apply
-from orchestrator.database import moment
+from orchestrator.store.database import moment
 from orchestrator.errors import StoreError
 from orchestrator.campaign.events import (
     BatchChosen,
@@ -22,7 +22,7 @@ from orchestrator.campaign.events import (
     TrialsDispatched,
     TrialSucceeded,
 )
-from orchestrator.store import EventStore, Extent, Row
+from orchestrator.store.event_store import EventStore, Extent, Row
 
 _PAGE = 1000
 

@@ -1,12 +1,12 @@
 """The append-only event log, on SQLAlchemy Core: SQLite in the run's folder by default, PostgreSQL by URL.
 
-Contract (`tests/orchestrator/test_store.py` runs it on every database at hand):
+Contract (`tests/orchestrator/store/test_event_store.py` runs it on every database at hand):
 
 * `append` writes its events in one transaction and returns when they are durable: SQLite runs with a write-ahead log
   and `synchronous=FULL`, PostgreSQL with its default synchronous commit. Either all of them are there or none.
 * Writing needs a claim. A claim raises the campaign's epoch; every append checks it in its own transaction, so whoever
   holds an older epoch cannot write a single event more (`FencedError`), however late it wakes up. Whether a campaign
-  may be claimed is no question of the store: `orchestrator/holding.py` knows who is alive, and claims with the epoch
+  may be claimed is no question of the store: `orchestrator/store/lease.py` knows who is alive, and claims with the epoch
   that it has seen, so that of two who take over one wins.
 * Events come back in the order they were appended, gap-free, each with the checksum it was written with. Reading needs
   no claim, never blocks a writer and makes no file.
@@ -22,7 +22,7 @@ from typing import Any, Literal, cast
 
 import sqlalchemy as sa
 
-from orchestrator.database import (
+from orchestrator.store.database import (
     CAMPAIGNS,
     EVENTS,
     HOLDERS,

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from objectives.objective import Candidates, Evaluation, Parameters, Report
-from orchestrator import verify as verify_module
+from orchestrator.store import verify as verify_module
 from orchestrator.bandit.strategies import STRATEGIES
 from orchestrator.campaign.state import CampaignState
 from orchestrator.driver import Driver, Problem, replay
@@ -30,8 +30,8 @@ from orchestrator.campaign.events import (
     TrialSucceeded,
 )
 from orchestrator.campaign.status import Status
-from orchestrator.store import EventStore
-from orchestrator.verify import Again, Findings, verify
+from orchestrator.store.event_store import EventStore
+from orchestrator.store.verify import Again, Findings, verify
 from workers.messages import FailureKind
 from workers.simulated import Durations, Failures, SimulatedExecutor
 

@@ -11,7 +11,7 @@ import pytest
 
 from orchestrator.errors import FencedError, HeldError, RunError, StoreError
 from orchestrator.campaign.events import Event, StopRequested
-from orchestrator.store import EventStore, Holding
+from orchestrator.store.event_store import EventStore, Holding
 
 
 @pytest.fixture
