@@ -30,9 +30,9 @@ from orchestrator.settings.schema import schema
 from orchestrator.campaign.policy import decide
 from orchestrator.errors import BbkbError, RunError, UserError
 from orchestrator.campaign.events import Event, ExistingTaken, SessionOpened
-from orchestrator.export import export
+from orchestrator.history.export import export
 from orchestrator.following import Ending, check_held, follow, last_ending, unheld
-from orchestrator.history import fold
+from orchestrator.history.fold import fold
 from orchestrator.store.lease import find_free
 from orchestrator.launch import launch
 from orchestrator.live import render, shown, view

@@ -22,7 +22,7 @@ from objectives.tabular import ROW
 from orchestrator.bandit.warm_start import DataStart
 from orchestrator.errors import RunError, UserError
 from orchestrator.campaign.events import ExistingTaken
-from orchestrator.history import fold
+from orchestrator.history.fold import fold
 from orchestrator.store.runs import Run, open_run
 
 ARM = "arm"

@@ -13,7 +13,7 @@ from benchmarks.papers.findings import Floats
 from orchestrator.bandit.arrays import Indices
 from orchestrator.bandit.regret import simple_regret
 from orchestrator.campaign.events import Event, SessionClosed
-from orchestrator.history import fold
+from orchestrator.history.fold import fold
 
 
 @dataclass(frozen=True)

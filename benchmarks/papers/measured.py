@@ -13,7 +13,7 @@ from benchmarks.papers.findings import Floats
 from orchestrator.bandit.arrays import Indices
 from orchestrator.bandit.regret import cumulative_regret, simple_regret
 from orchestrator.campaign.events import Event
-from orchestrator.history import History, TrialRow, fold
+from orchestrator.history.fold import History, TrialRow, fold
 
 WARM_START = "warm start"  # what a strategy gives as the reason of a batch that it did not choose by its rule
 

@@ -21,8 +21,8 @@ import yaml
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from plotly.offline import get_plotlyjs
 
-from orchestrator.export import parameter_names, strict_json
-from orchestrator.history import History, TrialRow
+from orchestrator.history.export import parameter_names, strict_json
+from orchestrator.history.fold import History, TrialRow
 from orchestrator.report.figure import Figure, plural, short
 from orchestrator.report.parallel import parallel_coordinates
 from orchestrator.report.progress import (

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from orchestrator.export import parameter_names
-from orchestrator.history import History
+from orchestrator.history.export import parameter_names
+from orchestrator.history.fold import History
 from orchestrator.report.figure import FONT, Figure, label, look, one_line, rounded
 
 _MISSING = "none"  # tick of a conditional parameter that is inactive

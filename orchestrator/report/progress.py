@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from orchestrator.history import History, TrialRow
+from orchestrator.history.fold import History, TrialRow
 from orchestrator.report.figure import (
     MANY_POINTS,
     Figure,

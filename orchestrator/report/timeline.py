@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from orchestrator.history import Attempt, History
+from orchestrator.history.fold import Attempt, History
 from orchestrator.report.figure import Figure, axis, label, layout, rounded, short
 from workers.messages import FailureKind
 

@@ -23,7 +23,7 @@ from orchestrator.campaign.events import (
     TrialsDispatched,
     TrialSucceeded,
 )
-from orchestrator.history import History, fold
+from orchestrator.history.fold import History, fold
 from workers.messages import FailureKind
 
 NASTY_MESSAGES = (

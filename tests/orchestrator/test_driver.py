@@ -16,7 +16,7 @@ from orchestrator.campaign.commands import Close
 from orchestrator.driver import Driver, Problem, Progress, replay
 from orchestrator.errors import CampaignError, FencedError, StoreError
 from orchestrator.campaign.events import CampaignCreated, Event, ExistingTaken, SessionClosed, SessionOpened, TrialSucceeded
-from orchestrator.history import fold
+from orchestrator.history.fold import fold
 from orchestrator.campaign.status import Status
 from orchestrator.store.event_store import EventStore, Writer
 from workers.executor import Executor

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from orchestrator.campaign.events import ExistingTaken
-from orchestrator.history import fold
+from orchestrator.history.fold import fold
 from orchestrator.report import render, write_report
 from orchestrator.report.page import Card, duration, moment, packed, state, summary_cards, trial_table
 from tests.orchestrator.synthetic_log import NASTY_MESSAGES, SyntheticLog

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, get_args
 
 from orchestrator.errors import UserError
-from orchestrator.history import History, TrialRow
+from orchestrator.history.fold import History, TrialRow
 
 Format = Literal["csv", "json", "parquet"]
 

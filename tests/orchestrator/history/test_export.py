@@ -23,8 +23,8 @@ from orchestrator.campaign.events import (
     TrialFailed,
     TrialSucceeded,
 )
-from orchestrator.export import FIRST_COLUMNS, LAST_COLUMNS, Format, export, trial_columns
-from orchestrator.history import History, fold
+from orchestrator.history.export import FIRST_COLUMNS, LAST_COLUMNS, Format, export, trial_columns
+from orchestrator.history.fold import History, fold
 from tests.orchestrator.synthetic_log import SyntheticLog
 
 CONFIGURATION = {"objective": {"name": "f", "direction": "maximize"}}
