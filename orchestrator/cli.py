@@ -20,7 +20,7 @@ from rich.text import Text
 
 from objectives.objective import ObjectiveError
 from orchestrator.store import runs
-from orchestrator.assemble import Parts, build, existing
+from orchestrator.session.assemble import Parts, build, existing
 from orchestrator.bandit.strategies import STRATEGIES
 from orchestrator.campaign.state import CampaignState, apply
 from orchestrator.campaign.commands import Close, Stop
@@ -36,7 +36,7 @@ from orchestrator.history.fold import fold
 from orchestrator.store.lease import find_free
 from orchestrator.launch import launch
 from orchestrator.live import render, shown, view
-from orchestrator.replaying import replay_until, show_replay
+from orchestrator.session.replaying import replay_until, show_replay
 from orchestrator.report.page import write_report
 from orchestrator.campaign.status import duration, idle_text, status_of
 from orchestrator.store.event_store import EventStore

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from rich.console import Console
 
-from orchestrator.assemble import open_session
+from orchestrator.session.assemble import open_session
 from orchestrator.settings.model import Settings
 from orchestrator.live import Parameters, View, view
 from orchestrator.store.runs import Run
@@ -22,7 +22,7 @@ Outcome = tuple[str, str]  # finished, failed or interrupted; and why
 
 
 class Remote(Protocol):
-    """A session in another process (`orchestrator.actor.RemoteSession`)."""
+    """A session in another process (`orchestrator.session.actor.RemoteSession`)."""
 
     def wait(self, seconds: float) -> bool:
         """Whether it has ended, waiting up to `seconds` for it."""
@@ -65,8 +65,8 @@ def _launch_on_ray(
     run: Run, settings: Settings, parameters: Parameters, console: Console, address: str | None
 ) -> Outcome:
     # imported here so that campaigns without Ray, and every other command, need not wait for it
-    from orchestrator.actor import RemoteSession
-    from orchestrator.cluster import connect, disconnect
+    from orchestrator.session.actor import RemoteSession
+    from orchestrator.session.cluster import connect, disconnect
 
     workers = settings.workers
     with view(console, parameters) as shown:

@@ -9,7 +9,7 @@ import numpy as np
 
 from benchmarks.chaos.cluster import Surroundings
 from benchmarks.chaos.processes import wait_for
-from orchestrator.driver import TRIALS
+from orchestrator.session.driver import TRIALS
 from orchestrator.errors import BbkbError
 from orchestrator.campaign.events import Event, SessionClosed, TrialSucceeded
 from orchestrator.store.lease import Identity, Watch

@@ -20,7 +20,7 @@ from rich.text import Text
 from benchmarks.papers.experiment import Request
 from benchmarks.papers.measured import Measured, measure
 from orchestrator.store import runs
-from orchestrator.assemble import build, existing
+from orchestrator.session.assemble import build, existing
 from orchestrator.bandit.strategies import STRATEGIES
 from orchestrator.settings.file import read
 from orchestrator.settings.model import Settings, from_mapping

@@ -12,8 +12,8 @@ from typing import Any
 from rich.console import Console
 
 from orchestrator.store import runs
-from orchestrator.assemble import build, open_session
-from orchestrator.cluster import connect, disconnect
+from orchestrator.session.assemble import build, open_session
+from orchestrator.session.cluster import connect, disconnect
 from orchestrator.settings.model import Settings, from_mapping
 from orchestrator.campaign.events import TrialsDispatched, TrialSucceeded
 from orchestrator.launch import launch

@@ -19,8 +19,8 @@ from orchestrator.bandit.kernels import RBF
 from orchestrator.bandit.strategies.bbkb import BBKB
 from orchestrator.bandit.strategy import Choose, Observation
 from orchestrator.bandit.warm_start import RandomStart
-from orchestrator.cluster import connect, disconnect
-from orchestrator.shards import ShardedArms
+from orchestrator.session.cluster import connect, disconnect
+from orchestrator.session.shards import ShardedArms
 
 Answer = dict[str, Any]
 

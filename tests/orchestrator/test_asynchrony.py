@@ -23,7 +23,7 @@ from orchestrator.bandit.termination import Termination
 from orchestrator.bandit.warm_start import UncertaintyStart
 from orchestrator.campaign.state import CampaignState
 from orchestrator.campaign.commands import Close
-from orchestrator.driver import INIT, TELL, Driver, Problem, advance, begin_progress, replay
+from orchestrator.session.driver import INIT, TELL, Driver, Problem, advance, begin_progress, replay
 from orchestrator.campaign.events import BatchChosen, CampaignCreated, Event, SessionOpened, TrialSucceeded
 from orchestrator.store.event_store import EventStore
 from workers.executor import Executor

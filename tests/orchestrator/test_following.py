@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from orchestrator import following
-from orchestrator.assemble import build
+from orchestrator.session.assemble import build
 from orchestrator.settings.model import from_mapping
 from orchestrator.errors import BbkbError
 from orchestrator.campaign.events import SessionClosed, TrialSucceeded

@@ -8,7 +8,7 @@ import pytest
 
 from objectives.objective import Candidates, Evaluation, Parameters, Report
 from orchestrator.bandit.strategies import STRATEGIES
-from orchestrator.driver import Driver, Problem, replay
+from orchestrator.session.driver import Driver, Problem, replay
 from orchestrator.campaign.events import (
     BatchChosen,
     CampaignCreated,

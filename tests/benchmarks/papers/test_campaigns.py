@@ -8,7 +8,7 @@ from benchmarks.papers.campaigns import Comparison, Method, Runs, campaign, fini
 from benchmarks.papers.experiment import Request
 from objectives.tabular import Table
 from orchestrator.store import runs
-from orchestrator.assemble import Session, build, open_session
+from orchestrator.session.assemble import Session, build, open_session
 from orchestrator.errors import CampaignError
 from orchestrator.campaign.events import SessionOpened
 from orchestrator.campaign.status import Status

@@ -17,7 +17,7 @@ from objectives.objective import Candidates, Evaluation, Parameters, Report
 from orchestrator.store import verify as verify_module
 from orchestrator.bandit.strategies import STRATEGIES
 from orchestrator.campaign.state import CampaignState
-from orchestrator.driver import Driver, Problem, replay
+from orchestrator.session.driver import Driver, Problem, replay
 from orchestrator.errors import RunError
 from orchestrator.campaign.events import (
     BatchChosen,

@@ -17,7 +17,7 @@ from ray.exceptions import ActorUnavailableError, GetTimeoutError, RayActorError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from objectives.objective import ObjectiveError
-from orchestrator.assemble import Session, open_session
+from orchestrator.session.assemble import Session, open_session
 from orchestrator.errors import ActorLostError, BbkbError, CampaignError, RunError
 from orchestrator.campaign.events import Event, SessionClosed, SessionOpened, StopRequested, TrialFailed, TrialSucceeded
 from orchestrator.store.runs import Run, open_run

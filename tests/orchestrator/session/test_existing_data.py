@@ -23,7 +23,7 @@ from orchestrator.campaign.events import (
     TrialsDispatched,
     TrialSucceeded,
 )
-from orchestrator.existing_data import read
+from orchestrator.session.existing_data import read
 
 SPACE = {
     "x": Range(1e-4, 1.0, log=True),

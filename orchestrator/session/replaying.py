@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from orchestrator.bandit.strategy import Choose, begin
-from orchestrator.driver import BEGIN, TELL, Problem, Progress, advance, begin_progress
+from orchestrator.session.driver import BEGIN, TELL, Problem, Progress, advance, begin_progress
 from orchestrator.errors import UserError
 from orchestrator.campaign.events import BatchChosen, Event, ModelRefreshed
 from orchestrator.live import Parameters, shown

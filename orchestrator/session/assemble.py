@@ -14,11 +14,11 @@ from objectives.external import PythonCallable
 from objectives.objective import Candidates, HasCandidates, HasOptimum, Objective
 from objectives.space import make_candidates
 from objectives.tabular import table_candidates, table_objective
-from orchestrator import existing_data
+from orchestrator.session import existing_data
 from orchestrator.bandit.warm_start import DataStart, UncertaintyStart
 from orchestrator.campaign.commands import Close
 from orchestrator.settings.model import Settings, load
-from orchestrator.driver import Driver, Problem, replay
+from orchestrator.session.driver import Driver, Problem, replay
 from orchestrator.errors import CampaignError, RunError, UserError
 from orchestrator.campaign.events import CampaignCreated, ExistingTaken, SessionOpened
 from orchestrator.store.lease import Heartbeat, take
@@ -154,7 +154,7 @@ def open_session(run: Run, observe: Callable[[Status], None] | None = None) -> S
 
 def _spread(problem: Problem, shards: int, threads: int | None) -> tuple[Problem, Callable[[], None]]:
     """The problem with its candidates spread over this many Ray actors, and what ends them."""
-    from orchestrator.shards import ShardedArms  # imported here so that campaigns without Ray do not need it
+    from orchestrator.session.shards import ShardedArms  # imported here so that campaigns without Ray do not need it
 
     spread = ShardedArms.start(problem.candidates.features, shards, threads)
     return replace(problem, spread=spread), spread.close

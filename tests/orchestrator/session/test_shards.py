@@ -9,7 +9,7 @@ from orchestrator.bandit.strategies.bbkb import BBKB
 from orchestrator.bandit.strategy import Choose, Observation
 from orchestrator.bandit.warm_start import RandomStart, UncertaintyStart
 from orchestrator.errors import ActorLostError
-from orchestrator.shards import ShardedArms
+from orchestrator.session.shards import ShardedArms
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
 

@@ -13,7 +13,7 @@ from objectives.objective import Candidates, Evaluation, Parameters, Report
 from orchestrator.bandit.strategies import STRATEGIES
 from orchestrator.bandit.warm_start import DataStart
 from orchestrator.campaign.commands import Close
-from orchestrator.driver import Driver, Problem, Progress, replay
+from orchestrator.session.driver import Driver, Problem, Progress, replay
 from orchestrator.errors import CampaignError, FencedError, StoreError
 from orchestrator.campaign.events import CampaignCreated, Event, ExistingTaken, SessionClosed, SessionOpened, TrialSucceeded
 from orchestrator.history.fold import fold
@@ -377,7 +377,7 @@ def test_a_store_that_is_away_for_a_while_is_waited_for(tmp_path: Path, monkeypa
         append(self, events, position)
 
     monkeypatch.setattr(Writer, "append", away)
-    monkeypatch.setattr("orchestrator.driver._STORE_RETRY_SECONDS", 0.001)
+    monkeypatch.setattr("orchestrator.session.driver._STORE_RETRY_SECONDS", 0.001)
     assert campaign.run(campaign.simulated()) == Close("finished", "budget spent")
     assert len(fold(campaign.events()).succeeded) == 30
 
@@ -395,8 +395,8 @@ def test_a_store_that_stays_away_ends_the_session_and_leaves_evaluations_to_the_
         append(self, events, position)
 
     monkeypatch.setattr(Writer, "append", away)
-    monkeypatch.setattr("orchestrator.driver._STORE_RETRY_SECONDS", 0.001)
-    monkeypatch.setattr("orchestrator.driver.STORE_PATIENCE_SECONDS", 0.01)
+    monkeypatch.setattr("orchestrator.session.driver._STORE_RETRY_SECONDS", 0.001)
+    monkeypatch.setattr("orchestrator.session.driver.STORE_PATIENCE_SECONDS", 0.01)
     executor, closed = campaign.simulated(), []
     monkeypatch.setattr(executor, "close", closed.append)
     with pytest.raises(StoreError, match="the disk is full"):

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from orchestrator.assemble import build, open_session
+from orchestrator.session.assemble import build, open_session
 from orchestrator.cli import app
 from orchestrator.settings.model import from_mapping
 from orchestrator.errors import UserError
 from orchestrator.campaign.events import BatchChosen, Event, ModelRefreshed
-from orchestrator.replaying import replay_until
+from orchestrator.session.replaying import replay_until
 from orchestrator.store.runs import Run, create
 
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import ray
 
-from orchestrator import cluster
-from orchestrator.cluster import connect, disconnect
+from orchestrator.session import cluster
+from orchestrator.session.cluster import connect, disconnect
 from orchestrator.errors import UserError
 
 REPOSITORY = Path(__file__).parents[2]
@@ -19,7 +19,7 @@ REPOSITORY = Path(__file__).parents[2]
 STARTS = """
 import os
 import ray
-from orchestrator.cluster import connect, disconnect
+from orchestrator.session.cluster import connect, disconnect
 
 @ray.remote(max_retries=0, num_cpus=0)
 def crash():
@@ -43,7 +43,7 @@ TELLS_SETTINGS = """
 import os
 import ray
 from ray._raylet import Config
-from orchestrator.cluster import connect, disconnect
+from orchestrator.session.cluster import connect, disconnect
 
 cluster = connect(None, workers=1, cpus=1.0, gpus=0.0, dashboard=False)
 
@@ -61,7 +61,7 @@ disconnect(cluster)
 JOINS = """
 import sys
 import ray
-from orchestrator.cluster import connect, disconnect
+from orchestrator.session.cluster import connect, disconnect
 
 cluster = connect(None, workers=100, cpus=1.0, gpus=0.0, dashboard=True)
 print(cluster.is_ours, cluster.is_connected_here, cluster.address == sys.argv[1])

@@ -18,7 +18,7 @@ from objectives.objective import Candidates
 from orchestrator.bandit.strategy import Choose, Decision, Fills, Strategy, begin
 from orchestrator.campaign.state import CampaignState, apply, is_expected, is_final
 from orchestrator.campaign.commands import Ask, Assignment, Await, Begin, Close, Dispatch, Fill, GiveUp, Stop, Tell
-from orchestrator.computing import Computing
+from orchestrator.session.background import Computing
 from orchestrator.campaign.policy import decide
 from orchestrator.errors import BbkbError, CampaignError, StoreError
 from orchestrator.campaign.events import (

@@ -14,7 +14,7 @@ import pytest
 import ray
 
 from orchestrator.store import runs
-from orchestrator.actor import (
+from orchestrator.session.actor import (
     BARREN_SESSIONS,
     NAMESPACE,
     RemoteSession,
@@ -22,7 +22,7 @@ from orchestrator.actor import (
     ended_since,
     was_told_to_stop,
 )
-from orchestrator.assemble import build
+from orchestrator.session.assemble import build
 from orchestrator.settings.model import load
 from orchestrator.errors import BbkbError, CampaignError, RunError
 from orchestrator.campaign.events import Event, SessionClosed, SessionOpened, StopRequested, TrialSucceeded
