@@ -1,5 +1,5 @@
 """`python -m orchestrator`: the `bbkb` command without installation."""
 
-from orchestrator.cli import main
+from orchestrator.cli.main import main
 
 main()

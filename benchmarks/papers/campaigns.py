@@ -27,7 +27,7 @@ from orchestrator.settings.model import Settings, from_mapping
 from orchestrator.settings.changes import differences
 from orchestrator.errors import CampaignError, RunError
 from orchestrator.campaign.events import Event, SessionClosed
-from orchestrator.launch import launch
+from orchestrator.cli.launch import launch
 
 # Virtual workers. More than most batches need, so a batch costs few commits; not thousands, because every outcome
 # copies the table of what is running.

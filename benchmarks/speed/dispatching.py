@@ -16,7 +16,7 @@ from orchestrator.session.assemble import build, open_session
 from orchestrator.session.cluster import connect, disconnect
 from orchestrator.settings.model import Settings, from_mapping
 from orchestrator.campaign.events import TrialsDispatched, TrialSucceeded
-from orchestrator.launch import launch
+from orchestrator.cli.launch import launch
 from orchestrator.campaign.status import Status
 
 Answer = dict[str, Any]

@@ -14,7 +14,7 @@ from orchestrator.bandit.strategy import Choose, begin
 from orchestrator.session.driver import BEGIN, TELL, Problem, Progress, advance, begin_progress
 from orchestrator.errors import UserError
 from orchestrator.campaign.events import BatchChosen, Event, ModelRefreshed
-from orchestrator.live import Parameters, shown
+from orchestrator.cli.live import Parameters, shown
 
 REASONS_SHOWN = 10
 

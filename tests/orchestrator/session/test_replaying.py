@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from orchestrator.session.assemble import build, open_session
-from orchestrator.cli import app
+from orchestrator.cli.main import app
 from orchestrator.settings.model import from_mapping
 from orchestrator.errors import UserError
 from orchestrator.campaign.events import BatchChosen, Event, ModelRefreshed

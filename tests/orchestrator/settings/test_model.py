@@ -391,5 +391,5 @@ def test_candidates_are_spread_over_actors_only_where_strategy_and_executor_can(
 
 
 def test_commands_that_need_no_ray_do_not_import_it() -> None:
-    script = "import sys, orchestrator.cli; sys.exit('ray' in sys.modules)"
+    script = "import sys, orchestrator.cli.main; sys.exit('ray' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", script], cwd=Path(__file__).parents[2]).returncode == 0

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from orchestrator.session.assemble import open_session
 from orchestrator.settings.model import Settings
-from orchestrator.live import Parameters, View, view
+from orchestrator.cli.live import Parameters, View, view
 from orchestrator.store.runs import Run
 from orchestrator.campaign.status import Status
 

@@ -15,7 +15,7 @@ from orchestrator.store.database import moment
 from orchestrator.errors import RunError
 from orchestrator.campaign.events import BatchChosen, CampaignCreated, Event, SessionClosed, SessionOpened
 from orchestrator.store.lease import Watch, described, watched
-from orchestrator.live import View
+from orchestrator.cli.live import View
 from orchestrator.store.runs import Run
 from orchestrator.campaign.status import Status, duration, status_of
 from orchestrator.store.event_store import EventStore, Holding, Stop

@@ -31,11 +31,11 @@ from orchestrator.campaign.policy import decide
 from orchestrator.errors import BbkbError, RunError, UserError
 from orchestrator.campaign.events import Event, ExistingTaken, SessionOpened
 from orchestrator.history.export import export
-from orchestrator.following import Ending, check_held, follow, last_ending, unheld
+from orchestrator.cli.attach import Ending, check_held, follow, last_ending, unheld
 from orchestrator.history.fold import fold
 from orchestrator.store.lease import find_free
-from orchestrator.launch import launch
-from orchestrator.live import render, shown, view
+from orchestrator.cli.launch import launch
+from orchestrator.cli.live import render, shown, view
 from orchestrator.session.replaying import replay_until, show_replay
 from orchestrator.report.page import write_report
 from orchestrator.campaign.status import duration, idle_text, status_of
