@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from orchestrator.bandit.checks import require
-from orchestrator.bandit.picking import Picking
-from orchestrator.bandit.state import SparseState
+from orchestrator.bandit.sparse.picking import Picking
+from orchestrator.bandit.sparse.state import SparseState
 from orchestrator.bandit.strategies.bbkb import BBKB
 from orchestrator.bandit.strategy import Choose, Decision, Mode, Pick
 

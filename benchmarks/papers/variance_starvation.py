@@ -18,7 +18,7 @@ import numpy as np
 from benchmarks.papers.experiment import Experiment, Request
 from benchmarks.papers.findings import Cell, Curve, Figure, Findings, Floats, Interval, Panel, Table
 from orchestrator.bandit.arrays import Indices
-from orchestrator.bandit.exact import exact_posterior
+from orchestrator.bandit.exact.exact import exact_posterior
 from orchestrator.bandit.kernels import RBF
 from orchestrator.bandit.strategies.bkb import BKB
 from orchestrator.bandit.strategy import Observation

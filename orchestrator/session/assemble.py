@@ -15,7 +15,7 @@ from objectives.objective import Candidates, HasCandidates, HasOptimum, Objectiv
 from objectives.space import make_candidates
 from objectives.tabular import table_candidates, table_objective
 from orchestrator.session import existing_data
-from orchestrator.bandit.warm_start import DataStart, UncertaintyStart
+from orchestrator.bandit.start.warm_start import DataStart, UncertaintyStart
 from orchestrator.campaign.commands import Close
 from orchestrator.settings.model import Settings, load
 from orchestrator.session.driver import Driver, Problem, replay

@@ -19,7 +19,7 @@ from objectives.objective import Candidates, ObjectiveError
 from objectives.reference import did_you_mean
 from objectives.table_file import read_columns
 from objectives.tabular import ROW
-from orchestrator.bandit.warm_start import DataStart
+from orchestrator.bandit.start.warm_start import DataStart
 from orchestrator.errors import RunError, UserError
 from orchestrator.campaign.events import ExistingTaken
 from orchestrator.history.fold import fold

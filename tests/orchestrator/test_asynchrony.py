@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 
 from objectives.objective import Candidates, Evaluation, Parameters, Report
 from orchestrator.bandit.arrays import Floats
-from orchestrator.bandit.exact import exact_posterior
+from orchestrator.bandit.exact.exact import exact_posterior
 from orchestrator.bandit.kernels import RBF
 from orchestrator.bandit.pulls import Pulls
 from orchestrator.bandit.strategies import STRATEGIES
 from orchestrator.bandit.strategies.bbkb import BBKB
 from orchestrator.bandit.strategy import Choose, Observation
-from orchestrator.bandit.termination import Termination
-from orchestrator.bandit.warm_start import UncertaintyStart
+from orchestrator.bandit.sparse.termination import Termination
+from orchestrator.bandit.start.warm_start import UncertaintyStart
 from orchestrator.campaign.state import CampaignState
 from orchestrator.campaign.commands import Close
 from orchestrator.session.driver import INIT, TELL, Driver, Problem, advance, begin_progress, replay

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from orchestrator.bandit.arrays import Floats
-from orchestrator.bandit.compressed import Compressed, CompressedState, log_improvement
+from orchestrator.bandit.exact.compressed import Compressed, CompressedState, log_improvement
 
 
 @dataclass(frozen=True)

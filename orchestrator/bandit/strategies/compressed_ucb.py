@@ -7,7 +7,7 @@ import numpy as np
 
 from orchestrator.bandit.arrays import Floats
 from orchestrator.bandit.checks import require_probability
-from orchestrator.bandit.compressed import Compressed, CompressedState
+from orchestrator.bandit.exact.compressed import Compressed, CompressedState
 
 
 @dataclass(frozen=True)

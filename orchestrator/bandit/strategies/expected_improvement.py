@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 
 from orchestrator.bandit.arrays import Floats
-from orchestrator.bandit.compressed import log_improvement
-from orchestrator.bandit.improvement import Improvement
+from orchestrator.bandit.exact.compressed import log_improvement
+from orchestrator.bandit.exact.improvement import Improvement
 
 
 @dataclass(frozen=True)

@@ -9,13 +9,13 @@ import numpy as np
 
 from orchestrator.bandit.arrays import Floats
 from orchestrator.bandit.checks import refusal, require, require_not_negative, require_positive, require_probability
-from orchestrator.bandit.incremental import ExactPosterior, ExactState
+from orchestrator.bandit.exact.incremental import ExactPosterior, ExactState
 from orchestrator.bandit.kernels import RBF, AnyKernel
-from orchestrator.bandit.posterior import SparseModel
-from orchestrator.bandit.state import checked_arms
+from orchestrator.bandit.sparse.posterior import SparseModel
+from orchestrator.bandit.sparse.state import checked_arms
 from orchestrator.bandit.strategy import Choose, Decision, Mode, Observation, Pick, Posterior, Record, Wait
-from orchestrator.bandit.termination import ProductDrift
-from orchestrator.bandit.warm_start import AnyWarmStart, UncertaintyStart
+from orchestrator.bandit.sparse.termination import ProductDrift
+from orchestrator.bandit.start.warm_start import AnyWarmStart, UncertaintyStart
 
 _DEFAULT_KERNEL, _DEFAULT_START = RBF(0.7), UncertaintyStart(max_pulls=16)
 

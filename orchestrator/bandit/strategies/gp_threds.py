@@ -20,7 +20,7 @@ from typing import Any, ClassVar, Literal, get_args
 import numpy as np
 
 from orchestrator.bandit.arrays import Floats, Indices, read_only
-from orchestrator.bandit.boxes import Box, BoxedArms
+from orchestrator.bandit.regions.boxes import Box, BoxedArms
 from orchestrator.bandit.checks import (
     require,
     require_not_negative,
@@ -29,10 +29,10 @@ from orchestrator.bandit.checks import (
     sequential_refusal,
 )
 from orchestrator.bandit.confidence import information_growth, rkhs_width
-from orchestrator.bandit.exact import exact_posterior
+from orchestrator.bandit.exact.exact import exact_posterior
 from orchestrator.bandit.kernels import RBF, AnyKernel
 from orchestrator.bandit.pulls import Pulls
-from orchestrator.bandit.shrinking import (
+from orchestrator.bandit.regions.shrinking import (
     SUB_PERFORMING,
     Epoch,
     Progress,
@@ -40,7 +40,7 @@ from orchestrator.bandit.shrinking import (
     ThresholdState,
     Visit,
 )
-from orchestrator.bandit.state import checked_arms
+from orchestrator.bandit.sparse.state import checked_arms
 from orchestrator.bandit.strategy import Choose, Decision, Observation, Pick, Posterior, Record
 
 Search = Literal["random_walk", "direct"]

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from orchestrator.bandit.arrays import Floats
-from orchestrator.bandit.improvement import Improvement
+from orchestrator.bandit.exact.improvement import Improvement
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import numpy as np
 from orchestrator.bandit.arrays import Floats, Indices, read_only, same
 from orchestrator.bandit.checks import refusal, require
 from orchestrator.bandit.pulls import Pulls
-from orchestrator.bandit.state import checked_arms, rewarded, with_set_aside
+from orchestrator.bandit.sparse.state import checked_arms, rewarded, with_set_aside
 from orchestrator.bandit.strategy import Choose, Decision, Observation, Pick, Posterior, Record, Wait
 
 

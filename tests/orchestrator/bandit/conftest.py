@@ -9,7 +9,7 @@ from hypothesis import settings
 from threadpoolctl import threadpool_limits
 
 from orchestrator.bandit.kernels import KERNELS
-from orchestrator.bandit.posterior import SparseModel, SparsePosterior
+from orchestrator.bandit.sparse.posterior import SparseModel, SparsePosterior
 from orchestrator.bandit.pulls import Pulls
 
 settings.register_profile("bandit", max_examples=25, deadline=None, derandomize=True)

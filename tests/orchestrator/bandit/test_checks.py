@@ -12,8 +12,8 @@ from orchestrator.bandit.checks import (
     sequential_refusal,
 )
 from orchestrator.bandit.kernels import RBF
-from orchestrator.bandit.posterior import SparseModel
-from orchestrator.bandit.state import SparseState, initial_state
+from orchestrator.bandit.sparse.posterior import SparseModel
+from orchestrator.bandit.sparse.state import SparseState, initial_state
 from orchestrator.bandit.strategy import Observation, Wait
 
 

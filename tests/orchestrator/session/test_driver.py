@@ -11,7 +11,7 @@ import pytest
 
 from objectives.objective import Candidates, Evaluation, Parameters, Report
 from orchestrator.bandit.strategies import STRATEGIES
-from orchestrator.bandit.warm_start import DataStart
+from orchestrator.bandit.start.warm_start import DataStart
 from orchestrator.campaign.commands import Close
 from orchestrator.session.driver import Driver, Problem, Progress, replay
 from orchestrator.errors import CampaignError, FencedError, StoreError

@@ -11,7 +11,7 @@ from objectives.objective import Candidates
 from objectives.parameters import Choice, Range
 from objectives.space import make_candidates
 from orchestrator.store import runs
-from orchestrator.bandit.warm_start import DataStart
+from orchestrator.bandit.start.warm_start import DataStart
 from orchestrator.errors import UserError
 from orchestrator.campaign.events import (
     BatchChosen,

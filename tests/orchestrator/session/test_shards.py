@@ -7,7 +7,7 @@ import pytest
 from orchestrator.bandit.kernels import RBF
 from orchestrator.bandit.strategies.bbkb import BBKB
 from orchestrator.bandit.strategy import Choose, Observation
-from orchestrator.bandit.warm_start import RandomStart, UncertaintyStart
+from orchestrator.bandit.start.warm_start import RandomStart, UncertaintyStart
 from orchestrator.errors import ActorLostError
 from orchestrator.session.shards import ShardedArms
 

@@ -12,16 +12,16 @@ from pydantic import TypeAdapter, ValidationError
 from sklearn.datasets import load_diabetes
 
 from orchestrator.bandit import lazy, screening
-from orchestrator.bandit.blocks import Block, LocalBlocks
-from orchestrator.bandit.exact import effective_dimension, exact_posterior
+from orchestrator.bandit.sparse.blocks import Block, LocalBlocks
+from orchestrator.bandit.exact.exact import effective_dimension, exact_posterior
 from orchestrator.bandit.kernels import RBF, Linear, Matern32, Matern52
-from orchestrator.bandit.posterior import SparseModel
+from orchestrator.bandit.sparse.posterior import SparseModel
 from orchestrator.bandit.regret import cumulative_regret, regret_ratio
-from orchestrator.bandit.screening import UpperBounds
-from orchestrator.bandit.state import SparseState, initial_state
+from orchestrator.bandit.sparse.screening import UpperBounds
+from orchestrator.bandit.sparse.state import SparseState, initial_state
 from orchestrator.bandit.strategies.bbkb import BBKB
 from orchestrator.bandit.strategy import Choose, Observation, Wait
-from orchestrator.bandit.warm_start import RandomStart, UncertaintyStart
+from orchestrator.bandit.start.warm_start import RandomStart, UncertaintyStart
 
 GRID = np.stack(np.meshgrid(np.linspace(0, 1, 8), np.linspace(0, 1, 8)), axis=-1).reshape(
     -1, 2

@@ -3,7 +3,7 @@ import math
 import numpy as np
 import pytest
 
-from orchestrator.bandit.exact import exact_posterior
+from orchestrator.bandit.exact.exact import exact_posterior
 from orchestrator.bandit.kernels import RBF
 from orchestrator.bandit.pulls import Pulls
 from orchestrator.bandit.strategies.compressed_ucb import CompressedUCB

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.bandit.exact import exact_posterior
+from orchestrator.bandit.exact.exact import exact_posterior
 from orchestrator.bandit.kernels import RBF
 from orchestrator.bandit.strategies.epsilon_greedy import EpsilonGreedy
 from orchestrator.bandit.strategy import Choose, Observation, Wait

@@ -1,0 +1,284 @@
+"""Compressed Gaussian-process bandits: the exact posterior over the pulls that were worth remembering.
+
+Bedi, Peddireddy, Aggarwal, Koppel 2020, "Efficient large-scale Gaussian process bandits by believing only informative
+actions", Algorithm 1: the absolute test, every action evaluated. And its long version, with Sadler, "Regret and belief
+complexity trade-off in Gaussian process bandits via information thresholding": the relative test, made before the
+evaluation. Equations are numbered as in the long version.
+
+The papers' variances σ²_D are Bayesian: the prior's is k(x, x). The belief, `Pick` and `Posterior` are on the 1/λ scale
+as everywhere else, with σ² in the part of λ: they hold σ²_D/σ².
+
+An acquisition chooses x_t; the pair (x_t, y_t) enters the dictionary D only if its conditional entropy
+H = ½ log(2πe(σ² + σ²_D(x_t))) passes a test. H does not depend on y_t, so the test can also be made before the
+evaluation, and the evaluation be saved. What is shared by the acquisitions is here; each has a file in `strategies`.
+"""
+
+import math
+from abc import ABC, abstractmethod
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, ClassVar, Literal, get_args
+
+import numpy as np
+from scipy.special import erfcx, ndtr
+
+from orchestrator.bandit.arrays import Floats, Indices, read_only, same
+from orchestrator.bandit.checks import require, require_positive, sequential_refusal
+from orchestrator.bandit.exact.incremental import ExactPosterior
+from orchestrator.bandit.kernels import RBF, AnyKernel
+from orchestrator.bandit.sparse.posterior import SparseModel
+from orchestrator.bandit.pulls import Pulls
+from orchestrator.bandit.sparse.state import checked_arms, rewarded, with_set_aside
+from orchestrator.bandit.strategy import Choose, Decision, Observation, Pick, Posterior, Record, Wait
+
+EntropyTest = Literal["absolute", "relative"]
+_DEFAULT_KERNEL = RBF(0.1)
+
+
+@dataclass(frozen=True, eq=False)
+class CompressedState:
+    """State of a compressed bandit.
+
+    `belief`: over the stored pairs, a function of them in their order. `largest`: the largest stored reward, −∞ before
+    any. `pulls`: all with a reward, stored or not. `stored`: positions, among the last `tell`'s observations, of the
+    pairs that entered. `skipped`: steps skipped so far. `round`, `initial`, `set_aside`: see `SparseState`; the arms of
+    `initial` are distinct.
+    """
+
+    belief: ExactPosterior
+    largest: float
+    pulls: Pulls
+    stored: tuple[int, ...]
+    skipped: int
+    round: int
+    initial: tuple[int, ...]
+    set_aside: Indices
+
+    def __eq__(self, other: object) -> bool:
+        return same(self, other)
+
+    __hash__ = None  # type: ignore[assignment]  # arrays have no hash
+
+    @property
+    def arms(self) -> Floats:
+        """The candidates (A, d)."""
+        arms: Floats = self.belief.model.arms
+        return arms
+
+    @cached_property
+    def dictionary(self) -> Indices:
+        """The distinct stored arms, ascending."""
+        return read_only(np.sort(self.belief.order), np.intp)
+
+    @property
+    def model_order(self) -> int:
+        """M: how many pairs are stored, repeated arms included."""
+        return int(self.belief.counts.sum())
+
+    @cached_property
+    def available(self) -> Indices:
+        """Arms that may be chosen, ascending."""
+        return np.setdiff1d(np.arange(len(self.arms)), self.set_aside, assume_unique=True)
+
+    @property
+    def step(self) -> int:
+        """t of β_t: one more than the rewards so far, initial points included, and the skipped steps."""
+        return 1 + self.pulls.total + self.skipped
+
+    def remaining_start(self) -> list[int]:
+        """Initial points that are neither told nor set aside, in order."""
+        failed = set(self.set_aside.tolist())
+        return [arm for arm in self.initial if self.pulls.counts[arm] == 0 and arm not in failed]
+
+    def store(self, arm: int, reward: float) -> "CompressedState":
+        """The state that believes in this pair too."""
+        return replace(self, belief=self.belief.pull(arm, reward), largest=max(self.largest, reward))
+
+    def observe(self, observations: Sequence[Observation]) -> "CompressedState":
+        """The next round's state with these pulls and set-aside arms in it; the belief is left as it was."""
+        return replace(
+            self,
+            pulls=self.pulls.add(*rewarded(observations)),
+            round=self.round + 1,
+            set_aside=with_set_aside(self.set_aside, observations),
+        )
+
+
+@dataclass(frozen=True)
+class Compressed(ABC):
+    """Hyper-parameters shared by the compressed strategies. The defaults are the papers' settings, but for the kernel's
+    lengthscale: 1 suits their domains, several units wide. Over features in [0, 1] it leaves so little variance that
+    the absolute test, which forgets what is certain to ±0.24, stores hardly more than the initial points.
+
+    Sequential: one pull at a time, and `Wait` while its reward is not in. Pulls that fail take no part in the belief.
+    Raises ValueError, naming the field, when one is out of range.
+
+    | field | symbol | meaning |
+    | --- | --- | --- |
+    | `kernel` | κ | covariance function |
+    | `noise_variance` | σ² | variance of the reward's noise, > 0 |
+    | `epsilon` | ε | compression budget; −∞ (`absolute`) or 0 (`relative`) compresses nothing |
+    | `entropy_test` | | `absolute`: store if H > ε; `relative`: if H > log √(2πeσ²) + ε, which wants ε ≥ 0 |
+    | `evaluate_uninformative` | | True: evaluate every step, store the informative ones; False: skip the others |
+    | `initial_points` | | distinct random arms pulled and stored first, untested; 2^d, or all arms, when it is None |
+    | `max_skipped` | | with `evaluate_uninformative` False: how many steps in a row may be skipped before it is over |
+
+    Skipping. A skipped step only moves t, and with it β_t. The wider the bound, the larger the variance of the arm that
+    wins, so the step that ends the skipping is found by bisection. EI and MPI do not know t: their first uninformative
+    step is their last. When every step up to `max_skipped` would be skipped, `ask` says that the run is exhausted.
+    """
+
+    kernel: AnyKernel = _DEFAULT_KERNEL
+    noise_variance: float = 1e-3
+    epsilon: float = 1e-4
+    entropy_test: EntropyTest = "absolute"
+    evaluate_uninformative: bool = True
+    initial_points: int | None = None
+    max_skipped: int = 1_000_000
+    is_sequential: ClassVar[bool] = True
+    __pydantic_config__: ClassVar[Mapping[str, Any]] = {"extra": "forbid"}
+
+    def __post_init__(self) -> None:
+        tests = get_args(EntropyTest)
+        require_positive(self, "noise_variance")
+        require(self, "entropy_test", f"one of {', '.join(tests)}", self.entropy_test in tests)
+        if self.entropy_test == "relative":
+            require(self, "epsilon", ">= 0 with the relative test", 0 <= self.epsilon < math.inf)
+        require(self, "epsilon", "a number below infinity", self.epsilon < math.inf)
+        require(self, "initial_points", ">= 1", self.initial_points is None or self.initial_points >= 1)
+        require(self, "max_skipped", ">= 0", self.max_skipped >= 0)
+
+    def deviation(self, state: CompressedState) -> Floats:
+        """σ_D of the available arms, on the Bayesian scale."""
+        return np.sqrt(self.noise_variance * state.belief.variance[state.available])
+
+    @abstractmethod
+    def scores(self, state: CompressedState, step: int) -> Floats:
+        """The acquisition of every available arm at step t = `step`, ascending by arm; a largest one is chosen."""
+
+    def width(self, state: CompressedState, step: int) -> float:
+        """The factor on σ_D/σ in the upper bound at step t = `step`; NaN where the acquisition has none."""
+        return math.nan
+
+    @cached_property
+    def informative_variance(self) -> float:
+        """A pair is stored while its σ²_D is above this: the entropy test, solved for σ²_D."""
+        doubled = math.exp(min(2.0 * self.epsilon, 700.0))  # e^700 is as good as infinity, and finite
+        if self.entropy_test == "absolute":  # H > ε
+            return doubled / (2.0 * math.pi * math.e) - self.noise_variance
+        # H > log √(2πeσ²) + ε (eq. 2.12); at ε = 0 it is σ²_D > 0, which holds, and rounding has no say in it
+        return self.noise_variance * (doubled - 1.0) if self.epsilon > 0 else -math.inf
+
+    def init(self, arms: Floats, rng: np.random.Generator) -> CompressedState:
+        """State before any pull of `arms` (A, d); draws the initial points. Raises ValueError on bad arms."""
+        arms = checked_arms(arms)
+        count, d = arms.shape
+        wanted = 2**d if self.initial_points is None else self.initial_points
+        initial = tuple(rng.choice(count, size=min(wanted, count), replace=False).tolist())
+        belief = ExactPosterior.prior(SparseModel(self.kernel, arms, self.noise_variance))
+        return CompressedState(belief, -math.inf, Pulls.none(count), (), 0, 0, initial, read_only((), np.intp))
+
+    def ask(self, state: CompressedState, pending: Sequence[int], limit: int) -> Decision:
+        """One arm: an initial point, or the acquisition's next step that is to be evaluated."""
+        refused = sequential_refusal(state, pending, limit)
+        if refused is not None:
+            return refused
+        start = state.remaining_start()
+        if start:
+            return Choose((Pick(start[0]),), "initial point")
+        step = self._next_step(state)
+        if step is None:
+            rule = (
+                f"the next {self.max_skipped + 1} steps all fail the entropy test: nothing informative is left to pull"
+            )
+            return Wait(rule, exhausted=True)
+        arm, skipped = step
+        width, belief = self.width(state, state.step + skipped), state.belief
+        pick = Pick(arm, float(belief.mean[arm]), width, float(belief.variance[arm]))
+        return Choose(
+            (pick,), f"one pull at a time, after {skipped} skipped steps" if skipped else "one pull at a time"
+        )
+
+    def _next_step(self, state: CompressedState) -> tuple[int, int] | None:
+        """The next arm to evaluate and the steps skipped before it; None when too many would be skipped."""
+
+        def winner(skipped: int) -> int:
+            return int(state.available[np.argmax(self.scores(state, state.step + skipped))])
+
+        if self.evaluate_uninformative:
+            return winner(0), 0
+        skipped = bisect_left(
+            range(self.max_skipped + 1), True, key=lambda skipped: self._is_informative(state, winner(skipped))
+        )
+        return None if skipped > self.max_skipped else (winner(skipped), skipped)
+
+    def _is_informative(self, state: CompressedState, arm: int) -> bool:
+        return bool(self.noise_variance * state.belief.variance[arm] > self.informative_variance)
+
+    def tell(
+        self, state: CompressedState, observations: Sequence[Observation], rng: np.random.Generator
+    ) -> CompressedState:
+        """State after these newly finished pulls, tested one by one in their order.
+
+        Steps skipped before a pull count once its arm is told. When all initial points failed, another uniform arm
+        joins them.
+        """
+        after, stored, start = state.observe(observations), [], set(state.remaining_start())
+        for position, seen in enumerate(observations):
+            is_given = seen.arm in start or after.model_order == 0
+            if seen.reward is not None and (is_given or self._is_informative(after, seen.arm)):
+                after = after.store(seen.arm, float(seen.reward))
+                stored.append(position)
+                start.discard(seen.arm)
+        initial = state.initial
+        if after.pulls.total == 0 and not after.remaining_start() and len(after.available):
+            initial = (*initial, int(rng.choice(after.available)))
+        skipped = state.skipped + self._skipped_before(state, observations)
+        return replace(after, stored=tuple(stored), skipped=skipped, initial=initial)
+
+    def _skipped_before(self, state: CompressedState, observations: Sequence[Observation]) -> int:
+        """Steps skipped to reach the pull that is now told; 0 when it is none that `ask` chose at `state`."""
+        if self.evaluate_uninformative or not observations or not len(state.available) or state.remaining_start():
+            return 0
+        step = self._next_step(state)
+        return step[1] if step is not None and any(seen.arm == step[0] for seen in observations) else 0
+
+    def recorded(self, state: CompressedState) -> Record:
+        """Which of the last observations were stored, the skipped steps and the initial points."""
+        return {"stored": list(state.stored), "skipped": state.skipped, "initial": list(state.initial)}
+
+    def restore(self, state: CompressedState, observations: Sequence[Observation], record: Record) -> CompressedState:
+        """`tell` with what was drawn and decided read from `record`."""
+        after, stored = state.observe(observations), tuple(int(position) for position in record["stored"])
+        for seen in (observations[position] for position in stored):
+            if seen.reward is None:
+                raise ValueError(f"a stored pull must have a reward, got none for arm {seen.arm}: not its record")
+            after = after.store(seen.arm, float(seen.reward))
+        initial, skipped = tuple(int(arm) for arm in record["initial"]), int(record["skipped"])
+        return replace(after, stored=stored, skipped=skipped, initial=initial)
+
+    def posterior(self, state: CompressedState) -> Posterior:
+        """The belief over all arms at `state`; the upper bound is NaN where the acquisition has none."""
+        mean, variance = state.belief.mean, state.belief.variance
+        ucb = mean + self.width(state, state.step) * np.sqrt(variance)
+        return Posterior(mean, variance, read_only(ucb, np.float64))
+
+
+def log_improvement(mean: Floats, deviation: Floats, target: float) -> Floats:
+    """log(σφ(z) + (μ − y)Φ(z)), z = (μ − y)/σ, σ = `deviation`, y = `target`, of beliefs (n,): (n,) (eq. 2.6).
+
+    The logarithm has the same argmax and stays finite where the improvement itself is below the smallest float.
+    """
+    deviation = np.maximum(deviation, 1e-100)  # a certain arm improves by max(μ − y, 0)
+    z = (mean - target) / deviation
+    middle, far = np.clip(z, -1e3, -1.0), np.minimum(z, -1e3)
+    log_density = -0.5 * np.square(z) - 0.5 * math.log(2.0 * math.pi)
+    # φ(z) + zΦ(z) = φ(z) (1 + z Φ(z)/φ(z)), whose second factor tends to z⁻² − 3z⁻⁴
+    factor = np.log1p(middle * math.sqrt(math.pi / 2.0) * erfcx(-middle / math.sqrt(2.0)))
+    tail = np.log1p(-3.0 / np.square(far)) - 2.0 * np.log(-far)
+    near = np.maximum(z, -1.0)
+    plain = np.log(np.exp(-0.5 * np.square(near)) / math.sqrt(2.0 * math.pi) + near * ndtr(near))
+    logarithm = np.where(z > -1.0, plain, log_density + np.where(z > -1e3, factor, tail))
+    return np.asarray(np.log(deviation) + logarithm)

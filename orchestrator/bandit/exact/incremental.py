@@ -1,0 +1,222 @@
+"""The exact Gaussian process, brought up to date pull by pull: O(p² + pA) a pull instead of O(p³ + p²A).
+
+p is the number of distinct arms pulled: n pulls of one arm are one row with λ/n on the diagonal. So a first pull adds a
+row to the Cholesky factor, and another pull of the same arm is a rank-one downdate, λ/n becoming λ/(n + 1).
+
+With c = k(·, x) − k_p(·)ᵀ (K_p + λN⁻¹)⁻¹ k_p(x), which is λ times the posterior covariance with x, a pull of x with
+reward y turns (BBKB eq. 1 and the Sherman-Morrison formula)
+
+    μ  into  μ + c (y − μ(x)) / (c(x) + λ)
+    σ² into  σ² − c² / (λ (c(x) + λ))
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy.linalg import cholesky, solve_triangular
+
+from orchestrator.bandit.arrays import Floats, Indices, read_only, same
+from orchestrator.bandit.sparse.posterior import SparseModel
+from orchestrator.bandit.pulls import Pulls
+from orchestrator.bandit.sparse.state import SparseState, initial_state, rewarded
+from orchestrator.bandit.strategy import Observation, Posterior
+
+_MANY = 64  # first pulls, from which on one factorisation is faster than one update a pull
+
+
+@dataclass(frozen=True, eq=False)
+class ExactPosterior:
+    """Exact belief over all arms. All arrays are read-only.
+
+    `order` (p,): the arms pulled, by first pull; `counts` (p,): how often. `factor` (p, p): R upper triangular with
+    Rᵀ R = K_p + λ diag(1/counts). `mean` and `variance` (A,), on the 1/λ scale. `information_gain`: Σ log(1 + σ²) over
+    the pulls, each with its variance just before, which is log det(I + K/λ) over the multiset of pulls.
+    """
+
+    model: SparseModel
+    order: Indices
+    counts: Indices
+    factor: Floats
+    mean: Floats
+    variance: Floats
+    information_gain: float
+
+    def __eq__(self, other: object) -> bool:
+        return same(self, other)
+
+    __hash__ = None  # type: ignore[assignment]  # arrays have no hash
+
+    @staticmethod
+    def prior(model: SparseModel) -> "ExactPosterior":
+        """The belief before any pull."""
+        nothing, variance = read_only((), np.intp), read_only(model.diagonal / model.regularization, np.float64)
+        mean, factor = read_only(np.zeros(len(variance)), np.float64), read_only(np.empty((0, 0)), np.float64)
+        return ExactPosterior(model, nothing, nothing, factor, mean, variance, 0.0)
+
+    @staticmethod
+    def after(model: SparseModel, arms: Sequence[int], rewards: Sequence[float]) -> "ExactPosterior":
+        """The belief after pulls of `arms` (n,), all at once: O(p³ + p²A) instead of O(n (p² + pA)) one by one."""
+        prior = ExactPosterior.prior(model)
+        order = np.array(list(dict.fromkeys(arms)), np.intp)
+        pulls, lam = Pulls.none(len(model.arms)).add(arms, rewards), model.regularization
+        counts, points = pulls.counts[order], model.arms[order]
+        gram = model.kernel.cross(points, points)
+        # λ/n must stand out against rounding, or the factorisation fails
+        rounding = len(order) * np.finfo(np.float64).eps * float(np.trace(gram))
+        factor = cholesky(gram + np.diag(np.maximum(lam / counts, rounding)))
+        loadings = solve_triangular(factor, pulls.reward_sums[order] / counts, trans="T")
+        mean, explained = np.empty(len(model.arms)), np.empty(len(model.arms))
+        for block in model.parts():
+            solved = solve_triangular(factor, model.kernel.cross(points, model.arms[block]), trans="T")
+            mean[block], explained[block] = loadings @ solved, np.einsum("pa,pa->a", solved, solved)
+        variance = np.maximum(model.diagonal - explained, 0.0) / lam
+        # log det(I + K/λ) over the multiset is log det(I + NK/λ) over the distinct arms
+        gain = float(2.0 * np.log(factor.diagonal()).sum() + np.log(counts / lam).sum())
+        mean, variance = read_only(mean, np.float64), read_only(variance, np.float64)
+        return replace(prior, mean=mean, variance=variance, information_gain=gain)._replaced(order, counts, factor)
+
+    def pull(self, arm: int, reward: float) -> "ExactPosterior":
+        """The belief after a pull of `arm` too."""
+        lam = self.model.regularization
+        row, covariance = self._covariance(arm)
+        pivot = float(self.variance[arm]) * lam + lam
+        mean = self.mean + covariance * ((reward - self.mean[arm]) / pivot)
+        # rounding can take a well-known arm below 0
+        variance = np.maximum(self.variance - covariance**2 / (lam * pivot), 0.0)
+        grown = self._with_row(arm, row, pivot) if arm not in self.order else self._with_another_pull(arm)
+        return replace(
+            grown,
+            mean=read_only(mean, np.float64),
+            variance=read_only(variance, np.float64),
+            information_gain=self.information_gain + math.log(pivot / lam),
+        )
+
+    def pull_without_reward(self, arm: int) -> "ExactPosterior":
+        """The belief after a pull of `arm` whose reward is not known: the mean stays, bit for bit."""
+        return self.pull(arm, float(self.mean[arm]))
+
+    def _covariance(self, arm: int) -> tuple[Floats, Floats]:
+        """R⁻ᵀ k_p(x) (p,), and c of every arm (A,)."""
+        columns = self.model.columns
+        column = columns.rows(slice(None), self.model.points(np.array([arm])))[:, 0].copy()
+        if not len(self.order):  # the solver refuses an empty matrix
+            return np.empty(0), column
+        row = solve_triangular(self.factor, column[self.order], trans="T", check_finite=False)
+        weights = solve_triangular(self.factor, row, check_finite=False)
+        pulled = self.model.points(self.order)
+        for part in self.model.parts():
+            column[part] -= columns.rows(part, pulled) @ weights
+        return row, column
+
+    def _with_row(self, arm: int, row: Floats, pivot: float) -> "ExactPosterior":
+        count = len(self.order)
+        factor = np.zeros((count + 1, count + 1))
+        factor[:count, :count], factor[:count, count], factor[count, count] = self.factor, row, math.sqrt(pivot)
+        return self._replaced(np.append(self.order, arm), np.append(self.counts, 1), factor)
+
+    def _with_another_pull(self, arm: int) -> "ExactPosterior":
+        position = int(np.flatnonzero(self.order == arm)[0])
+        pulled, lam = int(self.counts[position]), self.model.regularization
+        counts = self.counts.copy()
+        counts[position] += 1
+        difference = np.zeros(len(self.order) - position)
+        difference[0] = math.sqrt(lam / (pulled * (pulled + 1)))  # λ/n − λ/(n + 1) under the root
+        factor = self.factor.copy()
+        # λ/n is a lower bound on a squared pivot; rounding may say otherwise
+        downdate(factor[position:, position:], difference, lam / counts[position:])
+        return self._replaced(self.order, counts, factor)
+
+    def _replaced(self, order: Indices, counts: Indices, factor: Floats) -> "ExactPosterior":
+        frozen = read_only(factor, np.float64)
+        return replace(self, order=read_only(order, np.intp), counts=read_only(counts, np.intp), factor=frozen)
+
+
+def downdate(factor: Floats, vector: Floats, floors: Floats) -> None:
+    """Turn R (p, p), in place, into the upper triangular factor of Rᵀ R − v vᵀ; O(p²).
+
+    `vector` (p,) is overwritten. `floors` (p,): lower bounds > 0 on the squares of the new diagonal.
+    """
+    for k in range(len(vector)):
+        old = factor[k, k]
+        new = math.sqrt(max(old * old - vector[k] * vector[k], floors[k]))
+        cosine, sine = new / old, vector[k] / old
+        factor[k, k] = new
+        rest = (factor[k, k + 1 :] - sine * vector[k + 1 :]) / cosine
+        vector[k + 1 :] = cosine * vector[k + 1 :] - sine * rest
+        factor[k, k + 1 :] = rest
+
+
+@dataclass(frozen=True, eq=False)
+class ExactState:
+    """State of the strategies with an exact posterior: the `ground` truth, and the `belief` that it led to.
+
+    The belief is a function of the rewards in the order in which they were told; it is kept because each is built on
+    the one before. There is no dictionary.
+    """
+
+    ground: SparseState
+    belief: ExactPosterior
+
+    def __eq__(self, other: object) -> bool:
+        return same(self, other)
+
+    __hash__ = None  # type: ignore[assignment]  # arrays have no hash
+
+    @staticmethod
+    def start(model: SparseModel, initial: tuple[int, ...]) -> "ExactState":
+        """The state before any pull; `initial`: the warm start's arms."""
+        return ExactState(initial_state(model, initial), ExactPosterior.prior(model))
+
+    @property
+    def arms(self) -> Floats:
+        """The candidates (A, d)."""
+        return self.ground.arms
+
+    @property
+    def pulls(self) -> Pulls:
+        """The pulls with a reward."""
+        return self.ground.pulls
+
+    @property
+    def round(self) -> int:
+        """How many `tell`s made this state."""
+        return self.ground.round
+
+    @property
+    def set_aside(self) -> Indices:
+        """Arms that could not be evaluated, ascending."""
+        return self.ground.set_aside
+
+    @property
+    def dictionary(self) -> Indices:
+        """Empty: the posterior is exact."""
+        return self.ground.dictionary
+
+    def observe(self, observations: Sequence[Observation]) -> "ExactState":
+        """The next round's state with these pulls and set-aside arms in it."""
+        ground, belief = self.ground.observe(observations), self.belief
+        arms, rewards = rewarded(observations)
+        if len(arms) > _MANY and not len(belief.order):  # existing data
+            return ExactState(ground, ExactPosterior.after(belief.model, arms, rewards))
+        for arm, reward in zip(arms, rewards, strict=True):
+            belief = belief.pull(arm, reward)
+        return ExactState(ground, belief)
+
+    def with_start(self, initial: Sequence[int]) -> "ExactState":
+        """This state with the warm start's arms as they were recorded."""
+        ground = replace(self.ground, initial=tuple(int(arm) for arm in initial))
+        return ExactState(ground, self.belief)
+
+    def posterior(self, width: float) -> Posterior:
+        """The belief over all arms, for people; `width` is the factor on σ of the 1/λ scale."""
+        belief = self.belief
+        ucb = belief.mean + width * np.sqrt(belief.variance)
+        return Posterior(mean=belief.mean, variance=belief.variance, ucb=read_only(ucb, np.float64))
+
+    def without_set_aside(self, scores: Floats) -> Floats:
+        """`scores` (A,) with −∞ for the arms that are set aside."""
+        masked = scores.copy()
+        masked[self.set_aside] = -np.inf
+        return masked

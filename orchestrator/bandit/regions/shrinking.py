@@ -1,0 +1,134 @@
+"""What GP-ThreDS remembers: the epoch, where its search stands, and the visit whose rewards are its belief.
+
+Salgia, Vakili, Zhao 2021, Algorithms 1 to 4; the tests and the walk are in `strategies.gp_threds`.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+
+from orchestrator.bandit.arrays import Floats, Indices, read_only, same
+from orchestrator.bandit.regions.boxes import Box, BoxedArms
+from orchestrator.bandit.pulls import Pulls
+from orchestrator.bandit.sparse.state import rewarded, with_set_aside
+from orchestrator.bandit.strategy import Observation
+
+Stage = Literal["leaves", "root", "left", "right", "leaf"]
+SUB_PERFORMING = -1
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """Epoch k: [`low`, `high`] is [a_k, b_k], `height` ρ_k/d, `roots` D_{k−1}, `found` the part of D_k known so far."""
+
+    number: int
+    low: float
+    high: float
+    height: int
+    roots: tuple[Box, ...]
+    found: tuple[Box, ...] = ()
+
+    @property
+    def threshold(self) -> float:
+        """τ_k."""
+        return (self.low + self.high) / 2.0
+
+
+@dataclass(frozen=True, eq=False)
+class Visit:
+    """A test under way. `node`: the box tested. `grid`: D_g, ascending. `pulls`: the rewards of this visit alone.
+    `since`: how many of them came after the last leaf was accepted, t_loc.
+    """
+
+    node: Box
+    grid: Indices
+    pulls: Pulls
+    since: int = 0
+
+    def __eq__(self, other: object) -> bool:
+        return same(self, other)
+
+    __hash__ = None  # type: ignore[assignment]  # arrays have no hash
+
+    def observe(self, arms: Sequence[int], rewards: Sequence[float], failed: Sequence[int]) -> "Visit":
+        """This visit with the rewards of arms on the grid, and the grid without the arms that `failed`."""
+        mine = [(arm, reward) for arm, reward in zip(arms, rewards, strict=True) if arm in self.grid]
+        pulls = self.pulls.add([arm for arm, _ in mine], [reward for _, reward in mine])
+        grid = read_only(self.grid[~np.isin(self.grid, np.asarray(failed, np.intp))], np.intp)
+        return replace(self, grid=grid, pulls=pulls, since=self.since + len(mine))
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Where the search below `roots[position]` is. `path`: the walk's boxes from that root to where it stands. `stage`:
+    which test the visit is. `taken`: the high-performing leaves found below this root.
+    """
+
+    position: int
+    path: tuple[Box, ...]
+    stage: Stage
+    taken: tuple[Box, ...]
+    visit: Visit
+
+
+@dataclass(frozen=True, eq=False)
+class ThresholdState:
+    """State of GP-ThreDS. `seed` is drawn by `init`. `verdicts`: of the tests that ended in the last `tell`, an arm
+    that made a box high-performing or `SUB_PERFORMING`; rest: see `SparseState`.
+    """
+
+    boxed: BoxedArms
+    seed: int
+    pulls: Pulls
+    set_aside: Indices
+    round: int
+    epoch: Epoch
+    progress: Progress
+    verdicts: tuple[int, ...] = ()
+
+    def __eq__(self, other: object) -> bool:
+        return same(self, other)
+
+    __hash__ = None  # type: ignore[assignment]  # arrays have no hash
+
+    @property
+    def arms(self) -> Floats:
+        """The candidates (A, d)."""
+        return self.boxed.arms
+
+    @property
+    def dictionary(self) -> Indices:
+        """Empty: there is no sparse posterior."""
+        return read_only((), np.intp)
+
+    @cached_property
+    def available(self) -> Indices:
+        """Arms that may be chosen, ascending."""
+        return np.setdiff1d(np.arange(len(self.arms)), self.set_aside, assume_unique=True)
+
+    def first_arm(self) -> int:
+        """x_1, with which the visit's test is initialised: the grid's arm nearest to the box's centre.
+
+        In a walk it is a random one, the same whenever it is asked: the walk comes back to a box whose test may have
+        ended after x_1, and the same x_1 would send it round for ever.
+        """
+        grid = self.progress.visit.grid
+        if self.progress.stage == "leaves":
+            return self.boxed.nearest(self.progress.visit.node, grid)
+        return int(grid[np.random.default_rng([self.seed, self.round]).integers(len(grid))])
+
+    def observe(self, observations: Sequence[Observation]) -> "ThresholdState":
+        """The next round's state with these pulls and set-aside arms in it; no test has ended yet."""
+        arms, rewards = rewarded(observations)
+        failed = [seen.arm for seen in observations if seen.reward is None]
+        return replace(
+            self,
+            pulls=self.pulls.add(arms, rewards),
+            set_aside=with_set_aside(self.set_aside, observations),
+            round=self.round + 1,
+            progress=replace(self.progress, visit=self.progress.visit.observe(arms, rewards, failed)),
+            verdicts=(),
+        )

@@ -1,0 +1,57 @@
+"""Picking arms by their upper bounds u = μ̃ + width · σ̃, out of all arms, on one fitted posterior."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from orchestrator.bandit.arrays import Floats, Indices
+from orchestrator.bandit.sparse.batch import BatchPosterior
+from orchestrator.bandit.sparse.lazy import ArgmaxQueue, EagerQueue, LazyQueue
+from orchestrator.bandit.sparse.screening import UpperBounds
+from orchestrator.bandit.sparse.state import SparseState
+from orchestrator.bandit.strategy import Pick
+
+
+@dataclass(frozen=True)
+class Picking:
+    """Scratch of one `ask`: the bounds of all arms, and the arms looked at, which are its `lazy.Contenders`."""
+
+    posterior: BatchPosterior
+    bounds: UpperBounds
+    width: float
+
+    @staticmethod
+    def begin(state: SparseState, width: float) -> "Picking":
+        """Nothing picked yet at `state`."""
+        bounds = state.model.screen.upper(state.posterior.in_use(), state.posterior.fit, width, state.set_aside)
+        return Picking(BatchPosterior(state.posterior), bounds, width)
+
+    def queue(self, set_aside: Indices, is_lazy: bool = True) -> ArgmaxQueue:
+        """The arms but `set_aside`, by u; `is_lazy`: looking at few of them."""
+        return (LazyQueue if is_lazy else EagerQueue)(self.bounds, self, set_aside)
+
+    @property
+    def arms(self) -> Indices:
+        """The arms looked at (n,)."""
+        return self.posterior.arms
+
+    def scores(self) -> Floats:
+        """u = μ̃_fb + width · σ̃_t (n,)."""
+        scores: Floats = np.sqrt(self.posterior.variance)
+        scores *= self.width
+        scores += self.posterior.mean
+        return scores
+
+    def enter(self, arms: Indices) -> None:
+        """Look at `arms` (n,) too."""
+        self.posterior.enter(arms)
+        self.bounds.looked_at(len(arms))
+
+    def tighten(self, arms: Indices) -> Floats:
+        """Upper bounds on u for `arms` (n,), none of which was looked at."""
+        return self.bounds.tighten(arms)
+
+    def pick(self, arm: int) -> Pick:
+        """`arm` as it stands now."""
+        position = self.posterior.position(arm)
+        return Pick(arm, self.posterior.mean.item(position), self.width, self.posterior.variance.item(position))

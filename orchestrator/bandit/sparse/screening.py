@@ -1,0 +1,195 @@
+"""Upper bounds on every arm out of an earlier posterior: at a refit most arms need no new evaluation.
+
+A sparse posterior is the Gaussian process of an operator M = λI + P Φᵀ diag(n) Φ P on the feature space, P being the
+projection on the dictionary's span: with θ its weights, σ̃²(x) = φ(x)ᵀ M⁻¹ φ(x) and μ̃(x) = φ(x)ᵀ θ. Let (M₀, θ₀) be an
+earlier posterior, the reference, whose moments were computed for all arms. For any two posteriors and every x
+
+    σ̃²(x) ≤ ρ σ̃₀²(x)               if M₀ ⪯ ρ M
+    |μ̃(x) − μ̃₀(x)| ≤ d σ̃₀(x)       with d² = (θ − θ₀)ᵀ M₀ (θ − θ₀), by the Cauchy-Schwarz inequality
+
+and so u(x) ≤ μ̃₀(x) + (d + width √ρ) σ̃₀(x). Both numbers come from m × m matrices and hold with certainty, whatever
+happened in between. (Theorem 1 of BBKB, σ²/3 ≤ σ̃² ≤ 3σ² with high probability, gives a factor of 9 for ρ.)
+
+With H = diag(b)^{1/2} T of `posterior`, M⁻¹ = (I − Φ_𝒮ᵀ Hᵀ H Φ_𝒮)/λ and H K_𝒮 Hᵀ = diag(b/(b + λ)). By two Schur
+complements M₀ ⪯ ρ M, which is M⁻¹ ⪯ ρ M₀⁻¹, if and only if
+
+    ((ρ − 1)/ρ) I − H₀ K_𝒮₀ H₀ᵀ + X ((ρ − 1) I + H K_𝒮 Hᵀ)⁻¹ Xᵀ ⪰ 0,       X = H₀ k(𝒮₀, 𝒮) Hᵀ,
+
+one matrix product and one Cholesky factorisation a value of ρ. Where rounding leaves a negative eigenvalue −η
+undetected, the bound on σ̃² is off by at most ρ²η/((ρ − 1)λ).
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from orchestrator.bandit.arrays import Floats, Indices
+from orchestrator.bandit.sparse.blocks import AllArms, Fit
+from orchestrator.bandit.kernels import Kernel
+
+LADDER = (1.2, 1.4, 1.7, 2.0, 2.5, 3.0, 4.0, 6.0, 9.0)  # values of ρ that are tried
+# Allowances for rounding: of a sum against that of its magnitudes (`Rounding`); of an eigenvalue of the matrix above,
+# whose entries are at most 1; and of X, a product like H K Hᵀ, against the errors seen in that (`Fit.defect`).
+ROUNDING, EIGENVALUE_ROUNDING, DEFECTS = 16 * float(np.finfo(np.float64).eps), 1e-12, 2.0
+# Rough costs of a tightened bound and of an arm looked at, against an arm's share of a sweep over all arms.
+TIGHTEN_COST, LOOK_COST = 0.4, 2.0
+
+
+class Rounding:
+    """What rounding may do to a posterior, out of the magnitudes of the terms of y(x) = T k_𝒮(x).
+
+    A near-singular K_𝒮 gives a T with entries up to 1e7 that nearly cancel, so no fixed allowance is right for all.
+    Relative: `variance` of σ̃² to the prior's, `mean` of μ̃ to √k(x, x).
+    """
+
+    def __init__(self, fit: Fit, kernel: Kernel) -> None:
+        terms = np.abs(fit.transform) @ np.sqrt(kernel.diagonal(fit.basis.features))  # of y(x) / √k(x, x), at most
+        self.variance = ROUNDING * (2.0 * float(np.linalg.norm(np.sqrt(fit.spectrum) * terms)) + 1.0)
+        self.mean = ROUNDING * float(np.abs(fit.loadings) @ terms)
+
+
+@dataclass(frozen=True)
+class Drift:
+    """How far a posterior is from the reference: `ratio` ρ and `distance` d.
+
+    `slack`: what rounding may add to ρ σ̃₀², relative to the prior.
+    """
+
+    ratio: float
+    distance: float
+    slack: float
+
+
+@dataclass(frozen=True)
+class Line:
+    """A bound as a function of the reference: μ̃₀ or μ̃, and `slope` · σ̃₀ + `constant`. `distance`: d of μ̃₀."""
+
+    slope: float
+    distance: float
+    constant: float
+
+
+class Screen:
+    """The reference of one model: the last posterior that was swept over all arms for its sake.
+
+    A new sweep is made when looking at single arms has cost as much as one, so all the work is at most about twice that
+    of the best moments to sweep at, known afterwards. What is kept here changes no pick: bounds stay bounds.
+    """
+
+    def __init__(self, kernel: Kernel, regularization: float, largest_prior: float) -> None:
+        self._kernel, self._regularization = kernel, regularization
+        self._prior = largest_prior  # κ²
+        self._reference: tuple[Fit, Rounding] | None = None
+        self._spent = 0.0
+        self._rung = 0
+
+    def upper(self, all_arms: AllArms, fit: Fit, width: float, blocked: Indices) -> "UpperBounds":
+        """Upper bounds on μ̃ + width · σ̃ of `fit`, which `all_arms` use; −∞ for the arms `blocked`."""
+        rounding = Rounding(fit, self._kernel)
+        reference, drift = self._nearby(all_arms, fit, rounding)
+        # √(ρσ̃₀² + s) ≤ √ρ σ̃₀ + √s, so all that rounding may do is one number for all arms
+        variances = drift.ratio * reference.variance + rounding.variance + drift.slack
+        deviations = width * variances**0.5 + drift.distance * (reference.variance + drift.slack) ** 0.5
+        constant = rounding.mean + reference.mean + deviations / float(np.sqrt(self._regularization))
+        constant *= float(np.sqrt(self._prior))
+        line = Line(width * drift.ratio**0.5, drift.distance, constant)
+        return UpperBounds(self, all_arms, line, blocked)
+
+    def spend(self, arms: int, cost: float) -> None:
+        """Take note of work on single arms."""
+        self._spent += cost * arms
+
+    def _nearby(self, all_arms: AllArms, fit: Fit, rounding: Rounding) -> tuple[Rounding, Drift]:
+        """The reference's rounding and the drift since; `fit` becomes the reference when the old one is no good."""
+        if self._reference is not None and self._spent < all_arms.count:
+            old, before = self._reference
+            cross = all_arms.at("kernel_rows", old.basis.arms, fit.basis)
+            drift = self._drift(old, fit, cross, before.mean + rounding.mean)
+            if drift is not None:
+                return before, drift
+        all_arms.each("refer")
+        self._reference, self._spent, self._rung = (fit, rounding), 0.0, 0
+        return rounding, Drift(1.0, 0.0, 0.0)
+
+    def _drift(self, old: Fit, new: Fit, cross: Floats, means: float) -> Drift | None:
+        """How far `new` is from `old`; None when it is too far. `cross`: k(𝒮₀, 𝒮); `means`: rounding of both means."""
+        product = old.transform @ cross @ new.transform.T
+        rho = self._ratio(old, new, product)
+        if rho is None:
+            return None
+        doubt = DEFECTS * (old.defect + new.defect)  # what rounding may do to X
+        slack = rho**2 / (rho - 1.0) * (2.0 * doubt / (rho - 1.0) + EIGENVALUE_ROUNDING)
+        # ‖θ − θ₀‖² is what is left of sums of magnitude (`mean` / ROUNDING)² that nearly cancel
+        lost = float(np.sqrt(self._regularization / ROUNDING)) * means
+        return Drift(rho, self._distance(old, new, product, doubt) + lost, slack)
+
+    def _ratio(self, old: Fit, new: Fit, product: Floats) -> float | None:
+        """The first ρ of the ladder that is certified, beginning one rung below the last one that was."""
+        explained = new.spectrum / (new.spectrum + self._regularization)  # H K Hᵀ
+        diagonal = old.spectrum / (old.spectrum + self._regularization)  # H₀ K₀ H₀ᵀ
+        cross = np.sqrt(old.spectrum)[:, None] * product * np.sqrt(new.spectrum)  # X
+        for rung in range(max(self._rung - 1, 0), len(LADDER)):
+            rho = LADDER[rung]
+            matrix = (cross / (rho - 1.0 + explained)) @ cross.T
+            matrix.flat[:: len(matrix) + 1] += (rho - 1.0) / rho - diagonal + EIGENVALUE_ROUNDING
+            if _is_positive_definite(matrix):
+                self._rung = rung
+                return rho
+        return None
+
+    def _distance(self, old: Fit, new: Fit, product: Floats, doubt: float) -> float:
+        """d in orthonormal coordinates of the two spans, in which θ is loadings / (b + λ)^{1/2}; `doubt`: of X."""
+        roots = np.sqrt(old.spectrum + self._regularization)
+        before, now = old.loadings / roots, new.loadings / np.sqrt(new.spectrum + self._regularization)
+        seen = roots * (product @ new.loadings)  # θ in the old coordinates
+        norm = before @ before + now @ now - 2.0 * before @ seen  # ‖θ − θ₀‖²
+        squared = float(self._regularization * norm + old.spectrum @ (seen - before) ** 2)
+        floor = np.finfo(np.float64).eps * new.spectrum.max(initial=0.0) + np.finfo(np.float64).tiny
+        error = doubt * float(np.linalg.norm(new.loadings / np.sqrt(np.maximum(new.spectrum, floor))))
+        error = (error + ROUNDING * float(np.linalg.norm(before))) * float(roots.max(initial=0.0))
+        return float(np.sqrt(max(squared, 0.0))) + error
+
+
+class UpperBounds:
+    """Upper bounds on all arms nobody looked at yet: a `Rest` over all blocks, at a few passes over the arms."""
+
+    def __init__(self, screen: Screen, all_arms: AllArms, line: Line, blocked: Indices) -> None:
+        self._screen, self._all_arms, self._line = screen, all_arms, line
+        slope, parts = line.slope + line.distance, all_arms.within(blocked)
+        calls = [(number, "bound", (slope, line.constant, part)) for number, part in enumerate(parts)]
+        self._tops: list[float] = all_arms.blocks.call(calls)
+
+    @property
+    def top(self) -> float:
+        """The largest bound."""
+        largest: float = max(self._tops)
+        return largest
+
+    def take(self, best: float, least: int) -> tuple[Indices, Floats, float]:
+        """See `lazy.Rest.take`: of each block."""
+        share = -(-least // self._all_arms.number)
+        numbers = [number for number, top in enumerate(self._tops) if top >= best and top > -np.inf]
+        answers = self._all_arms.blocks.call([(number, "take", (best, share)) for number in numbers])
+        for number, (_, _, top) in zip(numbers, answers, strict=True):
+            self._tops[number] = top
+        starts = self._all_arms.blocks.starts
+        arms = [taken + starts[number] for number, (taken, _, _) in zip(numbers, answers, strict=True)]
+        return np.concatenate(arms), np.concatenate([bounds for _, bounds, _ in answers]), self.top
+
+    def tighten(self, arms: Indices) -> Floats:
+        """Bounds for `arms` (n,) with their own means, one product with the dictionary's kernel rows each: (n,)."""
+        self._screen.spend(len(arms), TIGHTEN_COST)
+        bounds: Floats = self._all_arms.at("tighten", arms, self._line.slope, self._line.constant)
+        return bounds
+
+    def looked_at(self, arms: int) -> None:
+        """Take note of that many arms whose moments were computed one by one."""
+        self._screen.spend(arms, LOOK_COST)
+
+
+def _is_positive_definite(matrix: Floats) -> bool:
+    try:
+        np.linalg.cholesky(matrix)
+    except np.linalg.LinAlgError:
+        return False
+    return True

@@ -1,0 +1,181 @@
+"""How a strategy starts: with which arms pulled before its first batch, or with which existing data (BBKB §5).
+
+Arms to pull are drawn once, before any reward is known. Existing data are pulls made elsewhere, rewards included: they
+are read and matched to arms outside the bandit core, and `begin_sparse` takes them into a state.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+
+from orchestrator.bandit.arrays import Floats, Indices, read_only
+from orchestrator.bandit.start.bless import bless
+from orchestrator.bandit.sparse.lazy import LazyQueue, Rest
+from orchestrator.bandit.sparse.posterior import SparseModel
+from orchestrator.bandit.sparse.state import SparseState
+from orchestrator.bandit.strategy import Observation
+
+
+@dataclass(frozen=True)
+class RandomStart:
+    """`pulls` uniform arms, different ones as long as there are that many."""
+
+    pulls: int = 1
+    name: Literal["random"] = "random"
+    __pydantic_config__: ClassVar[Mapping[str, Any]] = {"extra": "forbid"}
+
+    def __post_init__(self) -> None:
+        if self.pulls < 1:
+            raise ValueError(f"strategy.warm_start.pulls must be >= 1, got {self.pulls!r}")
+
+    def draw(self, model: SparseModel, rng: np.random.Generator) -> tuple[int, ...]:
+        """The arms in the order in which they are to be pulled."""
+        count = len(model.arms)
+        return tuple(rng.choice(count, size=self.pulls, replace=self.pulls > count).tolist())
+
+
+@dataclass(frozen=True)
+class UncertaintyStart:
+    """Uncertainty sampling (BBKB Algorithm 3): the arm of largest exact σ² again and again, until max σ² ≤ 1/`workers`.
+
+    After it every batch holds at least workers · (C̃ − 1)/3 arms. It ends at `max_pulls` at the latest; with no
+    `workers` only then (a campaign fills in its number of workers). An arm may come up twice.
+    """
+
+    workers: int | None = None
+    max_pulls: int = 64
+    name: Literal["uncertainty"] = "uncertainty"
+    __pydantic_config__: ClassVar[Mapping[str, Any]] = {"extra": "forbid"}
+
+    def __post_init__(self) -> None:
+        if self.workers is not None and self.workers < 1:
+            raise ValueError(f"strategy.warm_start.workers must be >= 1, got {self.workers!r}")
+        if self.max_pulls < 1:
+            raise ValueError(f"strategy.warm_start.max_pulls must be >= 1, got {self.max_pulls!r}")
+
+    def draw(self, model: SparseModel, rng: np.random.Generator) -> tuple[int, ...]:
+        """The arms in the order in which they are to be pulled; at least one. Draws nothing from `rng`."""
+        target = 0.0 if self.workers is None else 1.0 / self.workers
+        exact = _NoisyCholesky(model)
+        queue = LazyQueue(Rest(model.diagonal / model.regularization), exact)
+        while len(exact.picks) < self.max_pulls:
+            arm = queue.top()
+            if exact.picks and exact.variance(arm) <= target:  # σ², not σ
+                break
+            exact.append(arm)
+        return tuple(exact.picks)
+
+
+@dataclass(frozen=True)
+class DataStart:
+    """Existing data instead of pulls: results of arms, or of parameters that are an arm's, known before the campaign.
+
+    `path` names a CSV or Parquet table, the folder of another run, or the database URL of one (with `campaign`).
+    `campaign` is its name there: the name of its folder. `reward` is the column of a table that holds the results, on
+    the objective's scale; its other columns are `arm`, the index of a candidate, or else one a parameter.
+    """
+
+    path: str
+    campaign: str | None = None
+    reward: str = "reward"
+    name: Literal["data"] = "data"
+    __pydantic_config__: ClassVar[Mapping[str, Any]] = {"extra": "forbid"}
+
+    def __post_init__(self) -> None:
+        if not self.path:
+            raise ValueError("strategy.warm_start.path must name a table, a run's folder or a database, got ''")
+        if ("://" in self.path) != (self.campaign is not None):
+            rule = "must be given beside a database URL, and only there: it is the name of the run's folder"
+            raise ValueError(f"strategy.warm_start.campaign {rule}, got {self.campaign!r}")
+
+    def draw(self, model: SparseModel, rng: np.random.Generator) -> tuple[int, ...]:
+        """No arm: what is known is told to the strategy before it chooses anything."""
+        return ()
+
+
+AnyWarmStart = RandomStart | UncertaintyStart | DataStart
+
+WARM_STARTS: Mapping[str, type[AnyWarmStart]] = {
+    "random": RandomStart,
+    "uncertainty": UncertaintyStart,
+    "data": DataStart,
+}
+
+
+def begin_sparse(state: SparseState, existing: Sequence[Observation], rng: np.random.Generator) -> SparseState:
+    """The state that begins with `existing` pulls: counts and sums are theirs, and BLESS draws the dictionary out of
+    their arms.
+
+    The information gain is that of all existing pulls together, with no variances in between, which nobody knew:
+    G = log det(I + K̃/λ) + Tr(K − K̃)/λ over the multiset of pulls, with the Nyström approximation K̃ = (zᵀz'). For any
+    dictionary it is at least log det(I + K/λ), which is all that Theorem 2 asks of G, since log det(A + B) is at most
+    log det A + Tr(A⁻¹B); it exceeds it by d_eff or so at the most. With the prior's variance for each pull, as in a
+    `tell`, G would be n log(1 + κ²/λ).
+    """
+    after = state.observe(existing)
+    pulls, model = after.pulls, state.model
+    rows, counts = model.points(pulls.arms).features, pulls.counts[pulls.arms]
+    drawn = bless(model.kernel, rows, counts, model.regularization, rng)
+    dictionary: Indices = read_only(pulls.arms[drawn.members], np.intp)
+    spectrum = model.fit(pulls, dictionary).fit.spectrum  # of Σ n_p z zᵀ, and, but for zeros, of K̃; its sum is Tr K̃
+    left_out = max(0.0, float(counts @ model.kernel.diagonal(rows)) - float(spectrum.sum()))
+    gain = float(np.log1p(spectrum / model.regularization).sum()) + left_out / model.regularization
+    return replace(after, dictionary=dictionary, information_gain=gain)
+
+
+class _NoisyCholesky:
+    """Exact variances after pulls of `picks`, of the arms looked at: a row of L⁻¹ k(picks, x) more a pick."""
+
+    def __init__(self, model: SparseModel) -> None:
+        self._model = model
+        self.picks: list[int] = []
+        self.arms: Indices = np.empty(0, np.intp)
+        self._solved = np.empty((0, 0))  # L⁻¹ k(picks, x) of these arms: (picks, n), with L Lᵀ = K + λI over the picks
+        self._rows: list[tuple[Floats, float]] = []  # what a pick subtracts: its own solved column, and its pivot
+        self._explained = np.empty(0)
+
+    def scores(self) -> Floats:
+        """Exact σ² of the arms looked at, on the 1/λ scale: (n,)."""
+        left = np.maximum(self._model.diagonal[self.arms] - self._explained, 0.0)
+        variance: Floats = left / self._model.regularization
+        return variance
+
+    def variance(self, arm: int) -> float:
+        """Exact σ² of `arm`, which was looked at."""
+        return float(self.scores()[self.arms == arm][0])
+
+    def tighten(self, arms: Indices) -> Floats:
+        """No better bounds than those at hand."""
+        return np.full(len(arms), np.inf)
+
+    def enter(self, arms: Indices) -> None:
+        """Look at `arms` (n,) too."""
+        solved, explained = np.empty((len(self.picks), len(arms))), np.zeros(len(arms))
+        for number, (pick, (column, pivot)) in enumerate(zip(self.picks, self._rows, strict=True)):
+            solved[number] = self._row(pick, column, pivot, arms, solved[:number])
+            explained += solved[number] ** 2
+        joined = np.append(self.arms, arms)
+        order = np.argsort(joined)
+        self.arms, self._solved = joined[order], np.hstack((self._solved, solved))[:, order]
+        self._explained = np.append(self._explained, explained)[order]
+
+    def append(self, arm: int) -> None:
+        """Add a pull of `arm`, which was looked at."""
+        column = self._solved[:, self.arms == arm][:, 0]
+        pivot = self._model.diagonal[arm] + self._model.regularization - column @ column
+        # λ is a lower bound on the pivot; rounding may say otherwise
+        pivot = max(float(pivot), self._model.regularization)
+        row = self._row(arm, column, pivot, self.arms, self._solved)
+        self._solved, self._explained = np.vstack((self._solved, row)), self._explained + row**2
+        self.picks.append(arm)
+        self._rows.append((column, pivot))
+
+    def _row(self, pick: int, column: Floats, pivot: float, arms: Indices, solved: Floats) -> Floats:
+        """What `pick` adds to L⁻¹ k(picks, x) of `arms` (n,), whose earlier part is `solved`."""
+        cross = self._model.all_arms.at("kernel_rows", arms, self._model.points(np.array([pick])))[:, 0].copy()
+        for value, earlier in zip(column, solved, strict=True):  # not @: an arm's row is the same in any company
+            cross -= value * earlier
+        row: Floats = cross / np.sqrt(pivot)
+        return row

@@ -1,0 +1,240 @@
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.integrate import quad
+
+from orchestrator.bandit.exact.compressed import Compressed, log_improvement
+from orchestrator.bandit.exact.exact import exact_posterior
+from orchestrator.bandit.kernels import RBF
+from orchestrator.bandit.pulls import Pulls
+from orchestrator.bandit.strategies.compressed_ei import CompressedEI
+from orchestrator.bandit.strategies.compressed_mpi import CompressedMPI
+from orchestrator.bandit.strategies.compressed_ucb import CompressedUCB
+from orchestrator.bandit.strategy import Choose, Observation, Wait
+
+ARMS = np.random.default_rng(0).random((30, 2))
+ACQUISITIONS = [CompressedUCB, CompressedEI, CompressedMPI]
+
+
+def truth(arm: int) -> float:
+    return float(np.sin(6 * ARMS[arm, 0]) + ARMS[arm, 1])
+
+
+def run(strategy: Compressed, steps: int, noise: float = 0.05):
+    """States, decisions and observations of a campaign of at most `steps` pulls."""
+    rng = np.random.default_rng(3)
+    states, picks, told = [strategy.init(ARMS, np.random.default_rng(1))], [], []
+    for _ in range(steps):
+        decision = strategy.ask(states[-1], (), 5)
+        if not isinstance(decision, Choose):
+            assert decision.exhausted
+            break
+        picks.append(decision.picks[0])
+        told.append(Observation(picks[-1].arm, truth(picks[-1].arm) + noise * rng.standard_normal()))
+        states.append(strategy.tell(states[-1], [told[-1]], np.random.default_rng()))
+    return states, picks, told
+
+
+def stored(states, told) -> list[Observation]:
+    """The pulls that entered, one told at a time."""
+    return [seen for seen, after in zip(told, states[1:], strict=True) if after.stored == (0,)]
+
+
+def entropy(strategy: Compressed, variance: float) -> float:
+    return 0.5 * math.log(2 * math.pi * math.e * (strategy.noise_variance + variance))
+
+
+@pytest.mark.parametrize("acquisition", ACQUISITIONS)
+@pytest.mark.parametrize(("test", "epsilon", "floor"), [("absolute", -0.5, False), ("relative", 0.7, True)])
+def test_a_pair_is_stored_exactly_when_its_entropy_passes_the_test(acquisition, test, epsilon, floor) -> None:
+    strategy = acquisition(RBF(0.3), 0.01, epsilon=epsilon, entropy_test=test)
+    threshold = epsilon + (math.log(math.sqrt(2 * math.pi * math.e * 0.01)) if floor else 0.0)
+    states, picks, told = run(strategy, 40)
+    is_stored = []
+    for before, after, pick, seen in zip(states[4:], states[5:], picks[4:], told[4:], strict=False):
+        is_stored.append(entropy(strategy, 0.01 * float(before.belief.variance[pick.arm])) > threshold)
+        assert after.stored == (0,) * is_stored[-1]
+        assert after.belief == (before.belief.pull(seen.arm, seen.reward) if is_stored[-1] else before.belief)
+        assert after.pulls.total == before.pulls.total + 1
+    assert 0 < sum(is_stored) < len(is_stored)
+
+
+@pytest.mark.parametrize("acquisition", ACQUISITIONS)
+@pytest.mark.parametrize(
+    ("test", "epsilon"), [("absolute", -math.inf), ("relative", 0.0)], ids=["absolute", "relative"]
+)
+@pytest.mark.parametrize("evaluate", [True, False])
+def test_without_a_budget_nothing_is_compressed(acquisition, test, epsilon, evaluate) -> None:
+    strategy = acquisition(RBF(0.3), 1e-3, epsilon, test, evaluate)
+    states, picks, told = run(strategy, 30)
+    assert stored(states, told) == told
+    assert states[-1].model_order == 30
+    assert states[-1].skipped == 0
+    pulls = Pulls.none(30)
+    for pick, seen in zip(picks, told, strict=True):  # the uncompressed method, from the dense exact posterior
+        if pulls.total >= 4:
+            mean, variance = exact_posterior(RBF(0.3), ARMS, pulls, 1e-3)
+            np.testing.assert_allclose([pick.mean, pick.variance], [mean[pick.arm], variance[pick.arm]], rtol=1e-6)
+        pulls = pulls.add([seen.arm], [seen.reward])
+
+
+def test_a_pair_with_a_variance_rounded_to_nothing_is_stored_without_a_budget() -> None:
+    strategy, rng = CompressedUCB(RBF(1.0), 1e-20, 0.0, "relative"), np.random.default_rng(0)
+    state = strategy.tell(strategy.init(ARMS, rng), [Observation(0, 0.5)], rng)
+    assert state.belief.variance[0] == 0.0
+    assert strategy.tell(state, [Observation(0, 0.5)], rng).stored == (0,)
+
+
+def test_the_published_budget_stores_a_few_pairs_only() -> None:
+    states, _, _ = run(CompressedUCB(RBF(1.0)), 60)
+    assert states[-1].pulls.total == 60
+    assert states[-1].model_order <= 12
+    # ½ log(2πe(σ² + v)) = 1e-4 at v = 0.0576
+    assert CompressedUCB().informative_variance == pytest.approx(0.0576, abs=1e-4)
+
+
+@pytest.mark.parametrize("acquisition", ACQUISITIONS)
+def test_initial_points_are_distinct_and_all_stored(acquisition) -> None:
+    strategy = acquisition(RBF(1.0), initial_points=12)
+    states, picks, _ = run(strategy, 12)
+    assert len({pick.arm for pick in picks}) == 12
+    assert sorted(pick.arm for pick in picks) == states[-1].dictionary.tolist()
+    assert len(acquisition().init(ARMS, np.random.default_rng(0)).initial) == 4
+    assert len(acquisition().init(np.zeros((5, 8)), np.random.default_rng(0)).initial) == 5
+
+
+def skipping_loop(strategy: Compressed, state) -> tuple[int, int] | None:
+    """The papers' loop, literally."""
+    for skipped in range(strategy.max_skipped + 1):
+        arm = int(state.available[np.argmax(strategy.scores(state, state.step + skipped))])
+        if 1e-3 * state.belief.variance[arm] > strategy.informative_variance:
+            return arm, skipped
+    return None
+
+
+@pytest.mark.parametrize("acquisition", ACQUISITIONS)
+def test_skipping_finds_the_step_that_going_through_all_of_them_finds(acquisition) -> None:
+    total = skipped = 0
+    for epsilon in (-1.5, -1.0, -0.5, 0.0):
+        strategy = acquisition(RBF(0.3), 1e-3, epsilon, evaluate_uninformative=False, max_skipped=6000)
+        states, picks, _ = run(strategy, 40)
+        for state, after, pick in zip(states[4:], states[5:], picks[4:], strict=False):
+            assert (pick.arm, after.skipped - state.skipped) == skipping_loop(strategy, state)
+            assert after.step == state.step + 1 + after.skipped - state.skipped
+        skipped += states[-1].skipped
+        if state_is_over(strategy, states[-1]):
+            assert skipping_loop(strategy, states[-1]) is None
+            total += 1
+    assert total > 0
+    assert (skipped > 0) == (acquisition is CompressedUCB)
+
+
+def state_is_over(strategy: Compressed, state) -> bool:
+    decision = strategy.ask(state, (), 1)
+    return isinstance(decision, Wait) and decision.exhausted
+
+
+def test_wider_bounds_end_the_skipping_for_ucb() -> None:
+    strategy = CompressedUCB(RBF(0.3), 1e-3, -0.5, evaluate_uninformative=False)
+    states, picks, told = run(strategy, 60)
+    assert states[-1].skipped > 0
+    assert states[-1].model_order == len(told)  # what is evaluated is informative
+    for state, after, pick in zip(states[4:], states[5:], picks[4:], strict=False):
+        assert pick.width == strategy.width(state, after.step - 1)
+
+
+def test_when_nothing_informative_is_left_the_strategy_says_so() -> None:
+    strategy = CompressedEI(RBF(1.0), evaluate_uninformative=False, max_skipped=9)
+    states, _, _ = run(strategy, 60)
+    decision = strategy.ask(states[-1], (), 1)
+    assert decision == Wait("the next 10 steps all fail the entropy test: nothing informative is left to pull", True)
+
+
+def test_skipped_steps_count_only_when_the_pull_they_led_to_is_told() -> None:
+    strategy = CompressedUCB(RBF(0.3), 1e-3, -0.5, evaluate_uninformative=False)
+    states, picks, _ = run(strategy, 60)
+    at = next(i for i in range(len(picks)) if states[i + 1].skipped > states[i].skipped)
+    before, rng = states[at], np.random.default_rng()
+    assert strategy.tell(before, [], rng).skipped == before.skipped
+    other = (picks[at].arm + 1) % 30
+    assert strategy.tell(before, [Observation(other, 0.1)], rng).skipped == before.skipped
+    assert strategy.tell(before, [Observation(picks[at].arm, None)], rng).skipped == states[at + 1].skipped
+
+
+@pytest.mark.parametrize("acquisition", ACQUISITIONS)
+def test_skipping_states_are_restored_from_their_records(acquisition) -> None:
+    strategy = acquisition(RBF(0.3), 1e-3, -0.5, evaluate_uninformative=False)
+    states, _, told = run(strategy, 40)
+    restored = strategy.init(ARMS, np.random.default_rng(1))
+    for live, seen in zip(states[1:], told, strict=True):
+        restored = strategy.restore(restored, [seen], strategy.recorded(live))
+        assert restored == live
+        assert restored.belief.mean.tolist() == live.belief.mean.tolist()
+        assert strategy.ask(restored, (), 1) == strategy.ask(live, (), 1)
+
+
+@pytest.mark.parametrize("acquisition", ACQUISITIONS)
+def test_existing_results_are_tested_one_by_one_in_their_order(acquisition) -> None:
+    strategy = acquisition(RBF(0.5))
+    start = strategy.init(ARMS, np.random.default_rng(1))
+    rows = [Observation(arm, truth(arm)) for arm in range(30) for _ in range(2)]
+    at_once = strategy.tell(start, rows, np.random.default_rng())
+    one_by_one = start
+    for row in rows:
+        one_by_one = strategy.tell(one_by_one, [row], np.random.default_rng())
+    assert at_once.belief == one_by_one.belief
+    assert at_once.model_order == one_by_one.model_order == len(at_once.stored)
+    assert at_once.largest == one_by_one.largest == max(rows[position].reward for position in at_once.stored)
+    assert 4 <= len(at_once.stored) < 30  # an initial point is stored untested the first time only
+
+
+def test_one_pull_at_a_time() -> None:
+    strategy = CompressedUCB()
+    state = strategy.init(ARMS, np.random.default_rng(0))
+    assert strategy.is_sequential
+    assert isinstance(strategy.ask(state, (3,), 5), Wait)
+    assert len(strategy.ask(state, (), 5).picks) == 1
+
+
+@given(
+    z=st.one_of(st.floats(-3, 8), st.floats(-2e3, 0), st.floats(-1e8, -1)), deviation=st.sampled_from([1e-4, 1.0, 3.0])
+)
+def test_the_logarithm_of_the_improvement_is_right_however_small_it_is(z, deviation) -> None:
+    # φ(z) + zΦ(z) = φ(z) ∫ u exp(zu − u²/2) du over u > 0; with u = v / a the integrand keeps its scale
+    a = max(1.0, -z)
+    integral, _ = quad(lambda v: v * math.exp(z * v / a - 0.5 * (v / a) ** 2), 0, 60, epsabs=0, epsrel=1e-11, limit=200)
+    expected = math.log(deviation / math.sqrt(2 * math.pi)) - 0.5 * z * z + math.log(integral) - 2 * math.log(a)
+    got = log_improvement(np.array([z * deviation]), np.array([deviation]), 0.0)[0]
+    assert got == pytest.approx(expected, rel=0, abs=1e-8 + 1e-15 * z * z)
+
+
+def test_a_certain_arm_improves_by_what_it_is_above_the_target() -> None:
+    got = log_improvement(np.array([3.0, 1.0]), np.zeros(2), 2.0)
+    assert got[0] == pytest.approx(0.0, abs=1e-9)
+    assert np.isfinite(got[1])
+    assert got[1] < -1e100
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"noise_variance": 0.0}, "strategy.noise_variance must be > 0, got 0.0"),
+        ({"epsilon": math.nan}, "strategy.epsilon must be a number below infinity, got nan"),
+        ({"epsilon": math.inf}, "strategy.epsilon must be a number below infinity, got inf"),
+        (
+            {"epsilon": -0.1, "entropy_test": "relative"},
+            "strategy.epsilon must be >= 0 with the relative test, got -0.1",
+        ),
+        ({"entropy_test": "both"}, "strategy.entropy_test must be one of absolute, relative, got 'both'"),
+        ({"initial_points": 0}, "strategy.initial_points must be >= 1, got 0"),
+        ({"max_skipped": -1}, "strategy.max_skipped must be >= 0, got -1"),
+    ],
+)
+@pytest.mark.parametrize("acquisition", ACQUISITIONS)
+def test_options_out_of_range_are_refused(acquisition, options, message) -> None:
+    with pytest.raises(ValueError) as caught:
+        acquisition(**options)
+    assert str(caught.value) == message

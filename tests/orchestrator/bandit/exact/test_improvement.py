@@ -1,0 +1,113 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orchestrator.bandit.exact.exact import exact_posterior
+from orchestrator.bandit.kernels import RBF, Matern52
+from orchestrator.bandit.strategies.expected_improvement import ExpectedImprovement
+from orchestrator.bandit.strategies.probability_of_improvement import ProbabilityOfImprovement
+from orchestrator.bandit.strategy import Choose, Observation, Wait
+from orchestrator.bandit.start.warm_start import RandomStart, UncertaintyStart
+
+ARMS = np.random.default_rng(0).random((40, 2))
+ACQUISITIONS = pytest.mark.parametrize("acquisition", [ExpectedImprovement, ProbabilityOfImprovement])
+
+
+def value(arms: np.ndarray) -> np.ndarray:
+    return np.sin(4 * arms[:, 0]) * np.cos(3 * arms[:, 1])
+
+
+def play(strategy, rounds: int, seed: int = 0):
+    """Every state of a run and the pick at it; every seventh arm cannot be evaluated."""
+    rng = np.random.default_rng(seed)
+    state = strategy.init(ARMS, rng)
+    for _ in range(rounds):
+        decision = strategy.ask(state, (), 7)
+        assert isinstance(decision, Choose)
+        (pick,) = decision.picks
+        yield state, pick
+        reward = None if pick.arm % 7 == 3 else float(value(ARMS[[pick.arm]])[0] + 0.1 * rng.standard_normal())
+        state = strategy.tell(state, [Observation(pick.arm, reward)], rng)
+
+
+@ACQUISITIONS
+@given(seed=st.integers(0, 10**6))
+def test_the_belief_at_every_pick_is_the_refitted_one(acquisition, seed) -> None:
+    strategy = acquisition(Matern52(0.4))
+    for state, pick in list(play(strategy, 15, seed))[1:]:
+        mean, variance = exact_posterior(strategy.kernel, ARMS, state.pulls, 0.01)
+        np.testing.assert_allclose(state.belief.mean, mean, atol=1e-8)
+        np.testing.assert_allclose(state.belief.variance, variance, atol=1e-8)
+        assert (pick.mean, pick.variance) == pytest.approx((mean[pick.arm], variance[pick.arm]))
+        assert np.isnan(pick.width)
+        assert np.isnan(strategy.posterior(state).ucb).all()
+
+
+@ACQUISITIONS
+def test_the_best_belief_is_that_of_an_arm_that_may_be_chosen(acquisition) -> None:
+    strategy, rng = acquisition(RBF(0.3)), np.random.default_rng(1)
+    state = strategy.tell(strategy.init(ARMS, rng), [Observation(arm, 0.1 * arm) for arm in range(5)], rng)
+    best = int(np.argmax(state.belief.mean))
+    failed = strategy.tell(state, [Observation(best, None)], rng)
+    target = np.delete(failed.belief.mean, best).max() + strategy.margin
+    assert failed.belief == state.belief
+    expected = strategy.improvement(failed.belief.mean, np.sqrt(0.01 * failed.belief.variance), target)
+    assert strategy.scores(failed).tolist() == expected.tolist() != strategy.scores(state).tolist()
+
+
+@ACQUISITIONS
+def test_a_wide_margin_explores(acquisition) -> None:
+    *_, (state, _) = play(acquisition(RBF(0.3)), 12)
+    bold = acquisition(RBF(0.3), margin=1e6).ask(state, (), 1)
+    variance = state.without_set_aside(state.belief.variance)
+    assert bold.picks[0].variance == pytest.approx(variance.max(), rel=1e-4)
+
+
+@ACQUISITIONS
+def test_it_ends_at_the_best_arms(acquisition) -> None:
+    arms = [pick.arm for _, pick in play(acquisition(RBF(0.4)), 60)]
+    possible = ARMS[np.arange(40) % 7 != 3]
+    assert (value(possible).max() - value(ARMS[arms[-10:]])).mean() < 0.1
+    assert len(set(arms)) < 40
+
+
+@ACQUISITIONS
+def test_it_waits_while_a_pull_is_pending(acquisition) -> None:
+    assert acquisition.is_sequential
+    for state, _ in play(acquisition(warm_start=RandomStart(3)), 6):
+        assert isinstance(acquisition().ask(state, (4,), 5), Wait)
+
+
+@ACQUISITIONS
+def test_when_the_warm_start_failed_the_prior_decides(acquisition) -> None:
+    strategy, rng = acquisition(warm_start=UncertaintyStart(max_pulls=3)), np.random.default_rng(0)
+    state = strategy.init(ARMS, rng)
+    failed = [Observation(arm, None) for arm in state.ground.initial]
+    (pick,) = strategy.ask(strategy.tell(state, failed, rng), (), 1).picks
+    assert pick.arm == min(set(range(40)) - {seen.arm for seen in failed}), "all are equal: the lowest index"
+
+
+@ACQUISITIONS
+def test_one_told_pull_adds_a_row_to_the_factor_and_another_pull_of_the_arm_none(acquisition) -> None:
+    strategy, rng = acquisition(), np.random.default_rng(0)
+    state = strategy.tell(strategy.init(ARMS, rng), [Observation(3, 0.5), Observation(8, 0.1)], rng)
+    for arm, rows in ((5, 3), (3, 3), (5, 3), (9, 4)):
+        state = strategy.tell(state, [Observation(arm, 0.2)], rng)
+        assert state.belief.factor.shape == (rows, rows)
+    assert state.belief.counts.tolist() == [2, 1, 2, 1]
+
+
+@ACQUISITIONS
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"regularization": 0}, "strategy.regularization must be > 0, got 0"),
+        ({"margin": -0.1}, "strategy.margin must be >= 0, got -0.1"),
+    ],
+)
+def test_hyper_parameters_out_of_range_are_refused_with_their_name(acquisition, options, message) -> None:
+    with pytest.raises(ValueError, match=message):
+        replace(acquisition(), **options)

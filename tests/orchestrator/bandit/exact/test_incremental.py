@@ -1,0 +1,132 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orchestrator.bandit.exact.exact import exact_posterior
+from orchestrator.bandit.exact.incremental import ExactPosterior, ExactState, downdate
+from orchestrator.bandit.kernels import RBF, Matern52
+from orchestrator.bandit.sparse.posterior import SparseModel
+from orchestrator.bandit.pulls import Pulls
+from orchestrator.bandit.strategy import Observation
+
+
+def pulled(model: SparseModel, arms, rewards) -> ExactPosterior:
+    belief = ExactPosterior.prior(model)
+    for arm, reward in zip(arms, rewards, strict=True):
+        belief = belief.pull(int(arm), float(reward))
+    return belief
+
+
+@given(seed=st.integers(0, 10**6))
+def test_the_incremental_posterior_is_the_refitted_one(make_problem, seed) -> None:
+    problem = make_problem(seed)
+    rng = np.random.default_rng(seed)
+    arms = rng.integers(len(problem.model.arms), size=60)  # most arms are pulled again and again
+    rewards = rng.normal(size=60)
+    belief = pulled(problem.model, arms, rewards)
+    pulls = Pulls.none(len(problem.model.arms)).add(arms, rewards)
+    mean, variance = exact_posterior(problem.model.kernel, problem.model.arms, pulls, problem.model.regularization)
+    np.testing.assert_allclose(belief.mean, mean, atol=1e-8)
+    np.testing.assert_allclose(belief.variance, variance, atol=1e-8)
+
+
+def test_the_incremental_posterior_stays_the_refitted_one_over_hundreds_of_pulls_of_near_duplicates() -> None:
+    rng = np.random.default_rng(0)
+    arms = rng.random((60, 2))
+    arms[30:] = arms[:30] + 1e-9
+    model = SparseModel(RBF(0.5), arms, 1e-4)
+    chosen, rewards = np.minimum(rng.geometric(0.08, size=600) - 1, 59), rng.normal(size=600)
+    belief = pulled(model, chosen, rewards)
+    mean, variance = exact_posterior(model.kernel, arms, Pulls.none(60).add(chosen, rewards), 1e-4)
+    np.testing.assert_allclose(belief.mean, mean, atol=1e-6)
+    np.testing.assert_allclose(belief.variance, variance, atol=1e-6)
+
+
+@given(seed=st.integers(0, 10**6))
+def test_the_factor_is_that_of_the_pulled_arms_with_lambda_shared_among_their_pulls(make_problem, seed) -> None:
+    model = make_problem(seed).model
+    arms = np.random.default_rng(seed).integers(len(model.arms), size=40)
+    belief = pulled(model, arms, np.zeros(40))
+    assert sorted(belief.order) == sorted(set(arms.tolist()))
+    assert belief.counts.tolist() == [int((arms == arm).sum()) for arm in belief.order]
+    points = model.arms[belief.order]
+    expected = model.kernel.cross(points, points) + np.diag(model.regularization / belief.counts)
+    np.testing.assert_allclose(belief.factor.T @ belief.factor, expected, atol=1e-10)
+
+
+@given(seed=st.integers(0, 10**6))
+def test_the_information_gain_is_the_log_determinant_over_the_multiset_of_pulls(make_problem, seed) -> None:
+    model = make_problem(seed).model
+    arms = np.random.default_rng(seed).integers(len(model.arms), size=25)
+    gram = model.kernel.cross(model.arms[arms], model.arms[arms]) / model.regularization
+    expected = np.linalg.slogdet(np.eye(25) + gram)[1]
+    assert pulled(model, arms, np.zeros(25)).information_gain == pytest.approx(expected, abs=1e-7)
+
+
+def test_a_pull_without_reward_shrinks_the_variance_and_leaves_the_mean_bit_for_bit() -> None:
+    model = SparseModel(Matern52(0.4), np.random.default_rng(1).random((20, 2)), 0.01)
+    before = pulled(model, [3, 8, 3], [1.0, -0.5, 0.7])
+    for arm in (3, 11):
+        after, with_reward = before.pull_without_reward(arm), before.pull(arm, 9.0)
+        assert after.mean.tolist() == before.mean.tolist()
+        assert after.variance[arm] < before.variance[arm]
+        assert after.variance.tolist() == with_reward.variance.tolist()
+        assert with_reward.mean[arm] > before.mean[arm]
+
+
+def test_a_pull_changes_nothing_of_the_belief_before() -> None:
+    model = SparseModel(RBF(0.3), np.linspace(0, 1, 9)[:, None], 0.1)
+    before, again = pulled(model, [2, 5, 2], [1, 2, 3]), pulled(model, [2, 5, 2], [1, 2, 3])
+    before.pull(2, 4.0).pull(7, 1.0)
+    assert before == again
+    for array in (before.order, before.counts, before.factor, before.mean, before.variance):
+        assert not array.flags.writeable
+
+
+def test_a_downdate_is_the_factor_of_the_difference() -> None:
+    rng = np.random.default_rng(2)
+    matrix = np.cov(rng.normal(size=(8, 40)))
+    vector = 0.2 * rng.normal(size=8)
+    factor = np.linalg.cholesky(matrix + np.outer(vector, vector)).T.copy()
+    downdate(factor, vector.copy(), np.full(8, 1e-12))
+    np.testing.assert_allclose(factor, np.linalg.cholesky(matrix).T, atol=1e-12)
+
+
+def test_a_downdate_that_rounding_made_singular_stays_above_its_floors() -> None:
+    factor = np.eye(2)
+    downdate(factor, np.array([1.0 + 1e-15, 0.0]), np.array([1e-4, 1e-4]))
+    assert factor.diagonal().tolist() == [0.01, 1.0]
+
+
+def test_a_state_with_failures_believes_what_the_others_say_and_masks_the_failed() -> None:
+    model = SparseModel(RBF(0.3), np.linspace(0, 1, 5)[:, None], 0.1)
+    start = ExactState.start(model, (1,))
+    state = start.observe([Observation(1, 0.5), Observation(4, None), Observation(1, 0.7)])
+    assert state.belief == pulled(model, [1, 1], [0.5, 0.7])
+    assert state.pulls.counts.tolist() == [0, 2, 0, 0, 0]
+    assert (state.round, state.set_aside.tolist(), state.dictionary.tolist()) == (1, [4], [])
+    assert state.without_set_aside(np.arange(5.0)).tolist() == [0, 1, 2, 3, -np.inf]
+    assert state != start
+
+
+@given(seed=st.integers(0, 10**6))
+def test_many_first_pulls_at_once_give_the_belief_of_pulls_one_by_one(make_problem, seed) -> None:
+    model, rng = make_problem(seed).model, np.random.default_rng(seed)
+    arms, rewards = rng.integers(len(model.arms), size=100).tolist(), rng.normal(size=100).tolist()
+    at_once, one_by_one = ExactPosterior.after(model, arms, rewards), pulled(model, arms, rewards)
+    assert at_once.order.tolist() == one_by_one.order.tolist()
+    assert at_once.counts.tolist() == one_by_one.counts.tolist()
+    np.testing.assert_allclose(at_once.mean, one_by_one.mean, atol=1e-7)
+    np.testing.assert_allclose(at_once.variance, one_by_one.variance, atol=1e-7)
+    np.testing.assert_allclose(at_once.factor, one_by_one.factor, atol=1e-7)
+    assert at_once.information_gain == pytest.approx(one_by_one.information_gain, abs=1e-6)
+    state = ExactState.start(model, ()).observe(list(map(Observation, arms, rewards)))
+    assert state.belief == at_once
+
+
+def test_pulls_at_once_survive_duplicates_without_noise() -> None:
+    model = SparseModel(RBF(1.0), np.zeros((70, 1)), 1e-18)  # λ is lost beside 1
+    belief = ExactPosterior.after(model, list(range(70)), [0.5] * 70)
+    np.testing.assert_allclose(belief.mean, 0.5, rtol=1e-6)
+    assert np.isfinite(belief.variance).all()

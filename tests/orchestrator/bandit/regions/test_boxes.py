@@ -1,0 +1,105 @@
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orchestrator.bandit.regions.boxes import FINEST, Box, BoxedArms
+
+EVERY_ARM = np.arange(30)
+
+
+def random_arms(seed: int) -> BoxedArms:
+    rng = np.random.default_rng(seed)
+    d = int(rng.integers(1, 4))
+    arms = rng.normal(size=(30, d)) * 10.0 ** rng.integers(-2, 3, size=d)
+    arms[3] = arms[7]
+    return BoxedArms(arms)
+
+
+def halved(boxed: BoxedArms, generations: int) -> list[Box]:
+    boxes = [Box.unit(boxed.dimension)]
+    for _ in range(generations):
+        boxes = [half for box in boxes for half in boxed.halves(box)]
+    return boxes
+
+
+@given(seed=st.integers(0, 10**6), generations=st.integers(0, 6))
+def test_the_boxes_of_a_generation_partition_the_domain(seed, generations) -> None:
+    boxed = random_arms(seed)
+    boxes = halved(boxed, generations)
+    points = np.vstack(
+        (np.random.default_rng(seed).random((50, boxed.dimension)), boxed.coordinates, [[1.0] * boxed.dimension])
+    )
+    assert (sum(box.contains(points).astype(int) for box in boxes) == 1).all()
+    volumes = [np.prod(np.subtract(box.high, box.low)) for box in boxes]
+    assert sum(volumes) == 1.0
+    assert sorted(arm for box in boxes for arm in boxed.inside(box, EVERY_ARM)) == list(range(30))
+    edges = {tuple(boxed.half_edges(box)) for box in boxes}
+    assert len(edges) == 1, "boxes of one generation are congruent, bit for bit"
+
+
+def test_the_longest_edge_is_halved_in_the_units_of_the_features() -> None:
+    boxed = BoxedArms(np.array([[0.0, 5.0, 1.0], [1.0, 8.0, 1.0]]))
+    lower, upper = boxed.halves(Box.unit(3))
+    assert (lower.low, lower.high) == ((0, 0, 0), (1, 0.5, 1))
+    assert (upper.low, upper.high) == ((0, 0.5, 0), (1, 1, 1))
+    third = boxed.halves(boxed.halves(lower)[0])[0]  # edges 3, 1.5, then 0.75: only then the first is the longest
+    assert third.high == (0.5, 0.25, 1)
+
+
+@given(seed=st.integers(0, 10**6), arm=st.integers(0, 29), generations=st.integers(0, 60))
+def test_a_leaf_is_the_descendant_that_holds_the_arm_and_one_place_is_not_halved(seed, arm, generations) -> None:
+    boxed = random_arms(seed)
+    leaf = boxed.leaf(Box.unit(boxed.dimension), arm, generations)
+    assert arm in boxed.inside(leaf, EVERY_ARM)
+    assert leaf in halved(boxed, generations) if generations < 4 and not boxed.is_point(leaf) else True
+    if generations == 60:
+        places = np.unique(boxed.arms[boxed.inside(leaf, EVERY_ARM)], axis=0)
+        assert boxed.is_point(leaf)
+        assert len(places) == 1
+
+
+@given(seed=st.integers(0, 10**6), points=st.integers(1, 40))
+def test_a_grid_is_what_snapping_its_points_one_by_one_gives(seed, points) -> None:
+    boxed = random_arms(seed)
+    box = boxed.leaf(Box.unit(boxed.dimension), 0, 1)
+    held = boxed.inside(box, EVERY_ARM)
+    grid = boxed.grid(box, points, EVERY_ARM)
+    cells = max(n for n in range(points + 1) if n**boxed.dimension <= points)
+    assert len(grid) <= points
+    if len(held) <= points:
+        assert grid.tolist() == held.tolist()
+    elif cells < 2:
+        assert set(grid) <= set(held)
+        assert len(grid) > points // 2
+    else:
+        low, high = np.array(box.low), np.array(box.high)
+        snapped = set()
+        for corner in np.ndindex(*[cells] * boxed.dimension):
+            centre = low + (np.array(corner) + 0.5) / cells * (high - low)
+            distances = [np.linalg.norm((boxed.coordinates[arm] - centre) * boxed.spans) for arm in held]
+            snapped.add(int(held[np.argmin(distances)]))
+        assert set(grid.tolist()) == snapped
+
+
+def test_the_arm_nearest_to_the_centre_is_found_and_ties_go_to_the_first() -> None:
+    boxed = BoxedArms(np.array([[0.0], [4.0], [6.0], [10.0], [4.0]]))
+    root = Box.unit(1)
+    assert boxed.nearest(root, np.arange(5)) == 1
+    assert boxed.nearest(root, np.array([0, 2, 3])) == 2
+    assert boxed.nearest(boxed.halves(root)[1], np.array([2, 3])) == 2
+
+
+def test_arms_that_are_all_the_same_are_one_point() -> None:
+    boxed = BoxedArms(np.full((4, 2), 3.0))
+    root = Box.unit(2)
+    assert boxed.is_point(root)
+    assert boxed.leaf(root, 2, 5) == root
+    assert boxed.grid(root, 9, np.arange(4)).tolist() == [0, 1, 2, 3]
+
+
+def test_halving_ends_at_the_resolution_of_the_coordinates() -> None:
+    boxed = BoxedArms(np.array([[0.0], [1.0]]))
+    box = Box.unit(1)
+    while boxed.can_halve(box):
+        box = boxed.halves(box)[0]
+    assert box.high[0] - box.low[0] == FINEST

@@ -1,0 +1,46 @@
+from dataclasses import replace
+
+import numpy as np
+
+from orchestrator.bandit.regions.boxes import Box
+from orchestrator.bandit.pulls import Pulls
+from orchestrator.bandit.regions.shrinking import Epoch, Visit
+from orchestrator.bandit.strategies.gp_threds import GPThreDS
+from orchestrator.bandit.strategy import Observation
+
+ROOT = Box.unit(1)
+
+
+def test_the_threshold_is_the_middle_of_the_interval() -> None:
+    assert Epoch(1, 0.5, 1.5, 1, (ROOT,)).threshold == 1.0
+
+
+def test_a_visit_believes_in_rewards_of_its_grid_alone_and_loses_arms_that_failed() -> None:
+    visit = Visit(ROOT, np.array([1, 4, 6]), Pulls.none(9)).observe([4, 4, 2], [1.0, 2.0, 8.0], [6, 7])
+    assert visit.grid.tolist() == [1, 4]
+    assert visit.pulls.arms.tolist() == [4]
+    assert (visit.pulls.total, visit.since) == (2, 2)
+    assert visit.pulls.reward_sums[4] == 3.0
+
+
+def test_visits_and_states_are_equal_when_their_arrays_are() -> None:
+    one, other = (Visit(ROOT, np.array([1, 4]), Pulls.none(9)) for _ in range(2))
+    assert one == other
+    assert one != replace(other, since=1)
+    states = [GPThreDS().init(np.arange(9.0)[:, None], np.random.default_rng(seed)) for seed in (1, 1, 2)]
+    assert states[0] == states[1]
+    assert states[0] != states[2]
+
+
+def test_the_first_arm_of_a_walks_visit_is_on_its_grid_and_varies_from_round_to_round() -> None:
+    state = GPThreDS(search="random_walk").init(np.arange(9.0)[:, None], np.random.default_rng(0))
+    state = state.observe([Observation(3, None)])
+    drawn = [replace(state, round=number).first_arm() for number in range(60)]
+    assert set(drawn) == set(range(9)) - {3}
+    assert drawn == [replace(state, round=number).first_arm() for number in range(60)]
+
+
+def test_the_first_arm_of_the_direct_search_is_the_available_one_nearest_to_the_centre() -> None:
+    state = GPThreDS().init(np.arange(9.0)[:, None], np.random.default_rng(0))
+    assert state.first_arm() == 4
+    assert state.observe([Observation(4, None)]).first_arm() == 3

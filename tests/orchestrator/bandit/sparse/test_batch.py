@@ -1,0 +1,129 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orchestrator.bandit.sparse import batch as batch_module
+from orchestrator.bandit.sparse.batch import FOLD, BatchPosterior
+from orchestrator.bandit.pulls import Pulls
+
+SEEDS = st.integers(0, 10**6)
+
+
+def looking_at_all(posterior) -> BatchPosterior:
+    batch = BatchPosterior(posterior)
+    batch.enter(np.arange(len(posterior.model.arms)))
+    return batch
+
+
+def expected_variance(posterior, pulled) -> np.ndarray:
+    """With the inverse after the whole batch, from scratch."""
+    rows = posterior.whiten(np.arange(len(posterior.mean)))
+    after = np.linalg.inv(np.eye(rows.shape[1]) + rows[pulled].T @ rows[pulled])
+    residual = posterior.variance - np.einsum("ij,ij->i", rows, rows)
+    return np.maximum(residual + np.einsum("ij,jk,ik->i", rows, after, rows), 0)
+
+
+@given(seed=SEEDS, repeats=st.sampled_from([1, 20]))
+def test_rank_one_updates_equal_the_inverse_with_the_batch_in_it(make_problem, seed, repeats) -> None:
+    problem = make_problem(seed)
+    updated = looking_at_all(problem.posterior)
+    for arm in problem.batch * repeats:
+        updated.append(arm)
+    np.testing.assert_allclose(
+        updated.variance, expected_variance(problem.posterior, problem.batch * repeats), atol=1e-7
+    )
+
+
+def test_a_batch_that_is_folded_again_and_again_stays_right(make_problem) -> None:
+    problem = make_problem(5)
+    updated, pulled = looking_at_all(problem.posterior), []
+    for arm in np.random.default_rng(0).integers(len(problem.model.arms), size=4 * FOLD + 3).tolist():
+        updated.append(arm)
+        pulled.append(arm)
+        np.testing.assert_allclose(updated.variance, expected_variance(problem.posterior, pulled), atol=1e-7)
+
+
+@given(seed=SEEDS)
+def test_late_arms_equal_prompt_ones_bit_for_bit_and_never_rise(make_problem, seed) -> None:
+    problem = make_problem(seed)
+    posterior, rng = problem.posterior, np.random.default_rng(seed)
+    count = len(problem.model.arms)
+    prompt, late = looking_at_all(posterior), BatchPosterior(posterior)
+    waiting = rng.permutation(count).tolist()
+    pulled = rng.integers(count, size=2 * FOLD + 8).tolist()  # the directions are folded twice
+    before = prompt.variance.copy()
+    for arm in pulled:
+        prompt.append(arm)
+        late.append(arm)
+        waiting = [other for other in waiting if other not in late.arms]
+        now = prompt.variance.copy()
+        assert (now <= before).all()
+        assert now[arm] < before[arm] or before[arm] < 1e-9
+        before = now
+        coming, waiting = (waiting[:2], waiting[2:]) if rng.random() < 0.1 else ([], waiting)
+        late.enter(np.array(coming, np.intp))
+        np.testing.assert_array_equal(late.variance, now[late.arms])
+    late.enter(np.array(waiting, np.intp))
+    assert sorted(late.arms.tolist()) == list(range(count))
+    for moment in ("mean", "start_variance", "variance", "rows"):
+        np.testing.assert_array_equal(getattr(late, moment), getattr(prompt, moment)[late.arms])
+
+
+def test_directions_are_folded_only_to_save_work(make_problem, monkeypatch) -> None:
+    problem = make_problem(11)
+    folded = looking_at_all(problem.posterior)
+    pulled = np.random.default_rng(1).integers(len(problem.model.arms), size=3 * FOLD).tolist()
+    for arm in pulled:
+        folded.append(arm)
+    assert folded._folded == 3 * FOLD
+    monkeypatch.setattr(batch_module, "FOLD", 10**6)
+    apart = looking_at_all(problem.posterior)
+    for arm in pulled:
+        apart.append(arm)
+    assert apart._folded == 0
+    np.testing.assert_allclose(folded.variance, apart.variance, rtol=1e-9)
+
+
+@given(seed=SEEDS)
+def test_arms_stand_in_ascending_order_with_their_moments(make_problem, seed) -> None:
+    problem = make_problem(seed)
+    posterior, rng = problem.posterior, np.random.default_rng(seed)
+    batch = BatchPosterior(posterior)
+    order = rng.permutation(len(problem.model.arms))
+    batch.enter(order[:3])
+    batch.position(int(order[3]))  # entered by being asked for
+    arms = np.sort(order[:4])
+    assert [batch.position(int(arm)) for arm in arms] == [0, 1, 2, 3]
+    np.testing.assert_array_equal(batch.positions(arms[::-1]), [3, 2, 1, 0])
+    np.testing.assert_array_equal(batch.arms, arms)
+    mean, variance, rows = posterior.moments(arms)
+    np.testing.assert_array_equal(batch.mean, mean)
+    np.testing.assert_array_equal(batch.start_variance, variance)
+    np.testing.assert_array_equal(batch.rows, rows)
+    batch.append(int(arms[0]))
+    np.testing.assert_array_equal(batch.start_variance, variance)  # frozen, unlike `variance`
+    assert batch.variance[0] < variance[0] or variance[0] < 1e-9
+
+
+@given(seed=SEEDS)
+def test_lemma_1_the_drift_is_below_one_plus_the_sum_of_old_variances(make_problem, seed) -> None:
+    problem = make_problem(seed)
+    updated = looking_at_all(problem.posterior)
+    old = updated.start_variance
+    known = old > 1e-6  # below that a ratio is one of rounding errors
+    bound = 1.0
+    for arm in problem.batch:
+        updated.append(arm)
+        bound += old[arm]
+        ratio = old[known] / updated.variance[known]
+        assert (ratio <= bound * (1 + 1e-6)).all()
+
+
+def test_a_batch_on_the_prior_learns_nothing(make_problem) -> None:
+    # no dictionary, no embedding: pulls leave the variances where they are
+    model = make_problem(2).model
+    updated = looking_at_all(model.fit(Pulls.none(len(model.arms)), np.empty(0, np.intp)))
+    for arm in [0, 1, 0]:
+        updated.append(arm)
+    assert updated.variance == pytest.approx(model.diagonal / model.regularization)

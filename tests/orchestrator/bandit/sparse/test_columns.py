@@ -1,0 +1,95 @@
+import numpy as np
+import pytest
+
+from orchestrator.bandit.sparse.columns import FIRST_WIDTH, KernelColumns, Points
+from orchestrator.bandit.kernels import Matern52
+
+FEATURES = np.random.default_rng(0).normal(size=(50, 3))
+KERNEL = Matern52(0.8)
+EVERY = np.arange(len(FEATURES))
+
+
+class Counting:
+    """The kernel, and how many entries were computed."""
+
+    def __init__(self) -> None:
+        self.computed = 0
+
+    def cross(self, X, Y):
+        self.computed += len(X) * len(Y)
+        return KERNEL.cross(X, Y)
+
+    def diagonal(self, X):
+        return KERNEL.diagonal(X)
+
+
+def points(*arms: int) -> Points:
+    return Points(np.array(arms, np.intp), FEATURES[np.array(arms, np.intp)])
+
+
+def room_for(kept: int, kernel=KERNEL) -> KernelColumns:
+    return KernelColumns(kernel, FEATURES, max_bytes=kept * 8 * len(FEATURES))
+
+
+@pytest.mark.parametrize("kept", [0, 1, 3, 7, 100])
+def test_memory_for_columns_changes_no_bit_and_stays_bounded(kept) -> None:
+    columns = room_for(kept)
+    assert columns.capacity == kept
+    rng = np.random.default_rng(1)
+    for _ in range(200):
+        wanted = points(*rng.integers(50, size=rng.integers(0, 6)))
+        asked = slice(10, 31) if rng.random() < 0.5 else rng.integers(50, size=7)
+        rows = columns.rows(asked, wanted)
+        np.testing.assert_array_equal(rows, KERNEL.cross(FEATURES[asked], wanted.features))
+        assert rows.flags.c_contiguous
+        assert len(columns._slots) <= kept
+        assert columns._table.shape[1] <= kept
+        distinct = points(*np.unique(wanted.arms))  # as in a dictionary
+        weights, positions = rng.normal(size=len(distinct.arms)), EVERY[asked]
+        expected = KERNEL.cross(FEATURES[asked], distinct.features) @ weights
+        np.testing.assert_allclose(columns.dot(positions, distinct, weights), expected, atol=1e-13)
+
+
+def test_columns_kept_survive_the_table_s_growth() -> None:
+    features = np.random.default_rng(2).normal(size=(20 * FIRST_WIDTH, 2))
+    columns = KernelColumns(KERNEL, features)
+    widths = set()
+    for number in range(0, 5 * FIRST_WIDTH, 20):
+        arms = np.arange(number, number + 20)
+        columns.rows(slice(None), Points(arms, features[arms]))
+        widths.add(columns._table.shape[1])
+    assert len(widths) >= 3  # it grew twice at the least
+    every = np.random.default_rng(3).permutation(5 * FIRST_WIDTH)
+    again = columns.rows(np.arange(100), Points(every, features[every]))
+    np.testing.assert_array_equal(again, KERNEL.cross(features[:100], features[every]))
+
+
+def test_a_kept_column_is_not_computed_again() -> None:
+    counting = Counting()
+    columns = KernelColumns(counting, FEATURES)
+    for wanted in (points(3, 8), points(8, 3), points(3), points(3, 8)):
+        columns.rows(slice(0, 50), wanted)
+        columns.dot(EVERY, wanted, np.ones(len(wanted.arms)))
+    assert counting.computed == 2 * 50
+
+
+def test_the_column_that_was_not_used_for_longest_goes_first() -> None:
+    counting = Counting()
+    columns = room_for(3, counting)
+    for wanted in (points(1, 2, 3), points(1), points(4)):  # 4 takes the place of 2
+        columns.rows(EVERY, wanted)
+    assert counting.computed == 4 * 50
+    columns.rows(EVERY, points(1, 3, 4))
+    assert counting.computed == 4 * 50
+    columns.rows(EVERY, points(2))
+    assert counting.computed == 5 * 50
+
+
+def test_more_columns_than_there_is_room_for_are_computed_where_asked_and_drive_none_out() -> None:
+    counting = Counting()
+    columns = room_for(3, counting)
+    columns.rows(EVERY, points(1, 2))
+    columns.rows(np.array([5, 6]), points(3, 4, 5, 6))
+    assert counting.computed == 2 * 50 + 2 * 4
+    columns.rows(EVERY, points(1, 2))
+    assert counting.computed == 2 * 50 + 2 * 4

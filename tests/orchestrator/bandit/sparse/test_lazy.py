@@ -1,0 +1,104 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orchestrator.bandit.sparse import lazy
+from orchestrator.bandit.sparse.lazy import EagerQueue, LazyQueue, Rest
+
+NONE = np.empty(0, np.intp)
+
+
+class Falling:
+    """Contenders with the scores of `every` arm; `slack` is what tightened bounds are too large by."""
+
+    def __init__(self, every: np.ndarray, slack: np.ndarray | float = 0.0) -> None:
+        self.every, self.slack = every, np.broadcast_to(slack, every.shape)
+        self.arms, self.tightened = NONE, 0
+
+    def scores(self) -> np.ndarray:
+        return self.every[self.arms]
+
+    def enter(self, arms: np.ndarray) -> None:
+        self.arms = np.sort(np.concatenate((self.arms, arms)))
+        assert len(np.unique(self.arms)) == len(self.arms)  # distinct, and not looked at before
+
+    def tighten(self, arms: np.ndarray) -> np.ndarray:
+        assert not np.isin(arms, self.arms).any()
+        self.tightened += len(arms)
+        return self.every[arms] + self.slack[arms]
+
+
+@given(
+    seed=st.integers(0, 10**6), count=st.integers(1, 60), near=st.integers(1, 12), look=st.integers(1, 8)
+)  # circles so small that arms come from all three
+def test_both_queues_return_the_lowest_index_of_the_largest_present_score(seed, count, near, look) -> None:
+    rng = np.random.default_rng(seed)
+    scores = rng.integers(0, 6, size=count).astype(float)  # many ties
+    bounds = scores + rng.integers(0, 4, size=count)
+    blocked = np.flatnonzero(rng.random(count) < 0.2)[: count - 1]
+    bounds[blocked] = -np.inf
+    pending = rng.permutation(count)[: rng.integers(0, 4)]  # looked at before, blocked or not
+    slack = rng.integers(0, 3, size=count).astype(float)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lazy, "FIRST_NEAR", near)
+        patch.setattr(lazy, "FIRST_LOOK", look)
+        queues = []
+        for kind in (LazyQueue, EagerQueue):
+            contenders = Falling(scores, slack)
+            contenders.enter(pending)
+            queues.append(kind(Rest(bounds.copy()), contenders, blocked))
+        for _ in range(30):
+            present = scores.copy()
+            present[blocked] = -np.inf
+            expected = int(np.argmax(present))
+            assert [queue.top() for queue in queues] == [expected, expected]
+            scores -= rng.integers(0, 2, size=count) * (rng.random(count) < 0.1)
+            scores[expected] -= 1
+
+
+@pytest.mark.parametrize("queue", [LazyQueue, EagerQueue])
+@pytest.mark.parametrize("is_looked_at", [False, True])
+def test_an_arm_with_bound_minus_infinity_never_comes_up(queue, is_looked_at) -> None:
+    contenders = Falling(np.array([1.0, 99.0, 0.5]))  # whatever it would score
+    if is_looked_at:
+        contenders.enter(np.array([1]))
+    line = queue(Rest(np.array([1.0, -np.inf, 0.5])), contenders, np.array([1]))
+    for _ in range(5):
+        arm = line.top()
+        assert arm != 1
+        contenders.every[arm] -= 1.0
+
+
+@pytest.mark.parametrize("tight", [False, True])
+def test_laziness_looks_at_few_arms(tight) -> None:
+    rng = np.random.default_rng(0)
+    scores = rng.normal(size=20_000)
+    # bounds that say nothing, made tight when asked; or tight ones
+    bounds = np.full(20_000, 9.0) if tight else scores.copy()
+    contenders = Falling(scores)
+    queue = LazyQueue(Rest(bounds), contenders)
+    for _ in range(100):
+        arm = queue.top()
+        assert scores[arm] == scores.max()
+        scores[arm] -= 0.5
+    assert len(contenders.arms) < 1000
+    assert (contenders.tightened == 20_000) == tight  # each once, and only those that reach the top
+
+
+@given(seed=st.integers(0, 10**6), least=st.integers(1, 30))
+def test_arms_are_taken_once_and_with_them_all_that_reach_the_best(seed, least) -> None:
+    rng = np.random.default_rng(seed)
+    bounds = rng.integers(0, 9, size=rng.integers(1, 60)).astype(float)
+    bounds[rng.random(len(bounds)) < 0.2] = -np.inf
+    rest, left = Rest(bounds.copy()), bounds.copy()
+    while rest.top > -np.inf:
+        best = float(rng.choice([rest.top, rest.top - 2, -np.inf]))
+        arms, values, top = rest.take(best, least)
+        assert np.isfinite(values).all()
+        np.testing.assert_array_equal(values, left[arms])  # none of them was taken before
+        left[arms] = -np.inf
+        assert top == rest.top == left.max()
+        assert top < best or best == -np.inf
+        assert len(arms) >= 1
+        assert values.min() >= top

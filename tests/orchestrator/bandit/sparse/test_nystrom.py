@@ -1,0 +1,38 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orchestrator.bandit.kernels import RBF, Linear
+from orchestrator.bandit.sparse.nystrom import pivoted_cholesky
+
+
+@given(seed=st.integers(0, 10**6))
+def test_the_factor_restores_the_whole_matrix_also_when_it_is_singular(seed) -> None:
+    rng = np.random.default_rng(seed)
+    points = rng.normal(size=(8, 2))
+    points = np.vstack((points, points[rng.integers(8, size=5)], points[:3] + 1e-10))  # duplicates, near-duplicates
+    for kernel in (RBF(5.0), Linear()):  # numerical rank below 16; rank 2
+        gram = kernel.cross(points, points)
+        kept, factor = pivoted_cholesky(gram)
+        np.testing.assert_allclose(factor @ factor.T, gram[np.ix_(kept, kept)], atol=1e-13)
+        embedded = np.linalg.solve(factor, gram[kept])
+        np.testing.assert_allclose(embedded.T @ embedded, gram, atol=1e-6)
+        assert len(set(kept.tolist())) == len(kept) < len(gram)
+        assert (np.diagonal(factor) > 0).all()
+
+
+def test_a_well_conditioned_matrix_keeps_every_row() -> None:
+    points = np.arange(10.0)[:, None]
+    kept, _ = pivoted_cholesky(RBF(0.5).cross(points, points))
+    assert sorted(kept.tolist()) == list(range(10))
+
+
+def test_nothing_is_kept_of_nothing() -> None:
+    assert [len(part) for part in pivoted_cholesky(np.empty((0, 0)))] == [0, 0]
+    assert [len(part) for part in pivoted_cholesky(np.zeros((3, 3)))] == [0, 0]
+
+
+def test_a_matrix_that_is_not_finite_is_refused() -> None:
+    with pytest.raises(ValueError, match="must be finite"):
+        pivoted_cholesky(np.full((2, 2), np.nan))

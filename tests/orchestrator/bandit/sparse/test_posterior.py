@@ -1,0 +1,208 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orchestrator.bandit.sparse import blocks as blocks_module
+from orchestrator.bandit.sparse.blocks import Block, LocalBlocks, Pulled
+from orchestrator.bandit.exact.exact import exact_posterior
+from orchestrator.bandit.kernels import RBF, Linear, Matern32
+from orchestrator.bandit.sparse.posterior import SparseModel
+from orchestrator.bandit.pulls import Pulls
+
+SEEDS = st.integers(0, 10**6)
+
+
+@given(seed=SEEDS, gap=st.sampled_from([0.0, 1e-9, 1e-3]))
+def test_with_every_pulled_arm_in_the_dictionary_it_is_the_exact_posterior(make_problem, seed, gap) -> None:
+    problem = make_problem(seed, gap)
+    model = problem.model
+    fitted = model.fit(problem.pulls, problem.pulls.arms)
+    mean, variance = exact_posterior(model.kernel, model.arms, problem.pulls, model.regularization)
+    points = model.arms[fitted.basis]
+    # duplicates cost nothing; what is nearly singular without being dropped costs digits of K_𝒮 itself
+    is_easy = gap == 0.0 and np.linalg.cond(model.kernel.cross(points, points)) < 1e8
+    tolerance = 1e-8 if is_easy else 1e-5
+    np.testing.assert_allclose(fitted.mean, mean, atol=tolerance)
+    np.testing.assert_allclose(fitted.variance, variance, atol=tolerance)
+
+
+def textbook(model, pulls, dictionary):
+    """Mean and k̃ as printed: z = K_𝒮^{+/2} k_𝒮, V = Σ n z zᵀ + λI."""
+    gram = model.kernel.cross(model.arms, model.arms)
+    values, vectors = np.linalg.eigh(gram[np.ix_(dictionary, dictionary)])
+    keep = values > 1e-12 * values.max()
+    Z = gram[:, dictionary] @ (vectors[:, keep] / np.sqrt(values[keep]))
+    V = (Z.T * pulls.counts) @ Z + model.regularization * np.eye(keep.sum())
+    embedded = Z @ np.linalg.solve(V, Z.T)
+    mean = Z @ np.linalg.solve(V, Z.T @ pulls.reward_sums)
+    return mean, (gram - Z @ Z.T) / model.regularization + embedded, embedded
+
+
+@given(seed=SEEDS)
+def test_any_dictionary_gives_the_printed_formulas(make_problem, seed) -> None:
+    problem = make_problem(seed)
+    mean, covariance, embedded = textbook(problem.model, problem.pulls, problem.dictionary)
+    fitted = problem.posterior
+    np.testing.assert_allclose(fitted.mean, mean, atol=1e-6)
+    np.testing.assert_allclose(fitted.variance, covariance.diagonal(), atol=1e-6)
+    everything = np.arange(len(mean))
+    full, inside = fitted.covariances(fitted.whiten(everything), problem.model.points(everything))
+    np.testing.assert_allclose(full, covariance, atol=1e-6)
+    np.testing.assert_allclose(inside, embedded, atol=1e-6)
+    whitened = fitted.whiten(everything)
+    np.testing.assert_allclose(whitened @ whitened.T, embedded, atol=1e-6)
+    single_mean, single_variance, _ = fitted.moments(everything)
+    np.testing.assert_allclose(single_mean, mean, atol=1e-6)
+    np.testing.assert_allclose(single_variance, covariance.diagonal(), atol=1e-6)
+    np.testing.assert_allclose(fitted.fit.weights @ kernel_rows(problem.model, fitted.basis), mean, atol=1e-6)
+    root = fitted.fit.roots @ kernel_rows(problem.model, fitted.basis)
+    explained = (problem.model.diagonal - (root * root).sum(axis=0)) / problem.model.regularization
+    np.testing.assert_allclose(explained, covariance.diagonal(), atol=1e-6)
+
+
+@given(seed=SEEDS, covariance=st.sampled_from(["embedded", "paper"]))
+def test_local_sums_are_those_of_the_printed_covariances(make_problem, seed, covariance) -> None:
+    problem = make_problem(seed)
+    _, full, embedded = textbook(problem.model, problem.pulls, problem.dictionary)
+    arms, counts = np.unique(problem.batch, return_counts=True)
+    pulled = Pulled(problem.model.points(arms), counts, problem.posterior.whiten(arms))
+    square = full**2 if covariance == "paper" else np.maximum(full**2, embedded**2)
+    variance = full.diagonal()
+    known = variance > 1e-6  # below that a ratio is one of rounding errors
+    expected = (square[:, arms] @ counts)[known] / variance[known]
+    sums = problem.posterior.local_sums(None, pulled, covariance)
+    np.testing.assert_allclose(sums[known], expected, rtol=1e-4, atol=1e-9)
+    some = np.flatnonzero(known)[::-2]
+    np.testing.assert_allclose(problem.posterior.local_sums(some, pulled, covariance), sums[some], rtol=1e-5)
+
+
+def kernel_rows(model, basis) -> np.ndarray:
+    return model.kernel.cross(model.arms[basis], model.arms)
+
+
+@given(seed=SEEDS)
+def test_a_sparse_dictionary_never_makes_an_arm_look_more_certain_than_the_prior_allows(make_problem, seed) -> None:
+    problem = make_problem(seed)
+    prior = problem.model.diagonal / problem.model.regularization
+    assert (problem.posterior.variance >= 0).all()
+    assert (problem.posterior.variance <= prior).all()
+
+
+def test_far_arms_stay_uncertain() -> None:
+    arms = np.array([[0.0], [100.0]])
+    model = SparseModel(RBF(1.0), arms, 0.01)
+    fitted = model.fit(Pulls.none(2).add([0] * 5, [1.0] * 5), np.array([0]))
+    assert fitted.variance[1] == pytest.approx(100.0)
+    assert fitted.variance[0] < 0.2
+
+
+@pytest.mark.parametrize("regularization", [1e-8, 1e-4, 1.0])
+@pytest.mark.parametrize("kernel", [RBF(5.0), Matern32(5.0), Linear()])
+def test_near_singular_dictionaries_stay_finite_and_close_to_exact(kernel, regularization) -> None:
+    rng = np.random.default_rng(0)
+    line = np.outer(np.linspace(0, 1, 40), [1.0, 2.0])  # collinear
+    arms = np.vstack((line, line[:10], line[:10] + 1e-9, np.zeros((1, 2))))  # duplicates, near-duplicates, zero
+    pulled = rng.integers(len(arms), size=200)
+    pulls = Pulls.none(len(arms)).add(pulled, arms[pulled, 0])
+    fitted = SparseModel(kernel, arms, regularization).fit(pulls, pulls.arms)
+    assert np.isfinite(fitted.mean).all()
+    assert (fitted.variance >= 0).all()
+    _, variance = exact_posterior(kernel, arms, pulls, regularization)
+    # the prior is κ²/λ, so 1e-12 of it is what a rounding error costs
+    np.testing.assert_allclose(fitted.variance, variance, atol=1e-12 * 10 / regularization + 1e-8)
+
+
+def test_without_pulls_it_is_the_prior() -> None:
+    fitted = SparseModel(RBF(1.0, 2.0), np.zeros((3, 1)), 0.5).fit(Pulls.none(3), np.empty(0, np.intp))
+    assert fitted.mean.tolist() == [0.0] * 3
+    assert fitted.variance.tolist() == [4.0] * 3
+    assert fitted.whiten(np.array([0, 1])).shape == (2, 0)
+
+
+def test_an_arm_s_moments_do_not_depend_on_the_company_bit_for_bit(make_problem) -> None:
+    for seed in range(30):
+        fitted, rng = make_problem(seed).posterior, np.random.default_rng(seed)
+        count = len(fitted.model.arms)
+        everything = fitted.moments(np.arange(count))
+        np.testing.assert_array_equal(fitted.whiten(np.arange(count)), everything[2])
+        companies = [np.array([arm]) for arm in range(count)]
+        companies += [rng.permutation(count)[: rng.integers(0, count + 1)] for _ in range(10)]
+        for company in companies:
+            for moment, every in zip(fitted.moments(company), everything, strict=True):
+                np.testing.assert_array_equal(moment, every[company])
+
+
+@pytest.mark.parametrize("regularization", [1e-8, 1e-4, 1.0])
+@pytest.mark.parametrize("kernel", [RBF(5.0), RBF(0.3), Matern32(5.0), Linear()])
+def test_moments_are_those_of_the_sweep_but_for_rounding(kernel, regularization) -> None:
+    rng = np.random.default_rng(1)
+    arms = rng.random((300, 3))
+    arms[200:] = arms[:100] + rng.choice([0.0, 1e-9], size=(100, 1))
+    pulled = rng.integers(300, size=400)
+    pulls = Pulls.none(300).add(pulled, np.sin(arms[pulled, 0]))
+    fitted = SparseModel(kernel, arms, regularization).fit(pulls, pulls.arms)
+    mean, variance, _ = fitted.moments(np.arange(300))
+    # what `screening` allows for
+    np.testing.assert_allclose(mean, fitted.mean, atol=1e-6)
+    assert (np.abs(variance - fitted.variance) <= 1e-8 * fitted.model.diagonal / regularization).all()
+
+
+class Divided:
+    """Candidates in several blocks."""
+
+    def __init__(self, features: np.ndarray, cuts: list[int]) -> None:
+        self.parts = np.split(features, cuts)
+
+    def __len__(self) -> int:
+        return sum(map(len, self.parts))
+
+    def blocks(self, kernel, regularization) -> LocalBlocks:
+        return LocalBlocks([Block(kernel, part, regularization) for part in self.parts])
+
+
+@pytest.mark.parametrize("cuts", [[1], [20], [3, 4, 30, 50]])
+def test_blocks_give_the_same_moments_bit_for_bit_in_any_division(cuts) -> None:
+    rng = np.random.default_rng(4)
+    arms = rng.normal(size=(60, 2))
+    pulled = rng.integers(60, size=80)
+    pulls = Pulls.none(60).add(pulled, rng.normal(size=80))
+    dictionary = np.sort(rng.choice(pulls.arms, size=20, replace=False))
+    whole = SparseModel(RBF(0.7), arms, 0.01).fit(pulls, dictionary)
+    divided = SparseModel(RBF(0.7), Divided(arms, cuts), 0.01).fit(pulls, dictionary)
+    for asked in (np.arange(60), rng.permutation(60)[:25], np.array([59, 0, 59, 3]), np.empty(0, np.intp)):
+        for one, other in zip(divided.moments(asked), whole.moments(asked), strict=True):
+            np.testing.assert_array_equal(one, other)
+    np.testing.assert_allclose(divided.mean, whole.mean, atol=1e-12)
+    np.testing.assert_allclose(divided.variance, whole.variance, atol=1e-9)
+
+
+def test_duplicates_have_the_same_moments_bit_for_bit() -> None:
+    rng = np.random.default_rng(3)
+    arms = np.tile(rng.normal(size=(37, 3)), (3, 1))
+    pulled = rng.integers(111, size=60)
+    pulls = Pulls.none(111).add(pulled, rng.normal(size=60))
+    fitted = SparseModel(Matern32(1.0), arms, 0.01).fit(pulls, pulls.arms)
+    for moment in (fitted.mean, fitted.variance):
+        np.testing.assert_array_equal(moment[:37], moment[37:74])
+        np.testing.assert_array_equal(moment[:37], moment[74:])
+
+
+def test_blocks_of_arms_are_only_a_matter_of_memory(make_problem, monkeypatch) -> None:
+    problem = make_problem(7)
+    whole = problem.posterior
+    monkeypatch.setattr(blocks_module, "BLOCK", 3)
+    blocked = SparseModel(problem.model.kernel, problem.model.arms, problem.model.regularization).fit(
+        problem.pulls, problem.dictionary
+    )
+    np.testing.assert_allclose(blocked.mean, whole.mean, atol=1e-12)
+    np.testing.assert_allclose(blocked.variance, whole.variance, atol=1e-9)
+
+
+def test_models_are_equal_by_value_and_moments_are_read_only(make_problem) -> None:
+    one, other = make_problem(1).model, make_problem(1).model
+    assert one == other
+    assert one != make_problem(2).model
+    assert one != "a model"
+    with pytest.raises(ValueError, match="read-only"):
+        make_problem(1).posterior.mean[0] = 0.0

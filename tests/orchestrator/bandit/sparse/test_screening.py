@@ -1,0 +1,251 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from orchestrator.bandit.sparse import screening
+from orchestrator.bandit.sparse.blocks import Block
+from orchestrator.bandit.kernels import RBF, Linear, Matern32, Matern52
+from orchestrator.bandit.sparse.posterior import SparseModel, SparsePosterior
+from orchestrator.bandit.pulls import Pulls
+from orchestrator.bandit.sparse.screening import LADDER, Screen
+
+SEEDS = st.integers(0, 10**6)
+NONE = np.empty(0, np.intp)
+RELATIONS = ["later", "earlier", "unrelated", "redrawn", "neighbours", "nudged", "equal"]
+
+
+@pytest.fixture
+def sweeps(monkeypatch) -> list[int]:
+    """One entry a sweep over the arms that made a reference."""
+    seen, refer = [], Block.refer
+
+    def counting(self, *arguments):
+        seen.append(1)
+        return refer(self, *arguments)
+
+    monkeypatch.setattr(Block, "refer", counting)
+    return seen
+
+
+def awkward_model(rng: np.random.Generator) -> SparseModel:
+    """Duplicates, near-duplicates, collinear points, a zero; λ down to 1e-8."""
+    d, count = int(rng.integers(1, 5)), int(rng.integers(4, 40))
+    arms = (rng.random((count, d)), np.outer(np.linspace(0, 1, count), rng.normal(size=d)))[rng.integers(2)]
+    some = arms[: count // 3]
+    arms = np.vstack((arms, some, some + 10.0 ** rng.uniform(-12, -3), np.zeros((1, d))))
+    kernel = (RBF, Matern32, Matern52, Linear)[rng.integers(4)]
+    scaled = kernel(float(10 ** rng.uniform(-1, 1.3)), float(rng.uniform(0.5, 2)))
+    return SparseModel(scaled, arms, float(10 ** rng.uniform(-8, 0)))
+
+
+def two_posteriors(seed: int, relation: str) -> tuple[SparsePosterior, SparsePosterior]:
+    """Of one model: the reference, and another one that is `relation`."""
+    rng = np.random.default_rng(seed)
+    model = awkward_model(rng)
+    count, true = len(model.arms), np.sin(3 * model.arms.sum(axis=1))
+
+    def more(pulls: Pulls, most: int) -> Pulls:
+        arms = rng.integers(count, size=rng.integers(1, most))
+        return pulls.add(arms, true[arms] + 0.01 * rng.normal(size=len(arms)))
+
+    def drawn(pulls: Pulls) -> np.ndarray:
+        return np.sort(rng.choice(pulls.arms, size=rng.integers(1, len(pulls.arms) + 1), replace=False))
+
+    pulls = more(Pulls.none(count), 2 * count)
+    old = model.fit(pulls, drawn(pulls))
+    if relation in ("later", "earlier"):
+        after = more(pulls, 5 if rng.random() < 0.7 else 2 * count)
+        new = model.fit(after, drawn(after))
+        return (old, new) if relation == "later" else (new, old)
+    if relation == "unrelated":
+        other = more(Pulls.none(count), 2 * count)
+        return old, model.fit(other, drawn(other))
+    if relation == "redrawn":
+        return old, model.fit(pulls, drawn(pulls))
+    if relation == "neighbours":  # atoms give place to their (near-)duplicates
+        distances = ((model.arms[:, None] - model.arms) ** 2).sum(axis=2) + np.diag(np.full(count, np.inf))
+        nearest = distances.argmin(axis=1)
+        return old, model.fit(
+            pulls, np.unique(np.where(rng.random(len(old.basis)) < 0.5, old.basis, nearest[old.basis]))
+        )
+    if relation == "nudged":
+        sums = pulls.reward_sums * (1 + 10.0 ** rng.uniform(-14, -5) * rng.normal(size=count))
+        return old, model.fit(replace(pulls, reward_sums=sums), old.basis)
+    return old, model.fit(pulls, old.basis)
+
+
+def screened(screen: Screen, posterior: SparsePosterior, width: float, blocked=NONE):
+    return screen.upper(posterior.in_use(), posterior.fit, width, blocked)
+
+
+def on_all_arms(bounds, count: int) -> np.ndarray:
+    arms, values, top = bounds.take(-np.inf, count)
+    assert top == -np.inf
+    every = np.full(count, -np.inf)
+    every[arms] = values
+    return every
+
+
+def exact(posterior: SparsePosterior, width: float) -> np.ndarray:
+    mean, variance, _ = posterior.moments(np.arange(len(posterior.model.arms)))
+    return mean + width * np.sqrt(variance)
+
+
+def certified(screen: Screen) -> float:
+    return LADDER[screen._rung]
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+def test_bounds_hold_for_every_arm_whatever_happened_since_the_reference(relation, sweeps) -> None:
+    older = 0
+
+    @settings(max_examples=150)
+    @given(seed=SEEDS, width=st.sampled_from([0.0, 1e-3, 0.1, 1.0, 10.0]))
+    def check(seed, width) -> None:
+        nonlocal older
+        old, new = two_posteriors(seed, relation)
+        count, screen = len(old.model.arms), old.model.screen
+        screened(screen, old, width)
+        sweeps.clear()
+        bounds = screened(screen, new, width)
+        scores = exact(new, width)
+        assert (bounds.tighten(np.arange(count)) >= scores).all()
+        assert bounds.top >= scores.max()
+        assert (on_all_arms(bounds, count) >= scores).all()
+        if not sweeps:
+            older += 1
+            prior = new.model.diagonal / new.model.regularization
+            # but for rounding, against the prior
+            assert (new.variance <= certified(screen) * old.variance * (1 + 1e-6) + 1e-8 * prior).all()
+
+    check()
+    assert older >= (20 if relation == "unrelated" else 60)  # or only fresh sweeps would have been checked
+
+
+@given(seed=SEEDS)
+def test_a_fresh_reference_gives_the_scores_themselves_but_for_rounding(seed) -> None:
+    old, _ = two_posteriors(seed, "redrawn")
+    model = old.model
+    bounds = screened(model.screen, old, 1.0)
+    # what near-singular dictionaries lose of a variance is up to 1e-6 of the prior's
+    allowed = 1e-6 + 1e-3 * np.sqrt(model.diagonal.max() / model.regularization)
+    assert (on_all_arms(bounds, len(model.arms)) <= exact(old, 1.0) + allowed).all()
+
+
+@given(seed=SEEDS, count=st.integers(3, 12), d=st.integers(1, 6))
+def test_ratio_and_distance_are_those_of_the_operators_in_feature_space(seed, count, d) -> None:
+    rng = np.random.default_rng(seed)
+    model = SparseModel(Linear(), rng.normal(size=(count, d)), float(10 ** rng.uniform(-3, 0)))
+
+    def drawn() -> tuple[SparsePosterior, np.ndarray, np.ndarray]:
+        """A posterior with its M and θ: the linear kernel's features are the arms' own."""
+        arms = rng.integers(count, size=rng.integers(2, 20))
+        pulls = Pulls.none(count).add(arms, rng.normal(size=len(arms)))
+        dictionary = np.sort(rng.choice(count, size=rng.integers(1, count + 1), replace=False))
+        span = np.linalg.svd(model.arms[dictionary])[2][: np.linalg.matrix_rank(model.arms[dictionary])]
+        inside = model.arms @ span.T @ span
+        M = model.regularization * np.eye(d) + (inside.T * pulls.counts) @ inside
+        return model.fit(pulls, dictionary), M, np.linalg.solve(M, inside.T @ pulls.reward_sums)
+
+    (old, M_old, theta_old), (new, M_new, theta_new) = drawn(), drawn()
+    screened(model.screen, old, 1.0)
+    expected = np.linalg.eigvals(np.linalg.solve(M_new, M_old)).real.max()  # M₀ ⪯ ρM from this ρ on
+    bounds = screened(model.screen, new, 1.0)
+    reaching = [rho for rho in LADDER if rho >= expected * (1 + 1e-9)]
+    if not reaching:
+        assert certified(model.screen) == LADDER[0]  # a new sweep
+        return
+    assert certified(model.screen) == pytest.approx(reaching[0])
+    difference = theta_new - theta_old
+    distance = np.sqrt(difference @ M_old @ difference)
+    before, slope = old.moments(np.arange(count)), distance + np.sqrt(reaching[0])
+    values = on_all_arms(bounds, count)
+    np.testing.assert_allclose(values, before[0] + slope * np.sqrt(before[1]), rtol=1e-3, atol=1e-3)
+
+
+def spread_out(pulls_each: int, arms=range(40)) -> SparsePosterior:
+    model = SparseModel(RBF(0.05), np.linspace(0, 1, 40)[:, None], 0.1)
+    return refitted(model, pulls_each, arms)
+
+
+def refitted(model: SparseModel, pulls_each: int, arms=range(40)) -> SparsePosterior:
+    pulled = [arm for arm in arms for _ in range(pulls_each)]
+    return model.fit(Pulls.none(40).add(pulled, np.zeros(len(pulled))), np.array(arms))
+
+
+def test_when_nothing_is_certified_there_is_a_new_sweep(sweeps) -> None:
+    old = spread_out(100)
+    screen = old.model.screen
+    screened(screen, old, 1.0)
+    far = refitted(old.model, 1, [3])  # nearly all that was known is forgotten: no ρ of the ladder is enough
+    assert far.variance.max() > 9 * old.variance.max()
+    bounds = screened(screen, far, 1.0)
+    assert len(sweeps) == 2
+    np.testing.assert_allclose(on_all_arms(bounds, 40), exact(far, 1.0), rtol=1e-3)
+    # from the prior-like one on, what is learnt only lowers the variances
+    screened(screen, old, 1.0)
+    assert len(sweeps) == 2
+    assert certified(screen) == LADDER[0]
+
+
+@pytest.mark.parametrize("rho", [1.3, 2.2, 3.5, 8.0])
+def test_the_first_rung_that_holds_is_certified_and_the_next_search_begins_one_below(rho, sweeps) -> None:
+    old = spread_out(30 * 10)
+    new = refitted(old.model, int(30 * 10 / rho))  # so well known that σ̃² is one over the pulls
+    screen = old.model.screen
+    screened(screen, old, 1.0)
+    screened(screen, new, 1.0)
+    assert certified(screen) == min(rung for rung in LADDER if rung > rho)
+    for _ in range(len(LADDER)):
+        rung = screen._rung
+        screened(screen, old, 1.0)  # no drift at all
+        assert screen._rung == max(rung - 1, 0)
+    screened(screen, new, 1.0)  # from the bottom up again
+    assert certified(screen) == min(rung for rung in LADDER if rung > rho)
+    assert len(sweeps) == 1
+
+
+def test_work_on_single_arms_is_paid_for_until_it_has_cost_a_sweep(sweeps) -> None:
+    posterior = spread_out(2)
+    screen = posterior.model.screen
+    screened(screen, posterior, 1.0)
+    later = refitted(posterior.model, 3)
+    for _ in range(3):
+        screened(screen, later, 1.0)
+    assert len(sweeps) == 1  # asking costs nothing
+    bounds = screened(screen, later, 1.0)
+    bounds.looked_at(int(39 / screening.LOOK_COST))
+    screened(screen, later, 1.0)
+    assert len(sweeps) == 1
+    bounds.tighten(np.arange(int(10 / screening.TIGHTEN_COST)))
+    screened(screen, later, 1.0)
+    assert len(sweeps) == 2
+    screened(screen, later, 1.0)  # and the account starts anew
+    assert len(sweeps) == 2
+
+
+@given(seed=SEEDS)
+def test_blocked_arms_are_never_taken_and_the_others_once(seed) -> None:
+    old, new = two_posteriors(seed, "later")
+    count, rng = len(old.model.arms), np.random.default_rng(seed)
+    blocked = rng.permutation(count)[: rng.integers(0, count)]
+    screened(old.model.screen, old, 1.0)
+    bounds, taken = screened(old.model.screen, new, 1.0, blocked), []
+    while bounds.top > -np.inf:
+        arms, values, top = bounds.take(bounds.top, 3)
+        assert top <= values.min()
+        taken += arms.tolist()
+    assert sorted(taken) == sorted(set(range(count)) - set(blocked.tolist()))
+
+
+def test_the_prior_may_be_the_reference_and_be_screened() -> None:
+    posterior = spread_out(2)
+    model = posterior.model
+    prior = model.fit(Pulls.none(40), NONE)
+    for first, second in ((prior, posterior), (posterior, prior)):
+        screen = Screen(model.kernel, model.regularization, float(model.diagonal.max()))
+        screened(screen, first, 1.0)
+        assert (on_all_arms(screened(screen, second, 1.0), 40) >= exact(second, 1.0)).all()

@@ -1,0 +1,52 @@
+import numpy as np
+import pytest
+
+from orchestrator.bandit.kernels import RBF
+from orchestrator.bandit.sparse.posterior import SparseModel
+from orchestrator.bandit.sparse.state import SparseState, checked_arms, initial_state, rewarded
+from orchestrator.bandit.strategy import Observation
+
+
+def state(initial=(3, 1, 3)) -> SparseState:
+    return initial_state(SparseModel(RBF(0.5), np.linspace(0, 1, 6)[:, None], 0.1), initial)
+
+
+def test_the_warm_start_is_a_multiset_of_which_told_and_pending_pulls_are_taken_away() -> None:
+    assert state().remaining_start() == [3, 1, 3]
+    assert state().remaining_start(pending=[3]) == [1, 3]
+    assert state().remaining_start(pending=[3, 3, 5]) == [1]
+    told = state().observe([Observation(3, 0.5)])
+    assert told.remaining_start() == [1, 3]
+    assert told.remaining_start(pending=[3, 1]) == []
+
+
+def test_an_arm_set_aside_leaves_the_warm_start_with_all_its_pulls() -> None:
+    told = state().observe([Observation(3, None)])
+    assert told.remaining_start() == [1]
+    assert told.set_aside.tolist() == [3]
+    assert told.available.tolist() == [0, 1, 2, 4, 5]
+
+
+def test_only_pulls_with_a_reward_count() -> None:
+    told = state().observe([Observation(3, 0.5), Observation(2, None), Observation(3, 0.25)])
+    assert told.pulls.counts.tolist() == [0, 0, 0, 2, 0, 0]
+    assert told.pulls.reward_sums[3] == 0.75
+    assert told.round == 1
+
+
+def test_a_state_fits_its_posterior_once() -> None:
+    told = state().observe([Observation(3, 0.5)])
+    assert told.posterior is told.posterior
+    assert told == state().observe([Observation(3, 0.5)])
+    assert told != state()
+
+
+def test_a_reward_that_is_not_finite_is_refused_with_the_remedy() -> None:
+    with pytest.raises(ValueError, match="the reward of arm 2 must be finite, got nan; tell None"):
+        rewarded([Observation(2, float("nan"))])
+
+
+@pytest.mark.parametrize("arms", [np.zeros(3), np.zeros((0, 2)), np.zeros((2, 0)), [[np.inf, 1.0]], [[0.0], [np.nan]]])
+def test_bad_candidates_are_refused(arms) -> None:
+    with pytest.raises(ValueError, match="candidates must be"):
+        checked_arms(arms)

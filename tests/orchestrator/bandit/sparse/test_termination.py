@@ -1,0 +1,259 @@
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orchestrator.bandit.sparse.batch import BatchPosterior
+from orchestrator.bandit.sparse.blocks import Pulled
+from orchestrator.bandit.kernels import RBF, Matern32
+from orchestrator.bandit.sparse.posterior import SparseModel, SparsePosterior
+from orchestrator.bandit.pulls import Pulls
+from orchestrator.bandit.sparse.termination import GlobalDrift, LocalDrift, ProductDrift, _spectral_radius
+
+SEEDS = st.integers(0, 10**6)
+COVARIANCES = ["embedded", "paper"]
+
+
+def looking_at_all(posterior) -> BatchPosterior:
+    batch = BatchPosterior(posterior)
+    batch.enter(np.arange(len(posterior.model.arms)))
+    return batch
+
+
+def dense_covariances(problem, batch: list[int]) -> tuple[np.ndarray, np.ndarray]:
+    """k̃(x, x_s) and zᵀV⁻¹z_s as printed, of all arms and the batch: two (A, n)."""
+    model, dictionary = problem.model, problem.dictionary
+    gram = model.kernel.cross(model.arms, model.arms)
+    values, vectors = np.linalg.eigh(gram[np.ix_(dictionary, dictionary)])
+    keep = values > 1e-12 * values.max()
+    Z = gram[:, dictionary] @ (vectors[:, keep] / np.sqrt(values[keep]))
+    V = (Z.T * problem.pulls.counts) @ Z + model.regularization * np.eye(keep.sum())
+    embedded = Z @ np.linalg.solve(V, Z[batch].T)
+    return (gram[:, batch] - Z @ Z[batch].T) / model.regularization + embedded, embedded
+
+
+def bounds_along(problem, threshold=1.0):
+    """After each pull of the batch: every rule's bound, and the true ratios σ̃²_fb/σ̃²_t."""
+    updated = looking_at_all(problem.posterior)
+    rules = {
+        "global": GlobalDrift(updated, threshold),
+        "product": ProductDrift(threshold),
+        "local": LocalDrift(updated, threshold, "embedded", is_lazy=False),
+    }
+    known = updated.start_variance > 1e-6  # below that a ratio is one of rounding errors
+    for arm in problem.batch:
+        before = float(updated.variance[updated.position(arm)])
+        updated.append(arm)
+        for rule in rules.values():
+            rule.append(arm, before)
+            rule.is_spent()
+        ratios = updated.start_variance[known] / updated.variance[known]
+        yield {name: rule.bound for name, rule in rules.items()}, ratios
+
+
+@given(seed=SEEDS)
+def test_every_rule_bounds_the_drift_and_the_local_one_is_below_the_global_one(make_problem, seed) -> None:
+    for bound, ratios in bounds_along(make_problem(seed)):
+        assert ratios.max(initial=1.0) <= bound["local"] * (1 + 1e-6)  # Lemma 3 as mended
+        assert bound["local"] <= bound["global"] * (1 + 1e-9)
+        assert bound["global"] <= bound["product"] * (1 + 1e-9)  # so the product rule's batch is never longer
+
+
+@given(seed=SEEDS)
+def test_the_local_bound_holds_arm_by_arm(make_problem, seed) -> None:
+    problem = make_problem(seed)
+    updated = looking_at_all(problem.posterior)
+    for arm in problem.batch:
+        updated.append(arm)
+    full, embedded = dense_covariances(problem, problem.batch)
+    old = updated.start_variance
+    known = old > 1e-6
+    bound = 1 + np.maximum(full**2, embedded**2).sum(axis=1)[known] / old[known]
+    assert (old[known] / updated.variance[known] <= bound * (1 + 1e-6)).all()
+
+
+@given(seed=SEEDS, covariance=st.sampled_from(COVARIANCES), threshold=st.floats(1.0, 6.0))
+def test_the_lazy_local_rule_decides_like_the_eager_one(make_problem, seed, covariance, threshold) -> None:
+    problem = make_problem(seed)
+    posterior = problem.posterior
+    lazy = LocalDrift(BatchPosterior(posterior), threshold, covariance)
+    eager = LocalDrift(BatchPosterior(posterior), threshold, covariance, is_lazy=False)
+    for arm in problem.batch:
+        lazy.append(arm, np.nan)
+        eager.append(arm, np.nan)
+        assert lazy.is_spent() == eager.is_spent()
+        assert eager.bound <= lazy.bound * (1 + 1e-9)
+
+
+def well_known_plane(seed: int, lengthscale: float) -> SparsePosterior:
+    """So much is known that a batch is long: 400 arms, 250 pulls, a dictionary of a part of them."""
+    rng = np.random.default_rng(seed)
+    model = SparseModel(RBF(lengthscale), rng.random((400, 2)), 0.3)
+    pulled = rng.integers(400, size=250)
+    pulls = Pulls.none(400).add(pulled, np.zeros(250))
+    return model.fit(pulls, np.sort(rng.choice(pulls.arms, size=len(pulls.arms) // 2, replace=False)))
+
+
+@dataclass
+class Sweeps:
+    """What `local_sums` was asked for: whole sweeps, and how many arms in each partial one."""
+
+    whole: int = 0
+    partial: tuple[int, ...] = ()
+
+
+@pytest.fixture
+def sweeps(monkeypatch) -> Sweeps:
+    seen, sums = Sweeps(), SparsePosterior.local_sums
+
+    def counting(self, arms, pulled: Pulled, covariance):
+        if arms is None:
+            seen.whole += 1
+        else:
+            seen.partial = (*seen.partial, len(arms))
+        return sums(self, arms, pulled, covariance)
+
+    monkeypatch.setattr(SparsePosterior, "local_sums", counting)
+    return seen
+
+
+@pytest.mark.parametrize("covariance", COVARIANCES)
+def test_over_long_batches_the_lazy_rule_decides_like_the_eager_one_and_sweeps_partly(covariance, sweeps) -> None:
+    lengths, seen = [], Sweeps()
+    for seed in range(12):
+        posterior = well_known_plane(seed, (0.15, 0.3, 0.08)[seed % 3])
+        threshold = (2.0, 3.0, 4.5)[seed % 3]
+        lazy = LocalDrift(BatchPosterior(posterior), threshold, covariance)
+        eager = LocalDrift(BatchPosterior(posterior), threshold, covariance, is_lazy=False)
+        # a few arms again and again, then others: the maximum need not be at a pull
+        for number, arm in enumerate(np.random.default_rng(seed).integers(400, size=150).tolist()):
+            for rule in (lazy, eager):
+                rule.append(arm, np.nan)
+            before = Sweeps(sweeps.whole, sweeps.partial)
+            is_spent = lazy.is_spent()
+            seen.whole += sweeps.whole - before.whole
+            seen.partial += sweeps.partial[len(before.partial) :]
+            assert is_spent == eager.is_spent()
+            assert eager.bound <= lazy.bound * (1 + 1e-9)
+            if is_spent:
+                assert lazy.is_spent()  # asked again, the answer is the same
+                lengths.append(number)
+                break
+    assert np.median(lengths) > 15
+    assert seen.whole >= 3
+    assert len(seen.partial) >= 3
+    assert max(seen.partial) <= 400 // 4
+
+
+@given(seed=SEEDS, covariance=st.sampled_from(COVARIANCES))
+def test_bounds_from_the_pulls_alone_enclose_the_maximum_over_all_arms(make_problem, seed, covariance) -> None:
+    problem = make_problem(seed)
+    rule = LocalDrift(BatchPosterior(problem.posterior), 1.0, covariance)
+    for number in range(len(problem.batch)):
+        rule.append(problem.batch[number], np.nan)
+        least, most = rule._among_pulls()
+        full, embedded = dense_covariances(problem, problem.batch[: number + 1])
+        square = full**2 if covariance == "paper" else np.maximum(full**2, embedded**2)
+        variance = dense_covariances(problem, list(range(len(full))))[0].diagonal()
+        known = variance > 1e-6
+        exact = 1 + (square.sum(axis=1)[known] / variance[known]).max(initial=0.0)
+        pulled = np.intersect1d(problem.batch[: number + 1], np.flatnonzero(known))
+        among = 1 + (square.sum(axis=1)[pulled] / variance[pulled]).max(initial=0.0)
+        assert least == pytest.approx(among, rel=1e-5)
+        assert least <= exact * (1 + 1e-5)
+        assert exact <= most * (1 + 1e-5)
+
+
+@pytest.mark.parametrize("lengthscale", [0.08, 0.2, 0.5])
+def test_bounds_from_the_pulls_alone_are_close(lengthscale) -> None:
+    # or they would hold and save nothing
+    posterior = well_known_plane(1, lengthscale)
+    rule = LocalDrift(BatchPosterior(posterior), 1.0, "embedded")
+    eager = LocalDrift(BatchPosterior(posterior), 1.0, "embedded", is_lazy=False)
+    sizes = []
+    for arm in np.random.default_rng(2).integers(400, size=40).tolist():
+        rule.append(arm, np.nan)
+        eager.append(arm, np.nan)
+        eager.is_spent()
+        least, most = rule._among_pulls()
+        assert 1 <= least <= eager.bound * (1 + 1e-9)
+        assert eager.bound <= most * (1 + 1e-9)
+        sizes.append((most - 1) / (eager._global.bound - 1))
+    assert min(sizes) < 0.7  # well below the global bound
+
+
+@given(seed=SEEDS, count=st.integers(1, 40), density=st.floats(0.0, 1.0))
+def test_the_spectral_radius_is_bounded_from_above_for_any_symmetric_matrix_and_start(seed, count, density) -> None:
+    rng = np.random.default_rng(seed)
+    half = np.triu(rng.exponential(size=(count, count)) * (rng.random((count, count)) < density))
+    matrix = (half + half.T) * 10.0 ** rng.uniform(-6, 6)
+    start = rng.exponential(size=count) * rng.integers(0, 2, size=count) * 10.0 ** rng.uniform(-9, 9)
+    largest = np.linalg.eigvalsh(matrix)[-1]
+    assert _spectral_radius(matrix, start) >= largest * (1 - 1e-12)
+
+
+def test_the_bound_on_the_spectral_radius_is_close_for_the_matrices_of_batches() -> None:
+    rng, excess = np.random.default_rng(0), []
+    for _ in range(60):
+        points, counts = rng.random((int(rng.integers(2, 60)), 2)), rng.integers(1, 4)
+        matrix = counts * Matern32(float(rng.uniform(0.1, 2))).cross(points, points)
+        largest = np.linalg.eigvalsh(matrix)[-1]
+        bound = _spectral_radius(matrix, (matrix**2).sum(axis=1))
+        assert bound >= largest * (1 - 1e-12)
+        assert bound <= matrix.sum(axis=1).max() * (1 + 1e-6)  # Gershgorin's
+        excess.append(bound / largest)
+    assert np.median(excess) < 1.05
+    assert max(excess) < 2.0
+
+
+def test_the_global_bound_sums_squared_deviations(make_problem) -> None:
+    batch = looking_at_all(make_problem(3).posterior)
+    variance = batch.start_variance
+    arm = int(np.argmax(variance))
+    rule = GlobalDrift(batch, 1 + 2.5 * variance[arm])
+    spent = []
+    for _ in range(3):
+        rule.append(arm, np.nan)
+        batch.append(arm)  # the old variance counts, not the present one
+        spent.append(rule.is_spent())
+    assert spent == [False, False, True]
+
+
+def test_a_rule_may_be_given_an_arm_that_nobody_looked_at(make_problem) -> None:
+    posterior = make_problem(3).posterior
+    rule = GlobalDrift(BatchPosterior(posterior), 2.0)
+    rule.append(1, np.nan)
+    assert rule.bound == 1 + posterior.moments(np.array([1]))[1][0]
+
+
+def test_the_product_rule_multiplies_variances_within_the_batch() -> None:
+    rule = ProductDrift(3.0)
+    rule.append(0, 1.0)
+    rule.append(0, 0.5)  # 2 · 1.5 = 3 is not above 3
+    assert not rule.is_spent()
+    rule.append(0, 0.01)
+    assert rule.is_spent()
+
+
+def test_the_local_bound_is_the_printed_sum_and_the_mended_one_is_at_least_as_large(make_problem) -> None:
+    differences = []
+    for seed in range(60):
+        problem = make_problem(seed)
+        full, embedded = dense_covariances(problem, problem.batch)
+        squares = {"paper": full**2, "embedded": np.maximum(full**2, embedded**2)}
+        variance = dense_covariances(problem, list(range(len(full))))[0].diagonal()
+        bounds = {}
+        for name, square in squares.items():
+            rule = LocalDrift(BatchPosterior(problem.posterior), 1.0, name, is_lazy=False)
+            for arm in problem.batch:
+                rule.append(arm, np.nan)
+            rule.is_spent()
+            known = variance > 1e-7
+            expected = 1 + (square.sum(axis=1)[known] / variance[known]).max()
+            assert rule.bound == pytest.approx(expected, rel=1e-5)
+            bounds[name] = rule.bound
+        assert bounds["paper"] <= bounds["embedded"]
+        differences.append(bounds["embedded"] - bounds["paper"])
+    assert max(differences) > 1e-6  # or the two would never have been told apart

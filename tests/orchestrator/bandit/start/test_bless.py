@@ -1,0 +1,119 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orchestrator.bandit.start.bless import bless
+from orchestrator.bandit.kernels import RBF
+
+
+class CountingKernel:
+    """A kernel that counts its entries, and the largest block that was asked for."""
+
+    def __init__(self, kernel) -> None:
+        self.kernel, self.entries, self.largest = kernel, 0, 0
+
+    def cross(self, X, Y):
+        self.entries += len(X) * len(Y)
+        self.largest = max(self.largest, len(X) * len(Y))
+        return self.kernel.cross(X, Y)
+
+    def diagonal(self, X):
+        return self.kernel.diagonal(X)
+
+
+def points(count: int, d: int = 4, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).normal(size=(count, d))
+
+
+def once(count: int) -> np.ndarray:
+    return np.ones(count, np.intp)
+
+
+def exact_scores(kernel, rows, regularization: float) -> np.ndarray:
+    gram = kernel.cross(rows, rows)
+    return np.diag(np.linalg.solve(gram + regularization * np.eye(len(rows)), gram))
+
+
+@pytest.mark.parametrize("regularization", [1.0, 0.1, 0.01])
+def test_estimated_scores_are_within_a_factor_3_of_the_exact_ones(regularization) -> None:
+    kernel, rows = RBF(2.0), points(800)
+    drawn = bless(kernel, rows, once(800), regularization, np.random.default_rng(1))
+    ratio = drawn.scores(kernel, rows, regularization) / exact_scores(kernel, rows, regularization)
+    assert ratio.min() >= 1 / 3
+    assert ratio.max() <= 3
+
+
+def test_the_dictionary_is_a_few_times_the_effective_dimension() -> None:
+    kernel, rows = RBF(2.0), points(1500, d=2)
+    dimension = exact_scores(kernel, rows, 0.1).sum()
+    drawn = bless(kernel, rows, once(1500), 0.1, np.random.default_rng(0))
+    assert 2 * dimension < len(drawn.members) < 9 * dimension
+
+
+def test_kernel_entries_grow_nearly_linearly_and_never_are_an_n_by_n_matrix() -> None:
+    entries = {}
+    for count in (2000, 4000, 8000):
+        kernel = CountingKernel(RBF(2.0))
+        bless(kernel, points(count, d=2), once(count), 0.1, np.random.default_rng(0))
+        entries[count] = kernel.entries
+        assert kernel.largest < count**2 / 10
+    assert entries[8000] < 8000**2 / 2
+    for count in (2000, 4000):  # 2 would be linear, and 4 quadratic
+        assert entries[2 * count] < 2.6 * entries[count]
+
+
+@given(seed=st.integers(0, 10**6), exponent=st.floats(-8, 1))
+def test_members_are_distinct_rows_ascending_with_positive_weights(make_problem, seed, exponent) -> None:
+    model, rng = make_problem(seed).model, np.random.default_rng(seed)  # with duplicates and near-duplicates
+    counts = rng.integers(1, 6, size=len(model.arms))
+    drawn = bless(model.kernel, model.arms, counts, 10**exponent, rng)
+    assert drawn.members.tolist() == sorted(set(drawn.members.tolist()))
+    assert drawn.members.min() >= 0
+    assert drawn.members.max() < len(model.arms)
+    assert (drawn.weights > 0).all()
+    assert not drawn.members.flags.writeable
+    assert np.isfinite(drawn.scores(model.kernel, model.arms, 10**exponent)).all()
+
+
+def test_pulls_of_one_arm_are_one_row_with_a_count() -> None:
+    kernel, distinct, counts = RBF(1.0), points(60, d=2), np.random.default_rng(3).integers(1, 9, size=60)
+    repeated = np.repeat(distinct, counts, axis=0)
+    exact = exact_scores(kernel, repeated, 0.05)[np.cumsum(counts) - 1]
+    drawn = bless(kernel, distinct, counts, 0.05, np.random.default_rng(0))
+    ratio = drawn.scores(kernel, distinct, 0.05) / exact
+    assert ratio.min() >= 1 / 3
+    assert ratio.max() <= 3
+
+
+def test_equal_rows_need_few_atoms() -> None:
+    rows = np.zeros((500, 3))
+    drawn = bless(RBF(1.0), rows, once(500), 0.1, np.random.default_rng(0))
+    assert len(drawn.members) <= 8 * 1 + 2  # d_eff is below 1, so at most ⌈8 · (estimate of it)⌉ are drawn
+    np.testing.assert_allclose(drawn.scores(RBF(1.0), rows, 0.1), 1 / 500.1, rtol=1.0)
+
+
+@pytest.mark.parametrize("regularization", [1e-8, 1.0, 1e4])
+def test_a_single_row_is_the_dictionary(regularization) -> None:
+    drawn = bless(RBF(1.0), np.zeros((1, 2)), np.array([1]), regularization, np.random.default_rng(0))
+    assert drawn.members.tolist() == [0]
+
+
+def test_the_same_generator_gives_the_same_dictionary() -> None:
+    one, other = (bless(RBF(1.0), points(200), once(200), 0.1, np.random.default_rng(5)) for _ in range(2))
+    assert one.members.tolist() == other.members.tolist()
+    assert one.weights.tolist() == other.weights.tolist()
+
+
+@pytest.mark.parametrize(
+    ("counts", "constants", "message"),
+    [
+        ([1, 1], {"q": 1.0}, "bless needs q > 1, q1 > 0 and q2 > 0, got 1.0, 4.0 and 8.0"),
+        ([1, 1], {"q2": 0.0}, "q2 > 0"),
+        ([1, 0], {}, "a count >= 1 for each of its rows"),
+        ([1], {}, "got 1 counts of 2 rows"),
+    ],
+)
+def test_what_it_cannot_do_is_refused(counts, constants, message) -> None:
+    with pytest.raises(ValueError, match=message):
+        bless(RBF(1.0), np.zeros((2, 1)), np.array(counts), 0.1, np.random.default_rng(0), **constants)

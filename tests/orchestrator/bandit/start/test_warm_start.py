@@ -1,0 +1,114 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orchestrator.bandit.exact.exact import exact_posterior
+from orchestrator.bandit.kernels import RBF
+from orchestrator.bandit.sparse.posterior import SparseModel
+from orchestrator.bandit.pulls import Pulls
+from orchestrator.bandit.sparse.state import initial_state
+from orchestrator.bandit.strategy import Observation
+from orchestrator.bandit.start.warm_start import DataStart, RandomStart, UncertaintyStart, begin_sparse
+
+
+def model(seed=0, count=40, regularization=0.1) -> SparseModel:
+    return SparseModel(RBF(0.5), np.random.default_rng(seed).random((count, 2)), regularization)
+
+
+def exact_variance(of: SparseModel, arms) -> np.ndarray:
+    pulls = Pulls.none(len(of.arms)).add(arms, np.zeros(len(arms)))
+    return exact_posterior(of.kernel, of.arms, pulls, of.regularization)[1]
+
+
+@given(seed=st.integers(0, 10**6))
+def test_uncertainty_sampling_takes_the_arm_of_largest_exact_variance_each_time(make_problem, seed) -> None:
+    problem = make_problem(seed).model
+    arms = UncertaintyStart(max_pulls=12).draw(problem, np.random.default_rng(0))
+    assert len(arms) == 12
+    for step, arm in enumerate(arms):
+        variance = exact_variance(problem, arms[:step])
+        assert variance[arm] >= variance.max() * (1 - 1e-7)
+
+
+@pytest.mark.parametrize("workers", [1, 4, 16])
+def test_uncertainty_sampling_stops_as_soon_as_no_variance_is_above_one_over_the_workers(workers) -> None:
+    arms = UncertaintyStart(workers=workers, max_pulls=10_000).draw(model(), np.random.default_rng(0))
+    assert exact_variance(model(), arms).max() <= 1 / workers
+    assert exact_variance(model(), arms[:-1]).max() > 1 / workers
+
+
+def test_uncertainty_sampling_stops_at_its_cap_and_pulls_at_least_once() -> None:
+    assert len(UncertaintyStart(workers=10**6, max_pulls=5).draw(model(), np.random.default_rng(0))) == 5
+    easy = model(regularization=1e3)  # σ² is below 1/P before the first pull
+    assert len(UncertaintyStart(workers=2).draw(easy, np.random.default_rng(0))) == 1
+
+
+def test_uncertainty_sampling_survives_duplicates_without_noise() -> None:
+    duplicated = SparseModel(RBF(5.0), np.ones((6, 2)), 1e-8)
+    assert len(UncertaintyStart(max_pulls=20).draw(duplicated, np.random.default_rng(0))) == 20
+
+
+def test_random_arms_differ_as_long_as_there_are_enough() -> None:
+    arms = RandomStart(40).draw(model(), np.random.default_rng(0))
+    assert sorted(arms) == list(range(40))
+    assert len(RandomStart(41).draw(model(), np.random.default_rng(0))) == 41
+
+
+def test_random_arms_are_uniform() -> None:
+    rng = np.random.default_rng(0)
+    drawn = np.bincount([RandomStart().draw(model(count=4), rng)[0] for _ in range(4000)], minlength=4)
+    assert abs(drawn - 1000).max() < 150  # five standard deviations
+
+
+def test_existing_data_pull_nothing() -> None:
+    assert DataStart("table.csv").draw(model(), np.random.default_rng(0)) == ()
+
+
+@given(seed=st.integers(0, 10**6))
+def test_the_information_gain_of_existing_pulls_is_a_tight_upper_bound_on_the_log_determinant(
+    make_problem, seed
+) -> None:
+    problem, rng = make_problem(seed).model, np.random.default_rng(seed)
+    arms = rng.integers(len(problem.arms), size=40)
+    state = begin_sparse(initial_state(problem, (0,)), [Observation(int(arm), 0.5) for arm in arms], rng)
+    gram = problem.kernel.cross(problem.arms[arms], problem.arms[arms])
+    exact = np.linalg.slogdet(np.eye(40) + gram / problem.regularization)[1]
+    dimension = np.trace(np.linalg.solve(gram + problem.regularization * np.eye(40), gram))
+    assert exact - 1e-6 <= state.information_gain <= exact + 2 * dimension
+
+
+@pytest.mark.parametrize(("pulls", "least", "most"), [(1, 1, 20), (1000, 60, 100)])
+def test_an_arm_known_from_many_pulls_has_more_leverage(pulls, least, most) -> None:
+    apart = SparseModel(RBF(0.01), np.linspace(0, 10, 100)[:, None], 100.0)  # ℓ = n/(n + λ), alone as they are
+    known = [Observation(arm, 0.0) for arm in range(100)] * pulls
+    dictionary = begin_sparse(initial_state(apart, ()), known, np.random.default_rng(0)).dictionary
+    assert least <= len(dictionary) <= most
+
+
+def test_the_dictionary_of_existing_pulls_is_drawn_by_leverage_not_all_that_was_pulled() -> None:
+    many = SparseModel(RBF(1.0), np.random.default_rng(0).random((2000, 2)), 0.1)
+    known = [Observation(arm, 0.0) for arm in range(0, 2000, 2)]
+    state = begin_sparse(initial_state(many, ()), known, np.random.default_rng(0))
+    assert len(state.dictionary) < 150
+    assert (state.dictionary % 2 == 0).all()
+    assert state.initial == ()
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda: DataStart(""), r"strategy\.warm_start\.path must name a table, a run's folder or a database"),
+        (
+            lambda: DataStart("sqlite:///x.sqlite"),
+            r"warm_start\.campaign must be given beside a database URL.* got None",
+        ),
+        (lambda: DataStart("x.csv", campaign="c"), "and only there: .* got 'c'"),
+        (lambda: RandomStart(0), r"strategy\.warm_start\.pulls must be >= 1, got 0"),
+        (lambda: UncertaintyStart(workers=0), r"strategy\.warm_start\.workers must be >= 1, got 0"),
+        (lambda: UncertaintyStart(max_pulls=0), r"strategy\.warm_start\.max_pulls must be >= 1, got 0"),
+    ],
+)
+def test_a_start_without_pulls_is_refused(build, message) -> None:
+    with pytest.raises(ValueError, match=message):
+        build()
