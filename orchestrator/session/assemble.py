@@ -190,8 +190,8 @@ def _executor(settings: Settings, objective: Objective, campaign: str, start_at:
             return SimulatedExecutor(objective, workers.count, durations, failures, settings.seed, start_at)
         case "ray":
             # imported here so that campaigns without Ray do not need it
-            from workers.ray_executor import RayExecutor
-            from workers.ray_places import Placing
+            from workers.on_ray.executor import RayExecutor
+            from workers.on_ray.places import Placing
 
             label, keep_seconds = f"evaluate:{settings.name}", workers.keep_hours * 3600.0
             placing = Placing(campaign, label, workers.kind, workers.cpus, workers.gpus, keep_seconds)

@@ -11,8 +11,8 @@ from objectives.objective import Evaluation, Objective, Parameters, Report
 from workers.executor import Executor
 from workers.inline import InlineExecutor
 from workers.messages import Failure, FailureKind, Limits, Outcome, Success, Trial
-from workers.ray_executor import RayExecutor
-from workers.ray_places import Placing
+from workers.on_ray.executor import RayExecutor
+from workers.on_ray.places import Placing
 from workers.simulated import Durations, Failures, SimulatedExecutor
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # Ray's workers cannot import this file

@@ -18,8 +18,8 @@ from ray import cloudpickle
 
 from objectives.objective import Evaluation, Parameters, Report
 from workers.messages import Failure, FailureKind, Limits, Outcome, Success, Trial
-from workers.ray_executor import RayExecutor
-from workers.ray_places import Kind, Placing
+from workers.on_ray.executor import RayExecutor
+from workers.on_ray.places import Kind, Placing
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # Ray's workers cannot import this file
 

@@ -12,11 +12,11 @@ import pytest
 from ray import cloudpickle
 
 from objectives.objective import Evaluation, Objective, Parameters, Report
-from workers import ray_executor
+from workers.on_ray import executor as ray_executor
 from workers.executor import ExecutorError
 from workers.messages import Failure, FailureKind, Limits, Outcome, Success, Trial
-from workers.ray_executor import RayExecutor
-from workers.ray_places import Placing
+from workers.on_ray.executor import RayExecutor
+from workers.on_ray.places import Placing
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # Ray's workers cannot import this file
 

@@ -9,8 +9,8 @@ import ray
 
 from workers.evaluate import evaluate, is_worn_out
 from workers.messages import Limits, Outcome, Trial
-from workers.ray_objective import unboxed
-from workers.ray_places import Placing, memory_request
+from workers.on_ray.objective import unboxed
+from workers.on_ray.places import Placing, memory_request
 
 _EVALUATING = threading.Lock()
 _FAREWELL_SECONDS = 0.5  # for the last outcome to leave a process that ends itself

@@ -18,8 +18,8 @@ import ray
 
 from workers.evaluate import evaluate
 from workers.messages import Limits, Outcome, Trial
-from workers.ray_ledger import Ledger, UnderWay
-from workers.ray_objective import unboxed
+from workers.on_ray.ledger import Ledger, UnderWay
+from workers.on_ray.objective import unboxed
 
 _LOOKS = 20.0  # at the lease, while it lasts
 _LONGEST_LOOK_SECONDS = 60.0

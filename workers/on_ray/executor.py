@@ -2,7 +2,7 @@
 
 Ray's own retries are off: the campaign alone counts attempts. The outcome is built on the worker (`workers.evaluate`),
 so nothing an objective raises has to be pickled; what Ray itself raises means that the worker, the node or the way
-there failed, and becomes a `Failure` here (`workers.ray_failures`). A reference that never resolves (a silent node) is
+there failed, and becomes a `Failure` here (`workers.on_ray.failures`). A reference that never resolves (a silent node) is
 given up: by lease where evaluations have a time-out, else when a node is known to have died.
 """
 
@@ -19,11 +19,11 @@ from objectives.objective import Objective
 from workers.evaluate import grace_seconds, is_worn_out
 from workers.executor import ExecutorError
 from workers.messages import Failure, FailureKind, Limits, Outcome, Success, Trial
-from workers.ray_actors import IDLE_SECONDS, WorkerPool
-from workers.ray_failures import described, fetched, is_process_death, kind_of
-from workers.ray_objective import boxed
-from workers.ray_places import NodeWatch, Placing, check_feasible, is_cramped
-from workers.ray_tasks import RayTasks
+from workers.on_ray.actors import IDLE_SECONDS, WorkerPool
+from workers.on_ray.failures import described, fetched, is_process_death, kind_of
+from workers.on_ray.objective import boxed
+from workers.on_ray.places import NodeWatch, Placing, check_feasible, is_cramped
+from workers.on_ray.tasks import RayTasks
 
 START_UP_SECONDS = 30.0  # what a lease allows for starting a worker process and unpickling the objective there
 SHORT_SECONDS, LONG_SECONDS = 2.0, 3.0  # mean durations below and above which evaluations are tasks and actors' calls

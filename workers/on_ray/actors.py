@@ -1,7 +1,7 @@
 """Long evaluations: a pool of detached worker actors, which go on when the campaign's process dies.
 
 A worker evaluates one attempt at a time. It is made when no idle one is there, ended when it has been idle for a
-minute, and found again by its name and by the ledger (`workers.ray_ledger`) after the campaign's process has died.
+minute, and found again by its name and by the ledger (`workers.on_ray.ledger`) after the campaign's process has died.
 """
 
 import time
@@ -13,9 +13,9 @@ from typing import Any
 import ray
 
 from workers.messages import Limits, Outcome, Trial
-from workers.ray_ledger import NAMESPACE, Ledger, UnderWay
-from workers.ray_places import Placing, memory_request
-from workers.worker_actor import WorkerActor
+from workers.on_ray.ledger import NAMESPACE, Ledger, UnderWay
+from workers.on_ray.places import Placing, memory_request
+from workers.on_ray.worker_actor import WorkerActor
 
 IDLE_SECONDS = 60.0
 PLACE_SECONDS = 5.0  # that a new worker may take to begin before an idle one makes room for it

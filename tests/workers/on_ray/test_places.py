@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from workers.messages import Limits
-from workers.ray_places import memory_request
+from workers.on_ray.places import memory_request
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -28,8 +28,8 @@ from ray import cloudpickle
 from ray.cluster_utils import Cluster
 from objectives.objective import Evaluation
 from workers.messages import Limits, Trial
-from workers.ray_executor import RayExecutor
-from workers.ray_places import Placing
+from workers.on_ray.executor import RayExecutor
+from workers.on_ray.places import Placing
 
 class Slow:
     def evaluate(self, parameters, seed, report):

@@ -14,7 +14,7 @@ from ray.exceptions import (
 
 from workers.evaluate import MESSAGE_CHARACTERS
 from workers.messages import FailureKind
-from workers.ray_failures import described, is_process_death, kind_of
+from workers.on_ray.failures import described, is_process_death, kind_of
 
 
 def actor_died(words: str) -> ActorDiedError:

@@ -19,10 +19,10 @@ from ray.experimental.internal_kv import _internal_kv_list
 from objectives.objective import Evaluation, Parameters, Report
 from workers import ray_actors, ray_executor
 from workers.messages import Failure, FailureKind, Limits, Outcome, Success, Trial
-from workers.ray_executor import RayExecutor
-from workers.ray_failures import fetched
-from workers.ray_ledger import NAMESPACE, Ledger, UnderWay
-from workers.ray_places import Kind, Placing
+from workers.on_ray.executor import RayExecutor
+from workers.on_ray.failures import fetched
+from workers.on_ray.ledger import NAMESPACE, Ledger, UnderWay
+from workers.on_ray.places import Kind, Placing
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # Ray's workers cannot import this file
 
