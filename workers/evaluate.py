@@ -200,7 +200,7 @@ class _Alarm:
 def _before_deadline(call: Callable[[], Any], seconds: float | None) -> Any:
     """What `call` returns; raises _DeadlineReached in it after `seconds`, and again each second if it goes on.
 
-    Again, because what is raised inside a destructor or a callback of C code is printed and lost.
+    PendingAttempt, because what is raised inside a destructor or a callback of C code is printed and lost.
     """
     if seconds is None or threading.current_thread() is not threading.main_thread():
         return call()

@@ -9,9 +9,9 @@ import numpy as np
 
 from benchmarks.chaos.cluster import Surroundings
 from benchmarks.chaos.processes import wait_for
-from orchestrator.session.driver import TRIALS
-from orchestrator.errors import BbkbError
 from orchestrator.campaign.events import Event, SessionClosed, TrialSucceeded
+from orchestrator.errors import BbkbError
+from orchestrator.session.problem import TRIALS
 from orchestrator.store.lease import Identity, Watch
 from orchestrator.store.runs import Run, open_run
 

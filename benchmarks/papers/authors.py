@@ -21,10 +21,10 @@ from benchmarks.papers.campaigns import Comparison, Method, Runs, campaign
 from benchmarks.papers.experiment import Request
 from benchmarks.papers.findings import Cell, Floats, Interval, Table
 from benchmarks.papers.measured import Measured
-from orchestrator.session.assemble import Parts, build
 from orchestrator.bandit.regret import cumulative_regret
 from orchestrator.campaign.commands import Assignment
 from orchestrator.errors import UserError
+from orchestrator.session.assemble import Parts, build
 
 _MODULES = ("utils", "bkb_lib")
 

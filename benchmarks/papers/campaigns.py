@@ -19,15 +19,15 @@ from rich.text import Text
 
 from benchmarks.papers.experiment import Request
 from benchmarks.papers.measured import Measured, measure
-from orchestrator.store import runs
-from orchestrator.session.assemble import build, existing
 from orchestrator.bandit.strategies import STRATEGIES
-from orchestrator.settings.file import read
-from orchestrator.settings.model import Settings, from_mapping
-from orchestrator.settings.changes import differences
-from orchestrator.errors import CampaignError, RunError
 from orchestrator.campaign.events import Event, SessionClosed
 from orchestrator.cli.launch import launch
+from orchestrator.errors import CampaignError, RunError
+from orchestrator.session.assemble import build, existing
+from orchestrator.settings.changes import differences
+from orchestrator.settings.file import read
+from orchestrator.settings.model import Settings, from_mapping
+from orchestrator.store import runs
 
 # Virtual workers. More than most batches need, so a batch costs few commits; not thousands, because every outcome
 # copies the table of what is running.

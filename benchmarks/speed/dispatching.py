@@ -11,13 +11,13 @@ from typing import Any
 
 from rich.console import Console
 
-from orchestrator.store import runs
+from orchestrator.campaign.events import TrialsDispatched, TrialSucceeded
+from orchestrator.campaign.status import Status
+from orchestrator.cli.launch import launch
 from orchestrator.session.assemble import build, open_session
 from orchestrator.session.cluster import connect, disconnect
 from orchestrator.settings.model import Settings, from_mapping
-from orchestrator.campaign.events import TrialsDispatched, TrialSucceeded
-from orchestrator.cli.launch import launch
-from orchestrator.campaign.status import Status
+from orchestrator.store import runs
 
 Answer = dict[str, Any]
 IN_FLIGHT = 256  # of raw tasks: the driver never has nothing to collect
@@ -67,8 +67,8 @@ def throughput(evaluations: int, tuned: int) -> Answer:
             cpus = cores / workers
             answer[f"raw {workers}"] = _raw(evaluations, workers, cpus)
             for strategy in ("uniform", "bbkb"):
-                placing = {"count": workers, "cpus": cpus}
-                settings = _settings(Path(folder), {"name": strategy}, evaluations, placing)
+                placement = {"count": workers, "cpus": cpus}
+                settings = _settings(Path(folder), {"name": strategy}, evaluations, placement)
                 answer[f"{strategy} {workers}"] = _campaign(settings)
         answer["raw again"] = _raw(evaluations, IN_FLIGHT, 1.0)
         answer["tune"] = _tune(tuned, cores, Path(folder))
@@ -130,9 +130,9 @@ def memory(strategy: str, counts: list[int]) -> Answer:
     """Resident mebibytes of the deciding process, store included, when so many evaluations are over."""
     found: dict[str, float] = {}
     with TemporaryDirectory() as folder:
-        placing = {"executor": "simulated", "count": 32, "simulation": {"sigma": 0.5}}
+        placement = {"executor": "simulated", "count": 32, "simulation": {"sigma": 0.5}}
         options = {"bbkb": {"refresh_overhead": 0.0}}.get(strategy, {})
-        settings = _settings(Path(folder), {"name": strategy, **options}, counts[-1], placing)
+        settings = _settings(Path(folder), {"name": strategy, **options}, counts[-1], placement)
         began = time.perf_counter()
         session = open_session(_new_run(settings), functools.partial(_note_memory, counts, found))
         session.run()

@@ -16,9 +16,9 @@ import numpy as np
 from benchmarks.speed.dispatching import memory, throughput
 from benchmarks.speed.problems import NOISE, Problem, load
 from orchestrator.bandit.kernels import RBF
+from orchestrator.bandit.start.warm_start import RandomStart
 from orchestrator.bandit.strategies.bbkb import BBKB
 from orchestrator.bandit.strategy import Choose, Observation
-from orchestrator.bandit.start.warm_start import RandomStart
 from orchestrator.session.cluster import connect, disconnect
 from orchestrator.session.shards import ShardedArms
 

@@ -10,8 +10,8 @@ from objectives.datasets import DataSource
 from objectives.names import find_objective
 from orchestrator.bandit.arrays import Floats
 from orchestrator.bandit.kernels import RBF
-from orchestrator.bandit.strategies.bbkb import BBKB
 from orchestrator.bandit.start.warm_start import RandomStart
+from orchestrator.bandit.strategies.bbkb import BBKB
 
 NOISE = 0.01
 BANDWIDTHS = {"cadata": 12.5, "abalone": 17.5, "nasbench101": 100.0, "synthetic": 1.0}

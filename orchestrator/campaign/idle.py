@@ -13,7 +13,7 @@ class IdleSeconds:
     start_up: float = 0.0  # until the first evaluation of a session was handed out
     drift_budget: float = 0.0  # the strategy allows no further pull before results are in
     batch_end: float = 0.0  # waiting for the rest of a batch, in batch mode
-    refit: float = 0.0  # the strategy was choosing or refreshing, and nothing was in stock
+    refit: float = 0.0  # the strategy was choosing or refreshing, and nothing was in backlog
     campaign_end: float = 0.0  # nothing was left to hand out
     dispatch: float = 0.0  # the driver was on its way
 

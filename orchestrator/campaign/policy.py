@@ -7,7 +7,7 @@ asked whenever a worker is free, with the pulls that are pending, and learns of 
 * earlier, where that is cheap: the last refresh took no more than `refresh_overhead` of the time that has passed since.
   However many workers there are and however short evaluations, refreshes take no larger share of the time.
 
-So that workers have something to do while it computes, a few picks more are kept in stock: as many as results are
+So that workers have something to do while it computes, a few picks more are kept in backlog: as many as results are
 likely to arrive meanwhile. A worker that the drift budget leaves idle may get a filler: as many as there are workers,
 and no larger a share of all evaluations than the strategy's option `fillers`. Everything follows from the log, so a
 replay decides the same.
@@ -15,11 +15,11 @@ replay decides the same.
 
 import math
 
-from orchestrator.campaign.state import CampaignState
 from orchestrator.campaign.commands import Ask, Await, Begin, Close, Command, Dispatch, Fill, GiveUp, Stop, Tell
 from orchestrator.campaign.rules import DURATIONS_TO_LEARN_FROM
+from orchestrator.campaign.state import CampaignState
 
-_STOCK_MARGIN = 2.0  # picks kept in stock, against the results expected while the strategy computes
+_STOCK_MARGIN = 2.0  # picks kept in backlog, against the results expected while the strategy computes
 _LARGEST_STOCK = 4  # picks a worker
 _LEAST_DEADLINE_SECONDS = 10.0
 _LEAST_QUEUE = 8
@@ -44,29 +44,29 @@ def _go_on(state: CampaignState, now: float) -> Command | None:
     if reason:
         return Stop(reason)
     room = _room(state)
-    if state.stock and room and state.existing is None:
-        return Dispatch(state.stock[:room])
+    if state.backlog and room and state.existing is None:
+        return Dispatch(state.backlog[:room])
     if state.computing:
         return None
     if state.existing is not None:
         return Begin(state.existing_observations)
     is_asynchronous = state.rules.is_asynchronous
-    if not state.running and not state.stock and state.finished and not (is_asynchronous and state.remaining):
+    if not state.running and not state.backlog and state.finished and not (is_asynchronous and state.remaining):
         return Tell(state.finished)  # all of a batch, or the last ones: whoever looks at the model sees everything
     return _think(state) if is_asynchronous else _next_batch(state)
 
 
 def _next_batch(state: CampaignState) -> Command | None:
-    if state.running or state.stock or state.stalled or not state.remaining:
+    if state.running or state.backlog or state.stalled or not state.remaining:
         return None
     return Ask(pending=(), limit=state.remaining)
 
 
 def _think(state: CampaignState) -> Command | None:
     """Let the strategy choose or learn, if picks are wanted."""
-    room, stock = _room(state), _stock_size(state)
-    wanted = min(room + stock - len(state.stock), state.remaining)
-    if wanted <= 0 or (not room and 2 * len(state.stock) > stock):  # not for every single pick
+    room, backlog = _room(state), _stock_size(state)
+    wanted = min(room + backlog - len(state.backlog), state.remaining)
+    if wanted <= 0 or (not room and 2 * len(state.backlog) > backlog):  # not for every single pick
         return None
     if state.finished and (state.stalled or _is_refresh_cheap(state)):
         return Tell(state.finished)

@@ -15,7 +15,7 @@ DURATIONS_TO_LEARN_FROM = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Losses:
+class AttemptFailures:
     """Failed attempts of an open trial: those that count against its retries (out of memory among them), and machines
     that were lost under it."""
 
@@ -23,7 +23,7 @@ class Losses:
     out_of_memory: int = 0
     nodes: int = 0
 
-    def after(self, kind: FailureKind) -> "Losses":
+    def after(self, kind: FailureKind) -> "AttemptFailures":
         """With one more failed attempt of this kind."""
         match kind:
             case FailureKind.CANCELLED | FailureKind.WORKER_LOST:
@@ -77,8 +77,8 @@ class Rules:
         """What turns a value into a reward, which is maximised."""
         return 1.0 if self.is_maximized else -1.0
 
-    def allows_retry(self, kind: FailureKind, losses: Losses, workers_lost: int) -> bool:
-        """Whether a trial that has failed as `losses` count (this failure included) is tried again.
+    def allows_retry(self, kind: FailureKind, attempt_failures: AttemptFailures, workers_lost: int) -> bool:
+        """Whether a trial that has failed as `attempt_failures` count (this failure included) is tried again.
 
         `workers_lost`: workers that its arm has cost in a row, this failure's included.
         """
@@ -88,12 +88,12 @@ class Rules:
             case FailureKind.WORKER_LOST:
                 return workers_lost < WORKERS_AN_ARM_MAY_COST
             case FailureKind.NODE_LOST:
-                return losses.nodes < NODES_A_TRIAL_MAY_COST
+                return attempt_failures.nodes < NODES_A_TRIAL_MAY_COST
             case FailureKind.INVALID_VALUE:
                 return False  # the same parameters and seed would give it again
             case FailureKind.OUT_OF_MEMORY if self.memory_factor is not None:
-                return losses.charged <= self.retries
+                return attempt_failures.charged <= self.retries
             case FailureKind.TIMEOUT | FailureKind.OUT_OF_MEMORY:
-                return losses.charged <= min(1, self.retries)  # seldom cured by trying again, and dear
+                return attempt_failures.charged <= min(1, self.retries)  # seldom cured by trying again, and dear
             case FailureKind.ERROR:
-                return losses.charged <= self.retries
+                return attempt_failures.charged <= self.retries

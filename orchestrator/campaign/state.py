@@ -30,7 +30,7 @@ from orchestrator.campaign.events import (
     TrialSucceeded,
 )
 from orchestrator.campaign.idle import Cause, IdleSeconds
-from orchestrator.campaign.rules import WORKERS_AN_ARM_MAY_COST, Losses, Rules
+from orchestrator.campaign.rules import WORKERS_AN_ARM_MAY_COST, AttemptFailures, Rules
 from workers.messages import Failure, FailureKind, Outcome
 
 T = TypeVar("T")
@@ -80,11 +80,13 @@ class CampaignState:
     refreshed_time: float = 0.0
     is_fresh: bool = False  # nothing was chosen since the last refresh
     dictionary_size: int = 0
-    stock: tuple[Assignment, ...] = ()  # chosen and not running, in order
+    backlog: tuple[Assignment, ...] = ()  # chosen and not running, in order
     running: Mapping[int, Running] = field(default_factory=lambda: MappingProxyType({}))
-    losses: Mapping[int, Losses] = field(default_factory=lambda: MappingProxyType({}))  # of open trials
+    attempt_failures: Mapping[int, AttemptFailures] = field(
+        default_factory=lambda: MappingProxyType({})
+    )  # of open trials
     workers_lost: Mapping[int, int] = field(default_factory=lambda: MappingProxyType({}))  # in a row, by arm
-    poisonous: tuple[int, ...] = ()  # arms set aside for the workers they cost
+    quarantined: tuple[int, ...] = ()  # arms set aside for the workers they cost
     finished: tuple[Finished, ...] = ()  # over, not told to the strategy yet
     existing: ExistingTaken | None = None  # known before the campaign, not told to the strategy yet
     existing_count: int = 0
@@ -125,15 +127,15 @@ class CampaignState:
     def pending(self) -> tuple[int, ...]:
         """Arms of the trials chosen and not told to the strategy, in the order chosen."""
         arms = {trial: run.arm for trial, run in self.running.items()}
-        arms.update((assignment.trial, assignment.arm) for assignment in self.stock)
+        arms.update((assignment.trial, assignment.arm) for assignment in self.backlog)
         arms.update((finished.trial, finished.observation.arm) for finished in self.finished)
         return tuple(arms[trial] for trial in sorted(arms))
 
     def memory_factor(self, trial: int) -> float:
         """How much more memory than usual the next attempt of `trial` may use."""
-        losses = self.losses.get(trial)
+        attempt_failures = self.attempt_failures.get(trial)
         factor = self.rules.memory_factor
-        return 1.0 if losses is None or factor is None else float(factor**losses.out_of_memory)
+        return 1.0 if attempt_failures is None or factor is None else float(factor**attempt_failures.out_of_memory)
 
     @property
     def existing_observations(self) -> tuple[Observation, ...]:
@@ -194,11 +196,11 @@ def _pass_time(state: CampaignState, event: Event) -> CampaignState:
 
 def idle_cause(state: CampaignState) -> Cause:
     """Why workers that are free now have nothing to do."""
-    if state.phase == "stopping" or (not state.remaining and not state.stock):
+    if state.phase == "stopping" or (not state.remaining and not state.backlog):
         return "campaign_end"
     if not state.session_dispatched:
         return "start_up"
-    if state.stock:
+    if state.backlog:
         return "dispatch"
     if state.computing:
         return "refit"
@@ -212,7 +214,7 @@ def _choose(state: CampaignState, event: BatchChosen) -> CampaignState:
     after = replace(
         state,
         trials=state.trials + len(chosen),
-        stock=state.stock + chosen,
+        backlog=state.backlog + chosen,
         batches=state.batches + bool(chosen),
         batch_size=len(chosen) or state.batch_size,
         computing="",
@@ -262,7 +264,7 @@ def _open_session(state: CampaignState, event: SessionOpened) -> CampaignState:
         phase="running",
         slots=event.slots,
         epoch=event.epoch,
-        stock=lost + state.stock,
+        backlog=lost + state.backlog,
         running=MappingProxyType(held),
         computing="",
         session_succeeded=0,
@@ -280,16 +282,16 @@ def _open_session(state: CampaignState, event: SessionOpened) -> CampaignState:
 
 def _dispatch(state: CampaignState, event: TrialsDispatched) -> CampaignState:
     sent = dict(event.attempts)
-    front = state.stock[: len(sent)]
+    front = state.backlog[: len(sent)]
     if all(assignment.trial in sent for assignment in front):  # as `decide` hands out, which spares a look at the rest
-        rest = state.stock[len(sent) :]
+        rest = state.backlog[len(sent) :]
     else:
-        front = tuple(assignment for assignment in state.stock if assignment.trial in sent)
-        rest = tuple(assignment for assignment in state.stock if assignment.trial not in sent)
+        front = tuple(assignment for assignment in state.backlog if assignment.trial in sent)
+        rest = tuple(assignment for assignment in state.backlog if assignment.trial not in sent)
     started = {one.trial: Running(one.arm, sent[one.trial], event.time) for one in front}
     return replace(
         state,
-        stock=rest,
+        backlog=rest,
         running=MappingProxyType({**state.running, **started}),
         session_dispatched=state.session_dispatched + len(started),
     )
@@ -320,20 +322,20 @@ def _fail(state: CampaignState, event: TrialFailed) -> CampaignState:
         lost = {**state.workers_lost, run.arm: state.workers_lost.get(run.arm, 0) + 1}
         after = replace(after, workers_lost=MappingProxyType(lost))
     if not event.is_final:
-        losses = state.losses.get(event.trial, Losses()).after(kind)
+        attempt_failures = state.attempt_failures.get(event.trial, AttemptFailures()).after(kind)
         return replace(
             after,
-            stock=(Assignment(event.trial, run.arm, run.attempt + 1), *state.stock),
-            losses=MappingProxyType({**state.losses, event.trial: losses}),
+            backlog=(Assignment(event.trial, run.arm, run.attempt + 1), *state.backlog),
+            attempt_failures=MappingProxyType({**state.attempt_failures, event.trial: attempt_failures}),
         )
-    is_poisonous = after.workers_lost.get(run.arm, 0) >= WORKERS_AN_ARM_MAY_COST and run.arm not in state.poisonous
+    is_quarantined = after.workers_lost.get(run.arm, 0) >= WORKERS_AN_ARM_MAY_COST and run.arm not in state.quarantined
     return replace(
         after,
         finished=(*state.finished, Finished(event.trial, Observation(run.arm, None))),
         failed=state.failed + 1,
         session_failed=state.session_failed + 1,
         session_first_failure=state.session_first_failure or f"{event.failure}: {event.message}",
-        poisonous=(*state.poisonous, run.arm) if is_poisonous else state.poisonous,
+        quarantined=(*state.quarantined, run.arm) if is_quarantined else state.quarantined,
     )
 
 
@@ -345,7 +347,7 @@ def _end_attempt(state: CampaignState, event: TrialSucceeded | TrialFailed, is_o
     return replace(
         state,
         running=_without(state.running, event.trial),
-        losses=_without(state.losses, event.trial) if is_over else state.losses,
+        attempt_failures=_without(state.attempt_failures, event.trial) if is_over else state.attempt_failures,
         busy_seconds=state.busy_seconds + max(0.0, event.finished - event.started),
         outcome_interval_seconds=interval,
         last_outcome=event.time,
@@ -364,7 +366,7 @@ def is_expected(state: CampaignState, outcome: Outcome) -> bool:
 
 def is_final(state: CampaignState, failure: Failure) -> bool:
     """Whether this failure ends its trial for good under the session's rules."""
-    losses = state.losses.get(failure.trial, Losses()).after(failure.kind)
+    attempt_failures = state.attempt_failures.get(failure.trial, AttemptFailures()).after(failure.kind)
     arm = state.running[failure.trial].arm
     workers_lost = state.workers_lost.get(arm, 0) + (failure.kind is FailureKind.WORKER_LOST)
-    return not state.rules.allows_retry(failure.kind, losses, workers_lost)
+    return not state.rules.allows_retry(failure.kind, attempt_failures, workers_lost)

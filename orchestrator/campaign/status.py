@@ -4,8 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from orchestrator.campaign.state import CampaignState, idle_cause
 from orchestrator.campaign.idle import LABELS
+from orchestrator.campaign.state import CampaignState, idle_cause
+from orchestrator.wording import duration
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +70,7 @@ def status_of(name: str, state: CampaignState, now: float | None = None, activit
         succeeded=state.succeeded,
         failed=state.failed,
         in_flight=len(state.running),
-        waiting=len(state.stock),
+        waiting=len(state.backlog),
         batch=state.batches,
         batch_size=state.batch_size,
         dictionary_size=state.dictionary_size,
@@ -80,7 +81,7 @@ def status_of(name: str, state: CampaignState, now: float | None = None, activit
         epoch=state.epoch,
         refreshes=state.round,
         is_asynchronous=state.rules.is_asynchronous,
-        set_aside=state.poisonous,
+        set_aside=state.quarantined,
         utilization=min(1.0, busy / capacity) if capacity > 0 else 0.0,
         idle_seconds=_idle_seconds(state, since, capacity - busy, 0.001 * capacity),
         least_seconds=_least_seconds(state),
@@ -146,14 +147,3 @@ def idle_text(idle_seconds: Mapping[str, float]) -> str:
     """Where the workers' time went that no evaluation took, the largest first; empty when there is none."""
     listed = sorted(idle_seconds.items(), key=lambda item: -item[1])
     return ", ".join(f"{LABELS[cause]} {duration(seconds)}" for cause, seconds in listed)
-
-
-def duration(seconds: float) -> str:
-    """`93784` as `26 h 3 min`; below a minute with the seconds."""
-    whole = round(seconds)
-    if whole < 60:
-        return f"{seconds:.1f} s" if seconds < 10 else f"{whole} s"
-    minutes, rest = divmod(whole, 60)
-    if minutes < 60:
-        return f"{minutes} min {rest} s"
-    return f"{minutes // 60} h {minutes % 60} min"

@@ -1,1 +1,4 @@
-"""TODO."""
+"""The terminal: the commands, the live view, and starting a campaign on Ray.
+
+Everything here prints or parses; what it shows is computed elsewhere.
+"""

@@ -9,16 +9,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from orchestrator.campaign.state import CampaignState, apply
-from orchestrator.settings.file import read
-from orchestrator.store.database import moment
-from orchestrator.errors import RunError
 from orchestrator.campaign.events import BatchChosen, CampaignCreated, Event, SessionClosed, SessionOpened
-from orchestrator.store.lease import Watch, described, watched
+from orchestrator.campaign.state import CampaignState, apply
+from orchestrator.campaign.status import Status, status_of
 from orchestrator.cli.live import View
-from orchestrator.store.runs import Run
-from orchestrator.campaign.status import Status, duration, status_of
+from orchestrator.errors import RunError
+from orchestrator.settings.file import read
 from orchestrator.store.event_store import EventStore, Holding, Stop
+from orchestrator.store.lease import Watch, described, watched
+from orchestrator.store.runs import Run
+from orchestrator.wording import duration, moment
 
 RESTART_SECONDS = 60.0  # for a central actor that died to be taken up again: it loads its data anew
 TAKE_UP_SECONDS = 15.0  # when somebody asks about a run whose central actor is found dead, before saying so

@@ -9,11 +9,11 @@ from typing import Protocol
 
 from rich.console import Console
 
+from orchestrator.campaign.status import Status
+from orchestrator.cli.live import Parameters, View, view
 from orchestrator.session.assemble import open_session
 from orchestrator.settings.model import Settings
-from orchestrator.cli.live import Parameters, View, view
 from orchestrator.store.runs import Run
-from orchestrator.campaign.status import Status
 
 _REDRAW_SECONDS = 0.25
 _PATIENCE_SECONDS = 10.0  # with a session that was told to stop at once

@@ -11,7 +11,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from orchestrator.campaign.status import Status, duration, headline, idle_text, progress
+from orchestrator.campaign.status import Status, headline, idle_text, progress
+from orchestrator.wording import duration
 
 Parameters = Callable[[int], Mapping[str, Any]]  # of an arm
 
@@ -116,7 +117,7 @@ def rows(status: Status, parameters: Parameters) -> list[tuple[str, Text]]:
     """The table's rows: name and value."""
     return [
         ("best", _best(status, parameters)),
-        ("progress", Text(f"{progress(status)} ({status.waiting} in stock)")),
+        ("progress", Text(f"{progress(status)} ({status.waiting} in backlog)")),
         ("in flight", Text(f"{status.in_flight} on {status.slots} workers")),
         ("failed", Text(str(status.failed), style="red" if status.failed else "")),
         *([("existing", Text(_existing(status)))] if status.existing else []),

@@ -19,28 +19,30 @@ from rich.console import Console
 from rich.text import Text
 
 from objectives.objective import ObjectiveError
-from orchestrator.store import runs
-from orchestrator.session.assemble import Parts, build, existing
 from orchestrator.bandit.strategies import STRATEGIES
-from orchestrator.campaign.state import CampaignState, apply
 from orchestrator.campaign.commands import Close, Stop
-from orchestrator.settings.model import Settings, from_mapping, load
-from orchestrator.settings.changes import differences, may_change
-from orchestrator.settings.schema import schema
-from orchestrator.campaign.policy import decide
-from orchestrator.errors import BbkbError, RunError, UserError
 from orchestrator.campaign.events import Event, ExistingTaken, SessionOpened
-from orchestrator.history.export import export
+from orchestrator.campaign.policy import decide
+from orchestrator.campaign.state import CampaignState, apply
+from orchestrator.campaign.status import idle_text, status_of
 from orchestrator.cli.attach import Ending, check_held, follow, last_ending, unheld
-from orchestrator.history.fold import fold
-from orchestrator.store.lease import find_free
 from orchestrator.cli.launch import launch
 from orchestrator.cli.live import render, shown, view
-from orchestrator.session.replaying import replay_until, show_replay
+from orchestrator.cli.replay_view import show_replay
+from orchestrator.errors import BbkbError, RunError, UserError
+from orchestrator.history.export import export
+from orchestrator.history.fold import fold
 from orchestrator.report.page import write_report
-from orchestrator.campaign.status import duration, idle_text, status_of
+from orchestrator.session.assemble import Parts, build, existing
+from orchestrator.session.replaying import replay_until
+from orchestrator.settings.changes import differences, may_change
+from orchestrator.settings.model import Settings, from_mapping, load
+from orchestrator.settings.schema import schema
+from orchestrator.store import runs
 from orchestrator.store.event_store import EventStore
+from orchestrator.store.lease import find_free
 from orchestrator.store.verify import verify
+from orchestrator.wording import duration
 
 EXIT_CODES = {"finished": 0, "failed": 1, "interrupted": 130}
 FAILED, USERS_MISTAKE, INTERRUPTED = 1, 2, 130

@@ -1,1 +1,4 @@
-"""TODO."""
+"""The log as tables for people: trials, attempts, refits, and their export to files.
+
+Nothing here decides or writes to the log.
+"""

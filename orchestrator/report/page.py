@@ -11,7 +11,6 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -21,6 +20,7 @@ import yaml
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from plotly.offline import get_plotlyjs
 
+from orchestrator.campaign.status import idle_text
 from orchestrator.history.export import parameter_names, strict_json
 from orchestrator.history.fold import History, TrialRow
 from orchestrator.report.figure import Figure, plural, short
@@ -33,9 +33,8 @@ from orchestrator.report.progress import (
     simple_regret,
 )
 from orchestrator.report.timeline import CampaignClock, gantt, utilization
-from orchestrator.campaign.status import idle_text
+from orchestrator.wording import duration, moment
 
-_EPOCH_FROM = 1e9  # the executor's clock reads more only if it tells wall-clock time (2001 and later)
 _STATES = {
     "finished": "finished",
     "failed": "failed",
@@ -190,23 +189,6 @@ def _best_parameters(history: History) -> list[tuple[str, str]]:
         return []
     where = [("trial", str(best.trial)), ("arm", str(best.arm)), ("batch", str(best.batch))]
     return [(name, str(short(value))) for name, value in best.parameters.items()] + where
-
-
-def duration(seconds: float) -> str:
-    """A duration for people: its two leading units."""
-    if seconds < 60:
-        return f"{seconds:.3g} s"
-    minutes, hours, days = int(seconds // 60), int(seconds // 3600), int(seconds // 86400)
-    if days:
-        return f"{days:,} d {hours % 24} h"
-    return f"{hours} h {minutes % 60} min" if hours else f"{minutes} min {int(seconds % 60)} s"
-
-
-def moment(time: float) -> str:
-    """A time of the executor's clock for people: UTC, or virtual seconds."""
-    if time < _EPOCH_FROM:
-        return f"{time:.1f} s (virtual)"
-    return datetime.fromtimestamp(time, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
 def _session_rows(history: History) -> list[dict[str, str]]:

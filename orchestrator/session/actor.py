@@ -17,15 +17,15 @@ from ray.exceptions import ActorUnavailableError, GetTimeoutError, RayActorError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from objectives.objective import ObjectiveError
-from orchestrator.session.assemble import Session, open_session
-from orchestrator.errors import ActorLostError, BbkbError, CampaignError, RunError
 from orchestrator.campaign.events import Event, SessionClosed, SessionOpened, StopRequested, TrialFailed, TrialSucceeded
-from orchestrator.store.runs import Run, open_run
 from orchestrator.campaign.status import Status
+from orchestrator.errors import ActorLostError, BbkbError, CampaignError, RunError
+from orchestrator.session.assemble import Session, open_session
+from orchestrator.store.runs import Run, open_run
 
 NAMESPACE = "bbkb"
 ANSWER_KEPT_SECONDS = 60.0  # for a watcher to ask how the session ended
-BARREN_SESSIONS = 10  # in a row, after which a restarted actor gives up
+SESSIONS_WITHOUT_PROGRESS = 10  # in a row, after which a restarted actor gives up
 _STATUS_SECONDS = 1.0  # to wait for a snapshot that is only shown
 _DELIVERY_SECONDS = 2.0  # to wait until a request to stop has arrived; `ray job stop` leaves three
 _ANSWER_SECONDS = 5.0  # to wait for an answer that takes no time
@@ -108,15 +108,15 @@ def was_told_to_stop(events: Sequence[Event], length: int) -> bool:
 
 def check_not_barren(events: Sequence[Event]) -> None:
     """Raise CampaignError when so many sessions in a row have died without a single evaluation that came to its end."""
-    barren = 0
+    without_progress = 0
     for event in reversed(events):
         if isinstance(event, TrialSucceeded | TrialFailed):
             break
-        barren += isinstance(event, SessionOpened)
-    if barren >= BARREN_SESSIONS:
+        without_progress += isinstance(event, SessionOpened)
+    if without_progress >= SESSIONS_WITHOUT_PROGRESS:
         raise CampaignError(
-            f"the central actor must not die before a single evaluation ends, but has in {barren} sessions in a row: "
-            "see its log on the Ray dashboard (memory?), then `bbkb resume`"
+            f"the central actor must not die before a single evaluation ends, but has in {without_progress} sessions "
+            "in a row: see its log on the Ray dashboard (memory?), then `bbkb resume`"
         )
 
 

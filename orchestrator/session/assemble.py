@@ -14,17 +14,18 @@ from objectives.external import PythonCallable
 from objectives.objective import Candidates, HasCandidates, HasOptimum, Objective
 from objectives.space import make_candidates
 from objectives.tabular import table_candidates, table_objective
-from orchestrator.session import existing_data
 from orchestrator.bandit.start.warm_start import DataStart, UncertaintyStart
 from orchestrator.campaign.commands import Close
-from orchestrator.settings.model import Settings, load
-from orchestrator.session.driver import Driver, Problem, replay
-from orchestrator.errors import CampaignError, RunError, UserError
 from orchestrator.campaign.events import CampaignCreated, ExistingTaken, SessionOpened
+from orchestrator.campaign.status import Status
+from orchestrator.errors import CampaignError, RunError, UserError
+from orchestrator.session import existing_data
+from orchestrator.session.driver import Driver
+from orchestrator.session.problem import Problem, replay
+from orchestrator.settings.model import Settings, load
+from orchestrator.store.event_store import EventStore
 from orchestrator.store.lease import Heartbeat, take
 from orchestrator.store.runs import Run, digest
-from orchestrator.campaign.status import Status
-from orchestrator.store.event_store import EventStore
 from workers.executor import Executor, ExecutorError
 from workers.inline import InlineExecutor
 from workers.messages import Limits
@@ -156,8 +157,8 @@ def _spread(problem: Problem, shards: int, threads: int | None) -> tuple[Problem
     """The problem with its candidates spread over this many Ray actors, and what ends them."""
     from orchestrator.session.shards import ShardedArms  # imported here so that campaigns without Ray do not need it
 
-    spread = ShardedArms.start(problem.candidates.features, shards, threads)
-    return replace(problem, spread=spread), spread.close
+    sharded = ShardedArms.start(problem.candidates.features, shards, threads)
+    return replace(problem, sharded_arms=sharded), sharded.close
 
 
 def _check_unchanged(run: Run, parts: Parts, created: CampaignCreated) -> None:
@@ -191,11 +192,11 @@ def _executor(settings: Settings, objective: Objective, campaign: str, start_at:
         case "ray":
             # imported here so that campaigns without Ray do not need it
             from workers.on_ray.executor import RayExecutor
-            from workers.on_ray.places import Placing
+            from workers.on_ray.places import Placement
 
             label, keep_seconds = f"evaluate:{settings.name}", workers.keep_hours * 3600.0
-            placing = Placing(campaign, label, workers.kind, workers.cpus, workers.gpus, keep_seconds)
+            placement = Placement(campaign, label, workers.kind, workers.cpus, workers.gpus, keep_seconds)
             try:
-                return RayExecutor(objective, workers.count, limits, placing)
+                return RayExecutor(objective, workers.count, limits, placement)
             except ExecutorError as error:
                 raise UserError(str(error)) from error

@@ -8,19 +8,11 @@ on taking results in and handing out what is chosen already.
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
-import numpy as np
-
-from objectives.objective import Candidates
-from orchestrator.bandit.strategy import Choose, Decision, Fills, Strategy, begin
-from orchestrator.campaign.state import CampaignState, apply, is_expected, is_final
-from orchestrator.campaign.commands import Ask, Assignment, Await, Begin, Close, Dispatch, Fill, GiveUp, Stop, Tell
-from orchestrator.session.background import Computing
-from orchestrator.campaign.policy import decide
-from orchestrator.errors import BbkbError, CampaignError, StoreError
+from orchestrator.bandit.strategy import Choose, Decision, begin
+from orchestrator.campaign.commands import Ask, Await, Begin, Close, Dispatch, Fill, GiveUp, Stop, Tell
 from orchestrator.campaign.events import (
     BatchChosen,
     ComputingBegan,
@@ -34,80 +26,21 @@ from orchestrator.campaign.events import (
     TrialsDispatched,
     TrialSucceeded,
 )
+from orchestrator.campaign.policy import decide
+from orchestrator.campaign.state import apply, is_expected, is_final
 from orchestrator.campaign.status import Status, idle_seconds, status_of
+from orchestrator.errors import BbkbError, CampaignError, StoreError
+from orchestrator.session.background import Computing
+from orchestrator.session.problem import BEGIN, TELL, Problem, Progress
 from orchestrator.store.event_store import Writer
 from workers.executor import Executor
-from workers.messages import Failure, FailureKind, Outcome, Success, Trial
-
-# Streams of randomness derived from the campaign's seed; a stream's number must never change.
-INIT, TELL, TRIALS, BEGIN = 0, 1, 2, 3
+from workers.messages import Failure, FailureKind, Outcome, Success
 
 # How long the loop may sit in the executor before it looks at a request to stop.
 _ATTENTION_SECONDS = 0.2
 
 # How long a store that is away is waited for (a database server that restarts), and how often it is tried.
 STORE_PATIENCE_SECONDS, _STORE_RETRY_SECONDS = 300.0, 1.0
-
-
-@dataclass(frozen=True)
-class Problem:
-    """What a campaign decides about, and with what. `spread`: stands for the candidates' features where they lie with
-    several processes."""
-
-    name: str
-    seed: int
-    candidates: Candidates
-    strategy: Strategy[Any]
-    spread: Any = None
-
-    def rng(self, *stream: int) -> np.random.Generator:
-        """The generator of one stream: derived when needed, never stored."""
-        return np.random.default_rng([self.seed, *stream])
-
-    def choose(self, is_filler: bool) -> Callable[[Any, Sequence[int], int], Decision]:
-        """The strategy's `ask`, or its `fill`. Raises CampaignError when it has none."""
-        if not is_filler:
-            return self.strategy.ask
-        if not isinstance(self.strategy, Fills):
-            raise CampaignError("strategy.fillers is set, but the strategy has no picks for idle workers")
-        return self.strategy.fill
-
-    def trial(self, assignment: Assignment, memory_factor: float = 1.0) -> Trial:
-        """The message to a worker. All attempts of a trial share their seed, so a repeat gives the same result."""
-        seed = int(self.rng(TRIALS, assignment.trial).integers(2**31))
-        parameters = self.candidates.parameters(assignment.arm)
-        return Trial(assignment.trial, assignment.arm, parameters, seed, assignment.attempt, memory_factor)
-
-
-@dataclass(frozen=True)
-class Progress:
-    """The state of the campaign and of its strategy after the same events."""
-
-    campaign: CampaignState
-    model: Any  # the strategy's state
-
-
-def begin_progress(problem: Problem) -> Progress:
-    """Before the first event."""
-    arms = problem.candidates.features if problem.spread is None else problem.spread
-    return Progress(CampaignState(), problem.strategy.init(arms, problem.rng(INIT)))
-
-
-def advance(problem: Problem, progress: Progress, event: Event) -> Progress:
-    """Both states after one more event of the log. Nothing is drawn or decided again."""
-    model = progress.model
-    if isinstance(event, ModelRefreshed):
-        observations = [*progress.campaign.observations_of(event.trials), *progress.campaign.existing_observations]
-        model = problem.strategy.restore(model, observations, event.record)
-    return Progress(apply(progress.campaign, event), model)
-
-
-def replay(problem: Problem, events: Iterable[Event]) -> Progress:
-    """Rebuild both states from a log."""
-    progress = begin_progress(problem)
-    for event in events:
-        progress = advance(problem, progress, event)
-    return progress
 
 
 class Driver:

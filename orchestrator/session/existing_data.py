@@ -20,8 +20,8 @@ from objectives.reference import did_you_mean
 from objectives.table_file import read_columns
 from objectives.tabular import ROW
 from orchestrator.bandit.start.warm_start import DataStart
-from orchestrator.errors import RunError, UserError
 from orchestrator.campaign.events import ExistingTaken
+from orchestrator.errors import RunError, UserError
 from orchestrator.history.fold import fold
 from orchestrator.store.runs import Run, open_run
 

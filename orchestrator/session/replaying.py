@@ -1,22 +1,16 @@
 """A log walked through again: where the campaign and its model stood at any point, why each arm was chosen, and
 whether this machine would decide and draw the same."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from rich.console import Console, Group, RenderableType
-from rich.table import Table
-from rich.text import Text
 
 from orchestrator.bandit.strategy import Choose, begin
-from orchestrator.session.driver import BEGIN, TELL, Problem, Progress, advance, begin_progress
-from orchestrator.errors import UserError
 from orchestrator.campaign.events import BatchChosen, Event, ModelRefreshed
-from orchestrator.cli.live import Parameters, shown
-
-REASONS_SHOWN = 10
+from orchestrator.errors import UserError
+from orchestrator.session.problem import BEGIN, TELL, Problem, Progress, advance, begin_progress
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,61 +85,3 @@ def _is_close(ours: Any, theirs: Any) -> bool:
     if isinstance(ours, float) or isinstance(theirs, float):
         return bool(np.isclose(ours, theirs, rtol=1e-9))
     return bool(np.array_equal(np.asarray(ours, object), np.asarray(theirs, object)))
-
-
-def render_replay(replayed: Replayed, problem: Problem, parameters: Parameters, top: int) -> RenderableType:
-    """The posterior's best arms by upper bound, the last choice with its reasons, and what was compared."""
-    return Group(*_parts(replayed, problem, parameters, top))
-
-
-def _parts(replayed: Replayed, problem: Problem, parameters: Parameters, top: int) -> Iterable[RenderableType]:
-    campaign = replayed.progress.campaign
-    yield Text(
-        f"after {replayed.position} events: {campaign.trials} chosen, {campaign.succeeded} succeeded, "
-        f"{campaign.failed} failed, {len(campaign.running)} running, {len(campaign.finished)} not told yet, "
-        f"{campaign.round} refreshes, {campaign.dictionary_size} inducing points"
-    )
-    yield Text("")
-    yield from _posterior(replayed.progress, problem, parameters, top)
-    if replayed.last_choice is not None:
-        yield Text("")
-        yield from _reasons(replayed.last_choice)
-    if replayed.repeated:
-        yield Text("")
-        yield Text(
-            f"{replayed.repeated} computations of the strategy were repeated here: "
-            + (f"{len(replayed.differences)} differ" if replayed.differences else "all gave the same")
-        )
-        yield from (Text(f"  {difference}") for difference in replayed.differences)
-
-
-def _posterior(progress: Progress, problem: Problem, parameters: Parameters, top: int) -> Iterable[RenderableType]:
-    belief, pulls = problem.strategy.posterior(progress.model), getattr(progress.model, "pulls", None)
-    regularization = getattr(problem.strategy, "regularization", 1.0)
-    order = np.argsort(-belief.ucb, kind="stable")[:top]
-    yield Text(f"the {len(order)} arms with the largest upper bounds, with no pull pending (rewards are maximised)")
-    table = Table("arm", "mean", "± deviation", "upper bound", "pulls", "parameters", box=None, pad_edge=False)
-    for arm in order.tolist():
-        named = ", ".join(f"{name}={shown(value)}" for name, value in parameters(arm).items())
-        deviation = float(np.sqrt(regularization * belief.variance[arm]))
-        count = "" if pulls is None else str(int(pulls.counts[arm]))
-        table.add_row(
-            str(arm), f"{belief.mean[arm]:.6g}", f"{deviation:.3g}", f"{belief.ucb[arm]:.6g}", count, Text(named)
-        )
-    yield table
-
-
-def _reasons(choice: BatchChosen) -> Iterable[RenderableType]:
-    kind = "fillers for idle workers" if choice.is_filler else "chosen by upper bounds"
-    yield Text(f"the last choice, {len(choice.picks)} {kind}, ended by: {choice.reason}")
-    table = Table("trial", "arm", "mean", "width", "variance (1/λ)", box=None, pad_edge=False)
-    for pick in choice.picks[:REASONS_SHOWN]:
-        table.add_row(str(pick.trial), str(pick.arm), f"{pick.mean:.6g}", f"{pick.width:.4g}", f"{pick.variance:.4g}")
-    yield table
-    if len(choice.picks) > REASONS_SHOWN:
-        yield Text(f"… and {len(choice.picks) - REASONS_SHOWN} more")
-
-
-def show_replay(console: Console, replayed: Replayed, problem: Problem, top: int) -> None:
-    """Print it."""
-    console.print(render_replay(replayed, problem, problem.candidates.parameters, top), soft_wrap=True)

@@ -14,8 +14,8 @@ import ray
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from orchestrator.bandit.sparse.blocks import Block, Fit
 from orchestrator.bandit.kernels import Kernel
+from orchestrator.bandit.sparse.blocks import Block, Fit
 from orchestrator.bandit.sparse.state import checked_arms
 from orchestrator.errors import ActorLostError
 

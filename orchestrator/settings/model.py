@@ -28,7 +28,6 @@ from objectives.objective import Objective, ObjectiveError
 from objectives.parameters import Parameter
 from objectives.space import Sampler
 from orchestrator.settings.file import Document, read, with_overrides
-from orchestrator.settings.problems import Problem, aligned, config_error, failure, shown
 from orchestrator.settings.options import (
     OBJECTIVE_KEYS,
     build_objective,
@@ -39,6 +38,7 @@ from orchestrator.settings.options import (
     dump_strategy,
     find_options,
 )
+from orchestrator.settings.problems import Problem, aligned, config_error, failure, shown
 
 
 class _Section(BaseModel):

@@ -15,8 +15,8 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
 
-from orchestrator.settings.file import Document, Keys, dotted
 from orchestrator.errors import ConfigError
+from orchestrator.settings.file import Document, Keys, dotted
 
 _OURS = "bbkb"
 

@@ -1,7 +1,8 @@
 """The campaign file as JSON Schema (draft 2020-12), for editors.
 
 pydantic writes the schema of the sections; strategies, kernels, objectives and parameter kinds are put in where the
-sections leave them open, one alternative a name. What needs several keys at once is left to `orchestrator.settings.model`.
+sections leave them open, one alternative a name. What needs several keys at once is checked by
+`orchestrator.settings.model`.
 """
 
 import inspect

@@ -1,6 +1,5 @@
 """What the store stands on: its tables, a connection to SQLite or PostgreSQL, and a database's own errors as ours."""
 
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -127,11 +126,6 @@ def shown(url: str) -> str:
         return sa.make_url(url).render_as_string(hide_password=True)
     except SQLAlchemyError:
         return repr(url)
-
-
-def moment(seconds: float) -> str:
-    """A time of day on this machine's calendar."""
-    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds))
 
 
 def _make_sqlite_durable(connection: Any, _record: Any) -> None:

@@ -6,8 +6,8 @@ Contract (`tests/orchestrator/store/test_event_store.py` runs it on every databa
   and `synchronous=FULL`, PostgreSQL with its default synchronous commit. Either all of them are there or none.
 * Writing needs a claim. A claim raises the campaign's epoch; every append checks it in its own transaction, so whoever
   holds an older epoch cannot write a single event more (`FencedError`), however late it wakes up. Whether a campaign
-  may be claimed is no question of the store: `orchestrator/store/lease.py` knows who is alive, and claims with the epoch
-  that it has seen, so that of two who take over one wins.
+  may be claimed is no question of the store: `orchestrator/store/lease.py` knows who is alive, and claims with the
+  epoch that it has seen, so that of two who take over one wins.
 * Events come back in the order they were appended, gap-free, each with the checksum it was written with. Reading needs
   no claim, never blocks a writer and makes no file.
 * Several campaigns can share a database.
@@ -22,6 +22,8 @@ from typing import Any, Literal, cast
 
 import sqlalchemy as sa
 
+from orchestrator.campaign.events import Event, from_json, to_json
+from orchestrator.errors import FencedError, HeldError, RunError, StoreError
 from orchestrator.store.database import (
     CAMPAIGNS,
     EVENTS,
@@ -30,12 +32,10 @@ from orchestrator.store.database import (
     file_of,
     has_checksums,
     make_tables,
-    moment,
     shown,
     translated,
 )
-from orchestrator.errors import FencedError, HeldError, RunError, StoreError
-from orchestrator.campaign.events import Event, from_json, to_json
+from orchestrator.wording import moment
 
 _PAGE = 1000  # events a reader takes at a time
 

@@ -20,10 +20,9 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from orchestrator.store.database import moment
 from orchestrator.errors import FencedError, HeldError, StoreError
-from orchestrator.campaign.status import duration
 from orchestrator.store.event_store import EventStore, Holding, Stop, Writer
+from orchestrator.wording import duration, moment
 
 BEAT_SECONDS = 2.0
 PATIENCE_SECONDS = 10.0  # with a holder elsewhere: a few beats, one of which may wait for a slow database

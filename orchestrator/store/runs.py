@@ -23,9 +23,9 @@ from pathlib import Path
 from typing import Any
 
 from objectives.objective import Candidates
-from orchestrator.settings import file as campaign_file
-from orchestrator.errors import RunError
 from orchestrator.campaign.events import CampaignCreated, Event, ExistingTaken
+from orchestrator.errors import RunError
+from orchestrator.settings import file as campaign_file
 from orchestrator.store.event_store import EventStore
 
 _VERSIONED = ("bbkb-orchestrator", "ray", "numpy", "scipy", "scikit-learn", "SQLAlchemy", "ConfigSpace")

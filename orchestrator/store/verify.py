@@ -7,9 +7,6 @@ log, one of them is wrong, and that is told too. Every problem is told with its 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from orchestrator.campaign.state import CampaignState, apply
-from orchestrator.store.database import moment
-from orchestrator.errors import StoreError
 from orchestrator.campaign.events import (
     BatchChosen,
     CampaignCreated,
@@ -22,13 +19,16 @@ from orchestrator.campaign.events import (
     TrialsDispatched,
     TrialSucceeded,
 )
+from orchestrator.campaign.state import CampaignState, apply
+from orchestrator.errors import StoreError
 from orchestrator.store.event_store import EventStore, Extent, Row
+from orchestrator.wording import moment
 
 _PAGE = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Again:
+class PendingAttempt:
     """An attempt that a resume would begin."""
 
     trial: int
@@ -50,8 +50,8 @@ class Findings:
     holder: str  # who runs it now; empty: nobody says so
     problems: tuple[str, ...]
     notes: tuple[str, ...]
-    again: tuple[Again, ...]  # running when the log ends
-    waiting: tuple[Again, ...]  # chosen, or failed and to be tried again
+    again: tuple[PendingAttempt, ...]  # running when the log ends
+    waiting: tuple[PendingAttempt, ...]  # chosen, or failed and to be tried again
     untold: int  # over, and not told to the strategy yet
 
     def lines(self) -> Iterator[str]:
@@ -203,7 +203,7 @@ class _Audit:
             "succeeded": self.state.succeeded,
             "failed": self.state.failed,
             "running": {trial: run.attempt for trial, run in self.state.running.items()},
-            "waiting": {assignment.trial for assignment in self.state.stock},
+            "waiting": {assignment.trial for assignment in self.state.backlog},
             "not told": {finished.trial for finished in self.state.finished},
         }
         self.problems += [
@@ -229,9 +229,9 @@ class _Audit:
             untold=sum(trial.state == "over" for trial in self.trials.values()),
         )
 
-    def _standing(self, state: str, later: int = 0) -> list[Again]:
+    def _standing(self, state: str, later: int = 0) -> list[PendingAttempt]:
         return [
-            Again(number, trial.arm, trial.attempt + later)
+            PendingAttempt(number, trial.arm, trial.attempt + later)
             for number, trial in self.trials.items()
             if trial.state == state
         ]

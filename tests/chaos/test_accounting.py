@@ -8,7 +8,14 @@ import pytest
 from benchmarks.chaos.accounting import SEVERAL, Account, Kill, Victim, account
 from benchmarks.chaos.campaign import Plan
 from benchmarks.chaos.objective import Execution, duration
-from orchestrator.campaign.events import Event, SessionClosed, SessionOpened, TrialFailed, TrialsDispatched, TrialSucceeded
+from orchestrator.campaign.events import (
+    Event,
+    SessionClosed,
+    SessionOpened,
+    TrialFailed,
+    TrialsDispatched,
+    TrialSucceeded,
+)
 
 SEEDS = {100: 0, 101: 1}  # of two trials
 

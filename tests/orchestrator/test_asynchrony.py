@@ -16,15 +16,16 @@ from orchestrator.bandit.arrays import Floats
 from orchestrator.bandit.exact.exact import exact_posterior
 from orchestrator.bandit.kernels import RBF
 from orchestrator.bandit.pulls import Pulls
+from orchestrator.bandit.sparse.termination import Termination
+from orchestrator.bandit.start.warm_start import UncertaintyStart
 from orchestrator.bandit.strategies import STRATEGIES
 from orchestrator.bandit.strategies.bbkb import BBKB
 from orchestrator.bandit.strategy import Choose, Observation
-from orchestrator.bandit.sparse.termination import Termination
-from orchestrator.bandit.start.warm_start import UncertaintyStart
-from orchestrator.campaign.state import CampaignState
 from orchestrator.campaign.commands import Close
-from orchestrator.session.driver import INIT, TELL, Driver, Problem, advance, begin_progress, replay
 from orchestrator.campaign.events import BatchChosen, CampaignCreated, Event, SessionOpened, TrialSucceeded
+from orchestrator.campaign.state import CampaignState
+from orchestrator.session.driver import Driver
+from orchestrator.session.problem import INIT, TELL, Problem, advance, begin_progress, replay
 from orchestrator.store.event_store import EventStore
 from workers.executor import Executor
 from workers.messages import FailureKind, Outcome, Success, Trial

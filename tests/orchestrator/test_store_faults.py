@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.store import database
-from orchestrator.errors import FencedError, StoreError
 from orchestrator.campaign.events import StopRequested
-from orchestrator.store.lease import Heartbeat, take
+from orchestrator.errors import FencedError, StoreError
+from orchestrator.store import database
 from orchestrator.store.event_store import EventStore
+from orchestrator.store.lease import Heartbeat, take
 from orchestrator.store.verify import verify
 from tests.postgresql import Server
 

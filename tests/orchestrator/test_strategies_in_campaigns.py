@@ -8,7 +8,6 @@ import pytest
 
 from objectives.objective import Candidates, Evaluation, Parameters, Report
 from orchestrator.bandit.strategies import STRATEGIES
-from orchestrator.session.driver import Driver, Problem, replay
 from orchestrator.campaign.events import (
     BatchChosen,
     CampaignCreated,
@@ -18,6 +17,8 @@ from orchestrator.campaign.events import (
     TrialsDispatched,
     TrialSucceeded,
 )
+from orchestrator.session.driver import Driver
+from orchestrator.session.problem import Problem, replay
 from orchestrator.store.event_store import EventStore
 from workers.messages import FailureKind
 from workers.simulated import Durations, Failures, SimulatedExecutor

@@ -12,7 +12,7 @@ from workers.executor import Executor
 from workers.inline import InlineExecutor
 from workers.messages import Failure, FailureKind, Limits, Outcome, Success, Trial
 from workers.on_ray.executor import RayExecutor
-from workers.on_ray.places import Placing
+from workers.on_ray.places import Placement
 from workers.simulated import Durations, Failures, SimulatedExecutor
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # Ray's workers cannot import this file
@@ -40,8 +40,8 @@ def executor(request: pytest.FixtureRequest) -> Iterator[Executor]:
             made = SimulatedExecutor(Arithmetic(), 2, Durations(5.0, 0.5), Failures(), seed=0)
         case kind:
             request.getfixturevalue("ray_cluster")
-            placing = Placing("contract", "evaluate:contract", kind)
-            made = RayExecutor(Arithmetic(), 2, Limits(), placing)
+            placement = Placement("contract", "evaluate:contract", kind)
+            made = RayExecutor(Arithmetic(), 2, Limits(), placement)
     yield made
     made.close()
 

@@ -19,7 +19,7 @@ from ray import cloudpickle
 from objectives.objective import Evaluation, Parameters, Report
 from workers.messages import Failure, FailureKind, Limits, Outcome, Success, Trial
 from workers.on_ray.executor import RayExecutor
-from workers.on_ray.places import Kind, Placing
+from workers.on_ray.places import Kind, Placement
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # Ray's workers cannot import this file
 
@@ -146,7 +146,7 @@ def make(kind: Kind) -> Iterator[Callable[..., RayExecutor]]:
     made: list[RayExecutor] = []
 
     def build(slots: int) -> RayExecutor:
-        made.append(RayExecutor(Hostile(), slots, LIMITS, Placing("hostile", "t", kind)))
+        made.append(RayExecutor(Hostile(), slots, LIMITS, Placement("hostile", "t", kind)))
         return made[-1]
 
     yield build

@@ -14,7 +14,7 @@ import ray
 
 from workers.messages import Limits, Outcome, Trial
 from workers.on_ray.ledger import NAMESPACE, Ledger, UnderWay
-from workers.on_ray.places import Placing, memory_request
+from workers.on_ray.places import Placement, memory_request
 from workers.on_ray.worker_actor import WorkerActor
 
 IDLE_SECONDS = 60.0
@@ -39,12 +39,12 @@ class _Worker:
 class WorkerPool:
     """The worker actors of one campaign. The executor sees to it that no more than its slots are busy."""
 
-    def __init__(self, box: list[Any], slots: int, limits: Limits, placing: Placing) -> None:
+    def __init__(self, box: list[Any], slots: int, limits: Limits, placement: Placement) -> None:
         self._box = box
         self._slots = slots
         self._limits = limits
-        self._placing = placing
-        self._ledger = Ledger(placing.campaign)
+        self._placing = placement
+        self._ledger = Ledger(placement.campaign)
         self._busy: dict[Any, _Worker] = {}  # by the reference to what it evaluates
         self._idle: list[_Worker] = []  # the longest idle first
         self._noted: dict[tuple[int, int], _Worker | None] = {}  # what the ledger holds of ours, and who wrote it

@@ -2,8 +2,8 @@
 
 Ray's own retries are off: the campaign alone counts attempts. The outcome is built on the worker (`workers.evaluate`),
 so nothing an objective raises has to be pickled; what Ray itself raises means that the worker, the node or the way
-there failed, and becomes a `Failure` here (`workers.on_ray.failures`). A reference that never resolves (a silent node) is
-given up: by lease where evaluations have a time-out, else when a node is known to have died.
+there failed, and becomes a `Failure` here (`workers.on_ray.failures`). A reference that never resolves (a silent
+node) is given up: by lease where evaluations have a time-out, else when a node is known to have died.
 """
 
 import time
@@ -21,8 +21,8 @@ from workers.executor import ExecutorError
 from workers.messages import Failure, FailureKind, Limits, Outcome, Success, Trial
 from workers.on_ray.actors import IDLE_SECONDS, WorkerPool
 from workers.on_ray.failures import described, fetched, is_process_death, kind_of
-from workers.on_ray.objective import boxed
-from workers.on_ray.places import NodeWatch, Placing, check_feasible, is_cramped
+from workers.on_ray.objective import put_objective
+from workers.on_ray.places import NodeWatch, Placement, check_feasible, is_saturated
 from workers.on_ray.tasks import RayTasks
 
 START_UP_SECONDS = 30.0  # what a lease allows for starting a worker process and unpickling the objective there
@@ -50,7 +50,7 @@ class _Attempt:
 
 
 class RayExecutor:
-    """At most `slots` evaluations at a time, on the cluster this process is connected to, as `placing` says.
+    """At most `slots` evaluations at a time, on the cluster this process is connected to, as `placement` says.
 
     More attempts than that wait here and not in Ray's queue, since a cluster with room would run them all at once.
     The objective is put into the object store once; its arrays reach the workers without a copy, and each worker
@@ -58,18 +58,18 @@ class RayExecutor:
     node can ever hold one evaluation.
     """
 
-    def __init__(self, objective: Objective, slots: int, limits: Limits, placing: Placing) -> None:
+    def __init__(self, objective: Objective, slots: int, limits: Limits, placement: Placement) -> None:
         if slots < 1:
             raise ExecutorError(f"workers.count must be >= 1, got {slots}")
-        check_feasible(placing, limits)
-        box = boxed(objective)
+        check_feasible(placement, limits)
+        box = put_objective(objective)
         self._slots = slots
-        self._is_cramped = is_cramped(placing, slots)
+        self._is_cramped = is_saturated(placement, slots)
         self._limits = limits
-        self._kind = placing.kind
-        self._tasks = RayTasks(box, limits, placing)
-        self._pool = WorkerPool(box, slots, limits, placing)
-        self._is_short = placing.kind == "task"  # whether the next attempt is a task
+        self._kind = placement.kind
+        self._tasks = RayTasks(box, limits, placement)
+        self._pool = WorkerPool(box, slots, limits, placement)
+        self._is_short = placement.kind == "task"  # whether the next attempt is a task
         self._durations: deque[float] = deque(maxlen=_REMEMBERED)  # of the last successes
         self._longest_seconds = 0.0
         self._nodes = NodeWatch()

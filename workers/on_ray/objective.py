@@ -9,7 +9,7 @@ from objectives.objective import Objective
 from workers.executor import ExecutorError
 
 
-def boxed(objective: Objective) -> list[Any]:
+def put_objective(objective: Objective) -> list[Any]:
     """What a worker needs to get it. Raises ExecutorError when the objective cannot be pickled.
 
     The reference comes in a list because Ray would fetch and unpickle a bare one for every call: a third of the
@@ -24,7 +24,7 @@ def boxed(objective: Objective) -> list[Any]:
         ) from error
 
 
-def unboxed(box: list[Any]) -> Objective:
+def get_objective(box: list[Any]) -> Objective:
     """The objective in this worker process."""
     return _fetched(box[0])
 

@@ -16,7 +16,7 @@ _LOOK_SECONDS = 3.0  # between two looks at the list of nodes
 
 
 @dataclass(frozen=True, slots=True)
-class Placing:
+class Placement:
     """Where evaluations run. `campaign` names the worker actors and must be unique on the cluster; `label` is what the
     dashboard shows for tasks: one a campaign, since each distinct name becomes a series of metrics.
 
@@ -73,9 +73,9 @@ def _dead_nodes() -> frozenset[str]:
     return frozenset(node["NodeID"] for node in ray.nodes() if not node["Alive"])  # type: ignore[no-untyped-call]
 
 
-def check_feasible(placing: Placing, limits: Limits) -> None:
+def check_feasible(placement: Placement, limits: Limits) -> None:
     """Refuse what no node can ever hold: Ray would queue it for ever, without a word. Raises ExecutorError."""
-    request = {"CPU": placing.cpus, "GPU": placing.gpus, "memory": float(limits.memory_bytes or 0)}
+    request = {"CPU": placement.cpus, "GPU": placement.gpus, "memory": float(limits.memory_bytes or 0)}
     wanted = {name: amount for name, amount in request.items() if amount > 0.0}
     nodes = _resources()
     if any(all(node.get(name, 0.0) >= amount for name, amount in wanted.items()) for node in nodes) or _can_grow():
@@ -92,10 +92,10 @@ def _resources() -> list[dict[str, float]]:
     return [node["Resources"] for node in ray.nodes() if node["Alive"]]  # type: ignore[no-untyped-call]  # no types
 
 
-def is_cramped(placing: Placing, slots: int) -> bool:
+def is_saturated(placement: Placement, slots: int) -> bool:
     """Whether the cluster itself has room for no more than `slots` of these evaluations at a time."""
     cpus = sum(node.get("CPU", 0.0) for node in _resources())
-    return cpus <= slots * placing.cpus and not _can_grow()
+    return cpus <= slots * placement.cpus and not _can_grow()
 
 
 def _listed(resources: Mapping[str, float]) -> str:

@@ -9,8 +9,8 @@ import ray
 
 from workers.evaluate import evaluate, is_worn_out
 from workers.messages import Limits, Outcome, Trial
-from workers.on_ray.objective import unboxed
-from workers.on_ray.places import Placing, memory_request
+from workers.on_ray.objective import get_objective
+from workers.on_ray.places import Placement, memory_request
 
 _EVALUATING = threading.Lock()
 _FAREWELL_SECONDS = 0.5  # for the last outcome to leave a process that ends itself
@@ -19,10 +19,10 @@ _FAREWELL_SECONDS = 0.5  # for the last outcome to leave a process that ends its
 class RayTasks:
     """Gives attempts to Ray as tasks. Ray's own retries are off: the campaign alone counts attempts."""
 
-    def __init__(self, box: list[Any], limits: Limits, placing: Placing) -> None:
+    def __init__(self, box: list[Any], limits: Limits, placement: Placement) -> None:
         self._box = box
         self._limits = limits
-        self._placing = placing
+        self._placing = placement
         self._remotes: dict[float, Any] = {}  # by memory factor: to make one takes as long as to submit a task
 
     def start(self, trial: Trial) -> Any:
@@ -53,7 +53,7 @@ class RayTasks:
 
 def evaluate_remotely(box: list[Any], trial: Trial, limits: Limits) -> Outcome:
     """What runs on the worker, whose process may die for it."""
-    objective = unboxed(box)
+    objective = get_objective(box)
     with _EVALUATING:
         outcome = evaluate(objective, trial, limits, is_expendable=True)
     if is_worn_out(outcome):

@@ -19,7 +19,7 @@ import ray
 from workers.evaluate import evaluate
 from workers.messages import Limits, Outcome, Trial
 from workers.on_ray.ledger import Ledger, UnderWay
-from workers.on_ray.objective import unboxed
+from workers.on_ray.objective import get_objective
 
 _LOOKS = 20.0  # at the lease, while it lasts
 _LONGEST_LOOK_SECONDS = 60.0
@@ -39,7 +39,7 @@ class WorkerActor:
         self, boxed_objective: list[Any], trial: Trial, limits: Limits, acknowledged: Sequence[tuple[int, int]]
     ) -> Outcome:
         """The outcome of this attempt, which the ledger has too. `acknowledged` attempts are struck out there."""
-        objective = unboxed(boxed_objective)
+        objective = get_objective(boxed_objective)
         for attempt in acknowledged:
             self._tell(lambda attempt=attempt: self._ledger.forget(*attempt))
         self._write(trial, UnderWay(self._name, self._node, time.time()))

@@ -28,8 +28,8 @@ from orchestrator.bandit.arrays import Floats, Indices, read_only, same
 from orchestrator.bandit.checks import require, require_positive, sequential_refusal
 from orchestrator.bandit.exact.incremental import ExactPosterior
 from orchestrator.bandit.kernels import RBF, AnyKernel
-from orchestrator.bandit.sparse.posterior import SparseModel
 from orchestrator.bandit.pulls import Pulls
+from orchestrator.bandit.sparse.posterior import SparseModel
 from orchestrator.bandit.sparse.state import checked_arms, rewarded, with_set_aside
 from orchestrator.bandit.strategy import Choose, Decision, Observation, Pick, Posterior, Record, Wait
 

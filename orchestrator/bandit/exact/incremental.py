@@ -18,8 +18,8 @@ import numpy as np
 from scipy.linalg import cholesky, solve_triangular
 
 from orchestrator.bandit.arrays import Floats, Indices, read_only, same
-from orchestrator.bandit.sparse.posterior import SparseModel
 from orchestrator.bandit.pulls import Pulls
+from orchestrator.bandit.sparse.posterior import SparseModel
 from orchestrator.bandit.sparse.state import SparseState, initial_state, rewarded
 from orchestrator.bandit.strategy import Observation, Posterior
 

@@ -11,8 +11,8 @@ from typing import Literal
 import numpy as np
 
 from orchestrator.bandit.arrays import Floats, Indices, read_only, same
-from orchestrator.bandit.regions.boxes import Box, BoxedArms
 from orchestrator.bandit.pulls import Pulls
+from orchestrator.bandit.regions.boxes import Box, BoxedArms
 from orchestrator.bandit.sparse.state import rewarded, with_set_aside
 from orchestrator.bandit.strategy import Observation
 

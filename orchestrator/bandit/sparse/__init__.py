@@ -1,1 +1,4 @@
-"""TODO."""
+"""The sparse posterior of BBKB and BKB: dictionary, blocks of arms, batches, lazy and screened scoring.
+
+Exact posteriors are in `exact`; where a campaign starts is in `start`.
+"""

@@ -14,8 +14,8 @@ from typing import Any, Literal, Protocol
 import numpy as np
 
 from orchestrator.bandit.arrays import Floats, Indices
-from orchestrator.bandit.sparse.columns import KernelColumns, Points
 from orchestrator.bandit.kernels import Kernel
+from orchestrator.bandit.sparse.columns import KernelColumns, Points
 from orchestrator.bandit.sparse.lazy import Rest
 
 BLOCK = 2048  # arms a matrix product: a block of a usual dictionary stays in the cache

@@ -23,17 +23,17 @@ import numpy as np
 from scipy.linalg import solve_triangular
 
 from orchestrator.bandit.arrays import Floats, Indices, read_only
+from orchestrator.bandit.kernels import Kernel
+from orchestrator.bandit.pulls import Pulls
 from orchestrator.bandit.sparse.blocks import BLOCK, AllArms, Block, Blocks, Fit, LocalBlocks, LocalCovariance, Pulled
 from orchestrator.bandit.sparse.columns import KernelColumns, Points
-from orchestrator.bandit.kernels import Kernel
 from orchestrator.bandit.sparse.nystrom import pivoted_cholesky
-from orchestrator.bandit.pulls import Pulls
 from orchestrator.bandit.sparse.screening import Screen
 
 PROBES = 8  # random vectors that estimate a norm
 
 
-class SpreadArms(Protocol):
+class ShardableArms(Protocol):
     """Candidates that do not lie in one array here."""
 
     def __len__(self) -> int:
@@ -48,7 +48,7 @@ class SparseModel:
     """What a posterior is fitted with: `kernel`, candidate `arms` (A, d), `regularization` λ."""
 
     kernel: Kernel
-    arms: Any  # an array (A, d), or `SpreadArms`
+    arms: Any  # an array (A, d), or `ShardableArms`
     regularization: float
 
     def __post_init__(self) -> None:

@@ -24,8 +24,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from orchestrator.bandit.arrays import Floats, Indices
-from orchestrator.bandit.sparse.blocks import AllArms, Fit
 from orchestrator.bandit.kernels import Kernel
+from orchestrator.bandit.sparse.blocks import AllArms, Fit
 
 LADDER = (1.2, 1.4, 1.7, 2.0, 2.5, 3.0, 4.0, 6.0, 9.0)  # values of ρ that are tried
 # Allowances for rounding: of a sum against that of its magnitudes (`Rounding`); of an eigenvalue of the matrix above,

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from orchestrator.bandit.arrays import Floats, Indices, read_only, same
-from orchestrator.bandit.sparse.posterior import SparseModel, SparsePosterior
 from orchestrator.bandit.pulls import Pulls
+from orchestrator.bandit.sparse.posterior import SparseModel, SparsePosterior
 from orchestrator.bandit.strategy import Observation
 
 

@@ -11,10 +11,10 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from orchestrator.bandit.arrays import Floats, Indices, read_only
-from orchestrator.bandit.start.bless import bless
 from orchestrator.bandit.sparse.lazy import LazyQueue, Rest
 from orchestrator.bandit.sparse.posterior import SparseModel
 from orchestrator.bandit.sparse.state import SparseState
+from orchestrator.bandit.start.bless import bless
 from orchestrator.bandit.strategy import Observation
 
 

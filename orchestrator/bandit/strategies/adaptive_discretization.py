@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from orchestrator.bandit.arrays import Floats, Indices, same
-from orchestrator.bandit.regions.boxes import Box, BoxedArms
 from orchestrator.bandit.checks import (
     require,
     require_not_negative,
@@ -22,8 +21,9 @@ from orchestrator.bandit.checks import (
 from orchestrator.bandit.confidence import information_growth, rkhs_width
 from orchestrator.bandit.exact.incremental import ExactState
 from orchestrator.bandit.kernels import RBF, AnyKernel
-from orchestrator.bandit.sparse.posterior import SparseModel
 from orchestrator.bandit.pulls import Pulls
+from orchestrator.bandit.regions.boxes import Box, BoxedArms
+from orchestrator.bandit.sparse.posterior import SparseModel
 from orchestrator.bandit.sparse.state import checked_arms
 from orchestrator.bandit.strategy import Choose, Decision, Observation, Pick, Posterior, Record
 

@@ -18,20 +18,20 @@ from typing import Any, ClassVar, get_args
 import numpy as np
 
 from orchestrator.bandit.arrays import Floats, Indices, read_only
-from orchestrator.bandit.sparse.batch import BatchPosterior
-from orchestrator.bandit.sparse.blocks import LocalCovariance
 from orchestrator.bandit.checks import refusal, require, require_not_negative, require_positive, require_probability
 from orchestrator.bandit.confidence import Confidence, Schedule
+from orchestrator.bandit.kernels import AnyKernel, Matern52
+from orchestrator.bandit.sparse.batch import BatchPosterior
+from orchestrator.bandit.sparse.blocks import LocalCovariance
 from orchestrator.bandit.sparse.dictionary import Resampling, resparsify
 from orchestrator.bandit.sparse.filling import most_uncertain
-from orchestrator.bandit.kernels import AnyKernel, Matern52
 from orchestrator.bandit.sparse.lazy import ArgmaxQueue
 from orchestrator.bandit.sparse.picking import Picking
 from orchestrator.bandit.sparse.posterior import SparseModel
 from orchestrator.bandit.sparse.state import SparseState, checked_arms, initial_state, rewarded
-from orchestrator.bandit.strategy import Choose, Decision, Mode, Observation, Pick, Posterior, Record, Wait
 from orchestrator.bandit.sparse.termination import Drift, GlobalDrift, LocalDrift, ProductDrift, Termination
 from orchestrator.bandit.start.warm_start import AnyWarmStart, UncertaintyStart, begin_sparse
+from orchestrator.bandit.strategy import Choose, Decision, Mode, Observation, Pick, Posterior, Record, Wait
 
 _DEFAULT_KERNEL, _DEFAULT_START = Matern52(0.5), UncertaintyStart(max_pulls=16)
 
@@ -105,7 +105,7 @@ class BBKB:
     def init(self, arms: Floats, rng: np.random.Generator) -> SparseState:
         """State before any pull of `arms` (A, d); draws the warm start's arms. Raises ValueError on bad arms.
 
-        `arms` is an array, or stands for one that lies elsewhere (`posterior.SpreadArms`).
+        `arms` is an array, or stands for one that lies elsewhere (`posterior.ShardableArms`).
         """
         checked = arms if hasattr(arms, "blocks") else checked_arms(arms)
         model = SparseModel(self.kernel, checked, self.regularization)

@@ -18,13 +18,13 @@ from orchestrator.bandit.checks import (
     require_probability,
     sequential_refusal,
 )
-from orchestrator.bandit.sparse.dictionary import Resampling, resparsify
 from orchestrator.bandit.kernels import RBF, AnyKernel
+from orchestrator.bandit.sparse.dictionary import Resampling, resparsify
 from orchestrator.bandit.sparse.picking import Picking
 from orchestrator.bandit.sparse.posterior import SparseModel
 from orchestrator.bandit.sparse.state import SparseState, checked_arms, initial_state, rewarded
-from orchestrator.bandit.strategy import Choose, Decision, Observation, Pick, Posterior, Record
 from orchestrator.bandit.start.warm_start import AnyWarmStart, RandomStart, begin_sparse
+from orchestrator.bandit.strategy import Choose, Decision, Observation, Pick, Posterior, Record
 
 ACCURACY = 0.5  # ε: a dictionary keeps all variances within (1 ± ε) of the exact ones
 _DEFAULT_KERNEL, _DEFAULT_START = RBF(0.7), RandomStart()

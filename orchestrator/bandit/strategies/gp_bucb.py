@@ -13,9 +13,9 @@ from orchestrator.bandit.exact.incremental import ExactPosterior, ExactState
 from orchestrator.bandit.kernels import RBF, AnyKernel
 from orchestrator.bandit.sparse.posterior import SparseModel
 from orchestrator.bandit.sparse.state import checked_arms
-from orchestrator.bandit.strategy import Choose, Decision, Mode, Observation, Pick, Posterior, Record, Wait
 from orchestrator.bandit.sparse.termination import ProductDrift
 from orchestrator.bandit.start.warm_start import AnyWarmStart, UncertaintyStart
+from orchestrator.bandit.strategy import Choose, Decision, Mode, Observation, Pick, Posterior, Record, Wait
 
 _DEFAULT_KERNEL, _DEFAULT_START = RBF(0.7), UncertaintyStart(max_pulls=16)
 

@@ -20,7 +20,6 @@ from typing import Any, ClassVar, Literal, get_args
 import numpy as np
 
 from orchestrator.bandit.arrays import Floats, Indices, read_only
-from orchestrator.bandit.regions.boxes import Box, BoxedArms
 from orchestrator.bandit.checks import (
     require,
     require_not_negative,
@@ -32,6 +31,7 @@ from orchestrator.bandit.confidence import information_growth, rkhs_width
 from orchestrator.bandit.exact.exact import exact_posterior
 from orchestrator.bandit.kernels import RBF, AnyKernel
 from orchestrator.bandit.pulls import Pulls
+from orchestrator.bandit.regions.boxes import Box, BoxedArms
 from orchestrator.bandit.regions.shrinking import (
     SUB_PERFORMING,
     Epoch,

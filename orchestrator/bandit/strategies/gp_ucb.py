@@ -10,12 +10,12 @@ import numpy as np
 from orchestrator.bandit.arrays import Floats
 from orchestrator.bandit.checks import require_not_negative, require_positive, require_probability
 from orchestrator.bandit.exact.incremental import ExactState
+from orchestrator.bandit.exact.sequential import next_pull
 from orchestrator.bandit.kernels import RBF, AnyKernel
 from orchestrator.bandit.sparse.posterior import SparseModel
-from orchestrator.bandit.exact.sequential import next_pull
 from orchestrator.bandit.sparse.state import checked_arms
-from orchestrator.bandit.strategy import Decision, Observation, Posterior, Record
 from orchestrator.bandit.start.warm_start import AnyWarmStart, RandomStart
+from orchestrator.bandit.strategy import Decision, Observation, Posterior, Record
 
 _DEFAULT_KERNEL, _DEFAULT_START = RBF(0.7), RandomStart()
 

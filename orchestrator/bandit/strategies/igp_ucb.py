@@ -12,15 +12,15 @@ import numpy as np
 from orchestrator.bandit.arrays import Floats, Indices, same
 from orchestrator.bandit.checks import require, require_not_negative, require_positive, require_probability
 from orchestrator.bandit.confidence import information_growth, rkhs_width
-from orchestrator.bandit.regions.grid import farthest_first
 from orchestrator.bandit.exact.incremental import ExactState
-from orchestrator.bandit.kernels import RBF, AnyKernel
-from orchestrator.bandit.sparse.posterior import SparseModel
-from orchestrator.bandit.pulls import Pulls
 from orchestrator.bandit.exact.sequential import next_pull
+from orchestrator.bandit.kernels import RBF, AnyKernel
+from orchestrator.bandit.pulls import Pulls
+from orchestrator.bandit.regions.grid import farthest_first
+from orchestrator.bandit.sparse.posterior import SparseModel
 from orchestrator.bandit.sparse.state import checked_arms
-from orchestrator.bandit.strategy import Decision, Observation, Posterior, Record
 from orchestrator.bandit.start.warm_start import AnyWarmStart, RandomStart
+from orchestrator.bandit.strategy import Decision, Observation, Posterior, Record
 
 InformationSchedule = Literal["kernel", "log", "sqrt"]
 _DEFAULT_KERNEL, _DEFAULT_START = RBF(0.2), RandomStart()

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from benchmarks.asynchrony.rivals import Barrier, Liar
 from orchestrator.bandit.kernels import RBF
 from orchestrator.bandit.sparse.state import SparseState
+from orchestrator.bandit.start.warm_start import RandomStart
 from orchestrator.bandit.strategies.bbkb import BBKB
 from orchestrator.bandit.strategy import Choose, Observation, Strategy
-from orchestrator.bandit.start.warm_start import RandomStart
 
 ARMS = np.random.default_rng(0).uniform(size=(40, 2))
 START = RandomStart(3)

@@ -7,11 +7,11 @@ import pytest
 from benchmarks.papers.campaigns import Comparison, Method, Runs, campaign, finished_log, run_all
 from benchmarks.papers.experiment import Request
 from objectives.tabular import Table
-from orchestrator.store import runs
-from orchestrator.session.assemble import Session, build, open_session
-from orchestrator.errors import CampaignError
 from orchestrator.campaign.events import SessionOpened
 from orchestrator.campaign.status import Status
+from orchestrator.errors import CampaignError
+from orchestrator.session.assemble import Session, build, open_session
+from orchestrator.store import runs
 
 UNIFORM = Method("uniform", "uniform", {"name": "uniform"})
 GREEDY = Method("greedy", "greedy", {"name": "epsilon_greedy"}, evaluations=5)

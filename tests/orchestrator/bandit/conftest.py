@@ -9,8 +9,8 @@ from hypothesis import settings
 from threadpoolctl import threadpool_limits
 
 from orchestrator.bandit.kernels import KERNELS
-from orchestrator.bandit.sparse.posterior import SparseModel, SparsePosterior
 from orchestrator.bandit.pulls import Pulls
+from orchestrator.bandit.sparse.posterior import SparseModel, SparsePosterior
 
 settings.register_profile("bandit", max_examples=25, deadline=None, derandomize=True)
 settings.load_profile("bandit")

@@ -9,9 +9,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from orchestrator.bandit.strategy import Observation
-from orchestrator.campaign.state import CampaignState, apply, is_expected, is_final
-from orchestrator.campaign.commands import Ask, Assignment, Await, Begin, Close, Dispatch, Fill, Finished, GiveUp, Stop, Tell
-from orchestrator.campaign.policy import decide
+from orchestrator.campaign.commands import (
+    Ask,
+    Assignment,
+    Await,
+    Begin,
+    Close,
+    Dispatch,
+    Fill,
+    Finished,
+    GiveUp,
+    Stop,
+    Tell,
+)
 from orchestrator.campaign.events import (
     BatchChosen,
     ComputingBegan,
@@ -26,7 +36,9 @@ from orchestrator.campaign.events import (
     TrialsDispatched,
     TrialSucceeded,
 )
-from orchestrator.campaign.rules import NODES_A_TRIAL_MAY_COST, WORKERS_AN_ARM_MAY_COST, Losses, Rules
+from orchestrator.campaign.policy import decide
+from orchestrator.campaign.rules import NODES_A_TRIAL_MAY_COST, WORKERS_AN_ARM_MAY_COST, AttemptFailures, Rules
+from orchestrator.campaign.state import CampaignState, apply, is_expected, is_final
 from workers.messages import Failure, FailureKind, Success
 
 
@@ -141,13 +153,13 @@ def test_every_kind_of_failure_has_its_own_number_of_attempts(kind: FailureKind,
 
 
 def test_a_lost_worker_does_not_use_up_the_retries() -> None:
-    rules, lost = Rules(evaluations=1, retries=1), Losses().after(FailureKind.WORKER_LOST)
+    rules, lost = Rules(evaluations=1, retries=1), AttemptFailures().after(FailureKind.WORKER_LOST)
     assert rules.allows_retry(FailureKind.ERROR, lost.after(FailureKind.ERROR), workers_lost=2)
-    assert not rules.allows_retry(FailureKind.ERROR, Losses(charged=2), workers_lost=0)
+    assert not rules.allows_retry(FailureKind.ERROR, AttemptFailures(charged=2), workers_lost=0)
 
 
 def test_a_cancelled_attempt_is_given_back_for_ever() -> None:
-    assert Rules(evaluations=1, retries=0).allows_retry(FailureKind.CANCELLED, Losses(), workers_lost=0)
+    assert Rules(evaluations=1, retries=0).allows_retry(FailureKind.CANCELLED, AttemptFailures(), workers_lost=0)
 
 
 def test_a_late_or_doubled_result_is_not_expected() -> None:
@@ -243,7 +255,7 @@ def test_any_course_of_a_campaign_keeps_its_budget_and_ends_every_trial_once(
         state = apply(state, event)
         assert len(state.running) <= state.slots
         assert state.trials <= evaluations
-        open_trials = len(state.running) + len(state.stock)
+        open_trials = len(state.running) + len(state.backlog)
         assert state.trials == open_trials + state.succeeded + state.failed
         assert state.fillers <= fillers * evaluations
         assert len(state.pending) == open_trials + len(state.finished)
@@ -290,7 +302,7 @@ def test_any_course_of_a_campaign_keeps_its_budget_and_ends_every_trial_once(
                 else:
                     final = is_final(state, Failure(trial, attempt, kind, "why", 0.0, now, "w"))
                     record(failure(trial, kind, final, attempt, now))
-                if trial not in state.running and all(a.trial != trial for a in state.stock):
+                if trial not in state.running and all(a.trial != trial for a in state.backlog):
                     over.append(trial)
             case Stop():
                 record(StopRequested(time=now, reason=command.reason))
@@ -312,7 +324,7 @@ def test_the_states_size_does_not_grow_with_finished_trials() -> None:
             time=1.0, round=trial + 1, trials=(trial,), dictionary_size=1, record={}, seconds=0.0
         )
         state = apply(state, refreshed)
-    assert (len(state.stock), len(state.running), len(state.losses), len(state.finished)) == (0, 0, 0, 0)
+    assert (len(state.backlog), len(state.running), len(state.attempt_failures), len(state.finished)) == (0, 0, 0, 0)
     assert replace(state, trials=0).succeeded == 50
 
 
@@ -429,7 +441,7 @@ def test_an_arm_that_costs_worker_after_worker_is_set_aside_over_all_its_trials(
         assert not is_final(state, lost)
         state = apply(state, failure(trial, FailureKind.WORKER_LOST, False))
     assert is_final(state, Failure(2, 1, FailureKind.WORKER_LOST, "why", 0.0, 1.0, "w"))
-    assert apply(state, failure(2, FailureKind.WORKER_LOST, True)).poisonous == (5,)
+    assert apply(state, failure(2, FailureKind.WORKER_LOST, True)).quarantined == (5,)
     state = apply(apply(state, success(2)), dispatched((1, 2)))  # it can be evaluated after all
     assert not is_final(state, Failure(1, 2, FailureKind.WORKER_LOST, "why", 0.0, 1.0, "w"))
 

@@ -12,17 +12,17 @@ from typing import Any
 
 import pytest
 
+from orchestrator.campaign.events import SessionClosed, TrialSucceeded
 from orchestrator.cli import attach as following
+from orchestrator.cli.attach import Ending, follow
+from orchestrator.cli.live import PlainView, View
+from orchestrator.errors import BbkbError
 from orchestrator.session.assemble import build
 from orchestrator.settings.model import from_mapping
-from orchestrator.errors import BbkbError
-from orchestrator.campaign.events import SessionClosed, TrialSucceeded
-from orchestrator.cli.attach import Ending, follow
 from orchestrator.store.lease import Identity, take
-from orchestrator.cli.live import PlainView, View
 from orchestrator.store.runs import Run, create, open_run
 
-REPOSITORY = Path(__file__).parents[2]
+REPOSITORY = Path(__file__).parents[3]
 
 CAMPAIGN = """
 name: slow

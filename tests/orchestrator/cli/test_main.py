@@ -14,11 +14,11 @@ import pytest
 
 from orchestrator.bandit.strategies import STRATEGIES
 from orchestrator.campaign.state import CampaignState, apply
+from orchestrator.campaign.status import status_of
 from orchestrator.errors import BbkbError
 from orchestrator.store.runs import open_run
-from orchestrator.campaign.status import status_of
 
-REPOSITORY = Path(__file__).parents[2]
+REPOSITORY = Path(__file__).parents[3]
 
 CAMPAIGN = """
 name: sine

@@ -13,7 +13,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from objectives.table_file import read_columns
-from orchestrator.errors import UserError
 from orchestrator.campaign.events import (
     BatchChosen,
     CampaignCreated,
@@ -23,6 +22,7 @@ from orchestrator.campaign.events import (
     TrialFailed,
     TrialSucceeded,
 )
+from orchestrator.errors import UserError
 from orchestrator.history.export import FIRST_COLUMNS, LAST_COLUMNS, Format, export, trial_columns
 from orchestrator.history.fold import History, fold
 from tests.orchestrator.synthetic_log import SyntheticLog

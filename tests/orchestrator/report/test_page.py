@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from orchestrator.campaign.events import ExistingTaken
 from orchestrator.history.fold import fold
 from orchestrator.report import render, write_report
-from orchestrator.report.page import Card, duration, moment, packed, state, summary_cards, trial_table
+from orchestrator.report.page import Card, packed, state, summary_cards, trial_table
 from tests.orchestrator.synthetic_log import NASTY_MESSAGES, SyntheticLog
 
 CAMPAIGNS = {
@@ -163,19 +163,6 @@ def test_the_table_holds_strict_json_with_conditional_and_nested_parameters() ->
 def test_packing_refuses_what_json_cannot_hold() -> None:
     with pytest.raises(ValueError, match="not JSON compliant"):
         packed({"x": float("nan")})
-
-
-@pytest.mark.parametrize(
-    ("seconds", "expected"),
-    [(0, "0 s"), (59.94, "59.9 s"), (60, "1 min 0 s"), (3599.9, "59 min 59 s"), (7380, "2 h 3 min"), (9e4, "1 d 1 h")],
-)
-def test_durations_read_well(seconds: float, expected: str) -> None:
-    assert duration(seconds) == expected
-
-
-def test_wall_clock_and_virtual_times_are_told_apart() -> None:
-    assert moment(1.75e9) == "2025-06-15 15:06:40 UTC"
-    assert moment(12.25) == "12.2 s (virtual)"
 
 
 def test_existing_data_are_shown_apart() -> None:

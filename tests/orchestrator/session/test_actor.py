@@ -13,10 +13,11 @@ from typing import Any
 import pytest
 import ray
 
-from orchestrator.store import runs
+from orchestrator.campaign.events import Event, SessionClosed, SessionOpened, StopRequested, TrialSucceeded
+from orchestrator.errors import BbkbError, CampaignError, RunError
 from orchestrator.session.actor import (
-    BARREN_SESSIONS,
     NAMESPACE,
+    SESSIONS_WITHOUT_PROGRESS,
     RemoteSession,
     check_not_barren,
     ended_since,
@@ -24,11 +25,10 @@ from orchestrator.session.actor import (
 )
 from orchestrator.session.assemble import build
 from orchestrator.settings.model import load
-from orchestrator.errors import BbkbError, CampaignError, RunError
-from orchestrator.campaign.events import Event, SessionClosed, SessionOpened, StopRequested, TrialSucceeded
+from orchestrator.store import runs
 from orchestrator.store.runs import Run, open_run
 
-REPOSITORY = Path(__file__).parents[2]
+REPOSITORY = Path(__file__).parents[3]
 
 OBJECTIVE = """
 import os, time
@@ -70,11 +70,11 @@ def test_a_session_that_was_closed_before_the_actor_was_asked_for_is_not_its_own
 
 
 def test_an_actor_that_dies_again_and_again_gives_up_unless_something_was_evaluated() -> None:
-    barren: list[Event] = [opened()] * BARREN_SESSIONS
-    check_not_barren(barren[1:])
-    check_not_barren([*barren, succeeded(), *barren[1:]])
-    with pytest.raises(CampaignError, match=f"in {BARREN_SESSIONS} sessions in a row"):
-        check_not_barren([succeeded(), *barren])
+    without_progress: list[Event] = [opened()] * SESSIONS_WITHOUT_PROGRESS
+    check_not_barren(without_progress[1:])
+    check_not_barren([*without_progress, succeeded(), *without_progress[1:]])
+    with pytest.raises(CampaignError, match=f"in {SESSIONS_WITHOUT_PROGRESS} sessions in a row"):
+        check_not_barren([succeeded(), *without_progress])
 
 
 def test_a_request_to_stop_outlives_the_actor_that_heard_it() -> None:

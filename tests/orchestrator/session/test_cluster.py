@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 import ray
 
+from orchestrator.errors import UserError
 from orchestrator.session import cluster
 from orchestrator.session.cluster import connect, disconnect
-from orchestrator.errors import UserError
 
-REPOSITORY = Path(__file__).parents[2]
+REPOSITORY = Path(__file__).parents[3]
 
 STARTS = """
 import os

@@ -10,14 +10,22 @@ import numpy as np
 import pytest
 
 from objectives.objective import Candidates, Evaluation, Parameters, Report
-from orchestrator.bandit.strategies import STRATEGIES
 from orchestrator.bandit.start.warm_start import DataStart
+from orchestrator.bandit.strategies import STRATEGIES
 from orchestrator.campaign.commands import Close
-from orchestrator.session.driver import Driver, Problem, Progress, replay
-from orchestrator.errors import CampaignError, FencedError, StoreError
-from orchestrator.campaign.events import CampaignCreated, Event, ExistingTaken, SessionClosed, SessionOpened, TrialSucceeded
-from orchestrator.history.fold import fold
+from orchestrator.campaign.events import (
+    CampaignCreated,
+    Event,
+    ExistingTaken,
+    SessionClosed,
+    SessionOpened,
+    TrialSucceeded,
+)
 from orchestrator.campaign.status import Status
+from orchestrator.errors import CampaignError, FencedError, StoreError
+from orchestrator.history.fold import fold
+from orchestrator.session.driver import Driver
+from orchestrator.session.problem import Problem, Progress, replay
 from orchestrator.store.event_store import EventStore, Writer
 from workers.executor import Executor
 from workers.inline import InlineExecutor

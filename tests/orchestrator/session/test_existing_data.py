@@ -10,9 +10,7 @@ from hypothesis import strategies as st
 from objectives.objective import Candidates
 from objectives.parameters import Choice, Range
 from objectives.space import make_candidates
-from orchestrator.store import runs
 from orchestrator.bandit.start.warm_start import DataStart
-from orchestrator.errors import UserError
 from orchestrator.campaign.events import (
     BatchChosen,
     Event,
@@ -23,7 +21,9 @@ from orchestrator.campaign.events import (
     TrialsDispatched,
     TrialSucceeded,
 )
+from orchestrator.errors import UserError
 from orchestrator.session.existing_data import read
+from orchestrator.store import runs
 
 SPACE = {
     "x": Range(1e-4, 1.0, log=True),

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from orchestrator.session.assemble import build, open_session
-from orchestrator.cli.main import app
-from orchestrator.settings.model import from_mapping
-from orchestrator.errors import UserError
 from orchestrator.campaign.events import BatchChosen, Event, ModelRefreshed
+from orchestrator.cli.main import app
+from orchestrator.errors import UserError
+from orchestrator.session.assemble import build, open_session
 from orchestrator.session.replaying import replay_until
+from orchestrator.settings.model import from_mapping
 from orchestrator.store.runs import Run, create
 
 

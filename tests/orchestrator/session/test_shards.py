@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 
 from orchestrator.bandit.kernels import RBF
+from orchestrator.bandit.start.warm_start import RandomStart, UncertaintyStart
 from orchestrator.bandit.strategies.bbkb import BBKB
 from orchestrator.bandit.strategy import Choose, Observation
-from orchestrator.bandit.start.warm_start import RandomStart, UncertaintyStart
 from orchestrator.errors import ActorLostError
 from orchestrator.session.shards import ShardedArms
 

@@ -17,11 +17,11 @@ from objectives.command import ShellCommand
 from objectives.external import PythonCallable
 from objectives.parameters import Choice, Constant, Ordinal, Range
 from orchestrator.bandit.strategies import STRATEGIES
+from orchestrator.errors import ConfigError
 from orchestrator.settings.file import write
 from orchestrator.settings.model import Settings, from_mapping, load
-from orchestrator.errors import ConfigError
 
-CONFIGS = sorted(Path(__file__).parents[2].joinpath("configs").glob("*.yaml"))
+CONFIGS = sorted(Path(__file__).parents[3].joinpath("configs").glob("*.yaml"))
 SMALL: Mapping[str, Any] = {"name": "x", "objective": {"name": "branin"}, "budget": {"evaluations": 5}}
 
 Refused = Callable[..., list[str]]
@@ -392,4 +392,4 @@ def test_candidates_are_spread_over_actors_only_where_strategy_and_executor_can(
 
 def test_commands_that_need_no_ray_do_not_import_it() -> None:
     script = "import sys, orchestrator.cli.main; sys.exit('ray' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", script], cwd=Path(__file__).parents[2]).returncode == 0
+    assert subprocess.run([sys.executable, "-c", script], cwd=Path(__file__).parents[3]).returncode == 0

@@ -7,8 +7,16 @@ import pytest
 from pydantic import ValidationError
 
 from orchestrator.bandit.strategies import STRATEGIES
+from orchestrator.settings.options import (
+    alternatives,
+    build,
+    build_space,
+    build_strategy,
+    dump,
+    dump_space,
+    dump_strategy,
+)
 from orchestrator.settings.problems import describe
-from orchestrator.settings.options import alternatives, build, build_space, build_strategy, dump, dump_space, dump_strategy
 
 
 @dataclass(frozen=True)

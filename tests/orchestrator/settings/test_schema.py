@@ -12,7 +12,7 @@ from orchestrator.settings.file import read
 from orchestrator.settings.model import load
 from orchestrator.settings.schema import schema
 
-CONFIGS = sorted(Path(__file__).parents[2].joinpath("configs").glob("*.yaml"))
+CONFIGS = sorted(Path(__file__).parents[3].joinpath("configs").glob("*.yaml"))
 SCHEMA = schema()
 VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)
 SMALL: dict[str, Any] = {"name": "x", "objective": {"name": "branin"}, "budget": {"evaluations": 5}}

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.errors import FencedError, HeldError, RunError, StoreError
 from orchestrator.campaign.events import Event, StopRequested
+from orchestrator.errors import FencedError, HeldError, RunError, StoreError
 from orchestrator.store.event_store import EventStore, Holding
 
 

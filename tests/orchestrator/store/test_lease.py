@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from orchestrator.errors import FencedError, HeldError, RunError
 from orchestrator.campaign.events import StopRequested
-from orchestrator.store.lease import PATIENCE_SECONDS, Heartbeat, Identity, Watch, find_free, take
+from orchestrator.errors import FencedError, HeldError, RunError
 from orchestrator.store.event_store import EventStore, Holding, Writer
+from orchestrator.store.lease import PATIENCE_SECONDS, Heartbeat, Identity, Watch, find_free, take
 
 HERE = Identity.of_this_process()
 ELSEWHERE = Identity("far", 1, "1", "another boot")
@@ -31,7 +31,10 @@ def store(database_url: str, campaign: str) -> Iterator[EventStore]:
 @pytest.fixture
 def child() -> Iterator[tuple[subprocess.Popen[str], Identity]]:
     """A process that does nothing, and who it is."""
-    code = "from orchestrator.store.lease import Identity; print(Identity.of_this_process().written(), flush=True); input()"
+    code = (
+        "from orchestrator.store.lease import Identity; "
+        "print(Identity.of_this_process().written(), flush=True); input()"
+    )
     process = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     identity = Identity.read(process.stdout.readline())

@@ -14,11 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from objectives.objective import Candidates, Evaluation, Parameters, Report
-from orchestrator.store import verify as verify_module
 from orchestrator.bandit.strategies import STRATEGIES
-from orchestrator.campaign.state import CampaignState
-from orchestrator.session.driver import Driver, Problem, replay
-from orchestrator.errors import RunError
 from orchestrator.campaign.events import (
     BatchChosen,
     CampaignCreated,
@@ -29,9 +25,14 @@ from orchestrator.campaign.events import (
     TrialsDispatched,
     TrialSucceeded,
 )
+from orchestrator.campaign.state import CampaignState
 from orchestrator.campaign.status import Status
+from orchestrator.errors import RunError
+from orchestrator.session.driver import Driver
+from orchestrator.session.problem import Problem, replay
+from orchestrator.store import verify as verify_module
 from orchestrator.store.event_store import EventStore
-from orchestrator.store.verify import Again, Findings, verify
+from orchestrator.store.verify import Findings, PendingAttempt, verify
 from workers.messages import FailureKind
 from workers.simulated import Durations, Failures, SimulatedExecutor
 
@@ -224,7 +225,7 @@ def test_what_a_resume_runs_again_and_what_waits_is_told(tmp_path: Path, sound: 
     store.close()
     chosen = [pick for event in events[:place] if isinstance(event, BatchChosen) for pick in event.picks]
     arms = {pick.trial: pick.arm for pick in chosen}
-    assert set(findings.again) == {Again(trial, arms[trial], attempt=2) for trial, _ in sent.attempts}
+    assert set(findings.again) == {PendingAttempt(trial, arms[trial], attempt=2) for trial, _ in sent.attempts}
     assert {waiting.trial for waiting in findings.waiting} == set(arms) - {again.trial for again in findings.again}
 
 

@@ -17,18 +17,19 @@ from ray.exceptions import ActorUnavailableError
 from ray.experimental.internal_kv import _internal_kv_list
 
 from objectives.objective import Evaluation, Parameters, Report
-from workers import ray_actors, ray_executor
 from workers.messages import Failure, FailureKind, Limits, Outcome, Success, Trial
+from workers.on_ray import actors as ray_actors
+from workers.on_ray import executor as ray_executor
 from workers.on_ray.executor import RayExecutor
 from workers.on_ray.failures import fetched
 from workers.on_ray.ledger import NAMESPACE, Ledger, UnderWay
-from workers.on_ray.places import Kind, Placing
+from workers.on_ray.places import Kind, Placement
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # Ray's workers cannot import this file
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
 
-REPOSITORY = Path(__file__).parents[2]
+REPOSITORY = Path(__file__).parents[3]
 
 
 class Counted:
@@ -54,8 +55,8 @@ def make(request: pytest.FixtureRequest) -> Iterator[Make]:
     def build(
         kind: Kind = "actor", slots: int = 2, limits: Limits | None = None, keep_seconds: float = 600.0
     ) -> RayExecutor:
-        placing = Placing(request.node.name, "t", kind, keep_seconds=keep_seconds)
-        made.append(RayExecutor(Counted(), slots, limits or Limits(), placing))
+        placement = Placement(request.node.name, "t", kind, keep_seconds=keep_seconds)
+        made.append(RayExecutor(Counted(), slots, limits or Limits(), placement))
         return made[-1]
 
     yield build
@@ -121,10 +122,10 @@ from ray import cloudpickle
 sys.path[:0] = [{tests!r}, {repository!r}]
 import test_ray_actors
 cloudpickle.register_pickle_by_value(test_ray_actors)
-from test_ray_actors import Counted, Limits, Placing, RayExecutor, trial
+from test_ray_actors import Counted, Limits, Placement, RayExecutor, trial
 
 ray.init(log_to_driver=False, logging_level="ERROR")
-executor = RayExecutor(Counted(), 2, Limits(), Placing({campaign!r}, "t", "actor"))
+executor = RayExecutor(Counted(), 2, Limits(), Placement({campaign!r}, "t", "actor"))
 executor.submit([trial(7, note={note!r}, until={until!r})])
 time.sleep(100)
 """

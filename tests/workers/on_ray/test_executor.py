@@ -12,11 +12,11 @@ import pytest
 from ray import cloudpickle
 
 from objectives.objective import Evaluation, Objective, Parameters, Report
-from workers.on_ray import executor as ray_executor
 from workers.executor import ExecutorError
 from workers.messages import Failure, FailureKind, Limits, Outcome, Success, Trial
+from workers.on_ray import executor as ray_executor
 from workers.on_ray.executor import RayExecutor
-from workers.on_ray.places import Placing
+from workers.on_ray.places import Placement
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # Ray's workers cannot import this file
 
@@ -89,10 +89,10 @@ def make(kind: str) -> Iterator[Callable[..., RayExecutor]]:
     made: list[RayExecutor] = []
 
     def build(
-        objective: Objective | None = None, limits: Limits | None = None, slots: int = 2, **placing: Any
+        objective: Objective | None = None, limits: Limits | None = None, slots: int = 2, **placement: Any
     ) -> RayExecutor:
-        asked: dict[str, Any] = {"campaign": "c", "label": "t", "kind": kind, **placing}
-        made.append(RayExecutor(objective or Misbehaving(), slots, limits or Limits(), Placing(**asked)))
+        asked: dict[str, Any] = {"campaign": "c", "label": "t", "kind": kind, **placement}
+        made.append(RayExecutor(objective or Misbehaving(), slots, limits or Limits(), Placement(**asked)))
         return made[-1]
 
     yield build

@@ -12,7 +12,7 @@ import pytest
 from workers.messages import Limits
 from workers.on_ray.places import memory_request
 
-REPOSITORY = Path(__file__).parents[2]
+REPOSITORY = Path(__file__).parents[3]
 
 SOON = {
     "RAY_health_check_initial_delay_ms": "0",
@@ -29,7 +29,7 @@ from ray.cluster_utils import Cluster
 from objectives.objective import Evaluation
 from workers.messages import Limits, Trial
 from workers.on_ray.executor import RayExecutor
-from workers.on_ray.places import Placing
+from workers.on_ray.places import Placement
 
 class Slow:
     def evaluate(self, parameters, seed, report):
@@ -42,7 +42,7 @@ options = dict(num_cpus=1, object_store_memory=100 * 2**20)
 cluster = Cluster(initialize_head=True, head_node_args={**options, "num_cpus": 0, "include_dashboard": False})
 nodes = [cluster.add_node(**options) for _ in range(2)]
 ray.init(address=cluster.address, log_to_driver=False, logging_level="ERROR")
-executor = RayExecutor(Slow(), 2, Limits(), Placing("nodes", "t", kind))
+executor = RayExecutor(Slow(), 2, Limits(), Placement("nodes", "t", kind))
 executor.submit([Trial(0, 0, {"x": 2.0}, 0), Trial(1, 1, {"x": 60.0}, 0)])
 node_of = {}
 while len(node_of) < 2:

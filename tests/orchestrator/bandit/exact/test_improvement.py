@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 
 from orchestrator.bandit.exact.exact import exact_posterior
 from orchestrator.bandit.kernels import RBF, Matern52
+from orchestrator.bandit.start.warm_start import RandomStart, UncertaintyStart
 from orchestrator.bandit.strategies.expected_improvement import ExpectedImprovement
 from orchestrator.bandit.strategies.probability_of_improvement import ProbabilityOfImprovement
 from orchestrator.bandit.strategy import Choose, Observation, Wait
-from orchestrator.bandit.start.warm_start import RandomStart, UncertaintyStart
 
 ARMS = np.random.default_rng(0).random((40, 2))
 ACQUISITIONS = pytest.mark.parametrize("acquisition", [ExpectedImprovement, ProbabilityOfImprovement])

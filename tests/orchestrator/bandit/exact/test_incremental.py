@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 from orchestrator.bandit.exact.exact import exact_posterior
 from orchestrator.bandit.exact.incremental import ExactPosterior, ExactState, downdate
 from orchestrator.bandit.kernels import RBF, Matern52
-from orchestrator.bandit.sparse.posterior import SparseModel
 from orchestrator.bandit.pulls import Pulls
+from orchestrator.bandit.sparse.posterior import SparseModel
 from orchestrator.bandit.strategy import Observation
 
 

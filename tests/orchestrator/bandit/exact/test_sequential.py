@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from orchestrator.bandit.exact.incremental import ExactState
+from orchestrator.bandit.exact.sequential import next_pull
 from orchestrator.bandit.kernels import RBF
 from orchestrator.bandit.sparse.posterior import SparseModel
-from orchestrator.bandit.exact.sequential import next_pull
 from orchestrator.bandit.strategy import Choose, Observation, Pick, Wait
 
 MODEL = SparseModel(RBF(0.3), np.linspace(0, 1, 6)[:, None], 0.1)

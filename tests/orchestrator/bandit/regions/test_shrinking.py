@@ -2,8 +2,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from orchestrator.bandit.regions.boxes import Box
 from orchestrator.bandit.pulls import Pulls
+from orchestrator.bandit.regions.boxes import Box
 from orchestrator.bandit.regions.shrinking import Epoch, Visit
 from orchestrator.bandit.strategies.gp_threds import GPThreDS
 from orchestrator.bandit.strategy import Observation

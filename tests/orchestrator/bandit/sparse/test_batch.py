@@ -3,9 +3,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from orchestrator.bandit.pulls import Pulls
 from orchestrator.bandit.sparse import batch as batch_module
 from orchestrator.bandit.sparse.batch import FOLD, BatchPosterior
-from orchestrator.bandit.pulls import Pulls
 
 SEEDS = st.integers(0, 10**6)
 

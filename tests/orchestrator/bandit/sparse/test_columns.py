@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from orchestrator.bandit.sparse.columns import FIRST_WIDTH, KernelColumns, Points
 from orchestrator.bandit.kernels import Matern52
+from orchestrator.bandit.sparse.columns import FIRST_WIDTH, KernelColumns, Points
 
 FEATURES = np.random.default_rng(0).normal(size=(50, 3))
 KERNEL = Matern52(0.8)

@@ -3,11 +3,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.bandit.sparse.dictionary import inclusion_probabilities, resparsify
 from orchestrator.bandit.exact.exact import effective_dimension, exact_posterior
 from orchestrator.bandit.kernels import RBF
-from orchestrator.bandit.sparse.posterior import SparseModel
 from orchestrator.bandit.pulls import Pulls
+from orchestrator.bandit.sparse.dictionary import inclusion_probabilities, resparsify
+from orchestrator.bandit.sparse.posterior import SparseModel
 
 PULLS = Pulls.none(5).add([0] * 3 + [2] + [4] * 10, np.zeros(14))
 VARIANCE = np.array([0.1, 0.7, 0.01])  # of the pulled arms

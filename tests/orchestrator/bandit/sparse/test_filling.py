@@ -5,11 +5,11 @@ import pytest
 
 from orchestrator.bandit.arrays import Floats
 from orchestrator.bandit.exact.exact import exact_posterior
-from orchestrator.bandit.sparse.filling import most_uncertain
 from orchestrator.bandit.kernels import RBF
+from orchestrator.bandit.sparse.filling import most_uncertain
+from orchestrator.bandit.start.warm_start import RandomStart, UncertaintyStart
 from orchestrator.bandit.strategies.bbkb import BBKB
 from orchestrator.bandit.strategy import Choose, Observation, Wait
-from orchestrator.bandit.start.warm_start import RandomStart, UncertaintyStart
 
 ARMS = np.random.default_rng(0).random((60, 2))
 KERNEL, LAMBDA = RBF(0.3), 0.2

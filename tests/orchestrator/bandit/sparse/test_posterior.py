@@ -3,12 +3,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.bandit.sparse import blocks as blocks_module
-from orchestrator.bandit.sparse.blocks import Block, LocalBlocks, Pulled
 from orchestrator.bandit.exact.exact import exact_posterior
 from orchestrator.bandit.kernels import RBF, Linear, Matern32
-from orchestrator.bandit.sparse.posterior import SparseModel
 from orchestrator.bandit.pulls import Pulls
+from orchestrator.bandit.sparse import blocks as blocks_module
+from orchestrator.bandit.sparse.blocks import Block, LocalBlocks, Pulled
+from orchestrator.bandit.sparse.posterior import SparseModel
 
 SEEDS = st.integers(0, 10**6)
 

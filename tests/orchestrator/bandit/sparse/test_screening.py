@@ -5,11 +5,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from orchestrator.bandit.kernels import RBF, Linear, Matern32, Matern52
+from orchestrator.bandit.pulls import Pulls
 from orchestrator.bandit.sparse import screening
 from orchestrator.bandit.sparse.blocks import Block
-from orchestrator.bandit.kernels import RBF, Linear, Matern32, Matern52
 from orchestrator.bandit.sparse.posterior import SparseModel, SparsePosterior
-from orchestrator.bandit.pulls import Pulls
 from orchestrator.bandit.sparse.screening import LADDER, Screen
 
 SEEDS = st.integers(0, 10**6)

@@ -5,11 +5,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from orchestrator.bandit.kernels import RBF, Matern32
+from orchestrator.bandit.pulls import Pulls
 from orchestrator.bandit.sparse.batch import BatchPosterior
 from orchestrator.bandit.sparse.blocks import Pulled
-from orchestrator.bandit.kernels import RBF, Matern32
 from orchestrator.bandit.sparse.posterior import SparseModel, SparsePosterior
-from orchestrator.bandit.pulls import Pulls
 from orchestrator.bandit.sparse.termination import GlobalDrift, LocalDrift, ProductDrift, _spectral_radius
 
 SEEDS = st.integers(0, 10**6)

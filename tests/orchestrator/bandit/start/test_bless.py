@@ -3,8 +3,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.bandit.start.bless import bless
 from orchestrator.bandit.kernels import RBF
+from orchestrator.bandit.start.bless import bless
 
 
 class CountingKernel:

@@ -5,11 +5,11 @@ from hypothesis import strategies as st
 
 from orchestrator.bandit.exact.exact import exact_posterior
 from orchestrator.bandit.kernels import RBF
-from orchestrator.bandit.sparse.posterior import SparseModel
 from orchestrator.bandit.pulls import Pulls
+from orchestrator.bandit.sparse.posterior import SparseModel
 from orchestrator.bandit.sparse.state import initial_state
-from orchestrator.bandit.strategy import Observation
 from orchestrator.bandit.start.warm_start import DataStart, RandomStart, UncertaintyStart, begin_sparse
+from orchestrator.bandit.strategy import Observation
 
 
 def model(seed=0, count=40, regularization=0.1) -> SparseModel:

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.bandit.regions.boxes import Box
 from orchestrator.bandit.exact.exact import exact_posterior
 from orchestrator.bandit.kernels import RBF, Linear, Matern52
+from orchestrator.bandit.regions.boxes import Box
 from orchestrator.bandit.strategies.adaptive_discretization import AdaptiveDiscretization, Cell, CellState
 from orchestrator.bandit.strategy import Choose, Observation, Wait
 

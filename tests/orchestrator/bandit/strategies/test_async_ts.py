@@ -5,10 +5,10 @@ import numpy as np
 import pytest
 
 from orchestrator.bandit.kernels import RBF
+from orchestrator.bandit.start.warm_start import RandomStart
 from orchestrator.bandit.strategies.async_ts import AsyncTS
 from orchestrator.bandit.strategies.bbkb import BBKB
 from orchestrator.bandit.strategy import Choose, Observation, Wait
-from orchestrator.bandit.start.warm_start import RandomStart
 
 ARMS = np.random.default_rng(0).random((12, 2))
 WILD = AsyncTS(kernel=RBF(0.4), regularization=0.05, noise_variance=0.01, norm_bound=1.0, scale=1.0)

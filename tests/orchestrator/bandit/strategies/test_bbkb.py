@@ -11,17 +11,17 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 from sklearn.datasets import load_diabetes
 
-from orchestrator.bandit import lazy, screening
-from orchestrator.bandit.sparse.blocks import Block, LocalBlocks
 from orchestrator.bandit.exact.exact import effective_dimension, exact_posterior
 from orchestrator.bandit.kernels import RBF, Linear, Matern32, Matern52
-from orchestrator.bandit.sparse.posterior import SparseModel
 from orchestrator.bandit.regret import cumulative_regret, regret_ratio
+from orchestrator.bandit.sparse import lazy, screening
+from orchestrator.bandit.sparse.blocks import Block, LocalBlocks
+from orchestrator.bandit.sparse.posterior import SparseModel
 from orchestrator.bandit.sparse.screening import UpperBounds
 from orchestrator.bandit.sparse.state import SparseState, initial_state
+from orchestrator.bandit.start.warm_start import RandomStart, UncertaintyStart
 from orchestrator.bandit.strategies.bbkb import BBKB
 from orchestrator.bandit.strategy import Choose, Observation, Wait
-from orchestrator.bandit.start.warm_start import RandomStart, UncertaintyStart
 
 GRID = np.stack(np.meshgrid(np.linspace(0, 1, 8), np.linspace(0, 1, 8)), axis=-1).reshape(
     -1, 2

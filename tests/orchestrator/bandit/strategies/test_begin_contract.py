@@ -10,9 +10,9 @@ import pytest
 from orchestrator.bandit.exact.exact import exact_posterior
 from orchestrator.bandit.kernels import RBF
 from orchestrator.bandit.pulls import Pulls
+from orchestrator.bandit.start.warm_start import DataStart
 from orchestrator.bandit.strategies import STRATEGIES
 from orchestrator.bandit.strategy import Choose, Observation, Strategy, begin
-from orchestrator.bandit.start.warm_start import DataStart
 
 ARMS = np.random.default_rng(0).random((150, 2))
 STARTING = [name for name, cls in STRATEGIES.items() if "warm_start" in {field.name for field in fields(cls)}]

@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from orchestrator.bandit.exact.exact import effective_dimension
 from orchestrator.bandit.kernels import RBF, Matern52
+from orchestrator.bandit.start.warm_start import RandomStart
 from orchestrator.bandit.strategies.bbkb import BBKB
 from orchestrator.bandit.strategies.bkb import BKB
 from orchestrator.bandit.strategy import Choose, Observation, Wait
-from orchestrator.bandit.start.warm_start import RandomStart
 
 ARMS = np.random.default_rng(0).random((50, 2))
 NOISY = BKB(kernel=RBF(0.4), regularization=0.01, noise_variance=0.001, norm_bound=0.3)

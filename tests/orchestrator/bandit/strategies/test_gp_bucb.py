@@ -8,14 +8,14 @@ from hypothesis import strategies as st
 
 from orchestrator.bandit.exact.exact import exact_posterior
 from orchestrator.bandit.kernels import RBF, Matern52
-from orchestrator.bandit.sparse.posterior import SparseModel
 from orchestrator.bandit.pulls import Pulls
+from orchestrator.bandit.sparse.posterior import SparseModel
 from orchestrator.bandit.sparse.state import initial_state
+from orchestrator.bandit.start.warm_start import RandomStart, UncertaintyStart
 from orchestrator.bandit.strategies.bbkb import BBKB
 from orchestrator.bandit.strategies.gp_bucb import GPBUCB
 from orchestrator.bandit.strategies.gp_ucb import GPUCB
 from orchestrator.bandit.strategy import Choose, Observation, Wait
-from orchestrator.bandit.start.warm_start import RandomStart, UncertaintyStart
 
 ARMS = np.random.default_rng(0).random((40, 2))
 NOISY = GPBUCB(

@@ -5,9 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from orchestrator.bandit.regions.boxes import Box
 from orchestrator.bandit.confidence import rkhs_width
 from orchestrator.bandit.kernels import RBF
+from orchestrator.bandit.regions.boxes import Box
 from orchestrator.bandit.regions.shrinking import SUB_PERFORMING, Epoch, ThresholdState
 from orchestrator.bandit.strategies.gp_threds import GPThreDS
 from orchestrator.bandit.strategy import Choose, Observation, Wait

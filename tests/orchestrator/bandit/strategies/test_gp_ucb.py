@@ -10,10 +10,10 @@ from orchestrator.bandit.exact.exact import exact_posterior
 from orchestrator.bandit.kernels import RBF, Matern32
 from orchestrator.bandit.sparse.posterior import SparseModel
 from orchestrator.bandit.sparse.state import initial_state
+from orchestrator.bandit.start.warm_start import RandomStart, UncertaintyStart
 from orchestrator.bandit.strategies.bbkb import BBKB
 from orchestrator.bandit.strategies.gp_ucb import GPUCB
 from orchestrator.bandit.strategy import Choose, Observation, Wait
-from orchestrator.bandit.start.warm_start import RandomStart, UncertaintyStart
 
 ARMS = np.random.default_rng(0).random((50, 2))
 NOISY = GPUCB(kernel=RBF(0.4), regularization=0.01, noise_variance=0.01, norm_bound=1.0)

@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.bandit.exact.exact import exact_posterior
-from orchestrator.bandit.regions.grid import farthest_first
 from orchestrator.bandit.kernels import RBF, Linear, Matern32, Matern52
+from orchestrator.bandit.regions.grid import farthest_first
+from orchestrator.bandit.start.warm_start import RandomStart
 from orchestrator.bandit.strategies.igp_ucb import IGPUCB
 from orchestrator.bandit.strategy import Choose, Observation, Wait
-from orchestrator.bandit.start.warm_start import RandomStart
 
 ARMS = np.random.default_rng(0).random((60, 2))
 NOISY = IGPUCB(kernel=RBF(0.3), regularization=0.04, noise_scale=0.2, delta=0.01, initial_points=10, final_points=40)

@@ -10,16 +10,16 @@ from hypothesis import strategies as st
 
 from orchestrator.bandit.exact.exact import exact_posterior
 from orchestrator.bandit.kernels import RBF, Matern52
-from orchestrator.bandit.sparse.posterior import SparseModel
 from orchestrator.bandit.pulls import Pulls
+from orchestrator.bandit.sparse.posterior import SparseModel
 from orchestrator.bandit.sparse.state import initial_state
+from orchestrator.bandit.start.warm_start import RandomStart
 from orchestrator.bandit.strategies.bbkb import BBKB
 from orchestrator.bandit.strategies.compressed_ei import CompressedEI
 from orchestrator.bandit.strategies.compressed_mpi import CompressedMPI
 from orchestrator.bandit.strategies.compressed_ucb import CompressedUCB
 from orchestrator.bandit.strategies.gp_bucb import GPBUCB
 from orchestrator.bandit.strategy import Choose, Observation
-from orchestrator.bandit.start.warm_start import RandomStart
 
 ARMS = np.random.default_rng(0).random((40, 2))
 COMMON = {"kernel": Matern52(0.5), "regularization": 0.1, "noise_variance": 0.01}

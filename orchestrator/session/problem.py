@@ -1,0 +1,79 @@
+"""What one campaign decides about, and the two states folded from its log: the campaign's and the strategy's."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from objectives.objective import Candidates
+from orchestrator.bandit.strategy import Decision, Fills, Strategy
+from orchestrator.campaign.commands import Assignment
+from orchestrator.campaign.events import Event, ModelRefreshed
+from orchestrator.campaign.state import CampaignState, apply
+from orchestrator.errors import CampaignError
+from workers.messages import Trial
+
+# Streams of randomness derived from the campaign's seed; a stream's number must never change.
+INIT, TELL, TRIALS, BEGIN = 0, 1, 2, 3
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What a campaign decides about, and with what. `sharded_arms`: stands for the candidates' features where they
+    lie with several processes."""
+
+    name: str
+    seed: int
+    candidates: Candidates
+    strategy: Strategy[Any]
+    sharded_arms: Any = None
+
+    def rng(self, *stream: int) -> np.random.Generator:
+        """The generator of one stream: derived when needed, never stored."""
+        return np.random.default_rng([self.seed, *stream])
+
+    def choose(self, is_filler: bool) -> Callable[[Any, Sequence[int], int], Decision]:
+        """The strategy's `ask`, or its `fill`. Raises CampaignError when it has none."""
+        if not is_filler:
+            return self.strategy.ask
+        if not isinstance(self.strategy, Fills):
+            raise CampaignError("strategy.fillers is set, but the strategy has no picks for idle workers")
+        return self.strategy.fill
+
+    def trial(self, assignment: Assignment, memory_factor: float = 1.0) -> Trial:
+        """The message to a worker. All attempts of a trial share their seed, so a repeat gives the same result."""
+        seed = int(self.rng(TRIALS, assignment.trial).integers(2**31))
+        parameters = self.candidates.parameters(assignment.arm)
+        return Trial(assignment.trial, assignment.arm, parameters, seed, assignment.attempt, memory_factor)
+
+
+@dataclass(frozen=True)
+class Progress:
+    """The state of the campaign and of its strategy after the same events."""
+
+    campaign: CampaignState
+    model: Any  # the strategy's state
+
+
+def begin_progress(problem: Problem) -> Progress:
+    """Before the first event."""
+    arms = problem.candidates.features if problem.sharded_arms is None else problem.sharded_arms
+    return Progress(CampaignState(), problem.strategy.init(arms, problem.rng(INIT)))
+
+
+def advance(problem: Problem, progress: Progress, event: Event) -> Progress:
+    """Both states after one more event of the log. Nothing is drawn or decided again."""
+    model = progress.model
+    if isinstance(event, ModelRefreshed):
+        observations = [*progress.campaign.observations_of(event.trials), *progress.campaign.existing_observations]
+        model = problem.strategy.restore(model, observations, event.record)
+    return Progress(apply(progress.campaign, event), model)
+
+
+def replay(problem: Problem, events: Iterable[Event]) -> Progress:
+    """Rebuild both states from a log."""
+    progress = begin_progress(problem)
+    for event in events:
+        progress = advance(problem, progress, event)
+    return progress

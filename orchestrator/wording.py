@@ -1,0 +1,23 @@
+"""How times and durations are written, everywhere that a person reads them."""
+
+from datetime import UTC, datetime
+
+_EPOCH_FROM = 1e9  # an executor's clock reads more only if it tells wall-clock time (2001 and later)
+
+
+def duration(seconds: float) -> str:
+    """The two leading units: `0.214 s`, `1 min 5 s`, `2 h 3 min`, `12 d 4 h`."""
+    if round(seconds) < 60:
+        return f"{seconds:.3g} s"
+    whole = round(seconds)
+    minutes, hours, days = whole // 60, whole // 3600, whole // 86400
+    if days:
+        return f"{days:,} d {hours % 24} h"
+    return f"{hours} h {minutes % 60} min" if hours else f"{minutes} min {whole % 60} s"
+
+
+def moment(time: float) -> str:
+    """A time of an executor's clock, in UTC: `2026-03-01 14:05:09 UTC`; virtual time in seconds."""
+    if time < _EPOCH_FROM:
+        return f"{time:.1f} s (virtual)"
+    return datetime.fromtimestamp(time, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")

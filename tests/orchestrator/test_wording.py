@@ -1,0 +1,18 @@
+"""Tests of orchestrator/wording.py."""
+
+import pytest
+
+from orchestrator.wording import duration, moment
+
+
+@pytest.mark.parametrize(
+    ("seconds", "expected"),
+    [(0, "0 s"), (59.4, "59.4 s"), (60, "1 min 0 s"), (3599.9, "1 h 0 min"), (7380, "2 h 3 min"), (9e4, "1 d 1 h")],
+)
+def test_durations_read_well(seconds: float, expected: str) -> None:
+    assert duration(seconds) == expected
+
+
+def test_wall_clock_and_virtual_times_are_told_apart() -> None:
+    assert moment(1.75e9) == "2025-06-15 15:06:40 UTC"
+    assert moment(12.25) == "12.2 s (virtual)"
