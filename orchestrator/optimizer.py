@@ -27,7 +27,7 @@ class Optimizer:
     the place of the strategy's warm start. Raises ValueError on candidates, options or results that are not allowed.
 
     >>> import numpy as np
-    >>> from orchestrator import Optimizer
+    >>> from bbkb import Optimizer
     >>> x = np.linspace(0, 1, 200)[:, None]
     >>> optimizer = Optimizer(x, seed=1, kernel={"name": "rbf", "lengthscale": 0.2})
     >>> for _ in range(12):

@@ -42,6 +42,7 @@ from orchestrator.store import runs
 from orchestrator.store.event_store import EventStore
 from orchestrator.store.lease import find_free
 from orchestrator.store.verify import verify
+from orchestrator.version import __version__
 from orchestrator.wording import duration
 
 EXIT_CODES = {"finished": 0, "failed": 1, "interrupted": 130}
@@ -49,9 +50,7 @@ FAILED, USERS_MISTAKE, INTERRUPTED = 1, 2, 130
 
 app = typer.Typer(
     name="bbkb",
-    help="Tune expensive things on a cluster: batched Gaussian-process bandits, every result in a database.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
 
@@ -64,6 +63,21 @@ Workers = Annotated[int | None, typer.Option("--workers", help="Evaluations at t
 Address = Annotated[
     str | None, typer.Option("--address", help="Ray cluster to join; else RAY_ADDRESS; else a local one is started.")
 ]
+
+
+def _show_version(is_wanted: bool) -> None:
+    if is_wanted:
+        print(f"bbkb {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Tune expensive things on a cluster: batched Gaussian-process bandits, every result in a database."""
 
 
 class Format(StrEnum):
@@ -387,7 +401,7 @@ def main() -> None:
     """Entry point: errors of ours as one line on standard error, no traceback."""
     sys.path.insert(0, os.getcwd())  # `package.module:Name` in a campaign file may name a module lying here
     try:
-        app()
+        app(prog_name="bbkb")
     except (UserError, ObjectiveError) as error:
         _complain(error, USERS_MISTAKE)
     except BbkbError as error:

@@ -1,0 +1,41 @@
+"""The public module: what it exports, and the two ways to start the command."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import bbkb
+from orchestrator.optimizer import Optimizer
+
+REPOSITORY = Path(__file__).parents[1]
+
+
+def run(folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=120)
+
+
+def test_the_module_exports_what_it_names() -> None:
+    assert all(hasattr(bbkb, name) for name in bbkb.__all__)
+    assert bbkb.Optimizer is Optimizer
+
+
+@pytest.mark.parametrize("module", ["bbkb", "orchestrator"])
+def test_a_module_starts_the_command_and_prints_the_version(tmp_path: Path, module: str) -> None:
+    done = run(tmp_path, sys.executable, "-m", module, "--version")
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"bbkb {bbkb.__version__}\n", "")
+
+
+def test_a_script_that_imports_the_module_loads_neither_ray_nor_the_command_line(tmp_path: Path) -> None:
+    code = "import sys, bbkb; print([name for name in ('ray', 'typer', 'sqlalchemy') if name in sys.modules])"
+    assert run(tmp_path, sys.executable, "-c", code).stdout == "[]\n"
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_can_be_printed_for_a_shell(tmp_path: Path, shell: str) -> None:
+    done = run(tmp_path, sys.executable, "-m", "bbkb", "--show-completion", shell)
+    assert done.returncode == 0, done.stderr
+    assert "complet" in done.stdout
