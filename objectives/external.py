@@ -34,28 +34,11 @@ class PythonCallable:
 
     def evaluate(self, parameters: Parameters, seed: int, report: Report) -> Evaluation:
         """Call the function; raises whatever it raises, and InvalidValueError when it returns no number."""
-        function, names = _callable(self)
-        supplied = {"seed": seed, "report": report}
-        wanted = {name: supplied[name] for name in names}
-        return as_evaluation(function(**{**wanted, **parameters}), self.path)
+        return call_with(_looked_up(self), parameters, seed, report, self.path)
 
     def check(self, parameters: Iterable[str]) -> None:
         """Raise ObjectiveError unless the function can be imported and called with these parameters."""
-        function = self.function()
-        named = _named_arguments(function)
-        given = set(parameters)
-        accepts_any = any(argument.kind is argument.VAR_KEYWORD for argument in _signature(function))
-        for name in sorted(given - named.keys()):
-            if not accepts_any:
-                raise ObjectiveError(
-                    f"objective.callable {self.path!r} must accept parameter {name!r} of the space, its signature has "
-                    f"{', '.join(named) or 'none'}{did_you_mean(name, named)}"
-                )
-        for name, argument in named.items():
-            if argument.default is argument.empty and name not in given and name not in SUPPLIED:
-                raise ObjectiveError(
-                    f"objective.callable {self.path!r} needs {name!r}; add it to the space or give it a default"
-                )
+        check_signature(self.function(), parameters, f"objective.callable {self.path!r}")
 
     def function(self) -> Callable[..., Any]:
         """What `path` names. Raises ObjectiveError when it cannot be imported, or called."""
@@ -67,13 +50,42 @@ class PythonCallable:
 
 
 @lru_cache(maxsize=8)
-def _callable(named: PythonCallable) -> tuple[Callable[..., Any], tuple[str, ...]]:
-    """The function, and which of `SUPPLIED` it asks for; looked up once a process."""
-    function = named.function()
-    return function, tuple(name for name in SUPPLIED if name in _named_arguments(function))
+def _looked_up(named: PythonCallable) -> Callable[..., object]:
+    """The function, imported once a process."""
+    return named.function()
 
 
-def _signature(function: Callable[..., Any]) -> list[inspect.Parameter]:
+def call_with(
+    function: Callable[..., object], parameters: Parameters, seed: int, report: Report, origin: str
+) -> Evaluation:
+    """Call a user's function with `parameters` as keywords, and with those of `SUPPLIED` that its signature names.
+
+    `origin` names the function in messages. Raises whatever the function raises, and InvalidValueError when it returns
+    no number.
+    """
+    supplied = {"seed": seed, "report": report}
+    named = _named_arguments(function)
+    wanted = {name: value for name, value in supplied.items() if name in named}
+    return as_evaluation(function(**{**wanted, **parameters}), origin)
+
+
+def check_signature(function: Callable[..., object], parameters: Iterable[str], origin: str) -> None:
+    """Raise ObjectiveError unless `function` can be called with these parameters; `origin` begins the message."""
+    named = _named_arguments(function)
+    given = set(parameters)
+    accepts_any = any(argument.kind is argument.VAR_KEYWORD for argument in _signature(function))
+    for name in sorted(given - named.keys()):
+        if not accepts_any:
+            raise ObjectiveError(
+                f"{origin} must accept parameter {name!r} of the space, its signature has "
+                f"{', '.join(named) or 'none'}{did_you_mean(name, named)}"
+            )
+    for name, argument in named.items():
+        if argument.default is argument.empty and name not in given and name not in SUPPLIED:
+            raise ObjectiveError(f"{origin} needs {name!r}; add it to the space or give it a default")
+
+
+def _signature(function: Callable[..., object]) -> list[inspect.Parameter]:
     """The arguments of `function`; `**anything` when it was written in C and does not tell."""
     try:
         return list(inspect.signature(function).parameters.values())
@@ -81,6 +93,7 @@ def _signature(function: Callable[..., Any]) -> list[inspect.Parameter]:
         return [inspect.Parameter("anything", inspect.Parameter.VAR_KEYWORD)]
 
 
-def _named_arguments(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
+@lru_cache(maxsize=8)
+def _named_arguments(function: Callable[..., object]) -> dict[str, inspect.Parameter]:
     named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
     return {argument.name: argument for argument in _signature(function) if argument.kind in named}

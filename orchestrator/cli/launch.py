@@ -1,6 +1,7 @@
 """Runs one session of a campaign and shows it: in this process, or in the central Ray actor."""
 
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -114,6 +115,9 @@ def _interrupts(stop: Callable[[bool], None]) -> Iterator[None]:
         count += 1
         stop(count > 1)
 
+    if threading.current_thread() is not threading.main_thread():
+        yield  # signals reach the main thread only: a program that runs campaigns in threads handles its own
+        return
     before = {number: signal.signal(number, interrupted) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield

@@ -12,6 +12,7 @@ from threadpoolctl import threadpool_limits
 
 from objectives.external import PythonCallable
 from objectives.objective import Candidates, HasCandidates, HasOptimum, Objective
+from objectives.pickled import PickledFunction
 from objectives.space import make_candidates
 from objectives.tabular import table_candidates, table_objective
 from orchestrator.bandit.start.warm_start import DataStart, UncertaintyStart
@@ -52,7 +53,7 @@ class Parts:
 def build(settings: Settings) -> Parts:
     """Load the objective and its candidates. Raises ObjectiveError when data, module or columns are missing."""
     objective, candidates = _objective_and_candidates(settings)
-    if isinstance(objective, PythonCallable):
+    if isinstance(objective, PythonCallable | PickledFunction):
         objective.check(candidates.columns)
     if settings.computing.shards > len(candidates):
         rule = f"at most the number of candidates, {len(candidates)}"

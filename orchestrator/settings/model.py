@@ -114,6 +114,9 @@ class ObjectiveSettings(_Section):
         default=None,
         description="Shell command in which {name} stands for a parameter; its last line of output is the value.",
     )
+    function: str | None = Field(
+        default=None, description="File with a function that the Python API pickled; written by it, not by hand."
+    )
     direction: Literal["maximize", "minimize"] = Field(
         default="maximize", description="Whether high or low values are good."
     )
@@ -123,7 +126,7 @@ class ObjectiveSettings(_Section):
 
     @property
     def sources(self) -> list[str]:
-        """Which of `name`, `callable` and `command` are given."""
+        """Which of `name`, `callable`, `command` and `function` are given."""
         return [key for key in OBJECTIVE_KEYS if getattr(self, key) is not None]
 
     def load(self, source: DataSource) -> Objective | None:

@@ -19,12 +19,13 @@ from objectives.external import PythonCallable
 from objectives.names import ObjectiveOptions, find_objective
 from objectives.objective import ObjectiveError
 from objectives.parameters import Choice, Constant, Ordinal, Parameter, Range
+from objectives.pickled import PickledFunction
 from objectives.reference import import_reference
 from orchestrator.bandit.strategies import STRATEGIES
 from orchestrator.settings.problems import Problem, describe, failure, shown, suggestion, unknown_key
 
 DEFAULT_STRATEGY = "bbkb"
-OBJECTIVE_KEYS = ("name", "callable", "command")
+OBJECTIVE_KEYS = ("name", "callable", "command", "function")
 PARAMETERS: Mapping[str, type] = {  # the key that tells a parameter's kind
     "choices": Choice,
     "ordered": Ordinal,
@@ -37,6 +38,7 @@ PARAMETERS: Mapping[str, type] = {  # the key that tells a parameter's kind
 _EXTERNAL: Mapping[str, tuple[type, str, Mapping[str, Callable[[], Any]]]] = {
     "callable": (PythonCallable, "path", {"search_paths": lambda: [".", str(Path.cwd())]}),
     "command": (ShellCommand, "command", {"working_directory": lambda: "."}),
+    "function": (PickledFunction, "path", {}),
 }
 
 
@@ -109,7 +111,7 @@ def build_objective(key: str, value: str, options: Any, folder: Path) -> Any:
     if key == "name":
         return build(find_options(value), _mapping(options, "{epochs: 3}"))
     cls, field, places = _EXTERNAL[key]
-    given = _mapping(options, f"{{{next(iter(places))}: …}}")
+    given = _mapping(options, f"{{{next(iter(places), 'sha256')}: …}}")
     if field in given:
         raise failure([Problem((field,), f"is not an option; write it as objective.{key}")])
     defaults = {name: default() for name, default in places.items() if given.get(name) is None}

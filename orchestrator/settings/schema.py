@@ -14,6 +14,7 @@ from pydantic import TypeAdapter
 from objectives.command import ShellCommand
 from objectives.external import PythonCallable
 from objectives.names import OBJECTIVES, find_objective
+from objectives.pickled import PickledFunction
 from orchestrator.bandit.strategies import STRATEGIES
 from orchestrator.settings.model import Settings
 from orchestrator.settings.options import DEFAULT_STRATEGY, PARAMETERS, adapter
@@ -26,7 +27,14 @@ _REFERENCE = {"type": "string", "pattern": "^[^:]+:[^:]+$", "description": "pack
 def schema() -> Schema:
     """The JSON Schema of a campaign file, with a description of every key."""
     objectives: dict[str, type] = {name: find_objective(name) for name in OBJECTIVES}
-    classes = [*STRATEGIES.values(), *PARAMETERS.values(), *objectives.values(), PythonCallable, ShellCommand]
+    classes = [
+        *STRATEGIES.values(),
+        *PARAMETERS.values(),
+        *objectives.values(),
+        PythonCallable,
+        ShellCommand,
+        PickledFunction,
+    ]
     adapters = [TypeAdapter(Settings), *(adapter(cls) for cls in dict.fromkeys(classes))]
     found, document = TypeAdapter.json_schemas([(index, "validation", one) for index, one in enumerate(adapters)])
     definitions: dict[str, Schema] = document["$defs"]
@@ -39,7 +47,7 @@ def schema() -> Schema:
         for inherited in cls.__mro__[1:-1]:
             _describe_fields(definition, inspect.getdoc(inherited) or "")
         _add_name(definition, name)
-    for cls, field in ((PythonCallable, "path"), (ShellCommand, "command")):
+    for cls, field in ((PythonCallable, "path"), (ShellCommand, "command"), (PickledFunction, "path")):
         _without(definitions[_target(by_class[cls])], field)
 
     settings = definitions.pop(_target(found[0, "validation"]))
@@ -65,6 +73,7 @@ def _open_objective(section: Schema, objectives: dict[str, type], by_class: dict
         *(_options_when({"name": {"const": name}}, by_class[cls]) for name, cls in objectives.items()),
         _options_when({"callable": {"type": "string"}}, by_class[PythonCallable]),
         _options_when({"command": {"type": "string"}}, by_class[ShellCommand]),
+        _options_when({"function": {"type": "string"}}, by_class[PickledFunction]),
     ]
 
 

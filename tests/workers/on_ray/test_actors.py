@@ -120,9 +120,9 @@ import os, sys, time
 import ray
 from ray import cloudpickle
 sys.path[:0] = [{tests!r}, {repository!r}]
-import test_ray_actors
-cloudpickle.register_pickle_by_value(test_ray_actors)
-from test_ray_actors import Counted, Limits, Placement, RayExecutor, trial
+import test_actors
+cloudpickle.register_pickle_by_value(test_actors)
+from test_actors import Counted, Limits, Placement, RayExecutor, trial
 
 ray.init(log_to_driver=False, logging_level="ERROR")
 executor = RayExecutor(Counted(), 2, Limits(), Placement({campaign!r}, "t", "actor"))

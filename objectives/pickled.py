@@ -1,0 +1,100 @@
+"""A function of the caller's program as an objective: pickled by value, so that a lambda or a closure works too.
+
+The file is written by the Python API (`orchestrator.api`). Loading it runs code, as importing a module does: its digest
+is part of the campaign's settings, so a file that was exchanged is refused.
+"""
+
+import hashlib
+import os
+import sys
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+import cloudpickle
+
+from objectives.external import call_with, check_signature
+from objectives.objective import Evaluation, ObjectiveError, Parameters, Report
+
+
+@dataclass(frozen=True, slots=True)
+class PickledFunction:
+    """The function in the file `path`, whose content has the digest `sha256`.
+
+    `search_paths` are folders put in front of `sys.path` first, for modules that the function imports. It is called as
+    a `PythonCallable` is.
+    """
+
+    path: str
+    sha256: str
+    search_paths: tuple[str, ...] = ()
+
+    def evaluate(self, parameters: Parameters, seed: int, report: Report) -> Evaluation:
+        """Call the function; raises whatever it raises, and InvalidValueError when it returns no number."""
+        function = _loaded(self)
+        return call_with(function, parameters, seed, report, getattr(function, "__qualname__", "the function"))
+
+    def check(self, parameters: Iterable[str]) -> None:
+        """Raise ObjectiveError unless the function can be loaded and called with these parameters."""
+        function = self.function()
+        check_signature(function, parameters, f"the function {getattr(function, '__qualname__', self.path)!r}")
+
+    def function(self) -> Callable[..., object]:
+        """The function itself. Raises ObjectiveError when its file is missing, was changed or cannot be loaded."""
+        try:
+            content = Path(self.path).read_bytes()
+        except OSError as error:
+            raise ObjectiveError(
+                f"the campaign's function is not at {self.path} ({error.strerror}): bring the file back, or start a "
+                "new campaign from Python"
+            ) from error
+        if hashlib.sha256(content).hexdigest() != self.sha256:
+            raise ObjectiveError(f"{self.path} is not the function that the campaign began with: its content changed")
+        for folder in reversed(self.search_paths):
+            if folder not in sys.path:
+                sys.path.insert(0, folder)
+        try:
+            function: Callable[..., object] = cloudpickle.loads(content)
+        except Exception as error:
+            raise ObjectiveError(
+                f"the campaign's function in {self.path} cannot be loaded here: {type(error).__name__}: {error}"
+            ) from error
+        return function
+
+
+@lru_cache(maxsize=8)
+def _loaded(pickled: PickledFunction) -> Callable[..., object]:
+    """The function, loaded once a process."""
+    return pickled.function()
+
+
+def pickle_function(function: Callable[..., object], folder: Path) -> PickledFunction:
+    """Write `function` into `folder` under a name made of its content, and say where it is.
+
+    Raises ObjectiveError when it cannot be pickled (it holds a lock, an open file, a connection …), OSError when it
+    cannot be written.
+    """
+    try:
+        content = cloudpickle.dumps(function)
+    except Exception as error:
+        raise ObjectiveError(
+            f"the function {getattr(function, '__qualname__', function)!r} cannot be sent to the workers: "
+            f"{type(error).__name__}: {error}; create what cannot be pickled inside the function"
+        ) from error
+    sha256 = hashlib.sha256(content).hexdigest()
+    path = folder / f"{sha256[:16]}.pkl"
+    if not path.exists():
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        draft = path.with_suffix(f".{os.getpid()}.tmp")
+        draft.touch(0o600)
+        draft.write_bytes(content)
+        draft.replace(path)
+    return PickledFunction(str(path.resolve()), sha256, tuple(dict.fromkeys([str(Path.cwd()), *_folders()])))
+
+
+def _folders() -> list[str]:
+    """Where the caller's program finds its own modules: the folder of its script, if it has one."""
+    main = sys.modules.get("__main__")
+    file = getattr(main, "__file__", None)
+    return [str(Path(file).resolve().parent)] if file else []

@@ -1,0 +1,11 @@
+"""Campaigns from Python: `tune`, `Campaign`, `Result` and `load`, for scripts, notebooks and Ray jobs.
+
+A campaign that is started here is the same as one from a file: same settings, log, store, resume and report. What a
+terminal shows is in `orchestrator.cli`; the ask-and-tell form without a campaign is `orchestrator.Optimizer`.
+"""
+
+from orchestrator.api.campaign import Campaign, tune
+from orchestrator.api.result import Result, TrialResult, load
+from orchestrator.api.submitted import Submitted
+
+__all__ = ["Campaign", "Result", "Submitted", "TrialResult", "load", "tune"]

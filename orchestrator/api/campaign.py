@@ -1,0 +1,198 @@
+"""A campaign made in Python: its settings are those of a campaign file, its objective may be any function."""
+
+import functools
+import os
+import shlex
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from rich.console import Console
+
+from objectives.parameters import Parameter
+from objectives.pickled import pickle_function
+from orchestrator.api.following import Notifier
+from orchestrator.api.result import Result, TrialResult, result_of
+from orchestrator.api.submitted import Submitted
+from orchestrator.cli.launch import launch
+from orchestrator.errors import UserError
+from orchestrator.report import write_report
+from orchestrator.session.assemble import Parts, build, existing
+from orchestrator.settings.model import Settings, from_mapping
+from orchestrator.settings.model import load as load_settings
+from orchestrator.settings.options import dump
+from orchestrator.store import runs
+from orchestrator.store.runs import Run
+
+Function = Callable[..., object]
+Space = Mapping[str, Parameter | Mapping[str, object]]
+OnResult = Callable[[TrialResult], None]
+
+
+class Campaign:
+    """One campaign, ready to run.
+
+    Arguments:
+        objective: a function called with the parameters as keywords (and `seed` and `report` when its signature has
+            them), which returns a number or a mapping with `value`; a lambda or a closure works. Or the campaign file's
+            `objective:` section as a mapping.
+        space: parameters by name: `Range`, `Choice`, `Ordered`, or mappings as in a campaign file.
+        evaluations: number of trials.
+        workers: evaluations at the same time; this machine's cores when None.
+        direction: "maximize" or "minimize".
+        name: begins the name of the run's folder; the function's name when None.
+        settings: further sections of a campaign file: {"strategy": {"name": "gp_ucb"}, "workers": {"retries": 0}}.
+
+    Raises ConfigError when a setting is wrong, ObjectiveError when the function cannot be pickled or called so.
+    """
+
+    def __init__(
+        self,
+        objective: Function | Mapping[str, object],
+        space: Space,
+        *,
+        evaluations: int,
+        workers: int | None = None,
+        direction: str = "maximize",
+        name: str | None = None,
+        settings: Mapping[str, object] | None = None,
+    ) -> None:
+        sections = dict(settings or {})
+        tree = {
+            **sections,
+            "name": name or _name_of(objective),
+            "space": {key: _parameter(value) for key, value in space.items()},
+            "budget": {**_section(sections, "budget"), "evaluations": evaluations},
+            "workers": {**_section(sections, "workers"), **({} if workers is None else {"count": workers})},
+        }
+        tree["objective"] = {**_objective(objective, Path(str(tree.get("runs", "runs")))), "direction": direction}
+        self.settings: Settings = from_mapping(tree, origin="Campaign")
+
+    @classmethod
+    def from_file(cls, path: str | Path, overrides: Sequence[str] = ()) -> "Campaign":
+        """The campaign of a file, with overrides `a.b.c=value`. Raises ConfigError, naming file and line."""
+        campaign = cls.__new__(cls)
+        campaign.settings = load_settings(path, overrides)
+        return campaign
+
+    def run(self, *, address: str | None = None, progress: bool = True, on_result: OnResult | None = None) -> Result:
+        """Run to the end and return what was found.
+
+        Arguments:
+            address: Ray cluster to join; RAY_ADDRESS when None, else a local Ray is started.
+            progress: whether a terminal or a notebook shows how far it is.
+            on_result: called once for each trial that is over, in this process, shortly after its result is stored.
+
+        Raises what `bbkb run` reports: UserError and its kin, ObjectiveError, CampaignError. The first interrupt stops
+        cleanly: the result then says "interrupted", and `bbkb resume` continues it.
+        """
+        run, parts = self._create()
+        try:
+            with Notifier(run, on_result):
+                view = Console(quiet=not progress)
+                launch(run, self.settings, parts.problem.candidates.parameters, view, address)
+        finally:
+            finished = _reported(run)
+        return finished
+
+    def submit(self, address: str | None = None) -> Submitted:
+        """Start the campaign on a Ray cluster and return at once; it goes on when this program ends.
+
+        `address` names the cluster, RAY_ADDRESS when None. Raises UserError when there is no cluster to join, or the
+        campaign's executor is not Ray.
+        """
+        from orchestrator.session.actor import RemoteSession  # campaigns without Ray do not import it
+        from orchestrator.session.cluster import connect
+
+        if self.settings.workers.executor != "ray":
+            raise UserError(
+                f"submit needs workers.executor ray, got {self.settings.workers.executor}; call run instead"
+            )
+        if address is None and "RAY_ADDRESS" not in os.environ:
+            raise UserError(
+                "submit needs a running Ray cluster: give address=, or set RAY_ADDRESS; or call run instead"
+            )
+        workers = self.settings.workers
+        connect(address, workers.count, workers.cpus, workers.gpus, dashboard=False)
+        run, _ = self._create()
+        return Submitted(run, RemoteSession.start(run, is_detached=True))
+
+    def _create(self) -> tuple[Run, Parts]:
+        """The run's folder with the first events of its log, and the campaign's parts."""
+        parts = build(self.settings)
+        optimum = parts.optimum(self.settings.objective.direction == "maximize")
+        known = existing(self.settings, parts)
+        began = shlex.join(sys.argv)
+        candidates = parts.problem.candidates
+        return runs.create(self.settings.resolved(), candidates, parts.description, optimum, began, known), parts
+
+    def __repr__(self) -> str:
+        budget, workers = self.settings.budget.evaluations, self.settings.workers.count
+        return f"<Campaign {self.settings.name}: {budget} evaluations on {workers} workers>"
+
+
+def tune(
+    objective: Function | Mapping[str, object],
+    space: Space,
+    *,
+    evaluations: int,
+    workers: int | None = None,
+    direction: str = "maximize",
+    name: str | None = None,
+    settings: Mapping[str, object] | None = None,
+    address: str | None = None,
+    progress: bool = True,
+    on_result: OnResult | None = None,
+) -> Result:
+    """Run a campaign and return what was found: `Campaign(...).run(...)`, whose arguments these are.
+
+    >>> from bbkb import Range, tune
+    >>> result = tune(lambda x: -((x - 0.3) ** 2), {"x": Range(0.0, 1.0)}, evaluations=20, workers=1,
+    ...               progress=False, settings={"workers": {"executor": "inline"}})  # doctest: +SKIP
+    """
+    campaign = Campaign(
+        objective,
+        space,
+        evaluations=evaluations,
+        workers=workers,
+        direction=direction,
+        name=name,
+        settings=settings,
+    )
+    return campaign.run(address=address, progress=progress, on_result=on_result)
+
+
+def _reported(run: Run) -> Result:
+    result = result_of(run)
+    write_report(result.history, run.report_file)
+    return result
+
+
+def _section(sections: Mapping[str, object], key: str) -> Mapping[str, object]:
+    section = sections.get(key, {})
+    return section if isinstance(section, Mapping) else {}
+
+
+def _parameter(value: Parameter | Mapping[str, object]) -> Mapping[str, object]:
+    return value if isinstance(value, Mapping) else dump(value)
+
+
+def _objective(objective: Function | Mapping[str, object], folder: Path) -> dict[str, object]:
+    if isinstance(objective, Mapping):
+        return dict(objective)
+    pickled = pickle_function(objective, folder / "functions")
+    return {
+        "function": pickled.path,
+        "options": {"sha256": pickled.sha256, "search_paths": list(pickled.search_paths)},
+    }
+
+
+def _name_of(objective: Function | Mapping[str, object]) -> str:
+    """A name that a run's folder may have."""
+    if isinstance(objective, Mapping):
+        return "campaign"
+    if isinstance(objective, functools.partial):
+        return _name_of(objective.func)
+    name = getattr(objective, "__name__", type(objective).__name__)
+    kept = "".join(letter if letter.isascii() and letter.isalnum() else "-" for letter in name).strip("-")
+    return kept[:64] or "campaign"

@@ -1,0 +1,86 @@
+"""Calls back for each trial that is over, by following the campaign's log: it works wherever the campaign runs."""
+
+import threading
+from collections.abc import Callable
+from types import TracebackType
+from typing import Self
+
+from orchestrator.api.result import Parameters, TrialResult
+from orchestrator.campaign.events import BatchChosen, Event, TrialFailed, TrialSucceeded
+from orchestrator.store.runs import Run
+
+_LOOK_SECONDS = 0.5
+
+
+class Notifier:
+    """While it is entered, `on_result` is called for each trial that ended, from a thread of its own.
+
+    Leaving it delivers what is left, and raises what `on_result` raised first; no result is delivered after that.
+    """
+
+    def __init__(self, run: Run, on_result: Callable[[TrialResult], None] | None) -> None:
+        self._run = run
+        self._on_result = on_result
+        self._over = threading.Event()
+        self._error: BaseException | None = None
+        self._parameters: dict[int, Parameters] = {}  # of the trials that are open
+        self._thread = threading.Thread(target=self._follow, name="bbkb results", daemon=True)
+
+    def __enter__(self) -> Self:
+        if self._on_result is not None:
+            self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._over.set()
+        if self._on_result is None:
+            return
+        self._thread.join()
+        if self._error is not None and error is None:
+            raise self._error
+
+    def _follow(self) -> None:
+        try:
+            with self._run.store() as store:
+                position, is_over = 0, False
+                while not is_over:
+                    is_over = self._over.wait(_LOOK_SECONDS)  # the look after the end delivers what is left
+                    for event in store.read(self._run.name, after=position):
+                        position += 1
+                        self._deliver(event)
+        except BaseException as error:  # raised again where the campaign was started
+            self._error = error
+
+    def _deliver(self, event: Event) -> None:
+        if isinstance(event, BatchChosen):
+            self._parameters.update((pick.trial, pick.parameters) for pick in event.picks)
+        result = _result(event, self._parameters)
+        if result is not None and self._on_result is not None:
+            self._on_result(result)
+
+
+def _result(event: Event, parameters: dict[int, Parameters]) -> TrialResult | None:
+    """The trial that is over with this event, taken out of `parameters`; None with any other event."""
+    match event:
+        case TrialSucceeded():
+            return TrialResult(
+                trial=event.trial,
+                parameters=parameters.pop(event.trial),
+                value=event.value,
+                status="succeeded",
+                metrics=event.metrics,
+                seconds=event.finished - event.started,
+            )
+        case TrialFailed(is_final=True):
+            return TrialResult(
+                trial=event.trial,
+                parameters=parameters.pop(event.trial),
+                value=None,
+                status="failed",
+                seconds=event.finished - event.started,
+                error=f"{event.failure}: {event.message}",
+            )
+        case _:
+            return None

@@ -1,0 +1,135 @@
+"""What a campaign found, as Python values: its best trial, all trials, and where its run is."""
+
+import html
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
+
+from orchestrator.errors import RunError
+from orchestrator.history.export import trial_columns
+from orchestrator.history.fold import History, TrialRow, fold
+from orchestrator.store.runs import Run, open_run
+
+if TYPE_CHECKING:
+    import pandas
+
+Parameters: TypeAlias = Mapping[str, object]
+Row: TypeAlias = dict[str, object]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialResult:
+    """One finished trial.
+
+    `value` is on the user's scale; None when the trial failed, and then `error` says why. `seconds` is the duration of
+    its last attempt.
+    """
+
+    trial: int
+    parameters: Parameters
+    value: float | None
+    status: str
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    seconds: float | None = None
+    error: str = ""
+
+    @classmethod
+    def of(cls, row: TrialRow) -> "TrialResult":
+        """The trial in this row of the history."""
+        return cls(
+            trial=row.trial,
+            parameters=dict(row.parameters),
+            value=row.value,
+            status=row.status,
+            metrics=dict(row.metrics),
+            seconds=row.seconds,
+            error=row.error,
+        )
+
+
+class Result:
+    """A run as it stands in its log: `best`, `trials()`, `outcome`, `folder`. Made by `tune`, `Campaign.run`, `load`.
+
+    It is a snapshot: `load(result.folder)` reads the log again.
+    """
+
+    def __init__(self, run: Run, history: History) -> None:
+        self._run = run
+        self.history = history
+
+    @property
+    def folder(self) -> Path:
+        """The run's folder, for `bbkb status`, `resume`, `report` and `export`."""
+        return self._run.folder
+
+    @property
+    def report(self) -> Path:
+        """The report: one HTML file."""
+        return self._run.report_file
+
+    @property
+    def outcome(self) -> str:
+        """How the last session ended: finished, failed, interrupted, or killed when it recorded no end."""
+        return self.history.sessions[-1].outcome if self.history.sessions else "created"
+
+    @property
+    def best(self) -> TrialResult:
+        """The trial with the best value. Raises RunError when no trial has succeeded."""
+        row = self.history.best
+        if row is None:
+            raise RunError(f"{self.folder} has no best trial: no evaluation has succeeded")
+        return TrialResult.of(row)
+
+    def rows(self) -> list[Row]:
+        """All trials as dictionaries, one a trial, in the order chosen; columns as in `bbkb export`."""
+        columns = trial_columns(self.history)
+        return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+
+    def trials(self) -> "pandas.DataFrame | list[Row]":
+        """All trials: a DataFrame where pandas is installed, else `rows()`."""
+        if find_spec("pandas") is None:
+            return self.rows()
+        import pandas
+
+        return pandas.DataFrame(trial_columns(self.history))
+
+    def __len__(self) -> int:
+        """Trials chosen."""
+        return len(self.history.trials)
+
+    def __repr__(self) -> str:
+        return f"<Result of {self.history.created.name}: {'; '.join(f'{name} {text}' for name, text in self._facts())}>"
+
+    def _repr_html_(self) -> str:
+        """A small table, for notebooks."""
+        cells = "".join(
+            f"<tr><th style='text-align:left'>{html.escape(name)}</th><td>{html.escape(text)}</td></tr>"
+            for name, text in self._facts()
+        )
+        return f"<table><caption>{html.escape(self.history.created.name)}</caption>{cells}</table>"
+
+    def _facts(self) -> list[tuple[str, str]]:
+        history = self.history
+        facts = [
+            ("outcome", self.outcome),
+            ("trials", f"{history.finished_count} finished, {history.failed_count} of them failed"),
+        ]
+        if history.best is not None and history.best.value is not None:
+            named = ", ".join(f"{name}={value!r}" for name, value in history.best.parameters.items())
+            facts += [("best value", f"{history.best.value:.6g}"), ("best parameters", named)]
+        return [*facts, ("folder", str(self.folder))]
+
+
+def load(folder: str | Path) -> Result:
+    """The result of the run in `folder`, as it stands now; the campaign may be running elsewhere.
+
+    Raises RunError when `folder` is not a run, StoreError when its log cannot be read.
+    """
+    return result_of(open_run(Path(folder)))
+
+
+def result_of(run: Run) -> Result:
+    """The result of an open run."""
+    return Result(run, fold(run.events()))

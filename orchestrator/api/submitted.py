@@ -1,0 +1,51 @@
+"""A campaign that runs in its own process on a cluster, seen from the program that submitted it."""
+
+import time
+from pathlib import Path
+
+from orchestrator.api.result import Result, result_of
+from orchestrator.campaign.status import Status
+from orchestrator.cli.launch import Remote
+from orchestrator.store.runs import Run
+
+_LOOK_SECONDS = 1.0
+
+
+class Submitted:
+    """A running campaign: its central actor is detached, so it survives the program that submitted it.
+
+    `bbkb attach FOLDER` and `bbkb stop FOLDER` work on it as well.
+    """
+
+    def __init__(self, run: Run, session: Remote) -> None:
+        self._run = run
+        self._session = session
+
+    @property
+    def folder(self) -> Path:
+        """The run's folder."""
+        return self._run.folder
+
+    def status(self) -> Status | None:
+        """Where the campaign stands; None until it has started."""
+        return self._session.status()
+
+    def stop(self, now: bool = False) -> None:
+        """Drain running evaluations, then stop; `now` cancels them."""
+        self._session.stop(now)
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Whether the campaign has ended, waiting up to `timeout` seconds for it, without limit when None."""
+        deadline = float("inf") if timeout is None else time.monotonic() + timeout
+        while not self._session.wait(min(_LOOK_SECONDS, max(0.0, deadline - time.monotonic()))):
+            if time.monotonic() >= deadline:
+                return False
+        return True
+
+    def result(self) -> Result:
+        """What was found, once the campaign has ended; waits for it. Raises the error that ended it, if any."""
+        self._session.result()
+        return result_of(self._run)
+
+    def __repr__(self) -> str:
+        return f"<Submitted campaign in {self.folder}>"

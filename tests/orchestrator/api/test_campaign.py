@@ -1,0 +1,189 @@
+"""Tests of orchestrator/api: campaigns from Python are campaigns, whatever function they tune."""
+
+import subprocess
+import sys
+import textwrap
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from objectives.objective import ObjectiveError
+from objectives.parameters import Choice, Range
+from orchestrator.api import Campaign, Result, TrialResult, load, tune
+from orchestrator.errors import ConfigError, RunError, UserError
+
+REPOSITORY = Path(__file__).parents[3]
+SPACE = {"x": Range(0.0, 1.0), "model": Choice(("a", "b"))}
+
+
+@pytest.fixture
+def inline(tmp_path: Path) -> dict[str, Any]:
+    """Settings of a campaign in this process that leaves nothing behind."""
+    return {"workers": {"executor": "inline"}, "runs": str(tmp_path / "runs"), "strategy": {"name": "uniform"}}
+
+
+def small(settings: dict[str, Any], **arguments: Any) -> Result:
+    """A quick campaign over a closure."""
+    offset = 0.25
+    return tune(
+        lambda x, model: (x - offset) ** 2 + (model == "b"),
+        SPACE,
+        evaluations=12,
+        workers=1,
+        direction="minimize",
+        progress=False,
+        settings=settings,
+        **arguments,
+    )
+
+
+def test_a_closure_is_tuned_and_its_best_trial_is_the_least_value(inline: dict[str, Any]) -> None:
+    result = small(inline)
+    values = [row["value"] for row in result.rows()]
+    assert len(values) == len(result) == 12
+    assert result.best.value == min(values)
+    assert set(result.best.parameters) == {"x", "model"}
+    assert result.outcome == "finished"
+
+
+def test_a_result_is_read_back_from_its_folder(inline: dict[str, Any]) -> None:
+    result = small(inline)
+    again = load(result.folder)
+    assert again.rows() == result.rows()
+    assert again.best == result.best
+    assert result.report.is_file()
+
+
+def test_each_trial_is_called_back_once_with_its_value(inline: dict[str, Any]) -> None:
+    seen: list[TrialResult] = []
+    result = small(inline, on_result=seen.append)
+    assert [(one.trial, one.value) for one in seen] == [(row["trial"], row["value"]) for row in result.rows()]
+
+
+def test_an_error_in_a_callback_is_raised_and_loses_nothing(inline: dict[str, Any]) -> None:
+    def refuse(result: TrialResult) -> None:
+        raise LookupError(f"trial {result.trial}")
+
+    with pytest.raises(LookupError, match="trial 0"):
+        small(inline, on_result=refuse)
+    (folder,) = Path(inline["runs"]).glob("lambda-*")
+    assert len(load(folder)) == 12
+
+
+def test_failed_trials_say_why(inline: dict[str, Any]) -> None:
+    def sometimes(x: float, model: str) -> float:
+        if model == "b":
+            raise ValueError("no b today")
+        return x
+
+    seen: list[TrialResult] = []
+    inline["workers"]["retries"] = 0
+    tune(sometimes, SPACE, evaluations=12, progress=False, settings=inline, on_result=seen.append)
+    failed = [one for one in seen if one.status == "failed"]
+    assert failed
+    assert all(one.value is None and "no b today" in one.error for one in failed)
+
+
+def test_a_result_without_a_success_has_no_best(inline: dict[str, Any]) -> None:
+    inline["workers"]["retries"] = 0
+    result = tune(lambda x, model: float("nan"), SPACE, evaluations=3, progress=False, settings=inline)
+    with pytest.raises(RunError, match="no evaluation has succeeded"):
+        _ = result.best
+
+
+def test_a_notebook_shows_the_result_as_a_table_with_its_text_escaped(inline: dict[str, Any]) -> None:
+    space = {"x": Range(0.0, 1.0), "model": Choice(("<script>", "b"))}
+    result = tune(lambda x, model: float(model != "b"), space, evaluations=6, progress=False, settings=inline)
+    shown = result._repr_html_()
+    assert "<script>" not in shown
+    assert "best value" in shown
+    assert "6 finished" in repr(result)
+
+
+def test_a_campaign_runs_in_a_thread_of_its_own(inline: dict[str, Any]) -> None:
+    results: list[Result] = []
+    thread = threading.Thread(target=lambda: results.append(small(inline)))
+    thread.start()
+    thread.join()
+    assert results[0].outcome == "finished"
+
+
+def test_a_campaign_file_runs_from_python_with_overrides(inline: dict[str, Any]) -> None:
+    campaign = Campaign.from_file(
+        REPOSITORY / "configs" / "branin.yaml",
+        ["workers.executor=inline", "budget.evaluations=5", f"runs={inline['runs']}"],
+    )
+    assert "5 evaluations" in repr(campaign)
+    assert len(campaign.run(progress=False)) == 5
+
+
+def test_a_wrong_setting_is_named(inline: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match="did you mean retries"):
+        Campaign(lambda x: x, {"x": Range(0, 1)}, evaluations=3, settings={**inline, "workers": {"retrys": 1}})
+    with pytest.raises(ConfigError, match="direction"):
+        Campaign(lambda x: x, {"x": Range(0, 1)}, evaluations=3, direction="up", settings=inline)
+
+
+def test_a_function_that_lacks_a_parameter_is_refused_before_anything_runs(inline: dict[str, Any]) -> None:
+    with pytest.raises(ObjectiveError, match="must accept parameter 'model'"):
+        tune(lambda x: x, SPACE, evaluations=3, progress=False, settings=inline)
+    assert not list(Path(inline["runs"]).glob("lambda-*"))
+
+
+def test_a_function_that_cannot_be_pickled_is_refused_with_the_reason(inline: dict[str, Any]) -> None:
+    lock = threading.Lock()
+
+    def locked(x: float) -> float:
+        with lock:
+            return x
+
+    with pytest.raises(ObjectiveError, match=r"cannot be sent to the workers.*lock"):
+        tune(locked, {"x": Range(0, 1)}, evaluations=3, progress=False, settings=inline)
+
+
+def test_a_function_whose_file_was_exchanged_is_not_loaded(inline: dict[str, Any]) -> None:
+    campaign = Campaign(lambda x, model: x, SPACE, evaluations=3, settings=inline)
+    (file,) = Path(inline["runs"]).glob("functions/*.pkl")
+    file.write_bytes(b"cos\nsystem\n(S'true'\ntR.")
+    with pytest.raises(ObjectiveError, match="its content changed"):
+        campaign.run(progress=False)
+
+
+def test_submit_without_a_cluster_says_what_it_needs(inline: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    with pytest.raises(UserError, match=r"workers\.executor ray"):
+        Campaign(lambda x: x, {"x": Range(0, 1)}, evaluations=3, settings=inline).submit()
+    with pytest.raises(UserError, match="address="):
+        Campaign(lambda x: x, {"x": Range(0, 1)}, evaluations=3, settings={"runs": inline["runs"]}).submit()
+
+
+SCRIPT = """
+    from objectives.parameters import Range
+    from orchestrator.api import tune
+
+    SCALE = 2.0
+
+    def objective(x):
+        return SCALE * helper(x)
+
+    def helper(x):
+        return -abs(x - 0.5)
+
+    if __name__ == "__main__":
+        result = tune(objective, {"x": Range(0.0, 1.0)}, evaluations=6, workers=2,
+                      progress=False, settings={"runs": "runs", "strategy": {"name": "uniform"}})
+        print(result.outcome, len(result))
+"""
+
+
+def test_a_script_with_functions_of_its_own_runs_on_ray_and_resumes(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(textwrap.dedent(SCRIPT))
+    done = subprocess.run([sys.executable, script], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert done.stdout.split()[-2:] == ["finished", "6"]
+    (folder,) = (tmp_path / "runs").glob("objective-*")
+    again = [sys.executable, "-m", "orchestrator", "resume", folder, "--set", "budget.evaluations=8"]
+    subprocess.run(again, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert len(load(folder)) == 8
