@@ -36,6 +36,13 @@ _STDERR = 2
 _NO_DESCRIPTORS = os.strerror(errno.EMFILE)  # "Too many open files"
 
 
+class HostInterruptError(KeyboardInterrupt):
+    """The user interrupts the host process, which evaluates in its own main thread.
+
+    A KeyboardInterrupt of any other class comes from the objective, and is an error of its trial.
+    """
+
+
 class _DeadlineReached(BaseException):
     """The time-out passed. Not an `Exception`, so that `except Exception` in an objective does not swallow it."""
 
@@ -61,23 +68,24 @@ def evaluate(
 ) -> Outcome:
     """Evaluate one attempt; `now` (seconds) stamps the outcome, `worker` (default `host:pid`) signs it.
 
-    Never raises, except for a KeyboardInterrupt, which is the host's own: somebody wants out. The time-out needs the
-    main thread (elsewhere no alarm can be raised) or an expendable process; the memory limit needs the latter.
+    Never raises, except for a `HostInterruptError` in a process that is not expendable: whatever else an objective
+    raises, KeyboardInterrupt and SystemExit included, is a failure of this attempt. The time-out needs the main thread
+    (elsewhere no alarm can be raised) or an expendable process; the memory limit needs the latter.
     """
     where = worker_name() if worker is None else worker
     limits = _raised(limits, trial.memory_factor)
     reports = _Reports()
     started = now()
     try:
-        with _confined(limits) if is_expendable else contextlib.nullcontext():
-            evaluation = _before_deadline(
-                lambda: objective.evaluate(dict(trial.parameters), trial.seed, reports), limits.timeout_seconds
+        with _confined(limits) if is_expendable else _host_interrupts():
+            value, metrics = _before_deadline(  # what was returned is looked at there: it may run code of its own
+                lambda: _checked(objective.evaluate(dict(trial.parameters), trial.seed, reports)),
+                limits.timeout_seconds,
             )
-        value, metrics = _checked(evaluation)
         kept = reports.kept()
-    except KeyboardInterrupt:
-        raise
     except BaseException as error:  # SystemExit and its kin end a process of ours only if we let them
+        if isinstance(error, HostInterruptError) and not is_expendable:
+            raise
         kind, message = _explained(error, limits)
         return Failure(trial.id, trial.attempt, kind, message, started, max(started, now()), where)
     return Success(trial.id, trial.attempt, value, started, max(started, now()), where, metrics, kept)
@@ -136,7 +144,7 @@ def _shown(value: object) -> str:
     try:
         text = reprlib.repr(value)
     except Exception:
-        text = "something without a repr"
+        text = "a value whose repr fails"
     return f"{text} ({type(value).__name__})"
 
 
@@ -148,7 +156,7 @@ def _explained(error: BaseException, limits: Limits) -> tuple[FailureKind, str]:
         case _DeadlineReached():
             return FailureKind.TIMEOUT, f"no result within timeout_seconds = {limits.timeout_seconds:g}"
         case InvalidValueError():
-            return FailureKind.INVALID_VALUE, printable(str(error))[:MESSAGE_CHARACTERS]
+            return FailureKind.INVALID_VALUE, _text_of(error)[:MESSAGE_CHARACTERS]
         case MemoryError():
             return FailureKind.OUT_OF_MEMORY, _described(error)
         case _:
@@ -160,19 +168,23 @@ def _described(error: BaseException) -> str:
     summary = summary_of(error)
     try:
         trace = "".join(traceback.format_exception(error, limit=-10)).rstrip()
-    except Exception:
+    except BaseException:  # the exception's own code runs, and may raise anything
         trace = "(its traceback cannot be printed)"
     return f"{summary}\n{printable(trace)[-(MESSAGE_CHARACTERS - len(summary) - 1) :]}"
 
 
 def summary_of(error: BaseException) -> str:
     """`Type: message` for any exception at all, also one with a huge or broken message; at most 500 characters."""
-    try:
-        text = str(error)
-    except Exception:
-        text = "(its message cannot be printed)"
+    text = _text_of(error)
     name = "MemoryError" if isinstance(error, MemoryError) else type(error).__qualname__
     return _shortened(printable(f"{name}: {text}" if text else name), _SUMMARY_CHARACTERS)
+
+
+def _text_of(error: BaseException) -> str:
+    try:
+        return printable(str(error))
+    except BaseException:  # the exception's own code runs, and may raise anything
+        return "(its message cannot be printed)"
 
 
 def _shortened(text: str, length: int) -> str:
@@ -185,6 +197,27 @@ def printable(text: str) -> str:
 
 
 # --- limits ------------------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def _host_interrupts() -> Iterator[None]:
+    """Let Ctrl-C, where Python's own handler would raise KeyboardInterrupt, raise what an objective does not."""
+    is_default = (
+        threading.current_thread() is threading.main_thread()
+        and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    )
+    if not is_default:
+        yield
+        return
+    signal.signal(signal.SIGINT, _interrupt_host)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def _interrupt_host(signum: int, frame: object) -> None:
+    raise HostInterruptError
 
 
 class _Alarm:
@@ -200,7 +233,7 @@ class _Alarm:
 def _before_deadline(call: Callable[[], Any], seconds: float | None) -> Any:
     """What `call` returns; raises _DeadlineReached in it after `seconds`, and again each second if it goes on.
 
-    PendingAttempt, because what is raised inside a destructor or a callback of C code is printed and lost.
+    Again, because what is raised inside a destructor or a callback of C code is printed and lost.
     """
     if seconds is None or threading.current_thread() is not threading.main_thread():
         return call()

@@ -44,6 +44,9 @@ class Executor(Protocol):
     def cancel(self, trials: Iterable[int]) -> None:
         """Give up on the current attempts of these trials."""
 
+    def pause(self, seconds: float) -> None:
+        """Let so many seconds of `now` pass; nothing is in flight."""
+
     def now(self) -> float:
         """Seconds on the clock that stamps outcomes."""
 

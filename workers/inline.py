@@ -55,6 +55,10 @@ class InlineExecutor:
                 Failure(trial.id, trial.attempt, FailureKind.CANCELLED, "cancelled", now, now, "inline")
             )
 
+    def pause(self, seconds: float) -> None:
+        """Sleep."""
+        time.sleep(seconds)
+
     def now(self) -> float:
         """Wall-clock seconds since the epoch."""
         return time.time()

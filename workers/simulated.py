@@ -145,6 +145,10 @@ class SimulatedExecutor:
         self._running = [entry for entry in self._running if entry.outcome.trial not in chosen]
         heapq.heapify(self._running)
 
+    def pause(self, seconds: float) -> None:
+        """Move the clock on."""
+        self._now += seconds
+
     def now(self) -> float:
         """Virtual seconds."""
         return self._now

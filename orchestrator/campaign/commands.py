@@ -8,11 +8,12 @@ from orchestrator.bandit.strategy import Observation
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """One attempt at one trial's arm."""
+    """One attempt at one trial's arm, not to be dispatched before the time `not_before` (executor's clock)."""
 
     trial: int
     arm: int
     attempt: int
+    not_before: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +75,13 @@ class Await:
 
 
 @dataclass(frozen=True, slots=True)
+class Pause:
+    """Let so many seconds of the executor's clock pass: nothing is in flight, and what is queued has failed lately."""
+
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class Stop:
     """Dispatch nothing more; `reason` says why."""
 
@@ -88,4 +96,4 @@ class Close:
     reason: str
 
 
-Command = Dispatch | Begin | Ask | Fill | Tell | GiveUp | Await | Stop | Close
+Command = Dispatch | Begin | Ask | Fill | Tell | GiveUp | Await | Pause | Stop | Close

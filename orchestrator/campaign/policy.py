@@ -13,9 +13,23 @@ and no larger a share of all evaluations than the strategy's option `fillers`. E
 replay decides the same.
 """
 
+import itertools
 import math
 
-from orchestrator.campaign.commands import Ask, Await, Begin, Close, Command, Dispatch, Fill, GiveUp, Stop, Tell
+from orchestrator.campaign.commands import (
+    Ask,
+    Assignment,
+    Await,
+    Begin,
+    Close,
+    Command,
+    Dispatch,
+    Fill,
+    GiveUp,
+    Pause,
+    Stop,
+    Tell,
+)
 from orchestrator.campaign.rules import DURATIONS_TO_LEARN_FROM
 from orchestrator.campaign.state import CampaignState
 
@@ -32,8 +46,8 @@ def decide(state: CampaignState, now: float) -> Command:
         command = _go_on(state, now)
         if command is not None:
             return command
-    if state.running or state.computing:
-        return _overdue(state, now) or Await()
+    if state.running or state.computing or (state.phase == "running" and state.backlog):
+        return _overdue(state, now) or _wait(state, now)
     if state.phase == "stopping":
         return _close_stopped(state)
     return Close("finished", state.stalled or "budget spent") if state.succeeded else _close_fruitless(state)
@@ -44,8 +58,8 @@ def _go_on(state: CampaignState, now: float) -> Command | None:
     if reason:
         return Stop(reason)
     room = _room(state)
-    if state.backlog and room and state.existing is None:
-        return Dispatch(state.backlog[:room])
+    if room and state.existing is None and (ready := _ready(state, room, now)):
+        return Dispatch(ready)
     if state.computing:
         return None
     if state.existing is not None:
@@ -53,7 +67,19 @@ def _go_on(state: CampaignState, now: float) -> Command | None:
     is_asynchronous = state.rules.is_asynchronous
     if not state.running and not state.backlog and state.finished and not (is_asynchronous and state.remaining):
         return Tell(state.finished)  # all of a batch, or the last ones: whoever looks at the model sees everything
-    return _think(state) if is_asynchronous else _next_batch(state)
+    return _think(state, now) if is_asynchronous else _next_batch(state)
+
+
+def _ready(state: CampaignState, room: int, now: float) -> tuple[Assignment, ...]:
+    """The first `room` attempts of the backlog that need not wait any longer."""
+    return tuple(itertools.islice((one for one in state.backlog if one.not_before <= now), room))
+
+
+def _wait(state: CampaignState, now: float) -> Command:
+    """Wait for what is in flight or computed; with nothing of either, until the first queued attempt may go."""
+    if state.running or state.computing or not state.backlog:
+        return Await()
+    return Pause(max(0.0, min(one.not_before for one in state.backlog) - now))
 
 
 def _next_batch(state: CampaignState) -> Command | None:
@@ -62,11 +88,12 @@ def _next_batch(state: CampaignState) -> Command | None:
     return Ask(pending=(), limit=state.remaining)
 
 
-def _think(state: CampaignState) -> Command | None:
+def _think(state: CampaignState, now: float) -> Command | None:
     """Let the strategy choose or learn, if picks are wanted."""
     room, backlog = _room(state), _stock_size(state)
-    wanted = min(room + backlog - len(state.backlog), state.remaining)
-    if wanted <= 0 or (not room and 2 * len(state.backlog) > backlog):  # not for every single pick
+    queued = sum(one.not_before <= now for one in state.backlog)  # what pauses after a failure occupies no worker
+    wanted = min(room + backlog - queued, state.remaining)
+    if wanted <= 0 or (not room and 2 * queued > backlog):  # not for every single pick
         return None
     if state.finished and (state.stalled or _is_refresh_cheap(state)):
         return Tell(state.finished)

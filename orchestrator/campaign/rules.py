@@ -10,30 +10,44 @@ from workers.messages import FailureKind
 # point.
 WORKERS_AN_ARM_MAY_COST = 3
 NODES_A_TRIAL_MAY_COST = 10
+CANCELLATIONS_OF_A_TRIAL = 10
+# Seconds that a trial waits after its second failed attempt; twice as long after each one more, up to the longest.
+FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 1.0, 60.0
 # Successes before their durations say how long an evaluation may take.
 DURATIONS_TO_LEARN_FROM = 5
 
 
 @dataclass(frozen=True, slots=True)
 class AttemptFailures:
-    """Failed attempts of an open trial: those that count against its retries (out of memory among them), and machines
-    that were lost under it."""
+    """Failed attempts of an open trial: `total` of all kinds, and of these the ones that count against its retries (out
+    of memory among them), machines that were lost under it, and cancellations."""
 
     charged: int = 0
     out_of_memory: int = 0
     nodes: int = 0
+    cancelled: int = 0
+    total: int = 0
 
     def after(self, kind: FailureKind) -> "AttemptFailures":
         """With one more failed attempt of this kind."""
+        after = replace(self, total=self.total + 1)
         match kind:
-            case FailureKind.CANCELLED | FailureKind.WORKER_LOST:
-                return self  # given back, not failed; workers are counted by arm
+            case FailureKind.WORKER_LOST:
+                return after  # workers are counted by arm
+            case FailureKind.CANCELLED:
+                return replace(after, cancelled=self.cancelled + 1)
             case FailureKind.NODE_LOST:
-                return replace(self, nodes=self.nodes + 1)
+                return replace(after, nodes=self.nodes + 1)
             case FailureKind.OUT_OF_MEMORY:
-                return replace(self, charged=self.charged + 1, out_of_memory=self.out_of_memory + 1)
+                return replace(after, charged=self.charged + 1, out_of_memory=self.out_of_memory + 1)
             case _:
-                return replace(self, charged=self.charged + 1)
+                return replace(after, charged=self.charged + 1)
+
+    @property
+    def pause_seconds(self) -> float:
+        """How long the trial waits for its next attempt: not at all after one failure, then 1, 2, 4 … 60 s."""
+        doublings = min(self.total - 2, 10)
+        return 0.0 if doublings < 0 else min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2.0**doublings)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +98,7 @@ class Rules:
         """
         match kind:
             case FailureKind.CANCELLED:
-                return True  # given back, not failed
+                return attempt_failures.cancelled < CANCELLATIONS_OF_A_TRIAL
             case FailureKind.WORKER_LOST:
                 return workers_lost < WORKERS_AN_ARM_MAY_COST
             case FailureKind.NODE_LOST:
@@ -94,6 +108,6 @@ class Rules:
             case FailureKind.OUT_OF_MEMORY if self.memory_factor is not None:
                 return attempt_failures.charged <= self.retries
             case FailureKind.TIMEOUT | FailureKind.OUT_OF_MEMORY:
-                return attempt_failures.charged <= min(1, self.retries)  # seldom cured by trying again, and dear
+                return attempt_failures.charged <= min(1, self.retries)  # a retry rarely helps and is expensive
             case FailureKind.ERROR:
                 return attempt_failures.charged <= self.retries

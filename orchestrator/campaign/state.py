@@ -323,9 +323,13 @@ def _fail(state: CampaignState, event: TrialFailed) -> CampaignState:
         after = replace(after, workers_lost=MappingProxyType(lost))
     if not event.is_final:
         attempt_failures = state.attempt_failures.get(event.trial, AttemptFailures()).after(kind)
+        pause = attempt_failures.pause_seconds
         return replace(
             after,
-            backlog=(Assignment(event.trial, run.arm, run.attempt + 1), *state.backlog),
+            backlog=(
+                Assignment(event.trial, run.arm, run.attempt + 1, event.time + pause if pause else 0.0),
+                *state.backlog,
+            ),
             attempt_failures=MappingProxyType({**state.attempt_failures, event.trial: attempt_failures}),
         )
     is_quarantined = after.workers_lost.get(run.arm, 0) >= WORKERS_AN_ARM_MAY_COST and run.arm not in state.quarantined

@@ -15,6 +15,7 @@ from orchestrator.cli.live import Parameters, View, view
 from orchestrator.session.assemble import open_session
 from orchestrator.settings.model import Settings
 from orchestrator.store.runs import Run
+from workers.evaluate import HostInterruptError
 
 _REDRAW_SECONDS = 0.25
 _PATIENCE_SECONDS = 10.0  # with a session that was told to stop at once
@@ -55,7 +56,7 @@ def launch(run: Run, settings: Settings, parameters: Parameters, console: Consol
         def stop(now: bool) -> None:
             session.driver.stop(now)
             if now:  # the evaluation under way is in this very thread
-                raise KeyboardInterrupt
+                raise HostInterruptError
 
         with _interrupts(stop):
             close = session.run()

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 from orchestrator.bandit.strategy import Choose, Decision, begin
-from orchestrator.campaign.commands import Ask, Await, Begin, Close, Dispatch, Fill, GiveUp, Stop, Tell
+from orchestrator.campaign.commands import Ask, Await, Begin, Close, Dispatch, Fill, GiveUp, Pause, Stop, Tell
 from orchestrator.campaign.events import (
     BatchChosen,
     ComputingBegan,
@@ -113,6 +113,8 @@ class Driver:
                     self._dispatch(command)
                 case Await():
                     self._await()
+                case Pause():
+                    self._pause(command)
                 case Begin():
                     self._begin(command)
                 case Ask() | Fill():
@@ -152,6 +154,11 @@ class Driver:
         for outcome in self._executor.next_outcomes(0.0 if is_computing else _ATTENTION_SECONDS):
             if is_expected(self._campaign, outcome):
                 self._record(self._event_of(outcome))
+
+    def _pause(self, command: Pause) -> None:
+        self._commit()
+        self._activity = "waiting to try again what failed"
+        self._executor.pause(min(command.seconds, _ATTENTION_SECONDS))
 
     def _give_up(self, command: GiveUp) -> None:
         """Their outcomes are made here: whoever runs them may never answer. What comes later is not expected."""

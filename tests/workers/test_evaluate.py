@@ -15,7 +15,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from objectives.objective import Evaluation, InvalidValueError, Parameters, Report
-from workers.evaluate import KEPT_REPORTS, MESSAGE_CHARACTERS, evaluate, grace_seconds, worker_name
+from workers.evaluate import (
+    KEPT_REPORTS,
+    MESSAGE_CHARACTERS,
+    HostInterruptError,
+    evaluate,
+    grace_seconds,
+    worker_name,
+)
 from workers.messages import Failure, FailureKind, Limits, Outcome, Success, Trial
 
 UNLIMITED = Limits()
@@ -38,6 +45,10 @@ def outcome_of(action: Callable[[Parameters, int, Report], Any], limits: Limits 
 
 def outcome_of_value(value: Any, metrics: Any = None) -> Outcome:
     return outcome_of(lambda *_: Evaluation(value, {} if metrics is None else metrics))
+
+
+def outcome_of_value_within(value: Any, seconds: float) -> Outcome:
+    return outcome_of(lambda *_: Evaluation(value, {}), Limits(timeout_seconds=seconds))
 
 
 def outcome_of_raising(error: BaseException) -> Outcome:
@@ -198,9 +209,38 @@ def test_a_traceback_ends_at_the_line_that_raised() -> None:
     assert failure.message.endswith("KeyError: 'the culprit'")
 
 
-def test_a_keyboard_interrupt_is_the_hosts_own() -> None:
-    with pytest.raises(KeyboardInterrupt):
-        outcome_of_raising(KeyboardInterrupt())
+class Interrupting(KeyboardInterrupt):
+    def __str__(self) -> str:
+        raise SystemExit
+
+
+@pytest.mark.parametrize("is_expendable", [False, True])
+@pytest.mark.parametrize(
+    "error", [KeyboardInterrupt(), SystemExit(3), GeneratorExit(), BaseException("odd"), Interrupting()], ids=repr
+)
+def test_whatever_an_objective_raises_is_an_error_of_its_trial(error: BaseException, is_expendable: bool) -> None:
+    def action(*_: Any) -> None:
+        raise error
+
+    failure = failure_of(outcome_of(action, is_expendable=is_expendable))
+    assert failure.kind is FailureKind.ERROR
+    assert failure.message.startswith(type(error).__qualname__)
+
+
+def test_the_users_own_interrupt_is_not_an_error_of_the_trial() -> None:
+    before = signal.getsignal(signal.SIGINT)
+    with pytest.raises(HostInterruptError):
+        outcome_of(lambda *_: signal.raise_signal(signal.SIGINT))
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_a_value_whose_conversion_does_not_end_meets_the_time_out() -> None:
+    class Slow(float):
+        def __float__(self) -> float:
+            time.sleep(20)
+            return 0.0
+
+    assert failure_of(outcome_of_value_within(Slow(), seconds=0.2)).kind is FailureKind.TIMEOUT
 
 
 def test_an_objective_cannot_change_the_trial() -> None:

@@ -25,7 +25,7 @@ cloudpickle.register_pickle_by_value(sys.modules[__name__])  # Ray's workers can
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
 
-LIMITS = Limits(timeout_seconds=1.5, memory_bytes=200 * 2**20)
+LIMITS = Limits(timeout_seconds=4.0, memory_bytes=200 * 2**20)
 
 
 class UnpicklableError(Exception):
@@ -59,6 +59,14 @@ def leave_at_once(_: Parameters) -> None:
 
 def raise_unpicklable(_: Parameters) -> None:
     raise UnpicklableError
+
+
+def interrupt(_: Parameters) -> None:
+    raise KeyboardInterrupt
+
+
+def leave(_: Parameters) -> None:
+    sys.exit("enough")
 
 
 def allocate(_: Parameters) -> float:
@@ -102,6 +110,8 @@ ACTIONS: dict[str, Callable[[Parameters], Any]] = {
         touch_address_zero,
         leave_at_once,
         raise_unpicklable,
+        interrupt,
+        leave,
         allocate,
         allocate_bit_by_bit,
         leak_descriptors,
@@ -113,11 +123,13 @@ ACTIONS: dict[str, Callable[[Parameters], Any]] = {
 RETURNED: dict[str, Any] = {"nan": float("nan"), "inf": float("inf"), "text": "0.5", "long": 10**1_000_000}
 
 EXPECTED: dict[str, tuple[FailureKind, str]] = {
-    "hang": (FailureKind.TIMEOUT, "no result within timeout_seconds = 1.5"),
+    "hang": (FailureKind.TIMEOUT, "no result within timeout_seconds = 4"),
     "swallow_every_signal": (FailureKind.TIMEOUT, "nor when told to stop: its worker was ended"),
     "touch_address_zero": (FailureKind.WORKER_LOST, "died"),
     "leave_at_once": (FailureKind.WORKER_LOST, "died"),
     "raise_unpicklable": (FailureKind.ERROR, "UnpicklableError: holds a lock"),
+    "interrupt": (FailureKind.ERROR, "KeyboardInterrupt"),
+    "leave": (FailureKind.ERROR, "SystemExit: enough"),
     "allocate": (FailureKind.OUT_OF_MEMORY, "MemoryError: Unable to allocate 1.00 GiB"),
     "allocate_bit_by_bit": (FailureKind.OUT_OF_MEMORY, "MemoryError"),
     "nan": (FailureKind.INVALID_VALUE, "value must be a finite number, got nan"),

@@ -1,3 +1,5 @@
+import signal
+
 import pytest
 
 from objectives.objective import Evaluation, Parameters, Report
@@ -12,7 +14,7 @@ class InterruptedOnce:
     def evaluate(self, parameters: Parameters, seed: int, report: Report) -> Evaluation:
         self.calls += 1
         if self.calls == 1:
-            raise KeyboardInterrupt
+            signal.raise_signal(signal.SIGINT)
         return Evaluation(float(self.calls))
 
 

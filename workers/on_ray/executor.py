@@ -126,6 +126,10 @@ class RayExecutor:
             for reference in going:
                 self._give_up(reference, FailureKind.CANCELLED, "cancelled")
 
+    def pause(self, seconds: float) -> None:
+        """Sleep."""
+        time.sleep(seconds)
+
     def now(self) -> float:
         """Wall-clock seconds since the epoch. Outcomes are stamped by the worker's clock."""
         return time.time()

@@ -23,7 +23,9 @@ _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 # The first row that fits counts: Ray derives one exception from both TaskCancelledError and RayTaskError.
 _KINDS: tuple[tuple[type[RayError], FailureKind], ...] = (
     (OutOfMemoryError, FailureKind.OUT_OF_MEMORY),
-    (TaskCancelledError, FailureKind.CANCELLED),
+    # The campaign settles what it cancels itself. Anything else that Ray takes for a cancellation is a
+    # KeyboardInterrupt that was raised on the worker.
+    (TaskCancelledError, FailureKind.ERROR),
     (RuntimeEnvSetupError, FailureKind.ERROR),
     (RayTaskError, FailureKind.ERROR),  # the objective cannot be unpickled or imported there
     (WorkerCrashedError, FailureKind.WORKER_LOST),

@@ -19,6 +19,7 @@ from orchestrator.campaign.commands import (
     Fill,
     Finished,
     GiveUp,
+    Pause,
     Stop,
     Tell,
 )
@@ -37,7 +38,14 @@ from orchestrator.campaign.events import (
     TrialSucceeded,
 )
 from orchestrator.campaign.policy import decide
-from orchestrator.campaign.rules import NODES_A_TRIAL_MAY_COST, WORKERS_AN_ARM_MAY_COST, AttemptFailures, Rules
+from orchestrator.campaign.rules import (
+    CANCELLATIONS_OF_A_TRIAL,
+    LONGEST_PAUSE_SECONDS,
+    NODES_A_TRIAL_MAY_COST,
+    WORKERS_AN_ARM_MAY_COST,
+    AttemptFailures,
+    Rules,
+)
 from orchestrator.campaign.state import CampaignState, apply, is_expected, is_final
 from workers.messages import Failure, FailureKind, Success
 
@@ -139,6 +147,7 @@ def test_a_retry_goes_first_and_has_the_next_attempt_number() -> None:
         (FailureKind.OUT_OF_MEMORY, 2),
         (FailureKind.WORKER_LOST, WORKERS_AN_ARM_MAY_COST),
         (FailureKind.NODE_LOST, NODES_A_TRIAL_MAY_COST),
+        (FailureKind.CANCELLED, CANCELLATIONS_OF_A_TRIAL),
     ],
 )
 def test_every_kind_of_failure_has_its_own_number_of_attempts(kind: FailureKind, attempts_in_all: int) -> None:
@@ -158,8 +167,36 @@ def test_a_lost_worker_does_not_use_up_the_retries() -> None:
     assert not rules.allows_retry(FailureKind.ERROR, AttemptFailures(charged=2), workers_lost=0)
 
 
-def test_a_cancelled_attempt_is_given_back_for_ever() -> None:
+def test_a_cancelled_attempt_does_not_use_up_the_retries() -> None:
     assert Rules(evaluations=1, retries=0).allows_retry(FailureKind.CANCELLED, AttemptFailures(), workers_lost=0)
+
+
+@pytest.mark.parametrize("kind", FailureKind)
+def test_no_kind_of_failure_is_tried_again_without_bound_or_pause(kind: FailureKind) -> None:
+    state, now, attempts = fold(opened(slots=1, retries=8), batch(0, [5])), 0.0, 0
+    while state.succeeded + state.failed == 0:
+        command = decide(state, now)
+        if isinstance(command, Pause):
+            assert 0.0 < command.seconds <= LONGEST_PAUSE_SECONDS
+            now += command.seconds
+            continue
+        assert isinstance(command, Dispatch)
+        attempts += 1
+        assert attempts <= 20
+        (assignment,) = command.assignments
+        state = apply(state, dispatched((0, assignment.attempt), time=now))
+        over = is_final(state, Failure(0, assignment.attempt, kind, "why", now, now, "w"))
+        state = apply(state, failure(0, kind, over, assignment.attempt, time=now))
+    assert now >= sum(min(60.0, 2.0**n) for n in range(attempts - 2))
+
+
+def test_a_free_worker_does_not_wait_for_a_trial_that_pauses() -> None:
+    state = fold(opened(slots=1, strategy={"mode": "async"}), batch(0, [5], limit=1))
+    for attempt in (1, 2):
+        state = apply(state, dispatched((0, attempt)))
+        state = apply(state, failure(0, FailureKind.ERROR, False, attempt))
+    assert decide(state, now=1.0) == Ask(pending=(5,), limit=1)
+    assert decide(state, now=2.0) == Dispatch((Assignment(0, 5, 3, not_before=2.0),))
 
 
 def test_a_late_or_doubled_result_is_not_expected() -> None:

@@ -36,7 +36,7 @@ def actor_died(words: str) -> ActorDiedError:
         (actor_died("Task was killed due to the node running low on memory."), FailureKind.OUT_OF_MEMORY),
         (OutOfMemoryError("used 99 %"), FailureKind.OUT_OF_MEMORY),
         (NodeDiedError("gone"), FailureKind.NODE_LOST),
-        (TaskCancelledError(), FailureKind.CANCELLED),
+        (TaskCancelledError(), FailureKind.ERROR),
         (TaskUnschedulableError("its node is not there"), FailureKind.NODE_LOST),
         (ObjectLostError("ab", None, ""), FailureKind.NODE_LOST),
         (ActorUnavailableError("connection reset", b"0" * 16), FailureKind.NODE_LOST),
