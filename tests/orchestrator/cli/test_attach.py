@@ -103,7 +103,7 @@ def test_a_live_run_is_held_can_be_watched_and_is_stopped_from_elsewhere(
     assert "/1000 done" in watching.stdout.readline()
     watching.send_signal(signal.SIGINT)
     code, said = ended(watching)
-    assert (code, "the run goes on" in said) == (130, True)
+    assert (code, "the run continues" in said) == (130, True)
 
     watching = bbkb(tmp_path, "attach", folder)
     code, said = ended(bbkb(tmp_path, "stop", folder))

@@ -1,0 +1,21 @@
+"""Arguments and options that several commands share."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+CampaignFile = Annotated[Path, typer.Argument(help="Campaign file (YAML).", show_default=False)]
+RunFolder = Annotated[Path, typer.Argument(help="A run's folder, as `bbkb run` created it.", show_default=False)]
+Overrides = Annotated[
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a key: strategy.ratio_threshold=3.")
+]
+Workers = Annotated[int | None, typer.Option("--workers", help="Evaluations at the same time: workers.count.")]
+Address = Annotated[
+    str | None, typer.Option("--address", help="Ray cluster to join; else RAY_ADDRESS; else a local one is started.")
+]
+
+
+def overrides(set_: list[str] | None, workers: int | None) -> list[str]:
+    """The `--set` assignments, with that of `--workers` last."""
+    return [*(set_ or ()), *([] if workers is None else [f"workers.count={workers}"])]

@@ -1,0 +1,50 @@
+"""`bbkb validate`, `schema` and `strategies`: the commands about campaign files, which need no run."""
+
+import dataclasses
+import inspect
+import json
+import sys
+from typing import Any
+
+from rich.console import Console
+from rich.text import Text
+
+from orchestrator.bandit.strategies import STRATEGIES
+from orchestrator.cli.arguments import CampaignFile, Overrides, Workers, overrides
+from orchestrator.cli.summary import describe, say_existing
+from orchestrator.cli.terminal import say
+from orchestrator.session.assemble import build, existing
+from orchestrator.settings.model import load
+from orchestrator.settings.schema import schema as json_schema
+
+
+def validate(file: CampaignFile, set_: Overrides = None, workers: Workers = None) -> None:
+    """Check a campaign file, its data and its code without running anything."""
+    console, settings = Console(), load(file, overrides(set_, workers))
+    parts = build(settings)
+    known = existing(settings, parts)
+    say(console, f"{file} is valid: {describe(settings, parts)}")
+    say_existing(console, known)
+
+
+def schema() -> None:
+    """Print the campaign file's JSON Schema, for editors."""
+    print(json.dumps(json_schema(), indent=2))
+
+
+def strategies() -> None:
+    """List the strategies: name, source and options with their defaults."""
+    console = Console()
+    for name, strategy in STRATEGIES.items():
+        source = (inspect.getdoc(sys.modules[strategy.__module__]) or "").split("\n\n")[0]
+        console.print(Text.assemble((name, "bold"), "  ", " ".join(source.split())), soft_wrap=True)
+        options = ", ".join(f"{field.name}={_default(field.default)}" for field in dataclasses.fields(strategy))
+        console.print(Text(f"    {options or 'no options'}", "dim"), soft_wrap=True)
+
+
+def _default(value: Any) -> str:
+    """A default as it is written in a campaign file."""
+    if not dataclasses.is_dataclass(value) or isinstance(value, type):
+        return str(value)
+    options = dataclasses.asdict(value)  # a kernel or a warm start: its name first
+    return "{" + ", ".join(f"{key}: {options[key]}" for key in sorted(options, key=lambda key: key != "name")) + "}"

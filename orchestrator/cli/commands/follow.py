@@ -1,0 +1,62 @@
+"""`bbkb attach` and `bbkb stop`: the commands for a run that another process runs."""
+
+import functools
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from orchestrator.cli.arguments import RunFolder
+from orchestrator.cli.attach import check_held, last_ending, unheld
+from orchestrator.cli.attach import follow as follow_run
+from orchestrator.cli.live import view
+from orchestrator.cli.summary import say_ending
+from orchestrator.cli.terminal import EXIT_CODES, FAILED, say, short
+from orchestrator.store import runs
+
+
+def attach(folder: RunFolder) -> None:
+    """Watch a run of another process, from its log alone. Ctrl-C leaves it running."""
+    console, watched = Console(), runs.open_run(folder)
+    with watched.store() as store:
+        why = unheld(watched, store, functools.partial(say, console))
+        if why is None:
+            try:
+                ending = follow_run(watched, store, functools.partial(view, console))
+            except KeyboardInterrupt:
+                say(console, f"the run continues; `bbkb stop {short(watched.folder)}` ends it")
+                raise
+        else:
+            over = last_ending(watched, store)
+            if over is None:
+                say(console, why)
+                raise typer.Exit(FAILED)
+            ending = over
+    say_ending(console, watched, ending)
+    raise typer.Exit(EXIT_CODES.get(ending.outcome, FAILED))
+
+
+def stop(
+    folder: RunFolder,
+    now: Annotated[
+        bool,
+        typer.Option("--now", help="Cancel running evaluations instead of waiting for them; a resume runs them again."),
+    ] = False,
+    wait: Annotated[bool, typer.Option(help="Wait until it has stopped.")] = True,
+) -> None:
+    """Drain the running evaluations of a run in another process, then stop it; `--now` cancels them."""
+    console, watched = Console(), runs.open_run(folder)
+    with watched.store() as store:
+        held = check_held(watched, store, functools.partial(say, console))
+        store.ask_to_stop(watched.name, held.epoch, "now" if now else "drain")
+        say(console, f"asked {held.holder} to stop{' at once' if now else ' after its running evaluations'}")
+        if not wait:
+            return
+        try:
+            ending = follow_run(watched, store, functools.partial(view, console), "now" if now else "drain")
+        except KeyboardInterrupt:
+            say(console, f"the request stays; `bbkb attach {short(watched.folder)}` shows its effect")
+            raise
+    say_ending(console, watched, ending)
+    if not ending.outcome:
+        raise typer.Exit(FAILED)

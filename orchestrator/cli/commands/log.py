@@ -1,0 +1,106 @@
+"""`bbkb status`, `verify`, `replay`, `report` and `export`: the commands that read a run's log."""
+
+import contextlib
+import dataclasses
+import functools
+import json
+import sys
+import time
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from orchestrator.campaign.state import CampaignState, apply
+from orchestrator.campaign.status import status_of
+from orchestrator.cli.arguments import RunFolder
+from orchestrator.cli.live import render
+from orchestrator.cli.replay_view import show_replay
+from orchestrator.cli.summary import save_report
+from orchestrator.cli.terminal import FAILED, say, short, write_file
+from orchestrator.history.export import export as export_rows
+from orchestrator.history.fold import fold
+from orchestrator.session.assemble import build
+from orchestrator.session.replaying import replay_until
+from orchestrator.settings.model import load
+from orchestrator.store import runs
+from orchestrator.store.event_store import EventStore
+from orchestrator.store.verify import verify as verify_log
+from orchestrator.wording import duration
+
+
+class Format(StrEnum):
+    """What `bbkb export` writes."""
+
+    CSV = "csv"
+    JSON = "json"
+    PARQUET = "parquet"
+
+
+def verify(folder: RunFolder) -> None:
+    """Check a run's log: order, checksums, epochs, counts, and what a resume would run again. Exit code 1: damaged."""
+    console, checked = Console(), runs.open_run(folder)
+    with contextlib.closing(EventStore(checked.store_url, is_salvage=True)) as store:
+        findings = verify_log(store, checked.name)
+    for line in findings.lines():
+        say(console, line)
+    if findings.problems:
+        raise typer.Exit(FAILED)
+
+
+def status(
+    folder: RunFolder, as_json: Annotated[bool, typer.Option("--json", help="Print it as JSON.")] = False
+) -> None:
+    """Show where a run stands, from its log: also while it runs elsewhere."""
+    events = runs.open_run(folder).events()
+    history, state = fold(events), functools.reduce(apply, events, CampaignState())
+    now = status_of(history.created.name, state)
+    if as_json:
+        print(json.dumps({**dataclasses.asdict(now), "log_time": state.last_time}, indent=2))
+        return
+    console = Console()
+    parameters = {row.arm: row.parameters for row in history.trials}
+    activity = f"{now.phase}, last sign of life {duration(max(0.0, time.time() - state.last_time))} ago"
+    console.print(render(dataclasses.replace(now, activity=activity), lambda arm: parameters[arm]))
+
+
+def replay(
+    folder: RunFolder,
+    until: Annotated[int | None, typer.Option("--until", help="Take the first N events only; else all.")] = None,
+    check: Annotated[bool, typer.Option(help="Repeat every choice and refresh on this machine and compare.")] = True,
+    top: Annotated[int, typer.Option(min=1, help="How many arms of the posterior to show.")] = 10,
+) -> None:
+    """Show the model and its reasons at any point of a run's log; exit code 1: this machine would decide otherwise."""
+    old = runs.open_run(folder)
+    problem = build(load(old.settings_file)).problem
+    replayed = replay_until(problem, old.events(), until, check)
+    show_replay(Console(), replayed, problem, top)
+    if replayed.differences:
+        raise typer.Exit(FAILED)
+
+
+def report(folder: RunFolder, output: Annotated[Path | None, typer.Option(help="Where to write it.")] = None) -> None:
+    """Write a run's report: one HTML file that needs no network."""
+    old = runs.open_run(folder)
+    path = output or old.report_file
+    save_report(old, path)
+    say(Console(), f"report {short(path)}")
+
+
+def export(
+    folder: RunFolder,
+    format_: Annotated[Format, typer.Option("--format", help="csv, json or parquet.")] = Format.CSV,
+    output: Annotated[Path | None, typer.Option(help="File to write; else standard output.")] = None,
+    known: Annotated[
+        bool, typer.Option("--existing", help="Write the existing data that the run began with instead.")
+    ] = False,
+) -> None:
+    """Write one row a trial."""
+    rows = export_rows(fold(runs.open_run(folder).events()), format_.value, known)
+    if output is None:
+        sys.stdout.buffer.write(rows)
+        sys.stdout.buffer.flush()
+    else:
+        write_file(output, lambda path: path.write_bytes(rows))

@@ -1,0 +1,77 @@
+"""What the commands say before and after a session: what will run, how it ended, and the report they leave."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.text import Text
+
+from orchestrator.campaign.events import ExistingTaken
+from orchestrator.campaign.status import idle_text
+from orchestrator.cli.attach import Ending
+from orchestrator.cli.live import shown
+from orchestrator.cli.terminal import say, short, write_file
+from orchestrator.history.fold import fold
+from orchestrator.report.page import write_report
+from orchestrator.session.assemble import Parts
+from orchestrator.settings.model import Settings
+from orchestrator.store import runs
+from orchestrator.wording import duration
+
+
+def describe(settings: Settings, parts: Parts) -> str:
+    """What a campaign is, in one line."""
+    arms, dimensions = parts.problem.candidates.features.shape
+    return (
+        f"{arms} candidates in {dimensions} dimensions, strategy {settings.resolved()['strategy']['name']}, "
+        f"{settings.budget.evaluations} evaluations on {settings.workers.count} workers"
+        + (f"; {parts.description}" if parts.description else "")
+    )
+
+
+def say_existing(console: Console, known: ExistingTaken | None) -> None:
+    """The results that the campaign begins with, if it has any."""
+    if known is not None:
+        say(console, f"existing data: {known}")
+
+
+def summarize(console: Console, run_: runs.Run, outcome: str, reason: str) -> None:
+    """The outcome of a session and the results of the campaign so far."""
+    history = fold(run_.events())
+    best = history.best
+    lines: list[tuple[str, str]] = [("outcome", f"{outcome}: {reason}")]
+    if best is not None and best.value is not None:
+        lines += [
+            ("best value", f"{best.value:.6g} (trial {best.trial})"),
+            ("best parameters", _named(best.parameters)),
+        ]
+    lines += [
+        ("evaluations", f"{history.finished_count}, {history.failed_count} of them failed"),
+        *([] if history.existing is None else [("existing data", str(history.existing))]),
+        ("utilisation", f"{history.utilization:.0%} of the workers' time in {duration(history.elapsed_seconds)}"),
+        *([("idle", idle)] if (idle := idle_text(history.idle_seconds)) else []),
+        ("report", str(short(run_.report_file))),
+    ]
+    if outcome != "finished":
+        lines.append(("go on with", f"bbkb resume {short(run_.folder)}"))
+    for name, text in lines:
+        console.print(Text.assemble((f"{name:<16}", "dim"), text), soft_wrap=True)
+
+
+def say_ending(console: Console, run_: runs.Run, ending: Ending) -> None:
+    """How a session that was followed ended."""
+    if ending.outcome:
+        summarize(console, run_, ending.outcome, ending.reason)
+    else:
+        say(console, f"{ending.reason}. What had finished is in the log: bbkb resume {short(run_.folder)}")
+
+
+def save_report(run_: runs.Run, path: Path) -> None:
+    """Write the run's report. Raises UserError when the file cannot be written."""
+    history = fold(run_.events())
+    write_file(path, lambda target: write_report(history, target))
+
+
+def _named(parameters: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name}={shown(value)}" for name, value in parameters.items())

@@ -1,0 +1,30 @@
+"""Plain output of the commands: one line of text, paths as a person types them, files that the user names."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from rich.console import Console
+from rich.text import Text
+
+from orchestrator.errors import UserError
+
+FAILED, USERS_MISTAKE, INTERRUPTED = 1, 2, 130
+EXIT_CODES = {"finished": 0, "failed": FAILED, "interrupted": INTERRUPTED}  # of a session's outcome
+
+
+def say(console: Console, line: str) -> None:
+    """Print one line, without markup and without wrapping."""
+    console.print(Text(line), soft_wrap=True)
+
+
+def short(path: Path) -> Path:
+    """The path as a person would type it here."""
+    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+
+
+def write_file(path: Path, write: Callable[[Path], object]) -> None:
+    """Call `write(path)`. Raises UserError when the file cannot be written."""
+    try:
+        write(path)
+    except OSError as error:
+        raise UserError(f"{path} cannot be written: {error.strerror}") from error
