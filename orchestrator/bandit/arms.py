@@ -1,0 +1,110 @@
+"""The candidates of a bandit: their features, which feature belongs to which parameter, and whether arms repeat."""
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from orchestrator.bandit.arrays import Floats, Indices, read_only, same
+
+_UNIFORM = math.sqrt(12.0)  # width over standard deviation of a uniform distribution
+_CHOICE = math.sqrt(2.0)  # distance of two choices over the height of a one-hot column
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Arms:
+    """The finite set of arms a strategy chooses from. Raises ValueError when the parts do not fit together.
+
+    `features` (A, d): a row is an arm's feature vector; or an object that stands for such an array (`ShardableArms`).
+    `parameters` (d,): the parameter, 0 … p − 1, that each feature belongs to; one-hot columns of a choice share one.
+    `repeats`: whether an arm may be pulled more than once.
+    `is_sequence`: whether the rows are in the order of a low-discrepancy sequence, so that the first ones cover the
+    space.
+    `extents` (p,): how far apart two values of each parameter can be, in units of its features; > 0.
+    """
+
+    features: Any
+    parameters: Indices
+    repeats: bool = True
+    is_sequence: bool = False
+    extents: Floats
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "parameters", read_only(self.parameters, np.intp))
+        object.__setattr__(self, "extents", read_only(self.extents, np.float64))
+        named = np.unique(self.parameters)
+        if not np.array_equal(named, np.arange(len(self.extents))):
+            raise ValueError(
+                f"parameters must number the features' parameters 0 … {len(self.extents) - 1}, got {named.tolist()}"
+            )
+        if not (np.isfinite(self.extents) & (self.extents > 0)).all():
+            raise ValueError(f"extents must be > 0 and finite, got {self.extents.tolist()}")
+
+    def __eq__(self, other: object) -> bool:
+        return same(self, other)
+
+    __hash__ = None  # type: ignore[assignment]  # arrays have no hash
+
+    def __len__(self) -> int:
+        return len(self.features)
+
+    @staticmethod
+    def of(
+        features: ArrayLike,
+        parameters: ArrayLike | None = None,
+        *,
+        repeats: bool = True,
+        is_sequence: bool = False,
+    ) -> "Arms":
+        """Arms with `features` (A, d), finite; every feature is a parameter of its own unless `parameters` (d,) says
+        otherwise. Raises ValueError when `features` is empty, of another shape or not finite."""
+        rows = checked_features(features)
+        numbers = np.arange(rows.shape[1]) if parameters is None else np.asarray(parameters, np.intp)
+        if numbers.shape != (rows.shape[1],):
+            raise ValueError(f"parameters must be one number a feature, {rows.shape[1]}, got shape {numbers.shape}")
+        extents = feature_extents(rows, numbers)
+        return Arms(features=rows, parameters=numbers, repeats=repeats, is_sequence=is_sequence, extents=extents)
+
+    @cached_property
+    def parameter_count(self) -> int:
+        """p."""
+        return len(self.extents)
+
+
+def as_arms(arms: Any) -> Arms:
+    """`arms` as they are, or an (A, d) array as arms that may repeat. Raises ValueError as `Arms.of` does."""
+    return arms if isinstance(arms, Arms) else Arms.of(arms)
+
+
+def checked_features(features: Any) -> Floats:
+    """`features` (A, d) as a read-only float array. Raises ValueError when it is empty, not 2-D or not finite."""
+    checked: Floats = read_only(features, np.float64)
+    if checked.ndim != 2 or 0 in checked.shape:
+        raise ValueError(f"candidates must be an (A, d) array with A, d >= 1, got shape {checked.shape}")
+    if not np.isfinite(checked).all():
+        row = int(np.flatnonzero(~np.isfinite(checked).all(axis=1))[0])
+        raise ValueError(f"candidates must be finite, row {row} is {checked[row].tolist()}")
+    return checked
+
+
+def feature_extents(features: Floats, parameters: Indices) -> Floats:
+    """The extent (p,) of each parameter of `features` (A, d); 1 for one that does not vary.
+
+    Of a single feature the smaller of its range and of the range that a uniform distribution with its standard
+    deviation would have, so that one far value does not count; of several one-hot features the distance of two choices.
+    """
+    ranges = features.max(axis=0) - features.min(axis=0)
+    extents = np.ones(int(parameters.max()) + 1)
+    for parameter in range(len(extents)):
+        columns = np.flatnonzero(parameters == parameter)
+        if len(columns) == 1:
+            column = int(columns[0])
+            extent = min(float(ranges[column]), _UNIFORM * float(features[:, column].std()))
+        else:
+            extent = _CHOICE * float(ranges[columns].max(initial=0.0))
+        if extent > 0:
+            extents[parameter] = extent
+    return extents

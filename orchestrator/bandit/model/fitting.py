@@ -1,0 +1,208 @@
+"""Kernel and noise fitted to scores: the maximum a posteriori estimate of lengthscales and noise variance.
+
+With n_i pulls of the i-th of p distinct arms, t_i its score, K the stationary kernel with one lengthscale a parameter
+and k(x, x) = 1, S = K + diag(v/n_i) and a constant mean m ~ N(0, 1), what is minimised over θ = (log ℓ, log v) is
+
+    L(θ) = ½ (t − m1)ᵀ S⁻¹ (t − m1) + ½ log det S + ½ m² + Σ_j ½ (log ℓ_j − log ℓ₀)² + ½ ((log v − log v₀)/τ)²
+
+with m = 1ᵀS⁻¹t/(1ᵀS⁻¹1 + 1), its minimiser, so that its derivative does not matter. With a = S⁻¹(t − m1),
+
+    ∂L/∂log ℓ_j = ½ Σ_{ab} (S⁻¹ − a aᵀ)_{ab} g(r_ab) D_j,ab/ℓ_j² + (log ℓ_j − log ℓ₀)
+
+where D_j is the squared distance in the features of parameter j and g the kernel's slope, −2 dk/d(r²) (Rasmussen and
+Williams 2006, eq. 5.9). Lengthscales are in units of the parameters' extents.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.linalg import lapack
+from scipy.optimize import minimize
+
+from orchestrator.bandit.arms import Arms
+from orchestrator.bandit.arrays import Floats, Indices
+from orchestrator.bandit.kernels import RBF, AnyKernel, Linear, Matern32, Matern52
+
+FIRST_FIT = 16  # results before the first fit
+GROWTH = 1.3  # results at a fit over those at the fit before
+MOST_ARMS = 400  # distinct arms that a fit looks at, so that it costs a bounded time
+STEPS = 25
+LENGTHSCALES, NOISES = (0.02, 30.0), (1e-3, 1.0)
+PRIOR_NOISE, PRIOR_NOISE_DEVIATION = 0.05, 1.5  # median of v, and the standard deviation of its logarithm
+_JITTER = 1e-8  # near-copies of an arm that was pulled very often
+_DIGITS = 6  # of what was fitted: the last digits differ between machines
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """What was fitted: `lengthscales`, one a parameter, in units of the features, and `noise` variance v of a score.
+
+    `results`: how many there were; 0 before any fit, when these are the prior's medians.
+    """
+
+    lengthscales: tuple[float, ...]
+    noise: float
+    results: int
+
+    def kernel(self, family: AnyKernel, arms: Arms) -> AnyKernel:
+        """The kernel of that family with these lengthscales, one a feature, and variance 1."""
+        scales = np.asarray(self.lengthscales)[arms.parameters]
+        return type(family)(lengthscale=tuple(scales.tolist()))
+
+
+def prior(arms: Arms, noise: float | None) -> Fitted:
+    """The prior's medians, ½√p in units of the parameters' extents; `noise` where it is known."""
+    typical = 0.5 * math.sqrt(arms.parameter_count)
+    lengthscales = tuple(_shortened(typical * extent) for extent in arms.extents.tolist())
+    return Fitted(lengthscales, PRIOR_NOISE if noise is None else noise, 0)
+
+
+def is_due(results: int, last: Fitted) -> bool:
+    """Whether to fit with so many results: at 16, then whenever they have grown by 30 %."""
+    return results >= max(FIRST_FIT, GROWTH * last.results)
+
+
+@dataclass(frozen=True, eq=False)
+class Evidence:
+    """What a fit sees: `features` (p, d), `scores` (p,) and `counts` (p,) of distinct arms; all pulls: `results`."""
+
+    features: Floats
+    scores: Floats
+    counts: Indices
+    results: int
+
+
+def chosen_for_fit(scores: Floats) -> Indices:
+    """Positions (m,), ascending, of at most `MOST_ARMS` of the arms with `scores` (p,): the best quarter of that many,
+    the others evenly by rank."""
+    if len(scores) <= MOST_ARMS:
+        return np.arange(len(scores))
+    descending = np.argsort(-scores, kind="stable")
+    best = MOST_ARMS // 4
+    others = np.linspace(best, len(scores) - 1, MOST_ARMS - best).astype(np.intp)
+    return np.sort(descending[np.concatenate((np.arange(best), others))])
+
+
+def fit(evidence: Evidence, arms: Arms, family: AnyKernel, start: Fitted, noise: float | None) -> Fitted:
+    """The fit, begun at `start`; `noise`: v where it is known and not fitted."""
+    objective = _Objective(evidence, arms, family, noise)
+    at = np.log(np.asarray(start.lengthscales) / arms.extents)
+    if noise is None:
+        at = np.append(at, math.log(start.noise))
+    found = minimize(
+        objective.loss,
+        np.clip(at, objective.lower, objective.upper),
+        jac=True,
+        method="L-BFGS-B",
+        bounds=list(zip(objective.lower, objective.upper, strict=True)),
+        options={"maxiter": STEPS},
+    )
+    lengthscales = np.exp(found.x[: arms.parameter_count]) * arms.extents
+    fitted = math.exp(float(found.x[-1])) if noise is None else noise
+    return Fitted(tuple(_shortened(scale) for scale in lengthscales.tolist()), _shortened(fitted), evidence.results)
+
+
+def _shortened(number: float) -> float:
+    return float(f"{number:.{_DIGITS}g}")
+
+
+class _Objective:
+    """L(θ) and its gradient. θ: log ℓ (p,), in units of extents, and log v unless `noise` is known."""
+
+    def __init__(self, evidence: Evidence, arms: Arms, family: AnyKernel, noise: float | None) -> None:
+        self._scores, self._noise, self._parameters = evidence.scores, noise, arms.parameters
+        self._shares = 1.0 / evidence.counts
+        self._features = evidence.features / arms.extents[arms.parameters]
+        self._shape = _SHAPES[type(family)]
+        count = arms.parameter_count
+        self._typical = math.log(0.5 * math.sqrt(count))
+        bounds = [LENGTHSCALES] * count + [NOISES] * (noise is None)
+        self.lower, self.upper = np.log(np.array(bounds)).T
+
+    def loss(self, theta: Floats) -> tuple[float, Floats]:
+        """L and ∂L/∂θ."""
+        count = len(self._typical_steps(theta))
+        noise = math.exp(theta[-1]) if self._noise is None else self._noise
+        scaled = self._features / np.exp(theta[:count])[self._parameters]
+        correlations, slopes = self._shape(_squared_distances(scaled))
+        inverse, half_log_determinant = _inverse(correlations, noise * self._shares + _JITTER)
+        solved, ones = inverse @ self._scores, inverse.sum(axis=1)
+        mean = float(solved.sum()) / (float(ones.sum()) + 1.0)
+        weights = solved - mean * ones
+        loss = 0.5 * float((self._scores - mean) @ weights) + half_log_determinant + 0.5 * mean * mean
+        sensitivity = inverse - np.multiply.outer(weights, weights)
+        steps = self._typical_steps(theta)
+        gradient = np.empty(len(theta))
+        gradient[:count] = self._lengthscale_gradient(sensitivity * slopes, scaled) + steps
+        loss += 0.5 * float(steps @ steps)
+        if self._noise is None:
+            step = (theta[-1] - math.log(PRIOR_NOISE)) / PRIOR_NOISE_DEVIATION
+            gradient[-1] = 0.5 * noise * float(sensitivity.diagonal() @ self._shares) + step / PRIOR_NOISE_DEVIATION
+            loss += 0.5 * step * step
+        return loss, gradient
+
+    def _typical_steps(self, theta: Floats) -> Floats:
+        lengthscales = theta[:-1] if self._noise is None else theta
+        steps: Floats = lengthscales - self._typical
+        return steps
+
+    def _lengthscale_gradient(self, weights: Floats, scaled: Floats) -> Floats:
+        """½ Σ_ab W_ab D_j,ab/ℓ_j² (p,): Σ_ab W_ab (x_a − x_b)² = 2 (Σ_a w_a x_a² − xᵀWx) with w the row sums of W."""
+        columns = weights.sum(axis=1) @ (scaled * scaled) - np.einsum("ij,ij->j", scaled, weights @ scaled)
+        gradient = np.zeros(int(self._parameters.max()) + 1)
+        np.add.at(gradient, self._parameters, columns)
+        return gradient
+
+
+def _squared_distances(points: Floats) -> Floats:
+    squares = np.einsum("ij,ij->i", points, points)
+    distances: Floats = squares[:, None] + squares - 2.0 * (points @ points.T)
+    np.maximum(distances, 0.0, out=distances)
+    distances.flat[:: len(distances) + 1] = 0.0
+    return distances
+
+
+def _inverse(matrix: Floats, diagonal: Floats) -> tuple[Floats, float]:
+    """(M + diag(d))⁻¹ and half the logarithm of its determinant; `matrix` is overwritten."""
+    matrix.flat[:: len(matrix) + 1] += diagonal
+    factor, failed = lapack.dpotrf(matrix, lower=1, clean=1)
+    if failed:
+        raise ValueError("the kernel matrix of a fit must be positive definite; look for very large features")
+    half_log_determinant = float(np.log(factor.diagonal()).sum())
+    lower, _ = lapack.dpotri(factor, lower=1)
+    inverse = np.tril(lower)
+    inverse += np.tril(lower, -1).T
+    return inverse, half_log_determinant
+
+
+def _rbf(squared: Floats) -> tuple[Floats, Floats]:
+    correlations = np.exp(-0.5 * squared)
+    return correlations.copy(), correlations
+
+
+def _matern32(squared: Floats) -> tuple[Floats, Floats]:
+    r = np.sqrt(3.0 * squared)
+    decay = np.exp(-r)
+    return (1.0 + r) * decay, 3.0 * decay
+
+
+def _matern52(squared: Floats) -> tuple[Floats, Floats]:
+    r = np.sqrt(5.0 * squared)
+    decay = np.exp(-r)
+    linear = (1.0 + r) * decay
+    return linear + (r * r / 3.0) * decay, (5.0 / 3.0) * linear
+
+
+# k and −2 dk/d(r²) as functions of r²
+_SHAPES: dict[type[AnyKernel], Callable[[Floats], tuple[Floats, Floats]]] = {
+    RBF: _rbf,
+    Matern32: _matern32,
+    Matern52: _matern52,
+}
+
+
+def can_be_fitted(family: AnyKernel) -> bool:
+    """Whether lengthscales of that kernel can be fitted: the linear kernel has none that is not a variance."""
+    return not isinstance(family, Linear)

@@ -1,0 +1,168 @@
+"""Scores: what the model is fitted to instead of the rewards as they come.
+
+Rewards have any scale: accuracies that differ by 0.01, losses near 3000, diverged runs at 1e30. A Gaussian process with
+prior variance 1 and a fixed width suits none of them. Scores are computed from the mean rewards of the *distinct* arms,
+each counted once, however often it was pulled, and again whenever rewards come in:
+
+* `half_rank`: linear above the median, (y − median)/s with s the root mean square of what is above it, so that gaps
+  between good arms are kept; below the median Φ⁻¹((rank − ½)/n), so that it does not matter how bad a bad arm is.
+* `rank`: Φ⁻¹((rank − ½)/n) of all; invariant to every increasing map of the rewards.
+* `standardise`: (y − median)/MAD, clipped at ±3 normal standard deviations.
+* `raw`: the rewards, as the papers have it.
+
+All but `raw` are then standardised to mean 0 and variance 1 over the n arms, and they are invariant to the scale and
+shift of the rewards: deviations from the median, in units of their spread, are rounded to a multiple of 2⁻²⁰, which is
+far below the model's least noise and far above the rounding errors of the rewards' arithmetic. So equal problems on
+different scales give the same bits, and the same picks.
+
+A single wild high value must not flatten the others: where the deviations above the median, sorted, jump by a factor of
+more than `JUMP` in their upper half, those after the jump are scored as the last one before it.
+"""
+
+from enum import StrEnum
+
+import numpy as np
+from scipy.special import ndtri
+
+from orchestrator.bandit.arrays import Floats, Indices
+from orchestrator.bandit.pulls import Pulls
+
+RESOLUTION = 2.0**20
+JUMP = 30.0
+LARGEST = 1e15  # deviations in units of their spread
+LOWEST_SHARE = 1e-3  # of the ranks below the median: Φ⁻¹ of it is −3.1
+WINSOR = 3.0  # normal standard deviations
+MAD_TO_DEVIATION = 1.482602218505602  # of a normal distribution
+_ROUNDING = 64 * float(np.finfo(np.float64).eps)
+
+
+class Outputs(StrEnum):
+    """How rewards become scores; see the module's text."""
+
+    HALF_RANK = "half_rank"
+    RANK = "rank"
+    STANDARDISE = "standardise"
+    RAW = "raw"
+
+
+def mean_rewards(pulls: Pulls) -> Floats:
+    """The mean reward (p,) of each arm pulled, in the order of `pulls.arms`."""
+    means: Floats = pulls.reward_sums[pulls.arms] / pulls.counts[pulls.arms]
+    return means
+
+
+def scores_of(means: Floats, outputs: Outputs) -> Floats:
+    """The scores (p,) of arms with mean rewards `means` (p,), finite."""
+    if outputs is Outputs.RAW or not len(means):
+        return means
+    if outputs is Outputs.RANK:
+        return _standardised(ndtri((_ranks(means) - 0.5) / len(means)))
+    median = float(np.median(means))
+    deviations = means - median
+    if outputs is Outputs.STANDARDISE:
+        middle = float(np.median(np.abs(deviations)))
+        spread = MAD_TO_DEVIATION * middle if middle > _ROUNDING * abs(median) else float(np.abs(deviations).mean())
+        return _standardised(np.clip(_rounded(deviations, spread, median), -WINSOR, WINSOR))
+    return _half_rank(deviations, median)
+
+
+def scored(pulls: Pulls, outputs: Outputs) -> Pulls:
+    """`pulls` with the score of an arm times its count in place of its sum of rewards."""
+    if outputs is Outputs.RAW:
+        return pulls
+    sums = np.zeros(len(pulls.counts))
+    sums[pulls.arms] = scores_of(mean_rewards(pulls), outputs) * pulls.counts[pulls.arms]
+    return Pulls(pulls.counts, sums)
+
+
+def _half_rank(deviations: Floats, median: float) -> Floats:
+    limit = _limit(np.sort(deviations[deviations >= 0]))
+    bounded = np.minimum(deviations, limit)
+    above = bounded[bounded >= 0] / (limit if limit > 0 else 1.0)  # no square overflows
+    spread = limit * float(np.sqrt(np.mean(above * above)))
+    if spread <= _ROUNDING * abs(median):  # most arms are equally good
+        spread = float(np.abs(bounded).mean())
+    scores = _rounded(bounded, spread, median)
+    is_below = scores < 0
+    shares = np.clip((_ranks(scores)[is_below] - 0.5) / len(scores), LOWEST_SHARE, 0.5)
+    scores[is_below] = ndtri(shares)
+    return _standardised(scores)
+
+
+def _limit(above: Floats) -> float:
+    """The largest deviation that counts as it is, out of the deviations `above` the median (n,), ascending."""
+    upper = above[len(above) // 2 :]
+    jumps = np.flatnonzero((upper[1:] > JUMP * upper[:-1]) & (upper[:-1] > 0))
+    return float(upper[jumps[0]] if len(jumps) else upper[-1])
+
+
+def _rounded(deviations: Floats, spread: float, median: float) -> Floats:
+    """Deviations in units of `spread`, rounded; zeros where the spread is no more than rounding errors."""
+    if spread <= _ROUNDING * abs(median):
+        return np.zeros(len(deviations))
+    bound = LARGEST * spread  # so that no quotient overflows
+    rounded: Floats = np.rint(np.clip(deviations, -bound, bound) / spread * RESOLUTION) / RESOLUTION
+    return rounded
+
+
+def _ranks(values: Floats) -> Floats:
+    """Ranks 1 … n (n,), the mean rank among equals; values that differ by rounding errors only are equals."""
+    order = np.argsort(values, kind="stable")
+    ascending = values[order]
+    tolerance = 4 * np.finfo(np.float64).eps * np.maximum(np.abs(ascending[1:]), np.abs(ascending[:-1]))
+    group = np.concatenate(([0], np.cumsum(np.diff(ascending) > tolerance)))
+    sizes = np.bincount(group)
+    last = np.cumsum(sizes)
+    ranks = np.empty(len(values))
+    ranks[order] = (last - 0.5 * (sizes - 1.0))[group]
+    return ranks
+
+
+def _standardised(scores: Floats) -> Floats:
+    centred: Floats = scores - scores.mean()
+    spread = float(np.sqrt(np.mean(centred * centred)))
+    if spread <= _ROUNDING:
+        return np.zeros(len(scores))
+    standardised: Floats = centred / spread
+    return standardised
+
+
+class Scale:
+    """Rewards to scores and back, as the arms pulled so far have it: an increasing piecewise linear map.
+
+    Beyond the largest mean reward it goes on with the slope between the best arms, below the smallest it is constant.
+    """
+
+    def __init__(self, pulls: Pulls, outputs: Outputs) -> None:
+        means = mean_rewards(pulls)
+        scores = scores_of(means, outputs)
+        order = np.argsort(means, kind="stable")
+        self._means, first = np.unique(means[order], return_index=True)
+        self._scores = scores[order][first]
+        self._slope = self._upper_slope()
+
+    def scores(self, rewards: Floats) -> Floats:
+        """The score of each of `rewards` (n,): (n,)."""
+        inside: Floats = np.interp(rewards, self._means, self._scores)
+        beyond: Floats = np.maximum(rewards - self._means[-1], 0.0)
+        return inside + self._slope * beyond
+
+    def rewards(self, scores: Floats) -> Floats:
+        """The reward that has each of `scores` (n,): (n,); the nearest one where there is none."""
+        knots, first = np.unique(self._scores, return_index=True)
+        inside: Floats = np.interp(scores, knots, self._means[first])
+        if self._slope <= 0.0:
+            return inside
+        beyond: Floats = np.maximum(scores - knots[-1], 0.0)
+        return inside + beyond / self._slope
+
+    def _upper_slope(self) -> float:
+        """Δscore/Δreward over the better half of the arms."""
+        middle = len(self._means) // 2
+        rise = float(self._means[-1] - self._means[middle])
+        return float(self._scores[-1] - self._scores[middle]) / rise if rise > 0 else 0.0
+
+
+def positions_of(pulls: Pulls, arms: Indices) -> Indices:
+    """Where `arms` (n,), all pulled, stand in `pulls.arms`: (n,)."""
+    return np.searchsorted(pulls.arms, arms)

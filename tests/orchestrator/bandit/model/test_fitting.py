@@ -1,0 +1,106 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orchestrator.bandit.arms import Arms
+from orchestrator.bandit.kernels import RBF, Linear, Matern32, Matern52
+from orchestrator.bandit.model.fitting import (
+    LENGTHSCALES,
+    MOST_ARMS,
+    NOISES,
+    Evidence,
+    _Objective,
+    can_be_fitted,
+    chosen_for_fit,
+    fit,
+    is_due,
+    prior,
+)
+from orchestrator.bandit.model.outputs import Outputs, scores_of
+
+FAMILIES = [RBF(), Matern32(), Matern52()]
+
+
+def random_problem(seed: int) -> tuple[Evidence, Arms]:
+    rng = np.random.default_rng(seed)
+    choices = np.eye(3)[rng.integers(3, size=60)] / np.sqrt(2)
+    arms = Arms.of(np.column_stack((rng.random((60, 2)), choices)), (0, 1, 2, 2, 2))
+    pulled = np.sort(rng.choice(60, size=25, replace=False))
+    counts = rng.integers(1, 6, size=25)
+    scores = scores_of(np.sin(4 * arms.features[pulled, 0]) + 0.1 * rng.normal(size=25), Outputs.HALF_RANK)
+    return Evidence(arms.features[pulled], scores, counts, int(counts.sum())), arms
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("noise", [None, 0.1])
+@given(seed=st.integers(0, 1000))
+def test_the_gradient_is_that_of_the_loss(family, noise, seed) -> None:
+    evidence, arms = random_problem(seed)
+    objective = _Objective(evidence, arms, family, noise)
+    theta = np.random.default_rng(seed).uniform(objective.lower / 3, objective.upper / 3)
+    gradient = objective.loss(theta)[1]
+    for position in range(len(theta)):
+        step = np.zeros(len(theta))
+        step[position] = 1e-5
+        rise = objective.loss(theta + step)[0] - objective.loss(theta - step)[0]
+        np.testing.assert_allclose(gradient[position], rise / 2e-5, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_parameter_that_matters_gets_the_shortest_lengthscale(family) -> None:
+    evidence, arms = random_problem(3)
+    fitted = fit(evidence, arms, family, prior(arms, None), None)
+    assert np.argmin(fitted.lengthscales) == 0
+    assert fitted.results == evidence.results
+    units = np.array(fitted.lengthscales) / arms.extents
+    assert LENGTHSCALES[0] <= units.min() <= units.max() <= LENGTHSCALES[1]
+    assert NOISES[0] <= fitted.noise <= NOISES[1]
+
+
+def test_noise_that_is_known_is_not_fitted() -> None:
+    evidence, arms = random_problem(3)
+    assert fit(evidence, arms, Matern52(), prior(arms, 0.02), 0.02).noise == 0.02
+
+
+def test_a_fit_does_not_depend_on_the_units_of_the_features() -> None:
+    evidence, arms = random_problem(5)
+    units = np.array([1000.0, 0.01, 1.0, 1.0, 1.0])
+    scaled = Arms.of(arms.features * units, arms.parameters)
+    seen = replace(evidence, features=evidence.features * units)
+    other = fit(seen, scaled, Matern52(), prior(scaled, None), None)
+    one = fit(evidence, arms, Matern52(), prior(arms, None), None)
+    np.testing.assert_allclose(np.array(other.lengthscales) / np.array(one.lengthscales), [1000, 0.01, 1], rtol=1e-3)
+
+
+def test_one_hot_columns_of_a_choice_share_a_lengthscale() -> None:
+    _, arms = random_problem(0)
+    scales = prior(arms, None).kernel(Matern52(), arms).lengthscale
+    assert isinstance(scales, tuple)
+    assert len(scales) == 5
+    assert len(set(scales[2:])) == 1
+
+
+def test_a_fit_is_due_at_16_results_and_when_they_have_grown_by_30_percent() -> None:
+    _, arms = random_problem(0)
+    last, due = prior(arms, None), []
+    for results in range(1, 201):
+        if is_due(results, last):
+            due.append(results)
+            last = type(last)(last.lengthscales, last.noise, results)
+    assert due == [16, 21, 28, 37, 49, 64, 84, 110, 143, 186]
+
+
+def test_a_fit_looks_at_a_bounded_number_of_arms_with_the_best_among_them() -> None:
+    scores = np.random.default_rng(0).normal(size=5000)
+    chosen = chosen_for_fit(scores)
+    assert len(chosen) == len(set(chosen.tolist())) == MOST_ARMS
+    assert set(np.argsort(-scores)[:100].tolist()) <= set(chosen.tolist())
+    assert scores[chosen].min() == scores.min()
+
+
+def test_the_linear_kernel_has_nothing_to_fit() -> None:
+    assert not can_be_fitted(Linear())
+    assert all(can_be_fitted(family) for family in FAMILIES)

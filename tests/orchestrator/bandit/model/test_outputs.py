@@ -1,0 +1,102 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orchestrator.bandit.model.outputs import Outputs, Scale, mean_rewards, scored, scores_of
+from orchestrator.bandit.pulls import Pulls
+
+ROBUST = [Outputs.HALF_RANK, Outputs.RANK, Outputs.STANDARDISE]
+MAPS = [lambda r: 100 * r, lambda r: 0.01 * r, lambda r: r + 1000, lambda r: -1000 + 500 * r]
+
+seeds = st.integers(0, 10_000)
+
+
+def random_pulls(seed: int) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    arms = rng.integers(40, size=rng.integers(1, 80))
+    return arms, np.where(
+        rng.random(len(arms)) < 0.3, np.round(rng.normal(size=len(arms)), 1), rng.normal(size=len(arms))
+    )
+
+
+@pytest.mark.parametrize("outputs", ROBUST)
+@given(seed=seeds)
+def test_scores_are_the_same_bits_for_rewards_of_another_scale_and_shift(outputs, seed) -> None:
+    arms, rewards = random_pulls(seed)
+    scores = scored(Pulls.none(40).add(arms, rewards), outputs)
+    for change in MAPS:
+        assert scored(Pulls.none(40).add(arms, change(rewards)), outputs) == scores
+
+
+@given(seed=seeds)
+def test_rank_scores_are_the_same_under_every_increasing_map(seed) -> None:
+    rewards = np.random.default_rng(seed).normal(size=30)
+    for increasing in (np.exp, np.cbrt, np.arctan):
+        np.testing.assert_array_equal(scores_of(increasing(rewards), Outputs.RANK), scores_of(rewards, Outputs.RANK))
+
+
+@pytest.mark.parametrize("outputs", ROBUST)
+@given(seed=seeds)
+def test_scores_keep_the_order_of_the_rewards_and_are_standardised(outputs, seed) -> None:
+    means = np.random.default_rng(seed).standard_t(2, size=25)
+    scores = scores_of(means, outputs)
+    assert (np.diff(scores[np.argsort(means)]) >= 0).all()
+    np.testing.assert_allclose([scores.mean(), scores.std()], [0, 1], atol=1e-12)
+
+
+def test_an_arm_counts_once_however_often_it_was_pulled() -> None:
+    rewards = np.random.default_rng(1).random(10)
+    once = Pulls.none(10).add(np.arange(10), rewards)
+    often = once.add([3] * 50, [rewards[3]] * 50)
+    many = mean_rewards(scored(often, Outputs.HALF_RANK))
+    np.testing.assert_allclose(many, mean_rewards(scored(once, Outputs.HALF_RANK)))
+
+
+@pytest.mark.parametrize("outputs", ROBUST)
+@pytest.mark.parametrize("wild", [1e30, -1e30, 1e300])
+def test_one_wild_value_does_not_flatten_the_others(outputs, wild) -> None:
+    means = np.linspace(0, 1, 20)
+    with_wild = scores_of(np.append(means, wild), outputs)[:-1]
+    assert np.ptp(with_wild[means >= 0.5]) > 0.6 * np.ptp(scores_of(means, outputs)[means >= 0.5])
+    assert np.abs(with_wild).max() < 5
+
+
+def test_a_wild_high_value_is_scored_as_the_best_of_the_others() -> None:
+    scores = scores_of(np.append(np.linspace(0, 1, 20), 1e30), Outputs.HALF_RANK)
+    assert scores[-1] == scores[-2] == scores.max()
+
+
+def test_gaps_between_good_arms_are_kept_and_bad_ones_are_ranked() -> None:
+    scores = scores_of(np.array([-1e9, -5.0, -1.0, 0.0, 1.0, 2.0, 4.0]), Outputs.HALF_RANK)
+    np.testing.assert_allclose((scores[6] - scores[5]) / (scores[5] - scores[4]), 2.0, rtol=1e-5)
+    assert scores[1] - scores[0] < 2.0
+
+
+@pytest.mark.parametrize("outputs", ROBUST)
+def test_equal_rewards_have_score_0(outputs) -> None:
+    assert not scores_of(np.full(5, 0.1), outputs).any()
+    assert not scores_of(np.array([3.0]), outputs).any()
+
+
+def test_raw_scores_are_the_rewards() -> None:
+    pulls = Pulls.none(3).add([0, 2, 2], [5.0, 1.0, 2.0])
+    assert scored(pulls, Outputs.RAW) is pulls
+
+
+@pytest.mark.parametrize("outputs", Outputs)
+@given(seed=seeds)
+def test_a_scale_maps_rewards_to_the_arms_scores_and_back(outputs, seed) -> None:
+    rewards = np.random.default_rng(seed).normal(size=30)
+    scale, scores = Scale(Pulls.none(30).add(np.arange(30), rewards), outputs), scores_of(rewards, outputs)
+    np.testing.assert_allclose(scale.scores(rewards), scores)
+    upper = rewards > np.quantile(rewards, 0.55)
+    upper &= scores < scores.max() if outputs is Outputs.STANDARDISE else True
+    np.testing.assert_allclose(scale.rewards(scores[upper]), rewards[upper], atol=1e-5)
+    beyond = scale.scores(np.array([rewards.max(), rewards.max() + 1]))
+    assert beyond[0] < beyond[1]
+
+
+def test_where_most_arms_are_equally_good_the_others_are_still_ranked() -> None:
+    scores = scores_of(np.array([1.0, 1.0, 1.0, 1.0, 0.5, 0.2]), Outputs.HALF_RANK)
+    assert scores[0] > scores[4] > scores[5]
