@@ -4,6 +4,8 @@ In batch mode the strategy chooses a whole batch, and learns of it when all of i
 asked whenever a worker is free, with the pulls that are pending, and learns of what is finished
 
 * as soon as it allows no further pull before it does (its drift budget is spent), or
+* when results have grown by the share `refresh_growth` (one result early on), for strategies that never make a worker
+  wait: the number of refreshes grows with the logarithm of the number of results, in virtual time too, or
 * earlier, where that is cheap: the last refresh took no more than `refresh_overhead` of the time that has passed since.
   However many workers there are and however short evaluations, refreshes take no larger share of the time.
 
@@ -95,7 +97,7 @@ def _think(state: CampaignState, now: float) -> Command | None:
     wanted = min(room + backlog - queued, state.remaining)
     if wanted <= 0 or (not room and 2 * queued > backlog):  # not for every single pick
         return None
-    if state.finished and (state.stalled or _is_refresh_cheap(state)):
+    if state.finished and (state.stalled or _is_refresh_due(state) or _is_refresh_cheap(state)):
         return Tell(state.finished)
     if not state.stalled:
         return Ask(state.pending, wanted)
@@ -128,12 +130,20 @@ def _stock_size(state: CampaignState) -> int:
     return min(largest, math.ceil(_STOCK_MARGIN * seconds / state.outcome_interval_seconds))
 
 
+def _is_refresh_due(state: CampaignState) -> bool:
+    """Whether results have grown by the share at which a strategy that makes no worker wait is refreshed."""
+    growth = state.rules.refresh_growth
+    return bool(growth) and len(state.finished) >= growth * (state.told + state.existing_count)
+
+
 def _is_refresh_cheap(state: CampaignState) -> bool:
     """Whether the last refresh, the fit in the choice after it included, took no more than the allowed share of the
     time since. Read off the log, not the clock, so that a replay decides the same."""
     if not state.rules.refresh_overhead:
         return False
     seconds = state.refreshing_seconds + state.fitting_seconds
+    if state.rules.refresh_growth and not seconds:
+        return False  # virtual time, in which nothing is expensive: by growth alone
     return seconds <= state.rules.refresh_overhead * (state.last_time - state.refreshed_time)
 
 

@@ -64,6 +64,7 @@ class Rules:
     timeout_factor: float | None = None  # an attempt's deadline, in longest durations so far
     is_asynchronous: bool = False
     refresh_overhead: float = 0.0  # the share of time that refreshes before they are due may take
+    refresh_growth: float = 0.0  # the share by which results have grown when a refresh is due; 0: never for that
     fillers: int = 0  # trials that may go to workers which would idle, chosen for that alone
 
     @classmethod
@@ -82,6 +83,7 @@ class Rules:
             timeout_factor=None if workers.get("timeout_seconds") else workers.get("timeout_factor"),
             is_asynchronous=strategy.get("mode", "batch") == "async",
             refresh_overhead=strategy.get("refresh_overhead", 0.0),
+            refresh_growth=strategy.get("refresh_growth", 0.0),
             # one a worker is enough for the time until first results are in; more only spend the budget on exploring
             fillers=min(slots, int(strategy.get("fillers", 0.0) * budget["evaluations"])),
         )

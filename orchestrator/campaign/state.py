@@ -119,6 +119,11 @@ class CampaignState:
         return max(0, self.rules.evaluations - self.trials)
 
     @property
+    def told(self) -> int:
+        """Trials that are over and that the strategy was told of."""
+        return self.succeeded + self.failed - len(self.finished)
+
+    @property
     def free(self) -> int:
         """Workers without an evaluation."""
         return max(0, self.slots - len(self.running))

@@ -274,16 +274,16 @@ def test_a_strategy_with_nothing_to_pull_ends_the_campaign() -> None:
 @given(
     seed=st.integers(0, 2**32), slots=st.integers(1, 4), evaluations=st.integers(1, 25),
     mode=st.sampled_from(["batch", "async"]), overhead=st.sampled_from([0.0, 0.1]), fillers=st.sampled_from([0.0, 0.3]),
+    growth=st.sampled_from([0.0, 0.2]),
 )  # fmt: skip
 def test_any_course_of_a_campaign_keeps_its_budget_and_ends_every_trial_once(
-    seed: int, slots: int, evaluations: int, mode: str, overhead: float, fillers: float
+    seed: int, slots: int, evaluations: int, mode: str, overhead: float, fillers: float, growth: float
 ) -> None:
     """Random batches, orders of return, failures, crashes and adoptions; a fold of the log equals the live state."""
     chance = random.Random(seed)
     state, log, now, over = CampaignState(), [], 0.0, []
-    options: dict[str, Any] = {
-        "evaluations": evaluations, "strategy": {"mode": mode, "refresh_overhead": overhead, "fillers": fillers},
-    }  # fmt: skip
+    strategy = {"mode": mode, "refresh_overhead": overhead, "fillers": fillers, "refresh_growth": growth}
+    options: dict[str, Any] = {"evaluations": evaluations, "strategy": strategy}
     computed: Event | None = None
 
     def record(event: Event) -> None:
@@ -427,6 +427,21 @@ def test_a_refresh_comes_early_where_it_is_cheap_next_to_an_evaluation() -> None
     assert isinstance(decide(asynchronous(*busy, began, done, *again, refresh_overhead=0.05), 20.0), Tell)
     assert isinstance(decide(asynchronous(*busy, began, done, *again, refresh_overhead=0.04), 20.0), Ask)
     assert isinstance(decide(asynchronous(*busy, began, done, *again), 20.0), Ask)
+
+
+def test_a_refresh_is_due_when_results_have_grown_by_the_share_asked_for() -> None:
+    first = (batch(0, list(range(20)), limit=20), dispatched(*((trial, 1) for trial in range(20))))
+    told = (*first, *(success(trial) for trial in range(10)), refreshed(*range(10)))
+    grown = (*told, *(success(trial, time=2.0) for trial in (10, 11)))
+    # two results more than ten
+    assert isinstance(decide(asynchronous(*grown, slots=20, evaluations=99, refresh_growth=0.2), 2.0), Tell)
+    assert isinstance(decide(asynchronous(*grown, slots=20, evaluations=99, refresh_growth=0.25), 2.0), Ask)
+
+
+def test_in_virtual_time_a_refresh_is_due_by_growth_alone() -> None:
+    told = (batch(0, [5, 6], limit=2), dispatched((0, 1), (1, 1)), success(0), refreshed(0), success(1, time=9.0))
+    assert isinstance(decide(asynchronous(*told, refresh_overhead=0.05, refresh_growth=2.0), 9.0), Ask)
+    assert isinstance(decide(asynchronous(*told, refresh_overhead=0.05), 9.0), Tell)
 
 
 def test_while_the_strategy_computes_workers_are_fed_from_the_stock() -> None:
