@@ -48,7 +48,7 @@ def decide(state: CampaignState, now: float) -> Command:
         command = _go_on(state, now)
         if command is not None:
             return command
-    if state.running or state.computing or (state.phase == "running" and state.backlog):
+    if state.running or state.computing or (state.phase == "running" and state.backlog and state.unspent):
         return _overdue(state, now) or _wait(state, now)
     if state.phase == "stopping":
         return _close_stopped(state)
@@ -59,7 +59,7 @@ def _go_on(state: CampaignState, now: float) -> Command | None:
     reason = _stop_reason(state, now)
     if reason:
         return Stop(reason)
-    room = _room(state)
+    room = min(_room(state), state.unspent)
     if room and state.existing is None and (ready := _ready(state, room, now)):
         return Dispatch(ready)
     if state.computing:

@@ -124,6 +124,11 @@ class CampaignState:
         return self.succeeded + self.failed - len(self.finished)
 
     @property
+    def unspent(self) -> int:
+        """Trials that may still be dispatched: fewer than are chosen when a resume has lowered the budget."""
+        return max(0, self.rules.evaluations - self.succeeded - self.failed - len(self.running))
+
+    @property
     def free(self) -> int:
         """Workers without an evaluation."""
         return max(0, self.slots - len(self.running))
@@ -160,8 +165,8 @@ def apply(state: CampaignState, event: Event) -> CampaignState:
     """The state after `event`. Total: every event of a valid log applies."""
     state = _pass_time(state, event)
     match event:
-        case CampaignCreated():
-            return state
+        case CampaignCreated():  # the budget is known before workers are
+            return replace(state, rules=Rules.of(event.settings, state.slots))
         case ExistingTaken():
             return replace(state, existing=event, existing_count=len(event.arms), existing_unmatched=event.unmatched)
         case SessionOpened():

@@ -14,6 +14,13 @@ Workers = Annotated[int | None, typer.Option("--workers", help="Evaluations at t
 Address = Annotated[
     str | None, typer.Option("--address", help="Ray cluster to join; else RAY_ADDRESS; else a local one is started.")
 ]
+RunName = Annotated[
+    str | None,
+    typer.Option("--run", metavar="NAME", help="Name of the run's folder: the key `run`; else name and time."),
+]
+OrResume = Annotated[
+    bool, typer.Option("--or-resume", help="Resume the run named by --run (or `run:`) if it has begun already.")
+]
 
 
 def overrides(set_: list[str] | None, workers: int | None) -> list[str]:

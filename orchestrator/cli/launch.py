@@ -68,11 +68,12 @@ def _launch_on_ray(
 ) -> Outcome:
     # imported here so that campaigns without Ray, and every other command, need not wait for it
     from orchestrator.session.actor import RemoteSession
-    from orchestrator.session.cluster import connect, disconnect
+    from orchestrator.session.cluster import connect, disconnect, named_cluster
 
     workers = settings.workers
     with view(console, parameters) as shown:
-        shown.say("connecting to Ray …" if address else "starting Ray …")
+        joined = named_cluster(address)
+        shown.say("starting Ray on this machine …" if joined is None else f"joining the Ray cluster at {joined} …")
         cluster = connect(address, workers.count, workers.cpus, workers.gpus, dashboard=True)
         try:
             where = "a local Ray" if cluster.is_ours else f"the Ray cluster at {cluster.address}"

@@ -118,7 +118,7 @@ def rows(status: Status, parameters: Parameters) -> list[tuple[str, Text]]:
     return [
         ("best", _best(status, parameters)),
         ("progress", Text(f"{progress(status)} ({status.waiting} in backlog)")),
-        ("in flight", Text(f"{status.in_flight} on {status.slots} workers")),
+        ("in flight", Text(f"{status.in_flight} on {status.slots} workers" if status.slots else "no session yet")),
         ("failed", Text(str(status.failed), style="red" if status.failed else "")),
         *([("existing", Text(_existing(status)))] if status.existing else []),
         ("dictionary", Text(f"{status.dictionary_size} inducing points")),
@@ -154,6 +154,8 @@ def _now(status: Status) -> str:
         )
     if status.phase == "closed":
         return f"{status.outcome}: {status.reason}"
+    if status.phase == "created":
+        return "starting: the coordinator has not opened a session yet"
     return status.activity
 
 

@@ -11,7 +11,7 @@ from orchestrator.campaign.events import ExistingTaken
 from orchestrator.campaign.status import idle_text
 from orchestrator.cli.attach import Ending
 from orchestrator.cli.live import shown
-from orchestrator.cli.terminal import say, short, write_file
+from orchestrator.cli.terminal import say, write_file
 from orchestrator.history.fold import fold
 from orchestrator.report.page import write_report
 from orchestrator.session.assemble import Parts
@@ -51,10 +51,10 @@ def summarize(console: Console, run_: runs.Run, outcome: str, reason: str) -> No
         *([] if history.existing is None else [("existing data", str(history.existing))]),
         ("utilisation", f"{history.utilization:.0%} of the workers' time in {duration(history.elapsed_seconds)}"),
         *([("idle", idle)] if (idle := idle_text(history.idle_seconds)) else []),
-        ("report", str(short(run_.report_file))),
+        ("report", str(run_.report_file)),
     ]
     if outcome != "finished":
-        lines.append(("go on with", f"bbkb resume {short(run_.folder)}"))
+        lines.append(("go on with", f"bbkb resume {run_.folder}"))
     for name, text in lines:
         console.print(Text.assemble((f"{name:<16}", "dim"), text), soft_wrap=True)
 
@@ -64,7 +64,7 @@ def say_ending(console: Console, run_: runs.Run, ending: Ending) -> None:
     if ending.outcome:
         summarize(console, run_, ending.outcome, ending.reason)
     else:
-        say(console, f"{ending.reason}. What had finished is in the log: bbkb resume {short(run_.folder)}")
+        say(console, f"{ending.reason}. What had finished is in the log: bbkb resume {run_.folder}")
 
 
 def save_report(run_: runs.Run, path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Plain output of the commands: one line of text, paths as a person types them, files that the user names."""
+"""Plain output of the commands: one line of text, files that the user names."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -15,11 +15,6 @@ EXIT_CODES = {"finished": 0, "failed": FAILED, "interrupted": INTERRUPTED}  # of
 def say(console: Console, line: str) -> None:
     """Print one line, without markup and without wrapping."""
     console.print(Text(line), soft_wrap=True)
-
-
-def short(path: Path) -> Path:
-    """The path as a person would type it here."""
-    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
 
 
 def write_file(path: Path, write: Callable[[Path], object]) -> None:

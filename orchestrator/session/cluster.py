@@ -58,12 +58,16 @@ def connect(address: str | None, workers: int, cpus: float, gpus: float, dashboa
     for name, value in ENVIRONMENT.items():
         os.environ.setdefault(name, value)
     _mute()
-    named = address or os.environ.get("RAY_ADDRESS") or "local"
     if ray.is_initialized():
         return Cluster(_gcs_address(), None, False, False, _room_notes(workers, cpus, gpus))
-    if named == "local":
-        return _start(workers, cpus, gpus, dashboard)
-    return _join(named, workers, cpus, gpus)
+    named = named_cluster(address)
+    return _start(workers, cpus, gpus, dashboard) if named is None else _join(named, workers, cpus, gpus)
+
+
+def named_cluster(address: str | None) -> str | None:
+    """The cluster that `connect` joins: `address`, else RAY_ADDRESS; None when it starts one on this machine."""
+    named = address or os.environ.get("RAY_ADDRESS") or "local"
+    return None if named == "local" else named
 
 
 def disconnect(cluster: Cluster) -> None:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 # The log stays true when these change; anything else would make it another campaign.
-CHANGEABLE = ("budget", "workers", "computing")
+CHANGEABLE = ("budget", "workers", "computing", "runs", "run")
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,8 @@ def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[Differen
 
 
 def may_change(key: str) -> bool:
-    """Whether a resume may change this dotted key: what is spent and what computes, never what is decided."""
+    """Whether a resume may change this dotted key: what is spent, what computes and where the run lies, never what is
+    decided."""
     return key.partition(".")[0] in CHANGEABLE
 
 

@@ -270,6 +270,10 @@ class Settings(_Section):
     runs: Annotated[str, AfterValidator(_below_working_directory)] = Field(
         default="runs", validate_default=True, description="Folder in which a folder for the run is made."
     )
+    run: Name | None = Field(
+        default=None,
+        description="Name of the run's folder and, in a shared database, of the campaign; else name and time.",
+    )
 
     @model_validator(mode="after")
     def _check_together(self) -> "Settings":

@@ -213,6 +213,16 @@ class EventStore:
             raise self._unknown(campaign)
         return Extent(*row)
 
+    def has(self, campaign: str) -> bool:
+        """Whether there is a campaign of this name; False also where no campaign was ever stored."""
+        query = sa.select(CAMPAIGNS.c.campaign).where(CAMPAIGNS.c.campaign == campaign)
+        if self._file is not None and not self._file.exists():
+            return False
+        with self._reading() as connection:
+            if not sa.inspect(connection).has_table(CAMPAIGNS.name):
+                return False
+            return connection.execute(query).one_or_none() is not None
+
     def length(self, campaign: str) -> int:
         """How many events the log says it has. Raises RunError when there is no such campaign."""
         with self._reading() as connection:

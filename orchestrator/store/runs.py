@@ -1,6 +1,6 @@
 """A run's folder: the resolved campaign file, where it came from, the SQLite log and the report.
 
-    runs/<name>-<time>/
+    runs/<name>-<time>/    or runs/<run>/, where the key `run` names it
         campaign.yaml      the resolved file; budget and workers may be edited before a resume
         provenance.json    versions, git commit, seed, where and how the run was started
         campaign.sqlite    the event log (unless the store is a URL)
@@ -93,9 +93,14 @@ def create(
     """Make the folder and the first events: the campaign's creation, and what was known before it.
 
     `settings` is the resolved campaign file, `objective` what the objective says of itself, `began` the command line.
+    Raises RunError when the run that `run` names has begun already. A folder of that name in which a process died
+    before the first event was stored is used again.
     """
-    folder = _new_folder(Path(settings["runs"]), settings["name"])
+    named = settings.get("run")
+    folder = _folder_of(settings) if named else _new_folder(Path(settings["runs"]), settings["name"])
     run = Run(folder, _store_url(settings["store"], folder))
+    if named:
+        _make(folder, exist_ok=True)
     write_settings(run, settings)
     provenance = _provenance(settings, began)
     (folder / "provenance.json").write_text(json.dumps(provenance, indent=2) + "\n", encoding="utf-8")
@@ -111,6 +116,24 @@ def create(
     )
     with run.store() as store:
         store.create(run.name, [created] if existing is None else [created, existing])
+    return run
+
+
+def find(settings: Mapping[str, Any]) -> Run | None:
+    """The run that the key `run` of these resolved settings names; None when it has not begun, or none is named.
+
+    A run whose campaign is in a database and whose folder is not on this machine gets an empty folder.
+    """
+    if settings.get("run") is None:
+        return None
+    folder = _folder_of(settings)
+    run = Run(folder, _store_url(settings["store"], folder))
+    if settings["store"] == "sqlite" and not folder.is_dir():
+        return None
+    with run.store() as store:
+        if not store.has(run.name):
+            return None
+    _make(folder, exist_ok=True)
     return run
 
 
@@ -147,16 +170,29 @@ def digest(candidates: Candidates) -> str:
     return sha.hexdigest()
 
 
+def _folder_of(settings: Mapping[str, Any]) -> Path:
+    """The folder of the run that the key `run` names."""
+    return Path(settings["runs"], settings["run"]).resolve()
+
+
+def _make(folder: Path, exist_ok: bool = False) -> None:
+    """Make the folder. Raises FileExistsError, and RunError when it cannot be made."""
+    try:
+        folder.mkdir(parents=True, exist_ok=exist_ok)
+    except OSError as error:
+        if isinstance(error, FileExistsError) and not exist_ok:
+            raise
+        raise RunError(f"the run's folder {folder} cannot be made ({error.strerror}): set `runs:`") from error
+
+
 def _new_folder(root: Path, name: str) -> Path:
     stamp = time.strftime("%Y%m%d-%H%M%S")
     for suffix in ("", *(f"-{number}" for number in range(2, 100))):
         folder = (root / f"{name}-{stamp}{suffix}").resolve()
         try:
-            folder.mkdir(parents=True)
+            _make(folder)
         except FileExistsError:
             continue
-        except OSError as error:
-            raise RunError(f"the run's folder {folder} cannot be made ({error.strerror}): set `runs:`") from error
         return folder
     raise RunError(f"{root} has too many runs named {name}-{stamp}: wait a second")
 

@@ -11,7 +11,7 @@ from orchestrator.cli.attach import check_held, last_ending, unheld
 from orchestrator.cli.attach import follow as follow_run
 from orchestrator.cli.live import view
 from orchestrator.cli.summary import say_ending
-from orchestrator.cli.terminal import EXIT_CODES, FAILED, say, short
+from orchestrator.cli.terminal import EXIT_CODES, FAILED, say
 from orchestrator.store import runs
 
 
@@ -24,7 +24,7 @@ def attach(folder: RunFolder) -> None:
             try:
                 ending = follow_run(watched, store, functools.partial(view, console))
             except KeyboardInterrupt:
-                say(console, f"the run continues; `bbkb stop {short(watched.folder)}` ends it")
+                say(console, f"the run continues; `bbkb stop {watched.folder}` ends it")
                 raise
         else:
             over = last_ending(watched, store)
@@ -55,7 +55,7 @@ def stop(
         try:
             ending = follow_run(watched, store, functools.partial(view, console), "now" if now else "drain")
         except KeyboardInterrupt:
-            say(console, f"the request stays; `bbkb attach {short(watched.folder)}` shows its effect")
+            say(console, f"the request stays; `bbkb attach {watched.folder}` shows its effect")
             raise
     say_ending(console, watched, ending)
     if not ending.outcome:

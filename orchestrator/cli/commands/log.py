@@ -19,7 +19,7 @@ from orchestrator.cli.arguments import RunFolder
 from orchestrator.cli.live import render
 from orchestrator.cli.replay_view import show_replay
 from orchestrator.cli.summary import save_report
-from orchestrator.cli.terminal import FAILED, say, short, write_file
+from orchestrator.cli.terminal import FAILED, say, write_file
 from orchestrator.history.export import export as export_rows
 from orchestrator.history.fold import fold
 from orchestrator.session.assemble import build
@@ -86,7 +86,7 @@ def report(folder: RunFolder, output: Annotated[Path | None, typer.Option(help="
     old = runs.open_run(folder)
     path = output or old.report_file
     save_report(old, path)
-    say(Console(), f"report {short(path)}")
+    say(Console(), f"report {path.resolve()}")
 
 
 def export(

@@ -1,36 +1,54 @@
 """`bbkb run` and `bbkb resume`: the commands that run a session of a campaign."""
 
 import functools
+import json
 import shlex
 import sys
-from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import Console
 
-from orchestrator.campaign.commands import Close, Stop
-from orchestrator.campaign.events import Event, SessionOpened
-from orchestrator.campaign.policy import decide
-from orchestrator.campaign.state import CampaignState, apply
-from orchestrator.cli.arguments import Address, CampaignFile, Overrides, RunFolder, Workers, overrides
+from orchestrator.cli.arguments import (
+    Address,
+    CampaignFile,
+    OrResume,
+    Overrides,
+    RunFolder,
+    RunName,
+    Workers,
+    overrides,
+)
 from orchestrator.cli.launch import launch
+from orchestrator.cli.resume import check_budget, check_changes, find_begun, reason_to_end
 from orchestrator.cli.summary import describe, save_report, say_existing, summarize
-from orchestrator.cli.terminal import EXIT_CODES, say, short
-from orchestrator.errors import RunError
+from orchestrator.cli.terminal import EXIT_CODES, say
 from orchestrator.history.fold import fold
 from orchestrator.session.assemble import Parts, build, existing
-from orchestrator.settings.changes import differences, may_change
-from orchestrator.settings.model import Settings, from_mapping, load
+from orchestrator.settings.model import Settings, load
 from orchestrator.store import runs
 from orchestrator.store.lease import find_free
 
 
-def run(file: CampaignFile, set_: Overrides = None, workers: Workers = None, address: Address = None) -> None:
-    """Run a campaign file to its end."""
+def run(
+    file: CampaignFile,
+    set_: Overrides = None,
+    workers: Workers = None,
+    address: Address = None,
+    name: RunName = None,
+    or_resume: OrResume = False,
+) -> None:
+    """Run a campaign file to its end.
+
+    With --run and --or-resume one command line begins a run and, when it is repeated, resumes it.
+    """
     console = Console()
-    settings = load(file, overrides(set_, workers))
+    settings = load(file, [*overrides(set_, workers), *([] if name is None else [f"run={json.dumps(name)}"])])
+    begun = find_begun(settings, or_resume)
+    if begun is not None:
+        _resume(console, begun, settings, address)
+        return
     parts = build(settings)
     optimum = parts.optimum(settings.objective.direction == "maximize")
     began = shlex.join(sys.argv)
@@ -38,7 +56,7 @@ def run(file: CampaignFile, set_: Overrides = None, workers: Workers = None, add
     new = runs.create(settings.resolved(), parts.problem.candidates, parts.description, optimum, began, known)
     say(console, f"{settings.name}: {describe(settings, parts)}")
     say_existing(console, known)
-    say(console, f"run {short(new.folder)}")
+    say(console, f"run {new.folder}")
     _session(console, new, settings, parts, address)
 
 
@@ -55,21 +73,26 @@ def resume(
 
     Only budget, workers and computing may change.
     """
-    console = Console()
     old = runs.open_run(folder)
+    _resume(Console(), old, load(config or old.settings_file, overrides(set_, workers)), address)
+
+
+def _resume(console: Console, old: runs.Run, settings: Settings, address: str | None) -> None:
+    """Resume `old` under these settings, unless there is nothing left to do."""
+    tell = functools.partial(say, console)
     events = old.events()
     history = fold(events)
-    settings = load(config or old.settings_file, overrides(set_, workers))
-    _check_changes(console, old, history.settings, settings)
+    check_changes(old.folder, history.settings, settings, tell)
+    check_budget(history.finished_count, settings)
     with old.store() as store:  # now: not when the workers have been started, nor after its file was written anew
-        find_free(store, old.name, functools.partial(say, console))
-    ended = _ended(events, settings)
+        find_free(store, old.name, tell)
+    ended = reason_to_end(events, settings)
     if ended is not None:
-        say(console, f"{short(old.folder)} is over: {ended}. To go on, raise its budget: --set budget.evaluations=…")
+        tell(f"{old.folder} is over: {ended}. To go on, raise its budget: --set budget.evaluations=…")
         return
     parts = build(settings)
     runs.write_settings(old, settings.resolved())
-    say(console, f"resuming {short(old.folder)}: {history.finished_count} of {settings.budget.evaluations} done")
+    tell(f"resuming {old.folder}: {history.finished_count} of {settings.budget.evaluations} done")
     _session(console, old, settings, parts, address)
 
 
@@ -81,28 +104,3 @@ def _session(console: Console, run_: runs.Run, settings: Settings, parts: Parts,
         save_report(run_, run_.report_file)
     summarize(console, run_, outcome, reason)
     raise typer.Exit(EXIT_CODES[outcome])
-
-
-def _check_changes(console: Console, run_: runs.Run, old: Mapping[str, Any], settings: Settings) -> None:
-    # keys that are newer than the run had their defaults then
-    changes = differences(from_mapping(old).resolved(), settings.resolved())
-    refused = [change for change in changes if not may_change(change.key)]
-    if refused:
-        keys = "\n".join(f"  {change.key}: {change.old!r} became {change.new!r}" for change in refused)
-        raise RunError(
-            f"a resume may change budget, workers and computing only, but of {short(run_.folder)} these differ:\n"
-            f"{keys}\n"
-            f"Restore them, or begin a new campaign with `bbkb run`"
-        )
-    for change in changes:
-        say(console, f"{change.key}: {change.old} becomes {change.new}")
-
-
-def _ended(events: Iterable[Event], settings: Settings) -> str | None:
-    """Why a further session would have nothing to do; None when it has."""
-    state = functools.reduce(apply, events, CampaignState())
-    opened = SessionOpened(
-        time=state.last_time, epoch=state.epoch, executor="", slots=settings.workers.count, settings=settings.resolved()
-    )
-    command = decide(apply(state, opened), now=state.last_time)
-    return command.reason if isinstance(command, (Close, Stop)) else None

@@ -414,6 +414,17 @@ def test_nothing_is_refreshed_for_workers_that_are_all_busy() -> None:
     assert decide(apply(state, dispatched((1, 1), (2, 1))), now=1.0) == Await()
 
 
+@given(chosen=st.integers(1, 6), evaluations=st.integers(0, 6))
+def test_no_more_is_dispatched_than_a_lowered_budget_allows(chosen: int, evaluations: int) -> None:
+    backlog = tuple(Assignment(trial, arm=trial, attempt=1) for trial in range(chosen))
+    state = CampaignState(
+        rules=Rules(evaluations=evaluations), phase="running", slots=6, trials=chosen, backlog=backlog
+    )
+    command = decide(state, now=0.0)
+    sent = len(command.assignments) if isinstance(command, Dispatch) else 0
+    assert sent == min(chosen, evaluations)
+
+
 def test_a_short_batch_is_not_asked_for_the_rest_again_before_it_is_told_something() -> None:
     state = asynchronous(batch(0, [5], limit=2), dispatched((0, 1)))
     assert decide(state, now=0.0) == Await()

@@ -1,0 +1,68 @@
+"""What a resume checks before it goes on: which settings changed, and whether anything is left to do."""
+
+import functools
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from orchestrator.campaign.commands import Close, Stop
+from orchestrator.campaign.events import Event, SessionOpened
+from orchestrator.campaign.policy import decide
+from orchestrator.campaign.state import CampaignState, apply
+from orchestrator.errors import RunError, UserError
+from orchestrator.settings.changes import differences, may_change
+from orchestrator.settings.model import Settings, from_mapping
+from orchestrator.store import runs
+
+
+def find_begun(settings: Settings, or_resume: bool) -> runs.Run | None:
+    """The run that `--run` or the key `run` names, to be resumed; None when a new one begins.
+
+    Raises UserError when `--or-resume` has no name to look for, RunError when the run has begun and may not be resumed.
+    """
+    if or_resume and settings.run is None:
+        raise UserError(
+            "--or-resume must know which run to resume, got no name: add --run NAME, or `run: NAME` to the file"
+        )
+    begun = runs.find(settings.resolved())
+    if begun is not None and not or_resume:
+        raise RunError(
+            f"--run (or `run:`) must name a new run, got {settings.run}, which has begun in {begun.folder}: add "
+            "--or-resume to go on with it, or give another name"
+        )
+    return begun
+
+
+def check_changes(folder: Path, old: Mapping[str, Any], settings: Settings, say: Callable[[str], None]) -> None:
+    """Say what differs from the run's settings `old`. Raises RunError when a resume may not change it."""
+    # keys that are newer than the run had their defaults then
+    changes = differences(from_mapping(old).resolved(), settings.resolved())
+    refused = [change for change in changes if not may_change(change.key)]
+    if refused:
+        keys = "\n".join(f"  {change.key}: {change.old!r} became {change.new!r}" for change in refused)
+        raise RunError(
+            f"a resume may change budget, workers and computing only, but of {folder} these differ:\n"
+            f"{keys}\n"
+            f"Restore these values, or begin a new campaign with `bbkb run`"
+        )
+    for change in changes:
+        say(f"{change.key}: {change.old} becomes {change.new}")
+
+
+def check_budget(done: int, settings: Settings) -> None:
+    """Raise RunError when the budget is below the number of trials that are done."""
+    if settings.budget.evaluations < done:
+        raise RunError(
+            f"budget.evaluations must be at least {done}, the number of trials that are done already, got "
+            f"{settings.budget.evaluations}: raise it with --set budget.evaluations=…"
+        )
+
+
+def reason_to_end(events: Iterable[Event], settings: Settings) -> str | None:
+    """Why a further session would have nothing to do; None when it has."""
+    state = functools.reduce(apply, events, CampaignState())
+    opened = SessionOpened(
+        time=state.last_time, epoch=state.epoch, executor="", slots=settings.workers.count, settings=settings.resolved()
+    )
+    command = decide(apply(state, opened), now=state.last_time)
+    return command.reason if isinstance(command, (Close, Stop)) else None
