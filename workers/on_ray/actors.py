@@ -116,6 +116,11 @@ class WorkerPool:
         """Whether this attempt has got its place; it may be over since."""
         return self._ledger.read(trial, attempt) is not None
 
+    def evaluation_seconds(self, trial: int, attempt: int, age_seconds: float) -> float:
+        """How long an attempt whose worker has died evaluated; none of its `age_seconds` when it had not begun."""
+        entry = self._ledger.read(trial, attempt)
+        return time.time() - entry.started if isinstance(entry, UnderWay) else 0.0
+
     def node_of(self, trial: int, attempt: int) -> str | None:
         """Ray's id of the node where this attempt runs; None when it does not."""
         entry = self._ledger.read(trial, attempt)

@@ -222,14 +222,18 @@ class RayExecutor:
     def _lost(self, attempt: _Attempt, error: RayError) -> Failure:
         """What Ray raised, as a failure."""
         limit = self._limits.timeout_seconds
-        is_late = limit is not None and attempt.age_seconds() >= limit + grace_seconds(limit)
         kind = kind_of(error)
-        if kind is FailureKind.WORKER_LOST and is_late and is_process_death(error):
-            # The hard deadline ends the worker's process, and a process that ends is all Ray sees. A worker that
-            # crashed by itself after a start this late is taken for one, too.
+        is_death = kind is FailureKind.WORKER_LOST and is_process_death(error)
+        if is_death and limit is not None and self._has_outlasted(attempt, limit + grace_seconds(limit)):
+            # the hard deadline ends the worker's process, and a process that ends is all Ray sees
             message = f"no result within timeout_seconds = {limit:g}, nor when told to stop: its worker was ended"
             return _failure(attempt, FailureKind.TIMEOUT, message)
         return _failure(attempt, kind, described(error))
+
+    def _has_outlasted(self, attempt: _Attempt, seconds: float) -> bool:
+        """Whether an attempt evaluated for so long. The ledger is asked only when Ray has had it for so long."""
+        age = attempt.age_seconds()
+        return age >= seconds and attempt.place.evaluation_seconds(attempt.trial, attempt.attempt, age) >= seconds
 
     def _give_up(self, reference: Any, kind: FailureKind, message: str) -> None:
         """Kill an attempt and settle it at once: its reference may never resolve."""

@@ -1,19 +1,31 @@
 """Short evaluations: one Ray task an attempt, on whatever worker process Ray has free. They end with this process."""
 
+import contextlib
 import os
 import threading
 import time
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import ray
 
-from workers.evaluate import evaluate, is_worn_out
+from workers.evaluate import evaluate, grace_seconds, is_worn_out
 from workers.messages import Limits, Outcome, Trial
+from workers.on_ray.ledger import Ledger, UnderWay
 from workers.on_ray.objective import get_objective
 from workers.on_ray.places import Placement, memory_request
 
 _EVALUATING = threading.Lock()
 _FAREWELL_SECONDS = 0.5  # for the last outcome to leave a process that ends itself
+
+
+@dataclass(frozen=True, slots=True)
+class _Submission:
+    """Where an attempt comes from: its campaign, and when it was handed to Ray (wall clock)."""
+
+    ledger: Ledger
+    time: float
 
 
 class RayTasks:
@@ -29,11 +41,21 @@ class RayTasks:
         """A reference to its outcome."""
         if trial.memory_factor not in self._remotes:
             self._remotes[trial.memory_factor] = self._remote(trial.memory_factor)
-        return self._remotes[trial.memory_factor].remote(self._box, trial, self._limits)
+        submission = _Submission(Ledger(self._placing.campaign), time.time())
+        return self._remotes[trial.memory_factor].remote(self._box, trial, self._limits, submission)
 
     def end(self, reference: Any) -> None:
         """Kill the process that evaluates it."""
         ray.cancel(reference, force=True)
+
+    def evaluation_seconds(self, trial: int, attempt: int, age_seconds: float) -> float:
+        """How long an attempt whose process has died evaluated: since it began late, else since it was submitted."""
+        ledger = Ledger(self._placing.campaign)
+        entry = ledger.read(trial, attempt)
+        if not isinstance(entry, UnderWay):
+            return age_seconds
+        ledger.forget(trial, attempt)
+        return time.time() - entry.started
 
     def close(self) -> None:
         """Let go of the objective."""
@@ -51,14 +73,31 @@ class RayTasks:
         )
 
 
-def evaluate_remotely(box: list[Any], trial: Trial, limits: Limits) -> Outcome:
+def evaluate_remotely(box: list[Any], trial: Trial, limits: Limits, submission: _Submission) -> Outcome:
     """What runs on the worker, whose process may die for it."""
     objective = get_objective(box)
-    with _EVALUATING:
+    with _EVALUATING, _late_start_noted(trial, limits, submission):
         outcome = evaluate(objective, trial, limits, is_expendable=True)
     if is_worn_out(outcome):
         threading.Thread(target=_retire, daemon=True).start()
     return outcome
+
+
+@contextlib.contextmanager
+def _late_start_noted(trial: Trial, limits: Limits, submission: _Submission) -> Iterator[None]:
+    """Keep in the ledger when an attempt began that had to wait long for this process.
+
+    Should the process die, its age would suggest that the time-out ended it. The usual prompt start costs no message.
+    """
+    now = time.time()
+    if limits.timeout_seconds is None or now - submission.time < 0.5 * grace_seconds(limits.timeout_seconds):
+        yield
+        return
+    submission.ledger.write(trial.id, trial.attempt, UnderWay("", ray.get_runtime_context().get_node_id(), now))
+    try:
+        yield
+    finally:
+        submission.ledger.forget(trial.id, trial.attempt)
 
 
 def _retire() -> None:
