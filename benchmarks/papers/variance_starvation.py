@@ -79,7 +79,7 @@ def simulate(seed: int, sizes: Sequence[int]) -> list[Snapshot]:
         for arm, reward in zip(points[start:end].tolist(), rewards[start:end].tolist(), strict=True):
             state = BKB_2019.tell(state, [Observation(arm, reward)], rng)
         posterior = state.posterior
-        rows = posterior.whiten(np.arange(len(ARMS)))
+        rows = posterior.moments(np.arange(len(ARMS)))[2]
         beliefs = {
             "exact": Belief(*exact_posterior(KERNEL, ARMS, state.pulls, REGULARIZATION)),
             "bkb": Belief(posterior.mean, posterior.variance),

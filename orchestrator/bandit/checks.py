@@ -1,10 +1,10 @@
 """Rules that strategies share: the ranges of their hyper-parameters, and when nothing may be chosen."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Sequence, Sized
 from typing import Protocol
 
-from orchestrator.bandit.arrays import Floats, Indices
+from orchestrator.bandit.arrays import Indices
 from orchestrator.bandit.strategy import Wait
 
 
@@ -12,8 +12,8 @@ class HasArms(Protocol):
     """A state that knows its candidates and which of them are set aside."""
 
     @property
-    def arms(self) -> Floats:
-        """The candidates (A, d)."""
+    def arms(self) -> Sized:
+        """The A candidates."""
 
     @property
     def set_aside(self) -> Indices:

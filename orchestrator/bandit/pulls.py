@@ -47,3 +47,8 @@ class Pulls:
         np.add.at(counts, chosen, 1)
         np.add.at(sums, chosen, np.asarray(rewards, np.float64))
         return Pulls(counts, sums)
+
+    def extended(self, arms: int) -> "Pulls":
+        """These pulls, and none of that many more arms."""
+        counts, sums = np.zeros(arms, np.intp), np.zeros(arms)
+        return Pulls(np.concatenate((self.counts, counts)), np.concatenate((self.reward_sums, sums)))

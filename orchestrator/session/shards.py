@@ -1,13 +1,19 @@
-"""Candidates over many processes: each shard is a Ray actor that holds one block of arms and answers for it.
+"""Candidates over many processes: each shard is a Ray actor that holds blocks of arms and answers for them.
 
-The strategy does not know: it asks `AllArms`, and an arm's values are the same, bit for bit, wherever its block lies.
+The strategy does not know: it asks `AllArms`, and an arm's values are the same, bit for bit, wherever its block is.
 A batch costs some ten rounds of messages, of p × m numbers at the most (p arms pulled, m in the dictionary), whatever
-the number of arms.
+the number of arms. A fitted posterior goes into the object store once, and each shard fetches it once; a query refers
+to it by its id there.
 """
 
-from collections.abc import Sequence
+import io
+import pickle
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Any, Protocol, TypeVar, cast
+from uuid import uuid4
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import ray
@@ -15,63 +21,127 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from orchestrator.bandit.kernels import Kernel
+from orchestrator.bandit.recent import Recent
+from orchestrator.bandit.sparse.all_arms import Query
 from orchestrator.bandit.sparse.blocks import Block, Fit
 from orchestrator.bandit.sparse.state import checked_arms
 from orchestrator.errors import ActorLostError
 
+KEPT = 8  # posteriors, and blocks, that a shard keeps
+T = TypeVar("T")
+Fits = Mapping[str, "ray.ObjectRef[Fit]"]
+
 
 class Shard:
-    """The actor: one block of arms, and the methods of `Block`."""
+    """The actor: parts of the candidates by name, and the blocks made of them."""
 
-    def __init__(self, features: NDArray[np.float64], threads: int | None) -> None:
-        self._features = features
-        self._block: Block | None = None
+    def __init__(self, threads: int | None) -> None:
+        self._parts: dict[str, NDArray[np.float64]] = {}
+        self._blocks: Recent[tuple[str, bytes], Block] = Recent(KEPT)
+        self._fits: Recent[str, Fit] = Recent(KEPT)
         threadpool_limits(threads, user_api="blas")  # for as long as the process lives
 
-    def open(self, kernel: Kernel, regularization: float) -> None:
-        """Make the block. Before that there are features only."""
-        self._block = Block(kernel, self._features, regularization)
+    def add(self, part: str, features: NDArray[np.float64]) -> None:
+        """Hold these arms (n, d) too."""
+        self._parts[part] = features
 
-    def use(self, fit: Fit) -> None:
-        """See `Block.use`."""
-        self._opened().use(fit)
+    def ask(self, part: str, model: bytes, query: bytes, fits: Fits) -> object:
+        """The answer of the block that is made of `part` with `model`, a pickled kernel and λ."""
+        return _Reader(query, self._fits, fits).load()(self._block(part, model))
 
-    def ask(self, method: str, arguments: tuple[Any, ...]) -> Any:
-        """The block's answer."""
-        return getattr(self._opened(), method)(*arguments)
+    def _block(self, part: str, model: bytes) -> Block:
+        def make() -> Block:
+            kernel, regularization = pickle.loads(model)
+            return Block(kernel, self._parts[part], regularization)
 
-    def _opened(self) -> Block:
-        if self._block is None:
-            raise ValueError("a shard was asked before its block was opened")
-        return self._block
+        return self._blocks.get((part, model), make)
+
+
+class _Add(Protocol):
+    def remote(self, part: str, features: NDArray[np.float64]) -> "ray.ObjectRef[None]": ...
+
+
+class _Ask(Protocol):
+    def remote(self, part: str, model: bytes, query: bytes, fits: Fits) -> "ray.ObjectRef[Any]": ...
+
+
+class Handle(Protocol):
+    """A handle of a `Shard`, which Ray does not give a type."""
+
+    @property
+    def add(self) -> _Add:
+        """See `Shard.add`."""
+
+    @property
+    def ask(self) -> _Ask:
+        """See `Shard.ask`."""
+
+
+class _Writer(pickle.Pickler):
+    """Pickles a query; of a posterior in it only its id in the object store."""
+
+    def __init__(self, buffer: io.BytesIO, stored: "WeakKeyDictionary[Fit, ray.ObjectRef[Fit]]") -> None:
+        super().__init__(buffer, protocol=pickle.HIGHEST_PROTOCOL)
+        self._stored = stored
+        self.fits: dict[str, ray.ObjectRef[Fit]] = {}
+
+    def persistent_id(self, value: object) -> str | None:
+        """See `pickle.Pickler.persistent_id`."""
+        if not isinstance(value, Fit):
+            return None
+        if value not in self._stored:
+            self._stored[value] = ray.put(value)
+        reference = self._stored[value]
+        self.fits[reference.hex()] = reference
+        return reference.hex()
+
+
+class _Reader(pickle.Unpickler):
+    """Reads a query that `_Writer` wrote. A posterior that was fetched before is the same object again."""
+
+    def __init__(self, query: bytes, kept: Recent[str, Fit], fits: Fits) -> None:
+        super().__init__(io.BytesIO(query))
+        self._kept, self._fits = kept, fits
+
+    def persistent_load(self, name: str) -> Fit:
+        """See `pickle.Unpickler.persistent_load`."""
+        return self._kept.get(name, lambda: ray.get(self._fits[name]))
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """`count` consecutive arms that `actor` holds under `name`."""
+
+    actor: Handle
+    name: str
+    count: int
 
 
 class ShardBlocks:
-    """`Blocks` on actors: all shards work at the same time."""
+    """`Blocks` on actors: all shards work at the same time. `model`: kernel and λ, pickled."""
 
-    def __init__(self, actors: Sequence[Any], starts: NDArray[np.intp]) -> None:
-        self._actors, self.starts = tuple(actors), starts
+    def __init__(self, parts: Sequence[Part], model: bytes) -> None:
+        self._parts, self._model = tuple(parts), model
+        self.starts: NDArray[np.intp] = np.cumsum([0, *(part.count for part in parts)])
+        self._stored: WeakKeyDictionary[Fit, ray.ObjectRef[Fit]] = WeakKeyDictionary()
 
-    def call(self, calls: Sequence[tuple[int, str, tuple[Any, ...]]]) -> list[Any]:
+    def ask(self, queries: Sequence[tuple[int, Query[T]]]) -> list[T]:
         """See `Blocks`."""
-        shared = {}  # the same argument for several shards goes to the object store once
-        for _, method, arguments in calls:
-            if method == "use" and id(arguments[0]) not in shared:
-                shared[id(arguments[0])] = ray.put(arguments[0])
-        answers = [
-            self._actors[number].use.remote(shared[id(arguments[0])])
-            if method == "use"
-            else self._actors[number].ask.remote(method, arguments)
-            for number, method, arguments in calls
-        ]
-        return _get(answers)
+        return _get([self._sent(self._parts[number], query) for number, query in queries])
+
+    def _sent(self, part: Part, query: Query[T]) -> "ray.ObjectRef[T]":
+        buffer = io.BytesIO()
+        writer = _Writer(buffer, self._stored)
+        writer.dump(query)
+        answer: ray.ObjectRef[T] = part.actor.ask.remote(part.name, self._model, buffer.getvalue(), writer.fits)
+        return answer
 
 
 class ShardedArms:
-    """Candidates (A, d) that lie with `shards` actors; stands for the array where a strategy takes one."""
+    """Candidates (A, d) that are with actors; stands for the array where a strategy takes one."""
 
-    def __init__(self, actors: Sequence[Any], starts: NDArray[np.intp]) -> None:
-        self._actors, self._starts = tuple(actors), starts
+    def __init__(self, actors: Sequence[Handle], parts: Sequence[Part]) -> None:
+        self._actors, self._parts = tuple(actors), tuple(parts)
 
     @staticmethod
     def start(features: NDArray[np.float64], shards: int, threads: int | None = None) -> "ShardedArms":
@@ -84,25 +154,36 @@ class ShardedArms:
             raise ValueError(f"computing.shards must be {rule}, got {shards}")
         checked_arms(features)
         starts = np.linspace(0, len(features), shards + 1).astype(np.intp)
-        actor: Any = ray.remote(Shard).options(num_cpus=0, scheduling_strategy="SPREAD")
-        parts = [features[low:high] for low, high in pairwise(starts)]
-        return ShardedArms([actor.remote(part, threads) for part in parts], starts)
+        make = ray.remote(Shard).options(num_cpus=0, scheduling_strategy="SPREAD")
+        actors = [cast(Handle, make.remote(threads)) for _ in range(shards)]
+        limits = zip(actors, pairwise(starts.tolist()), strict=True)
+        return ShardedArms(actors, [_placed(actor, features[low:high]) for actor, (low, high) in limits])
 
     def __len__(self) -> int:
-        return int(self._starts[-1])
+        return sum(part.count for part in self._parts)
 
     def blocks(self, kernel: Kernel, regularization: float) -> ShardBlocks:
         """The blocks that answer for them."""
-        _get([actor.open.remote(kernel, regularization) for actor in self._actors])
-        return ShardBlocks(self._actors, self._starts)
+        return ShardBlocks(self._parts, pickle.dumps((kernel, regularization)))
+
+    def extended(self, features: NDArray[np.float64]) -> "ShardedArms":
+        """These arms, and n more with `features` (n, d) after them, with the actor that holds the fewest."""
+        held = {actor: sum(part.count for part in self._parts if part.actor == actor) for actor in self._actors}
+        return ShardedArms(self._actors, (*self._parts, _placed(min(held, key=lambda actor: held[actor]), features)))
 
     def close(self) -> None:
         """End the actors."""
         for actor in self._actors:
-            ray.kill(actor)
+            ray.kill(cast("ray.actor.ActorHandle[Shard]", actor))
 
 
-def _get(answers: list[Any]) -> list[Any]:
+def _placed(actor: Handle, features: NDArray[np.float64]) -> Part:
+    name = uuid4().hex
+    actor.add.remote(name, features)
+    return Part(actor, name, len(features))
+
+
+def _get(answers: "list[ray.ObjectRef[T]]") -> list[T]:
     try:
         return list(ray.get(answers))
     except ray.exceptions.RayActorError as error:

@@ -64,8 +64,7 @@ class CompressedState:
     @property
     def arms(self) -> Floats:
         """The candidates (A, d)."""
-        arms: Floats = self.belief.model.arms
-        return arms
+        return self.belief.model.features
 
     @cached_property
     def dictionary(self) -> Indices:

@@ -61,7 +61,7 @@ class ExactPosterior:
         prior = ExactPosterior.prior(model)
         order = np.array(list(dict.fromkeys(arms)), np.intp)
         pulls, lam = Pulls.none(len(model.arms)).add(arms, rewards), model.regularization
-        counts, points = pulls.counts[order], model.arms[order]
+        counts, points = pulls.counts[order], model.features[order]
         gram = model.kernel.cross(points, points)
         # λ/n must stand out against rounding, or the factorisation fails
         rounding = len(order) * np.finfo(np.float64).eps * float(np.trace(gram))
@@ -69,7 +69,7 @@ class ExactPosterior:
         loadings = solve_triangular(factor, pulls.reward_sums[order] / counts, trans="T")
         mean, explained = np.empty(len(model.arms)), np.empty(len(model.arms))
         for block in model.parts():
-            solved = solve_triangular(factor, model.kernel.cross(points, model.arms[block]), trans="T")
+            solved = solve_triangular(factor, model.kernel.cross(points, model.features[block]), trans="T")
             mean[block], explained[block] = loadings @ solved, np.einsum("pa,pa->a", solved, solved)
         variance = np.maximum(model.diagonal - explained, 0.0) / lam
         # log det(I + K/λ) over the multiset is log det(I + NK/λ) over the distinct arms
@@ -172,7 +172,7 @@ class ExactState:
     @property
     def arms(self) -> Floats:
         """The candidates (A, d)."""
-        return self.ground.arms
+        return self.ground.model.features
 
     @property
     def pulls(self) -> Pulls:

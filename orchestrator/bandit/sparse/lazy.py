@@ -5,6 +5,7 @@ bounds, until the best score seen is above the bound of every other arm. Ties go
 the same arms; the eager one is the oracle.
 """
 
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
@@ -36,24 +37,45 @@ class Contenders(Protocol):
         """Better upper bounds for `arms` (n,) at a fraction of the price of a look: (n,)."""
 
 
+@dataclass(frozen=True)
+class Taken:
+    """Arms taken by their bounds: positions `arms` (n,), their `bounds` (n,), all of them at least `threshold`.
+
+    `top`: the largest bound that is left, which is below `threshold`.
+    """
+
+    arms: Indices
+    bounds: Floats
+    top: float
+    threshold: float
+
+
+def take(bounds: Floats, below: float, best: float, least: int) -> Taken:
+    """Of the `bounds` (A,) less than `below`: those that reach `best` and some more; about `least` if `best` is −∞.
+
+    Scores fall, so those next in line will be needed soon. A bound of −∞ is never taken. To go on, pass the threshold
+    as `below`.
+    """
+    left = bounds if below == np.inf else np.where(bounds < below, bounds, -np.inf)
+    top = float(left.max(initial=-np.inf))
+    threshold = best - MARGIN * (top - best) if best > -np.inf else _quantile(left, least)
+    threshold = max(threshold, _LOWEST)
+    arms = np.flatnonzero(left >= threshold)
+    return Taken(arms, bounds[arms], float(left.max(initial=-np.inf, where=left < threshold)), threshold)
+
+
 class Rest:
-    """The arms nobody looked at, by their `bounds` (A,), which it keeps and changes: −∞ for those taken."""
+    """The arms that were not taken yet, by their `bounds` (A,)."""
 
     def __init__(self, bounds: Floats) -> None:
-        self._bounds = bounds
+        self._bounds, self._below = bounds, np.inf
         self.top = float(bounds.max(initial=-np.inf))  # the largest bound
 
     def take(self, best: float, least: int) -> tuple[Indices, Floats, float]:
-        """Take the arms whose bounds reach `best` and some more; about the `least` largest if `best` is −∞.
-
-        Scores fall, so those next in line will be asked for soon. Gives arms (n,), bounds (n,) and what is on top now.
-        """
-        threshold = best - MARGIN * (self.top - best) if best > -np.inf else _quantile(self._bounds, least)
-        arms = np.flatnonzero(self._bounds >= max(threshold, _LOWEST))
-        bounds = self._bounds[arms]
-        self._bounds[arms] = -np.inf
-        self.top = float(self._bounds.max())
-        return arms, bounds, self.top
+        """See `take`: arms (n,), bounds (n,), and the largest bound that is left."""
+        taken = take(self._bounds, self._below, best, least)
+        self._below, self.top = taken.threshold, taken.top
+        return taken.arms, taken.bounds, taken.top
 
 
 class AnyRest(Protocol):

@@ -23,7 +23,7 @@ class Picking:
     @staticmethod
     def begin(state: SparseState, width: float) -> "Picking":
         """Nothing picked yet at `state`."""
-        bounds = state.model.screen.upper(state.posterior.in_use(), state.posterior.fit, width, state.set_aside)
+        bounds = state.model.screen.upper(state.model.all_arms, state.posterior.fit, width, state.set_aside)
         return Picking(BatchPosterior(state.posterior), bounds, width)
 
     def queue(self, set_aside: Indices, is_lazy: bool = True) -> ArgmaxQueue:

@@ -3,7 +3,7 @@
 In the paper's symbols, with z(x) = L⁻¹ k_𝒮(x) and V = Σ n_p z(x_p) z(x_p)ᵀ + λI (BBKB §3, eq. 2–3). Here everything is
 written in coordinates in which V is the identity: with Σ n_p z z ᵀ = U diag(b) Uᵀ,
 
-    y(x) = (diag(b) + λI)^{−1/2} Uᵀ z(x) = T k_𝒮(x)            `whiten`, T is `transform` (r, r), b is `spectrum` (r,)
+    y(x) = (diag(b) + λI)^{−1/2} Uᵀ z(x) = T k_𝒮(x)            `moments`, T is `transform` (r, r), b is `spectrum` (r,)
 
     z(x)ᵀ V⁻¹ z(x') = y(x)ᵀ y(x')                              `embedded covariance`
     μ̃(x)           = y(x)ᵀ Σ_p s_p y(x_p)
@@ -15,9 +15,8 @@ arms gives means and variances, and rounding costs half the digits that Q itself
 it, so far arms stay uncertain.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Protocol
 
 import numpy as np
 from scipy.linalg import solve_triangular
@@ -25,7 +24,8 @@ from scipy.linalg import solve_triangular
 from orchestrator.bandit.arrays import Floats, Indices, read_only
 from orchestrator.bandit.kernels import Kernel
 from orchestrator.bandit.pulls import Pulls
-from orchestrator.bandit.sparse.blocks import BLOCK, AllArms, Block, Blocks, Fit, LocalBlocks, LocalCovariance, Pulled
+from orchestrator.bandit.sparse.all_arms import AllArms, LocalBlocks, PlacedArms
+from orchestrator.bandit.sparse.blocks import BLOCK, Block, Fit, LocalCovariance, Pulled
 from orchestrator.bandit.sparse.columns import KernelColumns, Points
 from orchestrator.bandit.sparse.nystrom import pivoted_cholesky
 from orchestrator.bandit.sparse.screening import Screen
@@ -33,65 +33,82 @@ from orchestrator.bandit.sparse.screening import Screen
 PROBES = 8  # random vectors that estimate a norm
 
 
-class ShardableArms(Protocol):
-    """Candidates that do not lie in one array here."""
-
-    def __len__(self) -> int:
-        """A."""
-
-    def blocks(self, kernel: Kernel, regularization: float) -> Blocks:
-        """The blocks that answer for them."""
-
-
 @dataclass(frozen=True, eq=False)
 class SparseModel:
-    """What a posterior is fitted with: `kernel`, candidate `arms` (A, d), `regularization` λ."""
+    """What a posterior is fitted with: `kernel`, candidate `arms`, `regularization` λ.
+
+    `arms` is an array (A, d), or stands for one (`PlacedArms`).
+    """
 
     kernel: Kernel
-    arms: Any  # an array (A, d), or `ShardableArms`
+    arms: Floats | PlacedArms
     regularization: float
 
     def __post_init__(self) -> None:
-        if not hasattr(self.arms, "blocks"):
+        if not isinstance(self.arms, PlacedArms):
             object.__setattr__(self, "arms", read_only(self.arms, np.float64))
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, SparseModel):
             return NotImplemented
         settings = (self.kernel, self.regularization) == (other.kernel, other.regularization)
-        return settings and (self.arms is other.arms or np.array_equal(self.arms, other.arms))
+        return settings and (self.arms is other.arms or np.array_equal(self.features, other.features))
 
     __hash__ = None  # type: ignore[assignment]  # arrays have no hash
+
+    @property
+    def features(self) -> Floats:
+        """The candidates (A, d). Raises TypeError when they are not in one array."""
+        if isinstance(self.arms, PlacedArms):
+            raise TypeError("these candidates are not in one array of this process")
+        return self.arms
 
     @cached_property
     def all_arms(self) -> AllArms:
         """Whatever is done to every arm."""
-        if hasattr(self.arms, "blocks"):
+        if isinstance(self.arms, PlacedArms):
             return AllArms(self.arms.blocks(self.kernel, self.regularization))
-        return AllArms(LocalBlocks((self._block,)))
+        return AllArms(self._local)
 
     @cached_property
-    def _block(self) -> Block:
-        return Block(self.kernel, self.arms, self.regularization)
+    def _local(self) -> LocalBlocks:
+        return LocalBlocks((Block(self.kernel, self.features, self.regularization),))
 
-    @property
+    @cached_property
     def columns(self) -> KernelColumns:
         """Kernel columns over the arms, kept from one fit to the next; for arms in one array."""
-        return self._block.columns
+        blocks = self._local.blocks
+        return blocks[0].columns if len(blocks) == 1 else KernelColumns(self.kernel, self.features)
 
     @cached_property
     def diagonal(self) -> Floats:
         """k(x, x) of every arm (A,)."""
-        return read_only(np.concatenate(self.all_arms.each("prior")), np.float64)
+        return read_only(self.all_arms.prior, np.float64)
 
     @cached_property
     def screen(self) -> Screen:
         """Bounds on all arms out of an earlier fit."""
-        return Screen(self.kernel, self.regularization, max(self.all_arms.each("largest_prior")))
+        return Screen(self.kernel, self.regularization, self.all_arms.largest_prior)
+
+    def extended(self, features: Floats) -> "SparseModel":
+        """The model with n more arms, `features` (n, d), after its own. What was computed for these is kept.
+
+        Raises ValueError when d is another than that of the arms there are.
+        """
+        dimension = self.all_arms.look_up(np.zeros(1, np.intp)).shape[1]
+        if features.shape[1] != dimension:
+            raise ValueError(f"candidates have {dimension} features each, got {features.shape[1]}")
+        if isinstance(self.arms, PlacedArms):
+            grown = replace(self, arms=self.arms.extended(features))
+        else:
+            grown = replace(self, arms=np.concatenate((self.arms, features)))
+            object.__setattr__(grown, "_local", self._local.extended(features))
+        object.__setattr__(grown, "screen", self.screen.extended(grown.all_arms.largest_prior))
+        return grown
 
     def points(self, arms: Indices) -> Points:
         """`arms` (n,) with their features."""
-        return Points(arms, self.all_arms.at("look_up", arms))
+        return Points(arms, self.all_arms.look_up(arms))
 
     def parts(self) -> list[slice]:
         """The arms in consecutive slices, of a size that suits a matrix product."""
@@ -100,10 +117,10 @@ class SparseModel:
     def fit(self, pulls: Pulls, dictionary: Indices) -> "SparsePosterior":
         """The posterior after `pulls` with inducing points `dictionary` (m,); the prior when that is empty."""
         inducing = self.points(dictionary)
-        gram = self.all_arms.at("kernel_rows", dictionary, inducing)
+        gram = self.all_arms.kernel_rows(dictionary, inducing)
         kept, factor = pivoted_cholesky(gram)
         basis = Points(dictionary[kept], inducing.features[kept])
-        kernel_pulled = self.all_arms.at("kernel_rows", pulls.arms, basis).T  # (r, p)
+        kernel_pulled = self.all_arms.kernel_rows(pulls.arms, basis).T  # (r, p)
         embedded = (
             solve_triangular(factor, kernel_pulled, lower=True, check_finite=False) if len(kept) else kernel_pulled
         )
@@ -151,24 +168,15 @@ class SparsePosterior:
 
     @cached_property
     def _sweep(self) -> tuple[Floats, Floats]:
-        means, variances = zip(*self.in_use().each("sweep"), strict=True)
-        return read_only(np.concatenate(means), np.float64), read_only(np.concatenate(variances), np.float64)
-
-    def in_use(self) -> AllArms:
-        """All arms, ready to answer for this posterior."""
-        return self.model.all_arms.use(self.fit)
-
-    def whiten(self, arms: Indices) -> Floats:
-        """y(x) of `arms` (n,): (n, r). An arm's row does not depend on which others are asked for, bit for bit."""
-        return self.moments(arms)[2]
+        mean, variance = self.model.all_arms.sweep(self.fit)
+        return read_only(mean, np.float64), read_only(variance, np.float64)
 
     def moments(self, arms: Indices) -> tuple[Floats, Floats, Floats]:
-        """μ̃ (n,), σ̃² (n,) and y (n, r) of `arms` (n,); like `whiten`, the same in whatever company.
+        """μ̃ (n,), σ̃² (n,) and y (n, r) of `arms` (n,), independent of which other arms are in the call, bit for bit.
 
         What strategies decide by. `mean` and `variance` of all arms come from joint products: some last digits differ.
         """
-        moments: tuple[Floats, Floats, Floats] = self.in_use().at("moments", arms)
-        return moments
+        return self.model.all_arms.moments(self.fit, arms)
 
     def covariances(self, rows: Floats, points: Points) -> tuple[Floats, Floats]:
         """k̃(x, x') and zᵀV⁻¹z' among `points` (n), whose y are `rows` (n, r): two (n, n) arrays."""
@@ -179,14 +187,10 @@ class SparsePosterior:
     def covariances_with(self, arm: int) -> Floats:
         """k̃(x, x') of every arm with `arm`: (A,)."""
         point = self.model.points(np.array([arm]))
-        row = self.model.all_arms.at("kernel_rows", point.arms, self.fit.basis)[0]
+        row = self.model.all_arms.kernel_rows(point.arms, self.fit.basis)[0]
         projected = self.fit.roots.T @ (self.fit.roots @ row)
-        return np.concatenate(self.in_use().each("covariances_with", point, projected))
+        return self.model.all_arms.covariances_with(self.fit, point, projected)
 
     def local_sums(self, arms: Indices | None, pulled: Pulled, covariance: LocalCovariance) -> Floats:
         """Σ_s c(x, x_s)/σ̃²(x) over the pulls (Lemma 3) for x in `arms` (n,), for every arm if None: (n,)."""
-        every = self.in_use()
-        if arms is None:
-            return np.concatenate(every.each("local_sums", None, pulled, covariance))
-        sums: Floats = every.at("local_sums", arms, pulled, covariance)
-        return sums
+        return self.model.all_arms.local_sums(self.fit, arms, pulled, covariance)

@@ -19,13 +19,14 @@ one matrix product and one Cholesky factorisation a value of ρ. Where rounding 
 undetected, the bound on σ̃² is off by at most ρ²η/((ρ − 1)λ).
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from orchestrator.bandit.arrays import Floats, Indices
 from orchestrator.bandit.kernels import Kernel
-from orchestrator.bandit.sparse.blocks import AllArms, Fit
+from orchestrator.bandit.sparse.all_arms import AllArms
+from orchestrator.bandit.sparse.blocks import Fit, Line
 
 LADDER = (1.2, 1.4, 1.7, 2.0, 2.5, 3.0, 4.0, 6.0, 9.0)  # values of ρ that are tried
 # Allowances for rounding: of a sum against that of its magnitudes (`Rounding`); of an eigenvalue of the matrix above,
@@ -60,20 +61,12 @@ class Drift:
     slack: float
 
 
-@dataclass(frozen=True)
-class Line:
-    """A bound as a function of the reference: μ̃₀ or μ̃, and `slope` · σ̃₀ + `constant`. `distance`: d of μ̃₀."""
-
-    slope: float
-    distance: float
-    constant: float
-
-
 class Screen:
     """The reference of one model: the last posterior that was swept over all arms for its sake.
 
     A new sweep is made when looking at single arms has cost as much as one, so all the work is at most about twice that
-    of the best moments to sweep at, known afterwards. What is kept here changes no pick: bounds stay bounds.
+    of the best moments to sweep at, known afterwards. What is kept here changes no pick: bounds stay bounds, and those
+    that were given out (`UpperBounds`) keep the reference that they were made with.
     """
 
     def __init__(self, kernel: Kernel, regularization: float, largest_prior: float) -> None:
@@ -83,33 +76,39 @@ class Screen:
         self._spent = 0.0
         self._rung = 0
 
+    def extended(self, largest_prior: float) -> "Screen":
+        """A screen with the same reference, for these arms and more of them; `largest_prior`: κ² of all."""
+        screen = Screen(self._kernel, self._regularization, largest_prior)
+        screen._reference, screen._spent, screen._rung = self._reference, self._spent, self._rung
+        return screen
+
     def upper(self, all_arms: AllArms, fit: Fit, width: float, blocked: Indices) -> "UpperBounds":
-        """Upper bounds on μ̃ + width · σ̃ of `fit`, which `all_arms` use; −∞ for the arms `blocked`."""
+        """Upper bounds on μ̃ + width · σ̃ of `fit`; −∞ for the arms `blocked`."""
         rounding = Rounding(fit, self._kernel)
-        reference, drift = self._nearby(all_arms, fit, rounding)
+        drift = self._nearby(all_arms, fit, rounding)
+        old, reference = self._reference or (fit, rounding)
         # √(ρσ̃₀² + s) ≤ √ρ σ̃₀ + √s, so all that rounding may do is one number for all arms
         variances = drift.ratio * reference.variance + rounding.variance + drift.slack
         deviations = width * variances**0.5 + drift.distance * (reference.variance + drift.slack) ** 0.5
         constant = rounding.mean + reference.mean + deviations / float(np.sqrt(self._regularization))
         constant *= float(np.sqrt(self._prior))
-        line = Line(width * drift.ratio**0.5, drift.distance, constant)
-        return UpperBounds(self, all_arms, line, blocked)
+        own = Line(old, width * drift.ratio**0.5, constant)  # to be used with the fit's own means
+        return UpperBounds(self, all_arms, fit, own, replace(own, slope=own.slope + drift.distance), blocked)
 
     def spend(self, arms: int, cost: float) -> None:
         """Take note of work on single arms."""
         self._spent += cost * arms
 
-    def _nearby(self, all_arms: AllArms, fit: Fit, rounding: Rounding) -> tuple[Rounding, Drift]:
-        """The reference's rounding and the drift since; `fit` becomes the reference when the old one is no good."""
+    def _nearby(self, all_arms: AllArms, fit: Fit, rounding: Rounding) -> Drift:
+        """The drift since the reference; `fit` becomes the reference when the old one is no good."""
         if self._reference is not None and self._spent < all_arms.count:
             old, before = self._reference
-            cross = all_arms.at("kernel_rows", old.basis.arms, fit.basis)
+            cross = all_arms.kernel_rows(old.basis.arms, fit.basis)
             drift = self._drift(old, fit, cross, before.mean + rounding.mean)
             if drift is not None:
-                return before, drift
-        all_arms.each("refer")
+                return drift
         self._reference, self._spent, self._rung = (fit, rounding), 0.0, 0
-        return rounding, Drift(1.0, 0.0, 0.0)
+        return Drift(1.0, 0.0, 0.0)
 
     def _drift(self, old: Fit, new: Fit, cross: Floats, means: float) -> Drift | None:
         """How far `new` is from `old`; None when it is too far. `cross`: k(𝒮₀, 𝒮); `means`: rounding of both means."""
@@ -151,36 +150,37 @@ class Screen:
 
 
 class UpperBounds:
-    """Upper bounds on all arms nobody looked at yet: a `Rest` over all blocks, at a few passes over the arms."""
+    """Upper bounds on all arms that were not looked at: a `Rest` over all blocks, at a few passes over the arms.
 
-    def __init__(self, screen: Screen, all_arms: AllArms, line: Line, blocked: Indices) -> None:
-        self._screen, self._all_arms, self._line = screen, all_arms, line
-        slope, parts = line.slope + line.distance, all_arms.within(blocked)
-        calls = [(number, "bound", (slope, line.constant, part)) for number, part in enumerate(parts)]
-        self._tops: list[float] = all_arms.blocks.call(calls)
+    `own`: bounds to be used with the means of `fit`; `line`: with those of its reference.
+    """
+
+    def __init__(self, screen: Screen, all_arms: AllArms, fit: Fit, own: Line, line: Line, blocked: Indices) -> None:
+        self._screen, self._all_arms, self._fit, self._own = screen, all_arms, fit, own
+        self._ceilings = all_arms.ceilings(line, blocked)
+        self._tops = all_arms.tops(self._ceilings)
+        self._below = [np.inf] * len(self._tops)  # bounds from there on are taken
 
     @property
     def top(self) -> float:
         """The largest bound."""
-        largest: float = max(self._tops)
-        return largest
+        return max(self._tops)
 
     def take(self, best: float, least: int) -> tuple[Indices, Floats, float]:
         """See `lazy.Rest.take`: of each block."""
         share = -(-least // self._all_arms.number)
         numbers = [number for number, top in enumerate(self._tops) if top >= best and top > -np.inf]
-        answers = self._all_arms.blocks.call([(number, "take", (best, share)) for number in numbers])
-        for number, (_, _, top) in zip(numbers, answers, strict=True):
-            self._tops[number] = top
-        starts = self._all_arms.blocks.starts
-        arms = [taken + starts[number] for number, (taken, _, _) in zip(numbers, answers, strict=True)]
-        return np.concatenate(arms), np.concatenate([bounds for _, bounds, _ in answers]), self.top
+        wanted = {number: (self._ceilings[number], self._below[number]) for number in numbers}
+        answers = self._all_arms.take(wanted, best, share)
+        for number, taken in zip(numbers, answers, strict=True):
+            self._tops[number], self._below[number] = taken.top, taken.threshold
+        arms, bounds = [taken.arms for taken in answers], [taken.bounds for taken in answers]
+        return np.concatenate(arms), np.concatenate(bounds), self.top
 
     def tighten(self, arms: Indices) -> Floats:
         """Bounds for `arms` (n,) with their own means, one product with the dictionary's kernel rows each: (n,)."""
         self._screen.spend(len(arms), TIGHTEN_COST)
-        bounds: Floats = self._all_arms.at("tighten", arms, self._line.slope, self._line.constant)
-        return bounds
+        return self._all_arms.tighten(self._fit, self._own, arms)
 
     def looked_at(self, arms: int) -> None:
         """Take note of that many arms whose moments were computed one by one."""

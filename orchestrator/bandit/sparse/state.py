@@ -10,6 +10,7 @@ import numpy as np
 
 from orchestrator.bandit.arrays import Floats, Indices, read_only, same
 from orchestrator.bandit.pulls import Pulls
+from orchestrator.bandit.sparse.all_arms import PlacedArms
 from orchestrator.bandit.sparse.posterior import SparseModel, SparsePosterior
 from orchestrator.bandit.strategy import Observation
 
@@ -63,10 +64,9 @@ class SparseState:
     __hash__ = None  # type: ignore[assignment]  # arrays have no hash
 
     @property
-    def arms(self) -> Floats:
-        """The candidates (A, d)."""
-        arms: Floats = self.model.arms
-        return arms
+    def arms(self) -> Floats | PlacedArms:
+        """The candidates: an array (A, d), or what stands for one."""
+        return self.model.arms
 
     @cached_property
     def posterior(self) -> SparsePosterior:
@@ -74,14 +74,9 @@ class SparseState:
         return self.model.fit(self.pulls, self.dictionary)
 
     @cached_property
-    def scratch(self) -> dict[str, Any]:
-        """What a strategy keeps of its last `ask` at this state: a cache, which changes no decision."""
-        return {}
-
-    @cached_property
     def available(self) -> Indices:
         """Arms that may be chosen, ascending."""
-        return np.setdiff1d(np.arange(len(self.arms)), self.set_aside, assume_unique=True)
+        return np.setdiff1d(np.arange(len(self.model.arms)), self.set_aside, assume_unique=True)
 
     def remaining_start(self, pending: Sequence[int] = ()) -> list[int]:
         """Arms of the warm start that are neither told, nor pending, nor set aside, in order."""
@@ -94,6 +89,14 @@ class SparseState:
             else:
                 remaining.append(arm)
         return remaining
+
+    def extended(self, features: Floats) -> "SparseState":
+        """The state with n more arms, `features` (n, d), after its own; they were not pulled yet.
+
+        Raises ValueError when they are not finite, or when d is another than that of the arms there are.
+        """
+        model = self.model.extended(checked_arms(features))
+        return replace(self, model=model, pulls=self.pulls.extended(len(features)))
 
     def observe(self, observations: Sequence[Observation]) -> "SparseState":
         """The next round's state with these pulls and set-aside arms in it; what is drawn is left as it was."""

@@ -161,7 +161,7 @@ class AdaptiveDiscretization:
         Raises ValueError on bad arms.
         """
         model = SparseModel(self.kernel, checked_arms(arms), self.regularization)
-        boxed = BoxedArms(model.arms)
+        boxed = BoxedArms(model.features)
         root = Box.unit(boxed.dimension)
         every = np.arange(len(model.arms))
         cell = Cell(root, 0, boxed.nearest(root, every), None, tuple(every.tolist()))

@@ -21,18 +21,21 @@ from orchestrator.bandit.arrays import Floats, Indices, read_only
 from orchestrator.bandit.checks import refusal, require, require_not_negative, require_positive, require_probability
 from orchestrator.bandit.confidence import Confidence, Schedule
 from orchestrator.bandit.kernels import AnyKernel, Matern52
+from orchestrator.bandit.recent import Recent
+from orchestrator.bandit.sparse.all_arms import PlacedArms
 from orchestrator.bandit.sparse.batch import BatchPosterior
 from orchestrator.bandit.sparse.blocks import LocalCovariance
 from orchestrator.bandit.sparse.dictionary import Resampling, resparsify
 from orchestrator.bandit.sparse.filling import most_uncertain
 from orchestrator.bandit.sparse.lazy import ArgmaxQueue
 from orchestrator.bandit.sparse.picking import Picking
-from orchestrator.bandit.sparse.posterior import SparseModel
+from orchestrator.bandit.sparse.posterior import SparseModel, SparsePosterior
 from orchestrator.bandit.sparse.state import SparseState, checked_arms, initial_state, rewarded
 from orchestrator.bandit.sparse.termination import Drift, GlobalDrift, LocalDrift, ProductDrift, Termination
 from orchestrator.bandit.start.warm_start import AnyWarmStart, UncertaintyStart, begin_sparse
 from orchestrator.bandit.strategy import Choose, Decision, Mode, Observation, Pick, Posterior, Record, Wait
 
+COURSES = 4  # ends of `ask`s that are kept: as many states may be asked in turns at no extra cost
 _DEFAULT_KERNEL, _DEFAULT_START = Matern52(0.5), UncertaintyStart(max_pulls=16)
 
 
@@ -102,12 +105,12 @@ class BBKB:
             self.width, self.noise_variance, self.regularization, self.norm_bound, self.delta, self.ratio_threshold
         )
 
-    def init(self, arms: Floats, rng: np.random.Generator) -> SparseState:
+    def init(self, arms: Floats | PlacedArms, rng: np.random.Generator) -> SparseState:
         """State before any pull of `arms` (A, d); draws the warm start's arms. Raises ValueError on bad arms.
 
-        `arms` is an array, or stands for one that lies elsewhere (`posterior.ShardableArms`).
+        `arms` is an array, or stands for one (`PlacedArms`).
         """
-        checked = arms if hasattr(arms, "blocks") else checked_arms(arms)
+        checked = arms if isinstance(arms, PlacedArms) else checked_arms(arms)
         model = SparseModel(self.kernel, checked, self.regularization)
         return initial_state(model, self.warm_start.draw(model, rng))
 
@@ -124,28 +127,41 @@ class BBKB:
         return self._choose(state, pending, limit)
 
     def _choose(self, state: SparseState, pending: Sequence[int], limit: int) -> Decision:
-        course = self._course(state, tuple(pending))
+        course = self._course(state, pending)
         if course.drift.is_spent():
             return Wait("the drift budget is spent on pulls whose rewards are not in yet")
         picks: list[Pick] = []
         while len(picks) < limit and not course.drift.is_spent():
             # x = argmax u; the arm that crosses the threshold belongs to the batch
             picks.append(course.append(course.queue.top()))
+        self._courses.put(self._key(state, course.pulls), course)
         return Choose(tuple(picks), "drift budget" if course.drift.is_spent() else "limit")
 
-    def _course(self, state: SparseState, pending: tuple[int, ...]) -> "_Course":
-        """Where choosing stands with these pulls pending. The last `ask` at this state is gone on with if they are what
-        it ended with, so that to choose one by one costs no more than to choose a batch."""
-        last = state.scratch.get("course")
-        if isinstance(last, _Course) and last.strategy == self and last.pulls == list(pending):
-            return last
+    def _course(self, state: SparseState, pending: Sequence[int]) -> "_Course":
+        """Where choosing stands at `state` with these pulls pending.
+
+        An earlier `ask` that ended with just these pulls is continued, so that choosing one by one costs no more than
+        choosing a batch. Its course is taken out of the memory: no two calls ever use one at the same time.
+        """
+        kept = self._courses.take(self._key(state, pending))
+        if kept is not None:
+            return kept
         picking = Picking.begin(state, self.confidence.width(state.information_gain))
-        course = _Course(self, picking, self._drift(picking.posterior))
+        course = _Course(picking, self._drift(picking.posterior))
         for arm in pending:
             course.append(arm)
         course.queue = picking.queue(state.set_aside, self.lazy)
-        state.scratch["course"] = course
         return course
+
+    @cached_property
+    def _courses(self) -> "Recent[_Key, _Course]":
+        """Where the last `ask`s ended. What is kept changes no decision."""
+        return Recent(COURSES)
+
+    @staticmethod
+    def _key(state: SparseState, pulls: Sequence[int]) -> "_Key":
+        """All that a course is a function of, beside the strategy; a posterior is equal to itself only."""
+        return state.posterior, state.information_gain, state.set_aside.tobytes(), tuple(pulls)
 
     def fill(self, state: SparseState, pending: Sequence[int], limit: int) -> Decision:
         """Uncertainty sampling while max σ̃² > 1/P, P being the workers that the warm start is for; else nothing."""
@@ -215,11 +231,13 @@ _CHOICES = {
 }
 
 
+_Key = tuple[SparsePosterior, float, bytes, tuple[int, ...]]
+
+
 @dataclass
 class _Course:
     """Scratch of one or more `ask`s at a state: `pulls` were pending or picked, in this order."""
 
-    strategy: BBKB
     picking: Picking
     drift: Drift
     pulls: list[int] = field(default_factory=list)

@@ -110,7 +110,7 @@ class IGPUCB:
         start = self.warm_start.draw(model, rng)
         # a grid of all arms needs no order
         ordered = self.final_points if self.initial_points < len(model.arms) else 1
-        return GridState(ExactState.start(model, start), farthest_first(model.arms, ordered))
+        return GridState(ExactState.start(model, start), farthest_first(model.features, ordered))
 
     def grid(self, state: GridState) -> Indices:
         """The arms among which the next pull is chosen, (n,), ascending."""

@@ -23,3 +23,7 @@ def test_adding_leaves_the_old_value_as_it_was() -> None:
     assert not after.counts.flags.writeable
     assert not after.reward_sums.flags.writeable
     assert after == Pulls(np.array([0, 2, 0]), np.array([0, 0.75, 0]))
+
+
+def test_more_arms_are_appended_without_a_pull() -> None:
+    assert Pulls.none(2).add([1], [0.5]).extended(2) == Pulls.none(4).add([1], [0.5])

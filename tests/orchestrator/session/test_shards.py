@@ -4,6 +4,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from orchestrator.bandit.arrays import Floats
 from orchestrator.bandit.kernels import RBF
 from orchestrator.bandit.start.warm_start import RandomStart, UncertaintyStart
 from orchestrator.bandit.strategies.bbkb import BBKB
@@ -28,8 +29,8 @@ def spread(request: pytest.FixtureRequest) -> Iterator[ShardedArms]:
     arms.close()
 
 
-def decisions(strategy: BBKB, arms: object) -> list[Choose]:
-    state, made = strategy.init(arms, np.random.default_rng(1)), []  # type: ignore[arg-type]
+def decisions(strategy: BBKB, arms: Floats | ShardedArms) -> list[Choose]:
+    state, made = strategy.init(arms, np.random.default_rng(1)), []
     for number in range(5):
         decision = strategy.ask(state, (5, 5) if number % 2 else (), 25)
         assert isinstance(decision, Choose)
@@ -48,7 +49,7 @@ def test_decisions_are_those_of_one_array_bit_for_bit(spread: ShardedArms, termi
 
 def test_uncertainty_sampling_is_that_of_one_array(spread: ShardedArms) -> None:
     strategy = replace(STRATEGY, warm_start=UncertaintyStart(max_pulls=8))
-    drawn = [strategy.init(arms, np.random.default_rng(0)).initial for arms in (spread, ARMS)]  # type: ignore[arg-type]
+    drawn = [strategy.init(arms, np.random.default_rng(0)).initial for arms in (spread, ARMS)]
     assert drawn[0] == drawn[1]
 
 
@@ -56,15 +57,46 @@ def test_the_belief_over_all_arms_is_that_of_one_array(spread: ShardedArms) -> N
     told = [Observation(arm, float(arm)) for arm in range(0, 600, 40)]
     beliefs = []
     for arms in (spread, ARMS):
-        state = STRATEGY.init(arms, np.random.default_rng(0))  # type: ignore[arg-type]
+        state = STRATEGY.init(arms, np.random.default_rng(0))
         beliefs.append(STRATEGY.posterior(STRATEGY.tell(state, told, np.random.default_rng(1))))
     np.testing.assert_allclose(beliefs[0].mean, beliefs[1].mean, rtol=1e-9, atol=1e-9)
     np.testing.assert_allclose(beliefs[0].variance, beliefs[1].variance, rtol=1e-9, atol=1e-9)
 
 
+def test_arms_that_are_appended_are_answered_for_as_in_one_array(spread: ShardedArms) -> None:
+    more = np.random.default_rng(5).random((9, 2))
+    made = []
+    for arms in (spread, ARMS):
+        state = STRATEGY.init(arms, np.random.default_rng(0))
+        for number in range(3):
+            decision = STRATEGY.ask(state, (), 20)
+            assert isinstance(decision, Choose)
+            told = [Observation(pick.arm, float(pick.arm % 7)) for pick in decision.picks]
+            state = STRATEGY.tell(state, told, np.random.default_rng(number)).extended(more[3 * number :][:3])
+            made.append(decision)
+        assert len(state.arms) == 609
+    assert made[:3] == made[3:]
+
+
+def test_two_states_are_asked_in_turns_over_shards_as_over_one_array(spread: ShardedArms) -> None:
+    made = []
+    for arms in (spread, ARMS):
+        one = STRATEGY.init(arms, np.random.default_rng(0))
+        one = STRATEGY.tell(one, [Observation(arm, float(arm)) for arm in one.initial], np.random.default_rng(1))
+        other = STRATEGY.tell(one, [Observation(7, 90.0)], np.random.default_rng(2))
+        picks: tuple[list[int], list[int]] = ([], [])
+        for _ in range(12):
+            for state, chosen in zip((one, other), picks, strict=True):
+                decision = STRATEGY.ask(state, tuple(chosen), 1)
+                chosen += [pick.arm for pick in decision.picks] if isinstance(decision, Choose) else []
+        made.append(picks)
+    assert made[0] == made[1]
+    assert len(made[0][0]) > 1
+
+
 def test_a_shard_that_dies_is_an_error_that_says_how_to_go_on() -> None:
     spread = ShardedArms.start(ARMS, 2)
-    state = STRATEGY.init(spread, np.random.default_rng(0))  # type: ignore[arg-type]
+    state = STRATEGY.init(spread, np.random.default_rng(0))
     state = STRATEGY.tell(state, [Observation(arm, 0.5) for arm in state.initial], np.random.default_rng(1))
     spread.close()
     with pytest.raises(ActorLostError, match=r"a shard of the candidates died .* `bbkb resume` goes on"):

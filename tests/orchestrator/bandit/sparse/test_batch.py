@@ -18,7 +18,7 @@ def looking_at_all(posterior) -> BatchPosterior:
 
 def expected_variance(posterior, pulled) -> np.ndarray:
     """With the inverse after the whole batch, from scratch."""
-    rows = posterior.whiten(np.arange(len(posterior.mean)))
+    rows = posterior.moments(np.arange(len(posterior.mean)))[2]
     after = np.linalg.inv(np.eye(rows.shape[1]) + rows[pulled].T @ rows[pulled])
     residual = posterior.variance - np.einsum("ij,ij->i", rows, rows)
     return np.maximum(residual + np.einsum("ij,jk,ik->i", rows, after, rows), 0)

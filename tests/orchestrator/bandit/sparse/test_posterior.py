@@ -7,7 +7,8 @@ from orchestrator.bandit.exact.exact import exact_posterior
 from orchestrator.bandit.kernels import RBF, Linear, Matern32
 from orchestrator.bandit.pulls import Pulls
 from orchestrator.bandit.sparse import blocks as blocks_module
-from orchestrator.bandit.sparse.blocks import Block, LocalBlocks, Pulled
+from orchestrator.bandit.sparse.all_arms import LocalBlocks
+from orchestrator.bandit.sparse.blocks import Block, Pulled
 from orchestrator.bandit.sparse.posterior import SparseModel
 
 SEEDS = st.integers(0, 10**6)
@@ -47,10 +48,10 @@ def test_any_dictionary_gives_the_printed_formulas(make_problem, seed) -> None:
     np.testing.assert_allclose(fitted.mean, mean, atol=1e-6)
     np.testing.assert_allclose(fitted.variance, covariance.diagonal(), atol=1e-6)
     everything = np.arange(len(mean))
-    full, inside = fitted.covariances(fitted.whiten(everything), problem.model.points(everything))
+    full, inside = fitted.covariances(fitted.moments(everything)[2], problem.model.points(everything))
     np.testing.assert_allclose(full, covariance, atol=1e-6)
     np.testing.assert_allclose(inside, embedded, atol=1e-6)
-    whitened = fitted.whiten(everything)
+    whitened = fitted.moments(everything)[2]
     np.testing.assert_allclose(whitened @ whitened.T, embedded, atol=1e-6)
     single_mean, single_variance, _ = fitted.moments(everything)
     np.testing.assert_allclose(single_mean, mean, atol=1e-6)
@@ -66,7 +67,7 @@ def test_local_sums_are_those_of_the_printed_covariances(make_problem, seed, cov
     problem = make_problem(seed)
     _, full, embedded = textbook(problem.model, problem.pulls, problem.dictionary)
     arms, counts = np.unique(problem.batch, return_counts=True)
-    pulled = Pulled(problem.model.points(arms), counts, problem.posterior.whiten(arms))
+    pulled = Pulled(problem.model.points(arms), counts, problem.posterior.moments(arms)[2])
     square = full**2 if covariance == "paper" else np.maximum(full**2, embedded**2)
     variance = full.diagonal()
     known = variance > 1e-6  # below that a ratio is one of rounding errors
@@ -117,7 +118,7 @@ def test_without_pulls_it_is_the_prior() -> None:
     fitted = SparseModel(RBF(1.0, 2.0), np.zeros((3, 1)), 0.5).fit(Pulls.none(3), np.empty(0, np.intp))
     assert fitted.mean.tolist() == [0.0] * 3
     assert fitted.variance.tolist() == [4.0] * 3
-    assert fitted.whiten(np.array([0, 1])).shape == (2, 0)
+    assert fitted.moments(np.array([0, 1]))[2].shape == (2, 0)
 
 
 def test_an_arm_s_moments_do_not_depend_on_the_company_bit_for_bit(make_problem) -> None:
@@ -125,7 +126,7 @@ def test_an_arm_s_moments_do_not_depend_on_the_company_bit_for_bit(make_problem)
         fitted, rng = make_problem(seed).posterior, np.random.default_rng(seed)
         count = len(fitted.model.arms)
         everything = fitted.moments(np.arange(count))
-        np.testing.assert_array_equal(fitted.whiten(np.arange(count)), everything[2])
+        np.testing.assert_array_equal(fitted.moments(np.arange(count))[2], everything[2])
         companies = [np.array([arm]) for arm in range(count)]
         companies += [rng.permutation(count)[: rng.integers(0, count + 1)] for _ in range(10)]
         for company in companies:
@@ -160,6 +161,9 @@ class Divided:
     def blocks(self, kernel, regularization) -> LocalBlocks:
         return LocalBlocks([Block(kernel, part, regularization) for part in self.parts])
 
+    def extended(self, features) -> "Divided":
+        return Divided(np.concatenate((*self.parts, features)), [*np.cumsum([len(part) for part in self.parts])])
+
 
 @pytest.mark.parametrize("cuts", [[1], [20], [3, 4, 30, 50]])
 def test_blocks_give_the_same_moments_bit_for_bit_in_any_division(cuts) -> None:
@@ -183,7 +187,7 @@ def test_duplicates_have_the_same_moments_bit_for_bit() -> None:
     pulled = rng.integers(111, size=60)
     pulls = Pulls.none(111).add(pulled, rng.normal(size=60))
     fitted = SparseModel(Matern32(1.0), arms, 0.01).fit(pulls, pulls.arms)
-    for moment in (fitted.mean, fitted.variance):
+    for moment in fitted.moments(np.arange(111)):  # not `mean` and `variance`, which are joint products
         np.testing.assert_array_equal(moment[:37], moment[37:74])
         np.testing.assert_array_equal(moment[:37], moment[74:])
 

@@ -20,13 +20,13 @@ RELATIONS = ["later", "earlier", "unrelated", "redrawn", "neighbours", "nudged",
 @pytest.fixture
 def sweeps(monkeypatch) -> list[int]:
     """One entry a sweep over the arms that made a reference."""
-    seen, refer = [], Block.refer
+    seen, refer = [], Block._refer
 
     def counting(self, *arguments):
         seen.append(1)
         return refer(self, *arguments)
 
-    monkeypatch.setattr(Block, "refer", counting)
+    monkeypatch.setattr(Block, "_refer", counting)
     return seen
 
 
@@ -78,7 +78,7 @@ def two_posteriors(seed: int, relation: str) -> tuple[SparsePosterior, SparsePos
 
 
 def screened(screen: Screen, posterior: SparsePosterior, width: float, blocked=NONE):
-    return screen.upper(posterior.in_use(), posterior.fit, width, blocked)
+    return screen.upper(posterior.model.all_arms, posterior.fit, width, blocked)
 
 
 def on_all_arms(bounds, count: int) -> np.ndarray:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 from sklearn.datasets import load_diabetes
@@ -15,7 +15,8 @@ from orchestrator.bandit.exact.exact import effective_dimension, exact_posterior
 from orchestrator.bandit.kernels import RBF, Linear, Matern32, Matern52
 from orchestrator.bandit.regret import cumulative_regret, regret_ratio
 from orchestrator.bandit.sparse import lazy, screening
-from orchestrator.bandit.sparse.blocks import Block, LocalBlocks
+from orchestrator.bandit.sparse.all_arms import LocalBlocks
+from orchestrator.bandit.sparse.blocks import Block
 from orchestrator.bandit.sparse.posterior import SparseModel
 from orchestrator.bandit.sparse.screening import UpperBounds
 from orchestrator.bandit.sparse.state import SparseState, initial_state
@@ -93,7 +94,7 @@ class Work:
 
     def __init__(self, patch: pytest.MonkeyPatch, is_for_ever: bool) -> None:
         self.is_for_ever, self.sweeps, self.looked_at = is_for_ever, 0, 0
-        refer, looked_at = Block.refer, UpperBounds.looked_at
+        refer, looked_at = Block._refer, UpperBounds.looked_at
 
         def counting_refer(block, *arguments):
             self.sweeps += 1
@@ -103,7 +104,7 @@ class Work:
             self.looked_at += arms
             looked_at(bounds, arms)
 
-        patch.setattr(Block, "refer", counting_refer)
+        patch.setattr(Block, "_refer", counting_refer)
         patch.setattr(UpperBounds, "looked_at", counting_looked_at)
 
     def check_it_was_little(self, arms: int, batches: int) -> None:
@@ -227,6 +228,9 @@ class Divided:
 
     def blocks(self, kernel, regularization) -> LocalBlocks:
         return LocalBlocks([Block(kernel, part, regularization) for part in np.split(self.features, self.cuts)])
+
+    def extended(self, features) -> "Divided":
+        return Divided(np.concatenate((self.features, features)), [*self.cuts, len(self.features)])
 
 
 @pytest.mark.parametrize("termination", ["global", "global_then_local"])
@@ -479,7 +483,7 @@ def test_it_can_be_built_from_a_plain_mapping() -> None:
 @pytest.mark.parametrize("termination", ["global", "global_then_local", "product"])
 @pytest.mark.parametrize("lazy_", [True, False])
 def test_one_by_one_with_what_is_pending_is_the_batch(termination, lazy_) -> None:
-    """The scratch kept between two asks at a state changes nothing, and neither does its absence."""
+    """What is kept between two asks at a state changes nothing, and neither does its absence."""
     strategy = replace(SMOOTH, termination=termination, lazy=lazy_, ratio_threshold=3.0)
     for state, decision in play(strategy, AWKWARD, rounds=6):
         if decision.reason == "warm start":
@@ -487,7 +491,7 @@ def test_one_by_one_with_what_is_pending_is_the_batch(termination, lazy_) -> Non
         batch = [pick.arm for pick in decision.picks]
         going_on: list[int] = []
         while isinstance(step := strategy.ask(state, tuple(going_on), 2), Choose):
-            assert strategy.ask(state, tuple(going_on), 2) == step  # a second time, out of another scratch
+            assert strategy.ask(state, tuple(going_on), 2) == step  # a second time, from the start
             going_on += [pick.arm for pick in step.picks]
         assert going_on == batch
         for number in range(0, len(batch), 3):
@@ -495,3 +499,37 @@ def test_one_by_one_with_what_is_pending_is_the_batch(termination, lazy_) -> Non
             step = strategy.ask(fresh, tuple(batch[:number]), 1)
             assert isinstance(step, Choose)
             assert step.picks[0].arm == batch[number]
+
+
+@pytest.mark.parametrize("termination", ["global", "global_then_local"])
+@given(sizes=st.lists(st.integers(1, 40), min_size=1, max_size=6))
+@settings(max_examples=10)
+def test_arms_appended_between_rounds_are_chosen_as_if_they_were_there_in_a_model_of_their_own(
+    termination, sizes
+) -> None:
+    """The oracle at each round is a model made of all arms at once, with the same pulls and the same dictionary."""
+    strategy = replace(SMOOTH, kernel=Matern52(0.4), termination=termination, warm_start=RandomStart(10))
+    rng = np.random.default_rng(sum(sizes))
+    state = strategy.init(AWKWARD, np.random.default_rng(0))
+    for number, size in enumerate(sizes):
+        decision = strategy.ask(state, (), 10)
+        assert isinstance(decision, Choose)
+        told = [Observation(pick.arm, float(value(state.arms[[pick.arm]])[0])) for pick in decision.picks]
+        before = strategy.tell(state, told, np.random.default_rng(number))
+        old_arms, pulls = before.arms.copy(), before.pulls
+        state = before.extended(np.concatenate((rng.random((size, 2)), AWKWARD[:1])))
+        whole = replace(state, model=SparseModel(strategy.kernel, state.arms, strategy.regularization))
+        assert strategy.ask(state, (3, 3), 10) == strategy.ask(whole, (3, 3), 10)
+        assert state.posterior.moments(np.arange(len(state.arms)))[1].shape == (len(state.arms),)
+        assert (before.arms == old_arms).all()
+        assert before.pulls == pulls
+        again = replace(before, model=SparseModel(strategy.kernel, before.arms, strategy.regularization))
+        assert strategy.ask(before, (), 10) == strategy.ask(again, (), 10)  # the old state is as good as ever
+
+
+def test_arms_that_are_appended_must_look_like_the_others() -> None:
+    state = SMOOTH.init(GRID, np.random.default_rng(0))
+    with pytest.raises(ValueError, match="finite"):
+        state.extended(np.full((1, GRID.shape[1]), np.nan))
+    with pytest.raises(ValueError, match=r"2 features.*got 3"):
+        state.extended(np.zeros((1, 3)))

@@ -2,9 +2,12 @@
 
 import json
 from collections.abc import Sequence
+from functools import cache
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from orchestrator.bandit.strategies import STRATEGIES
 from orchestrator.bandit.strategy import Choose, Observation, Strategy, Wait
@@ -69,6 +72,49 @@ def test_asking_changes_nothing(name) -> None:
     for number, observations in enumerate(told):  # the same tells without a single ask
         state = strategy.tell(state, observations, stream(1, number))
     assert state == asked[-1]
+
+
+class Course:
+    """Picks one by one at one state, until there are enough or none is allowed."""
+
+    def __init__(self, strategy: Strategy, state) -> None:
+        self.strategy, self.state = strategy, state
+        self.picks: list[int] = []
+        self.last: object = None
+
+    def step(self) -> None:
+        if len(self.picks) < 8 and not isinstance(self.last, Wait):
+            self.last = self.strategy.ask(self.state, tuple(self.picks), 1)
+            self.picks += arms_of(self.last) if isinstance(self.last, Choose) else []
+
+
+@settings(max_examples=8)
+@given(turns=st.lists(st.integers(0, 4), min_size=20, max_size=60))
+def test_asking_several_states_in_turns_chooses_what_each_chooses_alone(name, turns) -> None:
+    strategy, states, _ = game(name)
+    courses = [Course(strategy, state) for state in states[-5:]]
+    for turn in turns:
+        courses[turn].step()
+    for number, course in enumerate(courses):
+        assert course.picks == alone(name, number - 5)[: len(course.picks)]
+
+
+@cache
+def game(name: str):
+    return campaign(name)
+
+
+@cache
+def alone(name: str, number: int) -> list[int]:
+    """Eight picks of a strategy that was asked at no other state, and whose candidates no other state shares."""
+    _, states, told = game(name)
+    strategy, state = build(name), build(name).init(ARMS, stream(0))
+    for observations, live in zip(told[: len(states) + number], states[1:], strict=False):
+        state = strategy.restore(state, observations, strategy.recorded(live))
+    course = Course(strategy, state)
+    for _ in range(8):
+        course.step()
+    return course.picks
 
 
 def test_the_limit_is_respected(name) -> None:

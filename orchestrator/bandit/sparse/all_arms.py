@@ -1,0 +1,180 @@
+"""All arms in consecutive blocks, wherever the blocks are: questions to each block, and the answers put together.
+
+The rest of the bandit asks `AllArms`. It passes a `Query`, a method of `Block` with its arguments, to the blocks, which
+are in this process (`LocalBlocks`) or somewhere else: whatever is a `Blocks` can pass the query on.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property, partial
+from typing import Protocol, TypeVar, runtime_checkable
+
+import numpy as np
+
+from orchestrator.bandit.arrays import Floats, Indices
+from orchestrator.bandit.kernels import Kernel
+from orchestrator.bandit.sparse.blocks import Block, Ceiling, Fit, Line, LocalCovariance, Pulled
+from orchestrator.bandit.sparse.columns import Points
+from orchestrator.bandit.sparse.lazy import Taken
+
+T = TypeVar("T")
+Query = Callable[[Block], T]
+
+
+class Blocks(Protocol):
+    """All arms, in consecutive blocks."""
+
+    @property
+    def starts(self) -> Indices:
+        """First arm of each block, and the number of arms (k + 1,)."""
+
+    def ask(self, queries: Sequence[tuple[int, Query[T]]]) -> list[T]:
+        """Answers to (number of the block, query), in order; the blocks may work at the same time.
+
+        A query must be a `functools.partial` of a method of `Block`, so that it can be sent to another process.
+        """
+
+
+@runtime_checkable
+class PlacedArms(Protocol):
+    """Candidates that are not in one array of this process. Values: `extended` leaves what it is called on as it is."""
+
+    def __len__(self) -> int:
+        """A."""
+
+    def blocks(self, kernel: Kernel, regularization: float) -> Blocks:
+        """The blocks that answer for these arms."""
+
+    def extended(self, features: Floats) -> "PlacedArms":
+        """These arms, and n more with `features` (n, d) after them."""
+
+
+class LocalBlocks:
+    """Blocks in this process: one, as a rule."""
+
+    def __init__(self, blocks: Sequence[Block]) -> None:
+        self.blocks = tuple(blocks)
+        self.starts: Indices = np.cumsum([0, *(len(block.features) for block in blocks)])
+
+    def ask(self, queries: Sequence[tuple[int, Query[T]]]) -> list[T]:
+        """See `Blocks`."""
+        return [query(self.blocks[number]) for number, query in queries]
+
+    def extended(self, features: Floats) -> "LocalBlocks":
+        """These blocks and one more, with `features` (n, d).
+
+        Blocks at the end that are not larger are joined to it: A arms that were appended a few at a time are in at most
+        log₂ A blocks.
+        """
+        last, kept = self.blocks[-1], list(self.blocks)
+        while kept and len(kept[-1].features) <= len(features):
+            features = np.concatenate((kept.pop().features, features))
+        return LocalBlocks([*kept, Block(last.kernel, features, last.regularization)])
+
+
+class AllArms:
+    """Asks the blocks, and puts the answers together. Arms are numbers over all blocks."""
+
+    def __init__(self, blocks: Blocks) -> None:
+        self.blocks = blocks
+
+    @property
+    def count(self) -> int:
+        """A."""
+        return int(self.blocks.starts[-1])
+
+    @property
+    def number(self) -> int:
+        """How many blocks there are."""
+        return len(self.blocks.starts) - 1
+
+    def look_up(self, arms: Indices) -> Floats:
+        """Features (n, d) of `arms` (n,)."""
+        return self._at(arms, lambda positions: partial(Block.look_up, positions=positions))
+
+    def kernel_rows(self, arms: Indices, columns: Points) -> Floats:
+        """k(x, x_s) for x in `arms` (n,) and s in `columns` (m): (n, m)."""
+        return self._at(arms, lambda positions: partial(Block.kernel_rows, positions=positions, columns=columns))
+
+    def moments(self, fit: Fit, arms: Indices) -> tuple[Floats, Floats, Floats]:
+        """See `Block.moments`: of `arms` (n,), in their order."""
+        answers, order = self._parts(arms, lambda positions: partial(Block.moments, fit=fit, positions=positions))
+        if order is None:
+            return answers[0]
+        means, variances, rows = zip(*answers, strict=True)
+        return np.concatenate(means)[order], np.concatenate(variances)[order], np.concatenate(rows)[order]
+
+    def sweep(self, fit: Fit) -> tuple[Floats, Floats]:
+        """μ̃ and σ̃² of every arm under `fit`, (A,) each."""
+        means, variances = zip(*self._each(partial(Block.sweep, fit=fit)), strict=True)
+        return np.concatenate(means), np.concatenate(variances)
+
+    def covariances_with(self, fit: Fit, point: Points, projected: Floats) -> Floats:
+        """See `Block.covariances_with`: (A,)."""
+        return np.concatenate(self._each(partial(Block.covariances_with, fit=fit, point=point, projected=projected)))
+
+    def local_sums(self, fit: Fit, arms: Indices | None, pulled: Pulled, covariance: LocalCovariance) -> Floats:
+        """See `Block.local_sums`: of `arms` (n,), of every arm (A,) if None."""
+
+        def query(positions: Indices | None) -> Query[Floats]:
+            return partial(Block.local_sums, fit=fit, positions=positions, pulled=pulled, covariance=covariance)
+
+        return np.concatenate(self._each(query(None))) if arms is None else self._at(arms, query)
+
+    @cached_property
+    def prior(self) -> Floats:
+        """k(x, x) of every arm (A,)."""
+        return np.concatenate(self._each(Block.prior))
+
+    @cached_property
+    def largest_prior(self) -> float:
+        """κ², the largest k(x, x)."""
+        return max(self._each(Block.largest_prior))
+
+    def ceilings(self, line: Line, blocked: Indices) -> list[Ceiling]:
+        """The bounds of `line` for each block, −∞ for the arms `blocked`."""
+        return [Ceiling(line, part) for part in self._within(blocked)]
+
+    def tops(self, ceilings: Sequence[Ceiling]) -> list[float]:
+        """The largest bound in each block."""
+        return self.blocks.ask([(number, partial(Block.top, ceiling=each)) for number, each in enumerate(ceilings)])
+
+    def take(self, wanted: Mapping[int, tuple[Ceiling, float]], best: float, least: int) -> list[Taken]:
+        """`lazy.take` in some blocks, by number: of its bounds those that are less than the float; numbers of arms."""
+        queries = [
+            (number, partial(Block.take, ceiling=ceiling, below=below, best=best, least=least))
+            for number, (ceiling, below) in wanted.items()
+        ]
+        starts, answers = self.blocks.starts, self.blocks.ask(queries)
+        return [replace(taken, arms=taken.arms + starts[number]) for number, taken in zip(wanted, answers, strict=True)]
+
+    def tighten(self, fit: Fit, line: Line, arms: Indices) -> Floats:
+        """See `Block.tighten`: of `arms` (n,)."""
+        return self._at(arms, lambda positions: partial(Block.tighten, fit=fit, line=line, positions=positions))
+
+    def _each(self, query: Query[T]) -> list[T]:
+        """The answers of all blocks to the same question."""
+        return self.blocks.ask([(number, query) for number in range(self.number)])
+
+    def _at(self, arms: Indices, query: Callable[[Indices], Query[Floats]]) -> Floats:
+        """The answer (n, …) for `arms` (n,), in their order; `query` is given positions within a block."""
+        answers, order = self._parts(arms, query)
+        return answers[0] if order is None else np.concatenate(answers)[order]
+
+    def _parts(self, arms: Indices, query: Callable[[Indices], Query[T]]) -> tuple[list[T], Indices | None]:
+        """The blocks' answers for the arms that they hold, and the order of the joined rows; None: as they are."""
+        if self.number == 1:
+            return self.blocks.ask([(0, query(arms))]), None
+        parts = [part for part in enumerate(self._split(arms)) if len(part[1])] or [(0, np.empty(0, np.intp))]
+        starts = self.blocks.starts
+        answers = self.blocks.ask([(number, query(arms[part] - starts[number])) for number, part in parts])
+        return answers, np.argsort(np.concatenate([part for _, part in parts]), kind="stable")
+
+    def _split(self, arms: Indices) -> list[Indices]:
+        """For each block the positions in `arms` (n,) of those that are in it."""
+        block = np.searchsorted(self.blocks.starts, arms, side="right") - 1
+        return [np.flatnonzero(block == number) for number in range(self.number)]
+
+    def _within(self, arms: Indices) -> list[Indices]:
+        """For each block the positions within it of those of `arms` that it holds."""
+        return [arms[part] - self.blocks.starts[number] for number, part in enumerate(self._split(arms))]

@@ -1,0 +1,22 @@
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orchestrator.bandit.recent import Recent
+
+
+@given(st.lists(st.integers(0, 5)), st.integers(1, 4))
+def test_the_values_used_last_are_kept_and_the_others_are_made_again(keys, capacity) -> None:
+    kept: Recent[int, int] = Recent(capacity)
+    used: list[int] = []
+    for key in keys:
+        made: list[int] = []
+        assert kept.get(key, lambda key=key, made=made: made.append(key) or 10 * key) == 10 * key
+        assert bool(made) == (key not in list(dict.fromkeys(reversed(used)))[:capacity])
+        used.append(key)
+
+
+def test_a_value_that_is_taken_out_is_not_kept_any_longer() -> None:
+    kept: Recent[str, int] = Recent(2)
+    kept.put("one", 1)
+    assert kept.take("one") == 1
+    assert kept.take("one") is None
