@@ -1,0 +1,143 @@
+"""Continuous test functions, minimised, whose optimum is shifted by the seed.
+
+Definitions as in Surjanovic and Bingham's Virtual Library of Simulation Experiments. Parameters are in [0, 1]; the
+function is evaluated at u − shift, scaled to its usual box, so it is also defined a little outside of that box. The
+smallest value is that of the whole space and the shift is small enough for it to stay inside.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import qmc
+
+from benchmarks.peers.problems import Evaluation, Group, Point
+from objectives.objective import Candidates
+from objectives.parameters import Range, Space
+
+Floats = NDArray[np.float64]
+
+NOISE = 0.01  # standard deviation, in units of (best − median)
+_MEDIAN_OF = 14  # the median is that of 2^14 Sobol points
+_SHIFT_STREAM = 7
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A function of points (n, d) in the box [`low`, `high`]; `smallest` is its minimum, `shift` the largest shift as
+    a share of the box's width."""
+
+    of: Callable[[Floats], Floats]
+    low: tuple[float, ...]
+    high: tuple[float, ...]
+    smallest: float
+    shift: float
+
+
+def branin(x: Floats) -> Floats:
+    a, b = x[:, 0], x[:, 1]
+    valley = b - 5.1 / (4 * np.pi**2) * a**2 + 5 / np.pi * a - 6
+    value: Floats = valley**2 + 10 * (1 - 1 / (8 * np.pi)) * np.cos(a) + 10
+    return value
+
+
+_HARTMANN_A = np.array(
+    [[10, 3, 17, 3.5, 1.7, 8], [0.05, 10, 17, 0.1, 8, 14], [3, 3.5, 1.7, 10, 17, 8], [17, 8, 0.05, 10, 0.1, 14]]
+)
+_HARTMANN_P = 1e-4 * np.array(
+    [
+        [1312, 1696, 5569, 124, 8283, 5886],
+        [2329, 4135, 8307, 3736, 1004, 9991],
+        [2348, 1451, 3522, 2883, 3047, 6650],
+        [4047, 8828, 8732, 5743, 1091, 381],
+    ]
+)
+_HARTMANN_C = np.array([1.0, 1.2, 3.0, 3.2])
+
+
+def hartmann(x: Floats) -> Floats:
+    distance = (_HARTMANN_A * (x[:, None, :] - _HARTMANN_P) ** 2).sum(axis=2)
+    value: Floats = -(np.exp(-distance) @ _HARTMANN_C)
+    return value
+
+
+def ackley(x: Floats) -> Floats:
+    radius, waves = np.sqrt((x**2).mean(axis=1)), np.cos(2 * np.pi * x).mean(axis=1)
+    value: Floats = -20 * np.exp(-0.2 * radius) - np.exp(waves) + 20 + np.e
+    return value
+
+
+def rosenbrock(x: Floats) -> Floats:
+    value: Floats = (100 * (x[:, 1:] - x[:, :-1] ** 2) ** 2 + (1 - x[:, :-1]) ** 2).sum(axis=1)
+    return value
+
+
+def levy(x: Floats) -> Floats:
+    w = 1 + (x - 1) / 4
+    middle = ((w[:, :-1] - 1) ** 2 * (1 + 10 * np.sin(np.pi * w[:, :-1] + 1) ** 2)).sum(axis=1)
+    last = (w[:, -1] - 1) ** 2 * (1 + np.sin(2 * np.pi * w[:, -1]) ** 2)
+    value: Floats = np.sin(np.pi * w[:, 0]) ** 2 + middle + last
+    return value
+
+
+SHAPES: Mapping[str, Shape] = {
+    "branin": Shape(branin, (-5.0, 0.0), (10.0, 15.0), 10 / (8 * np.pi), 0.1),
+    "hartmann6": Shape(hartmann, (0.0,) * 6, (1.0,) * 6, -3.322368011391339, 0.1),
+    "ackley10": Shape(ackley, (-32.768,) * 10, (32.768,) * 10, 0.0, 0.2),
+    "rosenbrock8": Shape(rosenbrock, (-2.048,) * 8, (2.048,) * 8, 0.0, 0.2),
+    "levy20": Shape(levy, (-10.0,) * 20, (10.0,) * 20, 0.0, 0.2),
+}
+
+
+@dataclass(frozen=True)
+class Function:
+    """The function `name` of SHAPES, shifted by `seed`; N(0, `noise`²) is added in units of (best − median)."""
+
+    name: str
+    seed: int
+    noise: float = 0.0
+
+    @property
+    def group(self) -> Group:
+        return Group.NOISY if self.noise else Group.FUNCTIONS
+
+    @property
+    def is_deterministic(self) -> bool:
+        return not self.noise
+
+    @property
+    def arms(self) -> Candidates | None:
+        """None: every point of the space can be evaluated."""
+        return None
+
+    @cached_property
+    def space(self) -> Space:
+        return {f"x{place}": Range(0.0, 1.0) for place in range(len(self._shape.low))}
+
+    def evaluate(self, point: Point, rng: np.random.Generator) -> Evaluation:
+        """The reward is −f, in the function's own units."""
+        value = float(self._at(np.array([[float(str(point[name])) for name in self.space]]))[0])
+        reward = -value + self.noise * self._unit * float(rng.standard_normal())
+        return Evaluation(reward, (value - self._shape.smallest) / self._unit)
+
+    @property
+    def _shape(self) -> Shape:
+        return SHAPES[self.name]
+
+    @cached_property
+    def _shift(self) -> Floats:
+        rng = np.random.default_rng([self.seed, _SHIFT_STREAM])
+        return rng.uniform(-self._shape.shift, self._shape.shift, len(self._shape.low))
+
+    @cached_property
+    def _unit(self) -> float:
+        """Median − minimum."""
+        points = qmc.Sobol(len(self._shape.low), seed=0).random_base2(_MEDIAN_OF)
+        return float(np.median(self._at(points))) - self._shape.smallest
+
+    def _at(self, points: Floats) -> Floats:
+        """Values (n,) at `points` (n, d) of the unit cube."""
+        low, high = np.array(self._shape.low), np.array(self._shape.high)
+        return self._shape.of(low + (high - low) * (points - self._shift))

@@ -1,0 +1,104 @@
+"""What records say: regret by evaluations and by time, ranks, and differences with bootstrap intervals."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import rankdata
+
+from benchmarks.peers.search import MARKS, Record
+
+Floats = NDArray[np.float64]
+Key = tuple[str, int]  # problem and seed
+Found = Mapping[str, Mapping[Key, Record]]  # by method
+
+SHARES = (0.25, 0.5, 1.0)
+WORST = 10.0  # a single evaluation counts at most so much in the cumulative regret: runs that diverge are without bound
+SMALLEST = 1e-8  # regrets are cut there before their logarithm
+LEVEL = 0.9
+_DRAWS = 2000
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A mean with its bootstrap interval."""
+
+    mean: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        return f"{self.mean:.3f} [{self.low:.3f}, {self.high:.3f}]"
+
+
+def at_share(record: Record, share: float) -> float:
+    """Regret of the recommendation after this share of the evaluations."""
+    return float(record.recommended[max(round(share * MARKS), 1) - 1])
+
+
+def at_time(record: Record, share: float, seconds: float | None) -> float:
+    """Regret of the recommendation at `share` of the time T / W, in mean evaluations, that busy workers need.
+
+    The recommendation is the last one known by then; before any, the regret of the first result.
+    """
+    done = int((record.timed(seconds) <= share * record.evaluations / record.workers).sum())
+    known = int(np.floor(done * MARKS / record.evaluations + 1e-9))
+    return float(record.recommended[known - 1] if known else record.recommended[0])
+
+
+def makespan(record: Record, seconds: float | None = None) -> float:
+    """When the last result was told; mean evaluations are the unit."""
+    return float(record.timed(seconds)[-1])
+
+
+def cumulative(record: Record) -> float:
+    """Mean regret of the evaluations, each cut at WORST."""
+    return float(np.minimum(record.regrets, WORST).mean())
+
+
+def milliseconds(record: Record) -> float:
+    """CPU milliseconds an evaluation, asking and telling."""
+    return 1e3 * float(np.mean(record.ask_seconds) + np.mean(record.tell_seconds))
+
+
+def log10(regret: float) -> float:
+    """Its logarithm, cut at SMALLEST."""
+    return float(np.log10(max(regret, SMALLEST)))
+
+
+def common(found: Found) -> list[Key]:
+    """The searches that every method has finished."""
+    shared = set.intersection(*(set(records) for records in found.values())) if found else set()
+    return sorted(shared)
+
+
+def mean_of(records: Mapping[Key, Record], keys: Sequence[Key], of: Callable[[Record], float]) -> float:
+    """Mean over the searches `keys`."""
+    return float(np.mean([of(records[key]) for key in keys]))
+
+
+def ranks(found: Found, keys: Sequence[Key], of: Callable[[Record], float]) -> dict[str, Estimate]:
+    """Mean rank of each method, 1 for the smallest `of`, ties shared; the interval is over problems."""
+    values = np.array([[of(records[key]) for records in found.values()] for key in keys])
+    by_search = np.array([rankdata(np.round(row, 9)) for row in values])
+    return {method: estimate(by_search[:, place], keys) for place, method in enumerate(found)}
+
+
+def difference(
+    ours: Mapping[Key, Record], theirs: Mapping[Key, Record], keys: Sequence[Key], of: Callable[[Record], float]
+) -> Estimate:
+    """Mean of `of` for ours − theirs, search by search."""
+    return estimate(np.array([of(ours[key]) - of(theirs[key]) for key in keys]), keys)
+
+
+def estimate(samples: Floats, keys: Sequence[Key]) -> Estimate:
+    """Mean of `samples` (n,), one a search, with a LEVEL interval: problems drawn anew, and seeds within each."""
+    grouped = [samples[[key[0] == name for key in keys]] for name in dict.fromkeys(key[0] for key in keys)]
+    rng = np.random.default_rng(0)
+    draws = np.empty(_DRAWS)
+    for place in range(_DRAWS):
+        chosen = [grouped[index] for index in rng.integers(len(grouped), size=len(grouped))]
+        draws[place] = np.concatenate([rng.choice(group, len(group)) for group in chosen]).mean()
+    low, high = np.quantile(draws, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    return Estimate(float(samples.mean()), float(low), float(high))

@@ -1,0 +1,71 @@
+"""Which methods there are, by name. A peer's library is imported when it is used, so each is optional."""
+
+from collections.abc import Mapping
+from importlib.util import find_spec
+from typing import Any
+
+from benchmarks.peers.problems import Group, Problem
+from benchmarks.peers.search import Method
+from objectives.reference import did_you_mean
+from orchestrator.bandit.strategies import STRATEGIES
+from orchestrator.errors import UserError
+
+LABELS: Mapping[str, str] = {
+    "bbkb": "bbkb (default)",
+    "random": "random search",
+    "tpe": "Optuna TPE (default)",
+    "tpe-multivariate": "Optuna TPE, multivariate, constant liar",
+    "tpe-independent": "Optuna TPE, one parameter at a time",
+    "cma-es": "Optuna CMA-ES",
+    "gp-sampler": "Optuna GPSampler",
+    "smac": "SMAC3",
+    "ax": "Ax (BoTorch)",
+}
+_LIBRARIES: Mapping[str, tuple[str, ...]] = {
+    **dict.fromkeys(("tpe", "tpe-multivariate", "tpe-independent"), ("optuna",)),
+    "cma-es": ("optuna", "cmaes"),
+    "gp-sampler": ("optuna", "torch"),
+    "smac": ("smac",),
+    "ax": ("ax",),
+}
+PEERS = ("random", *_LIBRARIES)
+
+
+def known_methods(names: tuple[str, ...], own: Mapping[str, Any]) -> None:
+    """Raise UserError when one of `names` is no peer, no strategy of ours and not in `own`, or is not installed."""
+    choices = (*PEERS, *STRATEGIES, *own)
+    for name in names:
+        if name not in choices:
+            raise UserError(f"--methods must be some of {','.join(choices)}, got {name!r}{did_you_mean(name, choices)}")
+        missing = [library for library in _LIBRARIES.get(name, ()) if find_spec(library) is None]
+        if missing:
+            remedy = f"pip install 'bbkb-orchestrator[peers]' (or {missing[0]}), or leave it out of --methods"
+            raise UserError(f"--methods: {name} needs {', '.join(missing)}, which is not installed; {remedy}")
+
+
+def is_applicable(name: str, problem: Problem) -> bool:
+    """CMA-ES is for continuous spaces."""
+    return name != "cma-es" or problem.group != Group.TABLES
+
+
+def make_method(name: str, problem: Problem, seed: int, evaluations: int, own: Mapping[str, Any]) -> Method:
+    """The method `name`; `own`: strategies of ours with options, by the name they were given."""
+    if name == "random":
+        from benchmarks.peers.methods.uniform import Uniform
+
+        return Uniform(problem, seed)
+    if name == "smac":
+        from benchmarks.peers.methods.of_smac import OfSmac
+
+        return OfSmac(problem, seed, evaluations)
+    if name == "ax":
+        from benchmarks.peers.methods.of_ax import OfAx
+
+        return OfAx(problem, seed)
+    if name in _LIBRARIES:
+        from benchmarks.peers.methods.of_optuna import OfOptuna
+
+        return OfOptuna(problem, seed, name)
+    from benchmarks.peers.methods.ours import Ours
+
+    return Ours(problem, seed, own.get(name, {"name": name}))

@@ -1,0 +1,61 @@
+"""Ax (BoTorch) through its client: its own choice of generation strategy, here Sobol and then a Gaussian process."""
+
+import logging
+import warnings
+from typing import Any, Literal
+
+import torch
+from ax.api.client import Client
+from ax.api.configs import ChoiceParameterConfig, RangeParameterConfig
+
+from benchmarks.peers.problems import Point, Problem
+from objectives.parameters import Choice, Ordinal, Parameter, Range
+from orchestrator.errors import UserError
+
+_ALL_AT_ONCE = 1  # a suggestion at a time, one for each free worker
+
+
+class OfAx:
+    """Maximises the metric `reward`; trials under way are pending, as Ax sees it."""
+
+    def __init__(self, problem: Problem, seed: int) -> None:
+        logging.getLogger("ax").setLevel(logging.ERROR)
+        torch.set_num_threads(1)
+        self._space = problem.space
+        self._client = Client(random_seed=seed)
+        self._client.configure_experiment([_config(name, parameter) for name, parameter in problem.space.items()])
+        self._client.configure_optimization(objective="reward")
+        self._running: dict[int, int] = {}
+
+    def ask(self, number: int) -> Point:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # numerical remarks of its fits
+            ((trial, values),) = self._client.get_next_trials(_ALL_AT_ONCE).items()
+        self._running[number] = trial
+        return {name: _value(self._space[name], values[name]) for name in self._space}
+
+    def tell(self, number: int, reward: float) -> None:
+        self._client.complete_trial(self._running.pop(number), {"reward": reward})
+
+    def recommend(self) -> None:
+        """The largest mean."""
+
+
+def _config(name: str, parameter: Parameter) -> Any:
+    kind: Literal["int"] = "int"
+    match parameter:
+        case Range(low=low, high=high, log=log, integer=False):
+            return RangeParameterConfig(name, (low, high), "float", scaling="log" if log else "linear")
+        case Ordinal(ordered=levels) if len(levels) > 2:
+            return RangeParameterConfig(name, (0, len(levels) - 1), kind)
+        case Ordinal(ordered=levels):
+            return ChoiceParameterConfig(name, list(range(len(levels))), kind, is_ordered=True)
+        case Choice(choices=levels):
+            return ChoiceParameterConfig(name, [str(level) for level in levels], "str", is_ordered=False)
+    raise UserError(f"the benchmark's Ax has no parameter for {parameter}")
+
+
+def _value(parameter: Parameter, value: Any) -> Any:
+    if isinstance(parameter, Ordinal):
+        return parameter.ordered[int(value)]
+    return float(value) if isinstance(parameter, Range) else value

@@ -1,0 +1,65 @@
+"""Optuna's samplers (Akiba et al. 2019). Ordinal parameters are integers, their level's number."""
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import optuna
+from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
+
+from benchmarks.peers.problems import Point, Problem
+from objectives.parameters import Choice, Ordinal, Parameter, Range
+from orchestrator.errors import UserError
+
+optuna.logging.set_verbosity(logging.ERROR)
+
+SAMPLERS: Mapping[str, Callable[[int, bool], optuna.samplers.BaseSampler]] = {
+    "tpe": lambda seed, is_deterministic: optuna.samplers.TPESampler(seed=seed),
+    "tpe-multivariate": lambda seed, is_deterministic: optuna.samplers.TPESampler(
+        seed=seed, multivariate=True, constant_liar=True
+    ),
+    "tpe-independent": lambda seed, is_deterministic: optuna.samplers.TPESampler(
+        seed=seed, multivariate=False, constant_liar=False
+    ),
+    "gp-sampler": lambda seed, is_deterministic: optuna.samplers.GPSampler(
+        seed=seed, deterministic_objective=is_deterministic
+    ),
+    "cma-es": lambda seed, is_deterministic: optuna.samplers.CmaEsSampler(seed=seed),
+}
+
+
+class OfOptuna:
+    """A study in memory with the sampler `name` of SAMPLERS."""
+
+    def __init__(self, problem: Problem, seed: int, name: str) -> None:
+        sampler = SAMPLERS[name](seed, problem.is_deterministic)
+        self._space = problem.space
+        self._study = optuna.create_study(direction="maximize", sampler=sampler)
+        self._distributions = {name: _distribution(parameter) for name, parameter in problem.space.items()}
+        self._running: dict[int, Any] = {}
+
+    def ask(self, number: int) -> Point:
+        trial = self._study.ask(self._distributions)
+        self._running[number] = trial
+        return {name: _value(self._space[name], value) for name, value in trial.params.items()}
+
+    def tell(self, number: int, reward: float) -> None:
+        self._study.tell(self._running.pop(number), reward)
+
+    def recommend(self) -> None:
+        """The largest mean: the study's best trial, where nothing is evaluated twice."""
+
+
+def _distribution(parameter: Parameter) -> BaseDistribution:
+    match parameter:
+        case Range(low=low, high=high, log=log, integer=False):
+            return FloatDistribution(low, high, log=log)
+        case Ordinal(ordered=levels):
+            return IntDistribution(0, len(levels) - 1)
+        case Choice(choices=levels):
+            return CategoricalDistribution(levels)
+    raise UserError(f"the benchmark's Optuna methods have no distribution for {parameter}")
+
+
+def _value(parameter: Parameter, value: Any) -> Any:
+    return parameter.ordered[value] if isinstance(parameter, Ordinal) else value

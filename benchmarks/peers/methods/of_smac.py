@@ -1,0 +1,71 @@
+"""SMAC3 (Lindauer et al. 2022), its hyper-parameter optimisation facade: random forests, log expected improvement."""
+
+import shutil
+import tempfile
+import weakref
+from pathlib import Path
+from typing import Any
+
+from ConfigSpace import CategoricalHyperparameter, ConfigurationSpace, Float, Integer
+from smac import HyperparameterOptimizationFacade, Scenario
+from smac.runhistory import TrialInfo, TrialValue
+
+from benchmarks.peers.problems import Point, Problem
+from objectives.parameters import Choice, Ordinal, Parameter, Range
+from orchestrator.errors import UserError
+
+
+class OfSmac:
+    """Minimises −reward. `deterministic` is set as the problem is; otherwise SMAC repeats promising points itself."""
+
+    def __init__(self, problem: Problem, seed: int, evaluations: int) -> None:
+        self._space = problem.space
+        space = ConfigurationSpace(seed=seed)
+        space.add([_hyperparameter(name, parameter) for name, parameter in problem.space.items()])
+        folder = Path(tempfile.mkdtemp(prefix="peers-smac-"))  # SMAC writes its run history, whatever it is told
+        weakref.finalize(self, shutil.rmtree, folder, True)
+        scenario = Scenario(
+            space,
+            output_directory=folder,
+            deterministic=problem.is_deterministic,
+            n_trials=2 * evaluations,  # suggestions under way count as trials; the harness ends the search
+            seed=seed,
+        )
+        self._smac = HyperparameterOptimizationFacade(scenario, _never, overwrite=True, logging_level=40)
+        self._running: dict[int, TrialInfo] = {}
+
+    def ask(self, number: int) -> Point:
+        info = self._smac.ask()
+        self._running[number] = info
+        return {name: _value(self._space[name], info.config[name]) for name in self._space}
+
+    def tell(self, number: int, reward: float) -> None:
+        self._smac.tell(self._running.pop(number), TrialValue(cost=-reward))
+
+    def recommend(self) -> Point | None:
+        """The incumbent; None before there is one."""
+        incumbents = self._smac.intensifier.get_incumbents()
+        if not incumbents:
+            return None
+        return {name: _value(self._space[name], incumbents[0][name]) for name in self._space}
+
+
+def _never(config: Any, seed: int = 0) -> float:
+    raise AssertionError("SMAC evaluates nothing itself here: it is asked and given results")
+
+
+def _hyperparameter(name: str, parameter: Parameter) -> Any:
+    match parameter:
+        case Range(low=low, high=high, log=log, integer=False):
+            return Float(name, (low, high), log=log)
+        case Ordinal(ordered=levels):
+            return Integer(name, (0, len(levels) - 1))
+        case Choice(choices=levels):
+            return CategoricalHyperparameter(name, levels)
+    raise UserError(f"the benchmark's SMAC has no hyper-parameter for {parameter}")
+
+
+def _value(parameter: Parameter, value: Any) -> Any:
+    if isinstance(parameter, Ordinal):
+        return parameter.ordered[int(value)]
+    return float(value) if isinstance(parameter, Range) else str(value)

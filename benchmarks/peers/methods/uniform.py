@@ -1,0 +1,35 @@
+"""Random search: independent uniform draws from the space, or from the points there are."""
+
+import numpy as np
+
+from benchmarks.peers.problems import Point, Problem
+from objectives.parameters import Choice, Ordinal, Range
+from orchestrator.errors import CampaignError
+
+
+class Uniform:
+    """Draws with replacement."""
+
+    def __init__(self, problem: Problem, seed: int) -> None:
+        self._problem = problem
+        self._rng = np.random.default_rng([seed, 3])
+
+    def ask(self, number: int) -> Point:
+        arms = self._problem.arms
+        if arms is not None:
+            return arms.parameters(int(self._rng.integers(len(arms))))
+        return {name: self._draw(parameter) for name, parameter in self._problem.space.items()}
+
+    def tell(self, number: int, reward: float) -> None:
+        """Results change nothing."""
+
+    def recommend(self) -> None:
+        """The largest mean."""
+
+    def _draw(self, parameter: object) -> float | int | str | bool | None:
+        match parameter:
+            case Range(low=low, high=high, log=False, integer=False):
+                return float(self._rng.uniform(low, high))
+            case Choice(choices=levels) | Ordinal(ordered=levels):
+                return levels[int(self._rng.integers(len(levels)))]
+        raise CampaignError(f"random search has no draw for {parameter}")

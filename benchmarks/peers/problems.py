@@ -1,0 +1,55 @@
+"""What is searched: a space, and for each point its reward, its regret and how long its evaluation lasts.
+
+Regret is in units of (best − median) of the problem, so that problems can be averaged: 0 is the best point, 1 a point
+no better than half of all.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol
+
+import numpy as np
+
+from objectives.objective import Candidates
+from objectives.parameters import Scalar, Space
+
+Point = Mapping[str, Scalar]
+
+
+class Group(StrEnum):
+    """Problems that are averaged together."""
+
+    TABLES = "tables"
+    FUNCTIONS = "functions"
+    NOISY = "noisy functions"
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What evaluating a point gives. `reward` is what the method is given, maximised, in the problem's own units.
+
+    `regret` is noise-free, in units of (best − median). `duration` is relative: its mean over the problem is 1; None
+    where the problem has no recorded one.
+    """
+
+    reward: float
+    regret: float
+    duration: float | None = None
+
+
+class Problem(Protocol):
+    """One problem with one seed. `arms`: the points there are, where the space holds others as well (else None)."""
+
+    @property
+    def group(self) -> Group: ...
+    @property
+    def space(self) -> Space: ...
+    @property
+    def arms(self) -> Candidates | None: ...
+    @property
+    def is_deterministic(self) -> bool: ...
+
+    def evaluate(self, point: Point, rng: np.random.Generator) -> Evaluation:
+        """Evaluate `point` of the space, with noise from `rng`."""
+        ...

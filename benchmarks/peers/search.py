@@ -1,0 +1,177 @@
+"""One search in simulated time: workers that are never idle unless the method makes them wait.
+
+The n-th evaluation lasts as long, and draws the same noise, with every method: both come from (seed, n). Suggesting
+costs no simulated time; what it really cost is measured (CPU seconds of this process, so that others on the machine do
+not count), and `Record.timed` says what the same decisions would have taken with that time counted.
+"""
+
+import heapq
+import time
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from statistics import mean
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.peers.problems import Evaluation, Point, Problem
+from objectives.parameters import Scalar
+from orchestrator.errors import CampaignError
+
+Floats = NDArray[np.float64]
+
+SIGMA = 0.5  # of the log-normal durations, whose mean is 1
+MARKS = 40  # at how many equal steps of the evaluations the recommendation is asked for
+_NOISE, _DURATION = 11, 12  # streams
+
+
+class Method(Protocol):
+    """An optimiser's own ask and tell. Suggestions are numbered by the harness: 0, 1, …."""
+
+    def ask(self, number: int) -> Point | None:
+        """The point of suggestion `number`; None: it waits for results."""
+        ...
+
+    def tell(self, number: int, reward: float) -> None:
+        """The result of suggestion `number`; rewards are maximised."""
+        ...
+
+    def recommend(self) -> Point | None:
+        """What it would recommend now; None: the point with the largest mean of its rewards."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Record:
+    """A finished search of T evaluations, all it takes to compute every measure.
+
+    `order` (2T,): n where suggestion n was handed out, −1 − n where its result was told. By suggestion (T,): `regrets`,
+    `durations`, CPU seconds of asking and telling. `recommended` (MARKS,): regret of the recommendation after
+    T/MARKS, 2T/MARKS, … results.
+    """
+
+    problem: str
+    method: str
+    workers: int
+    evaluations: int
+    seed: int
+    order: Sequence[int]
+    regrets: Sequence[float]
+    durations: Sequence[float]
+    ask_seconds: Sequence[float]
+    tell_seconds: Sequence[float]
+    recommended: Sequence[float]
+
+    def timed(self, seconds: float | None = None) -> Floats:
+        """When each result was told (T,), in order; mean evaluations are the unit.
+
+        `seconds`: how long a mean evaluation lasts when suggestion time counts: one process suggests, one thing at a
+        time, decisions and their order as they were. None: suggesting takes no time.
+        """
+        clock, finish, told = 0.0, np.zeros(self.evaluations), []
+        per = 0.0 if seconds is None else 1.0 / seconds
+        for entry in self.order:
+            if entry >= 0:
+                clock += self.ask_seconds[entry] * per
+                finish[entry] = clock + self.durations[entry]
+            else:
+                clock = max(clock, float(finish[-1 - entry]))
+                told.append(clock)
+                clock += self.tell_seconds[-1 - entry] * per
+        return np.array(told)
+
+
+@dataclass
+class _Search:
+    """A search under way."""
+
+    problem: Problem
+    method: Method
+    seed: int
+    order: list[int] = field(default_factory=list)
+    points: list[Point] = field(default_factory=list)
+    results: list[Evaluation] = field(default_factory=list)
+    durations: list[float] = field(default_factory=list)
+    ask_seconds: list[float] = field(default_factory=list)
+    tell_seconds: list[float] = field(default_factory=list)
+    rewards: dict[int, float] = field(default_factory=dict)
+    waited: float = 0.0  # CPU seconds of asks since the last suggestion that gave none
+
+    def ask(self) -> float | None:
+        """Start the next evaluation; its duration, or None when the method waits."""
+        number, began = len(self.points), time.process_time()
+        point = self.method.ask(number)
+        self.waited += time.process_time() - began
+        if point is None:
+            return None
+        self.order.append(number)
+        self.points.append(point)
+        self.ask_seconds.append(self.waited)
+        self.waited = 0.0
+        self.tell_seconds.append(0.0)
+        result = self.problem.evaluate(point, np.random.default_rng([self.seed, _NOISE, number]))
+        self.results.append(result)
+        drawn = np.random.default_rng([self.seed, _DURATION, number]).standard_normal()
+        duration = float(np.exp(SIGMA * drawn - SIGMA**2 / 2)) if result.duration is None else result.duration
+        self.durations.append(duration)
+        return duration
+
+    def tell(self, number: int) -> None:
+        reward = self.results[number].reward
+        began = time.process_time()
+        self.method.tell(number, reward)
+        self.tell_seconds[number] = time.process_time() - began
+        self.order.append(-1 - number)
+        self.rewards[number] = reward
+
+    def recommended(self) -> float:
+        """Regret of the recommendation now."""
+        point = self.method.recommend() or self._largest_mean()
+        return self.problem.evaluate(point, np.random.default_rng(0)).regret
+
+    def _largest_mean(self) -> Point:
+        found: dict[tuple[Scalar, ...], list[int]] = defaultdict(list)
+        for number in self.rewards:
+            found[tuple(self.points[number].values())].append(number)
+        best = max(found.values(), key=lambda numbers: mean(self.rewards[number] for number in numbers))
+        return self.points[best[0]]
+
+
+def search(
+    problem: Problem, method: Method, workers: int, evaluations: int, seed: int, names: tuple[str, str]
+) -> Record:
+    """Run `method` on `problem`. `names` are those of problem and method for the record.
+
+    Raises CampaignError when the method waits while nothing runs.
+    """
+    state, running, now = _Search(problem, method, seed), list[tuple[float, int]](), 0.0
+    marks = [round(evaluations * (step + 1) / MARKS) for step in range(MARKS)]
+    at_marks: dict[int, float] = {}
+    while len(state.rewards) < evaluations:
+        while len(running) < workers and len(state.points) < evaluations:
+            duration = state.ask()
+            if duration is None:
+                break
+            heapq.heappush(running, (now + duration, len(state.points) - 1))
+        if not running:
+            raise CampaignError(f"{names[1]} waits for results on {names[0]} while nothing is running")
+        now, number = heapq.heappop(running)
+        state.tell(number)
+        if len(state.rewards) in marks:
+            at_marks[len(state.rewards)] = state.recommended()
+    first = min(at_marks)
+    return Record(
+        problem=names[0],
+        method=names[1],
+        workers=workers,
+        evaluations=evaluations,
+        seed=seed,
+        order=state.order,
+        regrets=[result.regret for result in state.results],
+        durations=state.durations,
+        ask_seconds=state.ask_seconds,
+        tell_seconds=state.tell_seconds,
+        recommended=[at_marks[max(mark, first)] for mark in marks],
+    )

@@ -1,0 +1,96 @@
+"""The names a user chooses from, and the searches they stand for."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+
+from benchmarks.peers.functions import NOISE, SHAPES, Function
+from benchmarks.peers.problems import Problem
+from benchmarks.peers.tables import TABLES, load_table
+from objectives.datasets import DataSource
+from objectives.reference import did_you_mean
+from orchestrator.errors import UserError
+
+_NOISY = "-noisy"
+PROBLEMS = (*TABLES, *SHAPES, *(f"{name}{_NOISY}" for name in SHAPES))
+SETS: Mapping[str, tuple[str, ...]] = {
+    "all": PROBLEMS,
+    "tables": tuple(TABLES),
+    "functions": tuple(SHAPES),
+    "noisy": tuple(f"{name}{_NOISY}" for name in SHAPES),
+}
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What is common to searches that are compared."""
+
+    workers: int
+    evaluations: int
+
+    def __str__(self) -> str:
+        return f"W = {self.workers}, T = {self.evaluations}"
+
+    @property
+    def name(self) -> str:
+        """For files."""
+        return f"w{self.workers}-t{self.evaluations}"
+
+
+def make_problem(name: str, seed: int, source: DataSource) -> Problem:
+    """The problem `name` of PROBLEMS; raises ObjectiveError when its data are not at hand."""
+    if name in TABLES:
+        return load_table(name, source)
+    return Function(name.removesuffix(_NOISY), seed, NOISE if name.endswith(_NOISY) else 0.0)
+
+
+def problems(text: str) -> tuple[str, ...]:
+    """The problems named, with commas between; names of SETS stand for several. Raises UserError on an unknown one."""
+    chosen: list[str] = []
+    for name in parts(text):
+        if name not in (*SETS, *PROBLEMS):
+            choices = (*SETS, *PROBLEMS)
+            raise UserError(
+                f"--problems must be some of {','.join(choices)}, got {name!r}{did_you_mean(name, choices)}"
+            )
+        chosen += SETS.get(name, (name,))
+    return tuple(dict.fromkeys(chosen))
+
+
+def settings(workers: str, evaluations: str) -> list[Setting]:
+    """Every combination, the cheapest first."""
+    return [
+        Setting(many, count)
+        for count in sorted(_counts("--evaluations", evaluations))
+        for many in sorted(_counts("--workers", workers))
+    ]
+
+
+def strategies(texts: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """`label={name: bbkb, width: 1}` as label and settings. Raises UserError on anything else."""
+    return dict(_strategy(text) for text in texts)
+
+
+def _strategy(text: str) -> tuple[str, dict[str, Any]]:
+    label, _, written = text.partition("=")
+    try:
+        given = yaml.safe_load(written)
+    except yaml.YAMLError as error:
+        raise UserError(f"--strategy {label}: {error}") from error
+    if not label or not isinstance(given, dict) or "name" not in given:
+        raise UserError(f"--strategy must be LABEL={{name: STRATEGY, option: value}}, got {text!r}")
+    return label, given
+
+
+def parts(text: str) -> tuple[str, ...]:
+    """The words of a list with commas between."""
+    return tuple(part.strip() for part in text.split(",") if part.strip())
+
+
+def _counts(option: str, text: str) -> Iterator[int]:
+    for part in parts(text):
+        if not part.isdecimal() or not int(part):
+            raise UserError(f"{option} must be whole numbers >= 1 with commas between, got {text!r}")
+        yield int(part)

@@ -1,0 +1,145 @@
+"""Records as tables: one group of problems after the other, for one number of workers and of evaluations."""
+
+from collections.abc import Callable, Iterator
+
+from benchmarks.papers.findings import Cell, Table
+from benchmarks.peers.measures import (
+    SHARES,
+    Found,
+    at_share,
+    at_time,
+    common,
+    cumulative,
+    difference,
+    log10,
+    makespan,
+    mean_of,
+    milliseconds,
+    ranks,
+)
+from benchmarks.peers.problems import Group
+from benchmarks.peers.search import Record
+from benchmarks.peers.settings import Setting
+from benchmarks.peers.tables import TABLES
+
+Scale = Callable[[float], float]
+Measure = Callable[[Record], float]
+
+BASE = "tpe"  # differences are to it
+
+
+def group_of(problem: str) -> Group:
+    """The group of the problem called so."""
+    if problem in TABLES:
+        return Group.TABLES
+    return Group.NOISY if problem.endswith("-noisy") else Group.FUNCTIONS
+
+
+def of_group(found: Found, group: Group) -> Found:
+    """The searches on problems of `group`; methods without any are left out."""
+    kept = {
+        method: {key: record for key, record in records.items() if group_of(key[0]) == group}
+        for method, records in found.items()
+    }
+    return {method: records for method, records in kept.items() if records}
+
+
+def tables(setting: Setting, everything: Found, seconds: float) -> Iterator[Table]:
+    """For each group: regret and rank by evaluations, regret by time, differences to BASE, each problem."""
+    for group in Group:
+        found = of_group(everything, group)
+        keys = common(found)
+        if keys:
+            scale = _scale(group)
+            yield _by_evaluations(setting, group, found, scale)
+            yield _by_time(setting, group, found, scale, seconds)
+            yield _by_problem(setting, group, found, scale)
+        if BASE in found and len(found) > 1:
+            yield _differences(setting, group, found, _scale(group))
+
+
+def _scale(group: Group) -> Scale:
+    """Regrets of tables as they are, of functions their logarithm."""
+    return (lambda regret: regret) if group == Group.TABLES else log10
+
+
+def _unit(group: Group) -> str:
+    return "regret" if group == Group.TABLES else "log10 regret"
+
+
+def _name(kind: str, setting: Setting, group: Group) -> str:
+    return f"{kind}-{group.replace(' ', '-')}-{setting.name}"
+
+
+def _at_share(share: float, scale: Scale) -> Measure:
+    return lambda record: scale(at_share(record, share))
+
+
+def _at_time(share: float, scale: Scale, seconds: float | None) -> Measure:
+    return lambda record: scale(at_time(record, share, seconds))
+
+
+def _by_evaluations(setting: Setting, group: Group, found: Found, scale: Scale) -> Table:
+    keys = common(found)
+    counts = [round(share * setting.evaluations) for share in SHARES]
+    measures = [_at_share(share, scale) for share in SHARES]
+    ranked = [ranks(found, keys, measure) for measure in measures]
+    rows: list[tuple[Cell, ...]] = [
+        (
+            method,
+            *(mean_of(records, keys, measure) for measure in measures),
+            *(str(by_method[method]) for by_method in ranked),
+            mean_of(records, keys, cumulative),
+            mean_of(records, keys, milliseconds),
+        )
+        for method, records in found.items()
+    ]
+    at = [f"{_unit(group)} {count}" for count in counts] + [f"rank {count}" for count in counts]
+    problems = len({problem for problem, _ in keys})
+    title = f"{setting}, {group}: {len(keys)} searches on {problems} problems, which all these methods finished"
+    return Table(_name("regret", setting, group), title, ("method", *at, "cumulative", "ms"), rows)
+
+
+def _by_time(setting: Setting, group: Group, found: Found, scale: Scale, seconds: float) -> Table:
+    keys = common(found)
+    rows: list[tuple[Cell, ...]] = [
+        (
+            method,
+            *(mean_of(records, keys, _at_time(share, scale, per)) for per in (None, seconds) for share in SHARES),
+            mean_of(records, keys, makespan),
+            mean_of(records, keys, lambda record: makespan(record, seconds)),
+        )
+        for method, records in found.items()
+    ]
+    times = [f"{share * setting.evaluations / setting.workers:.4g}" for share in SHARES]
+    columns = (*(f"at {at}" for at in times), *(f"counted, at {at}" for at in times), "makespan", "counted")
+    title = (
+        f"{setting}, {group}: {_unit(group)} at equal time, in mean evaluations; suggesting takes no time, or is "
+        f"counted against evaluations of {seconds:g} s"
+    )
+    return Table(_name("time", setting, group), title, ("method", *columns), rows)
+
+
+def _by_problem(setting: Setting, group: Group, found: Found, scale: Scale) -> Table:
+    keys = common(found)
+    names = list(dict.fromkeys(problem for problem, _ in keys))
+    rows: list[tuple[Cell, ...]] = []
+    for method, records in found.items():
+        own = [[key for key in keys if key[0] == name] for name in names]
+        rows.append((method, *(mean_of(records, those, _at_share(1.0, scale)) for those in own)))
+    title = f"{setting}: {_unit(group)} after {setting.evaluations} evaluations, problem by problem"
+    return Table(_name("problems", setting, group), title, ("method", *names), rows)
+
+
+def _differences(setting: Setting, group: Group, found: Found, scale: Scale) -> Table:
+    """Each method on the searches that it and BASE have in common."""
+    rows: list[tuple[Cell, ...]] = []
+    for method, records in found.items():
+        keys = common({method: records, BASE: found[BASE]})
+        if method != BASE and keys:
+            measures = [_at_share(share, scale) for share in SHARES]
+            paired = [str(difference(records, found[BASE], keys, measure)) for measure in measures]
+            rows.append((method, len(keys), *paired, str(difference(records, found[BASE], keys, cumulative))))
+    counts = [str(round(share * setting.evaluations)) for share in SHARES]
+    title = f"{setting}, {group}: {_unit(group)} − that of {BASE}, paired by search, 90 % bootstrap intervals"
+    return Table(_name("paired", setting, group), title, ("method", "searches", *counts, "cumulative"), rows)

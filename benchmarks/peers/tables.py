@@ -1,0 +1,166 @@
+"""Recorded tables as problems: every configuration of a space was evaluated once and for all.
+
+| name | configurations | reward |
+| --- | --- | --- |
+| `nb201-…` (two) | 15625 cells (Dong and Yang 2020), 6 choices of 5 | accuracy in per cent, 2–3 repeats |
+| `fcnet-…` (two) | 62208 (Klein and Hutter 2019), 6 ordinals and 3 choices | −MSE, 4 repeats |
+| `mlp-…` (five) | 30000 (HPOBench, Eggensperger et al. 2021), 5 ordinals | balanced accuracy in [0, 1], 5 repeats |
+| `nb101` | 4432 recorded six-vertex cells (Ying et al. 2019) | accuracy in [0, 1], one training |
+
+An evaluation gives one of the repeats; regret is that of their mean. Rewards are handed over as they are recorded.
+NAS-Bench-101's recorded cells are no product of choices: a point of its space (15 edges, 4 operations) that is none of
+them has the value of the nearest recorded cell. Its durations are the recorded ones.
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache, cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.papers.nasbench101_cells import RECORDED, VERTICES
+from benchmarks.peers.problems import Evaluation, Group, Point
+from objectives.datasets import DataSource
+from objectives.objective import Candidates, ObjectiveError
+from objectives.parameters import Choice, Ordinal, Space
+
+Floats = NDArray[np.float64]
+
+_UPPER = np.triu_indices(VERTICES, 1)
+_OPERATIONS = ("conv3x3", "conv1x1", "maxpool3x3")  # coded 0, 1, 2
+
+
+@dataclass(frozen=True, eq=False)
+class Recorded:
+    """`levels` (A, p) numbers of the levels of the p parameters of `space`, `rewards` (A, repeats), NaN where missing.
+
+    `durations` (A,) have mean 1. `is_whole`: the rows are the whole space; else `evaluate` takes the nearest row, by
+    the number of parameters that differ, the first of them on a tie.
+    """
+
+    space: Space
+    levels: NDArray[np.intp]
+    rewards: Floats
+    durations: Floats | None = None
+    is_whole: bool = True
+
+    @property
+    def group(self) -> Group:
+        return Group.TABLES
+
+    @property
+    def is_deterministic(self) -> bool:
+        return int(self.rewards.shape[1]) == 1
+
+    @cached_property
+    def arms(self) -> Candidates | None:
+        """The rows, where they are not the whole space; features are the levels scaled to [0, 1], choices one-hot."""
+        if self.is_whole:
+            return None
+        columns, blocks = {}, []
+        for place, (name, values) in enumerate(self._values.items()):
+            level = self.levels[:, place]
+            columns[name] = np.array(values)[level]
+            is_ordered = isinstance(self.space[name], Ordinal)
+            blocks.append(
+                level[:, None] / (len(values) - 1) if is_ordered else np.eye(len(values))[level] / np.sqrt(2.0)
+            )
+        return Candidates(np.hstack(blocks), columns)
+
+    @cached_property
+    def regrets(self) -> Floats:
+        """Regret (A,) of each row's mean over repeats, in units of (best − median)."""
+        worth = np.nanmean(self.rewards, axis=1)
+        regret: Floats = (worth.max() - worth) / (worth.max() - np.median(worth))
+        return regret
+
+    def evaluate(self, point: Point, rng: np.random.Generator) -> Evaluation:
+        row = self._row([values.index(point[name]) for name, values in self._values.items()])
+        repeats = self.rewards[row][~np.isnan(self.rewards[row])]
+        duration = None if self.durations is None else float(self.durations[row])
+        return Evaluation(float(rng.choice(repeats)), float(self.regrets[row]), duration)
+
+    @cached_property
+    def _values(self) -> dict[str, tuple[Any, ...]]:
+        """The levels of each parameter, in order."""
+        return {
+            name: tuple(parameter.ordered if isinstance(parameter, Ordinal) else parameter.choices)
+            for name, parameter in self.space.items()
+            if isinstance(parameter, Ordinal | Choice)
+        }
+
+    @cached_property
+    def _rows(self) -> NDArray[np.intp]:
+        """The row (Π levels,) of every configuration."""
+        shape = [len(values) for values in self._values.values()]
+        rows = np.zeros(int(np.prod(shape)), np.intp)
+        rows[np.ravel_multi_index(tuple(self.levels.T), shape)] = np.arange(len(self.levels))
+        return rows
+
+    def _row(self, level: list[int]) -> int:
+        if not self.is_whole:
+            return int((self.levels != np.array(level)).sum(axis=1).argmin())
+        return int(self._rows[np.ravel_multi_index(tuple(level), [len(v) for v in self._values.values()])])
+
+
+def _grid(folder: str, column: str, sign: float) -> Callable[[DataSource], Recorded]:
+    def load(source: DataSource) -> Recorded:
+        arrays = _arrays(source, f"{folder}/{folder}.npz")
+        described: dict[str, list[Any]] = json.loads(_file(source, f"{folder}/space.json").read_text())
+        space = {name: _parameter(levels) for name, levels in described.items()}
+        return Recorded(space, arrays["index"].astype(np.intp), sign * arrays[column].astype(np.float64))
+
+    return load
+
+
+def _parameter(levels: list[Any]) -> Ordinal | Choice:
+    return Choice(tuple(levels)) if isinstance(levels[0], str) else Ordinal(tuple(levels))
+
+
+def _cells(source: DataSource) -> Recorded:
+    arrays = _arrays(source, RECORDED)
+    rows = np.flatnonzero(arrays["n_vertices"] == VERTICES)
+    edges = arrays["adjacency"][rows][:, _UPPER[0], _UPPER[1]]
+    levels = np.hstack([edges, arrays["ops"][rows, 1 : VERTICES - 1]]).astype(np.intp)
+    space: dict[str, Ordinal | Choice] = {f"edge_{i}_{j}": Ordinal((0, 1)) for i, j in zip(*_UPPER, strict=True)}
+    space |= {f"operation_{place}": Choice(_OPERATIONS) for place in range(1, VERTICES - 1)}
+    seconds = arrays["train_time_108"][rows].astype(np.float64)
+    rewards = arrays["val_acc_108"][rows, None].astype(np.float64)
+    return Recorded(space, levels, rewards, seconds / seconds.mean(), is_whole=False)
+
+
+TABLES: Mapping[str, Callable[[DataSource], Recorded]] = {
+    "nb201-cifar10": _grid("nasbench201", "cifar10", 1.0),
+    "nb201-cifar100": _grid("nasbench201", "cifar100", 1.0),
+    "fcnet-parkinsons": _grid("fcnet", "parkinsons_telemonitoring", -1.0),
+    "fcnet-protein": _grid("fcnet", "protein_structure", -1.0),
+    "mlp-australian": _grid("hpobench_mlp", "australian", 1.0),
+    "mlp-blood": _grid("hpobench_mlp", "blood_transfusion", 1.0),
+    "mlp-car": _grid("hpobench_mlp", "car", 1.0),
+    "mlp-phoneme": _grid("hpobench_mlp", "phoneme", 1.0),
+    "mlp-vehicle": _grid("hpobench_mlp", "vehicle", 1.0),
+    "nb101": _cells,
+}
+
+
+@cache
+def load_table(name: str, source: DataSource) -> Recorded:
+    """The table `name` of TABLES; raises ObjectiveError when its data are not in the data folder."""
+    return TABLES[name](source)
+
+
+def _arrays(source: DataSource, name: str) -> Mapping[str, NDArray[Any]]:
+    with np.load(_file(source, name)) as arrays:
+        return dict(arrays)
+
+
+def _file(source: DataSource, name: str) -> Any:
+    path = source.file(name)
+    if path is None:
+        raise ObjectiveError(
+            f"{name} must be in the data folder, {source.folder or 'none is given'}: name one by --data"
+        )
+    return path

@@ -1,0 +1,47 @@
+"""Every method that is installed searches a table and a function."""
+
+from importlib.util import find_spec
+
+import numpy as np
+import pytest
+
+from benchmarks.peers.functions import Function
+from benchmarks.peers.methods.catalogue import _LIBRARIES, PEERS, known_methods, make_method
+from benchmarks.peers.search import search
+from benchmarks.peers.tables import Recorded
+from objectives.parameters import Choice, Ordinal
+from orchestrator.errors import UserError
+
+TABLE = Recorded(
+    {"size": Ordinal((1, 2, 4, 8)), "flag": Ordinal((0, 1)), "kind": Choice(("a", "b", "c"))},
+    np.array([[i, j, k] for i in range(4) for j in range(2) for k in range(3)]),
+    np.random.default_rng(0).normal(size=(24, 2)),
+)
+HEAVY = {
+    name: pytest.mark.skipif(any(find_spec(one) is None for one in libraries), reason=f"needs {', '.join(libraries)}")
+    for name, libraries in _LIBRARIES.items()
+}
+METHODS = [pytest.param(name, marks=[HEAVY[name]] if name in HEAVY else []) for name in (*PEERS, "bbkb", "gp_bucb")]
+EVALUATIONS = 10
+
+
+@pytest.mark.filterwarnings("ignore")  # the libraries' own
+@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("problem", [Function("branin", 0, 0.01), TABLE], ids=["function", "table"])
+def test_a_method_searches(name: str, problem: Function | Recorded):
+    method = make_method(name, problem, 0, EVALUATIONS, {})
+    record = search(problem, method, 3, EVALUATIONS, 0, ("problem", name))
+    assert len(record.regrets) == EVALUATIONS
+    assert min(record.recommended) >= 0.0
+    assert np.isfinite(record.recommended).all()
+
+
+def test_a_strategy_of_ours_takes_options():
+    own = {"wide": {"name": "bbkb", "norm_bound": 5.0}}
+    record = search(TABLE, make_method("wide", TABLE, 0, EVALUATIONS, own), 2, EVALUATIONS, 0, ("table", "wide"))
+    assert len(record.regrets) == EVALUATIONS
+
+
+def test_an_unknown_method_is_named_with_the_nearest():
+    with pytest.raises(UserError, match=r"got 'tpee'; did you mean 'tpe'"):
+        known_methods(("tpee",), {})
