@@ -13,14 +13,15 @@ import string
 import subprocess
 import tempfile
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
-from objectives.objective import Evaluation, InvalidValueError, ObjectiveError, Parameters, Report
+from objectives.objective import Evaluation, HasFolder, InvalidValueError, ObjectiveError, Parameters, Report
 from objectives.reference import did_you_mean
+from objectives.report_lines import PREFIX, STOP_GRACE_SECONDS, ReportLines
 from objectives.returned import as_evaluation
 
 KEPT_BYTES = 65536  # of each output stream, its end
@@ -47,9 +48,10 @@ class ShellCommand:
     """A command for `/bin/sh` in which `{name}` stands for a parameter's value, quoted for the shell.
 
     `{name:.3g}` formats as Python does, `{{` and `}}` are braces. It runs in `working_directory` with `environment`
-    added to the worker's, and with BBKB_PARAMETERS (JSON), BBKB_SEED and BBKB_RESULT (the path of a JSON file it may
-    write). Its value is that file's number or `value`, other entries being metrics; without the file, the last
-    non-empty line of standard output. `memory_bytes` limits the address space of each of its processes.
+    added to the worker's, and with BBKB_PARAMETERS (JSON), BBKB_SEED, BBKB_RESULT (the path of a JSON file it may
+    write) and, where trials have folders, BBKB_FOLDER (the trial's own). Its value is that file's number or `value`,
+    other entries being metrics; without the file, the last non-empty line of standard output that is no report. A line
+    `BBKB_REPORT step value` is an intermediate value. `memory_bytes` limits the address space of each of its processes.
 
     Raises ObjectiveError when the text is no valid template.
     """
@@ -84,7 +86,9 @@ class ShellCommand:
                 "BBKB_SEED": str(seed),
                 "BBKB_RESULT": str(result),
             }
-            output = self._run(self._text(parameters), told)
+            if isinstance(report, HasFolder) and report.folder is not None:
+                told["BBKB_FOLDER"] = str(report.folder)
+            output = self._run(self._text(parameters), told, report)
             return _read_result(result) if result.exists() else _last_line(output)
 
     def _pieces(self) -> list[tuple[str, str | None, str]]:
@@ -109,7 +113,7 @@ class ShellCommand:
             for literal, name, form in self._pieces()
         )
 
-    def _run(self, text: str, told: Mapping[str, str]) -> str:
+    def _run(self, text: str, told: Mapping[str, str], report: Report) -> str:
         """The end of the command's standard output."""
         limit = "unlimited" if self.memory_bytes is None else str(self.memory_bytes // 1024)
         process = subprocess.Popen(
@@ -122,15 +126,19 @@ class ShellCommand:
             start_new_session=True,
         )
         try:
-            output, errors = _Tail(process.stdout), _Tail(process.stderr)
+            reports = ReportLines(report, process.pid)
+            output, errors = _Tail(process.stdout, reports.take), _Tail(process.stderr)
             # not reaped yet, so that the group's number cannot have become another's when it is killed
             os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+            if reports.is_stopped:  # the shell may be gone before the program that it ran has cleaned up
+                output.wait(STOP_GRACE_SECONDS)
         finally:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
             _close(process.stdin)
         text_out, text_err = output.text(), errors.text()
+        reports.finish()
         if process.returncode:
             raise CommandFailedError(_failure(process.returncode, text_err))
         return text_out
@@ -149,8 +157,9 @@ def _close(stream: IO[bytes] | None) -> None:
 class _Tail:
     """Reads a stream to its end in a thread and keeps the last `KEPT_BYTES`; closes it."""
 
-    def __init__(self, stream: IO[bytes] | None) -> None:
+    def __init__(self, stream: IO[bytes] | None, take: Callable[[bytes], None] | None = None) -> None:
         self._stream = stream
+        self._take = take  # each piece of output as it comes
         self._kept = b""
         self._thread = threading.Thread(target=self._read, daemon=True)
         self._thread.start()
@@ -158,11 +167,17 @@ class _Tail:
     def _read(self) -> None:
         while self._stream and (chunk := os.read(self._stream.fileno(), KEPT_BYTES)):
             self._kept = (self._kept + chunk)[-KEPT_BYTES:]
+            if self._take is not None:
+                self._take(chunk)
         _close(self._stream)
+
+    def wait(self, seconds: float) -> None:
+        """Wait until every process has closed the stream, at most so long."""
+        self._thread.join(seconds)
 
     def text(self) -> str:
         """What was kept, once the stream is at its end."""
-        self._thread.join(DRAIN_SECONDS)
+        self.wait(DRAIN_SECONDS)
         return self._kept.decode("utf-8", errors="replace")
 
 
@@ -181,7 +196,7 @@ def _read_result(path: Path) -> Evaluation:
 
 
 def _last_line(output: str) -> Evaluation:
-    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    lines = [line.strip() for line in output.splitlines() if line.strip() and not line.startswith(PREFIX.decode())]
     last = lines[-1] if lines else ""
     try:
         return Evaluation(float(last))

@@ -11,13 +11,13 @@ from functools import lru_cache
 from typing import Any
 
 from objectives.command import CommandFailedError, ShellCommand
-from objectives.objective import Evaluation, ObjectiveError, Parameters, Report
+from objectives.objective import Evaluation, HasFolder, ObjectiveError, Parameters, Report
 from objectives.reference import did_you_mean, import_reference
 from objectives.returned import as_evaluation
 
 __all__ = ["CommandFailedError", "PythonCallable", "ShellCommand"]
 
-SUPPLIED = ("seed", "report")  # what a function gets besides the parameters when its signature names it
+SUPPLIED = ("seed", "report", "folder")  # what a function gets besides the parameters when its signature names it
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,8 @@ class PythonCallable:
     """The function `path` = `package.module:function`, imported where it runs.
 
     `search_paths` are folders put in front of `sys.path` first. The function is called with the parameters as keywords,
-    and with `seed` and `report` when its signature names them and no parameter is called so. It returns a number, or a
+    and with `seed`, `report` and `folder` (the trial's own, a Path) when its signature names them and no parameter is
+    called so. It returns a number, or a
     mapping with `value` and further numbers, which become metrics.
     """
 
@@ -63,7 +64,8 @@ def call_with(
     `origin` names the function in messages. Raises whatever the function raises, and InvalidValueError when it returns
     no number.
     """
-    supplied = {"seed": seed, "report": report}
+    folder = report.folder if isinstance(report, HasFolder) else None
+    supplied = {"seed": seed, "report": report, "folder": folder}
     named = _named_arguments(function)
     wanted = {name: value for name, value in supplied.items() if name in named}
     return as_evaluation(function(**{**wanted, **parameters}), origin)

@@ -6,6 +6,7 @@ Nothing here knows about workers, Ray or the bandit: features are plain arrays, 
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Protocol, runtime_checkable
 
@@ -23,11 +24,30 @@ class InvalidValueError(ValueError):
     """An objective returned something that is no number: the evaluation failed, the objective may be fine elsewhere."""
 
 
+class EvaluationStopped(BaseException):
+    """Raised by `report` when the campaign stops a trial early.
+
+    An objective may catch it to clean up; what it returns afterwards is not used. Not an `Exception`, so that `except
+    Exception` around a training loop does not swallow it.
+    """
+
+
 class Report(Protocol):
-    """What an objective may call while it runs to tell an intermediate value."""
+    """What an objective may call while it runs to report an intermediate value."""
 
     def __call__(self, value: float, step: int | None = None) -> None:
-        """Record `value`; `step` counts from 0 when not given."""
+        """Record `value` of `step`, which counts from 0 when not given. Raises EvaluationStopped when the campaign
+        stops this trial early."""
+
+
+@runtime_checkable
+class HasFolder(Protocol):
+    """A `Report` that knows the trial's own folder."""
+
+    @property
+    def folder(self) -> Path | None:
+        """For checkpoints and artefacts, the same for all attempts of the trial. None unless the campaign file says
+        `workers.trial_folders: true`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,26 +10,23 @@ whole process. What an evaluation starts in such a process ends with it (`worker
 import contextlib
 import errno
 import faulthandler
-import math
-import numbers
 import os
-import reprlib
 import resource
 import signal
 import socket
 import threading
 import time
 import traceback
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from objectives.objective import Evaluation, InvalidValueError, Objective
+from objectives.objective import Evaluation, EvaluationStopped, InvalidValueError, Objective
 from workers.children import children_ended
-from workers.messages import Failure, FailureKind, Limits, Outcome, Success, Trial
+from workers.messages import Failure, FailureKind, Limits, Outcome, Stopped, Success, Trial
+from workers.numbers import finite, shown
+from workers.reporting import Publish, Reports
 
-KEPT_REPORTS = 1000
 MESSAGE_CHARACTERS = 4096
 _SUMMARY_CHARACTERS = 500
 _STDERR = 2
@@ -65,8 +62,10 @@ def evaluate(
     now: Callable[[], float] = time.time,
     worker: str | None = None,
     is_expendable: bool = False,
+    publish: Publish | None = None,
 ) -> Outcome:
-    """Evaluate one attempt; `now` (seconds) stamps the outcome, `worker` (default `host:pid`) signs it.
+    """Evaluate one attempt; `now` (seconds) stamps the outcome, `worker` (default `host:pid`) signs it. `publish` takes
+    each intermediate value on its way, and says whether the attempt should stop.
 
     Never raises, except for a `HostInterruptError` in a process that is not expendable: whatever else an objective
     raises, KeyboardInterrupt and SystemExit included, is a failure of this attempt. The time-out needs the main thread
@@ -74,38 +73,40 @@ def evaluate(
     """
     where = worker_name() if worker is None else worker
     limits = _raised(limits, trial.memory_factor)
-    reports = _Reports()
+    reports = Reports(publish, trial.folder)
     started = now()
     try:
         with _confined(limits) if is_expendable else _host_interrupts():
+            if trial.folder is not None:
+                trial.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             value, metrics = _before_deadline(  # what was returned is looked at there: it may run code of its own
                 lambda: _checked(objective.evaluate(dict(trial.parameters), trial.seed, reports)),
                 limits.timeout_seconds,
             )
         kept = reports.kept()
+    except EvaluationStopped:
+        return _stopped(trial, reports, started, now(), where)
     except BaseException as error:  # SystemExit and its kin end a process of ours only if we let them
         if isinstance(error, HostInterruptError) and not is_expendable:
             raise
         kind, message = _explained(error, limits)
         return Failure(trial.id, trial.attempt, kind, message, started, max(started, now()), where)
+    if reports.is_stopped:  # the objective caught the stop, and returned what it had
+        return _stopped(trial, reports, started, now(), where)
     return Success(trial.id, trial.attempt, value, started, max(started, now()), where, metrics, kept)
 
 
-class _Reports:
-    """Keeps the last `KEPT_REPORTS` intermediate values an objective told."""
-
-    def __init__(self) -> None:
-        self._told: deque[tuple[int, float]] = deque(maxlen=KEPT_REPORTS)
-        self._count = 0
-
-    def __call__(self, value: float, step: int | None = None) -> None:
-        """Keep `value`, which may be NaN or infinite: a training that diverges may say so."""
-        self._told.append((self._count if step is None else int(step), _number("a reported value", value)))
-        self._count += 1
-
-    def kept(self) -> tuple[tuple[int, float], ...]:
-        """(step, value) in the order told."""
-        return tuple(self._told)
+def _stopped(trial: Trial, reports: Reports, started: float, now: float, worker: str) -> Stopped:
+    return Stopped(
+        trial=trial.id,
+        attempt=trial.attempt,
+        value=reports.last_value,
+        step=reports.last_step,
+        started=started,
+        finished=max(started, now),
+        worker=worker,
+        reports=reports.kept(),
+    )
 
 
 # --- what comes back ---------------------------------------------------------------------------------------------
@@ -114,38 +115,11 @@ class _Reports:
 def _checked(evaluation: object) -> tuple[float, dict[str, float]]:
     """Value and metrics as plain finite floats. Raises InvalidValueError naming what is not."""
     if not isinstance(evaluation, Evaluation):
-        raise InvalidValueError(f"an objective must return an Evaluation, got {_shown(evaluation)}")
+        raise InvalidValueError(f"an objective must return an Evaluation, got {shown(evaluation)}")
     if not isinstance(evaluation.metrics, Mapping):
-        raise InvalidValueError(f"metrics must be a mapping, got {_shown(evaluation.metrics)}")
-    value = _finite("value", evaluation.value)
-    return value, {str(name): _finite(f"metrics[{name!r}]", metric) for name, metric in evaluation.metrics.items()}
-
-
-def _finite(name: str, value: object) -> float:
-    number = _number(name, value)
-    if not math.isfinite(number):
-        raise InvalidValueError(f"{name} must be a finite number, got {number}")
-    return number
-
-
-def _number(name: str, value: object) -> float:
-    # True is an int to Python, but an objective that returns one has mixed up its results
-    if not isinstance(value, bool):
-        with contextlib.suppress(OverflowError):  # an int beyond 1.8e308
-            if isinstance(value, numbers.Real):
-                return float(value)
-    raise InvalidValueError(f"{name} must be a finite number, got {_shown(value)}")
-
-
-def _shown(value: object) -> str:
-    """A short text for any value at all, also one whose repr is huge, slow or broken."""
-    if isinstance(value, int) and value.bit_length() > 1000:  # int -> decimal text takes quadratic time
-        return f"an int of {value.bit_length()} bits"
-    try:
-        text = reprlib.repr(value)
-    except Exception:
-        text = "a value whose repr fails"
-    return f"{text} ({type(value).__name__})"
+        raise InvalidValueError(f"metrics must be a mapping, got {shown(evaluation.metrics)}")
+    value = finite("value", evaluation.value)
+    return value, {str(name): finite(f"metrics[{name!r}]", metric) for name, metric in evaluation.metrics.items()}
 
 
 # --- what went wrong ---------------------------------------------------------------------------------------------

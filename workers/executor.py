@@ -8,20 +8,26 @@ Contract (`tests/workers/test_executor_contract.py` runs it on every executor):
   after `timeout` seconds of the caller's life, or at once when nothing is in flight. `None` waits without limit.
 * `cancel` makes the named attempts end soon, as `Failure(CANCELLED)` unless they were already over. Unknown ids are
   ignored.
+* `listen` comes before the first `submit`. What attempts report while they run is given to `take`, in the caller's
+  thread, from within `next_outcomes`; the trials that it returns are asked to stop, and end as `Stopped` at their next
+  report. Reports may be lost when they come too fast; outcomes never wait for them.
 * `now` is the clock that stamps outcomes: wall-clock seconds since the epoch, or virtual seconds.
 * `adopt` comes before the first `submit`: what an earlier session left with workers that outlive it goes on here.
 * `acknowledge` follows the commit of an outcome: until then whoever evaluated may have to tell it again.
 * `close` gives everything back; what is in flight is abandoned, or left to run on. It may be called twice.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Protocol
 
-from workers.messages import Outcome, Trial
+from workers.messages import IntermediateValue, Outcome, Trial
 
 
 class ExecutorError(RuntimeError):
     """An executor cannot run anything as it was asked to: a user's mistake, its message names the remedy."""
+
+
+TakeReports = Callable[[Sequence[IntermediateValue]], Collection[int]]  # the trials to stop
 
 
 class Executor(Protocol):
@@ -34,6 +40,9 @@ class Executor(Protocol):
     def adopt(self, attempts: Mapping[int, int]) -> frozenset[int]:
         """Take over what an earlier session of this campaign left running or finished: of these (trial → attempt),
         the trials that are still held. Each gets its outcome from `next_outcomes`, as if it were submitted here."""
+
+    def listen(self, take: TakeReports) -> None:
+        """Give intermediate values to `take`."""
 
     def submit(self, trials: Sequence[Trial]) -> None:
         """Start these attempts, or queue them."""

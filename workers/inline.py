@@ -6,7 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from objectives.objective import Objective
 from workers.evaluate import evaluate
-from workers.messages import Failure, FailureKind, Limits, Outcome, Trial
+from workers.executor import TakeReports
+from workers.messages import Failure, FailureKind, IntermediateValue, Limits, Outcome, Trial
+from workers.reporting import Publish
 
 
 class InlineExecutor:
@@ -21,6 +23,7 @@ class InlineExecutor:
         self._limits = limits
         self._queue: OrderedDict[int, Trial] = OrderedDict()  # by trial id, in the order submitted
         self._cancelled: list[Outcome] = []
+        self._take: TakeReports | None = None
 
     @property
     def slots(self) -> int:
@@ -30,6 +33,10 @@ class InlineExecutor:
     def adopt(self, attempts: Mapping[int, int]) -> frozenset[int]:
         """Nothing: no evaluation outlives this process."""
         return frozenset()
+
+    def listen(self, take: TakeReports) -> None:
+        """Give intermediate values to `take`, each at once."""
+        self._take = take
 
     def submit(self, trials: Sequence[Trial]) -> None:
         """Queue these attempts."""
@@ -43,9 +50,17 @@ class InlineExecutor:
         if not self._queue:
             return []
         trial = next(iter(self._queue.values()))
-        outcome = evaluate(self._objective, trial, self._limits, now=self.now, worker="inline")
+        outcome = evaluate(
+            self._objective, trial, self._limits, now=self.now, worker="inline", publish=self._publisher(trial)
+        )
         del self._queue[trial.id]  # only now: an evaluation interrupted from the keyboard stays in the queue
         return [outcome]
+
+    def _publisher(self, trial: Trial) -> Publish | None:
+        take = self._take
+        if take is None:
+            return None
+        return lambda step, value: trial.id in take([IntermediateValue(trial.id, trial.attempt, step, value)])
 
     def cancel(self, trials: Iterable[int]) -> None:
         """Take these trials out of the queue."""

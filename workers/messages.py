@@ -7,6 +7,7 @@ ever, so that a result delivered twice, or late, can be recognised.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from pathlib import Path
 from typing import Any
 
 
@@ -32,6 +33,17 @@ class Trial:
     seed: int
     attempt: int = 1
     memory_factor: float = 1.0
+    folder: Path | None = None  # of this trial alone, the same for all its attempts; where the campaign gives it one
+
+
+@dataclass(frozen=True, slots=True)
+class IntermediateValue:
+    """What an attempt reported while it ran. `value` may be NaN or infinite."""
+
+    trial: int
+    attempt: int
+    step: int
+    value: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +65,7 @@ class Success:
     finished: float
     worker: str
     metrics: Mapping[str, float] = field(default_factory=dict)
-    reports: tuple[tuple[int, float], ...] = ()  # (step, value) told while running
+    reports: tuple[tuple[int, float], ...] = ()  # (step, value) reported while it ran
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,4 +81,21 @@ class Failure:
     worker: str
 
 
-Outcome = Success | Failure
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stopped:
+    """An attempt that the campaign stopped early, at the step `step` of its last report.
+
+    `value` is the last finite value that it reported; None when there is none.
+    """
+
+    trial: int
+    attempt: int
+    value: float | None
+    step: int
+    started: float
+    finished: float
+    worker: str
+    reports: tuple[tuple[int, float], ...] = ()
+
+
+Outcome = Success | Failure | Stopped

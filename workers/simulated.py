@@ -15,7 +15,8 @@ import numpy as np
 
 from objectives.objective import Objective
 from workers.evaluate import evaluate
-from workers.messages import Failure, FailureKind, Limits, Outcome, Success, Trial
+from workers.executor import TakeReports
+from workers.messages import Failure, FailureKind, IntermediateValue, Limits, Outcome, Stopped, Success, Trial
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +74,7 @@ class _Running:
     order: int
     worker: int
     outcome: Outcome
+    reported: int = 0  # how many of the outcome's reports have been given out
 
 
 class SimulatedExecutor:
@@ -104,6 +106,7 @@ class SimulatedExecutor:
         self._running: list[_Running] = []  # a heap: the next to finish first
         self._order = itertools.count()
         self._cancelled: list[Outcome] = []
+        self._take: TakeReports | None = None
 
     @property
     def slots(self) -> int:
@@ -114,6 +117,10 @@ class SimulatedExecutor:
         """Nothing: no evaluation outlives this process."""
         return frozenset()
 
+    def listen(self, take: TakeReports) -> None:
+        """Give intermediate values to `take`, spread evenly over the virtual duration of their attempt."""
+        self._take = take
+
     def submit(self, trials: Sequence[Trial]) -> None:
         """Queue these attempts; workers that are idle take them up at this instant of virtual time."""
         self._queue.update((trial.id, trial) for trial in trials)
@@ -121,14 +128,63 @@ class SimulatedExecutor:
     def next_outcomes(self, timeout: float | None) -> list[Outcome]:
         """Everything that finishes at the next instant at which something finishes, whatever the timeout."""
         self._start()
-        if not self._cancelled and self._running:
-            self._now = self._running[0].finish
         outcomes, self._cancelled = self._cancelled, []
+        outcomes += self._ended()
+        while not outcomes and self._running:
+            self._now = self._running[0].finish
+            outcomes += self._ended()
+        return outcomes
+
+    def _ended(self) -> list[Outcome]:
+        """What is over at this instant; reports that are due go out on the way."""
+        outcomes: list[Outcome] = []
         while self._running and self._running[0].finish <= self._now:
             done = heapq.heappop(self._running)
-            heapq.heappush(self._idle, done.worker)
-            outcomes.append(done.outcome)
+            report = self._next_report(done)
+            if report is not None:
+                self._deliver(done, report)
+            else:
+                heapq.heappush(self._idle, done.worker)
+                outcomes.append(done.outcome)
         return outcomes
+
+    def _next_report(self, entry: _Running) -> tuple[int, float] | None:
+        """The report for which `entry` stands in the heap now; None when it stands there for its end."""
+        if self._take is None or not isinstance(entry.outcome, Success):
+            return None
+        reports = entry.outcome.reports
+        return reports[entry.reported] if entry.reported < len(reports) else None
+
+    def _deliver(self, entry: _Running, report: tuple[int, float]) -> None:
+        """Give a report out; its attempt goes on to the next one, or is stopped here."""
+        assert self._take is not None
+        assert isinstance(entry.outcome, Success)
+        outcome, (step, value) = entry.outcome, report
+        stopped = self._take([IntermediateValue(outcome.trial, outcome.attempt, step, value)])
+        if outcome.trial in stopped:
+            kept = outcome.reports[: entry.reported + 1]
+            finite = [value for _, value in kept if math.isfinite(value)]
+            end = Stopped(
+                trial=outcome.trial,
+                attempt=outcome.attempt,
+                value=finite[-1] if finite else None,
+                step=step,
+                started=outcome.started,
+                finished=self._now,
+                worker=outcome.worker,
+                reports=kept,
+            )
+            heapq.heappush(self._running, replace(entry, finish=self._now, outcome=end))
+        else:
+            self._push(entry.worker, outcome, entry.reported + 1)
+
+    def _push(self, worker: int, outcome: Outcome, reported: int = 0) -> None:
+        """Put an attempt into the heap, at its next report or its end."""
+        finish = outcome.finished
+        if self._take is not None and isinstance(outcome, Success) and reported < len(outcome.reports):
+            share = (reported + 1) / (len(outcome.reports) + 1)
+            finish = outcome.started + share * (outcome.finished - outcome.started)
+        heapq.heappush(self._running, _Running(finish, next(self._order), worker, outcome, reported))
 
     def cancel(self, trials: Iterable[int]) -> None:
         """End these attempts now; their workers are free at once."""
@@ -168,7 +224,7 @@ class SimulatedExecutor:
             _, trial = self._queue.popitem(last=False)
             worker = heapq.heappop(self._idle)
             outcome = self._simulate(trial, f"worker-{worker}")
-            heapq.heappush(self._running, _Running(outcome.finished, next(self._order), worker, outcome))
+            self._push(worker, outcome)
 
     def _simulate(self, trial: Trial, worker: str) -> Outcome:
         """The outcome of an attempt that starts now."""

@@ -6,7 +6,7 @@ from types import TracebackType
 from typing import Self
 
 from orchestrator.api.result import Parameters, TrialResult
-from orchestrator.campaign.events import BatchChosen, Event, TrialFailed, TrialSucceeded
+from orchestrator.campaign.events import BatchChosen, Event, TrialFailed, TrialStopped, TrialSucceeded
 from orchestrator.store.runs import Run
 
 _LOOK_SECONDS = 0.5
@@ -71,6 +71,14 @@ def _result(event: Event, parameters: dict[int, Parameters]) -> TrialResult | No
                 value=event.value,
                 status="succeeded",
                 metrics=event.metrics,
+                seconds=event.finished - event.started,
+            )
+        case TrialStopped():
+            return TrialResult(
+                trial=event.trial,
+                parameters=parameters.pop(event.trial),
+                value=event.value,
+                status="stopped",
                 seconds=event.finished - event.started,
             )
         case TrialFailed(is_final=True):

@@ -147,6 +147,32 @@ class TrialFailed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TrialStopped:
+    """The campaign stopped a trial early, at the step of its last report. `value` is the last finite value it reported,
+    on the user's scale; None when there is none."""
+
+    time: float
+    trial: int
+    attempt: int
+    value: float | None
+    step: int
+    started: float
+    finished: float
+    worker: str
+    reports: tuple[tuple[int, float], ...] = ()
+    kind: Literal["trial_stopped"] = "trial_stopped"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportsArrived:
+    """Running attempts reported these intermediate values, in the order in which they arrived."""
+
+    time: float
+    reports: tuple[tuple[int, int, int, float], ...]  # (trial, attempt, step, value)
+    kind: Literal["reports_arrived"] = "reports_arrived"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ModelRefreshed:
     """The strategy took these finished trials into its posterior; `record` is what it drew (its dictionary, …)."""
 
@@ -179,6 +205,7 @@ class SessionClosed:
     kind: Literal["session_closed"] = "session_closed"
 
 
+AttemptEnded = TrialSucceeded | TrialFailed | TrialStopped  # an attempt is over, and with most of them its trial
 Event = (
     CampaignCreated
     | ExistingTaken
@@ -188,6 +215,8 @@ Event = (
     | TrialsDispatched
     | TrialSucceeded
     | TrialFailed
+    | TrialStopped
+    | ReportsArrived
     | ModelRefreshed
     | StopRequested
     | SessionClosed

@@ -52,7 +52,11 @@ def decide(state: CampaignState, now: float) -> Command:
         return _overdue(state, now) or _wait(state, now)
     if state.phase == "stopping":
         return _close_stopped(state)
-    return Close("finished", state.stalled or "budget spent") if state.succeeded else _close_fruitless(state)
+    return (
+        Close("finished", state.stalled or "budget spent")
+        if state.succeeded or state.stopped
+        else _close_fruitless(state)
+    )
 
 
 def _go_on(state: CampaignState, now: float) -> Command | None:

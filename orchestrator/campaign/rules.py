@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from orchestrator.campaign.early_stopping import StoppingRule
 from workers.messages import FailureKind
 
 # An arm that kills one worker after the other is set aside; machines are lost without an evaluation's doing, up to a
@@ -65,6 +66,7 @@ class Rules:
     is_asynchronous: bool = False
     refresh_overhead: float = 0.0  # the share of time that refreshes before they are due may take
     refresh_growth: float = 0.0  # the share by which results have grown when a refresh is due; 0: never for that
+    stopping: StoppingRule | None = None  # of trials that report intermediate values
     fillers: int = 0  # trials that may go to workers which would idle, chosen for that alone
 
     @classmethod
@@ -82,6 +84,7 @@ class Rules:
             memory_factor=workers.get("retry_memory_factor"),
             timeout_factor=None if workers.get("timeout_seconds") else workers.get("timeout_factor"),
             is_asynchronous=strategy.get("mode", "batch") == "async",
+            stopping=_stopping(settings.get("early_stopping")),
             refresh_overhead=strategy.get("refresh_overhead", 0.0),
             refresh_growth=strategy.get("refresh_growth", 0.0),
             # one a worker is enough for the time until first results are in; more only spend the budget on exploring
@@ -113,3 +116,11 @@ class Rules:
                 return attempt_failures.charged <= min(1, self.retries)  # a retry rarely helps and is expensive
             case FailureKind.ERROR:
                 return attempt_failures.charged <= self.retries
+
+
+def _stopping(settings: Mapping[str, Any] | None) -> StoppingRule | None:
+    if settings is None:
+        return None
+    if settings["rule"] == "median":
+        return StoppingRule.median(settings["after"])
+    return StoppingRule.asha(settings["reduction"], settings["first_step"])

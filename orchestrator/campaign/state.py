@@ -15,18 +15,22 @@ from typing import Literal, TypeVar
 
 from orchestrator.bandit.strategy import Observation
 from orchestrator.campaign.commands import Assignment, Finished
+from orchestrator.campaign.early_stopping import Rungs
 from orchestrator.campaign.events import (
+    AttemptEnded,
     BatchChosen,
     CampaignCreated,
     ComputingBegan,
     Event,
     ExistingTaken,
     ModelRefreshed,
+    ReportsArrived,
     SessionClosed,
     SessionOpened,
     StopRequested,
     TrialFailed,
     TrialsDispatched,
+    TrialStopped,
     TrialSucceeded,
 )
 from orchestrator.campaign.idle import Cause, IdleSeconds
@@ -93,6 +97,8 @@ class CampaignState:
     existing_unmatched: int = 0
     succeeded: int = 0
     failed: int = 0
+    stopped: int = 0  # early; neither succeeded nor failed
+    rungs: Rungs = field(default_factory=Rungs)  # what trials reported at the steps that early stopping looks at
     session_succeeded: int = 0
     session_failed: int = 0
     session_first_failure: str = ""
@@ -181,6 +187,10 @@ def apply(state: CampaignState, event: Event) -> CampaignState:
             return _succeed(state, event)
         case TrialFailed():
             return _fail(state, event)
+        case TrialStopped():
+            return _stop_early(state, event)
+        case ReportsArrived():
+            return _take_reports(state, event)
         case ModelRefreshed():
             return _refresh(state, event)
         case StopRequested():
@@ -325,6 +335,34 @@ def _succeed(state: CampaignState, event: TrialSucceeded) -> CampaignState:
     )
 
 
+def _stop_early(state: CampaignState, event: TrialStopped) -> CampaignState:
+    """The strategy learns its last value, as if the evaluation had ended so; it is never the best one."""
+    arm = state.running[event.trial].arm
+    reward = None if event.value is None else state.rules.sign * event.value
+    return replace(
+        _end_attempt(state, event, is_over=True),
+        finished=(*state.finished, Finished(event.trial, Observation(arm, reward))),
+        stopped=state.stopped + 1,
+        session_succeeded=state.session_succeeded + 1,
+        workers_lost=_without(state.workers_lost, arm),
+    )
+
+
+def _take_reports(state: CampaignState, event: ReportsArrived) -> CampaignState:
+    rule, rungs = state.rules.stopping, state.rungs
+    if rule is None:
+        return state
+    for trial, _attempt, step, value in event.reports:
+        rungs = rungs.after(rule, trial, step, state.rules.sign * value)
+    return state if rungs is state.rungs else replace(state, rungs=rungs)
+
+
+def stops_early(state: CampaignState, trial: int) -> bool:
+    """Whether the campaign's rule stops this running trial, after the reports that are in `state`."""
+    rule = state.rules.stopping
+    return rule is not None and trial in state.running and state.rungs.stops(rule, trial)
+
+
 def _fail(state: CampaignState, event: TrialFailed) -> CampaignState:
     run, kind = state.running[event.trial], FailureKind(event.failure)
     after = _end_attempt(state, event, is_over=event.is_final)
@@ -353,7 +391,7 @@ def _fail(state: CampaignState, event: TrialFailed) -> CampaignState:
     )
 
 
-def _end_attempt(state: CampaignState, event: TrialSucceeded | TrialFailed, is_over: bool) -> CampaignState:
+def _end_attempt(state: CampaignState, event: AttemptEnded, is_over: bool) -> CampaignState:
     # when it arrived, not when it finished: what matters is how soon the next one must be answered
     since = 0.0 if state.last_outcome is None else max(0.0, event.time - state.last_outcome)
     is_first = state.last_outcome is None or not state.outcome_interval_seconds
@@ -361,6 +399,7 @@ def _end_attempt(state: CampaignState, event: TrialSucceeded | TrialFailed, is_o
     return replace(
         state,
         running=_without(state.running, event.trial),
+        rungs=state.rungs.without(event.trial) if is_over else state.rungs,
         attempt_failures=_without(state.attempt_failures, event.trial) if is_over else state.attempt_failures,
         busy_seconds=state.busy_seconds + max(0.0, event.finished - event.started),
         outcome_interval_seconds=interval,
@@ -374,8 +413,13 @@ def _without(mapping: Mapping[int, T], key: int) -> Mapping[int, T]:
 
 def is_expected(state: CampaignState, outcome: Outcome) -> bool:
     """Whether this is the first outcome of an attempt that is running; a late or doubled one is not."""
-    run = state.running.get(outcome.trial)
-    return run is not None and run.attempt == outcome.attempt
+    return is_running(state, outcome.trial, outcome.attempt)
+
+
+def is_running(state: CampaignState, trial: int, attempt: int) -> bool:
+    """Whether this attempt runs."""
+    run = state.running.get(trial)
+    return run is not None and run.attempt == attempt
 
 
 def is_final(state: CampaignState, failure: Failure) -> bool:

@@ -24,6 +24,7 @@ class Status:
     chosen: int
     succeeded: int
     failed: int
+    stopped: int
     in_flight: int
     waiting: int  # chosen, not running
     batch: int
@@ -46,7 +47,7 @@ class Status:
     @property
     def done(self) -> int:
         """Trials that are over."""
-        return self.succeeded + self.failed
+        return self.succeeded + self.failed + self.stopped
 
 
 def status_of(name: str, state: CampaignState, now: float | None = None, activity: str = "") -> Status:
@@ -55,7 +56,7 @@ def status_of(name: str, state: CampaignState, now: float | None = None, activit
     since = max(0.0, now - state.last_time) if now is not None and is_open else 0.0
     elapsed = state.elapsed_seconds + since
     capacity, busy = _worked_seconds(state, since)
-    done = state.succeeded + state.failed
+    done = state.succeeded + state.failed + state.stopped
     left = elapsed / done * (state.rules.evaluations - done) if done and is_open else None
     return Status(
         name=name,
@@ -69,6 +70,7 @@ def status_of(name: str, state: CampaignState, now: float | None = None, activit
         chosen=state.trials,
         succeeded=state.succeeded,
         failed=state.failed,
+        stopped=state.stopped,
         in_flight=len(state.running),
         waiting=len(state.backlog),
         batch=state.batches,

@@ -8,21 +8,24 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from orchestrator.campaign.events import (
+    AttemptEnded,
     BatchChosen,
     CampaignCreated,
     ComputingBegan,
     Event,
     ExistingTaken,
     ModelRefreshed,
+    ReportsArrived,
     SessionClosed,
     SessionOpened,
     StopRequested,
     TrialFailed,
     TrialsDispatched,
+    TrialStopped,
     TrialSucceeded,
 )
 
-TrialStatus = Literal["waiting", "running", "succeeded", "failed"]
+TrialStatus = Literal["waiting", "running", "succeeded", "failed", "stopped"]
 
 
 @dataclass(slots=True)
@@ -40,6 +43,8 @@ class TrialRow:
     started: float | None = None
     finished: float | None = None
     worker: str = ""
+    stopped_at: int | None = None  # the step at which the campaign stopped it early
+    reports: list[tuple[int, float]] = field(default_factory=list)  # (step, value), of all its attempts
     error: str = ""  # "kind: message" of the last failure, also of one that was retried with success
 
     @property
@@ -122,7 +127,7 @@ class History:
     @property
     def finished_count(self) -> int:
         """Trials that are over."""
-        return self.failed_count + sum(row.status == "succeeded" for row in self.trials)
+        return sum(row.status in ("succeeded", "failed", "stopped") for row in self.trials)
 
     @property
     def elapsed_seconds(self) -> float:
@@ -174,8 +179,11 @@ def _apply(history: History, event: Event) -> None:
             for trial, attempt in event.attempts:
                 history.trials[trial].status = "running"
                 history.trials[trial].attempts = attempt
-        case TrialSucceeded() | TrialFailed():
+        case TrialSucceeded() | TrialFailed() | TrialStopped():
             _apply_outcome(history, event)
+        case ReportsArrived():
+            for trial, _attempt, step, value in event.reports:
+                history.trials[trial].reports.append((step, value))
         case ExistingTaken():
             history.existing = event
         case ModelRefreshed():
@@ -189,15 +197,19 @@ def _apply(history: History, event: Event) -> None:
         _replace_last(history.sessions, ended=event.time)
 
 
-def _apply_outcome(history: History, event: TrialSucceeded | TrialFailed) -> None:
+def _apply_outcome(history: History, event: AttemptEnded) -> None:
     row = history.trials[event.trial]
     row.started, row.finished, row.worker = event.started, event.finished, event.worker
     if isinstance(event, TrialSucceeded):
         row.status, row.value, row.metrics = "succeeded", event.value, event.metrics
+    elif isinstance(event, TrialStopped):
+        row.status, row.value, row.stopped_at = "stopped", event.value, event.step
     else:
         row.status = "failed" if event.is_final else "waiting"
         row.error = f"{event.failure}: {event.message}"
-    failure = "" if isinstance(event, TrialSucceeded) else event.failure
+    if not isinstance(event, TrialFailed):
+        row.reports += [report for report in event.reports if report not in row.reports]
+    failure = event.failure if isinstance(event, TrialFailed) else ""
     history.attempts.append(Attempt(event.trial, event.attempt, event.started, event.finished, event.worker, failure))
 
 

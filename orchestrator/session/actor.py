@@ -17,7 +17,7 @@ from ray.exceptions import ActorUnavailableError, GetTimeoutError, RayActorError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from objectives.objective import ObjectiveError
-from orchestrator.campaign.events import Event, SessionClosed, SessionOpened, StopRequested, TrialFailed, TrialSucceeded
+from orchestrator.campaign.events import AttemptEnded, Event, SessionClosed, SessionOpened, StopRequested
 from orchestrator.campaign.status import Status
 from orchestrator.errors import ActorLostError, BbkbError, CampaignError, RunError
 from orchestrator.session.assemble import Session, open_session
@@ -110,7 +110,7 @@ def check_not_barren(events: Sequence[Event]) -> None:
     """Raise CampaignError when so many sessions in a row have died without a single evaluation that came to its end."""
     without_progress = 0
     for event in reversed(events):
-        if isinstance(event, TrialSucceeded | TrialFailed):
+        if isinstance(event, AttemptEnded):
             break
         without_progress += isinstance(event, SessionOpened)
     if without_progress >= SESSIONS_WITHOUT_PROGRESS:

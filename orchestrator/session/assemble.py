@@ -132,7 +132,8 @@ def open_session(run: Run, observe: Callable[[Status], None] | None = None) -> S
         created, rest = run.stream(store)
         _check_unchanged(run, parts, created)
         threads, shards = settings.computing.threads, settings.computing.shards
-        problem = parts.problem
+        trial_folders = run.folder / "trials" if settings.workers.trial_folders else None
+        problem = replace(parts.problem, trial_folders=trial_folders)
         if shards > 1:
             problem, close_spread = _spread(problem, shards, threads)
             held.callback(close_spread)

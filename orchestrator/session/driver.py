@@ -14,27 +14,31 @@ from typing import Any, Literal
 from orchestrator.bandit.strategy import Choose, Decision, begin
 from orchestrator.campaign.commands import Ask, Await, Begin, Close, Dispatch, Fill, GiveUp, Pause, Stop, Tell
 from orchestrator.campaign.events import (
+    AttemptEnded,
     BatchChosen,
     ComputingBegan,
     Event,
     ModelRefreshed,
     PickedTrial,
+    ReportsArrived,
     SessionClosed,
     SessionOpened,
     StopRequested,
     TrialFailed,
     TrialsDispatched,
+    TrialStopped,
     TrialSucceeded,
 )
 from orchestrator.campaign.policy import decide
-from orchestrator.campaign.state import apply, is_expected, is_final
+from orchestrator.campaign.state import apply, is_expected, is_final, is_running, stops_early
 from orchestrator.campaign.status import Status, idle_seconds, status_of
 from orchestrator.errors import BbkbError, CampaignError, StoreError
 from orchestrator.session.background import Computing
 from orchestrator.session.problem import BEGIN, TELL, Problem, Progress
+from orchestrator.session.reports import RecordedReports
 from orchestrator.store.event_store import Writer
 from workers.executor import Executor
-from workers.messages import Failure, FailureKind, Outcome, Success
+from workers.messages import Failure, FailureKind, IntermediateValue, Outcome, Stopped, Success
 
 # How long the loop may sit in the executor before it looks at a request to stop.
 _ATTENTION_SECONDS = 0.2
@@ -63,6 +67,7 @@ class Driver:
         self._observe = observe
         self._unwritten: tuple[int, list[Event]] = (writer.length, [])  # where in the log the first one belongs
         self._computing = Computing(computes_in_background)
+        self._reports = RecordedReports()
         self._activity = "starting"
         self._stop = threading.Event()
         self._stop_now = threading.Event()
@@ -76,6 +81,7 @@ class Driver:
         leave_running = True
         try:
             self._record(opened)
+            self._executor.listen(self._take_reports)
             close = self._loop()
             leave_running = False
         except KeyboardInterrupt:
@@ -155,6 +161,14 @@ class Driver:
             if is_expected(self._campaign, outcome):
                 self._record(self._event_of(outcome))
 
+    def _take_reports(self, values: Sequence[IntermediateValue]) -> frozenset[int]:
+        """Record what running attempts reported; the trials that are stopped early."""
+        known = [value for value in values if is_running(self._campaign, value.trial, value.attempt)]
+        kept = self._reports.take(known)
+        if kept:
+            self._record(ReportsArrived(time=self._executor.now(), reports=kept))
+        return frozenset(value.trial for value in known if stops_early(self._campaign, value.trial))
+
     def _pause(self, command: Pause) -> None:
         self._commit()
         self._activity = "waiting to try again what failed"
@@ -175,6 +189,18 @@ class Driver:
 
     def _event_of(self, outcome: Outcome) -> Event:
         now = self._executor.now()
+        if isinstance(outcome, Stopped):
+            return TrialStopped(
+                time=now,
+                trial=outcome.trial,
+                attempt=outcome.attempt,
+                value=outcome.value,
+                step=outcome.step,
+                started=outcome.started,
+                finished=outcome.finished,
+                worker=outcome.worker,
+                reports=self._reports.left(outcome),
+            )
         if isinstance(outcome, Success):
             return TrialSucceeded(
                 time=now,
@@ -185,7 +211,7 @@ class Driver:
                 finished=outcome.finished,
                 worker=outcome.worker,
                 metrics=outcome.metrics,
-                reports=outcome.reports,
+                reports=self._reports.left(outcome),
             )
         return TrialFailed(
             time=now,
@@ -294,7 +320,7 @@ class Driver:
             return
         self._write(events, position)
         self._unwritten = (position + len(events), [])
-        over = [(event.trial, event.attempt) for event in events if isinstance(event, TrialSucceeded | TrialFailed)]
+        over = [(event.trial, event.attempt) for event in events if isinstance(event, AttemptEnded)]
         if over:
             self._executor.acknowledge(over)
 

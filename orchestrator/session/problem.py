@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,7 @@ class Problem:
     candidates: Candidates
     strategy: Strategy[Any]
     sharded_arms: Any = None
+    trial_folders: Path | None = None  # where each trial gets a folder of its own, if it does
 
     def rng(self, *stream: int) -> np.random.Generator:
         """The generator of one stream: derived when needed, never stored."""
@@ -45,7 +47,8 @@ class Problem:
         """The message to a worker. All attempts of a trial share their seed, so a repeat gives the same result."""
         seed = int(self.rng(TRIALS, assignment.trial).integers(2**31))
         parameters = self.candidates.parameters(assignment.arm)
-        return Trial(assignment.trial, assignment.arm, parameters, seed, assignment.attempt, memory_factor)
+        folder = None if self.trial_folders is None else self.trial_folders / f"{assignment.trial:06d}"
+        return Trial(assignment.trial, assignment.arm, parameters, seed, assignment.attempt, memory_factor, folder)
 
 
 @dataclass(frozen=True)

@@ -216,9 +216,32 @@ class WorkerSettings(_Section):
         description="An evaluation that ran out of memory is tried again with this many times workers.memory_gb.",
     )
     retries: int = Field(default=2, ge=0, description="How often a failed evaluation is tried again.")
+    trial_folders: bool = Field(
+        default=False,
+        description="Give each trial a folder below the run's, the same for all its attempts, for checkpoints and "
+        "artefacts: `folder` of a function, BBKB_FOLDER of a command. Beyond one machine the run's folder must be on a "
+        "shared disk.",
+    )
     simulation: SimulationSettings = Field(
         default=SimulationSettings(), description="Virtual time, for the simulated executor."
     )
+
+
+class AshaSettings(_Section):
+    """Early stopping by asynchronous successive halving."""
+
+    rule: Literal["asha"] = Field(description="Stop a trial unless it is among the best 1/reduction at its step.")
+    reduction: Annotated[float, Field(gt=1)] = Field(
+        default=3.0, description="Of the trials that reach a step, one in this many goes on to `reduction` times that."
+    )
+    first_step: PositiveInt = Field(default=1, description="The first step at which trials are compared.")
+
+
+class MedianSettings(_Section):
+    """Early stopping by the median rule."""
+
+    rule: Literal["median"] = Field(description="Stop a trial that is worse than the median at its step.")
+    after: PositiveInt = Field(default=3, description="The first step at which trials are compared.")
 
 
 class ComputingSettings(_Section):
@@ -260,6 +283,11 @@ class Settings(_Section):
     )
     budget: BudgetSettings = Field(description="When the campaign ends.")
     workers: WorkerSettings = Field(default_factory=WorkerSettings, description="Where evaluations run.")
+    early_stopping: Annotated[AshaSettings | MedianSettings, Field(discriminator="rule")] | None = Field(
+        default=None,
+        description="Stop trials early that report worse intermediate values than others: by `report(value, step)` in "
+        "a function, lines BBKB_REPORT step value of a command.",
+    )
     computing: ComputingSettings = Field(
         default=ComputingSettings(), description="What the strategy itself computes with."
     )

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from orchestrator.campaign.events import (
+    AttemptEnded,
     BatchChosen,
     CampaignCreated,
     Event,
@@ -17,6 +18,7 @@ from orchestrator.campaign.events import (
     SessionOpened,
     TrialFailed,
     TrialsDispatched,
+    TrialStopped,
     TrialSucceeded,
 )
 from orchestrator.campaign.state import CampaignState, apply
@@ -145,6 +147,7 @@ class _Trial:
     state: str = "waiting"  # waiting, running, over, told
     attempt: int = 0
     has_succeeded: bool = False
+    is_stopped: bool = False
 
 
 @dataclass
@@ -192,8 +195,10 @@ class _Audit:
             "trials": len(self.trials),
             "succeeded": sum(trial.has_succeeded for trial in self.trials.values()),
             "failed": sum(
-                trial.state in ("over", "told") and not trial.has_succeeded for trial in self.trials.values()
+                trial.state in ("over", "told") and not trial.has_succeeded and not trial.is_stopped
+                for trial in self.trials.values()
             ),
+            "stopped early": sum(trial.is_stopped for trial in self.trials.values()),
             "running": {again.trial: again.attempt for again in self._standing("running")},
             "waiting": {again.trial for again in self._standing("waiting")},
             "not told": {number for number, trial in self.trials.items() if trial.state == "over"},
@@ -202,6 +207,7 @@ class _Audit:
             "trials": self.state.trials,
             "succeeded": self.state.succeeded,
             "failed": self.state.failed,
+            "stopped early": self.state.stopped,
             "running": {trial: run.attempt for trial, run in self.state.running.items()},
             "waiting": {assignment.trial for assignment in self.state.backlog},
             "not told": {finished.trial for finished in self.state.finished},
@@ -263,7 +269,7 @@ class _Audit:
                 yield from self._chosen(event)
             case TrialsDispatched():
                 yield from self._dispatched(event)
-            case TrialSucceeded() | TrialFailed():
+            case TrialSucceeded() | TrialFailed() | TrialStopped():
                 yield from self._ended(event)
             case ModelRefreshed():
                 yield from self._told(event)
@@ -302,7 +308,7 @@ class _Audit:
                 yield f"trial {number}: attempt {trial.attempt + 1} is next, got {attempt}"
             trial.state, trial.attempt = "running", attempt
 
-    def _ended(self, event: TrialSucceeded | TrialFailed) -> Iterator[str]:
+    def _ended(self, event: AttemptEnded) -> Iterator[str]:
         trial = self.trials.get(event.trial)
         if trial is None:
             yield f"an outcome of trial {event.trial}, which was never chosen"
@@ -313,7 +319,9 @@ class _Audit:
                 f"{trial.attempt} is {trial.state}"
             )
         trial.has_succeeded = trial.has_succeeded or isinstance(event, TrialSucceeded)
-        trial.state = "over" if isinstance(event, TrialSucceeded) or event.is_final else "waiting"
+        trial.is_stopped = trial.is_stopped or isinstance(event, TrialStopped)
+        is_over = not isinstance(event, TrialFailed) or event.is_final
+        trial.state = "over" if is_over else "waiting"
 
     def _told(self, event: ModelRefreshed) -> Iterator[str]:
         if event.round != self.round + 1:

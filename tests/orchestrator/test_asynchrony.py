@@ -28,6 +28,7 @@ from orchestrator.session.driver import Driver
 from orchestrator.session.problem import INIT, TELL, Problem, advance, begin_progress, replay
 from orchestrator.store.event_store import EventStore
 from workers.executor import Executor
+from workers.executor import TakeReports
 from workers.messages import FailureKind, Outcome, Success, Trial
 from workers.simulated import Durations, Failures, SimulatedExecutor
 
@@ -212,6 +213,10 @@ class Puppet:
     def next_outcomes(self, timeout: float | None) -> list[Outcome]:
         outcomes, self.ready = self.ready, []
         return outcomes
+
+    def listen(self, take: TakeReports) -> None: ...
+
+    def pause(self, seconds: float) -> None: ...
 
     def acknowledge(self, attempts: Sequence[tuple[int, int]]) -> None:
         self.has_news.set()

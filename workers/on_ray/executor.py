@@ -17,12 +17,13 @@ from ray.exceptions import ActorUnavailableError, RayError
 
 from objectives.objective import Objective
 from workers.evaluate import grace_seconds, is_worn_out
-from workers.executor import ExecutorError
-from workers.messages import Failure, FailureKind, Limits, Outcome, Success, Trial
+from workers.executor import ExecutorError, TakeReports
+from workers.messages import Failure, FailureKind, Limits, Outcome, Stopped, Success, Trial
 from workers.on_ray.actors import IDLE_SECONDS, WorkerPool
 from workers.on_ray.failures import described, fetched, is_process_death, kind_of
 from workers.on_ray.objective import put_objective
 from workers.on_ray.places import NodeWatch, Placement, check_feasible, is_saturated
+from workers.on_ray.reports import ReportReceiver
 from workers.on_ray.tasks import RayTasks
 
 START_UP_SECONDS = 30.0  # what a lease allows for starting a worker process and unpickling the objective there
@@ -78,6 +79,8 @@ class RayExecutor:
         self._running: dict[Any, _Attempt] = {}  # by reference, the oldest first; at most `slots`
         self._references: dict[int, Any] = {}  # of what runs, by trial id
         self._suspects: dict[Any, float] = {}  # a node has died, maybe theirs: until when (monotonic) to wait for them
+        self._reports = ReportReceiver(placement.campaign)
+        self._listener: TakeReports | None = None
         self._outcomes: list[Outcome] = []  # not handed out yet
 
     @property
@@ -94,6 +97,10 @@ class RayExecutor:
             self._enter(reference, _Attempt(trial, attempt, self._pool, time.monotonic() - age, entry.started))
         return frozenset(outcome.trial for outcome in there) | frozenset(self._references)
 
+    def listen(self, take: TakeReports) -> None:
+        """Give intermediate values to `take`, a short while after they were reported."""
+        self._listener = take
+
     def submit(self, trials: Sequence[Trial]) -> None:
         """Hand these attempts to Ray, as far as there are slots."""
         self._queue.update((trial.id, trial) for trial in trials)
@@ -103,6 +110,7 @@ class RayExecutor:
         """All outcomes that are there; waits up to `timeout` seconds for the first."""
         deadline = None if timeout is None else time.monotonic() + timeout
         while self._running:
+            self._relay_reports()
             self._collect(0.0 if self._outcomes else self._patience_seconds(deadline))
             self._expire()
             self._look_at_nodes()
@@ -149,6 +157,12 @@ class RayExecutor:
         for held in (self._queue, self._running, self._references, self._suspects, self._outcomes):
             held.clear()
         self._tasks.close()
+
+    def _relay_reports(self) -> None:
+        if self._listener is None or (values := self._reports.take()) == []:
+            return
+        attempts = {attempt.trial: attempt.attempt for attempt in self._running.values()}
+        self._reports.stop((trial, attempts[trial]) for trial in self._listener(values) if trial in attempts)
 
     def _start(self) -> None:
         """Give Ray what waits here, as far as there are slots."""
@@ -214,6 +228,8 @@ class RayExecutor:
     def _settle(self, reference: Any, outcome: Outcome) -> None:
         """This attempt is over; a reference that resolves later is not looked at any more."""
         self._outcomes.append(outcome)
+        if isinstance(outcome, Stopped):
+            self._reports.forget([(outcome.trial, outcome.attempt)])
         del self._running[reference]
         del self._references[outcome.trial]
         self._suspects.pop(reference, None)

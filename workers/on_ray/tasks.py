@@ -15,6 +15,7 @@ from workers.messages import Limits, Outcome, Trial
 from workers.on_ray.ledger import Ledger, UnderWay
 from workers.on_ray.objective import get_objective
 from workers.on_ray.places import Placement, memory_request
+from workers.on_ray.reports import ReportSender
 
 _EVALUATING = threading.Lock()
 _FAREWELL_SECONDS = 0.5  # for the last outcome to leave a process that ends itself
@@ -76,8 +77,9 @@ class RayTasks:
 def evaluate_remotely(box: list[Any], trial: Trial, limits: Limits, submission: _Submission) -> Outcome:
     """What runs on the worker, whose process may die for it."""
     objective = get_objective(box)
-    with _EVALUATING, _late_start_noted(trial, limits, submission):
-        outcome = evaluate(objective, trial, limits, is_expendable=True)
+    sender = ReportSender(submission.ledger.campaign, trial.id, trial.attempt)
+    with _EVALUATING, _late_start_noted(trial, limits, submission), contextlib.closing(sender):
+        outcome = evaluate(objective, trial, limits, is_expendable=True, publish=sender)
     if is_worn_out(outcome):
         threading.Thread(target=_retire, daemon=True).start()
     return outcome

@@ -7,6 +7,7 @@ needs; that is why Ray's concurrency groups are not used (with them no method ru
 here has to answer while it evaluates.
 """
 
+import contextlib
 import os
 import sys
 import threading
@@ -20,6 +21,7 @@ from workers.evaluate import evaluate
 from workers.messages import Limits, Outcome, Trial
 from workers.on_ray.ledger import Ledger, UnderWay
 from workers.on_ray.objective import get_objective
+from workers.on_ray.reports import ReportSender
 
 _LOOKS = 20.0  # at the lease, while it lasts
 _LONGEST_LOOK_SECONDS = 60.0
@@ -30,6 +32,7 @@ class WorkerActor:
 
     def __init__(self, name: str, campaign: str, keep_seconds: float) -> None:
         self._name = name
+        self._campaign = campaign
         self._ledger = Ledger(campaign)
         self._node = ray.get_runtime_context().get_node_id()
         self._last: tuple[tuple[int, int], Outcome] | None = None
@@ -43,7 +46,8 @@ class WorkerActor:
         for attempt in acknowledged:
             self._tell(lambda attempt=attempt: self._ledger.forget(*attempt))
         self._write(trial, UnderWay(self._name, self._node, time.time()))
-        outcome = evaluate(objective, trial, limits, is_expendable=True)
+        with contextlib.closing(ReportSender(self._campaign, trial.id, trial.attempt)) as sender:
+            outcome = evaluate(objective, trial, limits, is_expendable=True, publish=sender)
         self._last = ((trial.id, trial.attempt), outcome)
         self._write(trial, outcome)
         return outcome

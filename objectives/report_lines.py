@@ -1,0 +1,65 @@
+"""Intermediate values of a shell command: lines `BBKB_REPORT step value` on its standard output, read while it runs."""
+
+import os
+import signal
+import threading
+from contextlib import suppress
+
+from objectives.objective import EvaluationStopped, Report
+
+PREFIX = b"BBKB_REPORT "
+LONGEST_LINE = 4096
+STOP_GRACE_SECONDS = 10.0  # between SIGTERM and SIGKILL, for a command that the campaign stops early
+
+
+class ReportLines:
+    """Finds the reports in the output of the process group `group`, and ends the group when `report` says so.
+
+    A line that is no report is left alone, also one that only looks like it.
+    """
+
+    def __init__(self, report: Report, group: int) -> None:
+        self._report = report
+        self._group = group
+        self._line = b""
+        self._stopped: EvaluationStopped | None = None
+        self._kill: threading.Timer | None = None
+
+    def take(self, output: bytes) -> None:
+        """Read a further piece of output."""
+        *lines, rest = (self._line + output).split(b"\n")
+        self._line = rest[:LONGEST_LINE]
+        for line in lines:
+            if line.startswith(PREFIX) and self._stopped is None:
+                self._take_line(line)
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether the campaign has stopped the command."""
+        return self._stopped is not None
+
+    def finish(self) -> None:
+        """The command has ended. Raises EvaluationStopped when the campaign stopped it."""
+        if self._kill is not None:
+            self._kill.cancel()
+        if self._stopped is not None:
+            raise self._stopped
+
+    def _take_line(self, line: bytes) -> None:
+        try:
+            step, value = line.removeprefix(PREFIX).split()
+            reported = int(step), float(value)
+        except ValueError:
+            return
+        try:
+            self._report(reported[1], reported[0])
+        except EvaluationStopped as stopped:
+            self._stopped = stopped
+            self._signal(signal.SIGTERM)
+            self._kill = threading.Timer(STOP_GRACE_SECONDS, self._signal, [signal.SIGKILL])
+            self._kill.daemon = True
+            self._kill.start()
+
+    def _signal(self, number: signal.Signals) -> None:
+        with suppress(ProcessLookupError):
+            os.killpg(self._group, number)

@@ -1,0 +1,91 @@
+"""Which trials are stopped before their end: asynchronous successive halving, and the median rule.
+
+Both look at a trial when its reports reach the next of a growing series of steps (a rung), and compare its value there
+with those of all trials that have reached the same rung so far. Nothing waits for other trials.
+
+* `asha` (Li, Jamieson, Rostamizadeh, Gonina, Hardt, Recht, Talwalkar 2020, the variant that stops instead of pausing):
+  rungs at first_step · reduction^k; a trial goes on when it is among the best 1/reduction.
+* `median` (Golovin, Solnik, Moitra, Kochanski, Karro, Sculley 2017, on values instead of running means): rungs at
+  `after`, each a quarter further than the one before; a trial goes on when it is in the better half.
+"""
+
+import bisect
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Self
+
+_MEDIAN_GROWTH, _MEDIAN_LEAST = 1.25, 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoppingRule:
+    """At the rungs first_step · growth^k a trial goes on when it is among the best `share`.
+
+    With fewer than `least` trials at a rung, all of them go on.
+    """
+
+    first_step: int
+    growth: float
+    share: float
+    least: int
+
+    @classmethod
+    def asha(cls, reduction: float, first_step: int) -> Self:
+        """Asynchronous successive halving."""
+        return cls(first_step=first_step, growth=reduction, share=1.0 / reduction, least=math.ceil(reduction))
+
+    @classmethod
+    def median(cls, after: int) -> Self:
+        """The median rule."""
+        return cls(first_step=after, growth=_MEDIAN_GROWTH, share=0.5, least=_MEDIAN_LEAST)
+
+    def rung(self, step: int) -> int | None:
+        """The number of the last rung that `step` has reached; None before the first."""
+        if step < self.first_step:
+            return None
+        number = int(math.log(step / self.first_step) / math.log(self.growth) + 1e-9)
+        return max(0, number)
+
+
+@dataclass(frozen=True, slots=True)
+class Rungs:
+    """The rewards that trials had at each rung, in ascending order, and where each open trial stands."""
+
+    rewards: Mapping[int, tuple[float, ...]] = field(default_factory=lambda: MappingProxyType({}))
+    standing: Mapping[int, tuple[int, float]] = field(
+        default_factory=lambda: MappingProxyType({})
+    )  # trial → rung, reward
+
+    def after(self, rule: StoppingRule, trial: int, step: int, reward: float) -> "Rungs":
+        """With this report of `trial`; a rung counts a trial once. NaN counts as the worst reward."""
+        rung = rule.rung(step)
+        if rung is None or (trial in self.standing and self.standing[trial][0] >= rung):
+            return self
+        reward = -math.inf if math.isnan(reward) else reward
+        there = self.rewards.get(rung, ())
+        place = bisect.bisect_left(there, reward)
+        return replace(
+            self,
+            rewards=MappingProxyType({**self.rewards, rung: (*there[:place], reward, *there[place:])}),
+            standing=MappingProxyType({**self.standing, trial: (rung, reward)}),
+        )
+
+    def without(self, trial: int) -> "Rungs":
+        """After the end of `trial`; what it had at its rungs stays."""
+        if trial not in self.standing:
+            return self
+        left = {other: at for other, at in self.standing.items() if other != trial}
+        return replace(self, standing=MappingProxyType(left))
+
+    def stops(self, rule: StoppingRule, trial: int) -> bool:
+        """Whether `trial` is to be stopped where it stands."""
+        if trial not in self.standing:
+            return False
+        rung, reward = self.standing[trial]
+        rewards = self.rewards[rung]
+        if len(rewards) < rule.least:
+            return False
+        kept = max(1, int(len(rewards) * rule.share + 1e-9))
+        return reward < rewards[-kept]

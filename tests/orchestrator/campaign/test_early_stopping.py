@@ -1,0 +1,87 @@
+"""Tests of orchestrator/campaign/early_stopping.py: who is stopped, and why."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orchestrator.campaign.early_stopping import Rungs, StoppingRule
+
+ASHA = StoppingRule.asha(3.0, 1)
+
+
+def test_the_rungs_of_halving_grow_by_the_reduction() -> None:
+    assert [ASHA.rung(step) for step in (0, 1, 2, 3, 8, 9, 26, 27, 80, 81)] == [None, 0, 0, 1, 1, 2, 2, 3, 3, 4]
+
+
+@pytest.mark.parametrize("first_step", [1, 2, 5])
+@pytest.mark.parametrize("reduction", [2.0, 3.0, 4.0])
+def test_each_rung_begins_at_its_step(first_step: int, reduction: float) -> None:
+    rule = StoppingRule.asha(reduction, first_step)
+    for number in range(1, 8):
+        step = int(first_step * reduction**number)
+        assert (rule.rung(step - 1), rule.rung(step)) == (number - 1, number)
+
+
+def at_first_rung(rewards: list[float]) -> Rungs:
+    """Trial i reported rewards[i] at step 1."""
+    rungs = Rungs()
+    for trial, reward in enumerate(rewards):
+        rungs = rungs.after(ASHA, trial, 1, reward)
+    return rungs
+
+
+def test_a_third_goes_on() -> None:
+    rungs = at_first_rung([0.1, 0.9, 0.5, 0.3, 0.7, 0.2])
+    assert [trial for trial in range(6) if not rungs.stops(ASHA, trial)] == [1, 4]
+
+
+def test_the_first_trials_at_a_rung_all_go_on() -> None:
+    rungs = at_first_rung([0.1, 0.9])
+    assert not rungs.stops(ASHA, 0)
+
+
+def test_equal_trials_all_go_on() -> None:
+    rungs = at_first_rung([0.5] * 9)
+    assert not any(rungs.stops(ASHA, trial) for trial in range(9))
+
+
+def test_a_diverged_trial_counts_as_the_worst() -> None:
+    rungs = at_first_rung([math.nan, 0.9, 0.5, 0.3])
+    assert rungs.stops(ASHA, 0)
+    assert not rungs.stops(ASHA, 1)
+
+
+def test_a_rung_counts_a_trial_once() -> None:
+    rungs = at_first_rung([0.1, 0.2, 0.3])
+    again = rungs.after(ASHA, 0, 2, 0.9)
+    assert again is rungs
+
+
+def test_what_an_ended_trial_had_stays() -> None:
+    rungs = at_first_rung([0.1, 0.2, 0.9]).without(2)
+    assert rungs.stops(ASHA, 0)
+    assert not rungs.stops(ASHA, 2)
+
+
+@given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=60), st.sampled_from([2.0, 3.0, 4.0]))
+def test_the_best_never_stops_and_at_most_the_share_goes_on(rewards: list[float], reduction: float) -> None:
+    rule, rungs = StoppingRule.asha(reduction, 1), Rungs()
+    for trial, reward in enumerate(rewards):
+        rungs = rungs.after(rule, trial, 1, reward)
+    going = [trial for trial in range(len(rewards)) if not rungs.stops(rule, trial)]
+    best = int(np.argmax(rewards))
+    assert best in going
+    if len(rewards) >= rule.least:
+        threshold = sorted(rewards)[-max(1, int(len(rewards) / reduction + 1e-9))]
+        assert going == [trial for trial, reward in enumerate(rewards) if reward >= threshold]  # an oracle by sorting
+
+
+def test_the_median_rule_stops_the_worse_half() -> None:
+    rule, rungs = StoppingRule.median(3), Rungs()
+    for trial in range(8):
+        rungs = rungs.after(rule, trial, 3, float(trial))
+    assert [trial for trial in range(8) if rungs.stops(rule, trial)] == [0, 1, 2, 3]
+    assert rule.rung(2) is None

@@ -1,0 +1,256 @@
+"""Campaigns whose trials report while they run: what reaches the log, and what is stopped early, on every executor."""
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from objectives.objective import EvaluationStopped
+from objectives.parameters import Range
+from orchestrator.api import Campaign, Result, load, tune
+from orchestrator.campaign.events import ReportsArrived, TrialStopped
+from orchestrator.store.runs import open_run
+from orchestrator.store.verify import verify
+
+STEPS = 9
+ASHA = {"rule": "asha", "reduction": 3, "first_step": 1}
+
+
+def learning(x: float, report: Callable[..., None]) -> float:
+    """A curve that rises to x."""
+    for step in range(1, STEPS + 1):
+        report(x * step / STEPS, step)
+    return x
+
+
+def settings(tmp_path: Path, executor: str = "inline", **sections: Any) -> dict[str, Any]:
+    return {
+        "workers": {"executor": executor},
+        "runs": str(tmp_path / "runs"),
+        "strategy": {"name": "uniform"},
+        "early_stopping": ASHA,
+        **sections,
+    }
+
+
+def reports_of(result: Result, trial: int) -> list[tuple[int, float]]:
+    return result.history.trials[trial].reports
+
+
+@pytest.mark.parametrize("executor", ["inline", "simulated"])
+def test_poor_trials_stop_early_and_the_best_is_whole(tmp_path: Path, executor: str) -> None:
+    made = settings(tmp_path, executor)
+    result = tune(learning, {"x": Range(0.0, 1.0)}, evaluations=40, workers=4, progress=False, settings=made)
+    rows = result.rows()
+    stopped = [row for row in rows if row["status"] == "stopped"]
+    assert len(stopped) >= 15
+    assert len(stopped) + sum(row["status"] == "succeeded" for row in rows) == 40
+    assert result.best.value == max(row["value"] for row in rows if row["status"] == "succeeded")
+    assert len(reports_of(result, result.best.trial)) == STEPS
+    with open_run(result.folder).store() as store:
+        assert verify(store, result.folder.name).problems == ()
+
+
+def test_a_stopped_trial_says_where_and_its_last_value_is_kept(tmp_path: Path) -> None:
+    made = settings(tmp_path)
+    result = tune(learning, {"x": Range(0.0, 1.0)}, evaluations=30, progress=False, settings=made)
+    stops = [event for event in open_run(result.folder).events() if isinstance(event, TrialStopped)]
+    for stop in stops:
+        trial = result.history.trials[stop.trial]
+        assert (trial.stopped_at, trial.value) == reports_of(result, stop.trial)[-1]
+        assert stop.step < STEPS
+
+
+def test_in_virtual_time_a_stopped_trial_takes_the_share_of_its_steps(tmp_path: Path) -> None:
+    made = settings(tmp_path, "simulated")
+    result = tune(learning, {"x": Range(0.0, 1.0)}, evaluations=30, workers=2, progress=False, settings=made)
+    for trial in result.history.trials:
+        if trial.stopped_at is not None:
+            assert trial.seconds == pytest.approx(trial.stopped_at / (STEPS + 1))
+
+
+def test_without_a_rule_reports_are_recorded_and_nothing_stops(tmp_path: Path) -> None:
+    made = settings(tmp_path, early_stopping=None)
+    result = tune(learning, {"x": Range(0.0, 1.0)}, evaluations=8, progress=False, settings=made)
+    assert all(row["status"] == "succeeded" for row in result.rows())
+    assert all([step for step, _ in reports_of(result, trial)] == list(range(1, STEPS + 1)) for trial in range(8))
+    assert any(isinstance(event, ReportsArrived) for event in open_run(result.folder).events())
+
+
+def test_very_many_reports_are_thinned_out(tmp_path: Path) -> None:
+    def chatty(x: float, report: Callable[..., None]) -> float:
+        for _ in range(20_000):
+            report(x)
+        return x
+
+    made = settings(tmp_path, early_stopping=None)
+    result = tune(chatty, {"x": Range(0.0, 1.0)}, evaluations=2, progress=False, settings=made)
+    assert 500 <= len(reports_of(result, 0)) <= 4000
+
+
+def test_an_objective_may_clean_up_when_it_is_stopped(tmp_path: Path) -> None:
+    def careful(x: float, report: Callable[..., None]) -> float:
+        try:
+            return learning(x, report)
+        except EvaluationStopped:
+            (tmp_path / f"{x}.cleaned").touch()
+            return 1e9  # what it returns afterwards is not used
+
+    result = tune(careful, {"x": Range(0.0, 1.0)}, evaluations=20, progress=False, settings=settings(tmp_path))
+    stopped = [row for row in result.rows() if row["status"] == "stopped"]
+    assert len(list(tmp_path.glob("*.cleaned"))) == len(stopped) > 0
+    assert max(row["value"] for row in result.rows()) <= 1.0
+
+
+COMMAND = """
+import os, signal, sys, time
+x = float(sys.argv[1])
+def end(*_):
+    open(sys.argv[2] + f"/{x}.cleaned", "w").close()
+    sys.exit(0)
+signal.signal(signal.SIGTERM, end)
+for step in range(1, 10):
+    print("BBKB_REPORT", step, x * step / 9, flush=True)
+    time.sleep(0.02)
+print("BBKB_REPORT is no report")
+print(x)
+"""
+
+
+def test_a_command_reports_by_lines_and_is_stopped_by_sigterm(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(COMMAND)
+    command = {"command": f"{sys.executable} {script} {{x}} {tmp_path}"}
+    made = settings(tmp_path)
+    result = tune(command, {"x": Range(0.0, 1.0)}, evaluations=12, progress=False, settings=made)
+    stopped = [row for row in result.rows() if row["status"] == "stopped"]
+    assert len(list(tmp_path.glob("*.cleaned"))) == len(stopped) > 0
+    assert [step for step, _ in reports_of(result, result.best.trial)] == list(range(1, 10))
+
+
+def test_each_trial_has_a_folder_that_its_attempts_share(tmp_path: Path) -> None:
+    def training(x: float, folder: Path) -> float:
+        checkpoint = folder / "checkpoint"
+        if not checkpoint.exists():
+            checkpoint.write_text(str(x))
+            raise RuntimeError("the first attempt always fails")
+        assert checkpoint.read_text() == str(x)
+        return x
+
+    made = settings(tmp_path, workers={"executor": "inline", "trial_folders": True})
+    result = tune(training, {"x": Range(0.0, 1.0)}, evaluations=3, progress=False, settings=made)
+    assert [row["attempts"] for row in result.rows()] == [2, 2, 2]
+    assert sorted(path.name for path in (result.folder / "trials").iterdir()) == ["000000", "000001", "000002"]
+
+
+ON_RAY = """
+    import os, time
+    from objectives.parameters import Range
+    from orchestrator.api import tune
+
+    def objective(x, report, folder):
+        (folder / "pid").write_text(str(os.getpid()))
+        checkpoint = folder / "step"
+        first = int(checkpoint.read_text()) if checkpoint.exists() else 0
+        with open(folder / "starts", "a") as starts:
+            starts.write(f"{first}\\n")
+        for step in range(first + 1, 41):
+            time.sleep(0.1)
+            checkpoint.write_text(str(step))
+            report(x, step)
+        return x
+
+    if __name__ == "__main__":
+        tune(objective, {"x": Range(0.0, 1.0)}, evaluations=2, workers=2, name="checkpoints", progress=False,
+             settings={"runs": "runs", "strategy": {"name": "uniform"},
+                       "workers": {"trial_folders": True, "kind": "actor"}})
+"""
+
+
+def eventually(look: Callable[[], bool], seconds: float = 120.0) -> bool:
+    deadline = time.monotonic() + seconds
+    while not look():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.1)
+    return True
+
+
+def test_a_killed_evaluation_continues_from_its_checkpoint_and_its_reports_are_seen_while_it_runs(
+    tmp_path: Path,
+) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(textwrap.dedent(ON_RAY))
+    process = subprocess.Popen([sys.executable, script], cwd=tmp_path)
+    try:
+
+        def folder() -> Path | None:
+            return next(iter((tmp_path / "runs").glob("checkpoints-*/trials/000000")), None)
+
+        def step() -> int:
+            found = folder()
+            text = (found / "step").read_text() if found and (found / "step").exists() else ""
+            return int(text or 0)
+
+        def has_live_reports() -> bool:
+            found = folder()
+            return found is not None and bool(load(found.parent.parent).history.trials[0].reports)
+
+        assert eventually(lambda: step() >= 5)
+        assert eventually(has_live_reports)
+        found = folder()
+        assert found is not None
+        os.kill(int((found / "pid").read_text()), signal.SIGKILL)
+        assert process.wait(timeout=200) == 0
+    finally:
+        process.kill()
+        process.wait()
+    starts = [int(line) for line in (found / "starts").read_text().split()]
+    assert len(starts) == 2
+    assert starts[0] == 0
+    assert starts[1] >= 5
+    rows = load(found.parent.parent).rows()
+    assert [row["status"] for row in rows] == ["succeeded", "succeeded"]
+
+
+STOPPED_ON_RAY = """
+    import time
+    from objectives.parameters import Range
+    from orchestrator.api import tune
+
+    def objective(x, report):
+        for step in range(1, 61):
+            time.sleep(0.1)
+            report(x, step)
+        return x
+
+    if __name__ == "__main__":
+        result = tune(objective, {"x": Range(0.0, 1.0)}, evaluations=8, workers=4, progress=False,
+                      settings={"runs": "runs", "strategy": {"name": "uniform"}, "workers": {"kind": "KIND"},
+                                "early_stopping": {"rule": "asha", "reduction": 3, "first_step": 1}})
+        print(sum(row["status"] == "stopped" for row in result.rows()))
+"""
+
+
+@pytest.mark.parametrize("kind", ["task", "actor"])
+def test_on_ray_a_stop_reaches_the_worker(tmp_path: Path, kind: str) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(textwrap.dedent(STOPPED_ON_RAY.replace("KIND", kind)))
+    done = subprocess.run([sys.executable, script], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert int(done.stdout.split()[-1]) >= 2
+
+
+def test_a_wrong_rule_is_refused_with_its_place(tmp_path: Path) -> None:
+    with pytest.raises(Exception, match=r"early_stopping.*reduction"):
+        Campaign(
+            learning, {"x": Range(0, 1)}, evaluations=3, settings={"early_stopping": {"rule": "asha", "reduction": 0.5}}
+        )
+    with pytest.raises(Exception, match=r"early_stopping"):
+        Campaign(learning, {"x": Range(0, 1)}, evaluations=3, settings={"early_stopping": {"rule": "halve"}})

@@ -1,0 +1,55 @@
+"""Intermediate values of one attempt: what an objective calls while it runs, and how it learns that it should stop."""
+
+import math
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+
+from objectives.objective import EvaluationStopped
+from workers.numbers import finite_or_not
+
+KEPT_REPORTS = 1000
+
+# Takes a step and a value to the coordinator, where there is a way; True: the attempt should stop.
+Publish = Callable[[int, float], bool]
+
+
+class Reports:
+    """The `report` of one attempt: keeps the last `KEPT_REPORTS` values, and publishes each where `publish` is given.
+
+    `folder` is the trial's own folder, None unless the campaign gives each trial one.
+    """
+
+    def __init__(self, publish: Publish | None = None, folder: Path | None = None) -> None:
+        self.folder = folder
+        self.is_stopped = False
+        self._publish = publish
+        self._kept: deque[tuple[int, float]] = deque(maxlen=KEPT_REPORTS)
+        self._count = 0
+
+    def __call__(self, value: float, step: int | None = None) -> None:
+        """Keep `value`, which may be NaN or infinite: a training that diverges may say so.
+
+        Raises EvaluationStopped when the campaign stops this trial early, InvalidValueError when `value` is no number.
+        """
+        number = finite_or_not("a reported value", value)
+        at = self._count if step is None else int(step)
+        self._kept.append((at, number))
+        self._count += 1
+        if self.is_stopped or (self._publish is not None and self._publish(at, number)):
+            self.is_stopped = True
+            raise EvaluationStopped(f"stopped early at step {at}")
+
+    def kept(self) -> tuple[tuple[int, float], ...]:
+        """(step, value) in the order reported."""
+        return tuple(self._kept)
+
+    @property
+    def last_step(self) -> int:
+        """Of the newest report; −1 before the first."""
+        return self._kept[-1][0] if self._kept else -1
+
+    @property
+    def last_value(self) -> float | None:
+        """The newest finite value; None when there is none."""
+        return next((value for _, value in reversed(self._kept) if math.isfinite(value)), None)
