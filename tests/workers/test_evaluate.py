@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 
 from objectives.objective import Evaluation, InvalidValueError, Parameters, Report
 from workers.evaluate import (
-    KEPT_REPORTS,
     MESSAGE_CHARACTERS,
     HostInterruptError,
     evaluate,
@@ -24,6 +23,7 @@ from workers.evaluate import (
     worker_name,
 )
 from workers.messages import Failure, FailureKind, Limits, Outcome, Success, Trial
+from workers.reporting import KEPT_REPORTS
 
 UNLIMITED = Limits()
 

@@ -210,6 +210,9 @@ def test_a_result_is_stored_before_anything_is_done_about_it(tmp_path: Path) -> 
             self.handed_out += len(outcomes)
             return outcomes
 
+        def listen(self, take: Any) -> None:
+            inner.listen(take)
+
         def adopt(self, attempts: Any) -> frozenset[int]:
             return inner.adopt(attempts)
 
