@@ -27,8 +27,7 @@ from orchestrator.campaign.state import CampaignState
 from orchestrator.session.driver import Driver
 from orchestrator.session.problem import INIT, TELL, Problem, advance, begin_progress, replay
 from orchestrator.store.event_store import EventStore
-from workers.executor import Executor
-from workers.executor import TakeReports
+from workers.executor import Executor, TakeReports
 from workers.messages import FailureKind, Outcome, Success, Trial
 from workers.simulated import Durations, Failures, SimulatedExecutor
 
