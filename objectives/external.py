@@ -22,7 +22,7 @@ SUPPLIED = ("seed", "report", "folder")  # what a function gets besides the para
 
 @dataclass(frozen=True, slots=True)
 class PythonCallable:
-    """The function `path` = `package.module:function`, imported where it runs.
+    """The function `path` = `package.module:function` or `path/to/file.py:function`, imported where it runs.
 
     `search_paths` are folders put in front of `sys.path` first. The function is called with the parameters as keywords,
     and with `seed`, `report` and `folder` (the trial's own, a Path) when its signature names them and no parameter is

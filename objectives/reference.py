@@ -1,42 +1,129 @@
-"""Names of Python things written in a campaign file: `package.module:attribute`."""
+"""Names of Python things written in a campaign file: `package.module:attribute`, or `path/to/file.py:attribute`."""
 
 import difflib
+import hashlib
 import importlib
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from importlib.machinery import SourceFileLoader
+from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from objectives.objective import ObjectiveError
 
 
-def import_reference(reference: str, search_paths: Iterable[str] = ()) -> Any:
-    """The attribute `package.module:attribute` names; `search_paths` are put in front of `sys.path` first, to stay.
+def import_reference(reference: str, search_paths: Sequence[str] = ()) -> Any:
+    """The attribute that a reference names.
 
-    Raises ObjectiveError when it is not written that way, the module cannot be imported or lacks the attribute.
+    Args:
+        reference: `package.module:attribute`, or `path/to/file.py:attribute`. A file is found whatever packages of the
+            same name are installed; a relative path is looked for in `search_paths`, else in the working directory.
+        search_paths: folders that are put in front of `sys.path`, the first one first, and stay there.
+
+    Raises:
+        ObjectiveError: when the reference is not written that way, its module or file is missing, is hidden by another
+            module of the same name, cannot be imported or lacks the attribute.
+
     """
-    module_name, _, attribute = reference.partition(":")
-    if not (all(part.isidentifier() for part in module_name.split(".")) and attribute.isidentifier()):
-        raise ObjectiveError(f"a Python name must be written package.module:attribute, got {reference!r}")
-    for path in search_paths:
+    place, _, attribute = reference.rpartition(":")
+    is_file = place.endswith(".py")
+    is_name = all(part.isidentifier() for part in place.split("."))
+    if not ((is_file or is_name) and attribute.isidentifier()):
+        raise ObjectiveError(
+            f"a Python name must be written package.module:attribute or path/to/file.py:attribute, got {reference!r}"
+        )
+    for path in reversed(search_paths):
         if path not in sys.path:
             sys.path.insert(0, path)
-    importlib.invalidate_caches()  # the module may have been written after its folder was first listed
-    try:
-        module = importlib.import_module(module_name)
-    except Exception as error:
-        raise ObjectiveError(_import_failure(reference, module_name, error)) from error
+    module = _load_file(reference, place, search_paths) if is_file else _load_module(reference, place, search_paths)
     if not hasattr(module, attribute):
-        raise ObjectiveError(
-            f"{reference!r}: module {module_name!r} has no {attribute!r}{did_you_mean(attribute, dir(module))}"
-        )
+        raise ObjectiveError(f"{reference!r}: {place!r} has no {attribute!r}{did_you_mean(attribute, dir(module))}")
     return getattr(module, attribute)
 
 
-def _import_failure(reference: str, module_name: str, error: Exception) -> str:
-    # a module that is there but fails to import another one is a different mistake than a misspelt name
-    if isinstance(error, ModuleNotFoundError) and error.name and f"{module_name}.".startswith(f"{error.name}."):
-        return f"{reference!r}: no module named {error.name!r} is installed or on the search path ({sys.path[0]!r}, …)"
-    return f"{reference!r}: importing module {module_name!r} failed with {type(error).__name__}: {error}"
+def _load_module(reference: str, name: str, search_paths: Sequence[str]) -> ModuleType:
+    _refuse_hidden(reference, name, search_paths)
+    importlib.invalidate_caches()  # the module may have been written after its folder was first listed
+    try:
+        return importlib.import_module(name)
+    except Exception as error:
+        # a module that is there but fails to import another one is a different mistake than a misspelt name
+        if isinstance(error, ModuleNotFoundError) and error.name and f"{name}.".startswith(f"{error.name}."):
+            _refuse_hidden(reference, name, sys.path)
+            raise ObjectiveError(
+                f"{reference!r}: no module named {error.name!r} is installed or on the search path ({sys.path[0]!r}, …)"
+            ) from error
+        raise ObjectiveError(_failure(reference, f"module {name!r}", error)) from error
+
+
+def _load_file(reference: str, place: str, search_paths: Sequence[str]) -> ModuleType:
+    """The file as a module of its own; its folder is searched for what it imports, as if it were run as a script."""
+    folders = [Path(folder) for folder in search_paths] or [Path.cwd()]
+    file = next((folder / place for folder in folders if (folder / place).is_file()), None)
+    if file is None:
+        where = " or ".join(str(folder.resolve()) for folder in folders)
+        raise ObjectiveError(f"{reference!r}: there is no file {place} in {where}")
+    file = file.resolve()
+    name = f"{file.stem}_{hashlib.sha256(str(file).encode()).hexdigest()[:12]}"
+    if name in sys.modules:
+        return sys.modules[name]
+    if str(file.parent) not in sys.path:
+        sys.path.insert(0, str(file.parent))
+    loader = SourceFileLoader(name, str(file))
+    module = ModuleType(name)
+    module.__file__, module.__loader__ = str(file), loader
+    sys.modules[name] = module
+    try:
+        loader.exec_module(module)
+    except Exception as error:
+        del sys.modules[name]
+        raise ObjectiveError(_failure(reference, f"the file {file}", error)) from error
+    return module
+
+
+def _refuse_hidden(reference: str, name: str, folders: Iterable[str]) -> None:
+    """Raise ObjectiveError when the module lies in one of `folders`, but another of its name is imported already."""
+    top = name.partition(".")[0]
+    imported = sys.modules.get(top)
+    for folder in folders:
+        written = Path(folder, *name.split("."))
+        file = next((path for path in (written.with_suffix(".py"), written / "__init__.py") if path.is_file()), None)
+        if imported is not None and file is not None and not _is_at(imported, Path(folder) / top):
+            raise ObjectiveError(
+                f"{reference!r}: {top!r} in {Path(folder).resolve()} is hidden by another module of that name "
+                f"({_place_of(imported)}); name the file instead: {file.resolve()}:{reference.rpartition(':')[2]}"
+            )
+
+
+def _is_at(module: ModuleType, place: Path) -> bool:
+    """Whether the module is `place`, a folder or a file without its `.py`."""
+    found = [Path(path) for path in getattr(module, "__path__", ())]
+    if not found and module.__file__:
+        found = [Path(module.__file__).with_suffix("")]
+    return any(path.resolve() == place.resolve() for path in found)
+
+
+def _place_of(module: ModuleType) -> str:
+    return getattr(module, "__file__", None) or "built into Python"
+
+
+def _failure(reference: str, what: str, error: Exception) -> str:
+    hidden = _hidden_import(error)
+    return f"{reference!r}: importing {what} failed with {type(error).__name__}: {error}{hidden}"
+
+
+def _hidden_import(error: Exception) -> str:
+    """What to do when a user's own package could not be imported because ours has its name."""
+    top = (error.name or "").partition(".")[0] if isinstance(error, ModuleNotFoundError) else ""
+    imported = sys.modules.get(top)
+    for folder in sys.path if top and imported is not None else ():
+        if (Path(folder) / top).is_dir() and imported is not None and not _is_at(imported, Path(folder) / top):
+            return (
+                f"; {Path(folder).resolve() / top} is hidden by another package of that name "
+                f"({_place_of(imported)}): rename yours"
+            )
+    return ""
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

@@ -1,5 +1,5 @@
-"""Which arm next, when, and what is remembered. `Optimizer` is the ask-and-tell face for people without a campaign."""
+"""Which trial is next, when it runs, and what is remembered of it. Users import the module `bbkb` instead.
 
-from orchestrator.optimizer import Optimizer
-
-__all__ = ["Optimizer"]
+Here belong the rooms below and what all of them share: the public `optimizer`, the tree of `errors`, `wording` and the
+`version`. What an evaluation is belongs in `objectives`, how it is executed in `workers`.
+"""

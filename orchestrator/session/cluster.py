@@ -11,7 +11,9 @@ import math
 import os
 import secrets
 import socket
+import sys
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import ray
@@ -21,6 +23,7 @@ from ray.exceptions import RayError
 from orchestrator.errors import UserError
 
 _PROBE_SECONDS = 5.0
+_PACKAGES = ("objectives", "workers", "orchestrator")
 _TOKEN = secrets.token_hex(32)  # in the environment only, never in a file: it dies with this process
 # Ray's settings, in the environment of this process and of what it starts, unless the user set them.
 ENVIRONMENT = {
@@ -113,7 +116,20 @@ def _join(address: str, workers: int, cpus: float, gpus: float) -> Cluster:
 
 def _init(**options: Any) -> Any:
     Config.initialize("")  # Ray read its environment when it was imported; this makes it look again
-    return ray.init(log_to_driver=False, logging_level=logging.ERROR, **options)
+    return ray.init(log_to_driver=False, logging_level=logging.ERROR, runtime_env=_runtime_env(), **options)
+
+
+def _runtime_env() -> dict[str, str] | None:
+    """What makes Ray's workers import our packages where the user has packages of the same names.
+
+    Ray puts this process's working directory and the folder of its script first on the search path of every worker.
+    """
+    ours = Path(__file__).resolve().parents[2]
+    named = [Path.cwd(), Path(sys.argv[0]).parent, *map(Path, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
+    places = [f"{package}{ending}" for package in _PACKAGES for ending in ("/__init__.py", ".py")]
+    others = {folder.resolve() for folder in named} - {ours}
+    is_hidden = any((folder / place).exists() for folder in others for place in places)
+    return {"worker_process_setup_hook": "bbkb.import_own_packages"} if is_hidden else None
 
 
 def _probe(address: str) -> None:

@@ -108,7 +108,8 @@ class ObjectiveSettings(_Section):
         default=None, description="Name of a listed objective, or package.module:Name of a class of options."
     )
     callable: str | None = Field(
-        default=None, description="Python function as package.module:function, called with the parameters as keywords."
+        default=None,
+        description="Python function, package.module:function or path/to/file.py:function, called with keywords.",
     )
     command: str | None = Field(
         default=None,

@@ -20,7 +20,7 @@ def test_a_module_is_found_on_the_search_path(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("reference", "message"),
     [
-        ("math.sqrt", "must be written package.module:attribute, got 'math.sqrt'"),
+        ("math.sqrt", "must be written package.module:attribute or path/to/file.py:attribute, got 'math.sqrt'"),
         ("math:", "must be written"),
         ("math:sqrt()", "must be written"),
         (":sqrt", "must be written"),

@@ -5,7 +5,8 @@ import sys
 import numpy as np
 import pytest
 
-from orchestrator import Optimizer, optimizer
+from bbkb import Optimizer
+from orchestrator import optimizer
 from orchestrator.bandit.kernels import Matern52
 from orchestrator.bandit.strategies import STRATEGIES
 
@@ -123,7 +124,7 @@ def test_a_refused_tell_teaches_nothing() -> None:
 
 def test_importing_it_loads_numpy_and_scipy_only() -> None:
     code = (
-        "import sys; from orchestrator import Optimizer; "
+        "import sys; from bbkb import Optimizer; "
         "heavy = {'ray', 'pydantic', 'sqlalchemy', 'sklearn', 'typer', 'yaml', 'plotly'} & set(sys.modules); "
         "print(heavy or 'light')"
     )

@@ -1,0 +1,86 @@
+"""A user's folder may hold packages with the names of ours: as a user meets it, in processes of their own."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).parents[1]
+CAMPAIGN = """
+name: hidden
+objective: {callable: 'CALLABLE'}
+space: {x: {low: 0.0, high: 1.0}}
+candidates: {size: 30}
+budget: {evaluations: 4}
+workers: {executor: EXECUTOR, count: 2}
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A project with packages of the same names as ours, each of which shouts when it is imported by mistake."""
+    for package in ("objectives", "workers", "orchestrator"):
+        (tmp_path / package).mkdir()
+        (tmp_path / package / "__init__.py").write_text("raise RuntimeError('the package of the user was imported')\n")
+    (tmp_path / "objectives" / "mine.py").write_text(
+        "from helper import square\n\ndef loss(x):\n    return square(x)\n"
+    )
+    (tmp_path / "objectives" / "helper.py").write_text("def square(x):\n    return x**2\n")
+    return tmp_path
+
+
+def bbkb(folder: Path, callable_: str, executor: str, python_path: str) -> subprocess.CompletedProcess[str]:
+    text = CAMPAIGN.replace("CALLABLE", callable_).replace("EXECUTOR", executor)
+    (folder / "campaign.yaml").write_text(text)
+    return subprocess.run(
+        [sys.executable, "-m", "bbkb", "run", "campaign.yaml"],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": python_path},
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+
+
+FOLDER_FIRST = f".{os.pathsep}{REPOSITORY}"
+
+
+@pytest.mark.parametrize(
+    ("executor", "python_path"), [("inline", str(REPOSITORY)), ("inline", FOLDER_FIRST), ("ray", FOLDER_FIRST)]
+)
+def test_a_file_is_evaluated_beside_packages_with_our_names(folder: Path, executor: str, python_path: str) -> None:
+    done = bbkb(folder, "objectives/mine.py:loss", executor, python_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "4, 0 of them failed" in done.stdout
+
+
+def test_a_module_that_is_hidden_by_ours_is_refused_with_the_form_that_works(folder: Path) -> None:
+    done = bbkb(folder, "objectives.mine:loss", "inline", str(REPOSITORY))
+    assert done.returncode == 2
+    assert f"'objectives' in {folder} is hidden by another module of that name" in done.stderr
+    assert f"name the file instead: {folder}/objectives/mine.py:loss" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_module_that_both_have_is_not_silently_ours(folder: Path) -> None:
+    (folder / "objectives" / "tabular.py").write_text("def Abalone(x):\n    return x\n")
+    done = bbkb(folder, "objectives.tabular:Abalone", "inline", str(REPOSITORY))
+    assert done.returncode == 2
+    assert f"name the file instead: {folder}/objectives/tabular.py:Abalone" in done.stderr
+
+
+def test_a_program_that_imported_its_own_package_before_is_told_so(folder: Path) -> None:
+    (folder / "workers" / "__init__.py").write_text("")
+    code = "import workers, bbkb"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert "ImportError: bbkb has a package 'workers', and another one was imported before" in done.stderr
+    assert "import bbkb first, or rename the other package" in done.stderr
