@@ -21,3 +21,11 @@ def moment(time: float) -> str:
     if time < _EPOCH_FROM:
         return f"{time:.1f} s (virtual)"
     return datetime.fromtimestamp(time, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def iso(time: float) -> str:
+    """A time of an executor's clock as ISO 8601 in UTC, for programs: `2026-03-01T14:05:09.250000Z`.
+
+    Virtual time counts from 1970-01-01T00:00:00.000000Z.
+    """
+    return datetime.fromtimestamp(time, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -170,7 +170,7 @@ def finished_log(settings: Settings, is_resumed: bool = True) -> Sequence[Event]
         known, began = existing(settings, parts), shlex.join(sys.argv)
         run = runs.create(settings.resolved(), parts.problem.candidates, parts.description, optimum, began, known)
     if not _is_finished(events):
-        outcome, reason = launch(run, settings, lambda arm: {}, Console(file=io.StringIO()), address=None)
+        outcome, reason = launch(run, settings, Console(file=io.StringIO()), address=None)
         if outcome == "interrupted":
             raise KeyboardInterrupt
         if outcome != "finished":

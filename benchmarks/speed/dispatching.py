@@ -96,7 +96,7 @@ def _campaign(settings: Settings) -> float:
     """From the first evaluation handed out to the last result stored, by the log."""
     run = _new_run(settings)
     with open(os.devnull, "w", encoding="utf-8") as silence:
-        outcome, reason = launch(run, settings, lambda arm: {}, Console(file=silence), address=None)
+        outcome, reason = launch(run, settings, Console(file=silence), address=None)
     if outcome != "finished":
         raise RuntimeError(f"{run.folder} {outcome}: {reason}")
     events = run.events()

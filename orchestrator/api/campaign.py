@@ -17,7 +17,7 @@ from orchestrator.api.submitted import Submitted
 from orchestrator.cli.launch import launch
 from orchestrator.errors import UserError
 from orchestrator.report import write_report
-from orchestrator.session.assemble import Parts, build, existing
+from orchestrator.session.assemble import build, existing
 from orchestrator.settings.model import Settings, from_mapping
 from orchestrator.settings.model import load as load_settings
 from orchestrator.settings.options import dump
@@ -86,11 +86,10 @@ class Campaign:
         Raises what `bbkb run` reports: UserError and its kin, ObjectiveError, CampaignError. The first interrupt stops
         cleanly: the result then says "interrupted", and `bbkb resume` continues it.
         """
-        run, parts = self._create()
+        run = self._create()
         try:
             with Notifier(run, on_result):
-                view = Console(quiet=not progress)
-                launch(run, self.settings, parts.problem.candidates.parameters, view, address)
+                launch(run, self.settings, Console(quiet=not progress), address)
         finally:
             finished = _reported(run)
         return finished
@@ -114,17 +113,17 @@ class Campaign:
             )
         workers = self.settings.workers
         connect(address, workers.count, workers.cpus, workers.gpus, dashboard=False)
-        run, _ = self._create()
+        run = self._create()
         return Submitted(run, RemoteSession.start(run, is_detached=True))
 
-    def _create(self) -> tuple[Run, Parts]:
-        """The run's folder with the first events of its log, and the campaign's parts."""
+    def _create(self) -> Run:
+        """The run's folder with the first events of its log."""
         parts = build(self.settings)
         optimum = parts.optimum(self.settings.objective.direction == "maximize")
         known = existing(self.settings, parts)
         began = shlex.join(sys.argv)
         candidates = parts.problem.candidates
-        return runs.create(self.settings.resolved(), candidates, parts.description, optimum, began, known), parts
+        return runs.create(self.settings.resolved(), candidates, parts.description, optimum, began, known)
 
     def __repr__(self) -> str:
         budget, workers = self.settings.budget.evaluations, self.settings.workers.count

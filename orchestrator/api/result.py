@@ -111,10 +111,10 @@ class Result:
         return f"<table><caption>{html.escape(self.history.created.name)}</caption>{cells}</table>"
 
     def _facts(self) -> list[tuple[str, str]]:
-        history = self.history
+        history, now = self.history, self.history.status()
         facts = [
             ("outcome", self.outcome),
-            ("trials", f"{history.finished_count} finished, {history.failed_count} of them failed"),
+            ("trials", f"{now.done} finished, {now.failed} of them failed"),
         ]
         if history.best is not None and history.best.value is not None:
             named = ", ".join(f"{name}={value!r}" for name, value in history.best.parameters.items())

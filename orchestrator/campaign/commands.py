@@ -1,19 +1,24 @@
 """What the campaign wants done next. Never stored: it follows from the state, so a resume derives it again."""
 
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
 from orchestrator.bandit.strategy import Observation
 
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """One attempt at one trial's arm, not to be dispatched before the time `not_before` (executor's clock)."""
+    """One attempt at one trial's arm, not to be dispatched before the time `not_before` (executor's clock).
+
+    `parameters` are the arm's, to be shown; they decide nothing.
+    """
 
     trial: int
     arm: int
     attempt: int
     not_before: float = 0.0
+    parameters: Mapping[str, Any] = field(default_factory=dict, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,11 +9,12 @@ the cost of a step do not grow with the number of evaluations.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Literal, TypeVar
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 from orchestrator.bandit.strategy import Observation
+from orchestrator.campaign.attempts import Best, EndedAttempt, Running, ended_attempt
 from orchestrator.campaign.commands import Assignment, Finished
 from orchestrator.campaign.early_stopping import Rungs
 from orchestrator.campaign.events import (
@@ -37,33 +38,21 @@ from orchestrator.campaign.idle import Cause, IdleSeconds
 from orchestrator.campaign.rules import WORKERS_AN_ARM_MAY_COST, AttemptFailures, Rules
 from workers.messages import Failure, FailureKind, Outcome
 
+if TYPE_CHECKING:  # the same signature for the type checker, eighteen times faster on a class of this many fields
+    from dataclasses import replace
+else:
+    from orchestrator.campaign.replacing import replace
+
 T = TypeVar("T")
 
 _RECENT = 1 / 32  # weight of the newest interval in the mean time between two outcomes
-
-
-@dataclass(frozen=True, slots=True)
-class Running:
-    """An attempt under way."""
-
-    arm: int
-    attempt: int
-    since: float
-
-
-@dataclass(frozen=True, slots=True)
-class Best:
-    """The best value so far, on the user's scale."""
-
-    trial: int
-    arm: int
-    value: float
+_RECENT_ATTEMPTS = 8  # kept for a person to look at
 
 
 Phase = Literal["created", "running", "stopping", "closed"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class CampaignState:
     """Where a campaign stands. Equal logs give equal states."""
 
@@ -117,6 +106,7 @@ class CampaignState:
     longest_seconds: float = 0.0  # the longest of these
     outcome_interval_seconds: float = 0.0  # mean time between two outcomes, of late
     last_outcome: float | None = None  # when, in this session
+    recent: tuple[EndedAttempt, ...] = ()  # the newest last
     idle: IdleSeconds = field(default_factory=IdleSeconds)
 
     @property
@@ -230,7 +220,7 @@ def idle_cause(state: CampaignState) -> Cause:
 
 
 def _choose(state: CampaignState, event: BatchChosen) -> CampaignState:
-    chosen = tuple(Assignment(pick.trial, pick.arm, attempt=1) for pick in event.picks)
+    chosen = tuple(Assignment(pick.trial, pick.arm, attempt=1, parameters=pick.parameters) for pick in event.picks)
     after = replace(
         state,
         trials=state.trials + len(chosen),
@@ -274,7 +264,7 @@ def _open_session(state: CampaignState, event: SessionOpened) -> CampaignState:
     adopted = set(event.adopted)
     held = {trial: run for trial, run in state.running.items() if trial in adopted}
     lost = tuple(
-        Assignment(trial, run.arm, run.attempt + 1)
+        Assignment(trial, run.arm, run.attempt + 1, parameters=run.parameters)
         for trial, run in sorted(state.running.items())
         if trial not in adopted
     )
@@ -308,7 +298,7 @@ def _dispatch(state: CampaignState, event: TrialsDispatched) -> CampaignState:
     else:
         front = tuple(assignment for assignment in state.backlog if assignment.trial in sent)
         rest = tuple(assignment for assignment in state.backlog if assignment.trial not in sent)
-    started = {one.trial: Running(one.arm, sent[one.trial], event.time) for one in front}
+    started = {one.trial: Running(one.arm, sent[one.trial], event.time, one.parameters) for one in front}
     return replace(
         state,
         backlog=rest,
@@ -318,10 +308,10 @@ def _dispatch(state: CampaignState, event: TrialsDispatched) -> CampaignState:
 
 
 def _succeed(state: CampaignState, event: TrialSucceeded) -> CampaignState:
-    arm = state.running[event.trial].arm
-    sign, best = state.rules.sign, state.best
+    run = state.running[event.trial]
+    arm, sign, best = run.arm, state.rules.sign, state.best
     if best is None or sign * event.value > sign * best.value:
-        best = Best(event.trial, arm, event.value)
+        best = Best(event.trial, arm, event.value, run.parameters)
     seconds = max(0.0, event.finished - event.started)
     return replace(
         _end_attempt(state, event, is_over=True),
@@ -375,7 +365,13 @@ def _fail(state: CampaignState, event: TrialFailed) -> CampaignState:
         return replace(
             after,
             backlog=(
-                Assignment(event.trial, run.arm, run.attempt + 1, event.time + pause if pause else 0.0),
+                Assignment(
+                    event.trial,
+                    run.arm,
+                    run.attempt + 1,
+                    not_before=event.time + pause if pause else 0.0,
+                    parameters=run.parameters,
+                ),
                 *state.backlog,
             ),
             attempt_failures=MappingProxyType({**state.attempt_failures, event.trial: attempt_failures}),
@@ -404,6 +400,7 @@ def _end_attempt(state: CampaignState, event: AttemptEnded, is_over: bool) -> Ca
         busy_seconds=state.busy_seconds + max(0.0, event.finished - event.started),
         outcome_interval_seconds=interval,
         last_outcome=event.time,
+        recent=(*state.recent[1 - _RECENT_ATTEMPTS :], ended_attempt(event, state.running[event.trial].parameters)),
     )
 
 

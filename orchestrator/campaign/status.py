@@ -1,12 +1,26 @@
 """Where a campaign stands, in one flat value: what the terminal, `bbkb status` and the central actor show."""
 
+import heapq
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
+from orchestrator.campaign.attempts import EndedAttempt
 from orchestrator.campaign.idle import LABELS
 from orchestrator.campaign.state import CampaignState, idle_cause
-from orchestrator.wording import duration
+from orchestrator.wording import duration, iso
+
+_RUNNING_SHOWN = 8
+
+
+@dataclass(frozen=True, slots=True)
+class RunningTrial:
+    """A trial that a worker evaluates. `seconds`: since it was dispatched."""
+
+    trial: int
+    attempt: int
+    seconds: float
+    parameters: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,14 +39,17 @@ class Status:
     succeeded: int
     failed: int
     stopped: int
-    in_flight: int
+    in_flight: int  # none once the session is closed: what was running is evaluated again by a resume
     waiting: int  # chosen, not running
+    running: tuple[RunningTrial, ...]  # those that have run longest, at most 8 of them
+    recent: tuple[EndedAttempt, ...]  # attempts that ended of late, the newest last
     batch: int
     batch_size: int
     dictionary_size: int
     best_value: float | None
     best_trial: int | None
     best_arm: int | None
+    best_parameters: Mapping[str, Any]  # empty while there is no value
     slots: int
     epoch: int
     refreshes: int
@@ -41,6 +58,7 @@ class Status:
     utilization: float  # share of the workers' time spent evaluating, in [0, 1]
     idle_seconds: Mapping[str, float]  # of all workers together, by cause
     least_seconds: float  # lower bound on the makespan: these evaluations, no worker ever idle
+    last_time: float  # of the last event
     elapsed_seconds: float  # in sessions
     left_seconds: float | None  # an estimate, once something has finished
 
@@ -57,7 +75,7 @@ def status_of(name: str, state: CampaignState, now: float | None = None, activit
     elapsed = state.elapsed_seconds + since
     capacity, busy = _worked_seconds(state, since)
     done = state.succeeded + state.failed + state.stopped
-    left = elapsed / done * (state.rules.evaluations - done) if done and is_open else None
+    left = elapsed / done * max(0, state.rules.evaluations - done) if done and is_open else None
     return Status(
         name=name,
         phase=state.phase,
@@ -71,14 +89,17 @@ def status_of(name: str, state: CampaignState, now: float | None = None, activit
         succeeded=state.succeeded,
         failed=state.failed,
         stopped=state.stopped,
-        in_flight=len(state.running),
-        waiting=len(state.backlog),
+        in_flight=len(state.running) if is_open else 0,
+        waiting=len(state.backlog) + (0 if is_open else len(state.running)),
+        running=_longest_running(state, state.last_time + since) if is_open else (),
+        recent=state.recent,
         batch=state.batches,
         batch_size=state.batch_size,
         dictionary_size=state.dictionary_size,
         best_value=None if state.best is None else state.best.value,
         best_trial=None if state.best is None else state.best.trial,
         best_arm=None if state.best is None else state.best.arm,
+        best_parameters={} if state.best is None else state.best.parameters,
         slots=state.slots,
         epoch=state.epoch,
         refreshes=state.round,
@@ -87,9 +108,15 @@ def status_of(name: str, state: CampaignState, now: float | None = None, activit
         utilization=min(1.0, busy / capacity) if capacity > 0 else 0.0,
         idle_seconds=_idle_seconds(state, since, capacity - busy, 0.001 * capacity),
         least_seconds=_least_seconds(state),
+        last_time=state.last_time,
         elapsed_seconds=elapsed,
         left_seconds=_within_hours(left, elapsed, state),
     )
+
+
+def _longest_running(state: CampaignState, now: float) -> tuple[RunningTrial, ...]:
+    longest = heapq.nsmallest(_RUNNING_SHOWN, state.running.items(), key=lambda item: (item[1].since, item[0]))
+    return tuple(RunningTrial(trial, run.attempt, max(0.0, now - run.since), run.parameters) for trial, run in longest)
 
 
 def _worked_seconds(state: CampaignState, since: float) -> tuple[float, float]:
@@ -126,13 +153,19 @@ def _within_hours(left: float | None, elapsed: float, state: CampaignState) -> f
     return max(0.0, min(left, state.rules.seconds - elapsed))
 
 
-def headline(status: Status, parameters: Mapping[str, Any] | None = None) -> str:
+def as_plain(status: Status) -> dict[str, Any]:
+    """The status in plain values for JSON: times in ISO 8601, UTC; durations in seconds."""
+    plain = asdict(status)
+    recent = [{**attempt, "time": iso(attempt["time"])} for attempt in plain["recent"]]
+    return {**plain, "recent": recent, "last_time": iso(status.last_time), "done": status.done}
+
+
+def headline(status: Status) -> str:
     """One plain line, for logs that are not a terminal."""
     best = "no value yet" if status.best_value is None else f"best {status.best_value:.6g}"
-    shown = f" at {', '.join(f'{name}={value}' for name, value in parameters.items())}" if parameters else ""
     left = "" if status.left_seconds is None else f", about {duration(status.left_seconds)} left"
     return (
-        f"{status.done}/{status.evaluations} done, {best}{shown}, {progress(status)}, "
+        f"{status.done}/{status.evaluations} done, {best}, {progress(status)}, "
         f"{status.in_flight} in flight, {status.failed} failed, dictionary {status.dictionary_size}, "
         f"utilisation {status.utilization:.0%}{left}"
     )

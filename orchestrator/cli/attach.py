@@ -5,11 +5,10 @@ a request to stop, and the run does not know that it is watched.
 """
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
-from orchestrator.campaign.events import BatchChosen, CampaignCreated, Event, SessionClosed, SessionOpened
+from orchestrator.campaign.events import CampaignCreated, Event, SessionClosed, SessionOpened
 from orchestrator.campaign.state import CampaignState, apply
 from orchestrator.campaign.status import Status, status_of
 from orchestrator.cli.live import View
@@ -44,13 +43,8 @@ class Follower:
         self._name = run.name
         self._position = 0
         self._state = CampaignState()
-        self._parameters: dict[int, Mapping[str, Any]] = {}
         self._is_virtual = False
         self._closed: SessionClosed | None = None
-
-    def parameters(self, arm: int) -> Mapping[str, Any]:
-        """Of an arm that was chosen."""
-        return self._parameters[arm]
 
     def catch_up(self) -> None:
         """Fold what is new. Raises StoreError."""
@@ -74,8 +68,6 @@ class Follower:
         match event:
             case CampaignCreated():
                 self._name = event.name
-            case BatchChosen():
-                self._parameters.update((pick.arm, pick.parameters) for pick in event.picks)
             case SessionOpened():
                 self._is_virtual, self._closed = event.executor == "simulated", None
             case SessionClosed():
@@ -87,7 +79,7 @@ class Follower:
 def follow(
     run: Run,
     store: EventStore,
-    open_view: Callable[[Callable[[int], Mapping[str, Any]]], View],
+    view: View,
     stop: Stop = "",
     sleep: Callable[[float], None] = time.sleep,
     clock: Callable[[], float] = time.monotonic,
@@ -99,7 +91,7 @@ def follow(
     """
     follower, watch = Follower(run, store), Watch(clock=clock)
     gone_since: float | None = None
-    with open_view(follower.parameters) as view:
+    with view:
         while True:
             holding = store.holding(run.name)  # before the log: whoever let go has closed its session before
             follower.catch_up()

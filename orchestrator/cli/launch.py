@@ -11,7 +11,7 @@ from typing import Protocol
 from rich.console import Console
 
 from orchestrator.campaign.status import Status
-from orchestrator.cli.live import Parameters, View, view
+from orchestrator.cli.live import View, view
 from orchestrator.session.assemble import open_session
 from orchestrator.settings.model import Settings
 from orchestrator.store.runs import Run
@@ -42,15 +42,15 @@ class Remote(Protocol):
         """End it without asking."""
 
 
-def launch(run: Run, settings: Settings, parameters: Parameters, console: Console, address: str | None) -> Outcome:
-    """Run a session to its end: its outcome and reason. `parameters` gives an arm's, for the view.
+def launch(run: Run, settings: Settings, console: Console, address: str | None) -> Outcome:
+    """Run a session to its end: its outcome and reason.
 
     The first interrupt from the keyboard (or SIGTERM) stops cleanly, the second at once. Raises what `open_session` and
     `Driver.run` raise, and ActorLostError.
     """
     if settings.workers.executor == "ray":
-        return _launch_on_ray(run, settings, parameters, console, address)
-    with view(console, parameters) as shown:
+        return _launch_on_ray(run, settings, console, address)
+    with view(console) as shown:
         session = open_session(run, shown.update)
 
         def stop(now: bool) -> None:
@@ -63,15 +63,13 @@ def launch(run: Run, settings: Settings, parameters: Parameters, console: Consol
     return close.outcome, close.reason
 
 
-def _launch_on_ray(
-    run: Run, settings: Settings, parameters: Parameters, console: Console, address: str | None
-) -> Outcome:
+def _launch_on_ray(run: Run, settings: Settings, console: Console, address: str | None) -> Outcome:
     # imported here so that campaigns without Ray, and every other command, need not wait for it
     from orchestrator.session.actor import RemoteSession
     from orchestrator.session.cluster import connect, disconnect, named_cluster
 
     workers = settings.workers
-    with view(console, parameters) as shown:
+    with view(console) as shown:
         joined = named_cluster(address)
         shown.say("starting Ray on this machine …" if joined is None else f"joining the Ray cluster at {joined} …")
         cluster = connect(address, workers.count, workers.cpus, workers.gpus, dashboard=True)

@@ -14,8 +14,6 @@ from rich.text import Text
 from orchestrator.campaign.status import Status, headline, idle_text, progress
 from orchestrator.wording import duration
 
-Parameters = Callable[[int], Mapping[str, Any]]  # of an arm
-
 _PLAIN_SECONDS = 10.0  # between two plain lines
 
 
@@ -37,16 +35,15 @@ class View(Protocol):
         """Show a line of text that stays."""
 
 
-def view(console: Console, parameters: Parameters) -> View:
+def view(console: Console) -> View:
     """The view that fits the console."""
-    return TerminalView(console, parameters) if console.is_terminal else PlainView(console, parameters)
+    return TerminalView(console) if console.is_terminal else PlainView(console)
 
 
 class TerminalView:
     """A block of lines that is redrawn in place."""
 
-    def __init__(self, console: Console, parameters: Parameters) -> None:
-        self._parameters = parameters
+    def __init__(self, console: Console) -> None:
         self._live = Live(console=console, refresh_per_second=4, transient=False)
 
     def __enter__(self) -> Self:
@@ -60,7 +57,7 @@ class TerminalView:
 
     def update(self, status: Status) -> None:
         """Redraw."""
-        self._live.update(render(status, self._parameters))
+        self._live.update(render(status))
 
     def say(self, line: str) -> None:
         """Print above the block."""
@@ -70,9 +67,8 @@ class TerminalView:
 class PlainView:
     """One line whenever a batch begins, a better value is found after a while, or the campaign ends."""
 
-    def __init__(self, console: Console, parameters: Parameters, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, console: Console, clock: Callable[[], float] = time.monotonic) -> None:
         self._console = console
-        self._parameters = parameters
         self._clock = clock
         self._last_shown = float("-inf")
         self._last_line = ""
@@ -98,7 +94,7 @@ class PlainView:
             self._console.print(Text(line), soft_wrap=True)
 
 
-def render(status: Status, parameters: Parameters) -> RenderableType:
+def render(status: Status) -> RenderableType:
     """The block: a progress bar and a table of what matters."""
     bar = Table.grid(padding=(0, 1))
     bar.add_row(
@@ -108,15 +104,15 @@ def render(status: Status, parameters: Parameters) -> RenderableType:
         Text("" if status.left_seconds is None else f"about {duration(status.left_seconds)} left", style="dim"),
     )
     table = Table.grid(padding=(0, 2))
-    for name, value in rows(status, parameters):
+    for name, value in rows(status):
         table.add_row(Text(name, style="dim"), value)
     return Group(bar, table)
 
 
-def rows(status: Status, parameters: Parameters) -> list[tuple[str, Text]]:
+def rows(status: Status) -> list[tuple[str, Text]]:
     """The table's rows: name and value."""
     return [
-        ("best", _best(status, parameters)),
+        ("best", _best(status)),
         ("progress", Text(f"{progress(status)} ({status.waiting} in backlog)")),
         ("in flight", Text(f"{status.in_flight} on {status.slots} workers" if status.slots else "no session yet")),
         ("failed", Text(str(status.failed), style="red" if status.failed else "")),
@@ -130,11 +126,10 @@ def rows(status: Status, parameters: Parameters) -> list[tuple[str, Text]]:
     ]
 
 
-def _best(status: Status, parameters: Parameters) -> Text:
-    if status.best_value is None or status.best_arm is None:
+def _best(status: Status) -> Text:
+    if status.best_value is None:
         return Text("no value yet", style="dim")
-    named = ", ".join(f"{name}={shown(value)}" for name, value in parameters(status.best_arm).items())
-    return Text.assemble((f"{status.best_value:.6g}", "bold green"), f"  {named}")
+    return Text.assemble((f"{status.best_value:.6g}", "bold green"), f"  {named(status.best_parameters)}")
 
 
 def _set_aside(status: Status) -> str:
@@ -162,3 +157,8 @@ def _now(status: Status) -> str:
 def shown(value: Any) -> str:
     """A parameter's value, short."""
     return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def named(parameters: Mapping[str, Any]) -> str:
+    """`learning_rate=0.01, layers=3`, the values short."""
+    return ", ".join(f"{name}={shown(value)}" for name, value in parameters.items())

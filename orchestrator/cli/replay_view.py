@@ -1,6 +1,7 @@
 """`bbkb replay` on the terminal: the posterior at a point of the log, and what another computation says."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 import numpy as np
 from rich.console import Console, Group, RenderableType
@@ -8,9 +9,11 @@ from rich.table import Table
 from rich.text import Text
 
 from orchestrator.campaign.events import BatchChosen
-from orchestrator.cli.live import Parameters, shown
+from orchestrator.cli.live import named
 from orchestrator.session.problem import Problem, Progress
 from orchestrator.session.replaying import Replayed
+
+Parameters = Callable[[int], Mapping[str, Any]]  # of an arm
 
 REASONS_SHOWN = 10
 
@@ -48,11 +51,15 @@ def _posterior(progress: Progress, problem: Problem, parameters: Parameters, top
     yield Text(f"the {len(order)} arms with the largest upper bounds, with no pull pending (rewards are maximised)")
     table = Table("arm", "mean", "± deviation", "upper bound", "pulls", "parameters", box=None, pad_edge=False)
     for arm in order.tolist():
-        named = ", ".join(f"{name}={shown(value)}" for name, value in parameters(arm).items())
         deviation = float(np.sqrt(regularization * belief.variance[arm]))
         count = "" if pulls is None else str(int(pulls.counts[arm]))
         table.add_row(
-            str(arm), f"{belief.mean[arm]:.6g}", f"{deviation:.3g}", f"{belief.ucb[arm]:.6g}", count, Text(named)
+            str(arm),
+            f"{belief.mean[arm]:.6g}",
+            f"{deviation:.3g}",
+            f"{belief.ucb[arm]:.6g}",
+            count,
+            Text(named(parameters(arm))),
         )
     yield table
 

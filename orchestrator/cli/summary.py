@@ -1,8 +1,6 @@
 """What the commands say before and after a session: what will run, how it ended, and the report they leave."""
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 from rich.text import Text
@@ -10,7 +8,7 @@ from rich.text import Text
 from orchestrator.campaign.events import ExistingTaken
 from orchestrator.campaign.status import idle_text
 from orchestrator.cli.attach import Ending
-from orchestrator.cli.live import shown
+from orchestrator.cli.live import named
 from orchestrator.cli.terminal import say, write_file
 from orchestrator.history.fold import fold
 from orchestrator.report.page import write_report
@@ -39,18 +37,18 @@ def say_existing(console: Console, known: ExistingTaken | None) -> None:
 def summarize(console: Console, run_: runs.Run, outcome: str, reason: str) -> None:
     """The outcome of a session and the results of the campaign so far."""
     history = fold(run_.events())
-    best = history.best
+    best, now = history.best, history.status()
     lines: list[tuple[str, str]] = [("outcome", f"{outcome}: {reason}")]
     if best is not None and best.value is not None:
         lines += [
             ("best value", f"{best.value:.6g} (trial {best.trial})"),
-            ("best parameters", _named(best.parameters)),
+            ("best parameters", named(best.parameters)),
         ]
     lines += [
-        ("evaluations", f"{history.finished_count}, {history.failed_count} of them failed"),
+        ("evaluations", f"{now.done}, {now.failed} of them failed"),
         *([] if history.existing is None else [("existing data", str(history.existing))]),
-        ("utilisation", f"{history.utilization:.0%} of the workers' time in {duration(history.elapsed_seconds)}"),
-        *([("idle", idle)] if (idle := idle_text(history.idle_seconds)) else []),
+        ("utilisation", f"{now.utilization:.0%} of the workers' time in {duration(now.elapsed_seconds)}"),
+        *([("idle", idle)] if (idle := idle_text(now.idle_seconds)) else []),
         ("report", str(run_.report_file)),
     ]
     if outcome != "finished":
@@ -71,7 +69,3 @@ def save_report(run_: runs.Run, path: Path) -> None:
     """Write the run's report. Raises UserError when the file cannot be written."""
     history = fold(run_.events())
     write_file(path, lambda target: write_report(history, target))
-
-
-def _named(parameters: Mapping[str, Any]) -> str:
-    return ", ".join(f"{name}={shown(value)}" for name, value in parameters.items())

@@ -4,8 +4,8 @@ Columns, in this order: `FIRST_COLUMNS`, one column a parameter under its own na
 `metric.<name>` a metric. A parameter whose name is taken already (a fixed column, or anything beginning with
 `metric.`) is prefixed with `parameter.`.
 
-`started` and `finished` are seconds on the executor's clock, as stored: seconds since 1970-01-01 UTC, or
-virtual seconds under the simulated executor, which is why they are numbers in every format. What is unknown (no value
+`started` and `finished` are ISO 8601 in UTC (`2026-03-01T14:05:09.250000Z`), and timestamps in Parquet; the virtual
+seconds of the simulated executor count from 1970-01-01T00:00:00Z. What is unknown (no value
 yet, a conditional parameter that is inactive) is an empty field in CSV and null elsewhere. `error` is the trial's last
 failure and may have several lines.
 """
@@ -15,20 +15,23 @@ import io
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 from typing import Any, Literal, get_args
 
 from orchestrator.errors import UserError
 from orchestrator.history.fold import History, TrialRow
+from orchestrator.wording import iso
 
 Format = Literal["csv", "json", "parquet"]
 
 FIRST_COLUMNS = ("trial", "arm", "status", "attempts", "value")
 LAST_COLUMNS = ("batch", "started", "finished", "seconds", "worker", "error")
+TIME_COLUMNS = ("started", "finished")
 METRIC_PREFIX = "metric."
 PARAMETER_PREFIX = "parameter."
 _ARROW_TYPES = {
     **dict.fromkeys(("trial", "arm", "attempts", "batch"), "int64"),
-    **dict.fromkeys(("value", "reward", "started", "finished", "seconds"), "float64"),
+    **dict.fromkeys(("value", "reward", "seconds"), "float64"),
     **dict.fromkeys(("status", "worker", "error"), "string"),
 }
 
@@ -57,6 +60,7 @@ def trial_columns(history: History) -> dict[str, list[Any]]:
     for name, column in _parameter_columns(parameter_names(rows)).items():
         columns[column] = [row.parameters.get(name) for row in rows]
     columns |= {name: [getattr(row, name) for row in rows] for name in LAST_COLUMNS}
+    columns |= {name: [None if time is None else iso(time) for time in columns[name]] for name in TIME_COLUMNS}
     for name in _first_seen(row.metrics for row in rows):
         columns[METRIC_PREFIX + name] = [row.metrics.get(name) for row in rows]
     return columns
@@ -139,6 +143,9 @@ def _to_parquet(columns: dict[str, list[Any]]) -> bytes:
 
 def _arrow_array(pa: Any, name: str, values: list[Any]) -> Any:
     """Fixed columns and metrics have fixed types, so that an empty campaign has the same schema as a full one."""
+    if name in TIME_COLUMNS:
+        moments = [None if value is None else datetime.fromisoformat(value) for value in values]
+        return pa.array(moments, type=pa.timestamp("us", tz="UTC"))
     if name in _ARROW_TYPES or name.startswith(METRIC_PREFIX):
         return pa.array(values, type=_ARROW_TYPES.get(name, "float64"))
     try:

@@ -1,10 +1,17 @@
-"""A campaign's event log folded into what people look at: trials, batches, refreshes, sessions.
+"""A campaign's event log folded into what people look at: the one source of status, report, export and the live page.
 
-Status, export and report all read this, so they cannot disagree. Time is the executor's clock.
+`History` holds `campaign.state.CampaignState`, which the run itself decides on, and beside it the tables that a state
+of bounded size cannot hold: a row a trial, attempts, refreshes, sessions. All totals come from that state, so `bbkb
+status` and the report cannot disagree. `verify` keeps books of its own on purpose.
+
+`advance` is the step, state and event to state, so a growing log is followed at the cost of what is new. It changes
+the state it was given and returns it: a copy a step would cost as much as the log is long. Time is the executor's
+clock.
 """
 
+import functools
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from orchestrator.campaign.events import (
@@ -15,6 +22,7 @@ from orchestrator.campaign.events import (
     Event,
     ExistingTaken,
     ModelRefreshed,
+    PickedTrial,
     ReportsArrived,
     SessionClosed,
     SessionOpened,
@@ -24,28 +32,46 @@ from orchestrator.campaign.events import (
     TrialStopped,
     TrialSucceeded,
 )
+from orchestrator.campaign.state import CampaignState, apply
+from orchestrator.campaign.status import Status, status_of
+from orchestrator.settings.recorded import RecordedSettings, read_recorded
 
-TrialStatus = Literal["waiting", "running", "succeeded", "failed", "stopped"]
+TrialStatus = Literal["queued", "running", "succeeded", "failed", "stopped"]
 
 
 @dataclass(slots=True)
 class TrialRow:
     """One trial as it stands at the end of the log. Times are None until known; `value` on the user's scale."""
 
-    trial: int
-    arm: int
+    pick: PickedTrial  # the candidate, and the numbers it was chosen by
     batch: int  # 1 for the first batch
-    parameters: Mapping[str, Any]
-    status: TrialStatus = "waiting"
+    place: int  # in its batch, 1 for the first
+    status: TrialStatus = "queued"
     attempts: int = 0
     value: float | None = None
     metrics: Mapping[str, float] = field(default_factory=dict)
+    dispatched: float | None = None  # when its newest attempt was handed to a worker
     started: float | None = None
     finished: float | None = None
     worker: str = ""
     stopped_at: int | None = None  # the step at which the campaign stopped it early
-    reports: list[tuple[int, float]] = field(default_factory=list)  # (step, value), of all its attempts
+    reports: dict[int, float] = field(default_factory=dict)  # step → intermediate value, the newest attempt's
     error: str = ""  # "kind: message" of the last failure, also of one that was retried with success
+
+    @property
+    def trial(self) -> int:
+        """Its number, in the order of choice."""
+        return self.pick.trial
+
+    @property
+    def arm(self) -> int:
+        """The candidate's index."""
+        return self.pick.arm
+
+    @property
+    def parameters(self) -> Mapping[str, Any]:
+        """The candidate's parameters."""
+        return self.pick.parameters
 
     @property
     def seconds(self) -> float | None:
@@ -63,9 +89,10 @@ class Attempt:
     finished: float
     worker: str
     failure: str = ""  # its kind; empty for a success
+    message: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Session:
     """One process's time with the campaign. `ended` is the time of the last event seen in it."""
 
@@ -85,67 +112,44 @@ class Session:
 
 @dataclass(slots=True)
 class History:
-    """Everything people look at. Built by `fold`."""
+    """Everything people look at, after `position` events. Built by `fold`, or `begin` and `advance`."""
 
     created: CampaignCreated
-    settings: Mapping[str, Any]
+    settings: RecordedSettings  # of the newest session
+    campaign: CampaignState  # every total: what the run itself counts
+    position: int = 1
     existing: ExistingTaken | None = None  # results known before; they are no trials
     trials: list[TrialRow] = field(default_factory=list)
+    succeeded: list[TrialRow] = field(default_factory=list)  # in the order in which their results arrived
     batches: list[BatchChosen] = field(default_factory=list)
     refreshes: list[ModelRefreshed] = field(default_factory=list)
     attempts: list[Attempt] = field(default_factory=list)
     sessions: list[Session] = field(default_factory=list)
-    idle_seconds: Mapping[str, float] = field(default_factory=dict)  # by cause, until the last session that was closed
 
     @property
     def is_asynchronous(self) -> bool:
-        """Whether results are made known as they come, not batch by batch."""
-        return bool(self.settings.get("strategy", {}).get("mode") == "async")
+        """Whether the strategy receives results as they come, not batch by batch."""
+        return self.settings.is_asynchronous
 
     @property
     def is_maximized(self) -> bool:
         """Whether high values are good."""
-        return str(self.settings["objective"].get("direction", "maximize")) == "maximize"
+        return self.settings.is_maximized
 
     @property
-    def succeeded(self) -> list[TrialRow]:
-        """Trials with a value, in the order they finished."""
-        rows = [row for row in self.trials if row.status == "succeeded"]
-        return sorted(rows, key=lambda row: (row.finished or 0.0, row.trial))
+    def is_virtual(self) -> bool:
+        """Whether the executor's clock counts virtual seconds."""
+        return bool(self.sessions) and self.sessions[-1].executor == "simulated"
 
     @property
     def best(self) -> TrialRow | None:
-        """The trial with the best value; the earliest of equals; None when nothing succeeded."""
-        sign = 1.0 if self.is_maximized else -1.0
-        return max(self.succeeded, key=lambda row: sign * (row.value or 0.0), default=None)
+        """The trial with the best value; the earliest result of equals; None when nothing succeeded."""
+        best = self.campaign.best
+        return None if best is None else self.trials[best.trial]
 
-    @property
-    def failed_count(self) -> int:
-        """Trials that failed for good."""
-        return sum(row.status == "failed" for row in self.trials)
-
-    @property
-    def finished_count(self) -> int:
-        """Trials that are over."""
-        return sum(row.status in ("succeeded", "failed", "stopped") for row in self.trials)
-
-    @property
-    def elapsed_seconds(self) -> float:
-        """Time in sessions; pauses between them do not count."""
-        return sum(session.seconds for session in self.sessions)
-
-    @property
-    def utilization(self) -> float:
-        """Share of the workers' time spent in evaluations that ended, in [0, 1]."""
-        capacity = sum(session.slots * session.seconds for session in self.sessions)
-        busy = sum(attempt.finished - attempt.started for attempt in self.attempts)
-        return min(1.0, busy / capacity) if capacity > 0 else 0.0
-
-    @property
-    def least_seconds(self) -> float:
-        """A lower bound on the time of what ended: its work spread evenly over all workers, or its longest attempt."""
-        longest = max((attempt.finished - attempt.started for attempt in self.attempts), default=0.0)
-        return min(self.elapsed_seconds, max(self.utilization * self.elapsed_seconds, longest))
+    def status(self, now: float | None = None, activity: str = "") -> Status:
+        """Where the campaign stands; see `campaign.status.status_of`."""
+        return status_of(self.created.name, self.campaign, now, activity)
 
 
 def fold(events: Iterable[Event]) -> History:
@@ -154,36 +158,33 @@ def fold(events: Iterable[Event]) -> History:
     created = next(iterator, None)
     if not isinstance(created, CampaignCreated):
         raise ValueError("the log does not begin with the creation of a campaign: it is empty or not one of ours")
-    history = History(created=created, settings=created.settings)
-    for event in iterator:
-        _apply(history, event)
-    return history
+    return functools.reduce(advance, iterator, begin(created))
 
 
-def _apply(history: History, event: Event) -> None:
+def begin(created: CampaignCreated) -> History:
+    """The history after the first event."""
+    return History(created, read_recorded(created.settings), apply(CampaignState(), created))
+
+
+def advance(history: History, event: Event) -> History:
+    """`history` after one more event: the same object, changed."""
+    was_running = history.campaign.running
+    history.position += 1
+    history.campaign = apply(history.campaign, event)
     match event:
         case SessionOpened():
-            history.settings = event.settings
-            history.sessions.append(
-                Session(event.epoch, event.executor, event.slots, started=event.time, ended=event.time)
-            )
-            for row in history.trials:
-                if row.status == "running" and row.trial not in event.adopted:
-                    row.status = "waiting"
+            _open(history, event, was_running)
         case BatchChosen():
-            history.batches.append(event)
-            history.trials.extend(
-                TrialRow(pick.trial, pick.arm, len(history.batches), pick.parameters) for pick in event.picks
-            )
+            _choose(history, event)
         case TrialsDispatched():
             for trial, attempt in event.attempts:
-                history.trials[trial].status = "running"
-                history.trials[trial].attempts = attempt
+                row = history.trials[trial]
+                row.status, row.attempts, row.dispatched = "running", attempt, event.time
         case TrialSucceeded() | TrialFailed() | TrialStopped():
-            _apply_outcome(history, event)
+            _end_attempt(history, event)
         case ReportsArrived():
             for trial, _attempt, step, value in event.reports:
-                history.trials[trial].reports.append((step, value))
+                history.trials[trial].reports[step] = value
         case ExistingTaken():
             history.existing = event
         case ModelRefreshed():
@@ -191,27 +192,46 @@ def _apply(history: History, event: Event) -> None:
         case StopRequested() | CampaignCreated() | ComputingBegan():
             pass
         case SessionClosed():
-            _replace_last(history.sessions, outcome=event.outcome, reason=event.reason)
-            history.idle_seconds = event.idle_seconds or history.idle_seconds
-    if history.sessions and event.time > history.sessions[-1].ended:
-        _replace_last(history.sessions, ended=event.time)
+            history.sessions[-1].outcome, history.sessions[-1].reason = event.outcome, event.reason
+            _mark(history, history.campaign.running, "queued")  # a resume evaluates them again
+    if history.sessions:
+        history.sessions[-1].ended = max(history.sessions[-1].ended, event.time)
+    return history
 
 
-def _apply_outcome(history: History, event: AttemptEnded) -> None:
+def _open(history: History, event: SessionOpened, was_running: Iterable[int]) -> None:
+    _mark(history, was_running, "queued")
+    _mark(history, event.adopted, "running")
+    history.settings = read_recorded(event.settings)
+    history.sessions.append(Session(event.epoch, event.executor, event.slots, started=event.time, ended=event.time))
+
+
+def _mark(history: History, trials: Iterable[int], status: TrialStatus) -> None:
+    for trial in trials:
+        history.trials[trial].status = status
+
+
+def _choose(history: History, event: BatchChosen) -> None:
+    history.batches.append(event)
+    number = len(history.batches)
+    history.trials.extend(TrialRow(pick, number, place) for place, pick in enumerate(event.picks, start=1))
+
+
+def _end_attempt(history: History, event: AttemptEnded) -> None:
     row = history.trials[event.trial]
     row.started, row.finished, row.worker = event.started, event.finished, event.worker
+    failure, message = "", ""
     if isinstance(event, TrialSucceeded):
         row.status, row.value, row.metrics = "succeeded", event.value, event.metrics
+        history.succeeded.append(row)
     elif isinstance(event, TrialStopped):
         row.status, row.value, row.stopped_at = "stopped", event.value, event.step
     else:
-        row.status = "failed" if event.is_final else "waiting"
-        row.error = f"{event.failure}: {event.message}"
+        row.status = "failed" if event.is_final else "queued"
+        failure, message = event.failure, event.message
+        row.error = f"{failure}: {message}"
     if not isinstance(event, TrialFailed):
-        row.reports += [report for report in event.reports if report not in row.reports]
-    failure = event.failure if isinstance(event, TrialFailed) else ""
-    history.attempts.append(Attempt(event.trial, event.attempt, event.started, event.finished, event.worker, failure))
-
-
-def _replace_last(sessions: list[Session], **changes: Any) -> None:
-    sessions[-1] = replace(sessions[-1], **changes)
+        row.reports.update(event.reports)
+    history.attempts.append(
+        Attempt(event.trial, event.attempt, event.started, event.finished, event.worker, failure, message)
+    )

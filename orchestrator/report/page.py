@@ -77,7 +77,7 @@ def render(history: History, title: str) -> str:
         figures=figures(history),
         table=trial_table(history),
         sessions=_session_rows(history),
-        configuration=_as_yaml(history.settings),
+        configuration=_as_yaml(history.settings.plain),
         style=_resource("report.css"),
         script=script,
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
@@ -126,34 +126,36 @@ def state(history: History) -> str:
 
 def summary_cards(history: History) -> list[Card]:
     """The numbers at the head of the page."""
-    best, batches = history.best, history.batches
-    failed = sum(row.status == "failed" for row in history.trials)
-    retried = sum(1 for attempt in history.attempts if attempt.failure) - failed
-    open_trials = len(history.trials) - len(history.succeeded) - failed
-    budget = _section(history, "budget").get("evaluations")
-    mean_size = f"mean size {len(history.trials) / len(batches):.3g}" if batches else ""
-    idle = idle_text(history.idle_seconds)
-    told = len(history.refreshes)
-    mean_told = f"{(len(history.succeeded) + failed) / told:.3g} results each" if told else ""
+    best, batches, now = history.best, history.batches, history.status()
+    retried = sum(1 for attempt in history.attempts if attempt.failure) - now.failed
+    open_trials = now.chosen - now.done
+    mean_size = f"mean size {now.chosen / len(batches):.3g}" if batches else ""
+    idle = idle_text(now.idle_seconds)
+    refits = len(history.refreshes)
+    per_refit = f"{now.done / refits:.3g} results each" if refits else ""
     direction = "maximised" if history.is_maximized else "minimised"
     return [
         Card("Best value", "none" if best is None else str(short(best.value)), direction),
         Card(
             "Evaluations done",
-            f"{len(history.succeeded):,}",
-            ", ".join([f"budget {budget:,}"] * isinstance(budget, int) + [f"{open_trials:,} open"] * (open_trials > 0)),
+            f"{now.succeeded:,}",
+            ", ".join(
+                [f"budget {now.evaluations:,}"]
+                + [f"{open_trials:,} open"] * (open_trials > 0)
+                + [f"{now.stopped:,} stopped early"] * (now.stopped > 0)
+            ),
         ),
-        Card("Failed", f"{failed:,}", f"{retried:,} more attempts failed and ran again" if retried > 0 else ""),
-        Card("Refreshes", f"{told:,}", mean_told)
+        Card("Failed", f"{now.failed:,}", f"{retried:,} more attempts failed and ran again" if retried > 0 else ""),
+        Card("Refits", f"{refits:,}", per_refit)
         if history.is_asynchronous
         else Card("Batches", f"{len(batches):,}", mean_size),
         Card(
             "Elapsed",
-            duration(history.elapsed_seconds),
-            f"{plural(len(history.sessions), 'session')}, at least {duration(history.least_seconds)} of work",
+            duration(now.elapsed_seconds),
+            f"{plural(len(history.sessions), 'session')}, at least {duration(now.least_seconds)} of work",
         ),
         *existing_cards(history),
-        Card("Utilisation", f"{100 * history.utilization:.0f} %", idle and f"idle: {idle}"),
+        Card("Utilisation", f"{100 * now.utilization:.0f} %", idle and f"idle: {idle}"),
     ]
 
 
@@ -166,21 +168,15 @@ def existing_cards(history: History) -> list[Card]:
     return [Card("Existing data", f"{len(existing.arms):,}", f"results of {existing.source}{left_out}")]
 
 
-def _section(history: History, name: str) -> Mapping[str, Any]:
-    section = history.settings.get(name)
-    return section if isinstance(section, Mapping) else {}
-
-
 def _subtitle(history: History) -> str:
-    objective = _section(history, "objective")
-    what = next((objective[key] for key in ("name", "callable", "command") if objective.get(key)), None)
+    settings = history.settings
     parts = [
-        what and f"objective {what}",
-        (strategy := _section(history, "strategy").get("name")) and f"strategy {strategy}",
-        f"{history.created.arms:,} arms",
+        settings.objective and f"objective {settings.objective}",
+        settings.strategy and f"strategy {settings.strategy}",
+        f"{history.created.arms:,} candidates",
         f"seed {history.created.seed}",
     ]
-    return " · ".join(str(part) for part in parts if part)
+    return " · ".join(part for part in parts if part)
 
 
 def _best_parameters(history: History) -> list[tuple[str, str]]:

@@ -1,12 +1,13 @@
 """Parallel coordinates: an axis a parameter, a line an evaluation, coloured by its value."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from objectives.parameters import Choice, Ordinal, Parameter, Range
 from orchestrator.history.export import parameter_names
 from orchestrator.history.fold import History
 from orchestrator.report.figure import FONT, Figure, label, look, one_line, rounded
@@ -23,9 +24,10 @@ def parallel_coordinates(history: History) -> Figure | None:
     names = parameter_names(rows)
     if not names:
         return None
-    axes = [parameter_axis(name, [row.parameters.get(name) for row in rows], space_of(history, name)) for name in names]
+    space = history.settings.space
+    axes = [parameter_axis(name, [row.parameters.get(name) for row in rows], space.get(name)) for name in names]
     values = [float(row.value or 0.0) for row in rows]
-    axes.append(parameter_axis("value", values, {}))
+    axes.append(parameter_axis("value", values))
     low, high = (float(quantile) for quantile in np.quantile(values, (0.02, 1.0) if sign > 0 else (0.0, 0.98)))
     if low == high:  # one value only, and so the best
         low, high = low - (sign > 0), high + (sign < 0)
@@ -57,13 +59,6 @@ def parallel_coordinates(history: History) -> Figure | None:
     )
 
 
-def space_of(history: History, name: str) -> Mapping[str, Any]:
-    """What the campaign file says about a parameter: `low`, `high`, `log`…; empty when it says nothing."""
-    space = history.settings.get("space")
-    entry = space.get(name) if isinstance(space, Mapping) else None
-    return entry if isinstance(entry, Mapping) else {}
-
-
 @dataclass(frozen=True)
 class ParameterAxis:
     """Where each evaluation crosses the axis (n,), and the axis' range and ticks, all in the axis' own coordinate."""
@@ -85,15 +80,27 @@ class ParameterAxis:
         }
 
 
-def parameter_axis(name: str, values: list[Any], space: Mapping[str, Any]) -> ParameterAxis:
-    """The axis of a parameter: numeric (log when the space says so and all values are > 0) or categorical."""
+def parameter_axis(name: str, values: list[Any], parameter: Parameter | None = None) -> ParameterAxis:
+    """The axis of a parameter: its range (logarithmic where the space says so), its steps, or its categories.
+
+    `values` (n,) are the trials'; None: the parameter is inactive there. Without a `parameter` (the candidates are a
+    table's rows) the values tell the kind.
+    """
+    if isinstance(parameter, Ordinal):
+        return _step_axis(name, values, parameter.ordered)
+    if isinstance(parameter, Choice):
+        return _step_axis(name, values, parameter.choices)
     known = [value for value in values if value is not None]
-    if not all(isinstance(value, int | float) and not isinstance(value, bool) for value in known):
-        return _categorical_axis(name, values)
-    is_log = bool(space.get("log")) and min(known) > 0
-    bounds = [bound for bound in (space.get("low"), space.get("high")) if isinstance(bound, int | float)]
+    if not known or not all(isinstance(value, int | float) and not isinstance(value, bool) for value in known):
+        return _step_axis(name, values, sorted({str(value) for value in known}))
+    return _numeric_axis(name, values, known, parameter if isinstance(parameter, Range) else None)
+
+
+def _numeric_axis(name: str, values: list[Any], known: list[float], parameter: Range | None) -> ParameterAxis:
+    is_log = parameter is not None and parameter.log
+    bounds = [] if parameter is None else [parameter.low, parameter.high]
     scale = math.log10 if is_log else float
-    placed = [scale(number) for number in [*known, *(bound for bound in bounds if bound > 0 or not is_log)]]
+    placed = [scale(number) for number in [*known, *bounds]]
     low, high = min(placed), max(placed)
     if low == high:
         low, high = low - 0.5, high + 0.5
@@ -105,13 +112,15 @@ def parameter_axis(name: str, values: list[Any], space: Mapping[str, Any]) -> Pa
     return ParameterAxis(name, positions, (low, high), ticks)
 
 
-def _categorical_axis(name: str, values: list[Any]) -> ParameterAxis:
-    names = [_MISSING if value is None else str(value) for value in values]
-    categories = {category: index for index, category in enumerate(sorted(set(names)))}
-    step = math.ceil(len(categories) / 24)  # more labels would overlap
+def _step_axis(name: str, values: list[Any], levels: Sequence[Any]) -> ParameterAxis:
+    """One step a level, in the given order, then one for every other value that occurs."""
+    taken = [_MISSING if value is None else str(value) for value in values]
+    steps = list(dict.fromkeys([*(_MISSING if level is None else str(level) for level in levels), *taken]))
+    index = {step: float(position) for position, step in enumerate(steps)}
+    every = math.ceil(len(steps) / 24)  # more labels would overlap
     # plotly draws the ticks of this kind of picture as plain text: escaped, they would show their escapes
-    ticks = {float(index): one_line(category, 20) for category, index in categories.items() if index % step == 0}
-    return ParameterAxis(name, [float(categories[n]) for n in names], (-0.5, len(categories) - 0.5), ticks)
+    ticks = {float(position): one_line(step, 20) for position, step in enumerate(steps) if position % every == 0}
+    return ParameterAxis(name, [index[step] for step in taken], (-0.5, len(steps) - 0.5), ticks)
 
 
 def _linear_ticks(low: float, high: float) -> dict[float, str]:

@@ -190,7 +190,7 @@ def utilization(history: History) -> Figure | None:
     capacity = np.diff(np.interp(edges, ends, np.r_[0.0, np.cumsum(slots * clock.lengths)]))
     share = np.clip(np.divide(busy, capacity, out=np.zeros_like(busy), where=capacity > 0), 0.0, 1.0)
     seconds, unit = clock.unit
-    overall = f"{100 * history.utilization:.0f} % over the whole campaign."
+    overall = f"{100 * history.status().utilization:.0f} % over the whole campaign."
     trace = {
         "type": "scatter",
         "mode": "lines",

@@ -58,6 +58,10 @@ class SyntheticLog:
         """The log, folded."""
         return fold(self.events())
 
+    def settings(self) -> dict[str, Any]:
+        """Its campaign file."""
+        return settings_of(self)
+
 
 def settings_of(log: SyntheticLog) -> dict[str, Any]:
     """The campaign file that belongs to the log."""
@@ -73,7 +77,7 @@ def settings_of(log: SyntheticLog) -> dict[str, Any]:
         },
         "candidates": {"size": 4096, "sampler": "sobol"},
         "strategy": {"name": "bbkb", "kernel": {"name": "rbf", "lengthscale": 0.5}},
-        "budget": {"evaluations": log.trials},
+        "budget": {"evaluations": max(1, log.trials)},
         "workers": {"count": log.workers, "cpus": 1, "timeout_seconds": 600, "retries": 2},
         "store": "sqlite",
     }

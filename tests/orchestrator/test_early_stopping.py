@@ -41,7 +41,7 @@ def settings(tmp_path: Path, executor: str = "inline", **sections: Any) -> dict[
 
 
 def reports_of(result: Result, trial: int) -> list[tuple[int, float]]:
-    return result.history.trials[trial].reports
+    return list(result.history.trials[trial].reports.items())
 
 
 @pytest.mark.parametrize("executor", ["inline", "simulated"])

@@ -22,7 +22,7 @@ def attach(folder: RunFolder) -> None:
         why = unheld(watched, store, functools.partial(say, console))
         if why is None:
             try:
-                ending = follow_run(watched, store, functools.partial(view, console))
+                ending = follow_run(watched, store, view(console))
             except KeyboardInterrupt:
                 say(console, f"the run continues; `bbkb stop {watched.folder}` ends it")
                 raise
@@ -53,7 +53,7 @@ def stop(
         if not wait:
             return
         try:
-            ending = follow_run(watched, store, functools.partial(view, console), "now" if now else "drain")
+            ending = follow_run(watched, store, view(console), "now" if now else "drain")
         except KeyboardInterrupt:
             say(console, f"the request stays; `bbkb attach {watched.folder}` shows its effect")
             raise

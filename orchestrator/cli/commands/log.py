@@ -14,7 +14,7 @@ import typer
 from rich.console import Console
 
 from orchestrator.campaign.state import CampaignState, apply
-from orchestrator.campaign.status import status_of
+from orchestrator.campaign.status import as_plain, status_of
 from orchestrator.cli.arguments import RunFolder
 from orchestrator.cli.live import render
 from orchestrator.cli.replay_view import show_replay
@@ -54,16 +54,16 @@ def status(
     folder: RunFolder, as_json: Annotated[bool, typer.Option("--json", help="Print it as JSON.")] = False
 ) -> None:
     """Show where a run stands, from its log: also while it runs elsewhere."""
-    events = runs.open_run(folder).events()
-    history, state = fold(events), functools.reduce(apply, events, CampaignState())
-    now = status_of(history.created.name, state)
+    run = runs.open_run(folder)
+    with run.store() as store:
+        created, rest = run.stream(store)
+        state = functools.reduce(apply, rest, apply(CampaignState(), created))
+    now = status_of(created.name, state)
     if as_json:
-        print(json.dumps({**dataclasses.asdict(now), "log_time": state.last_time}, indent=2))
+        print(json.dumps(as_plain(now), indent=2))
         return
-    console = Console()
-    parameters = {row.arm: row.parameters for row in history.trials}
     activity = f"{now.phase}, last sign of life {duration(max(0.0, time.time() - state.last_time))} ago"
-    console.print(render(dataclasses.replace(now, activity=activity), lambda arm: parameters[arm]))
+    Console().print(render(dataclasses.replace(now, activity=activity)))
 
 
 def replay(

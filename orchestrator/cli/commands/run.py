@@ -25,7 +25,7 @@ from orchestrator.cli.resume import check_budget, check_changes, find_begun, rea
 from orchestrator.cli.summary import describe, save_report, say_existing, summarize
 from orchestrator.cli.terminal import EXIT_CODES, say
 from orchestrator.history.fold import fold
-from orchestrator.session.assemble import Parts, build, existing
+from orchestrator.session.assemble import build, existing
 from orchestrator.settings.model import Settings, load
 from orchestrator.store import runs
 from orchestrator.store.lease import find_free
@@ -57,7 +57,7 @@ def run(
     say(console, f"{settings.name}: {describe(settings, parts)}")
     say_existing(console, known)
     say(console, f"run {new.folder}")
-    _session(console, new, settings, parts, address)
+    _session(console, new, settings, address)
 
 
 def resume(
@@ -82,24 +82,24 @@ def _resume(console: Console, old: runs.Run, settings: Settings, address: str | 
     tell = functools.partial(say, console)
     events = old.events()
     history = fold(events)
-    check_changes(old.folder, history.settings, settings, tell)
-    check_budget(history.finished_count, settings)
+    check_changes(old.folder, history.settings.plain, settings, tell)
+    check_budget(history.status().done, settings)
     with old.store() as store:  # now: not when the workers have been started, nor after its file was written anew
         find_free(store, old.name, tell)
     ended = reason_to_end(events, settings)
     if ended is not None:
         tell(f"{old.folder} is over: {ended}. To go on, raise its budget: --set budget.evaluations=…")
         return
-    parts = build(settings)
+    build(settings)  # its mistakes are shown before anything starts
     runs.write_settings(old, settings.resolved())
-    tell(f"resuming {old.folder}: {history.finished_count} of {settings.budget.evaluations} done")
-    _session(console, old, settings, parts, address)
+    tell(f"resuming {old.folder}: {history.status().done} of {settings.budget.evaluations} done")
+    _session(console, old, settings, address)
 
 
-def _session(console: Console, run_: runs.Run, settings: Settings, parts: Parts, address: str | None) -> None:
+def _session(console: Console, run_: runs.Run, settings: Settings, address: str | None) -> None:
     """Run one session, report, summarise, and leave with the exit code of its outcome."""
     try:
-        outcome, reason = launch(run_, settings, parts.problem.candidates.parameters, console, address)
+        outcome, reason = launch(run_, settings, console, address)
     finally:
         save_report(run_, run_.report_file)
     summarize(console, run_, outcome, reason)

@@ -5,7 +5,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -151,8 +151,8 @@ class Lines:
     def print(self, text: Any, soft_wrap: bool = True) -> None:
         self.lines.append(str(text))
 
-    def open(self, parameters: Callable[[int], Mapping[str, Any]]) -> View:
-        return PlainView(self, parameters)  # type: ignore[arg-type]  # all that it uses of a console
+    def view(self) -> View:
+        return PlainView(self)  # type: ignore[arg-type]  # all that it uses of a console
 
 
 def test_a_holder_that_dies_is_waited_for_and_a_new_one_is_followed_to_its_end(
@@ -179,7 +179,7 @@ def test_a_holder_that_dies_is_waited_for_and_a_new_one_is_followed_to_its_end(
                 pass
 
     with run.store() as store:
-        ending = follow(run, store, shown.open, "drain", sleep=sleep, clock=lambda: now)
+        ending = follow(run, store, shown.view(), "drain", sleep=sleep, clock=lambda: now)
     assert ending == Ending("interrupted", "a test")
     assert any("is gone: waiting up to" in line for line in shown.lines)
     assert now < following.RESTART_SECONDS
@@ -196,7 +196,7 @@ def test_a_holder_that_stays_dead_ends_the_watch(running: tuple["subprocess.Pope
     command.kill()
     command.wait()
     with run.store() as store:
-        ending = follow(run, store, Lines().open, sleep=sleep, clock=lambda: now)
+        ending = follow(run, store, Lines().view(), sleep=sleep, clock=lambda: now)
     assert ending.outcome == ""
     assert f"process {command.pid} is gone" in ending.reason
     assert now >= following.RESTART_SECONDS

@@ -4,6 +4,8 @@ import csv
 import io
 import json
 import sys
+from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 from typing import Any, get_args
 
@@ -20,6 +22,7 @@ from orchestrator.campaign.events import (
     PickedTrial,
     SessionOpened,
     TrialFailed,
+    TrialsDispatched,
     TrialSucceeded,
 )
 from orchestrator.errors import UserError
@@ -27,7 +30,7 @@ from orchestrator.history.export import FIRST_COLUMNS, LAST_COLUMNS, Format, exp
 from orchestrator.history.fold import History, fold
 from tests.orchestrator.synthetic_log import SyntheticLog
 
-CONFIGURATION = {"objective": {"name": "f", "direction": "maximize"}}
+CONFIGURATION = SyntheticLog().settings()
 names = st.text(st.characters(codec="utf-8", exclude_characters="\x00"), min_size=1, max_size=12)
 texts = st.text(st.characters(codec="utf-8", exclude_characters="\x00"), max_size=40)
 scalars = st.none() | st.booleans() | st.integers(-(2**40), 2**40) | st.floats(allow_nan=False) | texts
@@ -43,7 +46,8 @@ def one_trial(parameters: dict[str, Any], outcome: TrialSucceeded | TrialFailed 
         SessionOpened(time=0.0, epoch=1, executor="inline", slots=1, settings=CONFIGURATION),
         BatchChosen(time=0.0, round=1, picks=(pick,), reason="r", seconds=0.0),
     ]
-    return fold([*events, outcome] if outcome else events)
+    dispatched = TrialsDispatched(time=1.0, attempts=((0, 1),))
+    return fold([*events, dispatched, outcome] if outcome else events)
 
 
 def failed(message: str) -> TrialFailed:
@@ -77,13 +81,14 @@ def test_json_gives_back_every_number_and_text_and_null_for_what_is_unknown(hist
             "attempts",
             "value",
             "batch",
-            "started",
-            "finished",
             "worker",
             "error",
             "seconds",
         ):
             assert row[name] == getattr(trial, name)
+        for name in ("started", "finished"):
+            assert row[name].endswith("Z")
+            assert datetime.fromisoformat(row[name]).timestamp() == pytest.approx(getattr(trial, name), abs=1e-6)
         assert {name: row[name] for name in trial.parameters} == trial.parameters
         loss = trial.metrics.get("loss")
         assert row["metric.loss"] == (loss if loss == loss else None)  # NaN is not JSON
@@ -147,7 +152,7 @@ def test_any_parameters_and_message_survive_csv_and_json(parameters: dict[str, A
 def test_parameters_of_mixed_types_become_text_in_parquet() -> None:
     history = SyntheticLog(trials=3, failure_share=0).history()
     for row, value in zip(history.trials, (1, "auto", None), strict=True):
-        row.parameters = {"depth": value, "nested": {"a": [1, float("nan")]}}
+        row.pick = replace(row.pick, parameters={"depth": value, "nested": {"a": [1, float("nan")]}})
     table = pq.read_table(io.BytesIO(export(history, "parquet")))
     assert table["depth"].to_pylist() == ["1", "auto", None]
     assert json.loads(export(history, "json"))[0]["nested"] == {"a": [1, None]}

@@ -5,6 +5,7 @@ import gzip
 import hashlib
 import json
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -109,9 +110,10 @@ def test_no_text_from_outside_becomes_markup(text: str) -> None:
     plain = SyntheticLog(trials=6, failure_share=0).history()
     expected = [tag for tag, _ in Page(render(plain, "title")).elements]
     history = SyntheticLog(trials=6, failure_share=0).history()
-    history.settings = {**history.settings, "objective": {"name": text, "direction": "maximize"}, "note": [text]}
+    history.settings = replace(history.settings, objective=text, plain={**history.settings.plain, "note": [text]})
     for row in history.trials:
-        row.parameters, row.worker, row.error = {**row.parameters, "activation": text}, text, text
+        row.pick = replace(row.pick, parameters={**row.parameters, "activation": text})
+        row.worker, row.error = text, text
     assert [tag for tag, _ in Page(render(history, text)).elements] == expected
 
 
@@ -152,7 +154,8 @@ def test_the_state_says_how_the_last_session_ended(name: str, expected: str) -> 
 
 def test_the_table_holds_strict_json_with_conditional_and_nested_parameters() -> None:
     history = SyntheticLog(trials=2, failure_share=0).history()
-    history.trials[0].parameters = {"x": float("inf"), "layers": [1, 2]}
+    first_row = history.trials[0]
+    first_row.pick = replace(first_row.pick, parameters={"x": float("inf"), "layers": [1, 2]})
     table = trial_table(history)
     names = [column["name"] for column in table["columns"]]
     first, second = json.loads(gzip.decompress(base64.b64decode(packed(table))))["rows"]

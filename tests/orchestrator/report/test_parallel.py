@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from objectives.parameters import Choice, Ordinal, Range
 from orchestrator.report.parallel import parallel_coordinates, parameter_axis
 from tests.orchestrator.synthetic_log import SyntheticLog
 
@@ -15,7 +16,9 @@ FINITE = st.floats(-1e12, 1e12) | st.integers(-(10**9), 10**9)
 @given(st.lists(FINITE | st.none(), min_size=1), st.booleans())
 @settings(max_examples=100, deadline=None)
 def test_numeric_values_and_ticks_lie_within_the_axis(values: list[float | None], log: bool) -> None:
-    axis = parameter_axis("x", [1.0, *values], {"log": log})
+    if log:
+        values = [None if value is None else abs(value) + 1e-6 for value in values]
+    axis = parameter_axis("x", [1.0, *values], Range(1e-6, 2e12, log=True) if log else None)
     low, high = axis.range
     slack = 1e-5 * max(abs(low), abs(high))
     assert all(low - slack <= position <= high + slack for position in axis.positions if position is not None)
@@ -27,26 +30,33 @@ def test_numeric_values_and_ticks_lie_within_the_axis(values: list[float | None]
 @given(st.floats(1e-12, 1e12), st.floats(1e-12, 1e12))
 @settings(max_examples=60, deadline=None)
 def test_a_log_axis_places_logarithms_and_labels_values(a: float, b: float) -> None:
-    axis = parameter_axis("rate", [a, b], {"log": True})
+    axis = parameter_axis("rate", [a, b], Range(min(a, b), 2 * max(a, b), log=True))
     assert axis.positions == pytest.approx([math.log10(a), math.log10(b)], abs=1e-4)
     for position, text in axis.ticks.items():
         assert math.log10(float(text)) == pytest.approx(position, abs=0.003)
 
 
 def test_the_space_gives_an_axis_its_ends_even_where_nothing_was_tried() -> None:
-    axis = parameter_axis("dropout", [0.2, 0.3], {"low": 0.0, "high": 0.5})
+    axis = parameter_axis("dropout", [0.2, 0.3], Range(0.0, 0.5))
     assert axis.range == (0.0, 0.5)
     assert list(axis.ticks.values()) == ["0", "0.1", "0.2", "0.3", "0.4", "0.5"]
 
 
 def test_categories_booleans_and_inactive_parameters_get_places_of_their_own() -> None:
-    axis = parameter_axis("activation", ["tanh", None, "relu", True], {})
+    axis = parameter_axis("activation", ["tanh", None, "relu", True])
     assert len(set(axis.positions)) == 4
     assert sorted(axis.ticks.values()) == ["True", "none", "relu", "tanh"]
 
 
+@pytest.mark.parametrize("kind", [Ordinal, Choice])
+def test_ordered_choices_stand_on_a_scale_of_their_steps(kind: type[Ordinal] | type[Choice]) -> None:
+    axis = parameter_axis("rate", [0.1, 1e-6, 1e-3], kind((1e-6, 1e-3, 0.1)))
+    assert axis.positions == [2.0, 0.0, 1.0]
+    assert list(axis.ticks.values()) == ["1e-06", "0.001", "0.1"]
+
+
 def test_hundreds_of_categories_keep_readable_labels() -> None:
-    axis = parameter_axis("name", [f"c{i}" for i in range(500)], {})
+    axis = parameter_axis("name", [f"c{i}" for i in range(500)])
     assert len(axis.ticks) <= 24
     assert len(set(axis.positions)) == 500
 

@@ -26,7 +26,7 @@ def test_the_clock_runs_through_sessions_and_stands_still_between_them(log: Synt
     history = log.history()
     clock = CampaignClock.of(history)
     ends = clock([session.ended for session in history.sessions])
-    assert ends[-1] == pytest.approx(history.elapsed_seconds, abs=1e-5)
+    assert ends[-1] == pytest.approx(history.status().elapsed_seconds, abs=1e-5)
     assert clock([session.started for session in history.sessions]) == pytest.approx(np.r_[0.0, ends[:-1]], abs=1e-5)
     assert clock(history.sessions[0].started - 5) == 0
     assert clock(history.sessions[-1].ended + 5) == pytest.approx(ends[-1], abs=1e-5)
@@ -70,7 +70,7 @@ def test_the_mean_of_the_utilisation_curve_is_the_campaigns_utilisation(log: Syn
     assert figure is not None
     shares = np.array(figure.traces[0]["y"][:-1])
     assert ((shares >= 0) & (shares <= 100)).all()
-    assert shares.mean() / 100 == pytest.approx(history.utilization, abs=0.01)
+    assert shares.mean() / 100 == pytest.approx(history.status().utilization, abs=0.01)
 
 
 def test_a_campaign_without_attempts_has_no_timeline() -> None:

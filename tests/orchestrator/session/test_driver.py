@@ -239,7 +239,7 @@ def test_a_doubled_result_is_counted_once(tmp_path: Path) -> None:
     executor.next_outcomes = lambda timeout: 2 * single(timeout)  # type: ignore[method-assign]  # an echo on the wire
     assert campaign.run(executor).outcome == "finished"
     history = fold(campaign.events())
-    assert len(history.attempts) == history.finished_count == 10
+    assert len(history.attempts) == history.status().done == 10
 
 
 def test_a_clean_stop_lets_running_evaluations_end(tmp_path: Path) -> None:
@@ -258,7 +258,7 @@ def test_a_stop_at_once_gives_running_evaluations_back(tmp_path: Path) -> None:
     close = driver.run(campaign.opened(executor))
     assert "given back" in close.reason
     assert campaign.run(campaign.simulated()) == Close("finished", "budget spent")
-    assert fold(campaign.events()).finished_count == 30
+    assert fold(campaign.events()).status().done == 30
 
 
 def test_failing_arms_are_set_aside_and_the_campaign_goes_on(tmp_path: Path) -> None:
@@ -309,7 +309,7 @@ def test_a_strategy_that_breaks_is_told_and_nothing_finished_is_lost(
         driver.run(campaign.opened(executor))
     events = campaign.events()
     assert isinstance(events[-1], SessionClosed)
-    assert fold(events).finished_count > 0
+    assert fold(events).status().done > 0
 
 
 def test_replay_of_nothing_is_a_fresh_start(tmp_path: Path) -> None:
@@ -430,6 +430,6 @@ def test_an_attempt_past_its_deadline_is_cancelled_and_what_it_says_later_is_ign
     history = fold(campaign.events())
     given_up = [attempt for attempt in history.attempts if attempt.failure == "timeout"]
     assert given_up
-    assert history.finished_count == 30
+    assert history.status().done == 30
     keys = [(attempt.trial, attempt.attempt) for attempt in history.attempts]
     assert len(set(keys)) == len(keys)

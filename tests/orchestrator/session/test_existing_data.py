@@ -166,6 +166,8 @@ def other_run(folder: Path, direction: str = "minimize", events: list[Event] | N
         "runs": str(folder),
         "store": "sqlite",
         "objective": {"direction": direction},
+        "budget": {"evaluations": 9},
+        "workers": {"retries": 2},
     }
     made = runs.create(resolved, grid(), "", None, "")
     with made.store() as store:

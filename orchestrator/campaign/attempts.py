@@ -1,0 +1,61 @@
+"""Attempts as the campaign's state remembers them: running, best so far, and ended of late."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from orchestrator.campaign.events import AttemptEnded, TrialFailed, TrialStopped
+
+_MESSAGE_LENGTH = 400
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """An attempt under way."""
+
+    arm: int
+    attempt: int
+    since: float
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Best:
+    """The best value so far, on the user's scale."""
+
+    trial: int
+    arm: int
+    value: float
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndedAttempt:
+    """An attempt that ended of late: its `value` (the last one reported where it was stopped early), or its failure."""
+
+    trial: int
+    attempt: int
+    time: float  # when its outcome was recorded
+    seconds: float  # how long it took
+    parameters: Mapping[str, Any]
+    value: float | None = None
+    failure: str = ""  # its kind; empty for a success
+    message: str = ""  # at most `_MESSAGE_LENGTH` characters
+    stopped_at: int | None = None  # the step at which the campaign stopped it early
+    is_final: bool = True  # False: the trial will be tried again
+
+
+def ended_attempt(event: AttemptEnded, parameters: Mapping[str, Any]) -> EndedAttempt:
+    """The attempt whose outcome `event` is, at a trial with these parameters."""
+    return EndedAttempt(
+        trial=event.trial,
+        attempt=event.attempt,
+        time=event.time,
+        seconds=max(0.0, event.finished - event.started),
+        parameters=parameters,
+        value=None if isinstance(event, TrialFailed) else event.value,
+        failure=event.failure if isinstance(event, TrialFailed) else "",
+        message=event.message[:_MESSAGE_LENGTH] if isinstance(event, TrialFailed) else "",
+        stopped_at=event.step if isinstance(event, TrialStopped) else None,
+        is_final=not isinstance(event, TrialFailed) or event.is_final,
+    )

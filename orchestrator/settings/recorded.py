@@ -1,0 +1,76 @@
+"""The campaign file as a log has it: what readers (status, report, export, the live page) need, typed and read once.
+
+A log is read on machines that cannot import the user's objective or strategy, and by later versions of this software.
+So the sections are read one by one through their models, nothing is imported, and keys that a section no longer has
+are left out. A session, which needs all of it, builds `Settings` instead.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from objectives.parameters import Parameter
+from orchestrator.settings.file import Document
+from orchestrator.settings.model import BudgetSettings, Settings, WorkerSettings
+from orchestrator.settings.options import OBJECTIVE_KEYS, build_space
+from orchestrator.settings.problems import config_error, describe, failure
+
+Section = TypeVar("Section", bound=BaseModel)
+
+
+class _Objective(BaseModel):
+    name: str | None = None
+    callable: str | None = None
+    command: str | None = None
+    direction: Literal["maximize", "minimize"] = "maximize"
+
+
+class _Strategy(BaseModel):
+    name: str = ""
+    mode: str = ""  # only some strategies have one
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecordedSettings:
+    """What one session ran with. `plain` is the whole resolved file, to be shown."""
+
+    objective: str  # its name, callable or command; empty for a table that is the objective itself
+    is_maximized: bool
+    strategy: str
+    is_asynchronous: bool
+    space: Mapping[str, Parameter]  # empty when the candidates are a table's rows
+    budget: BudgetSettings
+    workers: WorkerSettings
+    plain: Mapping[str, Any]
+
+
+def read_recorded(tree: Mapping[str, Any]) -> RecordedSettings:
+    """Read a resolved campaign file out of a log. Raises ConfigError, each mistake with its key.
+
+    A section that the log does not have, since an older version wrote it, has its model's defaults.
+    """
+    try:
+        objective = _section(_Objective, tree, "objective")
+        strategy = _section(_Strategy, tree, "strategy")
+        return RecordedSettings(
+            objective=next((value for key in OBJECTIVE_KEYS if (value := getattr(objective, key))), ""),
+            is_maximized=objective.direction == "maximize",
+            strategy=strategy.name,
+            is_asynchronous=strategy.mode == "async",
+            space=build_space(tree.get("space", {})),
+            budget=_section(BudgetSettings, tree, "budget"),
+            workers=_section(WorkerSettings, tree, "workers"),
+            plain=tree,
+        )
+    except ValidationError as error:
+        raise config_error(Document(tree, {}, "the campaign file in the log"), error, Settings) from error
+
+
+def _section(model: type[Section], tree: Mapping[str, Any], name: str) -> Section:
+    values = {key: value for key, value in tree.get(name, {}).items() if key in model.model_fields}
+    try:
+        return model.model_validate(values)
+    except ValidationError as error:
+        raise failure([problem.below(name) for problem in describe(error, values, model)]) from error

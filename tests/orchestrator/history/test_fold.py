@@ -1,0 +1,136 @@
+"""The fold: every view of a log agrees, step by step, and a closed run has nothing in flight."""
+
+import functools
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from orchestrator.campaign.events import SessionClosed, SessionOpened
+from orchestrator.campaign.state import CampaignState, apply
+from orchestrator.campaign.status import as_plain, status_of
+from orchestrator.errors import ConfigError
+from orchestrator.history.fold import advance, begin, fold
+from orchestrator.report.page import summary_cards
+from orchestrator.settings.recorded import read_recorded
+from orchestrator.wording import duration
+from tests.orchestrator.synthetic_log import SyntheticLog
+
+LOGS = st.builds(
+    SyntheticLog,
+    trials=st.integers(0, 30),
+    workers=st.integers(1, 5),
+    sessions=st.integers(1, 3),
+    failure_share=st.sampled_from((0.0, 0.3, 1.0)),
+    direction=st.sampled_from(("maximize", "minimize")),
+    seed=st.integers(0, 5),
+    is_closed=st.booleans(),
+)
+
+
+@given(LOGS)
+@settings(max_examples=40, deadline=None)
+def test_status_and_report_cannot_disagree_on_the_same_log(log: SyntheticLog) -> None:
+    events = log.events()
+    status = status_of("synthetic", functools.reduce(apply, events, CampaignState()))
+    cards = {card.name: card for card in summary_cards(fold(events))}
+    assert cards["Evaluations done"].value == f"{status.succeeded:,}"
+    assert cards["Failed"].value == f"{status.failed:,}"
+    assert cards["Utilisation"].value == f"{100 * status.utilization:.0f} %"
+    assert cards["Elapsed"].value == duration(status.elapsed_seconds)
+    assert cards["Elapsed"].remark.endswith(f"at least {duration(status.least_seconds)} of work")
+    best = "none" if status.best_value is None else f"{status.best_value:.6g}"
+    assert cards["Best value"].value == best
+
+
+@given(LOGS, st.floats(0, 1))
+@settings(max_examples=40, deadline=None)
+def test_the_tables_agree_with_the_totals_after_every_prefix(log: SyntheticLog, share: float) -> None:
+    events = log.events()
+    history = fold(events[: 1 + int(share * (len(events) - 1))])
+    counts = {state: sum(row.status == state for row in history.trials) for state in ("succeeded", "failed")}
+    status = history.status()
+    assert counts == {"succeeded": status.succeeded, "failed": status.failed}
+    assert sum(row.status == "running" for row in history.trials) == status.in_flight
+    assert sum(row.status == "queued" for row in history.trials) == status.waiting
+    assert len(history.succeeded) == status.succeeded
+    if status.best_trial is not None:
+        row = history.trials[status.best_trial]
+        assert (row.value, row.arm, row.parameters) == (status.best_value, status.best_arm, status.best_parameters)
+
+
+@given(LOGS)
+@settings(max_examples=20, deadline=None)
+def test_step_by_step_is_the_same_as_at_once(log: SyntheticLog) -> None:
+    created, *rest = log.events()
+    history = begin(created)  # type: ignore[arg-type]  # the first event is the campaign's creation
+    for event in rest:
+        history = advance(history, event)
+    assert history == fold([created, *rest])
+    assert history.position == 1 + len(rest)
+
+
+def test_what_was_running_when_a_session_closed_is_queued_and_runs_again_where_it_is_adopted() -> None:
+    events = SyntheticLog(trials=20, workers=3, sessions=1, is_closed=False).events()
+    under_way = next(i for i in range(5, len(events)) if len(fold(events[:i]).status().running) == 3)
+    closed = SessionClosed(time=events[under_way].time, outcome="interrupted", reason="interrupted")
+    history = fold([*events[:under_way], closed])
+    status = history.status(now=closed.time + 100.0)
+    assert (status.in_flight, status.running) == (0, ())
+    assert status.waiting == sum(row.status == "queued" for row in history.trials)
+    adopted = tuple(history.campaign.running)
+    opened = SessionOpened(
+        time=closed.time + 200.0, epoch=2, executor="ray", slots=3, settings=history.settings.plain, adopted=adopted
+    )
+    again = advance(history, opened)
+    assert {row.trial for row in again.trials if row.status == "running"} == set(adopted)
+
+
+def test_the_status_of_an_open_session_names_what_runs_longest_with_its_parameters() -> None:
+    events = SyntheticLog(trials=20, workers=3, sessions=1, is_closed=False).events()
+    under_way = next(i for i in range(5, len(events)) if len(fold(events[:i]).status().running) == 3)
+    history = fold(events[:under_way])
+    status = history.status(now=history.campaign.last_time + 7.0)
+    ages = [running.seconds for running in status.running]
+    assert ages == sorted(ages, reverse=True)
+    assert min(ages) >= 7.0
+    assert all(running.parameters == history.trials[running.trial].parameters for running in status.running)
+
+
+def test_recent_attempts_are_the_last_ones_of_the_log() -> None:
+    history = SyntheticLog(trials=40, failure_share=0.4).history()
+    recent = history.status().recent
+    assert [(one.trial, one.attempt) for one in recent] == [(a.trial, a.attempt) for a in history.attempts[-8:]]
+    assert [one.failure for one in recent] == [attempt.failure for attempt in history.attempts[-8:]]
+
+
+def test_the_status_in_json_has_the_best_parameters_and_iso_times() -> None:
+    history = SyntheticLog().history()
+    plain = json.loads(json.dumps(as_plain(history.status())))
+    assert history.best is not None
+    assert plain["best_parameters"] == history.best.parameters
+    assert plain["last_time"].startswith("2025-06-15T")
+    assert plain["last_time"].endswith("Z")
+    assert all(attempt["time"].endswith("Z") for attempt in plain["recent"])
+
+
+def test_a_log_of_something_else_is_refused() -> None:
+    with pytest.raises(ValueError, match="does not begin with the creation"):
+        fold([])
+
+
+def test_recorded_settings_need_no_import_and_ignore_keys_that_a_section_no_longer_has() -> None:
+    tree: dict[str, Any] = SyntheticLog().settings()
+    tree["objective"] = {"callable": "no_such_module:f", "direction": "minimize", "options": {}}
+    tree["strategy"] = {"name": "no_such_module:Strategy", "mode": "async"}
+    tree["budget"]["abandoned_key"] = 3
+    read = read_recorded(tree)
+    assert (read.objective, read.strategy) == ("no_such_module:f", "no_such_module:Strategy")
+    assert (read.is_maximized, read.is_asynchronous, read.budget.evaluations) == (False, True, 80)
+
+
+def test_a_damaged_campaign_file_in_a_log_is_named_with_its_mistake() -> None:
+    with pytest.raises(ConfigError, match=r"budget\.evaluations must be"):
+        read_recorded({"budget": {"evaluations": "many"}})
