@@ -21,9 +21,6 @@ Section = TypeVar("Section", bound=BaseModel)
 
 
 class _Objective(BaseModel):
-    name: str | None = None
-    callable: str | None = None
-    command: str | None = None
     direction: Literal["maximize", "minimize"] = "maximize"
 
 
@@ -36,7 +33,7 @@ class _Strategy(BaseModel):
 class RecordedSettings:
     """What one session ran with. `plain` is the whole resolved file, to be shown."""
 
-    objective: str  # its name, callable or command; empty for a table that is the objective itself
+    objective: str  # its name, or whatever else is given; empty for a table that is the objective itself
     is_maximized: bool
     strategy: str
     is_asynchronous: bool
@@ -53,9 +50,10 @@ def read_recorded(tree: Mapping[str, Any]) -> RecordedSettings:
     """
     try:
         objective = _section(_Objective, tree, "objective")
+        sources = tree.get("objective", {})
         strategy = _section(_Strategy, tree, "strategy")
         return RecordedSettings(
-            objective=next((value for key in OBJECTIVE_KEYS if (value := getattr(objective, key))), ""),
+            objective=next((str(source) for key in OBJECTIVE_KEYS if (source := sources.get(key))), ""),
             is_maximized=objective.direction == "maximize",
             strategy=strategy.name,
             is_asynchronous=strategy.mode == "async",
