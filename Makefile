@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: run test check format lint types imports clean
+.PHONY: run test check format lint types imports coverage docs clean
 
 run: .venv/installed
 	$(BIN)/bbkb run configs/quickstart.yaml
@@ -10,7 +10,13 @@ run: .venv/installed
 test: .venv/installed-dev
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
 
-check: format lint types imports test
+check: format lint types imports coverage
+
+coverage: .venv/installed-dev
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal --cov --cov-report=term
+
+docs: .venv/installed-docs
+	$(BIN)/mkdocs build --strict --quiet
 
 format: .venv/installed-dev
 	$(BIN)/ruff format --check .
@@ -25,7 +31,7 @@ imports: .venv/installed-dev
 	$(BIN)/lint-imports
 
 clean:
-	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache *.egg-info
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache site *.egg-info
 
 .venv/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -38,4 +44,8 @@ clean:
 
 .venv/installed-dev: .venv/bin/python pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@ .venv/installed
+
+.venv/installed-docs: .venv/bin/python pyproject.toml
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[docs]'
 	@touch $@ .venv/installed
