@@ -1,0 +1,79 @@
+"""README and documentation are true: their code runs, their campaign files are valid, their links lead somewhere."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from typer.core import TyperGroup
+from typer.main import get_command
+
+from orchestrator.bandit.strategies import STRATEGIES
+from orchestrator.cli.main import app
+from orchestrator.settings.model import Settings, load
+
+REPOSITORY = Path(__file__).parents[1]
+PAGES = [REPOSITORY / "README.md", REPOSITORY / "CONTRIBUTING.md", *sorted((REPOSITORY / "docs").glob("*.md"))]
+BASE = {
+    "name": "snippet",
+    "space": {"learning_rate": {"low": 1e-4, "high": 1.0, "log": True}},
+    "objective": {"command": "python train.py --lr {learning_rate}"},
+    "budget": {"evaluations": 5},
+}
+
+
+def snippets(language: str) -> list[object]:
+    """The code blocks of a language, each called by its file and line."""
+    return [
+        pytest.param(match[1], id=f"{page.name}:{page.read_text()[: match.start()].count(chr(10)) + 1}")
+        for page in PAGES
+        for match in re.finditer(rf"^```{language}\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE)
+    ]
+
+
+@pytest.mark.parametrize("code", snippets("python"))
+def test_python_code_of_the_documentation_runs(code: str, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-W", "error::DeprecationWarning:__main__", "-c", code],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("text", snippets("yaml"))
+def test_campaign_files_of_the_documentation_are_valid(text: str, tmp_path: Path) -> None:
+    written = yaml.safe_load(text)
+    unknown = set(written) - set(Settings.model_fields)
+    assert not unknown, "a YAML block is a campaign file or some sections of one"
+    file = tmp_path / "campaign.yaml"
+    own_space = {"name", "objective", "space", "candidates"} & set(written) >= {"objective", "candidates"}
+    base = {key: value for key, value in BASE.items() if not (own_space and key == "space")}
+    file.write_text(yaml.safe_dump({**base, **written}))
+    (tmp_path / "earlier.csv").write_text("learning_rate,reward\n0.1,1.0\n")
+    load(file, [])
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_relative_link_leads_to_a_file(page: Path) -> None:
+    targets = re.findall(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)", page.read_text())
+    assert [target for target in targets if not (page.parent / target).exists()] == []
+
+
+def test_every_command_of_the_readme_exists_and_every_command_is_in_the_readme() -> None:
+    group = get_command(app)
+    assert isinstance(group, TyperGroup)
+    listed = set(re.findall(r"^\| `bbkb ([a-z-]+)", (REPOSITORY / "README.md").read_text(), re.MULTILINE))
+    assert listed == set(group.commands)
+
+
+def test_the_reference_shows_every_strategy() -> None:
+    reference = (REPOSITORY / "docs" / "reference.md").read_text()
+    for strategy in STRATEGIES.values():
+        assert f"::: {strategy.__module__}.{strategy.__name__}\n" in reference
