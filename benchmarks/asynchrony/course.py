@@ -32,7 +32,6 @@ class Course:
     values: Floats
     rewards: Floats
     refreshes: int
-    fillers: int
     idle_seconds: Mapping[str, float]
     strategy_seconds: float
 
@@ -117,7 +116,6 @@ def course(events: Iterable[Event]) -> Course:
         values=sign * np.array([row.metrics.get("noise_free", row.value) for row in rows], np.float64),
         rewards=sign * np.array([row.value for row in rows], np.float64),
         refreshes=len(history.refreshes),
-        fillers=sum(len(batch.picks) for batch in history.batches if batch.is_filler),
         idle_seconds=closed[-1].idle_seconds,
         strategy_seconds=sum(b.seconds for b in history.batches) + sum(r.seconds for r in history.refreshes),
     )

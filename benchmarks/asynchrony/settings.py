@@ -35,7 +35,6 @@ LABELS: Mapping[str, str] = MappingProxyType(
     {
         "async": "asynchronous",
         "global": "asynchronous, global rule",
-        "filled": "asynchronous, fillers",
         "batch": "batch mode",
         "barrier": "fixed batches, barrier",
         "liar": "constant liar",
@@ -80,7 +79,6 @@ def _reference(named: type) -> str:
 _STRATEGIES: Mapping[str, Callable[[int], Mapping[str, Any]]] = {
     "async": lambda workers: {"name": "bbkb", "mode": "async"},
     "global": lambda workers: {"name": "bbkb", "mode": "async", "termination": "global"},
-    "filled": lambda workers: {"name": "bbkb", "mode": "async", "fillers": 0.05},
     "batch": lambda workers: {"name": "bbkb", "mode": "batch", "termination": "global"},
     "barrier": lambda workers: {"name": _reference(Barrier), "batch_size": workers},
     "liar": lambda workers: {"name": _reference(Liar)},

@@ -32,7 +32,6 @@ def busy(found: Found) -> Table:
         "... while work was left %": lambda one: 100.0 * one.utilisation(one.warm_up_end, one.last_start),
         **{f"idle, {label} %": _idle(cause) for cause, label in _IDLE.items()},
         "refreshes": lambda one: float(one.refreshes),
-        "fillers": lambda one: float(one.fillers),
         "strategy's s": lambda one: one.strategy_seconds,
     }
     rows: list[tuple[Cell, ...]] = [

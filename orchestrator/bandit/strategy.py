@@ -114,17 +114,6 @@ class BeginsWithExisting(Protocol):
         it too."""
 
 
-@runtime_checkable
-class Fills(Protocol):
-    """A strategy that knows what to do with workers that its own rule leaves idle.
-
-    Its option `fillers` says what share of the evaluations such pulls may be; they are never more than the workers.
-    """
-
-    def fill(self, state: Any, pending: Sequence[int], limit: int) -> Decision:
-        """Pulls worth more than nothing, at most `limit`; fewer, or `Wait`, when there are no more before a `tell`."""
-
-
 def begin(strategy: Strategy[S], state: S, existing: Sequence[Observation], rng: np.random.Generator) -> S:
     """The state that begins with `existing` pulls (at least one, all with a reward); `state` is that of `init`."""
     if isinstance(strategy, BeginsWithExisting):

@@ -37,14 +37,6 @@ class Ask:
 
 
 @dataclass(frozen=True, slots=True)
-class Fill:
-    """Let the strategy choose at most `limit` arms for workers that would idle, though its own rule allows none."""
-
-    pending: tuple[int, ...]
-    limit: int
-
-
-@dataclass(frozen=True, slots=True)
 class Finished:
     """A trial that is over and that the strategy has not been told of yet."""
 
@@ -101,4 +93,4 @@ class Close:
     reason: str
 
 
-Command = Dispatch | Begin | Ask | Fill | Tell | GiveUp | Await | Pause | Stop | Close
+Command = Dispatch | Begin | Ask | Tell | GiveUp | Await | Pause | Stop | Close

@@ -91,8 +91,8 @@ class BatchChosen:
     """The strategy chose these arms in this order; `reason` says why it stopped there.
 
     It was asked with the pulls pending that the log before this event shows, which do not change while it computes.
-    `limit`: how many it was asked for at most, 0 in logs of older versions. `is_filler`: picks for workers that would
-    idle (`bandit.strategy.Fills`), not by upper bounds.
+    `limit`: how many it was asked for at most, 0 in logs of older versions. `is_filler`: picks by which version 0.1
+    occupied workers that would have been idle; this version makes none.
     """
 
     time: float

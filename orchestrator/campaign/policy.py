@@ -10,9 +10,7 @@ asked whenever a worker is free, with the pulls that are pending, and learns of 
   However many workers there are and however short evaluations, refreshes take no larger share of the time.
 
 So that workers have something to do while it computes, a few picks more are kept in backlog: as many as results are
-likely to arrive meanwhile. A worker that the drift budget leaves idle may get a filler: as many as there are workers,
-and no larger a share of all evaluations than the strategy's option `fillers`. Everything follows from the log, so a
-replay decides the same.
+likely to arrive meanwhile. Everything follows from the log, so a replay decides the same.
 """
 
 import itertools
@@ -26,7 +24,6 @@ from orchestrator.campaign.commands import (
     Close,
     Command,
     Dispatch,
-    Fill,
     GiveUp,
     Pause,
     Stop,
@@ -103,12 +100,7 @@ def _think(state: CampaignState, now: float) -> Command | None:
         return None
     if state.finished and (state.stalled or _is_refresh_due(state) or _is_refresh_cheap(state)):
         return Tell(state.finished)
-    if not state.stalled:
-        return Ask(state.pending, wanted)
-    fillers = min(state.free, state.remaining, state.rules.fillers - state.fillers)
-    if fillers > 0 and not state.is_filled:
-        return Fill(state.pending, fillers)
-    return None
+    return None if state.stalled else Ask(state.pending, wanted)
 
 
 def _room(state: CampaignState) -> int:

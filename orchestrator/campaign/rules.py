@@ -67,7 +67,6 @@ class Rules:
     refresh_overhead: float = 0.0  # the share of time that refreshes before they are due may take
     refresh_growth: float = 0.0  # the share by which results have grown when a refresh is due; 0: never for that
     stopping: StoppingRule | None = None  # of trials that report intermediate values
-    fillers: int = 0  # trials that may go to workers which would idle, chosen for that alone
 
     @classmethod
     def of(cls, settings: Mapping[str, Any], slots: int) -> "Rules":
@@ -87,8 +86,6 @@ class Rules:
             stopping=_stopping(settings.get("early_stopping")),
             refresh_overhead=strategy.get("refresh_overhead", 0.0),
             refresh_growth=strategy.get("refresh_growth", 0.0),
-            # one a worker is enough for the time until first results are in; more only spend the budget on exploring
-            fillers=min(slots, int(strategy.get("fillers", 0.0) * budget["evaluations"])),
         )
 
     @property

@@ -64,7 +64,6 @@ class CampaignState:
     round: int = 0  # refreshes so far
     batches: int = 0
     batch_size: int = 0
-    fillers: int = 0  # trials chosen for workers that would have idled
     computing: str = ""  # "choosing" or "refreshing" while the strategy computes
     computing_since: float = 0.0
     choosing_seconds: float = 0.0  # what the strategy took last time, on the executor's clock
@@ -94,7 +93,6 @@ class CampaignState:
     session_dispatched: int = 0
     best: Best | None = None
     stalled: str = ""  # why the strategy chooses nothing more, until it is told something
-    is_filled: bool = False  # it has no picks for idle workers either, until then
     stop_reason: str = ""
     close_reason: str = ""
     outcome: str = ""
@@ -234,7 +232,7 @@ def _choose(state: CampaignState, event: BatchChosen) -> CampaignState:
     )
     is_short = len(chosen) < event.limit or not chosen
     if event.is_filler:
-        return replace(after, is_filled=is_short, fillers=state.fillers + len(chosen))
+        return after  # whether the strategy itself has more was not asked
     return replace(after, stalled=event.reason if is_short else "")
 
 
@@ -247,7 +245,6 @@ def _refresh(state: CampaignState, event: ModelRefreshed) -> CampaignState:
         finished=tuple(finished for finished in state.finished if finished.trial not in told),
         existing=None,  # the first refresh of all is theirs
         stalled="",
-        is_filled=False,
         computing="",
         refreshing_seconds=_computed(state, event),
         refreshed_time=event.time,
@@ -285,7 +282,6 @@ def _open_session(state: CampaignState, event: SessionOpened) -> CampaignState:
         close_reason="",
         outcome="",
         stalled="",
-        is_filled=False,
         last_outcome=None,
     )
 

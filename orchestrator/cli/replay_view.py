@@ -65,7 +65,7 @@ def _posterior(progress: Progress, problem: Problem, parameters: Parameters, top
 
 
 def _reasons(choice: BatchChosen) -> Iterable[RenderableType]:
-    kind = "fillers for idle workers" if choice.is_filler else "chosen by upper bounds"
+    kind = "for idle workers (version 0.1)" if choice.is_filler else "chosen by upper bounds"
     yield Text(f"the last choice, {len(choice.picks)} {kind}, ended by: {choice.reason}")
     table = Table("trial", "arm", "mean", "width", "variance (1/λ)", box=None, pad_edge=False)
     for pick in choice.picks[:REASONS_SHOWN]:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 from orchestrator.bandit.strategy import Choose, Decision, begin
-from orchestrator.campaign.commands import Ask, Await, Begin, Close, Dispatch, Fill, GiveUp, Pause, Stop, Tell
+from orchestrator.campaign.commands import Ask, Await, Begin, Close, Dispatch, GiveUp, Pause, Stop, Tell
 from orchestrator.campaign.events import (
     AttemptEnded,
     BatchChosen,
@@ -123,7 +123,7 @@ class Driver:
                     self._pause(command)
                 case Begin():
                     self._begin(command)
-                case Ask() | Fill():
+                case Ask():
                     self._ask(command)
                 case Tell():
                     self._tell(command)
@@ -225,16 +225,15 @@ class Driver:
             worker=outcome.worker,
         )
 
-    def _ask(self, command: Ask | Fill) -> None:
-        model, is_filler = self._model, isinstance(command, Fill)
-        choose = self._problem.choose(is_filler)
+    def _ask(self, command: Ask) -> None:
+        model, strategy = self._model, self._problem.strategy
         began = self._began("choosing", "choosing")
         self._computing.start(
-            lambda: choose(model, command.pending, command.limit),
-            lambda decision: self._chosen(decision, command.limit, is_filler, began),
+            lambda: strategy.ask(model, command.pending, command.limit),
+            lambda decision: self._chosen(decision, command.limit, began),
         )
 
-    def _chosen(self, decision: Decision, limit: int, is_filler: bool, began: float) -> None:
+    def _chosen(self, decision: Decision, limit: int, began: float) -> None:
         picks = decision.picks if isinstance(decision, Choose) else ()
         self._record(
             BatchChosen(
@@ -254,7 +253,6 @@ class Driver:
                 reason=decision.reason,
                 seconds=time.perf_counter() - began,
                 limit=limit,
-                is_filler=is_filler,
             )
         )
 

@@ -1,6 +1,6 @@
 """What one campaign decides about, and the two states folded from its log: the campaign's and the strategy's."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -8,11 +8,10 @@ from typing import Any
 import numpy as np
 
 from objectives.objective import Candidates
-from orchestrator.bandit.strategy import Decision, Fills, Strategy
+from orchestrator.bandit.strategy import Strategy
 from orchestrator.campaign.commands import Assignment
 from orchestrator.campaign.events import Event, ModelRefreshed
 from orchestrator.campaign.state import CampaignState, apply
-from orchestrator.errors import CampaignError
 from workers.messages import Trial
 
 # Streams of randomness derived from the campaign's seed; a stream's number must never change.
@@ -34,14 +33,6 @@ class Problem:
     def rng(self, *stream: int) -> np.random.Generator:
         """The generator of one stream: derived when needed, never stored."""
         return np.random.default_rng([self.seed, *stream])
-
-    def choose(self, is_filler: bool) -> Callable[[Any, Sequence[int], int], Decision]:
-        """The strategy's `ask`, or its `fill`. Raises CampaignError when it has none."""
-        if not is_filler:
-            return self.strategy.ask
-        if not isinstance(self.strategy, Fills):
-            raise CampaignError("strategy.fillers is set, but the strategy has no picks for idle workers")
-        return self.strategy.fill
 
     def trial(self, assignment: Assignment, memory_factor: float = 1.0) -> Trial:
         """The message to a worker. All attempts of a trial share their seed, so a repeat gives the same result."""

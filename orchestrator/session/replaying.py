@@ -3,7 +3,7 @@ whether this machine would decide and draw the same."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 
@@ -43,7 +43,7 @@ def replay_until(problem: Problem, events: Sequence[Event], until: int | None, i
     progress, last_choice, repeated = begin_progress(problem), None, 0
     differences: list[Difference] = []
     for position, event in enumerate(events[:until]):
-        if is_checked and isinstance(event, BatchChosen | ModelRefreshed):
+        if is_checked and _is_repeatable(event):
             repeated += 1
             what = _repeat(problem, progress, event)
             differences += [Difference(position, what)] if what else []
@@ -53,12 +53,17 @@ def replay_until(problem: Problem, events: Sequence[Event], until: int | None, i
     return Replayed(progress, until or len(events), last_choice, repeated, tuple(differences))
 
 
+def _is_repeatable(event: Event) -> TypeGuard[BatchChosen | ModelRefreshed]:
+    """Whether this version can compute the event again: what the strategy chose, but for fillers of 0.1, and drew."""
+    return isinstance(event, ModelRefreshed) or (isinstance(event, BatchChosen) and not event.is_filler)
+
+
 def _repeat(problem: Problem, progress: Progress, event: BatchChosen | ModelRefreshed) -> str:
     """What the event says differently; empty when nothing."""
     if isinstance(event, ModelRefreshed):
         return _compare_draws(problem, progress, event)
     limit = event.limit or progress.campaign.remaining
-    decision = problem.choose(event.is_filler)(progress.model, progress.campaign.pending, limit)
+    decision = problem.strategy.ask(progress.model, progress.campaign.pending, limit)
     ours = [pick.arm for pick in decision.picks] if isinstance(decision, Choose) else []
     theirs = [pick.arm for pick in event.picks]
     if ours == theirs:

@@ -26,6 +26,7 @@ from orchestrator.settings.problems import Problem, describe, failure, shown, su
 
 DEFAULT_STRATEGY = "bbkb"
 OBJECTIVE_KEYS = ("name", "callable", "command", "function")
+RETIRED = {"fillers": "picks for idle workers raised the regret and kept fewer workers busy"}
 PARAMETERS: Mapping[str, type] = {  # the key that tells a parameter's kind
     "choices": Choice,
     "ordered": Ordinal,
@@ -88,7 +89,15 @@ def build_strategy(options: Any, folder: Path | None = None) -> Any:
     start = fields.get("warm_start")
     if folder is not None and isinstance(start, Mapping) and start.get("name") == "data" and start.get("path"):
         fields["warm_start"] = {**start, "path": _located(folder, start["path"])}
-    return build(_strategy_class(fields.pop("name", DEFAULT_STRATEGY)), fields)
+    return build(_strategy_class(fields.pop("name", DEFAULT_STRATEGY)), _without_retired(fields))
+
+
+def _without_retired(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """`fields` without options of older versions that are off, as resolved files of older runs have them."""
+    for name, reason in RETIRED.items():
+        if fields.get(name):
+            raise failure([Problem((name,), f"is not an option any longer: {reason}; remove it", shown(fields[name]))])
+    return {key: value for key, value in fields.items() if key not in RETIRED}
 
 
 def dump_strategy(strategy: Any) -> dict[str, Any]:

@@ -52,7 +52,7 @@ def exact_strategy(**options: Any) -> BBKB:
 
 
 def settings_of(strategy: Any) -> dict[str, Any]:
-    options = ("mode", "refresh_overhead", "fillers")
+    options = ("mode", "refresh_overhead")
     return {
         "objective": {"direction": "maximize"},
         "budget": {"evaluations": EVALUATIONS},
@@ -109,15 +109,13 @@ def test_whatever_returns_when_no_posterior_drifts_further_than_the_widths_allow
 ) -> None:  # fmt: skip
     """At each pick by upper bounds: σ²_D(x) / σ²_{D ∪ P}(x) ≤ C̃ for every arm x, D and P being what is told and what is
     pending at that moment, with exact posteriors; and the sum over P is within the budget."""
-    strategy = exact_strategy(
-        ratio_threshold=threshold, refresh_overhead=overhead, termination=rule, mode="async", fillers=0.1
-    )
+    strategy = exact_strategy(ratio_threshold=threshold, refresh_overhead=overhead, termination=rule, mode="async")
     problem, store = campaign(tmp_path_factory.mktemp("run"), strategy)
     close, _ = run(problem, store, simulated(slots, sigma, failure_rate, seed))
     assert close.outcome == "finished"
     progress, checked = begin_progress(problem), 0
     for event in store.read("c"):
-        if isinstance(event, BatchChosen) and not event.is_filler and event.reason != "warm start":
+        if isinstance(event, BatchChosen) and event.reason != "warm start":
             told, pending = told_arms(progress.campaign, progress.model), list(progress.campaign.pending)
             before = exact_variance(told)
             for pick in event.picks:
@@ -163,8 +161,7 @@ def test_a_log_replayed_gives_the_live_state_and_asked_again_the_same_decisions(
     progress, asked = begin_progress(problem), 0
     for event in store.read("c"):
         if isinstance(event, BatchChosen):
-            ask = problem.strategy.fill if event.is_filler else problem.strategy.ask  # type: ignore[attr-defined]  # BBKB's
-            decision = ask(progress.model, progress.campaign.pending, event.limit)
+            decision = problem.strategy.ask(progress.model, progress.campaign.pending, event.limit)
             picks = decision.picks if isinstance(decision, Choose) else ()
             assert [pick.arm for pick in picks] == [pick.arm for pick in event.picks]
             asked += 1
@@ -183,7 +180,7 @@ def test_stragglers_hold_nobody_up(tmp_path: Path) -> None:
 
     def makespan(mode: Any) -> float:
         (tmp_path / mode).mkdir()
-        strategy = replace(BBKB(), mode=mode, fillers=0.0)
+        strategy = replace(BBKB(), mode=mode)
         problem, store = campaign(tmp_path / mode, strategy)
         executor = SimulatedExecutor(Parabola(), 4, OneStraggler(1.0, 0.5), Failures(), 11)
         run(problem, store, executor)
@@ -237,7 +234,7 @@ class Puppet:
 @pytest.fixture
 def slow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """A campaign in a thread whose first refresh does not end before the test lets it."""
-    strategy = replace(BBKB(), mode="async", fillers=0.0, warm_start=UncertaintyStart(max_pulls=2))
+    strategy = replace(BBKB(), mode="async", warm_start=UncertaintyStart(max_pulls=2))
     problem, store = campaign(tmp_path, strategy)
     began, may_end, tell = threading.Event(), threading.Event(), BBKB.tell
 

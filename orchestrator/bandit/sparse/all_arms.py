@@ -109,10 +109,6 @@ class AllArms:
         means, variances = zip(*self._each(partial(Block.sweep, fit=fit)), strict=True)
         return np.concatenate(means), np.concatenate(variances)
 
-    def covariances_with(self, fit: Fit, point: Points, projected: Floats) -> Floats:
-        """See `Block.covariances_with`: (A,)."""
-        return np.concatenate(self._each(partial(Block.covariances_with, fit=fit, point=point, projected=projected)))
-
     def local_sums(self, fit: Fit, arms: Indices | None, pulled: Pulled, covariance: LocalCovariance) -> Floats:
         """See `Block.local_sums`: of `arms` (n,), of every arm (A,) if None."""
 

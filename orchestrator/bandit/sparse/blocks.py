@@ -161,15 +161,6 @@ class Block:
         bounds: Floats = mean + line.slope * self._reference(line.reference)[1][positions] + line.constant
         return bounds
 
-    def covariances_with(self, fit: Fit, point: Points, projected: Floats) -> Floats:
-        """k̃(x, x') under `fit` of every arm with one `point`, whose HᵀH k_𝒮(x') is `projected` (r,): (n,)."""
-        covariances = np.empty(len(self.features))
-        for low in range(0, len(covariances), BLOCK):
-            part = slice(low, low + BLOCK)
-            kernel = self.columns.rows(part, point)[:, 0]
-            covariances[part] = kernel - self.columns.rows(part, fit.basis) @ projected
-        return covariances / self.regularization
-
     def local_sums(self, fit: Fit, positions: Indices | None, pulled: Pulled, covariance: LocalCovariance) -> Floats:
         """Σ_s c(x, x_s)/σ̃²(x) over the pulls (Lemma 3) for the arms at `positions` (p,), for all if None: (p,)."""
         every = np.arange(len(self.features)) if positions is None else positions

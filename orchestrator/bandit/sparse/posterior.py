@@ -184,13 +184,6 @@ class SparsePosterior:
         kernel = self.model.kernel.cross(points.features, points.features)
         return (kernel - explained) / self.model.regularization, rows @ rows.T
 
-    def covariances_with(self, arm: int) -> Floats:
-        """k̃(x, x') of every arm with `arm`: (A,)."""
-        point = self.model.points(np.array([arm]))
-        row = self.model.all_arms.kernel_rows(point.arms, self.fit.basis)[0]
-        projected = self.fit.roots.T @ (self.fit.roots @ row)
-        return self.model.all_arms.covariances_with(self.fit, point, projected)
-
     def local_sums(self, arms: Indices | None, pulled: Pulled, covariance: LocalCovariance) -> Floats:
         """Σ_s c(x, x_s)/σ̃²(x) over the pulls (Lemma 3) for x in `arms` (n,), for every arm if None: (n,)."""
         return self.model.all_arms.local_sums(self.fit, arms, pulled, covariance)

@@ -26,7 +26,6 @@ from orchestrator.bandit.sparse.all_arms import PlacedArms
 from orchestrator.bandit.sparse.batch import BatchPosterior
 from orchestrator.bandit.sparse.blocks import LocalCovariance
 from orchestrator.bandit.sparse.dictionary import Resampling, resparsify
-from orchestrator.bandit.sparse.filling import most_uncertain
 from orchestrator.bandit.sparse.lazy import ArgmaxQueue
 from orchestrator.bandit.sparse.picking import Picking
 from orchestrator.bandit.sparse.posterior import SparseModel, SparsePosterior
@@ -64,9 +63,8 @@ class BBKB:
     | `resampling` | | the dictionary's draw takes `pulls` one by one, or `arms` as a whole: see `dictionary` |
     | `mode` | | `async`: never wait for a batch's stragglers; `batch`: Algorithm 1, pull for pull |
     | `refresh_overhead` | | of `async`: the share of time that refreshes before they are due may take; 0: none |
-    | `fillers` | | of `async`: the share of evaluations that may go to workers idle in warm-up; at most one a worker |
 
-    The last three are read by whoever runs a campaign; `ask`, `fill` and `tell` do not depend on them.
+    The last two are read by what runs a campaign; `ask` and `tell` do not depend on them.
     """
 
     kernel: AnyKernel = _DEFAULT_KERNEL
@@ -84,7 +82,6 @@ class BBKB:
     resampling: Resampling = "arms"
     mode: Mode = "async"
     refresh_overhead: float = 0.05
-    fillers: float = 0.0
     is_shardable: ClassVar[bool] = True  # `init` takes arms that lie elsewhere
     __pydantic_config__: ClassVar[Mapping[str, Any]] = {"extra": "forbid"}
 
@@ -92,7 +89,7 @@ class BBKB:
         require_positive(self, "regularization")
         require_not_negative(self, "noise_variance", "norm_bound")
         require_probability(self, "delta")
-        require_not_negative(self, "refresh_overhead", "fillers")
+        require_not_negative(self, "refresh_overhead")
         require(self, "oversampling", ">= 1", 1 <= self.oversampling < math.inf)
         require(self, "ratio_threshold", ">= 1", 1 <= self.ratio_threshold < math.inf)
         for name, choices in _CHOICES.items():
@@ -162,15 +159,6 @@ class BBKB:
     def _key(state: SparseState, pulls: Sequence[int]) -> "_Key":
         """All that a course is a function of, beside the strategy; a posterior is equal to itself only."""
         return state.posterior, state.information_gain, state.set_aside.tobytes(), tuple(pulls)
-
-    def fill(self, state: SparseState, pending: Sequence[int], limit: int) -> Decision:
-        """Uncertainty sampling while max σ̃² > 1/P, P being the workers that the warm start is for; else nothing."""
-        start = self.warm_start
-        if not isinstance(start, UncertaintyStart) or start.workers is None:
-            return Wait("no warm start by uncertainty sampling, so no pulls for idle workers")
-        picks = most_uncertain(state, pending, 1.0 / start.workers, limit)
-        done = "every variance is known well enough for this many workers"
-        return Choose(picks, "idle workers") if picks else Wait(done)
 
     def _drift(self, batch: BatchPosterior) -> Drift:
         if self.termination == "product":

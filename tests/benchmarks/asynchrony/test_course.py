@@ -27,7 +27,6 @@ def scheduled(seconds: list[float], slots: int) -> Course:
         values=-arms.astype(float),
         rewards=np.array([-(i % 3) + i / 10 for i in order]),
         refreshes=0,
-        fillers=0,
         idle_seconds={},
         strategy_seconds=0.0,
     )

@@ -16,7 +16,6 @@ from orchestrator.campaign.commands import (
     Begin,
     Close,
     Dispatch,
-    Fill,
     Finished,
     GiveUp,
     Pause,
@@ -273,16 +272,16 @@ def test_a_strategy_with_nothing_to_pull_ends_the_campaign() -> None:
 @settings(max_examples=60, deadline=None)
 @given(
     seed=st.integers(0, 2**32), slots=st.integers(1, 4), evaluations=st.integers(1, 25),
-    mode=st.sampled_from(["batch", "async"]), overhead=st.sampled_from([0.0, 0.1]), fillers=st.sampled_from([0.0, 0.3]),
+    mode=st.sampled_from(["batch", "async"]), overhead=st.sampled_from([0.0, 0.1]),
     growth=st.sampled_from([0.0, 0.2]),
 )  # fmt: skip
 def test_any_course_of_a_campaign_keeps_its_budget_and_ends_every_trial_once(
-    seed: int, slots: int, evaluations: int, mode: str, overhead: float, fillers: float, growth: float
+    seed: int, slots: int, evaluations: int, mode: str, overhead: float, growth: float
 ) -> None:
     """Random batches, orders of return, failures, crashes and adoptions; a fold of the log equals the live state."""
     chance = random.Random(seed)
     state, log, now, over = CampaignState(), [], 0.0, []
-    strategy = {"mode": mode, "refresh_overhead": overhead, "fillers": fillers, "refresh_growth": growth}
+    strategy = {"mode": mode, "refresh_overhead": overhead, "refresh_growth": growth}
     options: dict[str, Any] = {"evaluations": evaluations, "strategy": strategy}
     computed: Event | None = None
 
@@ -294,7 +293,6 @@ def test_any_course_of_a_campaign_keeps_its_budget_and_ends_every_trial_once(
         assert state.trials <= evaluations
         open_trials = len(state.running) + len(state.backlog)
         assert state.trials == open_trials + state.succeeded + state.failed
-        assert state.fillers <= fillers * evaluations
         assert len(state.pending) == open_trials + len(state.finished)
 
     def compute(what: Any, result: Event) -> None:
@@ -315,10 +313,10 @@ def test_any_course_of_a_campaign_keeps_its_budget_and_ends_every_trial_once(
             computed = None
         command = decide(state, now)
         match command:
-            case Ask() | Fill():
+            case Ask():
                 # a strategy always allows one pull when none is pending
                 size = chance.randint(0 if command.pending else 1, min(command.limit, 6))
-                chosen = batch(state.trials, [0] * size, limit=command.limit, is_filler=isinstance(command, Fill))
+                chosen = batch(state.trials, [0] * size, limit=command.limit)
                 compute("choosing", chosen)
             case Dispatch():
                 record(dispatched(*((a.trial, a.attempt) for a in command.assignments), time=now))
@@ -473,15 +471,11 @@ def test_the_stock_covers_the_results_that_come_in_while_the_strategy_computes()
     assert decide(state, now=2.0) == Ask(pending=(5, 6, 7), limit=2)  # one for the free worker, one more
 
 
-def test_an_idle_worker_gets_a_filler_within_their_share_of_the_budget() -> None:
-    state = asynchronous(batch(0, [5], limit=2, reason="warm start"), dispatched((0, 1)), fillers=0.1)
-    assert decide(state, now=0.0) == Fill(pending=(5,), limit=1)
-    filled = apply(state, batch(1, [9], limit=1, is_filler=True))
-    assert filled.fillers == 1
-    assert decide(filled, now=0.0) == Dispatch((Assignment(1, 9, 1),))
-    none_left = apply(apply(state, batch(1, [], limit=1, is_filler=True)), batch(1, [], limit=1, is_filler=True))
-    assert decide(none_left, now=0.0) == Await()
-    assert decide(asynchronous(batch(0, [5], limit=2), dispatched((0, 1)), fillers=0.01), now=0.0) == Await()
+def test_picks_for_idle_workers_in_a_log_of_0_1_do_not_say_whether_the_strategy_has_more() -> None:
+    waiting = asynchronous(batch(0, [5], limit=2, reason="warm start"), dispatched((0, 1)))
+    after = apply(waiting, batch(1, [9], limit=1, is_filler=True))
+    assert after.stalled == waiting.stalled == "warm start"
+    assert decide(after, now=0.0) == Dispatch((Assignment(1, 9, 1),))
 
 
 def test_the_last_results_are_told_when_nothing_is_left_to_choose() -> None:

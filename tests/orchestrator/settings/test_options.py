@@ -92,3 +92,9 @@ def test_every_strategy_is_built_by_name_and_loads_back(name: str) -> None:
 def test_a_space_loads_back() -> None:
     space = build_space({"a": {"low": 1, "high": 2, "integer": True}, "b": {"ordered": ["x", "y"]}})
     assert build_space(dump_space(space)) == space
+
+
+def test_an_option_of_an_older_version_is_left_out_when_it_is_off_and_refused_when_it_is_on() -> None:
+    assert build_strategy({"name": "bbkb", "fillers": 0.0}) == STRATEGIES["bbkb"]()
+    with pytest.raises(ValidationError, match=r"is not an option any longer.*remove it"):
+        build_strategy({"name": "bbkb", "fillers": 0.1})
