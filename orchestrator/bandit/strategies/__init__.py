@@ -16,6 +16,7 @@ from orchestrator.bandit.strategies.gp_bucb import GPBUCB
 from orchestrator.bandit.strategies.gp_threds import GPThreDS
 from orchestrator.bandit.strategies.gp_ucb import GPUCB
 from orchestrator.bandit.strategies.igp_ucb import IGPUCB
+from orchestrator.bandit.strategies.optuna_sampler import OptunaSampler
 from orchestrator.bandit.strategies.probability_of_improvement import ProbabilityOfImprovement
 from orchestrator.bandit.strategies.regularized_evolution import RegularizedEvolution
 from orchestrator.bandit.strategies.uniform import Uniform
@@ -37,4 +38,5 @@ STRATEGIES: Mapping[str, type[Any]] = {
     "probability_of_improvement": ProbabilityOfImprovement,
     "gp_threds": GPThreDS,
     "adaptive_discretization": AdaptiveDiscretization,
+    "optuna": OptunaSampler,
 }

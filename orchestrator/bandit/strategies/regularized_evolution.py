@@ -12,6 +12,7 @@ from orchestrator.bandit.arrays import Floats, Indices, read_only, same
 from orchestrator.bandit.checks import refusal, require
 from orchestrator.bandit.pulls import Pulls
 from orchestrator.bandit.sparse.state import checked_arms, rewarded, with_set_aside
+from orchestrator.bandit.strategies.uniform import observed_means
 from orchestrator.bandit.strategy import Choose, Decision, Observation, Pick, Posterior, Record, Wait
 
 
@@ -131,7 +132,4 @@ class RegularizedEvolution:
 
     def posterior(self, state: EvolutionState) -> Posterior:
         """Mean reward of each pulled arm, NaN for the others; variance and upper bound are NaN: there is no belief."""
-        mean, pulled = np.full(len(state.arms), np.nan), state.pulls.arms
-        mean[pulled] = state.pulls.reward_sums[pulled] / state.pulls.counts[pulled]
-        unknown = read_only(np.full(len(mean), np.nan), np.float64)
-        return Posterior(mean=read_only(mean, np.float64), variance=unknown, ucb=unknown)
+        return observed_means(state.pulls)

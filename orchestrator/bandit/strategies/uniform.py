@@ -75,7 +75,12 @@ class Uniform:
 
     def posterior(self, state: UniformState) -> Posterior:
         """Mean reward of each pulled arm, NaN for the others; variance and upper bound are NaN: there is no belief."""
-        mean = np.full(len(state.pulls.counts), np.nan)
-        mean[state.pulls.arms] = (state.pulls.reward_sums / np.maximum(state.pulls.counts, 1))[state.pulls.arms]
-        unknown = read_only(np.full(len(mean), np.nan), np.float64)
-        return Posterior(mean=read_only(mean, np.float64), variance=unknown, ucb=unknown)
+        return observed_means(state.pulls)
+
+
+def observed_means(pulls: Pulls) -> Posterior:
+    """Mean reward of each pulled arm, NaN for the others; variance and upper bound are NaN: there is no belief."""
+    mean = np.full(len(pulls.counts), np.nan)
+    mean[pulls.arms] = pulls.reward_sums[pulls.arms] / pulls.counts[pulls.arms]
+    unknown = read_only(np.full(len(mean), np.nan), np.float64)
+    return Posterior(mean=read_only(mean, np.float64), variance=unknown, ucb=unknown)

@@ -38,12 +38,13 @@ def strategies() -> None:
     for name, strategy in STRATEGIES.items():
         source = (inspect.getdoc(sys.modules[strategy.__module__]) or "").split("\n\n")[0]
         console.print(Text.assemble((name, "bold"), "  ", " ".join(source.split())), soft_wrap=True)
-        options = ", ".join(f"{field.name}={_default(field.default)}" for field in dataclasses.fields(strategy))
+        options = ", ".join(f"{field.name}={_default(field)}" for field in dataclasses.fields(strategy))
         console.print(Text(f"    {options or 'no options'}", "dim"), soft_wrap=True)
 
 
-def _default(value: Any) -> str:
-    """A default as it is written in a campaign file."""
+def _default(field: dataclasses.Field[Any]) -> str:
+    """A field's default as it is written in a campaign file."""
+    value = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
     if not dataclasses.is_dataclass(value) or isinstance(value, type):
         return str(value)
     options = dataclasses.asdict(value)  # a kernel or a warm start: its name first

@@ -1,0 +1,96 @@
+"""Candidates as a sampler of Optuna sees them: a parameter is a number, a rank or a choice."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from orchestrator.bandit.arms import Arms
+from orchestrator.bandit.arrays import Floats, Indices, same
+
+if TYPE_CHECKING:
+    from optuna.distributions import BaseDistribution
+
+_LEVELS = 64  # a parameter with so many values at most is an integer to the sampler, its value's rank
+
+
+@dataclass(frozen=True, eq=False)
+class Coding:
+    """The candidates as a sampler sees them.
+
+    A parameter of one feature is a number in the feature's range, or, with few values, their rank; a parameter of
+    several features (a choice) is the number of the largest one. Parameters that do not vary are left out.
+    """
+
+    arms: Arms
+
+    def __eq__(self, other: object) -> bool:
+        return same(self, other)
+
+    __hash__ = None  # type: ignore[assignment]  # arrays have no hash
+
+    @cached_property
+    def columns(self) -> dict[str, Indices]:
+        """The features of each parameter that varies."""
+        numbers = range(self.arms.parameter_count)
+        found = {f"p{number}": np.flatnonzero(self.arms.parameters == number) for number in numbers}
+        return {name: columns for name, columns in found.items() if np.ptp(self._features[:, columns], axis=0).any()}
+
+    @cached_property
+    def levels(self) -> dict[str, Floats]:
+        """The values, ascending, of the parameters of one feature that have few."""
+        values = {name: np.unique(self._features[:, columns]) for name, columns in self.columns.items()}
+        return {name: found for name, found in values.items() if len(self.columns[name]) == 1 and len(found) <= _LEVELS}
+
+    @cached_property
+    def distributions(self) -> "dict[str, BaseDistribution]":
+        """What Optuna draws each parameter from."""
+        from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+
+        found: dict[str, BaseDistribution] = {}
+        for name, columns in self.columns.items():
+            if name in self.levels:
+                found[name] = IntDistribution(0, len(self.levels[name]) - 1)
+            elif len(columns) > 1:
+                found[name] = CategoricalDistribution(tuple(range(len(columns))))
+            else:
+                column = self._features[:, columns]
+                found[name] = FloatDistribution(float(column.min()), float(column.max()))
+        return found
+
+    def parameters(self, arm: int) -> dict[str, float | int]:
+        """What the sampler knows the arm by."""
+        return {name: self._value(name, self._features[arm, columns]) for name, columns in self.columns.items()}
+
+    def nearest(self, suggested: Mapping[str, Any], excluded: Indices) -> int:
+        """The arm nearest to the suggestion, in units of the parameters' extents; the first of equally near ones."""
+        distance = np.zeros(len(self.arms))
+        for name, columns in self.columns.items():
+            wanted = self._place(name, len(columns), suggested[name])
+            difference = (self._features[:, columns] - wanted) / self.arms.extents[
+                int(self.arms.parameters[columns[0]])
+            ]
+            distance += (difference**2).sum(axis=1)
+        distance[excluded] = np.inf
+        return int(distance.argmin())
+
+    @property
+    def _features(self) -> Floats:
+        features: Floats = self.arms.features
+        return features
+
+    def _value(self, name: str, features: Floats) -> float | int:
+        if len(features) > 1:
+            return int(features.argmax())
+        if name in self.levels:
+            return int(np.searchsorted(self.levels[name], features[0]))
+        return float(features[0])
+
+    def _place(self, name: str, width: int, value: Any) -> Floats:
+        """The features that a value stands for."""
+        if width > 1:
+            one_hot: Floats = np.eye(width)[int(value)] * self._features[:, self.columns[name]].max()
+            return one_hot
+        return np.array([self.levels[name][int(value)] if name in self.levels else float(value)])

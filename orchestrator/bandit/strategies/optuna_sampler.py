@@ -1,0 +1,238 @@
+"""Any sampler of Optuna (Akiba, Sano, Yanase, Ohta, Koyama 2019, "Optuna: a next-generation hyperparameter
+optimization framework") as a strategy: a suggestion is taken to the candidate nearest to it.
+"""
+
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, ClassVar, get_args
+
+import numpy as np
+
+from orchestrator.bandit.arms import Arms, as_arms
+from orchestrator.bandit.arrays import Floats, Indices, read_only, same
+from orchestrator.bandit.checks import refusal, require, require_positive
+from orchestrator.bandit.pulls import Pulls
+from orchestrator.bandit.sparse.state import rewarded, with_set_aside
+from orchestrator.bandit.strategies.optuna_coding import Coding
+from orchestrator.bandit.strategies.uniform import observed_means
+from orchestrator.bandit.strategy import Choose, Decision, Mode, Observation, Pick, Posterior, Record, Wait
+
+if TYPE_CHECKING:
+    from optuna.samplers import BaseSampler
+    from optuna.study import Study
+
+_STATELESS = ("TPESampler", "GPSampler", "RandomSampler")  # these read nothing but parameters and values of a study
+
+Notes = Mapping[str, Any]  # attributes of a trial or a study, as JSON can hold them
+
+
+@dataclass(frozen=True, eq=False)
+class OptunaState:
+    """`told`: every pull with a reward, (arm, reward), in the order told. `notes`: what a sampler that keeps records
+    noted of each of them (else empty), the last `fresh` of them in the last `tell`; `study_notes`: of all together.
+    `seed` is drawn by `init`; `over` counts the pulls that are over, failed ones too; rest: see `SparseState`.
+    """
+
+    coding: Coding
+    seed: int
+    pulls: Pulls
+    told: tuple[tuple[int, float], ...]
+    notes: tuple[Notes, ...]
+    fresh: int
+    study_notes: Notes
+    over: int
+    round: int
+    set_aside: Indices
+
+    def __eq__(self, other: object) -> bool:
+        return same(self, other)
+
+    __hash__ = None  # type: ignore[assignment]  # arrays have no hash
+
+    @property
+    def arms(self) -> Arms:
+        """The candidates."""
+        return self.coding.arms
+
+    @property
+    def dictionary(self) -> Indices:
+        """Empty: there is no sparse posterior."""
+        return read_only((), np.intp)
+
+
+@dataclass(frozen=True)
+class OptunaSampler:
+    """A sampler by the name of its class. Raises ValueError when Optuna is not installed, has no such sampler or the
+    sampler refuses its options.
+
+    | field | meaning |
+    | --- | --- |
+    | `sampler` | a class of `optuna.samplers`: `TPESampler`, `GPSampler`, `CmaEsSampler`, … |
+    | `options` | arguments of the class, without `seed`, which is the campaign's |
+    | `mode` | `async`: a free worker gets a suggestion at once; `batch`: all results of a batch are waited for |
+    | `refresh_growth` | of `async`: the share by which results have grown when the sampler is given them; > 0 |
+
+    A suggestion is a function of the results told, the pulls pending and the campaign's seed: the study is built anew
+    for each, pending pulls as running trials, which takes about 0.2 ms a result. Samplers other than TPE, GP and random
+    search keep records in their study; those are in the campaign's log.
+
+    A suggestion is taken to the nearest candidate, so a continuous space is as fine as its candidates: raise
+    `candidates.size`.
+    """
+
+    sampler: str = "TPESampler"
+    options: Mapping[str, Any] = field(default_factory=dict)
+    mode: Mode = "async"
+    refresh_growth: float = 0.01
+    __pydantic_config__: ClassVar[Mapping[str, Any]] = {"extra": "forbid"}
+
+    def __post_init__(self) -> None:
+        if find_spec("optuna") is None:
+            raise ValueError("the strategy optuna needs Optuna: pip install 'bbkb-orchestrator[optuna]'")
+        if "seed" in self.options:
+            raise ValueError("strategy.options must not hold seed: the campaign's seed is the sampler's")
+        require(self, "mode", "async or batch", self.mode in get_args(Mode))
+        require_positive(self, "refresh_growth")
+        self._make(0, 0)
+
+    def init(self, arms: Arms | Floats, rng: np.random.Generator) -> OptunaState:
+        """State before any pull of `arms` (A, d); draws the seed. Raises ValueError on bad arms."""
+        candidates, nothing = as_arms(arms), read_only((), np.intp)
+        seed, pulls = int(rng.integers(2**32)), Pulls.none(len(candidates))
+        return OptunaState(Coding(candidates), seed, pulls, (), (), 0, {}, 0, 0, nothing)
+
+    def ask(self, state: OptunaState, pending: Sequence[int], limit: int) -> Decision:
+        """`limit` suggestions, each with the pending pulls and the suggestions before it running."""
+        refused = refusal(state, limit)
+        if refused is not None:
+            return refused
+        running = list(pending)
+        while len(running) < len(pending) + limit:
+            excluded = _excluded(state, running)
+            if len(excluded) == len(state.arms):
+                break
+            study = self._study(state, running)
+            with _quiet():
+                suggested = study.ask(state.coding.distributions)
+            running.append(state.coding.nearest(suggested.params, excluded))
+        picks = tuple(Pick(arm) for arm in running[len(pending) :])
+        return Choose(picks, "limit") if picks else Wait("every arm was pulled or is set aside", exhausted=True)
+
+    def tell(self, state: OptunaState, observations: Sequence[Observation], rng: np.random.Generator) -> OptunaState:
+        """State after these newly finished pulls, with what the sampler notes of them."""
+        arms, rewards = rewarded(observations)
+        notes: list[Notes] = []
+        after = state
+        if self.sampler not in _STATELESS:
+            for arm, reward in zip(arms, rewards, strict=True):
+                study = self._study(after, ())
+                notes.append(_noted(study, state.coding, reward))
+                study_notes = study._storage.get_study_system_attrs(study._study_id)
+                after = _told(after, [Observation(arm, reward)], notes[-1:], study_notes)
+        return _told(state, observations, notes, after.study_notes)
+
+    def recorded(self, state: OptunaState) -> Record:
+        """The seed, and what the sampler noted of the pulls told last."""
+        fresh = state.notes[len(state.notes) - state.fresh :]
+        return {"seed": state.seed, "notes": [dict(one) for one in fresh], "study": dict(state.study_notes)}
+
+    def restore(self, state: OptunaState, observations: Sequence[Observation], record: Record) -> OptunaState:
+        """`tell` with seed and notes of `record`."""
+        return replace(_told(state, observations, record["notes"], record["study"]), seed=int(record["seed"]))
+
+    def posterior(self, state: OptunaState) -> Posterior:
+        """Mean reward of each pulled arm, NaN for the others; variance and upper bound are NaN: the belief is the
+        sampler's own."""
+        return observed_means(state.pulls)
+
+    def _study(self, state: OptunaState, running: Sequence[int]) -> "Study":
+        """A study with the results told, `running` arms under way, and a sampler seeded for the next suggestion."""
+        import optuna
+        from optuna.trial import TrialState, create_trial
+
+        with _quiet():
+            sampler = self._make(state.seed, state.over + len(running))
+            study = optuna.create_study(direction="maximize", sampler=sampler)
+            for key, value in state.study_notes.items():
+                study._storage.set_study_system_attr(study._study_id, key, value)
+            distributions = state.coding.distributions
+            for place, (arm, reward) in enumerate(state.told):
+                notes = dict(state.notes[place]) if state.notes else None
+                parameters = state.coding.parameters(arm)
+                study.add_trial(
+                    create_trial(params=parameters, distributions=distributions, value=reward, system_attrs=notes)
+                )
+            for arm in running:
+                if self.sampler in _STATELESS:
+                    parameters = state.coding.parameters(arm)
+                    under_way = create_trial(state=TrialState.RUNNING, params=parameters, distributions=distributions)
+                    study.add_trial(under_way)
+                else:
+                    study.ask(distributions)  # these count suggestions, whatever came of them
+        return study
+
+    def _make(self, seed: int, number: int) -> "BaseSampler":
+        """The sampler, seeded for pull `number`. Raises ValueError when it is unknown or refuses its options."""
+        from optuna import samplers
+
+        known = [name for name in dir(samplers) if name.endswith("Sampler") and not name.startswith("Base")]
+        if self.sampler not in known:
+            raise ValueError(f"strategy.sampler must be one of {', '.join(known)}, got {self.sampler!r}")
+        drawn = int(np.random.default_rng([seed, number]).integers(2**31))
+        try:
+            with _quiet():
+                made: BaseSampler = getattr(samplers, self.sampler)(**self.options, seed=drawn)
+        except (TypeError, ValueError, ImportError) as error:
+            raise ValueError(f"strategy.options must be arguments of {self.sampler}: {error}") from error
+        return made
+
+
+def _told(
+    state: OptunaState, observations: Sequence[Observation], notes: Sequence[Notes], study_notes: Notes
+) -> OptunaState:
+    """The state after these pulls; `notes` are one for each with a reward, or none."""
+    arms, rewards = rewarded(observations)
+    return replace(
+        state,
+        pulls=state.pulls.add(arms, rewards),
+        told=(*state.told, *zip(arms, rewards, strict=True)),
+        notes=(*state.notes, *notes),
+        fresh=len(notes),
+        study_notes=study_notes,
+        over=state.over + len(observations),
+        round=state.round + 1,
+        set_aside=with_set_aside(state.set_aside, observations),
+    )
+
+
+def _noted(study: "Study", coding: Coding, reward: float) -> Notes:
+    """What the sampler notes of the next trial of `study`; the parameters that it draws for it do not matter."""
+    with _quiet():
+        study.tell(study.ask(coding.distributions), reward)
+    noted: Notes = study.trials[-1].system_attrs
+    return noted
+
+
+def _excluded(state: OptunaState, running: Sequence[int]) -> Indices:
+    """Arms that may not be pulled: set aside, and where arms do not repeat the pulled and the running ones."""
+    if state.arms.repeats:
+        return state.set_aside
+    return np.unique(np.concatenate((state.set_aside, state.pulls.arms, np.array(running, np.intp))))
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without Optuna's messages about each study and trial, and its remarks on experimental options."""
+    from optuna import logging
+
+    before = logging.get_verbosity()
+    logging.set_verbosity(logging.WARNING)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.set_verbosity(before)
