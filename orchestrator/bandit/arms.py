@@ -46,8 +46,6 @@ class Arms:
     def __eq__(self, other: object) -> bool:
         return same(self, other)
 
-    __hash__ = None  # type: ignore[assignment]  # arrays have no hash
-
     def __len__(self) -> int:
         return len(self.features)
 

@@ -11,13 +11,25 @@ Indices = NDArray[np.intp]
 
 
 def read_only(values: Any, dtype: type) -> NDArray[Any]:
-    """`values` as a read-only C-contiguous array of `dtype`; a copy, unless it is one already."""
-    is_array = isinstance(values, np.ndarray) and values.dtype == dtype and values.flags.c_contiguous
-    if is_array and not values.flags.writeable:
-        return values  # type: ignore[no-any-return]  # narrowed by is_array
+    """`values` as a C-contiguous array of `dtype` that nothing can change; a copy, unless it is one already."""
+    if isinstance(values, np.ndarray) and values.dtype == dtype and values.flags.c_contiguous and _is_fixed(values):
+        return values
     array: NDArray[Any] = np.array(values, dtype=dtype, order="C")
     array.flags.writeable = False
     return array
+
+
+def _is_fixed(array: NDArray[Any]) -> bool:
+    """Whether neither the array nor what it is a view of can be written to."""
+    owner: Any = array
+    while isinstance(owner, np.ndarray):
+        if owner.flags.writeable:
+            return False
+        owner = owner.base
+    try:
+        return owner is None or memoryview(owner).readonly
+    except TypeError:  # no buffer that could be asked
+        return False
 
 
 def same(one: Any, other: Any) -> bool:

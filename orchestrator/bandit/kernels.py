@@ -127,14 +127,22 @@ KERNELS: Mapping[str, type[AnyKernel]] = {"rbf": RBF, "matern32": Matern32, "mat
 
 
 def _check(kernel: Any) -> None:
-    """Normalise sequences of lengthscales to a tuple; refuse what is not > 0 and finite."""
-    if not isinstance(kernel.lengthscale, int | float):
-        object.__setattr__(kernel, "lengthscale", tuple(float(value) for value in kernel.lengthscale))
-    scales = kernel.lengthscale if isinstance(kernel.lengthscale, tuple) else (kernel.lengthscale,)
-    if not scales or not all(0 < scale < math.inf for scale in scales):
+    """Turn numbers and arrays of NumPy into floats and tuples of them; refuse what is not > 0 and finite."""
+    scales, variance = _numbers("lengthscale", kernel.lengthscale), _numbers("variance", kernel.variance)
+    if scales.ndim > 1 or not scales.size or not ((scales > 0) & (scales < math.inf)).all():
         raise ValueError(f"strategy.kernel.lengthscale must be > 0 and finite, got {kernel.lengthscale!r}")
-    if not 0 < kernel.variance < math.inf:
+    if variance.ndim or not 0 < variance < math.inf:
         raise ValueError(f"strategy.kernel.variance must be > 0 and finite, got {kernel.variance!r}")
+    object.__setattr__(kernel, "lengthscale", tuple(scales.tolist()) if scales.ndim else float(scales))
+    object.__setattr__(kernel, "variance", float(variance))
+
+
+def _numbers(name: str, value: object) -> Floats:
+    """`value` as an array of floats. Raises ValueError when it holds anything else."""
+    try:
+        return np.asarray(value, np.float64)
+    except (TypeError, ValueError):
+        raise ValueError(f"strategy.kernel.{name} must be a number, or one for each feature, got {value!r}") from None
 
 
 def _scales(X: Floats, lengthscale: Lengthscale) -> float | Floats:

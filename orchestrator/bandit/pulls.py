@@ -23,8 +23,6 @@ class Pulls:
     def __eq__(self, other: object) -> bool:
         return same(self, other)
 
-    __hash__ = None  # type: ignore[assignment]  # arrays have no hash
-
     @staticmethod
     def none(arms: int) -> "Pulls":
         """No pull of `arms` arms yet."""
@@ -41,11 +39,18 @@ class Pulls:
         return int(self.counts.sum())
 
     def add(self, arms: Sequence[int] | Indices, rewards: Sequence[float] | Floats) -> "Pulls":
-        """These pulls and one more of each of `arms` (n,) with its reward."""
+        """These pulls and one more of each of `arms` (n,) with its reward.
+
+        Raises ValueError when the rewards of an arm add up to more than a float can hold.
+        """
         counts, sums = self.counts.copy(), self.reward_sums.copy()
         chosen = np.asarray(arms, np.intp)
         np.add.at(counts, chosen, 1)
-        np.add.at(sums, chosen, np.asarray(rewards, np.float64))
+        with np.errstate(over="ignore"):
+            np.add.at(sums, chosen, np.asarray(rewards, np.float64))
+        if not np.isfinite(sums).all():
+            arm = int(np.flatnonzero(~np.isfinite(sums))[0])
+            raise ValueError(f"the rewards of arm {arm} add up to more than a float can hold; divide all by a constant")
         return Pulls(counts, sums)
 
     def extended(self, arms: int) -> "Pulls":

@@ -5,7 +5,6 @@ class names, links or one line for every member of a union. Our own checks speak
 makes the exception that a pydantic validator raises, so that one pass over the file finds everything.
 """
 
-import difflib
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,6 +14,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
 
+from objectives.reference import did_you_mean
 from orchestrator.errors import ConfigError
 from orchestrator.settings.file import Document, Keys, dotted
 
@@ -115,8 +115,7 @@ def unknown_key(key: str | int, known: Sequence[str]) -> Problem:
 
 def suggestion(word: str, known: Sequence[str]) -> str:
     """`did you mean …?` when something is close, everything there is otherwise."""
-    close = difflib.get_close_matches(word, known, n=1)
-    return f"did you mean {close[0]}?" if close else f"there are {', '.join(known)}"
+    return did_you_mean(word, known).removeprefix("; ") or f"there are {', '.join(known)}"
 
 
 def shown(value: Any) -> str:

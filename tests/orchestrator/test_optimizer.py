@@ -69,6 +69,11 @@ def test_existing_results_are_welcome() -> None:
     assert (search.variance >= 0).all()
 
 
+def test_parts_may_be_named() -> None:
+    named = Optimizer(X, "gp_ucb", kernel="matern52", warm_start="random")
+    assert named._strategy == Optimizer(X, "gp_ucb", kernel=Matern52(), warm_start={"name": "random"})._strategy
+
+
 def test_parts_may_be_objects_or_mappings() -> None:
     by_name = Optimizer(X, kernel={"name": "matern52", "lengthscale": [0.3]}, warm_start={"name": "uncertainty"})
     by_value = Optimizer(X, kernel=Matern52((0.3,)), warm_start={"name": "uncertainty", "max_pulls": 64})
@@ -99,7 +104,21 @@ def test_parts_may_be_objects_or_mappings() -> None:
             lambda: Optimizer(X, warm_start={"name": "data", "path": "t.csv"}),
             r"the warm start data is for campaign files.*give existing=\(indices, rewards\)",
         ),
+        (lambda: Optimizer(X, kernel="rfb"), "kernel must be one of .* got 'rfb'; did you mean 'rbf'"),
+        (lambda: Optimizer(X, kernel=3), 'kernel must be one of .*, a mapping such as .*"rbf".*, got 3'),
+        (lambda: Optimizer(X, warm_start=None), "warm_start must be one of random, .* got None"),
+        (
+            lambda: Optimizer(X, existing=([1], [1.0], [2.0])),
+            r"existing must be a pair \(indices, rewards\), got 3 items",
+        ),
+        (lambda: Optimizer(X, existing={1: 2.0}), r"existing must be a pair \(indices, rewards\), got a dict"),
+        (lambda: Optimizer(X).ask(2.5), "limit must be a whole number >= 1, got 2.5"),
         (lambda: Optimizer(X).ask(0), "limit must be >= 1, got 0"),
+        (lambda: Optimizer(X).tell([1, 2], [[0.5], [0.5]]), r"rewards must be \(n,\), .* got shape \(2, 1\)"),
+        (lambda: Optimizer(X).tell([1], [1j]), "a reward must be a number, or None for a failed evaluation, got 1j"),
+        (lambda: Optimizer(X).tell([1], ["much"]), "a reward must be a number, .* got 'much'"),
+        (lambda: Optimizer(X).tell([1], {1: 0.5}), r"rewards must be numbers \(n,\) .* got a dict"),
+        (lambda: Optimizer(X).tell([1, 1], [1.7e308] * 2), "rewards of arm 1 add up to more than a float can hold"),
         (lambda: Optimizer(X).best(), "best needs at least one reward"),
         (lambda: Optimizer(X).tell([60], [0.5]), "an index must be >= 0 and < 60, the number of candidates; got 60"),
         (lambda: Optimizer(X).tell([-1], [0.5]), "got -1"),

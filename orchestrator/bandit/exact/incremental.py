@@ -46,8 +46,6 @@ class ExactPosterior:
     def __eq__(self, other: object) -> bool:
         return same(self, other)
 
-    __hash__ = None  # type: ignore[assignment]  # arrays have no hash
-
     @staticmethod
     def prior(model: SparseModel) -> "ExactPosterior":
         """The belief before any pull."""
@@ -161,8 +159,6 @@ class ExactState:
 
     def __eq__(self, other: object) -> bool:
         return same(self, other)
-
-    __hash__ = None  # type: ignore[assignment]  # arrays have no hash
 
     @staticmethod
     def start(model: SparseModel, initial: tuple[int, ...]) -> "ExactState":

@@ -46,8 +46,6 @@ class BoxedArms:
     def __eq__(self, other: object) -> bool:
         return same(self, other)
 
-    __hash__ = None  # type: ignore[assignment]  # arrays have no hash
-
     @property
     def dimension(self) -> int:
         """d, the number of features."""

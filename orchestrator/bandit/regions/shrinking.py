@@ -51,8 +51,6 @@ class Visit:
     def __eq__(self, other: object) -> bool:
         return same(self, other)
 
-    __hash__ = None  # type: ignore[assignment]  # arrays have no hash
-
     def observe(self, arms: Sequence[int], rewards: Sequence[float], failed: Sequence[int]) -> "Visit":
         """This visit with the rewards of arms on the grid, and the grid without the arms that `failed`."""
         mine = [(arm, reward) for arm, reward in zip(arms, rewards, strict=True) if arm in self.grid]
@@ -91,8 +89,6 @@ class ThresholdState:
 
     def __eq__(self, other: object) -> bool:
         return same(self, other)
-
-    __hash__ = None  # type: ignore[assignment]  # arrays have no hash
 
     @property
     def arms(self) -> Floats:

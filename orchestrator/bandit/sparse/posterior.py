@@ -54,8 +54,6 @@ class SparseModel:
         settings = (self.kernel, self.regularization) == (other.kernel, other.regularization)
         return settings and (self.arms is other.arms or np.array_equal(self.features, other.features))
 
-    __hash__ = None  # type: ignore[assignment]  # arrays have no hash
-
     @property
     def features(self) -> Floats:
         """The candidates (A, d). Raises TypeError when they are not in one array."""

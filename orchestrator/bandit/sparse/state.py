@@ -61,8 +61,6 @@ class SparseState:
     def __eq__(self, other: object) -> bool:
         return same(self, other)
 
-    __hash__ = None  # type: ignore[assignment]  # arrays have no hash
-
     @property
     def arms(self) -> Floats | PlacedArms:
         """The candidates: an array (A, d), or what stands for one."""

@@ -57,8 +57,6 @@ class CellState:
     def __eq__(self, other: object) -> bool:
         return same(self, other)
 
-    __hash__ = None  # type: ignore[assignment]  # arrays have no hash
-
     @property
     def arms(self) -> Floats:
         """The candidates (A, d)."""

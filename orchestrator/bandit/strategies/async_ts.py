@@ -35,8 +35,6 @@ class AsyncTSState:
     def __eq__(self, other: object) -> bool:
         return same(self, other)
 
-    __hash__ = None  # type: ignore[assignment]  # arrays have no hash
-
     @property
     def pulls(self) -> Pulls:
         """The pulls with a reward."""

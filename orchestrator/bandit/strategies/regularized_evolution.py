@@ -33,8 +33,6 @@ class EvolutionState:
     def __eq__(self, other: object) -> bool:
         return same(self, other)
 
-    __hash__ = None  # type: ignore[assignment]  # arrays have no hash
-
     @property
     def dictionary(self) -> Indices:
         """Empty: there is no sparse posterior."""

@@ -25,8 +25,6 @@ class UniformState:
     def __eq__(self, other: object) -> bool:
         return same(self, other)
 
-    __hash__ = None  # type: ignore[assignment]  # arrays have no hash
-
     @property
     def dictionary(self) -> Indices:
         """Empty: there is no sparse posterior."""

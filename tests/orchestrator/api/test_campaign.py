@@ -120,7 +120,7 @@ def test_a_campaign_file_runs_from_python_with_overrides(inline: dict[str, Any])
 
 
 def test_a_wrong_setting_is_named(inline: dict[str, Any]) -> None:
-    with pytest.raises(ConfigError, match="did you mean retries"):
+    with pytest.raises(ConfigError, match="did you mean 'retries'"):
         Campaign(lambda x: x, {"x": Range(0, 1)}, evaluations=3, settings={**inline, "workers": {"retrys": 1}})
     with pytest.raises(ConfigError, match="direction"):
         Campaign(lambda x: x, {"x": Range(0, 1)}, evaluations=3, direction="up", settings=inline)

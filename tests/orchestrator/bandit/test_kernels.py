@@ -110,3 +110,15 @@ def test_a_mapping_names_its_kernel(name) -> None:
     assert adapter.validate_python({"name": name, "lengthscale": 2}) == KERNELS[name](2.0)
     with pytest.raises(ValidationError, match="width"):
         adapter.validate_python({"name": name, "width": 2})
+
+
+@pytest.mark.parametrize("kernel", list(KERNELS.values()))
+def test_numbers_and_arrays_of_numpy_are_as_good_as_those_of_python(kernel) -> None:
+    for scale in (np.float32(0.25), np.array(0.25), np.float64(0.25)):
+        assert kernel(scale, np.int64(2)) == kernel(0.25, 2.0)
+        assert type(kernel(scale).lengthscale) is float
+    assert kernel(np.int64(1)) == kernel(1.0)
+    assert kernel(np.array([0.25, 1])) == kernel((0.25, 1.0)) == kernel([0.25, 1])
+    for bad in ("much", None, {}, np.ones((2, 2)), []):
+        with pytest.raises(ValueError, match=r"strategy\.kernel\.lengthscale must be"):
+            kernel(bad)

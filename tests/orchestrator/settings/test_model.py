@@ -95,11 +95,11 @@ HEAD = "name: x\nobjective: {name: branin}\nbudget: {evaluations: 5}\n"  # three
         (f"{HEAD}strategy:\n  regularization: -1\n", "x.yaml:5: strategy.regularization must be > 0, got -1.0"),
         (
             f"{HEAD}strategy:\n  regularisation: 1\n",
-            "x.yaml:5: strategy.regularisation is not a known key; did you mean regularization?",
+            "x.yaml:5: strategy.regularisation is not a known key; did you mean 'regularization'?",
         ),
         (
             f"{HEAD}strategy:\n  kernel: {{name: rbf,\n    length: 1}}\n",
-            "x.yaml:6: strategy.kernel.length is not a known key; did you mean lengthscale?",
+            "x.yaml:6: strategy.kernel.length is not a known key; did you mean 'lengthscale'?",
         ),
         (
             f"{HEAD}strategy:\n  kernel: {{name: rbf, lengthscale: wide}}\n",
@@ -112,7 +112,7 @@ HEAD = "name: x\nobjective: {name: branin}\nbudget: {evaluations: 5}\n"  # three
         (f"{HEAD}strategy: {{kernel: rbf}}\n", 'x.yaml:4: strategy.kernel must be a mapping, got "rbf"'),
         (f"{HEAD}seed: 1.5\n", "x.yaml:4: seed must be a whole number, got 1.5"),
         (f"{HEAD}seed: true\n", "x.yaml:4: seed must be a whole number, got true"),
-        (f"{HEAD}worker: {{}}\n", "x.yaml:4: worker is not a known key; did you mean workers?"),
+        (f"{HEAD}worker: {{}}\n", "x.yaml:4: worker is not a known key; did you mean 'workers'?"),
         (f"{HEAD}workers: {{count: 0}}\n", "x.yaml:4: workers.count must be >= 1, got 0"),
         (f"{HEAD}workers: 4\n", "x.yaml:4: workers must be a mapping, got 4"),
         (f"{HEAD}workers: {{cpus: .inf}}\n", "x.yaml:4: workers.cpus must be a finite number, got Infinity"),
@@ -157,7 +157,7 @@ HEAD = "name: x\nobjective: {name: branin}\nbudget: {evaluations: 5}\n"  # three
         ),
         (
             "name: x\nbudget: {evaluations: 5}\nobjective: {name: branin, options: {noise: 1}}\n",
-            "x.yaml:3: objective.options.noise is not a known key; did you mean noise_std?",
+            "x.yaml:3: objective.options.noise is not a known key; did you mean 'noise_std'?",
         ),
         ("name: x\nbudget: {evaluations: 5}\nobjective: {callable: 'm:f'}\n", "x.yaml: space is required"),
         (
@@ -235,7 +235,7 @@ def test_an_override_is_checked_like_the_file_and_named_in_the_message(refused: 
     (line,) = refused(f"{HEAD}strategy: {{regularization: 1}}\n", "strategy.regularization=-1")
     assert line == "--set strategy.regularization=-1: strategy.regularization must be > 0, got -1.0"
     (line,) = refused(HEAD, "budget.evaluation=10")
-    assert line == ("--set budget.evaluation=10: budget.evaluation is not a known key; did you mean evaluations?")
+    assert line == ("--set budget.evaluation=10: budget.evaluation is not a known key; did you mean 'evaluations'?")
 
 
 def test_an_override_wins_over_the_file(tmp_path: Path) -> None:

@@ -66,7 +66,7 @@ def test_only_the_member_that_was_named_complains() -> None:
 
 def test_an_unknown_key_is_refused_whatever_the_class_allows() -> None:
     assert _refused({"shape": {"name": "round", "radius": 1}, "counts": 2}) == [
-        "counts is not a known key; did you mean count?"
+        "counts is not a known key; did you mean 'count'?"
     ]
 
 

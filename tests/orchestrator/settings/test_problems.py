@@ -77,7 +77,7 @@ def test_lines_stand_in_the_order_of_the_file_and_once() -> None:
 
 
 def test_suggestions_name_what_is_close_or_all_there_is() -> None:
-    assert suggestion("budgett", ["budget", "seed"]) == "did you mean budget?"
+    assert suggestion("budgett", ["budget", "seed"]) == "did you mean 'budget'?"
     assert suggestion("zzz", ["budget", "seed"]) == "there are budget, seed"
 
 

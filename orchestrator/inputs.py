@@ -1,0 +1,112 @@
+"""What a caller of `Optimizer` passes in, checked: indices, rewards, limits, and parts such as a kernel by name.
+
+Every function raises ValueError with the rule, the value and what to write instead.
+"""
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from objectives.reference import did_you_mean
+from orchestrator.bandit.strategy import Observation
+
+T = TypeVar("T")
+Rewards = Sequence[float | None] | ArrayLike
+
+
+def checked_limit(limit: object) -> int:
+    """A number of pulls, at least 1."""
+    if not isinstance(limit, int | np.integer):
+        raise ValueError(f"limit must be a whole number >= 1, got {limit!r}")
+    number = int(limit)
+    if number < 1:
+        raise ValueError(f"limit must be >= 1, got {number}")
+    return number
+
+
+def checked_results(indices: ArrayLike, rewards: Rewards, size: int) -> list[Observation]:
+    """Observations of the candidates `indices` (n,), each below `size`, with `rewards` (n,) or None for a failure."""
+    arms, values = checked_indices(indices, size), [_reward(value) for value in _listed(rewards)]
+    if len(values) != len(arms):
+        raise ValueError(f"there must be one reward for each index, got {len(values)} rewards for {len(arms)} indices")
+    return [Observation(arm, value) for arm, value in zip(arms, values, strict=True)]
+
+
+def checked_existing(existing: object, size: int) -> list[Observation]:
+    """Existing results, a pair of indices (n,) and rewards (n,), n ≥ 1, none of which failed."""
+    if not isinstance(existing, tuple | list) or len(existing) != 2:
+        got = f"{len(existing)} items" if isinstance(existing, tuple | list) else f"a {type(existing).__name__}"
+        raise ValueError(f"existing must be a pair (indices, rewards), got {got}")
+    indices, rewards = existing
+    observations = checked_results(indices, rewards, size)
+    if not observations or any(seen.reward is None for seen in observations):
+        rule = "existing results must be at least one, and each must have a reward"
+        raise ValueError(f"{rule}; leave out what could not be evaluated, or all of `existing`")
+    return observations
+
+
+def checked_indices(indices: ArrayLike, size: int) -> list[int]:
+    """Indices (n,) of candidates, each at least 0 and below `size`."""
+    array = np.atleast_1d(np.asarray(indices))
+    if array.ndim != 1 or (array.size and not np.issubdtype(array.dtype, np.integer)):
+        raise ValueError(f"indices must be integers (n,), got shape {array.shape} of {array.dtype}")
+    for arm in array.tolist():
+        if not 0 <= arm < size:
+            raise ValueError(f"an index must be >= 0 and < {size}, the number of candidates; got {arm}")
+    return [int(arm) for arm in array]
+
+
+def build_part(table: Mapping[str, Callable[..., T]], given: T | str | Mapping[str, Any], part: str) -> T:
+    """The kernel or warm start that `given` stands for: a name, a mapping such as {"name": "rbf", "lengthscale": 0.5},
+    or the object itself."""
+    if isinstance(given, str):
+        return look_up(table, given, part)()
+    if isinstance(given, Mapping):
+        options = dict(given)
+        chosen = look_up(table, options.pop("name", None), f"{part}.name")
+        return construct(chosen, options, f"the {part} {given['name']}")
+    if given is None or isinstance(given, int | float | complex | bytes | Sequence | np.ndarray):
+        names = ", ".join(table)
+        rule = f'must be one of {names}, a mapping such as {{"name": "{next(iter(table))}"}}, or an object'
+        raise ValueError(f"{part} {rule}, got {given!r}")
+    return given
+
+
+def look_up(table: Mapping[str, T], name: object, what: str) -> T:
+    """The entry of that name."""
+    if not isinstance(name, str) or name not in table:
+        raise ValueError(f"{what} must be one of {', '.join(table)}, got {name!r}{did_you_mean(str(name), table)}")
+    return table[name]
+
+
+def construct(chosen: Callable[..., T], options: Mapping[str, Any], what: str) -> T:
+    """`chosen(**options)`."""
+    known = [name for name in inspect.signature(chosen).parameters if name != "name"]
+    for option in options:
+        if option not in known:
+            remedy = did_you_mean(option, known) or f"; it has {', '.join(known) or 'none'}"
+            raise ValueError(f"{what} has no option {option!r}{remedy}")
+    return chosen(**options)
+
+
+def _listed(rewards: Rewards) -> list[object]:
+    if isinstance(rewards, Mapping | str | bytes):
+        raise ValueError(f"rewards must be numbers (n,) in the order of the indices, got a {type(rewards).__name__}")
+    array = np.atleast_1d(np.asarray(rewards, object))
+    if array.ndim != 1:
+        raise ValueError(f"rewards must be (n,), one number for each index, got shape {array.shape}")
+    return list(array)
+
+
+def _reward(value: Any) -> float | None:
+    if value is None:
+        return None
+    try:
+        if np.iscomplexobj(value):
+            raise TypeError
+        return float(value)
+    except (TypeError, ValueError):
+        raise ValueError(f"a reward must be a number, or None for a failed evaluation, got {value!r}") from None
