@@ -34,6 +34,7 @@ from orchestrator.campaign.events import (
 )
 from orchestrator.campaign.state import CampaignState, apply
 from orchestrator.campaign.status import Status, status_of
+from orchestrator.history.trace import Trace
 from orchestrator.settings.recorded import RecordedSettings, read_recorded
 
 TrialStatus = Literal["queued", "running", "succeeded", "failed", "stopped"]
@@ -121,6 +122,8 @@ class History:
     existing: ExistingTaken | None = None  # results known before; they are no trials
     trials: list[TrialRow] = field(default_factory=list)
     succeeded: list[TrialRow] = field(default_factory=list)  # in the order in which their results arrived
+    trace: Trace[TrialRow] = field(default_factory=Trace)  # the same, thinned for pictures
+    reporting: dict[int, TrialRow] = field(default_factory=dict)  # by trial: those that reported intermediate values
     batches: list[BatchChosen] = field(default_factory=list)
     refreshes: list[ModelRefreshed] = field(default_factory=list)
     attempts: list[Attempt] = field(default_factory=list)
@@ -184,7 +187,8 @@ def advance(history: History, event: Event) -> History:
             _end_attempt(history, event)
         case ReportsArrived():
             for trial, _attempt, step, value in event.reports:
-                history.trials[trial].reports[step] = value
+                row = history.reporting.setdefault(trial, history.trials[trial])
+                row.reports[step] = value
         case ExistingTaken():
             history.existing = event
         case ModelRefreshed():
@@ -224,14 +228,16 @@ def _end_attempt(history: History, event: AttemptEnded) -> None:
     if isinstance(event, TrialSucceeded):
         row.status, row.value, row.metrics = "succeeded", event.value, event.metrics
         history.succeeded.append(row)
+        history.trace.add(history.campaign.rules.sign * event.value, row)
     elif isinstance(event, TrialStopped):
         row.status, row.value, row.stopped_at = "stopped", event.value, event.step
     else:
         row.status = "failed" if event.is_final else "queued"
         failure, message = event.failure, event.message
         row.error = f"{failure}: {message}"
-    if not isinstance(event, TrialFailed):
+    if not isinstance(event, TrialFailed) and event.reports:
         row.reports.update(event.reports)
+        history.reporting.setdefault(row.trial, row)
     history.attempts.append(
         Attempt(event.trial, event.attempt, event.started, event.finished, event.worker, failure, message)
     )

@@ -8,8 +8,9 @@ security policy backs this up: the page runs its own script only and may load no
 import base64
 import gzip
 import hashlib
+import heapq
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
@@ -20,10 +21,13 @@ import yaml
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from plotly.offline import get_plotlyjs
 
+from objectives.parameters import Constant
 from orchestrator.campaign.status import idle_text
 from orchestrator.history.export import parameter_names, strict_json
 from orchestrator.history.fold import History, TrialRow
+from orchestrator.report.curves import learning_curves
 from orchestrator.report.figure import Figure, plural, short
+from orchestrator.report.landscape import landscape
 from orchestrator.report.parallel import parallel_coordinates
 from orchestrator.report.progress import (
     batch_sizes,
@@ -32,8 +36,11 @@ from orchestrator.report.progress import (
     dictionary_sizes,
     simple_regret,
 )
+from orchestrator.report.surrogate import fit_surrogate
 from orchestrator.report.timeline import CampaignClock, gantt, utilization
 from orchestrator.wording import duration, moment
+
+_MOST_LISTED = 10_000  # trials in the table: more make the file and the page slow
 
 _STATES = {
     "finished": "finished",
@@ -75,7 +82,10 @@ def render(history: History, title: str) -> str:
         cards=summary_cards(history),
         best=_best_parameters(history),
         figures=figures(history),
+        internals=internal_figures(history),
+        model=model_facts(history),
         table=trial_table(history),
+        unlisted=len(history.trials) - len(listed_rows(history)),
         sessions=_session_rows(history),
         configuration=_as_yaml(history.settings.plain),
         style=_resource("report.css"),
@@ -105,17 +115,19 @@ def _packed_plotly() -> str:
 
 
 def figures(history: History) -> list[Figure]:
-    """Every picture this campaign has something to show in, in the page's order."""
-    makers = (
-        best_so_far,
-        simple_regret,
-        cumulative_regret,
-        batch_sizes,
-        dictionary_sizes,
-        parallel_coordinates,
-        gantt,
-        utilization,
-    )
+    """Every picture of the results that this campaign has something to show in, in the page's order."""
+    first = (best_so_far, simple_regret, cumulative_regret, learning_curves)
+    last = (parallel_coordinates, gantt, utilization)
+    model = landscape(fit_surrogate(history), history.is_maximized)
+    return [*_drawn(first, history), *model, *_drawn(last, history)]
+
+
+def internal_figures(history: History) -> list[Figure]:
+    """The pictures of the algorithm itself: batches or refits, and its dictionary."""
+    return _drawn((batch_sizes, dictionary_sizes), history)
+
+
+def _drawn(makers: Iterable[Callable[[History], Figure | None]], history: History) -> list[Figure]:
     return [figure for figure in (make(history) for make in makers) if figure is not None]
 
 
@@ -157,6 +169,27 @@ def summary_cards(history: History) -> list[Card]:
         *existing_cards(history),
         Card("Utilisation", f"{100 * now.utilization:.0f} %", idle and f"idle: {idle}"),
     ]
+
+
+def model_facts(history: History) -> list[tuple[str, str]]:
+    """What the strategy recorded of its fitted model, in words; empty for strategies that fit none."""
+    record = next((refresh.record for refresh in reversed(history.refreshes) if "lengthscales" in refresh.record), None)
+    if record is None:
+        return []
+    names = [name for name, kind in history.settings.space.items() if not isinstance(kind, Constant)]
+    scales = [float(scale) for scale in record["lengthscales"]]
+    labels = names if len(names) == len(scales) else [f"parameter {number}" for number in range(1, len(scales) + 1)]
+    by_relevance = sorted(zip(labels, scales, strict=True), key=lambda pair: pair[1])
+    relevance = ", ".join(f"{name} {scale:.3g}" for name, scale in by_relevance)
+    facts = [("Fitted lengthscales, the shortest first: the most relevant", relevance)]
+    if "noise" in record:
+        facts.append(("Fitted noise, as a share of the variance of the scores", f"{float(record['noise']):.3g}"))
+    if record.get("predicted"):
+        share = record["inside"] / record["predicted"]
+        facts.append(
+            ("Results inside mean ± 2 deviations before the model knew them", f"{share:.0%} of {record['predicted']:,}")
+        )
+    return facts
 
 
 def existing_cards(history: History) -> list[Card]:
@@ -205,17 +238,28 @@ def _session_rows(history: History) -> list[dict[str, str]]:
 def trial_table(history: History) -> dict[str, Any]:
     """The table of trials for the page's script: `columns` with a name and a kind, `rows` as lists, strict JSON."""
     clock = CampaignClock.of(history)
-    names = parameter_names(history.trials)
+    rows = listed_rows(history)
+    names = parameter_names(rows)
     before = [("trial", "number"), ("status", "status"), ("value", "number")]
-    after = ["arm", "batch", "attempts", "started (s)", "seconds"]
+    after = ["batch", "attempts", "started (s)", "seconds"]
     columns = [
         *({"name": name, "kind": kind} for name, kind in before),
-        *({"name": name, "kind": "number" if _is_numeric(history.trials, name) else "text"} for name in names),
+        *({"name": name, "kind": "number" if _is_numeric(rows, name) else "text"} for name in names),
         *({"name": name, "kind": "number"} for name in after),
         {"name": "worker", "kind": "text"},
         {"name": "error", "kind": "message"},
     ]
-    return {"columns": columns, "rows": [_table_row(row, names, clock) for row in history.trials]}
+    return {"columns": columns, "rows": [_table_row(row, names, clock) for row in rows]}
+
+
+def listed_rows(history: History) -> list[TrialRow]:
+    """The trials of the table: all while they are few, else the best results and the newest trials."""
+    if len(history.trials) <= _MOST_LISTED:
+        return history.trials
+    sign = 1.0 if history.is_maximized else -1.0
+    best = heapq.nlargest(_MOST_LISTED // 2, history.succeeded, key=lambda row: sign * (row.value or 0.0))
+    newest = history.trials[-_MOST_LISTED // 2 :]
+    return sorted({row.trial: row for row in [*best, *newest]}.values(), key=lambda row: row.trial)
 
 
 def _is_numeric(rows: list[TrialRow], name: str) -> bool:
@@ -226,7 +270,7 @@ def _is_numeric(rows: list[TrialRow], name: str) -> bool:
 def _table_row(row: TrialRow, names: list[str], clock: CampaignClock) -> list[Any]:
     started = None if row.started is None else round(float(clock(row.started)), 3)
     parameters = [row.parameters.get(name) for name in names]
-    cells = [row.trial, row.status, row.value, *parameters, row.arm, row.batch, row.attempts, started, row.seconds]
+    cells = [row.trial, row.status, row.value, *parameters, row.batch, row.attempts, started, row.seconds]
     return [_cell(value) for value in [*cells, row.worker, row.error]]
 
 

@@ -9,18 +9,19 @@ import numpy as np
 
 from objectives.parameters import Choice, Ordinal, Parameter, Range
 from orchestrator.history.export import parameter_names
-from orchestrator.history.fold import History
+from orchestrator.history.fold import History, TrialRow
 from orchestrator.report.figure import FONT, Figure, label, look, one_line, rounded
 
 _MISSING = "none"  # tick of a conditional parameter that is inactive
 _TICKS = 8
+_MOST_LINES = 10_000
 _SCALE = [[0, "--scale-worst"], [0.75, "--scale-middle"], [1, "--scale-best"]]  # ordered in lightness
 
 
 def parallel_coordinates(history: History) -> Figure | None:
     """All successful trials over their parameters, the best drawn last; None without any or without parameters."""
     sign = 1.0 if history.is_maximized else -1.0
-    rows = sorted(history.succeeded, key=lambda row: sign * (row.value or 0.0))
+    rows = sorted(_shown(history), key=lambda row: sign * (row.value or 0.0))
     names = parameter_names(rows)
     if not names:
         return None
@@ -59,6 +60,17 @@ def parallel_coordinates(history: History) -> Figure | None:
     )
 
 
+def _shown(history: History) -> list[TrialRow]:
+    """All results while a browser can draw them; else the best quarter of that many and the others evenly."""
+    rows = history.succeeded
+    if len(rows) <= _MOST_LINES:
+        return rows
+    rewards = (1.0 if history.is_maximized else -1.0) * np.array([row.value for row in rows], dtype=float)
+    best = np.argpartition(-rewards, _MOST_LINES // 4)[: _MOST_LINES // 4]
+    evenly = np.linspace(0, len(rows) - 1, _MOST_LINES - len(best)).astype(np.intp)
+    return [rows[place] for place in np.unique(np.concatenate((best, evenly)))]
+
+
 @dataclass(frozen=True)
 class ParameterAxis:
     """Where each evaluation crosses the axis (n,), and the axis' range and ticks, all in the axis' own coordinate."""
@@ -67,6 +79,7 @@ class ParameterAxis:
     positions: list[float | None]
     range: tuple[float, float]
     ticks: dict[float, str]
+    is_stepped: bool = False  # positions are the numbers of steps, 0, 1, …
 
     @property
     def dimension(self) -> dict[str, Any]:
@@ -120,7 +133,7 @@ def _step_axis(name: str, values: list[Any], levels: Sequence[Any]) -> Parameter
     every = math.ceil(len(steps) / 24)  # more labels would overlap
     # plotly draws the ticks of this kind of picture as plain text: escaped, they would show their escapes
     ticks = {float(position): one_line(step, 20) for position, step in enumerate(steps) if position % every == 0}
-    return ParameterAxis(name, [index[step] for step in taken], (-0.5, len(steps) - 0.5), ticks)
+    return ParameterAxis(name, [index[step] for step in taken], (-0.5, len(steps) - 0.5), ticks, is_stepped=True)
 
 
 def _linear_ticks(low: float, high: float) -> dict[float, str]:

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from orchestrator.history.fold import History, TrialRow
+from orchestrator.history.trace import Point
 from orchestrator.report.figure import (
     MANY_POINTS,
     Figure,
@@ -27,35 +28,38 @@ _FEW_POINTS = 60  # up to here every step gets a marker
 
 
 def best_so_far(history: History) -> Figure | None:
-    """Every value, in the order the evaluations finished, and the best one so far."""
-    rows = history.succeeded
-    if not rows:
+    """Every value, in the order the evaluations finished, and the best one so far; thinned when there are too many."""
+    points = list(history.trace.points())
+    if not points:
         return None
-    values = np.array([row.value for row in rows], dtype=float)
+    values = np.array([point.item.value for point in points], dtype=float)
     visible = _visible_range(values, history.is_maximized)
     hidden = 0 if visible is None else int(np.sum((values < visible[0]) | (values > visible[1])))
     caption = "Each point is one evaluation; the line is the best value so far."
+    if history.trace.width > 1:
+        caption += f" Of every {history.trace.width:,} neighbours the best and the worst are drawn."
     if hidden:
         caption += f" {hidden} outlying value{'s lie' if hidden > 1 else ' lies'} outside: double-click to see all."
     better = "higher" if history.is_maximized else "lower"
     yaxis = axis(f"value ({better} is better)") | ({} if visible is None else {"range": list(visible)})
-    xaxis = counting_axis("evaluations, in the order they finished", len(rows))
+    xaxis = counting_axis("evaluations, in the order they finished", history.trace.count)
     return Figure(
         name="best",
         title="Best so far",
         caption=caption,
-        traces=[_points(rows, values), _best_line(rows, values, history.is_maximized)],
+        traces=[_points(points, values), _best_line(history, visible)],
         layout=layout(xaxis, yaxis, height=380, showlegend=True),
     )
 
 
-def _points(rows: list[TrialRow], values: NDArray[np.float64]) -> dict[str, Any]:
-    few = len(rows) <= _FEW_POINTS * 5
+def _points(points: list[Point[TrialRow]], values: NDArray[np.float64]) -> dict[str, Any]:
+    few = len(points) <= _FEW_POINTS * 5
+    rows = [point.item for point in points]
     return {
         "type": "scatter" if len(rows) <= MANY_POINTS else "scattergl",
         "mode": "markers",
         "name": "evaluations",
-        "x0": 1,
+        "x": [point.place for point in points],
         "y": rounded(values),
         "text": [f"trial {row.trial}, batch {row.batch}<br>{parameters_label(row.parameters.items())}" for row in rows],
         "hovertemplate": "<b>%{y}</b><br>%{text}<extra></extra>",
@@ -63,17 +67,18 @@ def _points(rows: list[TrialRow], values: NDArray[np.float64]) -> dict[str, Any]
     }
 
 
-def _best_line(rows: list[TrialRow], values: NDArray[np.float64], is_maximized: bool) -> dict[str, Any]:
-    """A step at every improvement, then on to the last evaluation."""
-    best = np.maximum.accumulate(values) if is_maximized else np.minimum.accumulate(values)
-    steps = np.flatnonzero(np.r_[True, best[1:] != best[:-1]])
+def _best_line(history: History, visible: tuple[float, float] | None) -> dict[str, Any]:
+    """A step at every improvement, then on to the last evaluation; it begins where the picture does."""
+    steps = history.trace.improvements
+    low, high = visible or (-np.inf, np.inf)
+    steps = [step for step in steps if low <= (step.item.value or 0.0) <= high] or steps[-1:]
     return {
         "type": "scatter",
         "mode": "lines+markers",
         "name": "best so far",
-        "x": [*(int(step) + 1 for step in steps), len(rows)],
-        "y": rounded(best[[*steps, -1]]),
-        "text": [f"trial {rows[step].trial}" for step in steps] + ["so far"],
+        "x": [*(step.place for step in steps), history.trace.count],
+        "y": rounded([*(step.item.value or 0.0 for step in steps), steps[-1].item.value or 0.0]),
+        "text": [f"trial {step.item.trial}" for step in steps] + ["so far"],
         "hovertemplate": "best after %{x} evaluations: <b>%{y}</b> (%{text})<extra></extra>",
         "line": {"color": "--accent", "width": 2.5, "shape": "hv"},
         "marker": {"size": [7] * len(steps) + [0], "color": "--accent"},
@@ -134,11 +139,12 @@ def _decades(values: NDArray[np.float64]) -> float:
 
 
 def _step_figure(name: str, title: str, caption: str, values: NDArray[np.float64], yaxis: dict[str, Any]) -> Figure:
+    shown = np.unique(np.linspace(0, len(values) - 1, MANY_POINTS).astype(int))
     trace = {
         "type": "scatter",
         "mode": "lines" if len(values) > 1 else "markers",
-        "x0": 1,
-        "y": rounded(values),
+        "x": (shown + 1).tolist(),
+        "y": rounded(values[shown]),
         "hovertemplate": "after %{x} evaluations: <b>%{y}</b><extra></extra>",
         "line": {"color": "--accent", "width": 2, "shape": "hv"},
         "marker": {"color": "--accent"},

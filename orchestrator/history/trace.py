@@ -1,0 +1,63 @@
+"""All results of a campaign in the order in which they arrived, thinned to what a picture can show.
+
+Every result falls into a bucket of neighbours, of which the best and the worst are kept. When there are too many
+buckets, neighbours are joined. So adding a result costs constant time on average, and outliers and improvements are
+never lost.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+MOST_BUCKETS = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Point(Generic[T]):
+    """A result: the `place`-th to arrive, from 1 on; `reward` is high where it is good."""
+
+    place: int
+    reward: float
+    item: T
+
+
+@dataclass(slots=True)
+class Trace(Generic[T]):
+    """At most 2 `MOST_BUCKETS` of `count` results, and every improvement on all before it."""
+
+    count: int = 0
+    width: int = 1  # results a bucket
+    improvements: list[Point[T]] = field(default_factory=list)
+    _buckets: list[tuple[Point[T], ...]] = field(default_factory=list)  # the worst and the best of each
+
+    def add(self, reward: float, item: T) -> None:
+        """The next result."""
+        point = Point(self.count + 1, reward, item)
+        self.count += 1
+        if not self.improvements or reward > self.improvements[-1].reward:
+            self.improvements.append(point)
+        if len(self._buckets) * self.width < self.count:
+            self._buckets.append((point,))
+        else:
+            self._buckets[-1] = _extremes((*self._buckets[-1], point))
+        if len(self._buckets) > MOST_BUCKETS:
+            self._buckets = [
+                _extremes(self._buckets[first] + self._buckets[first + 1])
+                if first + 1 < len(self._buckets)
+                else self._buckets[first]
+                for first in range(0, len(self._buckets), 2)
+            ]
+            self.width *= 2
+
+    def points(self) -> Iterator[Point[T]]:
+        """What was kept, in the order of arrival."""
+        for bucket in self._buckets:
+            yield from bucket
+
+
+def _extremes(points: tuple[Point[T], ...]) -> tuple[Point[T], ...]:
+    worst = min(points, key=lambda point: point.reward)
+    best = max(points, key=lambda point: point.reward)
+    return (worst,) if worst is best else tuple(sorted((worst, best), key=lambda point: point.place))

@@ -1,0 +1,56 @@
+"""Learning curves: the intermediate values that the objective reports, a line a trial."""
+
+from typing import Any
+
+from orchestrator.history.fold import History, TrialRow
+from orchestrator.report.figure import Figure, axis, layout, plural, rounded
+
+_MOST_CURVES = 60
+_BEST_CURVES = 10
+
+
+def learning_curves(history: History) -> Figure | None:
+    """The curves of the best and the newest trials, the best one in front; None when the objective reports nothing."""
+    rows = [row for row in history.reporting.values() if row.reports]
+    if not rows:
+        return None
+    shown = _shown(history, rows)
+    best = history.best
+    steps = max(step for row in shown for step in row.reports)
+    lines = [_line(row, row is best) for row in sorted(shown, key=lambda row: row is best)]
+    caption = "Intermediate values by step; dashed lines are running, dotted ones were stopped early."
+    if len(shown) < len(rows):
+        caption += f" {plural(len(shown), 'trial')} of {len(rows):,}: the best and the newest."
+    return Figure(
+        name="curves",
+        title="Learning curves",
+        caption=caption,
+        traces=lines,
+        layout=layout(
+            axis("step", rangemode="tozero", **({"dtick": 1} if steps <= 12 else {})), axis("reported value")
+        ),
+    )
+
+
+def _shown(history: History, rows: list[TrialRow]) -> list[TrialRow]:
+    sign = 1.0 if history.is_maximized else -1.0
+    valued = [row for row in rows if row.value is not None]
+    best = sorted(valued, key=lambda row: -sign * (row.value or 0.0))[:_BEST_CURVES]
+    newest = rows[-(_MOST_CURVES - len(best)) :]
+    return list({row.trial: row for row in [*best, *newest]}.values())
+
+
+def _line(row: TrialRow, is_best: bool) -> dict[str, Any]:
+    steps = sorted(row.reports)
+    dash = {"running": "dash", "stopped": "dot"}.get(row.status, "solid")
+    return {
+        "type": "scatter",
+        "mode": "lines" if len(steps) > 1 else "markers",
+        "x": steps,
+        "y": rounded((row.reports[step] for step in steps), digits=5),
+        "name": f"trial {row.trial}",
+        "line": {"color": "--accent" if is_best else "--point", "width": 2.5 if is_best else 1, "dash": dash},
+        "marker": {"color": "--accent" if is_best else "--point"},
+        "opacity": 1.0 if is_best else 0.55,
+        "hovertemplate": f"trial {row.trial}, step %{{x}}: <b>%{{y}}</b>{' (best)' if is_best else ''}<extra></extra>",
+    }

@@ -1,0 +1,221 @@
+"""Pictures of how the value depends on the parameters, by a model fitted to the results (`surrogate`)."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from orchestrator.report.figure import FONT, Figure, axis, label, layout, look, plural, rounded
+from orchestrator.report.surrogate import Dimension, Floats, Surrogate
+
+_MOST_SLICES = 9
+_MOST_POINTS = 400  # results drawn in each panel
+_LINE, _CONTOUR = 61, 25  # grid points of a curve, and of one side of a contour picture
+_PAIRS = ((0, 1), (0, 2), (1, 2))  # of the most important parameters
+_SCALE = [[0, "--scale-worst"], [0.75, "--scale-middle"], [1, "--scale-best"]]
+
+
+def landscape(surrogate: Surrogate | None, is_maximized: bool) -> list[Figure]:
+    """Importance, slices and contours; none without a model."""
+    if surrogate is None:
+        return []
+    shares = surrogate.importance()
+    order = [int(place) for place in np.argsort(-shares, kind="stable")]
+    contour = contours(surrogate, order, is_maximized)
+    return [importance(surrogate, shares, order), slices(surrogate, order), *([contour] if contour else [])]
+
+
+def importance(surrogate: Surrogate, shares: Floats, order: Sequence[int]) -> Figure:
+    """A bar a parameter: its total Sobol index, the most important at the top."""
+    names = [label(surrogate.dimensions[place].name, 28) for place in reversed(order)]
+    trace = {
+        "type": "bar",
+        "orientation": "h",
+        "y": names,
+        "x": rounded((100.0 * float(shares[place]) for place in reversed(order)), digits=4),
+        "hovertemplate": "%{y}: <b>%{x:.3g} %</b><extra></extra>",
+        "marker": {"color": "--point"},
+    }
+    return Figure(
+        name="importance",
+        title="Parameter importance",
+        caption=(
+            "Total Sobol index: the share of the variance of the model's mean over the whole space that the parameter "
+            f"has a part in, alone or with others. {_model_text(surrogate)}"
+        ),
+        traces=[trace],
+        layout=layout(
+            axis("share of the variance (%)", rangemode="tozero"),
+            axis("", type="category", tickfont={**FONT, "size": 12}),
+            height=130 + 28 * len(names),
+        ),
+        is_wide=False,
+    )
+
+
+def slices(surrogate: Surrogate, order: Sequence[int]) -> Figure:
+    """A panel a parameter: all results, and the model along a line through the best configuration."""
+    shown = list(order[:_MOST_SLICES])
+    columns = min(3, len(shown))
+    lines = math.ceil(len(shown) / columns)
+    traces: list[dict[str, Any]] = []
+    frame: dict[str, Any] = {**look(80 + 230 * lines), "margin": {"l": 56, "r": 16, "t": 16, "b": 40}}
+    for number, place in enumerate(shown):
+        traces += _slice(surrogate, place, number + 1)
+        frame |= _panel(number, columns, lines, surrogate.dimensions[place])
+        frame[f"yaxis{_suffix(number + 1)}"] |= {"title": None} if number % columns else {}
+    more = f" The {_MOST_SLICES} most important parameters." if len(order) > len(shown) else ""
+    return Figure(
+        name="slices",
+        title="Slices",
+        caption=(
+            "Points are results. The line is the model's mean with the other parameters as in the best configuration, "
+            f"the band ± 2 standard deviations.{more}"
+        ),
+        traces=traces,
+        layout=frame,
+        min_width=230 * columns,
+    )
+
+
+def _slice(surrogate: Surrogate, place: int, number: int) -> list[dict[str, Any]]:
+    dimension = surrogate.dimensions[place]
+    grid = dimension.grid(_LINE)
+    line = np.tile(surrogate.best, (len(grid), 1))
+    line[:, place] = grid
+    mean, deviation = surrogate.predict(line)
+    axes = {"xaxis": f"x{_suffix(number)}", "yaxis": f"y{_suffix(number)}", "hoverinfo": "skip"}
+    some = _some(surrogate)
+    band = np.concatenate((mean + 2 * deviation, (mean - 2 * deviation)[::-1]))
+    return [
+        {
+            **axes,
+            "type": "scatter",
+            "mode": "lines",
+            "x": rounded(np.concatenate((grid, grid[::-1]))),
+            "y": rounded(band),
+            "line": {"width": 0, "color": "--accent"},
+            "fill": "toself",
+            "fillcolor": "--fill",
+        },
+        {
+            **axes,
+            "type": "scatter",
+            "mode": "markers",
+            "x": rounded(surrogate.positions[some, place]),
+            "y": rounded(surrogate.values[some]),
+            "marker": {"color": "--point", "size": 5, "opacity": 0.6},
+        },
+        {
+            **axes,
+            "type": "scatter",
+            "mode": "lines",
+            "x": rounded(grid),
+            "y": rounded(mean),
+            "line": {"color": "--accent", "width": 2.5},
+        },
+    ]
+
+
+def _panel(number: int, columns: int, lines: int, dimension: Dimension) -> dict[str, Any]:
+    """The axes of one panel in a grid of panels, the first at the top left."""
+    column, line = number % columns, number // columns
+    width, height = 1.0 / columns, 1.0 / lines
+    suffix = _suffix(number + 1)
+    x = _ticked(dimension) | {"domain": [column * width, (column + 0.88) * width], "anchor": f"y{suffix}"}
+    bottom = 1.0 - (line + 1) * height
+    y = axis("value", domain=[bottom + 0.26 * height, bottom + height], anchor=f"x{suffix}", nticks=5)
+    return {f"xaxis{suffix}": x, f"yaxis{suffix}": y}
+
+
+def _ticked(dimension: Dimension) -> dict[str, Any]:
+    ticks = dimension.axis.ticks
+    texts = [label(text, 12) for text in ticks.values()]
+    return axis(
+        label(dimension.name, 28), range=list(dimension.axis.range), tickvals=list(ticks), ticktext=texts, tickangle=0
+    )
+
+
+def _suffix(number: int) -> str:
+    return "" if number == 1 else str(number)
+
+
+def contours(surrogate: Surrogate, order: Sequence[int], is_maximized: bool) -> Figure | None:
+    """The model's mean over each pair of the three most important parameters; None when fewer than two vary."""
+    pairs = [(order[a], order[b]) for a, b in _PAIRS if b < len(order)]
+    if not pairs:
+        return None
+    panels = [_grid_means(surrogate, pair) for pair in pairs]
+    means = np.concatenate([panel[2].ravel() for panel in panels])
+    bounds = (float(means.min()), float(means.max()))
+    frame: dict[str, Any] = {**look(340), "margin": {"l": 64, "r": 16, "t": 16, "b": 48}}
+    traces: list[dict[str, Any]] = []
+    for number, (pair, panel) in enumerate(zip(pairs, panels, strict=True)):
+        suffix, width = _suffix(number + 1), 1.0 / len(pairs)
+        domain = [number * width, (number + 0.78) * width]
+        frame[f"xaxis{suffix}"] = _ticked(surrogate.dimensions[pair[0]]) | {"domain": domain, "anchor": f"y{suffix}"}
+        frame[f"yaxis{suffix}"] = _ticked(surrogate.dimensions[pair[1]]) | {"anchor": f"x{suffix}"}
+        axes = {"xaxis": f"x{suffix}", "yaxis": f"y{suffix}"}
+        traces.append({**axes, **_heights(panel, bounds, is_maximized), "showscale": number == len(pairs) - 1})
+        traces.append({**axes, **_dots(surrogate, pair)})
+    return Figure(
+        name="contours",
+        title="Contours",
+        caption=(
+            "The model's mean over pairs of the most important parameters, the others as in the best configuration; "
+            "dots are results."
+        ),
+        traces=traces,
+        layout=frame,
+        min_width=300 * len(pairs),
+    )
+
+
+def _heights(panel: tuple[Floats, Floats, Floats], bounds: tuple[float, float], is_maximized: bool) -> dict[str, Any]:
+    across, up, means = panel
+    low, high = bounds
+    return {
+        "type": "contour",
+        "x": rounded(across),
+        "y": rounded(up),
+        "z": [rounded(line, digits=4) for line in means],
+        "zmin": low,
+        "zmax": high if high > low else low + 1.0,
+        "colorscale": _SCALE,
+        "reversescale": not is_maximized,
+        "colorbar": {"thickness": 12, "outlinewidth": 0, "tickfont": FONT},
+        "line": {"width": 0.5, "color": "--grid"},
+        "hovertemplate": "<b>%{z:.5g}</b><extra></extra>",
+    }
+
+
+def _dots(surrogate: Surrogate, pair: tuple[int, int]) -> dict[str, Any]:
+    some = _some(surrogate)
+    return {
+        "type": "scatter",
+        "mode": "markers",
+        "x": rounded(surrogate.positions[some, pair[0]]),
+        "y": rounded(surrogate.positions[some, pair[1]]),
+        "marker": {"color": "--ink", "size": 3, "opacity": 0.35},
+        "hoverinfo": "skip",
+    }
+
+
+def _some(surrogate: Surrogate) -> NDArray[np.intp]:
+    """Results (m,) to be drawn: evenly many of all."""
+    return np.unique(np.linspace(0, len(surrogate.values) - 1, _MOST_POINTS).astype(np.intp))
+
+
+def _grid_means(surrogate: Surrogate, pair: tuple[int, int]) -> tuple[Floats, Floats, Floats]:
+    """Positions (m,) and (k,) of the two parameters, and the model's mean (k, m) there."""
+    across, up = (surrogate.dimensions[place].grid(_CONTOUR) for place in pair)
+    points = np.tile(surrogate.best, (len(across) * len(up), 1))
+    points[:, pair[0]] = np.tile(across, len(up))
+    points[:, pair[1]] = np.repeat(up, len(across))
+    return across, up, surrogate.predict(points)[0].reshape(len(up), len(across))
+
+
+def _model_text(surrogate: Surrogate) -> str:
+    return f"The model is a Gaussian process fitted to {plural(surrogate.results, 'result')}."

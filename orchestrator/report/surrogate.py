@@ -1,0 +1,200 @@
+"""A Gaussian process fitted to a campaign's results, for its pictures: importance, slices, contours.
+
+It is the model of `bandit.model.fitting` (Matérn 5/2, one lengthscale a parameter, noise and constant mean), fitted
+to at most `MOST_RESULTS` results whatever strategy chose them, so campaigns of every strategy have the same pictures.
+Values further than three robust standard deviations from the median are drawn in to that distance before the fit.
+
+Positions are what the pictures' axes use (`parallel.ParameterAxis`): logarithms for a logarithmic range, step numbers
+for choices. The model sees them in the unit cube, choices one-hot divided by √2.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import cho_factor, cho_solve
+from scipy.stats import qmc
+
+from objectives.parameters import Choice, Ordinal
+from orchestrator.bandit.arms import Arms
+from orchestrator.bandit.kernels import AnyKernel, Matern52
+from orchestrator.bandit.model.fitting import FIRST_FIT, Evidence, Fitted, chosen_for_fit, fit, prior
+from orchestrator.history.fold import History, TrialRow
+from orchestrator.report.parallel import ParameterAxis, parameter_axis
+
+Floats = NDArray[np.float64]
+
+MOST_RESULTS = 1500  # looked at; the fit itself takes at most `fitting.MOST_ARMS` of them
+_LARGEST_CHOICE = 24  # a parameter of more categories is left out
+_WINSOR = 3.0
+_SOBOL_POINTS = 512
+
+
+@dataclass(frozen=True, eq=False)
+class Dimension:
+    """One parameter that varies: its axis, and where its values lie in the model's features."""
+
+    axis: ParameterAxis
+    is_choice: bool  # its steps have no order
+
+    @property
+    def name(self) -> str:
+        """The parameter's name."""
+        return self.axis.name
+
+    def features(self, positions: Floats) -> Floats:
+        """Features (n, k) at `positions` (n,) of the axis; what lies outside the axis counts as its end."""
+        low, high = self.axis.range
+        if not self.is_choice:
+            return np.clip((positions - low) / (high - low), 0.0, 1.0)[:, None]
+        steps = np.clip(np.rint(positions), 0, len(self.levels) - 1).astype(np.intp)
+        one_hot: Floats = np.eye(len(self.levels))[steps] / np.sqrt(2.0)
+        return one_hot
+
+    def grid(self, count: int) -> Floats:
+        """Positions (m,) that cover the axis: all steps of a stepped one, `count` of another."""
+        return np.array(self.levels) if self.axis.is_stepped else np.linspace(*self.axis.range, count)
+
+    def at(self, shares: Floats) -> Floats:
+        """Positions at `shares` (n,) in [0, 1) of the axis."""
+        if self.axis.is_stepped:
+            return np.minimum(np.floor(shares * len(self.levels)), len(self.levels) - 1.0)
+        low, high = self.axis.range
+        positions: Floats = low + shares * (high - low)
+        return positions
+
+    @property
+    def levels(self) -> list[float]:
+        """The steps' positions, for a stepped axis."""
+        return [float(step) for step in range(round(self.axis.range[1] + 0.5))]
+
+
+@dataclass(frozen=True, eq=False)
+class Surrogate:
+    """The fitted model. `positions` (n, p) and `values` (n,) are the results it was fitted to, on the user's scale."""
+
+    dimensions: tuple[Dimension, ...]
+    positions: Floats
+    values: Floats
+    best: Floats  # positions (p,) of the best result
+    fitted: Fitted
+    results: int
+    _kernel: AnyKernel
+    _features: Floats
+    _factor: tuple[Floats, bool]
+    _weights: Floats
+    _mean: float
+    _centre: float
+    _spread: float
+
+    def predict(self, positions: Floats) -> tuple[Floats, Floats]:
+        """Mean (m,) and standard deviation (m,) of the noise-free value at `positions` (m, p), on the user's scale."""
+        columns = self._kernel.cross(self._features, self._encode(positions))
+        mean = self._mean + columns.T @ self._weights
+        reduced = np.einsum("nm,nm->m", columns, cho_solve(self._factor, columns))
+        deviation = np.sqrt(np.maximum(1.0 - reduced, 0.0))
+        return self._centre + self._spread * mean, self._spread * deviation
+
+    def importance(self) -> Floats:
+        """Total Sobol index (p,) of each parameter for the model's mean over the whole space, by Jansen's estimator.
+
+        The index is ½ E[(f(x) − f(x with the parameter drawn anew))²] / Var f: the share of the variance that the
+        parameter has a part in, alone or with others; the shares may sum to more than 1 (Saltelli et al.
+        2010, table 2).
+        """
+        count = len(self.dimensions)
+        draws = qmc.Sobol(2 * count, scramble=True, seed=0).random(_SOBOL_POINTS)
+        first, second = (self._located(half) for half in (draws[:, :count], draws[:, count:]))
+        values = self.predict(first)[0]
+        variance = float(values.var())
+        if variance <= 1e-12 * self._spread**2:
+            return np.zeros(count)
+        shares = np.empty(count)
+        for parameter in range(count):
+            changed = first.copy()
+            changed[:, parameter] = second[:, parameter]
+            shares[parameter] = 0.5 * float(np.mean((values - self.predict(changed)[0]) ** 2)) / variance
+        return shares
+
+    def _located(self, shares: Floats) -> Floats:
+        return np.stack([one.at(shares[:, place]) for place, one in enumerate(self.dimensions)], axis=1)
+
+    def _encode(self, positions: Floats) -> Floats:
+        return _encoded(self.dimensions, positions)
+
+
+def fit_surrogate(history: History) -> Surrogate | None:
+    """The model of a campaign's results; None below `fitting.FIRST_FIT` of them, or when no parameter varies."""
+    rows = _chosen(history)
+    dimensions = _dimensions(history, rows)
+    if len(rows) < FIRST_FIT or not dimensions:
+        return None
+    positions = np.array(
+        [[np.nan if place is None else place for place in one.axis.positions] for one in dimensions], dtype=float
+    ).T
+    values = np.array([row.value for row in rows], dtype=float)
+    centre, spread, scores = _standardised(values)
+    if spread <= 0.0:
+        return None
+    features, groups = np.unique(_encoded(dimensions, positions), axis=0, return_inverse=True)
+    counts = np.bincount(groups.ravel())
+    means = np.bincount(groups.ravel(), weights=scores) / counts
+    sign = 1.0 if history.is_maximized else -1.0
+    kept = chosen_for_fit(sign * means)
+    features, means, counts = features[kept], means[kept], counts[kept]
+    owners = np.concatenate([[place] * one.features(np.zeros(1)).shape[1] for place, one in enumerate(dimensions)])
+    arms = Arms(features=features, parameters=owners.astype(np.intp), extents=np.ones(len(dimensions)))
+    fitted = fit(Evidence(features, means, counts, len(rows)), arms, Matern52(), prior(arms, None), None)
+    kernel = fitted.kernel(Matern52(), arms)
+    factor = cho_factor(kernel.cross(features, features) + np.diag(fitted.noise / counts + 1e-8), lower=True)
+    ones = cho_solve(factor, np.ones(len(features)))
+    mean = float(ones @ means) / (float(ones.sum()) + 1.0)
+    return Surrogate(
+        dimensions, positions, values, positions[int(np.argmax(sign * values))], fitted, len(rows), kernel, features,
+        factor, cho_solve(factor, means - mean), mean, centre, spread,
+    )  # fmt: skip
+
+
+def _chosen(history: History) -> list[TrialRow]:
+    """All results while they are few, else the best third of the number and the others evenly over the campaign."""
+    rows = history.succeeded
+    if len(rows) <= MOST_RESULTS:
+        return rows
+    sign = 1.0 if history.is_maximized else -1.0
+    values = sign * np.array([row.value for row in rows], dtype=float)
+    best = np.argpartition(-values, MOST_RESULTS // 3)[: MOST_RESULTS // 3]
+    evenly = np.linspace(0, len(rows) - 1, MOST_RESULTS - len(best)).astype(np.intp)
+    return [rows[place] for place in np.unique(np.concatenate((best, evenly)))]
+
+
+def _dimensions(history: History, rows: Sequence[TrialRow]) -> tuple[Dimension, ...]:
+    space = history.settings.space
+    names = list(space) or list(dict.fromkeys(name for row in rows for name in row.parameters))
+    found = []
+    for name in names:
+        values: list[Any] = [row.parameters.get(name) for row in rows]
+        if len({str(value) for value in values}) < 2:
+            continue
+        axis = parameter_axis(name, values, space.get(name))
+        is_choice = axis.is_stepped and not isinstance(space.get(name), Ordinal)
+        if not is_choice or (axis.range[1] + 0.5) <= _LARGEST_CHOICE or isinstance(space.get(name), Choice):
+            found.append(Dimension(axis, is_choice))
+    return tuple(found)
+
+
+def _encoded(dimensions: Sequence[Dimension], positions: Floats) -> Floats:
+    return np.hstack([one.features(positions[:, place]) for place, one in enumerate(dimensions)])
+
+
+def _standardised(values: Floats) -> tuple[float, float, Floats]:
+    """Centre, spread, and the values (n,) in these units, winsorised."""
+    centre = float(np.median(values))
+    spread = 1.4826 * float(np.median(np.abs(values - centre))) or float(values.std())
+    if spread <= 0.0 or not np.isfinite(spread):
+        return centre, 0.0, np.zeros(len(values))
+    scores = np.clip((values - centre) / spread, -_WINSOR, _WINSOR)
+    deviation = float(scores.std()) or 1.0
+    shift = float(scores.mean())
+    return centre + spread * shift, spread * deviation, (scores - shift) / deviation

@@ -1,0 +1,66 @@
+"""The model behind the pictures of the landscape: it predicts, ranks parameters, and shows what it was given."""
+
+import numpy as np
+import pytest
+
+from orchestrator.report.curves import learning_curves
+from orchestrator.report.landscape import landscape
+from orchestrator.report.surrogate import MOST_RESULTS, fit_surrogate
+from tests.orchestrator.synthetic_log import SyntheticLog
+
+
+@pytest.mark.parametrize("direction", ["maximize", "minimize"])
+def test_importance_ranks_the_parameters_as_the_objective_does(direction: str) -> None:
+    # the made-up value falls with the square of the learning rate's and the dropout's miss; the batch size has no part
+    surrogate = fit_surrogate(SyntheticLog(trials=150, failure_share=0.0, direction=direction).history())
+    assert surrogate is not None
+    shares = dict(zip([one.name for one in surrogate.dimensions], surrogate.importance(), strict=True))
+    assert max(shares, key=lambda name: shares[name]) == "learning_rate"
+    assert min(shares, key=lambda name: shares[name]) == "batch_size"
+    assert shares["batch_size"] < 0.02
+
+
+def test_the_model_predicts_the_noise_free_value_within_its_band() -> None:
+    history = SyntheticLog(trials=150, failure_share=0.0).history()
+    surrogate = fit_surrogate(history)
+    assert surrogate is not None
+    mean, deviation = surrogate.predict(surrogate.positions)
+    truth = np.array([row.metrics["noise_free"] for row in history.succeeded])
+    assert np.abs(mean - truth).mean() < 0.02
+    assert np.mean(np.abs(mean - truth) <= 2 * deviation + 0.02) > 0.8
+
+
+def test_few_results_or_equal_values_have_no_model() -> None:
+    assert fit_surrogate(SyntheticLog(trials=10, failure_share=0.0).history()) is None
+    assert landscape(None, True) == []
+
+
+def test_a_long_campaign_is_thinned_before_the_fit_and_keeps_its_best_result() -> None:
+    history = SyntheticLog(trials=MOST_RESULTS + 500, workers=16, failure_share=0.0).history()
+    surrogate = fit_surrogate(history)
+    assert surrogate is not None
+    assert len(surrogate.values) <= MOST_RESULTS
+    assert history.best is not None
+    assert surrogate.values.max() == history.best.value
+
+
+def test_every_picture_of_the_landscape_is_strict_json_with_one_panel_a_parameter() -> None:
+    pictures = {figure.name: figure for figure in landscape(fit_surrogate(SyntheticLog().history()), True)}
+    assert list(pictures) == ["importance", "slices", "contours"]
+    assert sorted(pictures["importance"].traces[0]["y"]) == ["activation", "batch_size", "dropout", "learning_rate"]
+    assert len({trace["xaxis"] for trace in pictures["slices"].traces}) == 4
+    assert "Total Sobol index" in pictures["importance"].caption
+
+
+def test_learning_curves_need_reports_and_put_the_best_in_front() -> None:
+    history = SyntheticLog(trials=12, failure_share=0.0).history()
+    assert learning_curves(history) is None
+    for row in history.trials:
+        row.reports.update({step: row.trial + step / 10 for step in range(1, 4)})
+        history.reporting[row.trial] = row
+    figure = learning_curves(history)
+    assert figure is not None
+    assert history.best is not None
+    assert figure.traces[-1]["name"] == f"trial {history.best.trial}"
+    assert figure.traces[-1]["x"] == [1, 2, 3]
+    assert len(figure.traces) == 12
