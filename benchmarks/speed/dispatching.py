@@ -45,7 +45,7 @@ def _settings(folder: Path, strategy: dict[str, Any], evaluations: int, workers:
 
 def _new_run(settings: Settings) -> runs.Run:
     parts = build(settings)
-    return runs.create(settings.resolved(), parts.problem.candidates, parts.description, None, "benchmark", None)
+    return runs.create(settings, parts.problem.candidates, parts.description, None, "benchmark", None)
 
 
 @contextmanager
@@ -134,7 +134,7 @@ def memory(strategy: str, counts: list[int]) -> Answer:
         options = {"bbkb": {"refresh_overhead": 0.0}}.get(strategy, {})
         settings = _settings(Path(folder), {"name": strategy, **options}, counts[-1], placement)
         began = time.perf_counter()
-        session = open_session(_new_run(settings), functools.partial(_note_memory, counts, found))
+        session = open_session(_new_run(settings), settings, functools.partial(_note_memory, counts, found))
         session.run()
     return {"mebibytes": found, "seconds": time.perf_counter() - began}
 

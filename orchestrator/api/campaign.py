@@ -114,7 +114,7 @@ class Campaign:
         workers = self.settings.workers
         connect(address, workers.count, workers.cpus, workers.gpus, dashboard=False)
         run = self._create()
-        return Submitted(run, RemoteSession.start(run, is_detached=True))
+        return Submitted(run, RemoteSession.start(run, self.settings, is_detached=True))
 
     def _create(self) -> Run:
         """The run's folder with the first events of its log."""
@@ -123,7 +123,7 @@ class Campaign:
         known = existing(self.settings, parts)
         began = shlex.join(sys.argv)
         candidates = parts.problem.candidates
-        return runs.create(self.settings.resolved(), candidates, parts.description, optimum, began, known)
+        return runs.create(self.settings, candidates, parts.description, optimum, began, known)
 
     def __repr__(self) -> str:
         budget, workers = self.settings.budget.evaluations, self.settings.workers.count

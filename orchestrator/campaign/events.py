@@ -7,7 +7,7 @@ or virtual time under the simulated executor.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import ConfigDict, Field, TypeAdapter
 
@@ -67,14 +67,15 @@ class SessionOpened:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PickedTrial:
-    """One pick of a batch, with the reasons: posterior mean and variance (1/λ scale) and width before the pick."""
+    """One pick of a batch, with the reasons: posterior mean and variance (1/λ scale) and width before the pick; None
+    where the strategy has none."""
 
     trial: int
     arm: int
     parameters: Mapping[str, Any]  # so that the log explains itself without the candidates
-    mean: float
-    width: float
-    variance: float
+    mean: float | None = None
+    width: float | None = None
+    variance: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -222,6 +223,11 @@ Event = (
     | SessionClosed
 )
 
+# for reading one whose kind is known
+_ADAPTERS: Mapping[str, TypeAdapter[Event]] = {
+    str(cls.__dataclass_fields__["kind"].default): TypeAdapter(cls) for cls in get_args(Event)
+}
+
 _EVENT: TypeAdapter[Event] = TypeAdapter(
     Annotated[Event, Field(discriminator="kind")], config=ConfigDict(ser_json_inf_nan="strings")
 )
@@ -230,6 +236,19 @@ _EVENT: TypeAdapter[Event] = TypeAdapter(
 def to_json(event: Event) -> str:
     """The event as one line of JSON; NaN and infinities as strings."""
     return _EVENT.dump_json(event).decode()
+
+
+def body_of(event: Event) -> str:
+    """The event as one line of JSON without its kind and without fields at their defaults, which therefore must never
+    change."""
+    return _EVENT.dump_json(event, exclude_defaults=True).decode()
+
+
+def event_of(kind: str, body: str | bytes) -> Event:
+    """The event of which `body_of` gave `body`. Raises a ValueError on an unknown kind and on anything else."""
+    if kind not in _ADAPTERS:
+        raise ValueError(f"{kind!r} is not a kind of event")
+    return _ADAPTERS[kind].validate_json(body)
 
 
 def from_json(text: str | bytes) -> Event:

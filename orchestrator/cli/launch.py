@@ -51,7 +51,7 @@ def launch(run: Run, settings: Settings, console: Console, address: str | None) 
     if settings.workers.executor == "ray":
         return _launch_on_ray(run, settings, console, address)
     with view(console) as shown:
-        session = open_session(run, shown.update)
+        session = open_session(run, settings, shown.update)
 
         def stop(now: bool) -> None:
             session.driver.stop(now)
@@ -79,7 +79,7 @@ def _launch_on_ray(run: Run, settings: Settings, console: Console, address: str 
             for line in (f"evaluating on {where}{dashboard}", *cluster.notes):
                 shown.say(line)
             # a local Ray of ours ends with this process, and so must all that is on it
-            return watch(RemoteSession.start(run, is_detached=not cluster.is_ours), shown)
+            return watch(RemoteSession.start(run, settings, is_detached=not cluster.is_ours), shown)
         finally:
             disconnect(cluster)
 

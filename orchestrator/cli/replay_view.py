@@ -69,7 +69,8 @@ def _reasons(choice: BatchChosen) -> Iterable[RenderableType]:
     yield Text(f"the last choice, {len(choice.picks)} {kind}, ended by: {choice.reason}")
     table = Table("trial", "arm", "mean", "width", "variance (1/λ)", box=None, pad_edge=False)
     for pick in choice.picks[:REASONS_SHOWN]:
-        table.add_row(str(pick.trial), str(pick.arm), f"{pick.mean:.6g}", f"{pick.width:.4g}", f"{pick.variance:.4g}")
+        reasons = ("" if number is None else f"{number:.6g}" for number in (pick.mean, pick.width, pick.variance))
+        table.add_row(str(pick.trial), str(pick.arm), *reasons)
     yield table
     if len(choice.picks) > REASONS_SHOWN:
         yield Text(f"… and {len(choice.picks) - REASONS_SHOWN} more")

@@ -24,7 +24,7 @@ def find_begun(settings: Settings, or_resume: bool) -> runs.Run | None:
         raise UserError(
             "--or-resume must know which run to resume, got no name: add --run NAME, or `run: NAME` to the file"
         )
-    begun = runs.find(settings.resolved())
+    begun = runs.find(settings)
     if begun is not None and not or_resume:
         raise RunError(
             f"--run (or `run:`) must name a new run, got {settings.run}, which has begun in {begun.folder}: add "

@@ -10,6 +10,7 @@ from orchestrator.campaign.status import idle_text
 from orchestrator.cli.attach import Ending
 from orchestrator.cli.live import named
 from orchestrator.cli.terminal import say, write_file
+from orchestrator.credentials import has_password
 from orchestrator.history.fold import fold
 from orchestrator.report.page import write_report
 from orchestrator.session.assemble import Parts
@@ -32,6 +33,16 @@ def say_existing(console: Console, known: ExistingTaken | None) -> None:
     """The results that the campaign begins with, if it has any."""
     if known is not None:
         say(console, f"existing data: {known}")
+
+
+def say_warnings(console: Console, settings: Settings) -> None:
+    """What works and had better be changed."""
+    if has_password(settings.store):
+        say(
+            console,
+            "warning: the password of the store stands in the campaign file. It is written nowhere else, so a resume "
+            "needs it from the environment: PGPASSWORD, a password file (~/.pgpass, PGPASSFILE), or ${VAR} in the URL",
+        )
 
 
 def summarize(console: Console, run_: runs.Run, outcome: str, reason: str) -> None:

@@ -22,6 +22,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from plotly.offline import get_plotlyjs
 
 from objectives.parameters import Constant
+from orchestrator import files
 from orchestrator.campaign.status import idle_text
 from orchestrator.history.export import parameter_names, strict_json
 from orchestrator.history.fold import History, TrialRow
@@ -60,8 +61,11 @@ class Card:
 
 
 def write_report(history: History, path: Path) -> None:
-    """Write the report to `path`, titled with the campaign's name. Raises OSError when it cannot be written."""
-    path.write_text(render(history, history.created.name), encoding="utf-8")
+    """Write the report to `path`, titled with the campaign's name, readable by its owner only.
+
+    Raises OSError when it cannot be written; a report that was there stays as it was.
+    """
+    files.write_text(path, render(history, history.created.name))
 
 
 def render(history: History, title: str) -> str:

@@ -5,6 +5,7 @@ and, with it, the evaluations that worker actors hold. On a cluster that was joi
 driver died goes on. When the session is over it keeps its answer for a watcher for a while, then removes itself.
 """
 
+import json
 import threading
 import time
 from collections.abc import Sequence
@@ -21,6 +22,8 @@ from orchestrator.campaign.events import AttemptEnded, Event, SessionClosed, Ses
 from orchestrator.campaign.status import Status
 from orchestrator.errors import ActorLostError, BbkbError, CampaignError, RunError
 from orchestrator.session.assemble import Session, open_session
+from orchestrator.session.handover import forget_store, leave_store, with_store
+from orchestrator.settings.model import Settings, from_mapping
 from orchestrator.store.runs import Run, open_run
 
 NAMESPACE = "bbkb"
@@ -38,12 +41,15 @@ Answer = End | BbkbError | ObjectiveError
 class Orchestrator:
     """Builds a session out of a run's folder and runs it in a thread; methods are answered by others meanwhile.
 
-    `length` is how long the log was when the actor was asked for: what was closed since, an earlier incarnation closed.
-    Errors of ours come back as values: Ray would wrap them.
+    `settings` (JSON) are those of the session; `length` is how long the log was when the actor was created: what was
+    closed since, an earlier incarnation closed. Neither holds a password. Errors of ours come back as values: Ray would
+    wrap them.
     """
 
-    def __init__(self, folder: str, length: int) -> None:
+    def __init__(self, folder: str, settings: str, length: int) -> None:
         self._folder = folder
+        self._settings = settings
+        self._name = Path(folder).name
         self._length = length
         self._session: Session | None = None
         self._early_stop: bool | None = None  # asked for before there was a session: whether at once
@@ -76,10 +82,12 @@ class Orchestrator:
             self._answer = CampaignError(f"the central actor broke: {type(error).__name__}: {error}")
         self._over.set()
         time.sleep(ANSWER_KEPT_SECONDS)
+        forget_store(self._name)
         ray.kill(ray.get_runtime_context().current_actor, no_restart=True)
 
     def _run(self) -> End:
-        run = open_run(Path(self._folder))
+        run, settings = with_store(open_run(Path(self._folder))), self._settings
+        self._name = run.name
         if ray.get_runtime_context().was_current_actor_reconstructed:
             events = run.events()
             end = ended_since(events, self._length)
@@ -88,7 +96,9 @@ class Orchestrator:
             check_not_barren(events)
             if was_told_to_stop(events, self._length):
                 self._early_stop = bool(self._early_stop)
-        self._session = open_session(run)
+            with run.store() as store:
+                settings = store.claimed_settings(run.name) or settings
+        self._session = open_session(run, from_mapping(json.loads(settings)))
         if self._early_stop is not None:
             self._session.driver.stop(self._early_stop)
         close = self._session.run()
@@ -132,9 +142,10 @@ class RemoteSession:
         self._undelivered: bool | None = None  # a request to stop that the actor has not heard: whether at once
 
     @classmethod
-    def start(cls, run: Run, is_detached: bool) -> "RemoteSession":
-        """Make the actor. `is_detached`: it lives on when this process dies, instead of ending with it.
+    def start(cls, run: Run, settings: Settings, is_detached: bool) -> "RemoteSession":
+        """Make the actor, which runs a session with `settings`.
 
+        `is_detached`: it lives on when this process dies, instead of ending with it.
         Raises RunError when an actor of this run is alive already; one that is over is removed.
         """
         _make_way(run)
@@ -143,7 +154,9 @@ class RemoteSession:
         here = NodeAffinitySchedulingStrategy(
             ray.get_runtime_context().get_node_id(), soft=not run.store_url.startswith("sqlite")
         )
-        length = len(run.events())
+        with run.store() as store:
+            length = store.length(run.name)
+        leave_store(run)
         actor = remote.options(
             name=_name(run),
             namespace=NAMESPACE,
@@ -153,7 +166,7 @@ class RemoteSession:
             max_task_retries=0,
             max_concurrency=8,
             scheduling_strategy=here,
-        ).remote(str(run.folder), length)
+        ).remote(str(run.folder), json.dumps(settings.resolved()), length)
         return cls(run, actor, length)
 
     def wait(self, seconds: float) -> bool:
@@ -194,6 +207,7 @@ class RemoteSession:
     def end(self) -> None:
         """Remove the actor, whatever it does."""
         ray.kill(self._actor, no_restart=True)
+        forget_store(self._run.name)
 
     def _ask(self, reference: Any, seconds: float) -> Any:
         """The actor's answer; None when there is none in time, or while it restarts."""

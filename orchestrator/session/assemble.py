@@ -1,5 +1,6 @@
 """The one place that picks classes: from a checked campaign file to a session that can run."""
 
+import json
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -22,11 +23,11 @@ from orchestrator.campaign.status import Status
 from orchestrator.errors import CampaignError, RunError, UserError
 from orchestrator.session import existing_data
 from orchestrator.session.driver import Driver
-from orchestrator.session.problem import Problem, replay
-from orchestrator.settings.model import Settings, load
-from orchestrator.store.event_store import EventStore
+from orchestrator.session.problem import Problem, Progress, replay
+from orchestrator.settings.model import Settings
+from orchestrator.store.event_store import EventStore, Writer
 from orchestrator.store.lease import Heartbeat, take
-from orchestrator.store.runs import Run, digest
+from orchestrator.store.runs import Run, digest, write_settings
 from workers.executor import Executor, ExecutorError
 from workers.inline import InlineExecutor
 from workers.messages import Limits
@@ -114,45 +115,87 @@ class Session:
             return self.driver.run(self.opened)
 
 
-def open_session(run: Run, observe: Callable[[Status], None] | None = None) -> Session:
-    """Claim the campaign in `run`, rebuild its state from the log and prepare the workers.
+def open_session(run: Run, settings: Settings, observe: Callable[[Status], None] | None = None) -> Session:
+    """Claim the campaign in `run` for a session with `settings`, rebuild its state from the log, prepare workers.
 
-    Raises HeldError when another process runs the campaign, RunError when the candidates are not those of the log,
-    StoreError and ObjectiveError as their makers do, UserError when no worker can ever be had.
+    The settings are part of the claim: `campaign.yaml` is written after it was won, and not read here. Raises HeldError
+    when another process runs the campaign, RunError when the candidates are not those of the log, StoreError and
+    ObjectiveError as their makers do, UserError when no worker can ever be had.
     """
-    settings = load(run.settings_file)
     parts = build(settings)
     with ExitStack() as held:  # given back at once when anything below raises, else when the session ends
-        store = EventStore(run.store_url)
-        held.callback(store.close)
-        writer = take(store, run.name)
-        heartbeat = Heartbeat(writer)
-        heartbeat.start()  # now: what follows may take longer than anybody would wait for a sign of life
-        held.callback(heartbeat.end)
-        created, rest = run.stream(store)
-        _check_unchanged(run, parts, created)
-        threads, shards = settings.computing.threads, settings.computing.shards
-        trial_folders = run.folder / "trials" if settings.workers.trial_folders else None
-        problem = replace(parts.problem, trial_folders=trial_folders)
-        if shards > 1:
-            problem, close_spread = _spread(problem, shards, threads)
-            held.callback(close_spread)
-        with threadpool_limits(threads, user_api="blas"):
-            progress = replay(problem, chain((created,), rest))
+        store = _open_store(run, held)
+        writer = _claim(store, run, settings)
+        heartbeat = _keep_alive(writer, held)
+        _write_settings(run, settings)
+        problem = _place_arms(_with_folders(run, parts.problem, settings), settings, held)
+        progress = _replay(run, store, parts, problem, settings)
         executor = _executor(settings, parts.objective, run.name, start_at=progress.campaign.last_time)
-        adopted = executor.adopt({trial: attempt.attempt for trial, attempt in progress.campaign.running.items()})
-        opened = SessionOpened(
-            time=executor.now(),
-            epoch=writer.epoch,
-            executor=settings.workers.executor,
-            slots=executor.slots,
-            settings=settings.resolved(),
-            adopted=tuple(sorted(adopted)),
-        )
+        opened = _opening(progress, executor, writer, settings)
         # in virtual time, or where evaluations run in this very thread, there is nothing to do meanwhile
         in_background = settings.workers.executor == "ray"
         driver = Driver(problem, progress, writer, executor, observe, in_background)
-        return Session(driver, opened, heartbeat, held.pop_all(), threads)
+        return Session(driver, opened, heartbeat, held.pop_all(), settings.computing.threads)
+
+
+def _open_store(run: Run, held: ExitStack) -> EventStore:
+    store = EventStore(run.store_url)
+    held.callback(store.close)
+    return store
+
+
+def _claim(store: EventStore, run: Run, settings: Settings) -> Writer:
+    return take(store, run.name, settings=json.dumps(settings.resolved()))
+
+
+def _keep_alive(writer: Writer, held: ExitStack) -> Heartbeat:
+    """Begin to beat: what follows may take longer than another process would wait for a sign of life."""
+    heartbeat = Heartbeat(writer)
+    heartbeat.start()
+    held.callback(heartbeat.end)
+    return heartbeat
+
+
+def _write_settings(run: Run, settings: Settings) -> None:
+    """Let the folder say what the claim has decided; a coordinator elsewhere may not see the folder."""
+    if run.folder.is_dir():
+        write_settings(run, settings)
+
+
+def _with_folders(run: Run, problem: Problem, settings: Settings) -> Problem:
+    """The problem, each trial of which gets a folder of its own where the settings ask for one."""
+    return replace(problem, trial_folders=run.folder / "trials" if settings.workers.trial_folders else None)
+
+
+def _place_arms(problem: Problem, settings: Settings, held: ExitStack) -> Problem:
+    """The problem with its candidates where they are to lie: here, or with several processes."""
+    threads, shards = settings.computing.threads, settings.computing.shards
+    if shards == 1:
+        return problem
+    problem, close_spread = _spread(problem, shards, threads)
+    held.callback(close_spread)
+    return problem
+
+
+def _replay(run: Run, store: EventStore, parts: Parts, problem: Problem, settings: Settings) -> Progress:
+    """Both states, rebuilt from the log of the same candidates and objective."""
+    created, rest = run.stream(store)
+    _check_unchanged(run, parts, created)
+    with threadpool_limits(settings.computing.threads, user_api="blas"):
+        return replay(problem, chain((created,), rest))
+
+
+def _opening(progress: Progress, executor: Executor, writer: Writer, settings: Settings) -> SessionOpened:
+    """The session's first event, which says what the workers hold of the session before."""
+    adopted = executor.adopt({trial: attempt.attempt for trial, attempt in progress.campaign.running.items()})
+    return SessionOpened(
+        time=executor.now(),
+        epoch=writer.epoch,
+        executor=settings.workers.executor,
+        slots=executor.slots,
+        settings=settings.resolved(),
+        adopted=tuple(sorted(adopted)),
+    )
 
 
 def _spread(problem: Problem, shards: int, threads: int | None) -> tuple[Problem, Callable[[], None]]:

@@ -6,6 +6,7 @@ loop costs one commit, however many results it took in. The strategy computes be
 on taking results in and handing out what is chosen already.
 """
 
+import math
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -244,9 +245,9 @@ class Driver:
                         trial=trial,
                         arm=pick.arm,
                         parameters=self._problem.candidates.parameters(pick.arm),
-                        mean=pick.mean,
-                        width=pick.width,
-                        variance=pick.variance,
+                        mean=_known(pick.mean),
+                        width=_known(pick.width),
+                        variance=_known(pick.variance),
                     )
                     for trial, pick in enumerate(picks, start=self._campaign.trials)
                 ),
@@ -333,3 +334,8 @@ class Driver:
                     raise
                 self._activity = f"waiting for the store: {error}"
                 time.sleep(_STORE_RETRY_SECONDS)
+
+
+def _known(number: float) -> float | None:
+    """A reason for a pick; None where the strategy gives NaN for having none."""
+    return None if math.isnan(number) else number

@@ -13,6 +13,7 @@ from typing import Any
 
 import yaml
 
+from orchestrator.credentials import redacted
 from orchestrator.errors import ConfigError
 
 Keys = tuple[str | int, ...]
@@ -64,7 +65,7 @@ def with_overrides(document: Document, overrides: Sequence[str]) -> Document:
     """
     tree, places = _copy(document.tree), dict(document.places)
     for override in overrides:
-        place = f"--set {override}"
+        place = f"--set {redacted(override)}"
         keys, value, inner = _assignment(override, place)
         _assign(tree, keys, value, place)
         for written in [written for written in places if written[: len(keys)] == keys]:

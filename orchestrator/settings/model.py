@@ -27,6 +27,7 @@ from objectives.datasets import DataSource
 from objectives.objective import Objective, ObjectiveError
 from objectives.parameters import Parameter
 from objectives.space import Sampler
+from orchestrator.credentials import redacted
 from orchestrator.settings.file import Document, read, with_overrides
 from orchestrator.settings.options import (
     OBJECTIVE_KEYS,
@@ -64,11 +65,15 @@ def _below_working_directory(path: str) -> str:
 
 
 def _store(store: str, info: ValidationInfo) -> str:
-    if store != "sqlite" and "://" not in store:
-        raise failure([Problem((), "must be sqlite or a database URL such as postgresql://…", shown(store))])
+    scheme = store.partition("://")[0].partition("+")[0]
+    if store != "sqlite" and not store.startswith("${") and ("://" not in store or scheme not in _DATABASES):
+        raise failure([Problem((), "must be sqlite, sqlite:///FILE or postgresql://…", shown(store))])
     scheme, slashes, path = store.partition(":///")
     is_relative = scheme.startswith("sqlite") and path and path != ":memory:" and not Path(path).is_absolute()
     return f"{scheme}{slashes}{_absolute(path, info)}" if is_relative else store
+
+
+_DATABASES = ("sqlite", "postgresql", "postgres")
 
 
 def _listed(name: str | None) -> str | None:
@@ -292,8 +297,10 @@ class Settings(_Section):
     computing: ComputingSettings = Field(
         default=ComputingSettings(), description="What the strategy itself computes with."
     )
-    store: Annotated[str, AfterValidator(_store)] = Field(
-        default="sqlite", description="Where results are kept: sqlite in the run's folder, or a database URL."
+    store: Annotated[str, AfterValidator(_store), PlainSerializer(redacted)] = Field(
+        default="sqlite",
+        description="Where results are kept: sqlite in the run's folder, or a database URL, in which ${VAR} is taken "
+        "from the environment when the connection is made.",
     )
     data: DataSettings = Field(default_factory=DataSettings, description="Where data sets come from.")
     runs: Annotated[str, AfterValidator(_below_working_directory)] = Field(
@@ -312,8 +319,13 @@ class Settings(_Section):
         return self
 
     def resolved(self) -> dict[str, Any]:
-        """Everything as plain values, all defaults filled in; `from_mapping` makes equal settings of it."""
-        return self.model_dump(mode="json")
+        """Everything as plain values, all defaults filled in and no password; `from_mapping` makes equal settings of
+        it where there was none."""
+        tree = self.model_dump(mode="json")
+        start = tree["strategy"].get("warm_start")
+        if isinstance(start, dict) and isinstance(start.get("path"), str):
+            start["path"] = redacted(start["path"])
+        return tree
 
 
 def _computing_problems(settings: Settings) -> list[Problem]:

@@ -15,6 +15,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
 
 from objectives.reference import did_you_mean
+from orchestrator.credentials import redacted
 from orchestrator.errors import ConfigError
 from orchestrator.settings.file import Document, Keys, dotted
 
@@ -120,7 +121,7 @@ def suggestion(word: str, known: Sequence[str]) -> str:
 
 def shown(value: Any) -> str:
     """A value as it would stand in the file, cut at 60 characters."""
-    text = json.dumps(value, ensure_ascii=False, default=repr)
+    text = redacted(json.dumps(value, ensure_ascii=False, default=repr))
     return text if len(text) <= 60 else text[:57] + "…"
 
 

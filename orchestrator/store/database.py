@@ -1,4 +1,4 @@
-"""What the store stands on: its tables, a connection to SQLite or PostgreSQL, and a database's own errors as ours."""
+"""A connection to SQLite or PostgreSQL, and a database's own errors as ours."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,46 +8,10 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError, NoSuchModuleError, SQLAlchemyError
 
+from orchestrator import credentials
 from orchestrator.errors import StoreError
 
-METADATA = sa.MetaData()
-
-CAMPAIGNS = sa.Table(
-    "bbkb_campaigns",
-    METADATA,
-    sa.Column("campaign", sa.String(200), primary_key=True),
-    sa.Column("epoch", sa.Integer, nullable=False),
-    sa.Column("holder", sa.String(200), nullable=False),
-    sa.Column("since", sa.Float, nullable=False),
-    sa.Column("length", sa.Integer, nullable=False),
-)
-
-EVENTS = sa.Table(
-    "bbkb_events",
-    METADATA,
-    sa.Column("campaign", sa.String(200), primary_key=True),
-    sa.Column("position", sa.Integer, primary_key=True, autoincrement=False),
-    sa.Column("epoch", sa.Integer, nullable=False),
-    sa.Column("kind", sa.String(40), nullable=False),
-    sa.Column("body", sa.Text, nullable=False),
-    sa.Column("checksum", sa.BigInteger, nullable=True),  # null: written by a version that had none
-)
-
-HOLDERS = sa.Table(
-    "bbkb_holders",
-    METADATA,
-    sa.Column("campaign", sa.String(200), primary_key=True),
-    sa.Column("epoch", sa.Integer, nullable=False),
-    sa.Column("holder", sa.Text, nullable=False),  # for people; empty: nobody
-    sa.Column("identity", sa.Text, nullable=False),  # for programs: JSON of `holding.Identity`
-    sa.Column("since", sa.Float, nullable=False),  # both times are the holder's clock, and for people only
-    sa.Column("last_beat", sa.Float, nullable=False),
-    sa.Column("beats", sa.BigInteger, nullable=False),
-    sa.Column("stop", sa.String(10), nullable=False),  # "", "drain" or "now"
-)
-
 BUSY_SECONDS = 30  # to wait while another process writes to a SQLite file
-_SCHEMA_LOCK = 0x62626B62  # "bbkb": PostgreSQL's advisory lock for whoever makes tables
 
 # A PostgreSQL server that is cut off must not hold up a campaign for the operating system's two hours.
 _PATIENCE = {
@@ -60,19 +24,27 @@ _PATIENCE = {
 
 
 def connect(url: str, is_salvage: bool = False) -> sa.Engine:
-    """The database behind `url`; nothing is opened yet. Raises StoreError when the URL or its driver is wrong.
+    """The database behind `url`, credentials resolved; nothing is opened yet.
 
-    `is_salvage`: read what can be read of a SQLite file that is damaged, and write nothing.
+    `is_salvage`: read what can be read of a SQLite file that is damaged, and write nothing. Raises StoreError when the
+    URL or its driver is wrong, or it names an environment variable that is not set.
     """
     try:
-        parsed = sa.make_url(url)
+        parsed = credentials.resolved(url)
         if parsed.drivername in ("postgresql", "postgres"):
             parsed = parsed.set(drivername="postgresql+psycopg")
         patience = {key: value for key, value in _PATIENCE.items() if key not in parsed.query}
         is_ours = parsed.drivername == "postgresql+psycopg"
         engine = sa.create_engine(parsed, pool_pre_ping=True, connect_args=patience if is_ours else {})
+    except credentials.UnsetVariableError as error:
+        raise StoreError(
+            f"store: {shown(url)} needs the environment variable {error}, which is not set where the connection is "
+            f"made: export {error}=…"
+        ) from None
     except (SQLAlchemyError, NoSuchModuleError, ValueError) as error:
-        raise StoreError(f"store: {shown(url)} is no database URL: {error}; give sqlite or postgresql://…") from error
+        reason = credentials.without_secrets(str(error), url)
+        # without its cause: what SQLAlchemy and Python say of a URL may hold a part of the password
+        raise StoreError(f"store: {shown(url)} is no database URL: {reason}; give sqlite or postgresql://…") from None
     except ModuleNotFoundError as error:
         raise StoreError(
             f"store: {shown(url)} needs a driver that is not installed ({error.name}): "
@@ -90,42 +62,25 @@ def file_of(engine: sa.Engine) -> Path | None:
     return Path(str(name)) if is_file else None
 
 
-def make_tables(connection: sa.Connection) -> None:
-    """Make what is missing, in a transaction: all of it, or what databases of older versions lack."""
-    if connection.dialect.name == "postgresql":  # two that make the same table at the same time would collide
-        connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_SCHEMA_LOCK)))
-    for table in METADATA.sorted_tables:
-        connection.execute(sa.schema.CreateTable(table, if_not_exists=True))
-    if not has_checksums(connection):
-        connection.execute(sa.text("ALTER TABLE bbkb_events ADD COLUMN checksum BIGINT"))
-
-
-def has_checksums(connection: sa.Connection) -> bool:
-    """Whether events can have a checksum; in a database of an older version they cannot."""
-    return any(column["name"] == "checksum" for column in sa.inspect(connection).get_columns("bbkb_events"))
-
-
 @contextmanager
 def translated(url: str) -> Iterator[None]:
-    """A database's own exceptions, as StoreError."""
+    """A database's own exceptions, as StoreError, without any password."""
     try:
         yield
     except DBAPIError as error:
-        reason = str(error.orig).strip()
+        reason = credentials.without_secrets(str(error.orig).strip(), url)
         message = f"the store {shown(url)} refused: {reason}{_remedy(reason)}"
         raise StoreError(message, _is_transient(error)) from error
     except sa.exc.NoSuchTableError as error:
         raise StoreError(f"the store {shown(url)} has no table {error}: no campaign was ever stored there") from error
     except SQLAlchemyError as error:
-        raise StoreError(f"the store {shown(url)} failed: {error}") from error
+        reason = credentials.without_secrets(str(error), url)
+        raise StoreError(f"the store {shown(url)} failed: {reason}") from error
 
 
 def shown(url: str) -> str:
     """The URL without a password."""
-    try:
-        return sa.make_url(url).render_as_string(hide_password=True)
-    except SQLAlchemyError:
-        return repr(url)
+    return credentials.redacted(url)
 
 
 def _make_sqlite_durable(connection: Any, _record: Any) -> None:
@@ -166,13 +121,17 @@ _REMEDIES = {
     "read-only": "make the file and its folder writable",
     "disk is full": "free some space and resume: what was committed is safe",
     "No space left": "free some space and resume: what was committed is safe",
-    "disk I/O error": "is the disk full, a quota reached or the disk failing? What was committed is safe: mend it and "
-    "resume",
+    "disk I/O error": "is the disk full, a quota reached or the disk failing? What was committed is safe: repair that "
+    "and resume",
     "is locked": "another process keeps it locked: wait for it, or end it",
+    "password": "give the password by PGPASSWORD, a password file (~/.pgpass, PGPASSFILE) or ${VAR} in the URL: it is "
+    "stored nowhere",
+    "permission denied": "the role must read and write the tables bbkb_…; a role that may create them makes them with "
+    "`bbkb store init URL`",
     "not a database": "the file is damaged or something else: restore it from a copy",
     "no such table": "no campaign was ever stored there",
     'relation "bbkb': "no campaign was ever stored there",
-    "malformed": "the file is damaged: `bbkb verify` tells what can still be read; restore it from a copy",
+    "malformed": "the file is damaged: `bbkb verify` lists what can still be read; restore it from a copy",
     "connection": "is the server running, and are host, port and password right?",
 }
 

@@ -8,36 +8,34 @@ Contract (`tests/orchestrator/store/test_event_store.py` runs it on every databa
   holds an older epoch cannot write a single event more (`FencedError`), however late it wakes up. Whether a campaign
   may be claimed is no question of the store: `orchestrator/store/lease.py` knows who is alive, and claims with the
   epoch that it has seen, so that of two who take over one wins.
-* Events come back in the order they were appended, gap-free, each with the checksum it was written with. Reading needs
-  no claim, never blocks a writer and makes no file.
+* A claim decides the settings of its session in the same transaction: of several processes that want to continue a
+  campaign, the settings of the one that wins are the campaign's, and nothing of the others is written.
+* Events come back in the order they were appended, gap-free. Each carries a checksum over itself and the checksum
+  before it, so an event that is changed, removed, inserted or moved is found. Reading needs no claim, never blocks a
+  writer and makes no file.
 * Several campaigns can share a database.
 """
 
 import contextlib
 import time
-import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, cast
 
 import sqlalchemy as sa
 
-from orchestrator.campaign.events import Event, from_json, to_json
+from orchestrator import files
+from orchestrator.campaign.events import Event
 from orchestrator.errors import FencedError, HeldError, RunError, StoreError
-from orchestrator.store.database import (
-    CAMPAIGNS,
-    EVENTS,
-    HOLDERS,
-    connect,
-    file_of,
-    has_checksums,
-    make_tables,
-    shown,
-    translated,
-)
+from orchestrator.store.database import connect, file_of, shown, translated
+from orchestrator.store.migrations import bring_up_to_date, columns_of, tables_version
+from orchestrator.store.rows import Row, Snapshot, decode, encode
+from orchestrator.store.tables import CAMPAIGNS, EVENTS, HOLDERS, SNAPSHOTS
 from orchestrator.wording import moment
 
 _PAGE = 1000  # events a reader takes at a time
+# the columns that databases of every version have
+_CAMPAIGN = sa.select(*(CAMPAIGNS.c[name] for name in ("campaign", "epoch", "holder", "since", "length")))
 
 Stop = Literal["", "drain", "now"]  # what somebody asked the holder to do: nothing, end cleanly, end at once
 
@@ -56,27 +54,14 @@ class Holding:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
-    """An event as it lies in the database. `checksum` is None when a version that had none wrote it."""
-
-    position: int
-    epoch: int
-    kind: str
-    body: str
-    checksum: int | None = None
-
-    def is_intact(self, campaign: str) -> bool:
-        """Whether it is what was written, as far as that can be told."""
-        return self.checksum in (None, _checksum(campaign, self.position, self.epoch, self.kind, self.body))
-
-
-@dataclass(frozen=True, slots=True)
 class Extent:
-    """How long a log says it is, how many events there are, and the position of the last (-1: none)."""
+    """How long a log says it is, how many events there are, and the position of the last (-1: none). `head`: the
+    checksum that the last one must have; None where an older version wrote it."""
 
     length: int
     events: int
     last: int
+    head: int | None = None
 
 
 class EventStore:
@@ -89,39 +74,51 @@ class EventStore:
         self.url = url
         self._engine = connect(url, is_salvage)
         self._file = file_of(self._engine)
-        self._has_checksums = False  # until seen: a writer may add them while we read
+        self._is_current = False  # whether all columns are there, until seen: a writer may add them while we read
         if self._file is not None and not self._file.exists():  # connecting would leave an empty file behind
             if not self._file.parent.is_dir():
                 raise StoreError(f"the store {shown(url)} cannot be there: does the folder exist?")
             return
-        with translated(url):
-            self._engine.connect().close()  # what is wrong with it shows now
+        with translated(url), self._engine.connect() as connection:  # what is wrong with it shows now
+            tables_version(connection)
 
     def create(self, campaign: str, first: Sequence[Event]) -> None:
         """Begin the log of a new campaign with these events. Raises RunError if there is one of this name."""
-        row = {"campaign": campaign, "epoch": 0, "holder": "", "since": time.time(), "length": len(first)}
+        events, head = encode(campaign, 0, 0, first, previous=0)
+        row = {"campaign": campaign, "epoch": 0, "holder": "", "since": time.time(), "length": len(first), "head": head}
+        self._make_file()
         with translated(self.url):
             try:
                 with self._engine.begin() as connection:
-                    make_tables(connection)
+                    bring_up_to_date(connection)
                     connection.execute(CAMPAIGNS.insert(), row)
-                    connection.execute(EVENTS.insert(), _rows(campaign, 0, 0, first))
+                    connection.execute(EVENTS.insert(), events)
             except sa.exc.IntegrityError as error:
                 raise RunError(
                     f"campaign {campaign!r} is in {shown(self.url)} already: resume it, or give another name"
                 ) from error
 
-    def claim(self, campaign: str, holder: str, identity: str = "", seen: int | None = None) -> "Writer":
-        """Become the campaign's only writer, from now on; `holder` names this process for whoever is fenced off.
+    def make_tables(self) -> None:
+        """Make the tables, or bring those of an older version up to date. Needs the right to create; nothing else
+        does once they are there."""
+        self._make_file()
+        with translated(self.url), self._engine.begin() as connection:
+            bring_up_to_date(connection)
 
-        `seen`: the epoch that was found free. Raises HeldError when somebody was faster; None: take it from anybody.
+    def claim(
+        self, campaign: str, holder: str, identity: str = "", seen: int | None = None, settings: str = ""
+    ) -> "Writer":
+        """Become the campaign's only writer, from now on; `holder` names this process to the one that is fenced off.
+
+        `seen`: the epoch that was found free. Raises HeldError when another process was faster; None: take it from any
+        holder. `settings`: the campaign file of the session to come, as JSON; decided by this claim.
         """
         now, is_it = time.time(), CAMPAIGNS.c.campaign == campaign
         is_free = is_it if seen is None else is_it & (CAMPAIGNS.c.epoch == seen)
         taken = CAMPAIGNS.update().where(is_free).values(epoch=CAMPAIGNS.c.epoch + 1, holder=holder, since=now)
         with self._writing() as connection:
             has_won = connection.execute(taken).rowcount == 1  # an update first: it locks
-            row = connection.execute(CAMPAIGNS.select().where(is_it)).one_or_none()
+            row = connection.execute(_CAMPAIGN.where(is_it)).one_or_none()
             if row is None:
                 raise self._unknown(campaign)
             if not has_won:
@@ -129,16 +126,16 @@ class EventStore:
                     f"campaign {campaign!r} has just been taken up by {row.holder} (epoch {row.epoch}): watch it with "
                     "`bbkb attach`"
                 )
-            make_tables(connection)  # a database of an older version lacks some
+            bring_up_to_date(connection)  # a database of an older version lacks some
             connection.execute(HOLDERS.delete().where(HOLDERS.c.campaign == campaign))
             held = Holding(row.epoch, holder, identity, now, now)
-            connection.execute(HOLDERS.insert(), {"campaign": campaign, **_columns(held)})
+            connection.execute(HOLDERS.insert(), {"campaign": campaign, "settings": settings, **_columns(held)})
         return Writer(self, campaign, epoch=row.epoch, length=row.length)
 
     def holding(self, campaign: str) -> Holding:
         """Who holds the campaign now. Raises RunError when there is no such campaign."""
         with self._reading() as connection:
-            row = connection.execute(CAMPAIGNS.select().where(CAMPAIGNS.c.campaign == campaign)).one_or_none()
+            row = connection.execute(_CAMPAIGN.where(CAMPAIGNS.c.campaign == campaign)).one_or_none()
             if row is None:
                 raise self._unknown(campaign)
             if not sa.inspect(connection).has_table(HOLDERS.name):
@@ -146,6 +143,12 @@ class EventStore:
             query = sa.select(*(HOLDERS.c[name] for name in Holding.__slots__)).where(HOLDERS.c.campaign == campaign)
             held = connection.execute(query).one_or_none()
         return Holding(row.epoch) if held is None else Holding(*held)
+
+    def claimed_settings(self, campaign: str) -> str:
+        """The campaign file of the newest claim, as JSON; empty where none was given."""
+        with self._reading() as connection:
+            query = sa.select(HOLDERS.c.settings).where(HOLDERS.c.campaign == campaign)
+            return connection.execute(query).scalar_one_or_none() or ""
 
     def ask_to_stop(self, campaign: str, epoch: int, stop: Stop) -> bool:
         """Leave a request for the holder of this epoch, which finds it with its next beat. False: it is gone."""
@@ -155,15 +158,20 @@ class EventStore:
 
     def read(self, campaign: str, after: int = 0) -> Iterator[Event]:
         """The campaign's events from position `after` on, in order. Raises StoreError at a damaged or missing one."""
-        position = after
+        position, previous = after, self.checksum_before(campaign, after)
         while page := self.rows(campaign, position):
             for row in page:
                 if row.position != position:
                     raise StoreError(
                         f"event {position} of {campaign!r} is missing in {shown(self.url)}: the log is damaged"
                     )
-                yield self.event(campaign, row)
-                position += 1
+                yield self.event(campaign, row, previous)
+                position, previous = position + 1, row.checksum
+
+    def checksum_before(self, campaign: str, position: int) -> int | None:
+        """What the event at `position` follows: the checksum of the one before it, 0 at the beginning."""
+        before = self.rows(campaign, position - 1, limit=1) if position else []
+        return before[0].checksum if before and before[0].position == position - 1 else 0
 
     def rows(self, campaign: str, position: int, limit: int = _PAGE) -> list[Row]:
         """At most `limit` events as they lie there, from `position` on; unchecked."""
@@ -182,32 +190,33 @@ class EventStore:
         return found
 
     def _rows_of(self, connection: sa.Connection) -> sa.Select[Any]:
-        self._has_checksums = self._has_checksums or has_checksums(connection)
-        names = [name for name in Row.__slots__ if name != "checksum" or self._has_checksums]
-        return sa.select(*(EVENTS.c[name] for name in names))
+        names = set(Row.__slots__)
+        if not self._is_current:
+            present = columns_of(connection, EVENTS.name)
+            self._is_current, names = names <= present, names & present
+        return sa.select(*(EVENTS.c[name] if name in names else sa.null().label(name) for name in Row.__slots__))
 
-    def event(self, campaign: str, row: Row) -> Event:
-        """What the row says. Raises StoreError when it is not what was written, or makes no sense."""
-        if not row.is_intact(campaign):
+    def event(self, campaign: str, row: Row, previous: int | None) -> Event:
+        """What the row says; `previous` is the checksum before it. Raises StoreError when it is not what was written
+        there, or makes no sense."""
+        place = f"event {row.position} ({row.kind}) of {campaign!r} in {shown(self.url)}"
+        if not row.is_intact(campaign, previous):
             raise StoreError(
-                f"event {row.position} ({row.kind}) of {campaign!r} in {shown(self.url)} is not what was written: its "
-                "checksum differs, the log is damaged (`bbkb verify` tells what else is)"
+                f"{place} is not what was written there: its checksum differs, the log is damaged (`bbkb verify` lists "
+                "all damage)"
             )
-        try:
-            return from_json(row.body)
-        except ValueError as error:
-            raise StoreError(
-                f"event {row.position} ({row.kind}) of {campaign!r} in {shown(self.url)} cannot be read: it is "
-                f"damaged, or a newer version wrote it"
-            ) from error
+        return decode(row, place)
 
     def extent(self, campaign: str) -> Extent:
         """How much there is of the log. Raises RunError when there is no such campaign."""
         is_it = EVENTS.c.campaign == campaign
         count = sa.select(sa.func.count()).select_from(EVENTS).where(is_it).scalar_subquery()
         last = sa.select(sa.func.max(EVENTS.c.position)).where(is_it).scalar_subquery()
-        query = sa.select(CAMPAIGNS.c.length, count, sa.func.coalesce(last, -1))
-        with self._reading() as connection:  # one statement: no writer comes between
+        with self._reading() as connection:
+            is_current = "head" in columns_of(connection, CAMPAIGNS.name)
+            head = CAMPAIGNS.c.head if is_current else sa.null()
+            query = sa.select(CAMPAIGNS.c.length, count, sa.func.coalesce(last, -1), head)
+            # one statement: no writer comes between
             row = connection.execute(query.where(CAMPAIGNS.c.campaign == campaign)).one_or_none()
         if row is None:
             raise self._unknown(campaign)
@@ -248,20 +257,45 @@ class EventStore:
         """
         mine = (CAMPAIGNS.c.campaign == campaign) & (CAMPAIGNS.c.epoch == epoch)
         # an update first: it locks the row until the end of the transaction
-        longer = CAMPAIGNS.update().where(mine).values(length=CAMPAIGNS.c.length + len(events))
+        locked = CAMPAIGNS.update().where(mine).values(epoch=CAMPAIGNS.c.epoch)
         with self._writing() as connection:
-            if connection.execute(longer).rowcount != 1:
+            if connection.execute(locked).rowcount != 1:
                 raise self._fenced(connection, campaign, epoch)
-            length = connection.execute(sa.select(CAMPAIGNS.c.length).where(mine)).scalar_one() - len(events)
+            length, head = connection.execute(sa.select(CAMPAIGNS.c.length, CAMPAIGNS.c.head).where(mine)).one()
             there = 0 if position is None else min(length - position, len(events))
             if there < 0:
                 raise StoreError(
                     f"campaign {campaign!r} has {length} events, none can be written at position {position}"
                 )
-            if there:
-                connection.execute(CAMPAIGNS.update().where(mine).values(length=length + len(events) - there))
-            if rows := _rows(campaign, epoch, length, events[there:]):
-                connection.execute(EVENTS.insert(), rows)
+            if there == len(events):
+                return
+            previous = self._last_checksum(connection, campaign, length) if head is None else head
+            rows, head = encode(campaign, epoch, length, events[there:], previous)
+            connection.execute(EVENTS.insert(), rows)
+            connection.execute(CAMPAIGNS.update().where(mine).values(length=length + len(rows), head=head))
+
+    def _last_checksum(self, connection: sa.Connection, campaign: str, length: int) -> int:
+        """Of a log that an older version wrote; 0 where it had none."""
+        is_last = (EVENTS.c.campaign == campaign) & (EVENTS.c.position == length - 1)
+        return connection.execute(sa.select(EVENTS.c.checksum).where(is_last)).scalar_one_or_none() or 0
+
+    def save_snapshot(self, campaign: str, snapshot: Snapshot) -> None:
+        """Keep this one instead of the last. It is a copy of what the log says: to lose it costs time only."""
+        with self._writing() as connection:
+            connection.execute(SNAPSHOTS.delete().where(SNAPSHOTS.c.campaign == campaign))
+            connection.execute(SNAPSHOTS.insert(), {"campaign": campaign, **snapshot.columns()})
+
+    def snapshot(self, campaign: str) -> Snapshot | None:
+        """The last one, if the log still holds the event that it ends with; None where there is none."""
+        names = Snapshot.__slots__
+        with self._reading() as connection:
+            if not sa.inspect(connection).has_table(SNAPSHOTS.name):
+                return None
+            query = sa.select(*(SNAPSHOTS.c[name] for name in names)).where(SNAPSHOTS.c.campaign == campaign)
+            row = connection.execute(query).one_or_none()
+        found = None if row is None else Snapshot(*row)
+        is_of_this_log = found is not None and self.checksum_before(campaign, found.position) == found.head
+        return found if is_of_this_log else None
 
     def beat(self, campaign: str, epoch: int) -> Stop:
         """Show that the holder of this epoch lives; what it was asked to do. Raises FencedError when it is no more."""
@@ -297,6 +331,17 @@ class EventStore:
         with translated(self.url), self._engine.connect() as connection:
             yield connection
 
+    def _make_file(self) -> None:
+        """A SQLite file that only its owner may read, where there is none; SQLite's other files are made like it."""
+        if self._file is not None:
+            try:
+                files.make_private(self._file)
+            except OSError as error:
+                raise StoreError(
+                    f"the store {shown(self.url)} cannot be made: {error.strerror} (does the folder exist, and may it "
+                    "be written?)"
+                ) from error
+
     def _check_there(self) -> None:
         if self._file is not None and not self._file.exists():
             raise StoreError(f"there is no database {shown(self.url)}: no campaign was ever stored there")
@@ -305,7 +350,7 @@ class EventStore:
         return RunError(f"there is no campaign {campaign!r} in {shown(self.url)}")
 
     def _fenced(self, connection: sa.Connection, campaign: str, epoch: int) -> FencedError:
-        row = connection.execute(CAMPAIGNS.select().where(CAMPAIGNS.c.campaign == campaign)).one_or_none()
+        row = connection.execute(_CAMPAIGN.where(CAMPAIGNS.c.campaign == campaign)).one_or_none()
         if row is None:
             return FencedError(f"campaign {campaign!r} is no longer in {shown(self.url)}")
         return FencedError(
@@ -338,26 +383,6 @@ class Writer:
     def release(self) -> None:
         """Let go, so that the next session need not ask whether this one lives. Raises StoreError."""
         self.store.release(self.campaign, self.epoch)
-
-
-def _rows(campaign: str, epoch: int, position: int, events: Sequence[Event]) -> list[dict[str, Any]]:
-    bodies = ((index, event.kind, to_json(event)) for index, event in enumerate(events, start=position))
-    return [
-        {
-            "campaign": campaign,
-            "position": index,
-            "epoch": epoch,
-            "kind": kind,
-            "body": body,
-            "checksum": _checksum(campaign, index, epoch, kind, body),
-        }
-        for index, kind, body in bodies
-    ]
-
-
-def _checksum(campaign: str, position: int, epoch: int, kind: str, body: str) -> int:
-    """CRC-32 over everything an event's row says, its place included: a row moved elsewhere is damage too."""
-    return zlib.crc32(f"{campaign}\n{position}\n{epoch}\n{kind}\n{body}".encode())
 
 
 def _columns(holding: Holding) -> dict[str, Any]:

@@ -153,11 +153,15 @@ def take(
     me: Identity | None = None,
     watch: Watch | None = None,
     sleep: Callable[[float], None] = time.sleep,
+    settings: str = "",
 ) -> Writer:
-    """Claim a campaign that nobody runs. Raises HeldError when somebody does, or is faster."""
+    """Claim a campaign that no process runs, with the settings (JSON) of the session to come.
+
+    Raises HeldError when a process runs it, or is faster.
+    """
     me = me or Identity.of_this_process()
     free = find_free(store, campaign, say, watch or Watch(me), sleep)
-    return store.claim(campaign, str(me), me.written(), seen=free.epoch)
+    return store.claim(campaign, str(me), me.written(), seen=free.epoch, settings=settings)
 
 
 def described(holding: Holding) -> str:

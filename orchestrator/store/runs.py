@@ -2,46 +2,50 @@
 
     runs/<name>-<time>/    or runs/<run>/, where the key `run` names it
         campaign.yaml      the resolved file; budget and workers may be edited before a resume
-        provenance.json    versions, git commit, seed, where and how the run was started
+        provenance.json    the campaign's name in the store, versions, git commit, seed, where and how it was started
         campaign.sqlite    the event log (unless the store is a URL)
         report.html
 
-The folder's name is the campaign's name in the store.
+The folder and its files are readable by their owner only, and hold no password. The folder may be renamed.
 """
 
 import hashlib
 import json
 import platform
+import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from objectives.objective import Candidates
+from orchestrator import credentials, files
 from orchestrator.campaign.events import CampaignCreated, Event, ExistingTaken
 from orchestrator.errors import RunError
 from orchestrator.settings import file as campaign_file
+from orchestrator.settings.model import Settings
 from orchestrator.store.event_store import EventStore
 
+_PROVENANCE = "provenance.json"
 _VERSIONED = ("bbkb-orchestrator", "ray", "numpy", "scipy", "scikit-learn", "SQLAlchemy", "ConfigSpace")
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A run's folder and the store that remembers it."""
+    """A run's folder and the store that remembers it. `name`: the campaign's in the store."""
 
     folder: Path
-    store_url: str
+    store_url: str = field(repr=False)  # it may hold a password
+    name: str = ""
 
-    @property
-    def name(self) -> str:
-        """The campaign's name in the store."""
-        return self.folder.name
+    def __post_init__(self) -> None:
+        if not self.name:
+            object.__setattr__(self, "name", self.folder.name)
 
     @property
     def settings_file(self) -> Path:
@@ -78,12 +82,14 @@ class Run:
         rest = store.read(self.name)
         created = next(rest, None)
         if not isinstance(created, CampaignCreated):
-            raise RunError(f"{self.folder} has no log in its store: it is empty, or the store is another run's")
+            raise RunError(
+                f"{self.folder} has no log named {self.name!r} in its store: it is empty, or the store is another run's"
+            )
         return created, rest
 
 
 def create(
-    settings: Mapping[str, Any],
+    settings: Settings,
     candidates: Candidates,
     objective: str,
     optimum: float | None,
@@ -92,48 +98,66 @@ def create(
 ) -> Run:
     """Make the folder and the first events: the campaign's creation, and what was known before it.
 
-    `settings` is the resolved campaign file, `objective` what the objective says of itself, `began` the command line.
-    Raises RunError when the run that `run` names has begun already. A folder of that name in which a process died
-    before the first event was stored is used again.
+    `objective` is what the objective says of itself, `began` the command line. Raises RunError or StoreError when
+    either cannot be written, or the run that `run` names has begun already; nothing is left of a new folder then. A
+    folder of that name in which a process died before the first event was stored is used again.
     """
-    named = settings.get("run")
-    folder = _folder_of(settings) if named else _new_folder(Path(settings["runs"]), settings["name"])
-    run = Run(folder, _store_url(settings["store"], folder))
-    if named:
-        _make(folder, exist_ok=True)
-    write_settings(run, settings)
-    provenance = _provenance(settings, began)
-    (folder / "provenance.json").write_text(json.dumps(provenance, indent=2) + "\n", encoding="utf-8")
+    if settings.run:
+        folder = _folder_of(settings)
+        is_new = _make(folder)
+    else:
+        folder, is_new = _new_folder(Path(settings.runs), settings.name), True
+    run = Run(folder, _store_url(settings.store, folder))
+    try:
+        _fill(run, settings, candidates, objective, optimum, began, existing)
+    except BaseException:
+        if is_new:
+            shutil.rmtree(folder, ignore_errors=True)  # the first error is the one to report
+        raise
+    return run
+
+
+def _fill(
+    run: Run,
+    settings: Settings,
+    candidates: Candidates,
+    objective: str,
+    optimum: float | None,
+    began: str,
+    existing: ExistingTaken | None,
+) -> None:
+    """The log of a new run, then its files: of two processes that begin the same one, the log decides."""
     created = CampaignCreated(
         time=time.time(),
-        name=settings["name"],
-        seed=settings["seed"],
+        name=settings.name,
+        seed=settings.seed,
         arms=len(candidates),
         candidates_digest=digest(candidates),
         objective=objective,
         optimum=optimum,
-        settings=settings,
+        settings=settings.resolved(),
     )
     with run.store() as store:
         store.create(run.name, [created] if existing is None else [created, existing])
-    return run
+    write_settings(run, settings)
+    _write(run.folder / _PROVENANCE, json.dumps(_provenance(run, settings, began), indent=2) + "\n")
 
 
-def find(settings: Mapping[str, Any]) -> Run | None:
-    """The run that the key `run` of these resolved settings names; None when it has not begun, or none is named.
+def find(settings: Settings) -> Run | None:
+    """The run that the key `run` of these settings names; None when it has not begun, or none is named.
 
     A run whose campaign is in a database and whose folder is not on this machine gets an empty folder.
     """
-    if settings.get("run") is None:
+    if settings.run is None:
         return None
     folder = _folder_of(settings)
-    run = Run(folder, _store_url(settings["store"], folder))
-    if settings["store"] == "sqlite" and not folder.is_dir():
+    run = Run(folder, _store_url(settings.store, folder), _name_in_store(folder))
+    if settings.store == "sqlite" and not folder.is_dir():
         return None
     with run.store() as store:
         if not store.has(run.name):
             return None
-    _make(folder, exist_ok=True)
+    _make(folder)
     return run
 
 
@@ -149,16 +173,31 @@ def open_run(folder: Path) -> Run:
     url = _store_url(settings["store"], folder)
     if settings["store"] == "sqlite" and not (folder / "campaign.sqlite").is_file():
         raise RunError(f"{folder} has no campaign.sqlite: its log is gone, so there is nothing to go on from")
-    return Run(folder, url)
+    return Run(folder, url, _name_in_store(folder))
 
 
-def write_settings(run: Run, settings: Mapping[str, Any]) -> None:
-    """Write the resolved campaign file, whole or not at all."""
+def write_settings(run: Run, settings: Settings) -> None:
+    """Write the resolved campaign file, whole or not at all. Raises RunError when it cannot be written."""
     text = "# The resolved campaign file. Before `bbkb resume`, budget and workers may be changed here.\n"
-    text += campaign_file.write(settings)
-    draft = run.settings_file.with_suffix(".tmp")
-    draft.write_text(text, encoding="utf-8")
-    draft.replace(run.settings_file)
+    _write(run.settings_file, text + campaign_file.write(settings.resolved()))
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        files.write_text(path, text)
+    except OSError as error:
+        raise RunError(
+            f"{path} cannot be written: {error.strerror}; free some space, or make its folder writable"
+        ) from error
+
+
+def _name_in_store(folder: Path) -> str:
+    """The campaign's name, which a renamed folder keeps; the folder's own where an older version made it."""
+    try:
+        name = json.loads((folder / _PROVENANCE).read_text(encoding="utf-8")).get("campaign")
+    except (OSError, ValueError, AttributeError):
+        return folder.name
+    return name if isinstance(name, str) and name else folder.name
 
 
 def digest(candidates: Candidates) -> str:
@@ -170,18 +209,19 @@ def digest(candidates: Candidates) -> str:
     return sha.hexdigest()
 
 
-def _folder_of(settings: Mapping[str, Any]) -> Path:
+def _folder_of(settings: Settings) -> Path:
     """The folder of the run that the key `run` names."""
-    return Path(settings["runs"], settings["run"]).resolve()
+    return Path(settings.runs, settings.run or "").resolve()
 
 
-def _make(folder: Path, exist_ok: bool = False) -> None:
-    """Make the folder. Raises FileExistsError, and RunError when it cannot be made."""
+def _make(folder: Path) -> bool:
+    """Make the folder, readable by its owner only; whether it is new. Raises RunError when it cannot be made."""
     try:
-        folder.mkdir(parents=True, exist_ok=exist_ok)
+        folder.mkdir(files.PRIVATE_FOLDER, parents=True)
+        return True
     except OSError as error:
-        if isinstance(error, FileExistsError) and not exist_ok:
-            raise
+        if folder.is_dir():
+            return False
         raise RunError(f"the run's folder {folder} cannot be made ({error.strerror}): set `runs:`") from error
 
 
@@ -189,11 +229,8 @@ def _new_folder(root: Path, name: str) -> Path:
     stamp = time.strftime("%Y%m%d-%H%M%S")
     for suffix in ("", *(f"-{number}" for number in range(2, 100))):
         folder = (root / f"{name}-{stamp}{suffix}").resolve()
-        try:
-            _make(folder)
-        except FileExistsError:
-            continue
-        return folder
+        if _make(folder):
+            return folder
     raise RunError(f"{root} has too many runs named {name}-{stamp}: wait a second")
 
 
@@ -201,12 +238,13 @@ def _store_url(store: str, folder: Path) -> str:
     return f"sqlite:///{folder / 'campaign.sqlite'}" if store == "sqlite" else store
 
 
-def _provenance(settings: Mapping[str, Any], began: str) -> dict[str, Any]:
+def _provenance(run: Run, settings: Settings, began: str) -> dict[str, Any]:
     return {
-        "began": began,
+        "campaign": run.name,
+        "began": credentials.redacted(began),
         "time": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
         "working_directory": str(Path.cwd()),
-        "seed": settings["seed"],
+        "seed": settings.seed,
         "git_commit": _git_commit(),
         "python": sys.version.split()[0],
         "platform": platform.platform(),

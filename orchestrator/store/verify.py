@@ -23,7 +23,8 @@ from orchestrator.campaign.events import (
 )
 from orchestrator.campaign.state import CampaignState, apply
 from orchestrator.errors import StoreError
-from orchestrator.store.event_store import EventStore, Extent, Row
+from orchestrator.store.event_store import EventStore, Extent
+from orchestrator.store.rows import Row
 from orchestrator.wording import moment
 
 _PAGE = 1000
@@ -85,10 +86,12 @@ def verify(store: EventStore, campaign: str) -> Findings:
     for row in _rows(store, campaign, max(extent.length, extent.last + 1), problems):
         if row.position > position:
             problems.append(_missing(position, row.position - 1))
+            audit.skip()
         audit.take(row)
         position = row.position + 1
     if position < extent.length:
         problems.append(_missing(position, extent.length - 1))
+    audit.compare_head(extent)
     audit.compare()
     return audit.findings(holding.holder)
 
@@ -159,6 +162,8 @@ class _Audit:
     problems: list[str]
     notes: list[str] = field(default_factory=list)
     trials: dict[int, _Trial] = field(default_factory=dict)
+    previous: int | None = 0  # checksum of the event before
+    is_gap: bool = False  # whether that one is missing
     arms: int = 0
     events: int = 0
     sessions: int = 0
@@ -169,12 +174,20 @@ class _Audit:
     is_open: bool = False
     state: CampaignState | None = field(default_factory=CampaignState)  # None: it can no longer be told
 
+    def skip(self) -> None:
+        """Events are missing before the next one: what that one follows is not known."""
+        self.is_gap = True
+
     def take(self, row: Row) -> None:
         """Check one event, and book it."""
         self.events += 1
         self.checksums += row.checksum is not None
+        previous, self.previous = self.previous, row.checksum
+        if self.is_gap:  # that it is not chained is said already
+            self.is_gap, self.state = False, None
+            return
         try:
-            event = self.store.event(self.campaign, row)
+            event = self.store.event(self.campaign, row, previous)
         except StoreError as error:
             self.problems.append(str(error))
             self.state = None
@@ -185,6 +198,11 @@ class _Audit:
         self.problems += [f"event {row.position} ({row.kind}): {what}" for what in wrong]
         self._check_clock(row, event)
         self._fold(row, event, bool(wrong))
+
+    def compare_head(self, extent: Extent) -> None:
+        """The last event must be the one that was written last."""
+        if extent.head is not None and not self.is_gap and self.previous != extent.head:
+            self.problems.append("the log does not end with the event that was written last: its end was replaced")
 
     def compare(self) -> None:
         """The other bookkeeping must have come to the same."""

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from orchestrator.bandit.strategies import STRATEGIES
 from orchestrator.cli.arguments import CampaignFile, Overrides, Workers, overrides
-from orchestrator.cli.summary import describe, say_existing
+from orchestrator.cli.summary import describe, say_existing, say_warnings
 from orchestrator.cli.terminal import say
 from orchestrator.session.assemble import build, existing
 from orchestrator.settings.model import load
@@ -24,6 +24,7 @@ def validate(file: CampaignFile, set_: Overrides = None, workers: Workers = None
     parts = build(settings)
     known = existing(settings, parts)
     say(console, f"{file} is valid: {describe(settings, parts)}")
+    say_warnings(console, settings)
     say_existing(console, known)
 
 

@@ -13,6 +13,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from orchestrator import files
 from orchestrator.campaign.state import CampaignState, apply
 from orchestrator.campaign.status import as_plain, status_of
 from orchestrator.cli.arguments import RunFolder
@@ -103,4 +104,4 @@ def export(
         sys.stdout.buffer.write(rows)
         sys.stdout.buffer.flush()
     else:
-        write_file(output, lambda path: path.write_bytes(rows))
+        write_file(output, lambda path: files.write_bytes(path, rows, is_private=False))

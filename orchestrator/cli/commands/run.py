@@ -1,5 +1,6 @@
 """`bbkb run` and `bbkb resume`: the commands that run a session of a campaign."""
 
+import contextlib
 import functools
 import json
 import shlex
@@ -22,8 +23,9 @@ from orchestrator.cli.arguments import (
 )
 from orchestrator.cli.launch import launch
 from orchestrator.cli.resume import check_budget, check_changes, find_begun, reason_to_end
-from orchestrator.cli.summary import describe, save_report, say_existing, summarize
+from orchestrator.cli.summary import describe, save_report, say_existing, say_warnings, summarize
 from orchestrator.cli.terminal import EXIT_CODES, say
+from orchestrator.errors import UserError
 from orchestrator.history.fold import fold
 from orchestrator.session.assemble import build, existing
 from orchestrator.settings.model import Settings, load
@@ -53,8 +55,9 @@ def run(
     optimum = parts.optimum(settings.objective.direction == "maximize")
     began = shlex.join(sys.argv)
     known = existing(settings, parts)
-    new = runs.create(settings.resolved(), parts.problem.candidates, parts.description, optimum, began, known)
+    new = runs.create(settings, parts.problem.candidates, parts.description, optimum, began, known)
     say(console, f"{settings.name}: {describe(settings, parts)}")
+    say_warnings(console, settings)
     say_existing(console, known)
     say(console, f"run {new.folder}")
     _session(console, new, settings, address)
@@ -91,7 +94,6 @@ def _resume(console: Console, old: runs.Run, settings: Settings, address: str | 
         tell(f"{old.folder} is over: {ended}. To go on, raise its budget: --set budget.evaluations=…")
         return
     build(settings)  # its mistakes are shown before anything starts
-    runs.write_settings(old, settings.resolved())
     tell(f"resuming {old.folder}: {history.status().done} of {settings.budget.evaluations} done")
     _session(console, old, settings, address)
 
@@ -100,7 +102,10 @@ def _session(console: Console, run_: runs.Run, settings: Settings, address: str 
     """Run one session, report, summarise, and leave with the exit code of its outcome."""
     try:
         outcome, reason = launch(run_, settings, console, address)
-    finally:
-        save_report(run_, run_.report_file)
+    except BaseException:
+        with contextlib.suppress(UserError):  # the first error is the one to report
+            save_report(run_, run_.report_file)
+        raise
+    save_report(run_, run_.report_file)
     summarize(console, run_, outcome, reason)
     raise typer.Exit(EXIT_CODES[outcome])

@@ -52,14 +52,14 @@ def test_an_interrupted_run_goes_on_in_its_folder_to_the_same_end(request_: Requ
     one_seed = replace(request_, seeds=1)
     settings = campaign(COMPARISON, GREEDY, 0, one_seed)
     parts = build(settings)
-    run = runs.create(settings.resolved(), parts.problem.candidates, parts.description, 1.0, "test")
+    run = runs.create(settings, parts.problem.candidates, parts.description, 1.0, "test")
     sessions: list[Session] = []
 
     def stop_after_two(status: Status) -> None:
         if status.succeeded >= 2:
             sessions[0].driver.stop(now=True)
 
-    sessions.append(open_session(run, stop_after_two))
+    sessions.append(open_session(run, settings, stop_after_two))
     assert sessions[0].run().outcome == "interrupted"
     found = run_all(replace(COMPARISON, methods=(GREEDY,)), one_seed)
     assert [run.folder.name] == [folder.name for folder in (tmp_path / "tiny").iterdir()]
@@ -109,7 +109,7 @@ def test_the_values_are_the_tables(request_: Request) -> None:
 def test_a_run_whose_course_in_time_matters_is_begun_anew_when_it_was_interrupted(request_: Request) -> None:
     settings = campaign(COMPARISON, GREEDY, 0, request_)
     parts = build(settings)
-    half = runs.create(settings.resolved(), parts.problem.candidates, parts.description, 1.0, "test")
+    half = runs.create(settings, parts.problem.candidates, parts.description, 1.0, "test")
     events = finished_log(settings, is_resumed=False)
     assert len(half.events()) == 1
     assert [event.epoch for event in events if isinstance(event, SessionOpened)] == [1]

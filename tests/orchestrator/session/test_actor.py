@@ -24,7 +24,7 @@ from orchestrator.session.actor import (
     was_told_to_stop,
 )
 from orchestrator.session.assemble import build
-from orchestrator.settings.model import load
+from orchestrator.settings.model import Settings, load
 from orchestrator.store import runs
 from orchestrator.store.runs import Run, open_run
 
@@ -96,13 +96,21 @@ def make(
         write_campaign(tmp_path, evaluations, seconds, kind)
         settings = load(tmp_path / "campaign.yaml")
         parts = build(settings)
-        made.append(runs.create(settings.resolved(), parts.problem.candidates, parts.description, None, "a test"))
+        made.append(runs.create(settings, parts.problem.candidates, parts.description, None, "a test"))
         return made[-1]
 
     yield build_run
     for named in ray.util.list_named_actors(all_namespaces=True):
         if named["namespace"] == NAMESPACE:
             ray.kill(ray.get_actor(named["name"], NAMESPACE), no_restart=True)
+
+
+def settings_of(run: Run) -> Settings:
+    return load(run.settings_file)
+
+
+def start(run: Run) -> RemoteSession:
+    return RemoteSession.start(run, settings_of(run), is_detached=True)
 
 
 def write_campaign(folder: Path, evaluations: int, seconds: float, kind: str) -> None:
@@ -150,7 +158,7 @@ def is_there(run: Run) -> bool:
 
 def test_a_session_runs_to_its_end_and_its_actor_goes_away(make: Callable[..., Run]) -> None:
     run = make(evaluations=5, seconds=0.0)
-    session = RemoteSession.start(run, is_detached=True)
+    session = start(run)
     assert session.result() == ("finished", "budget spent")
     status = session.status()
     assert status is not None
@@ -160,7 +168,7 @@ def test_a_session_runs_to_its_end_and_its_actor_goes_away(make: Callable[..., R
 
 def test_a_killed_actor_restarts_and_no_evaluation_runs_twice(make: Callable[..., Run], tmp_path: Path) -> None:
     run = make(evaluations=12, seconds=0.7)
-    session = RemoteSession.start(run, is_detached=True)
+    session = start(run)
     for mark in (2, 6):
         eventually(lambda mark=mark: successes(run) >= mark)
         os.kill(eventually(central_process)[0], signal.SIGKILL)
@@ -171,7 +179,7 @@ def test_a_killed_actor_restarts_and_no_evaluation_runs_twice(make: Callable[...
 
 
 def test_while_the_actor_does_not_answer_the_last_status_is_shown_saying_so(make: Callable[..., Run]) -> None:
-    session = RemoteSession.start(make(evaluations=100, seconds=0.2), is_detached=True)
+    session = start(make(evaluations=100, seconds=0.2))
     before = eventually(session.status)
     (pid,) = eventually(central_process)
     os.kill(pid, signal.SIGSTOP)
@@ -189,10 +197,10 @@ def test_while_the_actor_does_not_answer_the_last_status_is_shown_saying_so(make
 
 def test_a_run_that_is_running_is_not_run_twice_but_can_be_watched_and_stopped(make: Callable[..., Run]) -> None:
     run = make(evaluations=500, seconds=0.3)
-    session = RemoteSession.start(run, is_detached=True)
+    session = start(run)
     eventually(lambda: successes(run) >= 1)
     with pytest.raises(RunError, match="must not be run twice"):
-        RemoteSession.start(run, is_detached=True)
+        start(run)
     watcher = RemoteSession(run, ray.get_actor(f"bbkb {run.name}", NAMESPACE), length=0)
     assert not watcher.wait(0.1)
     watcher.stop(now=False)
@@ -202,10 +210,10 @@ def test_a_run_that_is_running_is_not_run_twice_but_can_be_watched_and_stopped(m
 
 def test_what_is_over_makes_way_for_the_next_session(make: Callable[..., Run]) -> None:
     run = make(evaluations=3, seconds=0.0)
-    session = RemoteSession.start(run, is_detached=True)
+    session = start(run)
     assert eventually(lambda: session.wait(0.5))
     assert is_there(run)  # it keeps its answer for a watcher
-    assert RemoteSession.start(run, is_detached=True).result() == ("finished", "budget spent")
+    assert start(run).result() == ("finished", "budget spent")
 
 
 def test_a_mistake_in_the_run_comes_back_as_our_own_error(make: Callable[..., Run]) -> None:
@@ -214,7 +222,7 @@ def test_a_mistake_in_the_run_comes_back_as_our_own_error(make: Callable[..., Ru
     session_settings = text.replace("size: 64", "size: 32")
     run.settings_file.write_text(session_settings)
     with pytest.raises(BbkbError, match="candidates"):
-        RemoteSession.start(run, is_detached=True).result()
+        start(run).result()
 
 
 @pytest.mark.parametrize("kind", ["task", "actor"])

@@ -23,6 +23,7 @@ from orchestrator.campaign.events import (
 )
 from orchestrator.errors import UserError
 from orchestrator.session.existing_data import read
+from orchestrator.settings.model import from_mapping
 from orchestrator.store import runs
 
 SPACE = {
@@ -160,18 +161,17 @@ def test_what_is_not_there_is_told(tmp_path: Path, name: str, message: str) -> N
 
 def other_run(folder: Path, direction: str = "minimize", events: list[Event] | None = None) -> runs.Run:
     """A run over the grid, three trials of which two succeeded."""
-    resolved = {
-        "name": "other",
-        "seed": 0,
-        "runs": str(folder),
-        "store": "sqlite",
-        "objective": {"direction": direction},
-        "budget": {"evaluations": 9},
-        "workers": {"retries": 2},
-    }
-    made = runs.create(resolved, grid(), "", None, "")
+    settings = from_mapping(
+        {
+            "name": "other",
+            "runs": str(folder),
+            "objective": {"name": "branin", "direction": direction},
+            "budget": {"evaluations": 3},
+        }
+    )
+    made = runs.create(settings, grid(), "", None, "")
     with made.store() as store:
-        store.claim(made.name, "test").append(evaluations(resolved) if events is None else events)
+        store.claim(made.name, "test").append(evaluations(settings.resolved()) if events is None else events)
     return made
 
 
@@ -215,5 +215,5 @@ def test_a_run_of_the_other_direction_or_without_results_is_refused(tmp_path: Pa
 
 def test_a_campaign_that_is_not_in_the_database_is_told(tmp_path: Path) -> None:
     run = other_run(tmp_path)
-    with pytest.raises(UserError, match="nothere has no log in its store"):
+    with pytest.raises(UserError, match="no log named 'nothere' in its store"):
         read(DataStart(run.store_url, campaign="nothere"), grid(), "minimize", 0.0)

@@ -31,8 +31,8 @@ def run(tmp_path: Path, request: Any) -> Run:
         }
     )
     parts = build(settings)
-    made = create(settings.resolved(), parts.problem.candidates, parts.description, None, "test", None)
-    open_session(made).run()
+    made = create(settings, parts.problem.candidates, parts.description, None, "test", None)
+    open_session(made, settings).run()
     return made
 
 

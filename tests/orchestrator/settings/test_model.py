@@ -129,7 +129,7 @@ HEAD = "name: x\nobjective: {name: branin}\nbudget: {evaluations: 5}\n"  # three
         ),
         (f"{HEAD}workers: {{simulation: {{sigmas: 1}}}}\n", "x.yaml:4: workers.simulation.sigmas is not a known key"),
         (f"{HEAD}data: {{download: yes}}\n", 'x.yaml:4: data.download must be true or false, got "yes"'),
-        (f"{HEAD}store: postgres\n", "x.yaml:4: store must be sqlite or a database URL"),
+        (f"{HEAD}store: postgres\n", "x.yaml:4: store must be sqlite, sqlite:///FILE or postgresql://…"),
         (f"{HEAD}space:\n  a: {{low: 1, high: 0}}\n", "x.yaml:5: space.a.low must be < high, got low=1.0, high=0.0"),
         (f"{HEAD}space:\n  a: {{low: 1}}\n", "x.yaml:5: space.a.high is required"),
         (f"{HEAD}space:\n  a: {{from: 1}}\n", "x.yaml:5: space.a must have low and high, or choices"),

@@ -12,6 +12,7 @@ import pytest
 from orchestrator.campaign.events import Event, StopRequested
 from orchestrator.errors import FencedError, HeldError, RunError, StoreError
 from orchestrator.store.event_store import EventStore, Holding
+from orchestrator.store.verify import verify
 
 
 @pytest.fixture
@@ -189,7 +190,7 @@ def test_a_failed_append_leaves_nothing_of_itself(tmp_path: Path) -> None:
     store.create("c", [stop(0)])
     writer = store.claim("c", "me")
     with sqlite3.connect(tmp_path / "c.sqlite") as raw:
-        raw.execute("INSERT INTO bbkb_events VALUES ('c', 2, 1, 'stop_requested', '{}', 0)")
+        raw.execute("INSERT INTO bbkb_events VALUES ('c', 2, 1, 'stop_requested', '{}', 0, 2)")
     raw.close()
     with pytest.raises(StoreError, match="refused"):
         writer.append([stop(1), stop(2)])
@@ -212,7 +213,7 @@ def test_a_failed_append_leaves_nothing_of_itself(tmp_path: Path) -> None:
             r"event 1 \(stop_requested\) of 'c' .* is not what was written",
         ),
         (
-            "UPDATE bbkb_events SET body = '{', checksum = NULL WHERE position = 1",
+            "UPDATE bbkb_events SET body = '{', checksum = NULL, version = NULL WHERE position = 1",
             r"event 1 \(stop_requested\) of 'c' .* cannot be read",
         ),
     ],
@@ -288,3 +289,44 @@ def test_a_database_of_an_older_version_is_read_as_it_is_and_brought_up_to_date_
     store.claim("c", "me again")
     store.close()
     reader.close()
+
+
+def test_settings_are_decided_by_the_claim_that_wins(store: EventStore, campaign: str) -> None:
+    store.create(campaign, [stop(0)])
+    store.claim(campaign, "the faster", seen=0, settings='{"budget": 1}')
+    with pytest.raises(HeldError):
+        store.claim(campaign, "the slower", seen=0, settings='{"budget": 2}')
+    assert store.claimed_settings(campaign) == '{"budget": 1}'
+
+
+TAMPERING = {
+    "removed and closed up": "DELETE FROM bbkb_events WHERE position = 2; "
+    "UPDATE bbkb_events SET position = position - 1 WHERE position > 2; UPDATE bbkb_campaigns SET length = length - 1",
+    "exchanged": "UPDATE bbkb_events SET position = 99 WHERE position = 2; UPDATE bbkb_events SET position = 2 "
+    "WHERE position = 3; UPDATE bbkb_events SET position = 3 WHERE position = 99",
+    "cut off": "DELETE FROM bbkb_events WHERE position = 5; UPDATE bbkb_campaigns SET length = 5",
+    "doubled": "INSERT INTO bbkb_events SELECT campaign, 6, epoch, kind, body, checksum, version FROM bbkb_events "
+    "WHERE position = 5; UPDATE bbkb_campaigns SET length = 7",
+    "taken for an old one": 'UPDATE bbkb_events SET body = \'{"time":9.0,"reason":"x","kind":"stop_requested"}\', '
+    "checksum = NULL, version = NULL WHERE position = 3",
+}
+
+
+@pytest.mark.parametrize("tampering", TAMPERING)
+def test_an_event_that_was_removed_moved_or_added_is_found_though_positions_were_rewritten(
+    tmp_path: Path, tampering: str
+) -> None:
+    store = EventStore(f"sqlite:///{tmp_path / 'c.sqlite'}")
+    store.create("c", [stop(0)])
+    store.claim("c", "me").append([stop(number) for number in range(1, 6)])
+    assert not damage_in(store)
+    with sqlite3.connect(tmp_path / "c.sqlite") as raw:
+        raw.executescript(TAMPERING[tampering])
+    raw.close()
+    assert damage_in(store)
+    store.close()
+
+
+def damage_in(store: EventStore) -> list[str]:
+    signs = ("checksum", "missing", "its end was replaced")
+    return [problem for problem in verify(store, "c").problems if any(sign in problem for sign in signs)]

@@ -1,5 +1,8 @@
 """Runs that are named: found again, never begun twice, on every database."""
 
+import errno
+import os
+import stat
 from pathlib import Path
 from typing import Any
 
@@ -8,12 +11,12 @@ import pytest
 from objectives.objective import Candidates
 from orchestrator.errors import RunError
 from orchestrator.session.assemble import build
-from orchestrator.settings.model import from_mapping
+from orchestrator.settings.model import Settings, from_mapping
 from orchestrator.store import runs
 
 
 @pytest.fixture
-def settings(tmp_path: Path, database_url: str, campaign: str) -> dict[str, Any]:
+def settings(tmp_path: Path, database_url: str, campaign: str) -> Settings:
     return from_mapping(
         {
             "name": "sine",
@@ -25,51 +28,95 @@ def settings(tmp_path: Path, database_url: str, campaign: str) -> dict[str, Any]
             "runs": str(tmp_path / "runs"),
             "run": campaign,
         }
-    ).resolved()
+    )
+
+
+def changed(settings: Settings, **keys: Any) -> Settings:
+    return from_mapping({**settings.resolved(), **keys})
 
 
 @pytest.fixture
-def candidates(settings: dict[str, Any]) -> Candidates:
-    return build(from_mapping(settings)).problem.candidates
+def candidates(settings: Settings) -> Candidates:
+    return build(settings).problem.candidates
 
 
-def test_a_named_run_is_found_once_it_has_begun(settings: dict[str, Any], candidates: Candidates) -> None:
+def test_a_named_run_is_found_once_it_has_begun(settings: Settings, candidates: Candidates) -> None:
     assert runs.find(settings) is None
     begun = runs.create(settings, candidates, "", None, "a test")
-    assert begun.folder == Path(settings["runs"]).resolve() / settings["run"]
+    assert begun.folder == Path(settings.runs).resolve() / str(settings.run)
     assert runs.find(settings) == begun == runs.open_run(begun.folder)
-    assert runs.find({**settings, "run": None}) is None
+    assert runs.find(changed(settings, run=None)) is None
 
 
-def test_a_named_run_is_not_begun_twice(settings: dict[str, Any], candidates: Candidates) -> None:
+def test_a_named_run_is_not_begun_twice(settings: Settings, candidates: Candidates) -> None:
     runs.create(settings, candidates, "", None, "a test")
+    begun = runs.find(settings)
+    assert begun is not None
+    before = begun.settings_file.read_bytes()
     with pytest.raises(RunError, match=r"is in .* already"):
-        runs.create(settings, candidates, "", None, "a test")
+        runs.create(changed(settings, seed=7), candidates, "", None, "a test")
+    assert begun.settings_file.read_bytes() == before
 
 
 def test_a_folder_that_a_dead_process_left_without_a_log_is_used_again(
-    settings: dict[str, Any], candidates: Candidates
+    settings: Settings, candidates: Candidates
 ) -> None:
-    (Path(settings["runs"]) / settings["run"]).mkdir(parents=True)
+    (Path(settings.runs) / str(settings.run)).mkdir(parents=True)
     assert runs.find(settings) is None
     assert len(runs.create(settings, candidates, "", None, "a test").events()) == 1
 
 
 def test_a_campaign_in_a_database_is_found_where_its_folder_is_not(
-    settings: dict[str, Any], candidates: Candidates, tmp_path: Path, database_url: str
+    settings: Settings, candidates: Candidates, tmp_path: Path, database_url: str
 ) -> None:
-    settings["store"] = database_url  # of a file that is not in the run's folder, or of a server
+    settings = changed(settings, store=database_url)  # of a file that is not in the run's folder, or of a server
     runs.create(settings, candidates, "", None, "a test")
-    found = runs.find({**settings, "runs": str(tmp_path / "elsewhere")})
+    found = runs.find(changed(settings, runs=str(tmp_path / "elsewhere")))
     assert found is not None
-    assert found.folder == tmp_path / "elsewhere" / settings["run"]
+    assert found.folder == tmp_path / "elsewhere" / str(settings.run)
     assert found.folder.is_dir()
     assert len(found.events()) == 1
 
 
 def test_a_folder_that_cannot_be_made_is_a_users_mistake(
-    settings: dict[str, Any], candidates: Candidates, tmp_path: Path
+    settings: Settings, candidates: Candidates, tmp_path: Path
 ) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(RunError, match=r"cannot be made .*: set `runs:`"):
-        runs.create({**settings, "runs": str(tmp_path / "file")}, candidates, "", None, "a test")
+        runs.create(changed(settings, runs=str(tmp_path / "file")), candidates, "", None, "a test")
+
+
+def test_a_run_is_its_owners_only_and_nothing_is_left_of_one_that_could_not_be_made(
+    settings: Settings, candidates: Candidates, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun = runs.create(changed(settings, run=None), candidates, "", None, "a test")
+    assert stat.S_IMODE(begun.folder.stat().st_mode) == 0o700
+    assert {stat.S_IMODE(path.stat().st_mode) for path in begun.folder.iterdir()} == {0o600}
+
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(RunError, match=r"cannot be written: No space left on device; free some space"):
+        runs.create(changed(settings, run=None, name="other"), candidates, "", None, "a test")
+    assert [path.name for path in Path(settings.runs).iterdir()] == [begun.folder.name]
+
+
+def test_a_renamed_folder_keeps_its_campaign(settings: Settings, candidates: Candidates, tmp_path: Path) -> None:
+    begun = runs.create(changed(settings, run=None), candidates, "", None, "a test")
+    renamed = runs.open_run(begun.folder.rename(tmp_path / "renamed"))
+    assert renamed.name == begun.name
+    assert len(renamed.events()) == 1
+
+
+def test_no_password_is_written_or_shown(settings: Settings, candidates: Candidates, database_url: str) -> None:
+    complete = database_url.replace("postgresql://tester@", "postgresql://tester:hunter2@")
+    with_password = changed(settings, store=complete)
+    begun = "bbkb run x.yaml --set store=postgresql://tester:hunter2@db/results"
+    run = runs.create(with_password, candidates, "", None, begun)
+    written = [path.read_bytes() for path in run.folder.iterdir()]
+    with run.store() as store:
+        written += [row.body.encode() for row in store.rows(run.name, 0)]
+    assert not [content for content in written if b"hunter2" in content]
+    assert "hunter2" not in repr(run)
+    assert "hunter2" not in str(with_password.resolved())

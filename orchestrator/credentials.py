@@ -1,0 +1,132 @@
+"""Credentials in the URL of a database: found when a connection is made, hidden wherever the URL is written or shown.
+
+A password can be where libpq looks for one (PGPASSWORD, the password file `~/.pgpass` or PGPASSFILE, a service file),
+in an environment variable that the URL names as `${VAR}`, or in the URL itself. What is stored keeps `${VAR}` as it is
+and has `***` in the place of a password; `resolved` makes of it what the driver needs.
+"""
+
+import os
+import re
+from collections.abc import Mapping
+
+import sqlalchemy as sa
+from sqlalchemy.exc import SQLAlchemyError
+
+HIDDEN = "***"
+_REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+_WITH_PASSWORD = re.compile(r"(?P<head>[\w+.-]+://[^:/@?\s'\"]*:)(?P<rest>[^\s'\"]*)")
+_ONE_URL = re.compile(r"(?P<head>[\w+.-]+://[^:/@?]*:)(?P<rest>.*)", re.DOTALL)
+_SECRET_KEYS = re.compile(
+    r"(?P<head>[?&;](?:[a-z_]*password|[a-z_]*token|[a-z_]*secret)=)(?P<secret>[^&;\s'\"]*)", re.I
+)
+_SHORTEST_SECRET = 3  # in a message, shorter ones would hide half of its letters
+
+
+class UnsetVariableError(Exception):
+    """A URL names an environment variable that is not set; the message is its name."""
+
+
+def redacted(text: str) -> str:
+    """`text`, a URL or anything that holds some, with `***` for every password; `${VAR}` stays."""
+    return _SECRET_KEYS.sub(_hide_value, _pattern(text).sub(_hide_password, text))
+
+
+def has_password(url: str) -> bool:
+    """Whether a password stands in the URL itself."""
+    return any(secret != HIDDEN for secret in _literal_secrets(url))
+
+
+def resolved(url: str, environment: Mapping[str, str] = os.environ) -> sa.URL:
+    """The URL to connect with: `${VAR}` replaced, a hidden password left out, so that libpq looks for one.
+
+    Raises UnsetVariableError, and SQLAlchemy's ArgumentError or a ValueError when the text is no URL.
+    """
+    if "://" in url:
+        try:
+            parsed = sa.make_url(url)
+        except (SQLAlchemyError, ValueError):
+            return _without_hidden(sa.make_url(_expanded(url, environment)))
+        return _without_hidden(_with_variables(parsed, environment))
+    return _without_hidden(sa.make_url(_expanded(url, environment)))
+
+
+def without_secrets(message: str, url: str) -> str:
+    """A message about `url`, written by a driver, in which no password of it is left."""
+    secrets = set(_literal_secrets(url))
+    try:
+        parsed = resolved(url)
+        secrets |= {
+            str(parsed.password or ""),
+            *(str(parsed.query.get(key, "")) for key in ("password", "sslpassword")),
+        }
+    except (UnsetVariableError, SQLAlchemyError, ValueError):
+        pass  # there is nothing further to hide
+    for secret in sorted(secrets, key=len, reverse=True):
+        if len(secret) >= _SHORTEST_SECRET:
+            message = message.replace(secret, HIDDEN)
+    return redacted(message)
+
+
+def _pattern(text: str) -> re.Pattern[str]:
+    """Where passwords are sought: a URL by itself may hold spaces and quotes, one in a sentence ends at them."""
+    return _ONE_URL if _ONE_URL.fullmatch(text) else _WITH_PASSWORD
+
+
+def _hide_password(match: re.Match[str]) -> str:
+    password, at, rest = _split(match["rest"])
+    is_shown = not at or _REFERENCE.fullmatch(password)
+    return match[0] if is_shown else f"{match['head']}{HIDDEN}@{rest}"
+
+
+def _hide_value(match: re.Match[str]) -> str:
+    return match[0] if _REFERENCE.fullmatch(match["secret"]) else f"{match['head']}{HIDDEN}"
+
+
+def _split(rest: str) -> tuple[str, str, str]:
+    """What follows `user:` as password, `@` and the rest. A password may hold `/`, and wrongly even `@`."""
+    password, at, rest = rest.partition("@")
+    while at and "@" in (host := re.split(r"[/?]", rest, maxsplit=1)[0]):
+        more, _, _ = host.partition("@")
+        password, rest = f"{password}@{more}", rest[len(more) + 1 :]
+    return password, at, rest
+
+
+def _literal_secrets(url: str) -> list[str]:
+    found = []
+    for match in _pattern(url).finditer(url):
+        password, at, _ = _split(match["rest"])
+        found += [password] if at else []
+    found += [match["secret"] for match in _SECRET_KEYS.finditer(url)]
+    return [secret for secret in found if secret and not _REFERENCE.fullmatch(secret)]
+
+
+def _expanded(text: str, environment: Mapping[str, str]) -> str:
+    def value(match: re.Match[str]) -> str:
+        if match[1] not in environment:
+            raise UnsetVariableError(match[1])
+        return environment[match[1]]
+
+    return _REFERENCE.sub(value, text)
+
+
+def _with_variables(url: sa.URL, environment: Mapping[str, str]) -> sa.URL:
+    """With `${VAR}` replaced in each part, so that a value may hold any character."""
+
+    def expanded(text: str | None) -> str | None:
+        return None if text is None else _expanded(text, environment)
+
+    query = {
+        key: tuple(_expanded(one, environment) for one in value)
+        if isinstance(value, tuple)
+        else _expanded(value, environment)
+        for key, value in url.query.items()
+    }
+    password = None if url.password is None else str(url.password)
+    parts = [expanded(part) for part in (url.username, password, url.host)]
+    return sa.URL.create(url.drivername, parts[0], parts[1], parts[2], url.port, expanded(url.database), query)
+
+
+def _without_hidden(url: sa.URL) -> sa.URL:
+    query = {key: value for key, value in url.query.items() if value != HIDDEN}
+    password = None if url.password in (None, HIDDEN) else str(url.password)
+    return sa.URL.create(url.drivername, url.username, password, url.host, url.port, url.database, query)

@@ -1,0 +1,71 @@
+"""Files written whole or not at all: a draft beside the target, synced, then renamed onto it.
+
+Every writer of the project goes through here, so a full disk, a kill or a second writer leaves the old file or the new
+one, never a part. Drafts have names of their own, so two writers do not share one.
+"""
+
+import contextlib
+import os
+import stat
+import uuid
+from pathlib import Path
+
+PRIVATE_FILE, PRIVATE_FOLDER = 0o600, 0o700
+_ORDINARY_FILE = 0o666  # less the user's umask
+
+
+def write_text(path: Path, text: str, *, is_private: bool = True) -> None:
+    """Write `text` as UTF-8; see `write_bytes`."""
+    write_bytes(path, text.encode("utf-8"), is_private=is_private)
+
+
+def write_bytes(path: Path, content: bytes, *, is_private: bool = True) -> None:
+    """Replace what `path` holds, durably. `is_private`: only its owner may read it; else as the umask says.
+
+    A symbolic link keeps pointing to its target, which is replaced; a device or a pipe is written to directly. Raises
+    OSError when it cannot be written; the old content stays then, and no draft.
+    """
+    target = Path(os.path.realpath(path))
+    if _is_special(target):
+        target.write_bytes(content)
+        return
+    draft = target.with_name(f".{target.name[:100]}.{uuid.uuid4().hex}.draft")
+    mode = PRIVATE_FILE if is_private else _ORDINARY_FILE
+    try:
+        _write_synced(draft, content, mode)
+        os.replace(draft, target)
+    except BaseException:
+        with contextlib.suppress(OSError):  # the first error is the one to report
+            draft.unlink()
+        raise
+    _sync_folder(target.parent)
+
+
+def make_private(path: Path) -> None:
+    """Make an empty file that only its owner may read, unless there is a file already. Raises OSError."""
+    with contextlib.suppress(FileExistsError):
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE_FILE))
+
+
+def _is_special(path: Path) -> bool:
+    try:
+        return not stat.S_ISREG(path.stat().st_mode)
+    except FileNotFoundError:
+        return False
+
+
+def _write_synced(path: Path, content: bytes, mode: int) -> None:
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make a rename durable. Some file systems cannot sync a folder; the file's content is safe all the same."""
+    with contextlib.suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

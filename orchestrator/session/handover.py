@@ -1,0 +1,43 @@
+"""How the central actor gets the credentials of its store, which are in no argument, label, file or log.
+
+The process that starts the actor leaves the store's complete URL in the key-value store of Ray's head. The actor reads
+it whenever it starts, also when Ray starts it again, and removes it at the end. Only processes that can run code on the
+cluster can read it. Nothing is left there when the URL needs no credential, or libpq finds it where the actor runs.
+"""
+
+import os
+from dataclasses import replace
+
+from ray.experimental.internal_kv import _internal_kv_del, _internal_kv_get, _internal_kv_put
+
+from orchestrator import credentials
+from orchestrator.errors import StoreError
+from orchestrator.store.runs import Run
+
+_NAMESPACE = "bbkb-stores"  # apart from the ledger's, which is cleared when a session ends
+
+
+def leave_store(run: Run) -> None:
+    """Leave the URL for the run's actor. Raises StoreError when it names a variable that is not set."""
+    if run.store_url.startswith("sqlite"):
+        return
+    try:
+        url = credentials.resolved(run.store_url)
+    except credentials.UnsetVariableError as error:
+        raise StoreError(f"store: the environment variable {error} is not set: export {error}=…") from None
+    if url.password is None and (password := os.environ.get("PGPASSWORD")):
+        url = url.set(password=password)
+    complete = url.render_as_string(hide_password=False)
+    if complete != run.store_url or credentials.has_password(complete):
+        _internal_kv_put(run.name, complete, overwrite=True, namespace=_NAMESPACE)
+
+
+def with_store(run: Run) -> Run:
+    """The run with the URL that was left for it; as it is where none was."""
+    left = _internal_kv_get(run.name, namespace=_NAMESPACE)
+    return run if left is None else replace(run, store_url=bytes(left).decode())
+
+
+def forget_store(name: str) -> None:
+    """Strike out what was left for the run of this name."""
+    _internal_kv_del(name, namespace=_NAMESPACE)

@@ -1,0 +1,104 @@
+"""Versions of what lies in a database, and the one place that brings an older one up to date.
+
+The database has a version of its tables, each event one of its body. A version newer than this program's is refused
+with what to do; older ones are read as they are, and tables are brought up to date by the first process that writes.
+
+| tables | what changed |
+| --- | --- |
+| 1 | (0.1) no version row; the table of holders or the column of checksums may be missing |
+| 2 | a version row; chained checksums, the last of which the campaign's row has; claims carry settings; snapshots |
+
+| events | what changed |
+| --- | --- |
+| 1 | (0.1) a body holds every field and its kind |
+| 2 | a body leaves out its kind, which the row has, and fields at their defaults; no NaN in a pick |
+"""
+
+import math
+from dataclasses import replace
+
+import sqlalchemy as sa
+
+from orchestrator.campaign.events import BatchChosen, Event
+from orchestrator.errors import StoreError
+from orchestrator.store.tables import EVENTS, METADATA, SCHEMA
+
+TABLES_VERSION = 2
+EVENT_VERSION = 2
+
+_SCHEMA_LOCK = 0x62626B62  # "bbkb": PostgreSQL's advisory lock for processes that make tables at the same time
+
+# table → columns that databases of version 1 may lack
+_ADDED = {
+    "bbkb_campaigns": {"head": "BIGINT"},
+    "bbkb_events": {"checksum": "BIGINT", "version": "SMALLINT"},
+    "bbkb_holders": {"settings": "TEXT"},
+}
+
+
+def tables_version(connection: sa.Connection) -> int:
+    """The version of the tables; 0 when there are none. Raises StoreError when a newer program made them."""
+    present = set(sa.inspect(connection).get_table_names())
+    if EVENTS.name not in present:
+        return 0
+    if SCHEMA.name not in present:
+        return 1
+    found = connection.execute(sa.select(SCHEMA.c.version)).scalar_one_or_none()
+    version = 1 if found is None else int(found)
+    if version > TABLES_VERSION:
+        raise StoreError(
+            f"the store's tables have version {version}, and this program knows versions up to {TABLES_VERSION}: a "
+            'newer bbkb wrote it; upgrade with pip install --upgrade "bbkb-orchestrator"'
+        )
+    return version
+
+
+def bring_up_to_date(connection: sa.Connection) -> None:
+    """Make the tables, or what those of an older version lack, in the connection's transaction.
+
+    Nothing is created where all is there, so that a role that may only read and write rows is enough from then on.
+    """
+    if tables_version(connection) == TABLES_VERSION:
+        return
+    if connection.dialect.name == "postgresql":  # two that make the same table at the same time would collide
+        connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_SCHEMA_LOCK)))
+        if tables_version(connection) == TABLES_VERSION:
+            return
+    for table in METADATA.sorted_tables:
+        connection.execute(sa.schema.CreateTable(table, if_not_exists=True))
+    for table_name, added in _ADDED.items():
+        present = columns_of(connection, table_name)
+        for column, type_ in added.items():
+            if column not in present:
+                connection.execute(sa.text(f"ALTER TABLE {table_name} ADD COLUMN {column} {type_}"))
+    connection.execute(SCHEMA.delete())
+    connection.execute(SCHEMA.insert(), {"version": TABLES_VERSION})
+
+
+def columns_of(connection: sa.Connection, table: str) -> frozenset[str]:
+    """Names of the columns that a table has in this database."""
+    return frozenset(column["name"] for column in sa.inspect(connection).get_columns(table))
+
+
+def check_event_version(version: int, place: str) -> None:
+    """Raise StoreError for an event of a newer program; `place` begins the message."""
+    if version > EVENT_VERSION:
+        raise StoreError(
+            f"{place} has version {version}, and this program knows versions up to {EVENT_VERSION}: a newer bbkb wrote "
+            'it; upgrade with pip install --upgrade "bbkb-orchestrator"'
+        )
+
+
+def from_version_1(event: Event) -> Event:
+    """What version 1 wrote, as this version says it."""
+    if not isinstance(event, BatchChosen):
+        return event
+    picks = tuple(
+        replace(pick, mean=_known(pick.mean), width=_known(pick.width), variance=_known(pick.variance))
+        for pick in event.picks
+    )
+    return replace(event, picks=picks)
+
+
+def _known(number: float | None) -> float | None:
+    return None if number is None or math.isnan(number) else number

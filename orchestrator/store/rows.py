@@ -1,0 +1,92 @@
+"""An event as a row of the database: its body as JSON, its version, and a checksum chained to the one before."""
+
+import zlib
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from hashlib import blake2b
+from typing import Any
+
+from orchestrator.campaign.events import Event, body_of, event_of, from_json
+from orchestrator.errors import StoreError
+from orchestrator.store.migrations import EVENT_VERSION, check_event_version, from_version_1
+
+_CHECKSUM_BITS = 63  # what a signed column of 64 bits holds
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """An event as it lies in the database. `checksum` is None when a version that had none wrote it, `version` when a
+    version that wrote none did."""
+
+    position: int
+    epoch: int
+    kind: str
+    body: str
+    checksum: int | None = None
+    version: int | None = None
+
+    def is_intact(self, campaign: str, previous: int | None) -> bool:
+        """Whether it is what was written at its place, as far as that can be known. `previous`: the checksum of the
+        event before it (None: an older version wrote that one, without)."""
+        if self.version is None:
+            return self.checksum in (None, _old_checksum(campaign, self))
+        return self.checksum == _checksum(campaign, self, previous or 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """What the first `position` events of a log fold to. `head` is the checksum of the last of these, `version` that of
+    the program which can read `body`."""
+
+    position: int
+    head: int
+    version: str
+    body: str
+
+    def columns(self) -> dict[str, Any]:
+        """As it lies in the database."""
+        return asdict(self)
+
+
+def encode(
+    campaign: str, epoch: int, position: int, events: Sequence[Event], previous: int
+) -> tuple[list[dict[str, Any]], int]:
+    """Rows for these events from `position` on, chained to the checksum `previous`; and the checksum of the last."""
+    rows = []
+    for index, event in enumerate(events, start=position):
+        row = Row(index, epoch, event.kind, body_of(event), None, EVENT_VERSION)
+        previous = _checksum(campaign, row, previous)
+        rows.append(
+            {
+                "campaign": campaign,
+                "position": index,
+                "epoch": epoch,
+                "kind": row.kind,
+                "body": row.body,
+                "checksum": previous,
+                "version": EVENT_VERSION,
+            }
+        )
+    return rows, previous
+
+
+def decode(row: Row, place: str) -> Event:
+    """The event of a row; `place` begins the message. Raises StoreError when it makes no sense to this version."""
+    if row.version is not None:
+        check_event_version(row.version, place)
+    try:
+        return from_version_1(from_json(row.body)) if row.version is None else event_of(row.kind, row.body)
+    except ValueError as error:
+        raise StoreError(f"{place} cannot be read: it is damaged, or a newer version wrote it") from error
+
+
+def _checksum(campaign: str, row: Row, previous: int) -> int:
+    """63 bits of BLAKE2b over everything that the row says, its place included, and the checksum before it."""
+    content = f"{previous}\n{campaign}\n{row.position}\n{row.epoch}\n{row.kind}\n{row.version}\n{row.body}"
+    digest = blake2b(content.encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "big") >> (64 - _CHECKSUM_BITS)
+
+
+def _old_checksum(campaign: str, row: Row) -> int:
+    """What version 1 wrote: CRC-32 over the row alone."""
+    return zlib.crc32(f"{campaign}\n{row.position}\n{row.epoch}\n{row.kind}\n{row.body}".encode())

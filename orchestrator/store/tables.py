@@ -1,0 +1,55 @@
+"""The tables of a store. `orchestrator.store.migrations` says how they came to be as they are."""
+
+import sqlalchemy as sa
+
+METADATA = sa.MetaData()
+
+SCHEMA = sa.Table("bbkb_schema", METADATA, sa.Column("version", sa.Integer, nullable=False))
+
+CAMPAIGNS = sa.Table(
+    "bbkb_campaigns",
+    METADATA,
+    sa.Column("campaign", sa.String(200), primary_key=True),
+    sa.Column("epoch", sa.Integer, nullable=False),
+    sa.Column("holder", sa.String(200), nullable=False),
+    sa.Column("since", sa.Float, nullable=False),
+    sa.Column("length", sa.Integer, nullable=False),
+    sa.Column("head", sa.BigInteger, nullable=True),  # checksum of the last event; null: an older version wrote it
+)
+
+EVENTS = sa.Table(
+    "bbkb_events",
+    METADATA,
+    sa.Column("campaign", sa.String(200), primary_key=True),
+    sa.Column("position", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("epoch", sa.Integer, nullable=False),
+    sa.Column("kind", sa.String(40), nullable=False),
+    sa.Column("body", sa.Text, nullable=False),
+    sa.Column("checksum", sa.BigInteger, nullable=True),  # null: written by a version that had none
+    sa.Column("version", sa.SmallInteger, nullable=True),  # of the body; null: 1
+)
+
+HOLDERS = sa.Table(
+    "bbkb_holders",
+    METADATA,
+    sa.Column("campaign", sa.String(200), primary_key=True),
+    sa.Column("epoch", sa.Integer, nullable=False),
+    sa.Column("holder", sa.Text, nullable=False),  # for people; empty: the campaign is free
+    sa.Column("identity", sa.Text, nullable=False),  # for programs: JSON of `lease.Identity`
+    sa.Column("since", sa.Float, nullable=False),  # both times are the holder's clock, and for people only
+    sa.Column("last_beat", sa.Float, nullable=False),
+    sa.Column("beats", sa.BigInteger, nullable=False),
+    sa.Column("stop", sa.String(10), nullable=False),  # "", "drain" or "now"
+    sa.Column("settings", sa.Text, nullable=True),  # the campaign file of this claim, as JSON
+)
+
+# What a log folds to, so that reading need not begin at its start. Only ever a copy of what the log says.
+SNAPSHOTS = sa.Table(
+    "bbkb_snapshots",
+    METADATA,
+    sa.Column("campaign", sa.String(200), primary_key=True),
+    sa.Column("position", sa.Integer, nullable=False),  # events that are folded in
+    sa.Column("head", sa.BigInteger, nullable=False),  # checksum of the last of these
+    sa.Column("version", sa.String(20), nullable=False),  # of the program that can read it
+    sa.Column("body", sa.Text, nullable=False),
+)

@@ -1,0 +1,98 @@
+"""What an older version wrote is read and continued; what a newer one wrote is refused."""
+
+import contextlib
+import shutil
+import sqlite3
+import stat
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from orchestrator.campaign.events import SessionClosed, StopRequested
+from orchestrator.cli.main import app
+from orchestrator.errors import StoreError
+from orchestrator.store.event_store import EventStore
+from orchestrator.store.migrations import EVENT_VERSION, TABLES_VERSION
+from orchestrator.store.runs import open_run
+from orchestrator.store.verify import verify
+
+RECORDED = sorted(path for path in (Path(__file__).parent / "recorded").iterdir() if path.is_dir())
+
+
+@pytest.fixture(params=RECORDED, ids=lambda path: path.name)
+def recorded(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """A run that version 0.1 made, as it was left."""
+    return Path(shutil.copytree(request.param, tmp_path / request.param.name))
+
+
+def change(database: Path, statement: str) -> None:
+    with contextlib.closing(sqlite3.connect(database)) as connection, connection:
+        connection.executescript(statement)
+
+
+def test_a_run_of_version_0_1_is_read_verified_and_continued(recorded: Path) -> None:
+    run = open_run(recorded)
+    before = run.events()
+    with run.store() as store:
+        assert verify(store, run.name).problems == ()
+    done = CliRunner().invoke(app, ["resume", str(recorded), "--set", "budget.evaluations=24"])
+    assert done.exit_code == 0, done.output
+    events = run.events()
+    assert events[: len(before)] == before
+    assert isinstance(events[-1], SessionClosed)
+    with run.store() as store:
+        findings = verify(store, run.name)
+        assert findings.problems == ()
+        assert [row.version for row in store.rows(run.name, 0)] == [None] * len(before) + [EVENT_VERSION] * (
+            len(events) - len(before)
+        )
+
+
+def test_a_run_of_version_0_1_that_was_killed_anywhere_is_continued(recorded: Path, tmp_path: Path) -> None:
+    run = open_run(recorded)
+    length = len(run.events())
+    for kept in (3, length // 2, length - 1):
+        copy = Path(shutil.copytree(recorded, tmp_path / f"{kept}" / recorded.name))
+        change(
+            copy / "campaign.sqlite",
+            f"DELETE FROM bbkb_events WHERE position >= {kept}; UPDATE bbkb_campaigns SET length = {kept}",
+        )
+        done = CliRunner().invoke(app, ["resume", str(copy)])
+        assert done.exit_code == 0, done.output
+        with open_run(copy).store() as store:
+            assert verify(store, run.name).problems == ()
+
+
+def test_tables_of_a_newer_version_are_refused_with_what_to_do(recorded: Path) -> None:
+    with open_run(recorded).store() as store:
+        store.make_tables()
+    change(recorded / "campaign.sqlite", f"UPDATE bbkb_schema SET version = {TABLES_VERSION + 1}")
+    with pytest.raises(
+        StoreError, match=rf"have version {TABLES_VERSION + 1}.*a newer bbkb wrote it; upgrade with pip"
+    ):
+        open_run(recorded).events()
+    done = CliRunner().invoke(app, ["resume", str(recorded)])
+    assert isinstance(done.exception, StoreError)
+
+
+def test_an_event_of_a_newer_version_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    store = EventStore(f"sqlite:///{tmp_path / 'c.sqlite'}")
+    store.create("c", [StopRequested(time=0.0, reason="")])
+    import orchestrator.store.rows as rows
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(rows, "EVENT_VERSION", EVENT_VERSION + 1)
+        store.claim("c", "a newer version").append([StopRequested(time=1.0, reason="")])
+    with pytest.raises(StoreError, match=rf"event 1 \(stop_requested\).*has version {EVENT_VERSION + 1}.*upgrade"):
+        list(store.read("c"))
+    store.close()
+
+
+def test_a_database_is_made_once_and_readable_by_its_owner_only(tmp_path: Path) -> None:
+    store = EventStore(f"sqlite:///{tmp_path / 'c.sqlite'}")
+    store.make_tables()
+    store.create("c", [StopRequested(time=0.0, reason="")])
+    for path in tmp_path.iterdir():  # with SQLite's own, -wal and -shm
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600, path
+    store.close()

@@ -1,0 +1,85 @@
+import pytest
+import sqlalchemy as sa
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orchestrator import credentials
+from orchestrator.credentials import UnsetVariableError, has_password, redacted, resolved, without_secrets
+
+SECRET = "hunter2/s3cret"
+WITH_SECRET = [
+    f"postgresql://ann:{SECRET}@db:5432/results",
+    f"postgresql+psycopg://ann:{SECRET}@/results?host=/var/run",
+    f"postgresql://ann@db/results?password={SECRET}",
+    f"postgresql://ann@db/results?sslmode=require&sslpassword={SECRET}",
+    f"postgresql://ann:{SECRET}@with@db/results",
+    f"bbkb run x.yaml --set store=postgresql://ann:{SECRET}@db/results --set 'budget.evaluations=3'",
+    f"postgresql://ann:{SECRET}@",
+]
+
+
+@pytest.mark.parametrize("text", WITH_SECRET)
+def test_no_part_of_a_password_is_left(text: str) -> None:
+    hidden = redacted(text)
+    for part in (SECRET, "hunter2", "s3cret", "with"):
+        assert part not in hidden.replace("psycopg", "").replace("--set", "")
+    assert "***" in hidden
+    assert redacted(hidden) == hidden
+    assert has_password(text)
+    assert not has_password(hidden)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "sqlite",
+        "sqlite:////data/c.sqlite",
+        "postgresql://db/results",
+        "postgresql://ann@db/results",
+        "postgresql://ann:${DB_PASSWORD}@db/results",
+        "${DATABASE_URL}",
+        "file.py:12: a plain sentence, at ann@example.org",
+    ],
+)
+def test_a_text_without_a_password_stays_as_it_is(text: str) -> None:
+    assert redacted(text) == text
+    assert not has_password(text)
+
+
+@given(
+    password=st.text(min_size=1).filter(lambda text: text != "***"),
+    host=st.sampled_from(["db", "db:5432", "[::1]:5432", ""]),
+)
+def test_what_is_stored_gives_the_same_url_without_its_password(password: str, host: str) -> None:
+    complete = sa.URL.create("postgresql", "ann", password, database="results").render_as_string(hide_password=False)
+    complete = complete.replace("@/", f"@{host}/") if host else complete
+    stored, original = (
+        resolved(redacted(complete), {}),
+        resolved(complete, {"x": "y"}) if "${" not in password else None,
+    )
+    assert stored.password is None
+    if original is not None:
+        assert (stored.username, stored.host, stored.port) == (original.username, original.host, original.port)
+
+
+def test_variables_are_replaced_part_by_part_so_that_a_value_may_hold_any_character() -> None:
+    url = resolved(
+        "postgresql://${USER_}:${PW}@db/results?application_name=${APP}", {"USER_": "a", "PW": "p@/:%4", "APP": "x y"}
+    )
+    assert (url.username, url.password, url.host, url.database) == ("a", "p@/:%4", "db", "results")
+    assert url.query["application_name"] == "x y"
+    assert resolved("${URL}", {"URL": "postgresql://a:b@c/d"}).password == "b"
+    assert resolved("postgresql://db:${PORT}/results", {"PORT": "6000"}).port == 6000
+
+
+def test_a_variable_that_is_not_set_is_named() -> None:
+    with pytest.raises(UnsetVariableError, match="PW"):
+        resolved("postgresql://ann:${PW}@db/results", {})
+
+
+def test_a_drivers_message_keeps_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PW", "from the environment")
+    message = without_secrets("cannot use 'from the environment'", "postgresql://ann:${PW}@db/results")
+    assert message == "cannot use '***'"
+    assert SECRET not in without_secrets(f"invalid port {SECRET!r}", WITH_SECRET[0])
+    assert credentials.HIDDEN in without_secrets(f"connect {WITH_SECRET[0]}", "sqlite")

@@ -1,0 +1,65 @@
+import errno
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from orchestrator import files
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def test_a_private_file_is_readable_by_its_owner_only_whatever_the_umask(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        files.write_text(tmp_path / "new", "one")
+        (tmp_path / "old").write_text("old")
+        files.write_text(tmp_path / "old", "two")
+    finally:
+        os.umask(before)
+    assert [mode(tmp_path / name) for name in ("new", "old")] == [0o600, 0o600]
+    assert (tmp_path / "old").read_text() == "two"
+
+
+def test_a_file_for_others_follows_the_umask(tmp_path: Path) -> None:
+    before = os.umask(0o027)
+    try:
+        files.write_bytes(tmp_path / "export.csv", b"a,b", is_private=False)
+    finally:
+        os.umask(before)
+    assert mode(tmp_path / "export.csv") == 0o640
+
+
+def test_a_write_that_fails_leaves_the_old_file_and_no_draft(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    target = tmp_path / "report.html"
+    files.write_text(target, "old")
+
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        files.write_text(target, "new")
+    assert target.read_text() == "old"
+    assert [path.name for path in tmp_path.iterdir()] == ["report.html"]
+
+
+def test_a_link_keeps_pointing_and_a_device_stays_a_device(tmp_path: Path) -> None:
+    (tmp_path / "target").write_text("old")
+    (tmp_path / "link").symlink_to("target")
+    files.write_text(tmp_path / "link", "new")
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "target").read_text() == "new"
+    files.write_text(Path(os.devnull), "anything")
+    assert stat.S_ISCHR(os.stat(os.devnull).st_mode)
+
+
+def test_make_private_leaves_a_file_that_is_there(tmp_path: Path) -> None:
+    (tmp_path / "there").write_text("content")
+    files.make_private(tmp_path / "there")
+    files.make_private(tmp_path / "new")
+    assert (tmp_path / "there").read_text() == "content"
+    assert mode(tmp_path / "new") == 0o600
