@@ -1,4 +1,4 @@
-"""`python -m benchmarks.tabulate_cnn FOLDER`: a table of a smaller twin of paper 004's CNN problem (appendix D.3).
+"""`python -m benchmarks.tabulate_cnn FOLDER`: a table of a smaller CNN problem than that of Salgia et al. 2021 (D.3).
 
 Trains every setting of a coarser grid once and writes what came out, so that repeats of the experiment run on the
 simulated executor in seconds. Two files are written:

@@ -17,10 +17,11 @@ from objectives.parameters import Range, Space
 
 @dataclass(frozen=True, slots=True)
 class Sine:
-    """f(x) = sin x + cos x + 0.1 x, the example function of the compressed GP bandit papers (000, equation 4.1).
+    """f(x) = sin x + cos x + 0.1 x, the example of the compressed bandit papers (Bedi, Sadler et al., equation 4.1).
 
     The papers print no interval; on [0, 10] the larger of two maxima lies inside. `noise_std` is the standard
-    deviation of the reward's noise (002 uses 1); `seconds` is how long an evaluation sleeps, to play an expensive one.
+    deviation of the reward's noise (Bedi et al. 2020 uses 1); `seconds` is how long an evaluation sleeps, to play an
+    expensive one.
     """
 
     __pydantic_config__: ClassVar[Any] = {"extra": "forbid"}
@@ -51,7 +52,7 @@ class Sine:
 
 @dataclass(frozen=True, slots=True)
 class Branin:
-    """Branin's function on [0, 1]², scaled to mean 0 and variance 1 and turned upside down (004, supplement).
+    """Branin's function on [0, 1]², scaled to mean 0 and variance 1 and turned upside down (Salgia et al. 2021).
 
     f(x, y) = −((v − 5.1u²/4π² + 5u/π − 6)² + (10 − 10/8π) cos u − 44.81) / 51.95 with u = 15x − 5, v = 15y. The default
     noise has the paper's variance, 0.01; `seconds` is how long an evaluation sleeps, to play an expensive one.
@@ -83,12 +84,12 @@ class Branin:
 
 
 def sine(x: float) -> float:
-    """sin x + cos x + 0.1 x (000, equation 4.1)."""
+    """sin x + cos x + 0.1 x (Bedi, Sadler et al., equation 4.1)."""
     return math.sin(x) + math.cos(x) + 0.1 * x
 
 
 def branin(x: float, y: float) -> float:
-    """The scaled Branin function at (x, y) in [0, 1]² (004, supplement)."""
+    """The scaled Branin function at (x, y) in [0, 1]² (Salgia et al. 2021, supplement)."""
     u, v = 15 * x - 5, 15 * y
     square = (v - 5.1 * u**2 / (4 * math.pi**2) + 5 * u / math.pi - 6) ** 2
     return -(square + (10 - 10 / (8 * math.pi)) * math.cos(u) - 44.81) / 51.95

@@ -1,6 +1,6 @@
 """Objectives that are tables: evaluating an arm is looking up its row.
 
-Abalone and California housing (Cadata) as the bandit problems of the BBKB paper (001, section 5): every row is an arm,
+Abalone and California housing (Cadata) as the bandit problems of Calandriello et al. 2020: every row is an arm,
 the reward is the target scaled to [0, 1] plus N(0, 0.01²). The paper does not print how features are scaled; they are
 standardised here. A user's own table becomes candidates, or, with a target column, an objective.
 """
@@ -88,7 +88,7 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Abalone:
-    """The age of 4177 shells, in rings, from eight measurements (UCI), as a bandit problem (001, section 5)."""
+    """The age of 4177 shells, in rings, from eight measurements (UCI), as a bandit problem."""
 
     __pydantic_config__: ClassVar[Any] = {"extra": "forbid"}
 
@@ -108,7 +108,7 @@ class Abalone:
 
 @dataclass(frozen=True, slots=True)
 class Cadata:
-    """The median house value of 20640 Californian blocks (Pace & Barry 1997) as a bandit problem (001, section 5)."""
+    """The median house value of 20640 Californian blocks (Pace & Barry 1997) as a bandit problem."""
 
     __pydantic_config__: ClassVar[Any] = {"extra": "forbid"}
 

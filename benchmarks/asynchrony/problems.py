@@ -21,7 +21,9 @@ Name = Literal["fcnet", "cadata", "cells"]
 
 FCNET = "fcnet/fcnet.npz"
 FCNET_ARMS = 2048
-NOISE_STD = 0.01  # in the table's own units: paper 001's, for accuracies and for targets scaled to [0, 1]
+NOISE_STD = (
+    0.01  # in the table's own units: Calandriello et al. 2020's, for accuracies and for targets scaled to [0, 1]
+)
 
 _OPERATIONS = (0, 1)  # 3×3 and 1×1 convolution; a vertex that is neither is a max-pooling
 _UPPER = np.triu_indices(VERTICES, 1)
@@ -37,7 +39,7 @@ class Standardised:
     | `cadata` | 20640 blocks of houses in California | their median value |
     | `cells` | the 4432 cells of NAS-Bench-101 with six vertices whose training is recorded | validation accuracy |
 
-    FCNet's noise is real: an evaluation gives one of four recorded trainings. The others' is paper 001's N(0, 0.01²),
+    FCNet is noisy itself: an evaluation gives one of four recorded trainings. The others have the N(0, 0.01²) of 2020,
     on the target scaled to [0, 1] and on accuracies. `has_seconds`: evaluations last as long as they were recorded to,
     which only `cells` knows.
     """

@@ -1,11 +1,11 @@
-"""Paper 001, appendix D.1, figures 5 and 6: regret ratio on Abalone and Cadata, one bandwidth for all methods."""
+"""Calandriello et al. 2020, figures 5 and 6: regret ratio on Abalone and Cadata, one bandwidth for all methods."""
 
 from collections.abc import Mapping
 
+from benchmarks.papers.calandriello_2020 import LABELS, method
 from benchmarks.papers.campaigns import Comparison, Runs, run_all
 from benchmarks.papers.experiment import Experiment, Request
 from benchmarks.papers.findings import Cell, Figure, Findings, Interval, Panel, Table
-from benchmarks.papers.paper001 import LABELS, method
 from benchmarks.papers.regression import METHODS, RATIO_LABEL, ratio_curves, ratios
 
 BANDWIDTHS = (5.0, 7.5, 10.0, 12.5, 15.0, 17.5)

@@ -1,6 +1,7 @@
-"""Papers 002 and 000, section 4: compressed GP bandits beside uncompressed ones and BKB, on three problems.
+"""Compressed GP bandits (Bedi et al. 2020 and its long version with Sadler, section 4) beside other methods.
 
-The papers print clock times (000, tables 2 to 4) but no number for regret and model order, nor horizon and domains.
+The papers print clock times (the long version, tables 2 to 4) but no number for regret and model order, nor horizon and
+domains.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -9,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.papers.bedi_2020 import ACQUISITIONS, KINDS, METHODS, NOISE_VARIANCE, label, method
 from benchmarks.papers.campaigns import Comparison, Runs, run_all
 from benchmarks.papers.experiment import Experiment, Request
 from benchmarks.papers.findings import Cell, Curve, Figure, Findings, Floats, Interval, Panel, Table
 from benchmarks.papers.measured import Measured
-from benchmarks.papers.paper000 import ACQUISITIONS, KINDS, METHODS, NOISE_VARIANCE, label, method
 from benchmarks.papers.rosenbrock import Rosenbrock
 from objectives.datasets import DataSource
 from objectives.names import find_objective
@@ -50,7 +51,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class Published:
-    """Table and figure number of paper 000, and the table's clock times in `unit` by acquisition and kind."""
+    """Table and figure number of Bedi, Sadler et al., and the table's clock times in `unit` by acquisition and kind."""
 
     table: int
     figure: int
@@ -86,7 +87,7 @@ MNIST_TIMES = Published(
 
 
 def run_example(request: Request) -> Findings:
-    """000, figure 1 and table 2, with the noise that the model assumes and with 002's."""
+    """Bedi, Sadler et al., figure 1 and table 2, with the noise that the model assumes and with Bedi et al. 2020's."""
     noises = {"sine": (MATCHED, "noise variance 0.001"), "sine-unit-noise": (1.0, "noise variance 1")}
     settings = [
         Setting(name, f"sin x + cos x + 0.1x, {shown}", {"name": "sine", "options": {"noise_std": std}}, 1001, "grid")
@@ -96,7 +97,7 @@ def run_example(request: Request) -> Findings:
 
 
 def run_rosenbrock(request: Request) -> Findings:
-    """000, figure 2 and table 3."""
+    """Bedi, Sadler et al., figure 2 and table 3."""
     objective = {
         "name": f"{Rosenbrock.__module__}:{Rosenbrock.__qualname__}",
         "options": {"noise_std": MATCHED},
@@ -107,7 +108,7 @@ def run_rosenbrock(request: Request) -> Findings:
 
 
 def run_mnist(request: Request) -> Findings:
-    """000, figure 3 and table 4. Trains on scikit-learn's digits, and says so, where MNIST is not at hand."""
+    """Bedi, Sadler et al., figure 3 and table 4. Without MNIST it trains on the digits of scikit-learn, and says so."""
     is_there = DataSource.find(request.data).file("mnist/mnist.npz") is not None
     if is_there:  # one epoch over 5000 images, measured on 10 000: a tenth of a second
         shown, options = "MNIST", {"dataset": "mnist", "epochs": 1, "train_size": 5000, "validation_fraction": 1 / 6}
@@ -151,7 +152,8 @@ def model_order(name: str, run: Measured) -> Floats:
 def _table(setting: Setting, found: Runs, published: Published) -> Table:
     columns = ("method", "evaluations", "average regret", "simple regret", "model order", "arms in it", "strategy's s")
     timed = ("s with training",) if published.with_training else ()
-    compared = ("÷ uncompressed", f"000, table {published.table}: {published.unit}", "its ÷ uncompressed")
+    theirs = f"Bedi, Sadler et al., table {published.table}: {published.unit}"
+    compared = ("÷ uncompressed", theirs, "its ÷ uncompressed")
     rows = [_row(name, found, published) for name in found]
     return Table(f"compressed-{setting.name}", setting.title, (*columns, *timed, *compared), rows)
 
@@ -207,7 +209,7 @@ def _figure(setting: Setting, found: Runs, published: Published) -> Figure:
         Panel(title, "t", "model order", _curves(runs, model_order), y_scale="log")
         for title, runs in zip(ACQUISITIONS.values(), shown, strict=True)
     ]
-    title = f"Compressed GP bandits (000), figure {published.figure}: {setting.title}"
+    title = f"Compressed GP bandits (Bedi, Sadler et al.), figure {published.figure}: {setting.title}"
     return Figure(f"compressed-{setting.name}", title, [*regret, *time, *order], columns=3)
 
 
@@ -244,8 +246,8 @@ def _notes(published: Published, request: Request) -> tuple[str, ...]:
         "Lengthscale 1 on the unscaled domain, a decade being 1 on a logarithmic scale, σ² = 0.001, ε = 1e-4 (absolute "
         "test), δ = 0.1, 2^d initial points, the same for all methods of a seed; candidates are a finite set.",
         f"Times compared are those of {ending}; the last column is the ratio of the paper's own times.",
-        "Skipping runs (000's Algorithm 1) end when nothing informative is left: their average regret is over the "
-        "evaluations made. Up to a later evaluation's noise they choose at every step what the compressed run chooses.",
+        "Skipping runs (the long version's Algorithm 1) end when nothing informative is left: their average regret is "
+        "over the evaluations made. But for a later evaluation's noise they choose what the compressed run chooses.",
         "BKB is ours, with its own upper bound; the papers also run it with EI and MPI.",
         *((trained,) if published.with_training else ()),
     )

@@ -1,4 +1,4 @@
-"""Paper 001, section 5, figures 3, 4 and 7: NAS-Bench-101 with and without initial evaluations.
+"""Calandriello et al. 2020, section 5, figures 3, 4 and 7: NAS-Bench-101 with and without initial evaluations.
 
 Timing and batch sizes on all 12416 cells, where most rewards are a stand-in; regret on the 914 cells with a recorded
 accuracy (see `nasbench101_cells`). Regularised evolution is the paper's rival.
@@ -11,12 +11,12 @@ from typing import Any, Literal
 
 import numpy as np
 
+from benchmarks.papers.calandriello_2020 import LABELS, method, with_uniform
 from benchmarks.papers.campaigns import Comparison, Method, Runs, run_all
 from benchmarks.papers.experiment import Experiment, Request
 from benchmarks.papers.findings import Curve, Figure, Findings, Floats, Interval, Panel, Table
 from benchmarks.papers.measured import Measured
 from benchmarks.papers.nasbench101_cells import Cells
-from benchmarks.papers.paper001 import LABELS, method, with_uniform
 from benchmarks.papers.regression import RATIO_LABEL, ratio_curves, ratios, steps
 from objectives.datasets import DataSource
 from objectives.tabular import ROW

@@ -1,4 +1,4 @@
-"""NAS-Bench-101's cells as a bandit problem, preprocessed as in paper 001, appendix D.2.
+"""NAS-Bench-101's cells as a bandit problem, preprocessed as in Calandriello et al. 2020, appendix D.2.
 
 An arm is a cell with exactly six vertices whose four inner ones are 3×3 convolutions or max-poolings: 12416 cells. Its
 19 features are the 15 bits of the adjacency matrix's upper triangle and 4 bits that say which vertices are

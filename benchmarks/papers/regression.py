@@ -1,4 +1,4 @@
-"""Paper 001, section 5, figures 1 and 2: regret ratio and time on Abalone and Cadata.
+"""Calandriello et al. 2020, section 5, figures 1 and 2: regret ratio and time on Abalone and Cadata.
 
 Every row is an arm, the reward is the target scaled to [0, 1] plus N(0, 0.01²), features are standardised (the paper
 does not say how it scales them). The denominator is the uniform policy's regret with the same seed.
@@ -10,11 +10,11 @@ from functools import partial
 import numpy as np
 
 from benchmarks.papers.authors import compare
+from benchmarks.papers.calandriello_2020 import LABELS, method, with_uniform
 from benchmarks.papers.campaigns import Comparison, Runs, run_all
 from benchmarks.papers.experiment import Experiment, Request
 from benchmarks.papers.findings import Curve, Figure, Findings, Floats, Interval, Panel, Table
 from benchmarks.papers.measured import Measured
-from benchmarks.papers.paper001 import LABELS, method, with_uniform
 from orchestrator.bandit.regret import regret_ratio
 
 TIMED = 2000  # figure 2 shows the time of the first 2000 steps

@@ -1,4 +1,4 @@
-"""Rosenbrock's function as the compressed GP bandit papers have it (000, equation 4.2): an objective."""
+"""Rosenbrock's function as the compressed bandit papers have it (Bedi, Sadler et al., equation 4.2): an objective."""
 
 import math
 from dataclasses import dataclass
@@ -49,5 +49,5 @@ class Rosenbrock:
 
 
 def rosenbrock(x: float, y: float) -> float:
-    """(a − x)² + b(y − x²)² (000, equation 4.2)."""
+    """(a − x)² + b(y − x²)² (Bedi, Sadler et al., equation 4.2)."""
     return (A - x) ** 2 + B * (y - x * x) ** 2

@@ -1,4 +1,4 @@
-"""Paper 004, appendix D.3, figure 7: five hyper-parameters of a convolutional network on MNIST.
+"""Salgia et al. 2021, appendix D.3, figure 7: five hyper-parameters of a convolutional network on MNIST.
 
 With real training (`threds_cnn`; `threds_cnn_short` trains for one epoch instead of three) a run of 200 samples takes
 half an hour and more on a core; one seed of GP-ThreDS is what is meant: `--seeds 1`. An interrupted run goes on.
@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 from benchmarks.papers.campaigns import Comparison, Method, Runs, run_all
 from benchmarks.papers.experiment import Experiment, Request
 from benchmarks.papers.findings import Cell, Findings, Interval, Table
-from benchmarks.papers.paper004 import LABELS, METHODS, method, regret_figure
+from benchmarks.papers.salgia_2021 import LABELS, METHODS, method, regret_figure
 from objectives.datasets import DataSource
 from objectives.objective import ObjectiveError
 from objectives.parameters import Space

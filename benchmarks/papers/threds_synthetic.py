@@ -1,4 +1,4 @@
-"""Paper 004, section 5, figure 4: Branin's and Rosenbrock's function on [0, 1]², noise of variance 0.01.
+"""Salgia et al. 2021, section 5, figure 4: Branin's and Rosenbrock's function on [0, 1]², noise of variance 0.01.
 
 Arms are the points of a 100 × 100 grid; regret is against the maximum over the whole square.
 """
@@ -13,7 +13,7 @@ import numpy as np
 from benchmarks.papers.campaigns import Comparison, Method, Runs, run_all
 from benchmarks.papers.experiment import Experiment, Request
 from benchmarks.papers.findings import Cell, Findings, Interval, Table
-from benchmarks.papers.paper004 import LABELS, METHODS, method, regret_figure
+from benchmarks.papers.salgia_2021 import LABELS, METHODS, method, regret_figure
 from objectives.datasets import DataSource
 from objectives.objective import Evaluation, Parameters, Report
 from objectives.parameters import Range, Space

@@ -1,4 +1,4 @@
-"""Paper 003 (BKB, Calandriello et al. 2019), figure 1: BKB's variance far from the data, where others starve.
+"""Calandriello et al. 2019 (BKB), figure 1: BKB's variance far from the data, where others starve.
 
 A draw f of a Gaussian process on [0, 1] is evaluated at t uniform points in [0, 0.5], and BKB (Algorithm 1) draws its
 dictionary after each. Beside its variance (DTC) stand the exact one and the subset of regressors': DTC without the
@@ -126,7 +126,7 @@ def _row(name: str, snapshots: Sequence[Snapshot]) -> tuple[Cell, ...]:
 def _figure(snapshots: Sequence[Snapshot], methods: Sequence[str]) -> Figure:
     """A column a t, as in the paper, and a row a method, each over the exact belief."""
     panels = [_panel(name, snapshot) for name in methods for snapshot in snapshots]
-    title = "BKB (003), figure 1: f and μ ± 3σ, evaluated in [0, 0.5]"
+    title = "BKB (Calandriello et al. 2019), figure 1: f and μ ± 3σ, evaluated in [0, 0.5]"
     return Figure("variance-starvation", title, panels, len(snapshots))
 
 

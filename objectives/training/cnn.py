@@ -1,4 +1,4 @@
-"""A small convolutional network on handwritten digits: the tuning problem of the GP-ThreDS paper (004, appendix D.3).
+"""A small convolutional network on handwritten digits: the tuning problem of Salgia et al. 2021, appendix D.3.
 
 Two convolutions with 10 and 20 filters, each followed by batch normalisation, ReLU and 2×2 max pooling with stride 2,
 then a dense layer of `hidden` units, ReLU and a dense layer with one unit a class. It is trained by SGD with momentum
@@ -112,7 +112,7 @@ def _require_torch() -> None:
 
 
 def _split(images: LabelledImages, train_size: int) -> tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.intp]]:
-    """Rows to train on, to validate and those left over; the first two have every class equally often (004, D.3)."""
+    """Rows to train on, to validate and those left over; the first two have every class equally often."""
     rng = np.random.default_rng(SPLIT_SEED)
     classes = int(images.labels.max()) + 1
     train, validation = train_size // classes, train_size // classes // 5

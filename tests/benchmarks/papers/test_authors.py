@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from benchmarks.papers.authors import compare
+from benchmarks.papers.calandriello_2020 import method
 from benchmarks.papers.campaigns import Comparison, Runs, run_all
 from benchmarks.papers.experiment import Request
-from benchmarks.papers.paper001 import method
 from objectives.datasets import DataSource
 from objectives.tabular import Abalone
 from orchestrator.errors import UserError

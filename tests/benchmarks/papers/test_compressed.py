@@ -5,12 +5,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks.papers.bedi_2020 import METHODS, label, lengthscales, method
 from benchmarks.papers.campaigns import Comparison, run_all
 from benchmarks.papers.compressed import EXAMPLE_TIMES, MNIST_TIMES, model_order, run_rosenbrock
 from benchmarks.papers.experiment import Request
 from benchmarks.papers.experiments import find_experiment
 from benchmarks.papers.findings import Findings, Interval
-from benchmarks.papers.paper000 import METHODS, label, lengthscales, method
 from benchmarks.papers.rosenbrock import Rosenbrock, rosenbrock
 from objectives.datasets import DataSource
 from objectives.parameters import Choice, Range

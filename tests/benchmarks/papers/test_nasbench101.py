@@ -5,10 +5,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from benchmarks.papers.calandriello_2020 import LABELS
 from benchmarks.papers.experiment import Request
 from benchmarks.papers.nasbench101 import CELLS, METHODS, NASBENCH101, STARTED, initial_evaluations
 from benchmarks.papers.nasbench101_cells import Cells, stand_in
-from benchmarks.papers.paper001 import LABELS
 from objectives.datasets import DataSource
 from objectives.objective import ObjectiveError
 from orchestrator.campaign.events import ExistingTaken

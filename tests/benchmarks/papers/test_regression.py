@@ -3,11 +3,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from benchmarks.papers.calandriello_2020 import LABELS, method
 from benchmarks.papers.campaigns import Comparison, campaign, run_all
 from benchmarks.papers.experiment import Request
 from benchmarks.papers.experiments import find_experiment
 from benchmarks.papers.findings import Findings, Interval, Table
-from benchmarks.papers.paper001 import LABELS, method
 from benchmarks.papers.regression import METHODS, TIMED, comparison, ratios
 
 HORIZON = 12

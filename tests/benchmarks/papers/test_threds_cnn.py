@@ -9,7 +9,7 @@ from benchmarks.papers.campaigns import campaign
 from benchmarks.papers.experiment import Request
 from benchmarks.papers.findings import Interval
 from benchmarks.papers.measured import Measured
-from benchmarks.papers.paper004 import LABELS, METHODS
+from benchmarks.papers.salgia_2021 import LABELS, METHODS
 from benchmarks.papers.threds_cnn import AT, CNN_TWIN, OPTIMUM, TWIN_TABLE, training, with_optimum
 from objectives.objective import ObjectiveError
 

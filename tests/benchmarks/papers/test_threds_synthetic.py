@@ -8,7 +8,7 @@ from benchmarks.papers import threds_synthetic
 from benchmarks.papers.campaigns import campaign
 from benchmarks.papers.experiment import Request
 from benchmarks.papers.findings import Interval
-from benchmarks.papers.paper004 import LABELS, METHODS
+from benchmarks.papers.salgia_2021 import LABELS, METHODS
 from benchmarks.papers.threds_synthetic import BRANIN, ROSENBROCK, ROSENBROCK_SQUARED, Rosenbrock, comparison, run
 
 

@@ -1,4 +1,4 @@
-"""Paper 004 (GP-ThreDS; Salgia, Vakili, Zhao 2021): the methods of its section 5 and appendix D, with their settings.
+"""Salgia, Vakili, Zhao 2021 (GP-ThreDS): the methods of its section 5 and appendix D, with their settings.
 
 BBKB is not in the paper; it stands beside its methods for interest, with the same kernel and noise.
 """
@@ -57,7 +57,7 @@ def _strategy(
             bounds = {"norm_bound": width["norm_bound"], "delta": width["delta"]}
             noise = {"noise_variance": model["regularization"]}
             return {"name": name, **model, **bounds, **noise, "warm_start": _RANDOM_START}
-    raise ValueError(f"a method of paper 004 must be one of {', '.join(LABELS)}, got {name!r}")
+    raise ValueError(f"a method of Salgia et al. 2021 must be one of {', '.join(LABELS)}, got {name!r}")
 
 
 def against_time(label: str, runs: Sequence[Measured], points: int = 150) -> Curve:

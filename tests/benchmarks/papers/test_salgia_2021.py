@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from benchmarks.papers.measured import Measured
-from benchmarks.papers.paper004 import against_time, method
+from benchmarks.papers.salgia_2021 import against_time, method
 
 
 def run_of(seconds: list[float], values: list[float]) -> Measured:

@@ -1,4 +1,4 @@
-"""Papers 002 and 000 (compressed GP bandits; Bedi, Koppel et al.): the methods of section 4, with their settings.
+"""Compressed GP bandits (Bedi et al. 2020 and its long version with Sadler): the methods of section 4.
 
 Printed there: squared exponential kernel of lengthscale 1, σ² = 0.001, ε = 1e-4, bounds that hold with probability 0.9,
 2^d random initial points. Not printed, and so chosen here: BKB's F = 1 and q̄ = 2, with λ = ξ² = σ².
@@ -19,8 +19,8 @@ DELTA = 0.1
 ACQUISITIONS: Mapping[str, str] = {"ucb": "UCB", "ei": "EI", "mpi": "MPI"}
 KINDS: Mapping[str, str] = {
     "dense": "uncompressed",
-    "compressed": "compressed",  # 002: every action is evaluated, the informative ones are stored
-    "skipping": "compressed, skipping",  # 000: the others are not even evaluated
+    "compressed": "compressed",  # Bedi et al. 2020: every action is evaluated, the informative ones are stored
+    "skipping": "compressed, skipping",  # Bedi, Sadler et al.: the others are not even evaluated
 }
 METHODS = (*(f"{kind}_{acquisition}" for acquisition, kind in product(ACQUISITIONS, KINDS)), "bkb")
 
@@ -44,7 +44,7 @@ def lengthscales(space: Space) -> list[float]:
 def _width(name: str, parameter: Parameter) -> float:
     """In the parameter's unit, or in decades where it is on a logarithmic scale."""
     if not isinstance(parameter, Range):
-        raise ValueError(f"a space of papers 002 and 000 must be made of ranges, {name} is {parameter!r}")
+        raise ValueError(f"a space of the compressed bandits must be made of ranges, {name} is {parameter!r}")
     if parameter.log:
         return math.log10(parameter.high / parameter.low)
     return float(parameter.high - parameter.low)

@@ -1,4 +1,4 @@
-"""Paper 001 (BBKB, Calandriello et al. 2020): the methods of its section 5 and appendix D, with their settings.
+"""Calandriello et al. 2020 (BBKB): the methods of its section 5 and appendix D, with their settings.
 
 Not printed there, and so chosen here: λ = ξ² = 1e-4, C̃ = 2, the first arm drawn at random, ε-greedy's ε = 0.1.
 """
@@ -65,7 +65,7 @@ def _strategy(name: str, kernel: Mapping[str, Any], delta: float, start: Mapping
             return {"name": name, "population": 100, "tournament": 10, "batch_size": 1}  # sequential, as in the paper
         case "uniform":
             return {"name": name}
-    raise ValueError(f"a method of paper 001 must be one of {', '.join(LABELS)}, got {name!r}")
+    raise ValueError(f"a method of Calandriello et al. 2020 must be one of {', '.join(LABELS)}, got {name!r}")
 
 
 def with_uniform(names: Sequence[str]) -> tuple[str, ...]:
