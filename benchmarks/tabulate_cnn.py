@@ -20,7 +20,7 @@ import typer
 
 from objectives.datasets import DataSource
 from objectives.objective import Candidates, Objective, ObjectiveError
-from objectives.parameters import Ordinal
+from objectives.parameters import Ordered
 from objectives.space import make_candidates
 from objectives.training.cnn import ConvolutionalNetwork
 
@@ -29,7 +29,7 @@ Row = dict[str, float]
 
 def grid(options: ConvolutionalNetwork) -> Candidates:
     """The paper's settings with every other batch size and three numbers of hidden units: 1152 instead of 23808."""
-    coarser = {"batch_size": Ordinal((8, 32, 128, 512)), "hidden": Ordinal((10, 25, 40))}
+    coarser = {"batch_size": Ordered((8, 32, 128, 512)), "hidden": Ordered((10, 25, 40))}
     return make_candidates({**options.default_space(), **coarser}, size=None)
 
 

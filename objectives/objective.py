@@ -69,11 +69,17 @@ class Candidates:
     """The finite candidate set 𝒜.
 
     `features` (A, d) float64, read-only: a row is an arm's feature vector. `columns` maps each parameter's name to
-    an array (A,) of its values, so that a million candidates cost no Python objects.
+    an array (A,) of its values, so that a million candidates cost no Python objects; None stands where a parameter of
+    `conditional` does not exist. `parameter_of` (d,) numbers the parameter of each feature from 0: the one-hot columns
+    of a choice share theirs; without it every feature is a parameter of its own. `repeats`: whether an arm may be worth
+    a second evaluation, which on a continuous space a neighbour gives as well.
     """
 
     features: NDArray[np.float64]
     columns: Mapping[str, NDArray[Any]]
+    parameter_of: NDArray[np.intp] = field(default_factory=lambda: np.empty(0, np.intp))
+    repeats: bool = True
+    conditional: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
         features = np.ascontiguousarray(self.features, dtype=np.float64)
@@ -85,16 +91,21 @@ class Candidates:
         for name, column in self.columns.items():
             if len(column) != len(features):
                 raise ObjectiveError(f"candidates.columns[{name!r}] has {len(column)} values for {len(features)} arms")
-        features.flags.writeable = False
+        numbers = np.array(self.parameter_of if len(self.parameter_of) else np.arange(features.shape[1]), dtype=np.intp)
+        if numbers.shape != features.shape[1:]:
+            raise ObjectiveError(f"candidates.parameter_of must be ({features.shape[1]},), got shape {numbers.shape}")
+        features.flags.writeable = numbers.flags.writeable = False
         object.__setattr__(self, "features", features)
+        object.__setattr__(self, "parameter_of", numbers)
         object.__setattr__(self, "columns", MappingProxyType(dict(self.columns)))
 
     def __len__(self) -> int:
         return len(self.features)
 
     def parameters(self, arm: int) -> dict[str, Any]:
-        """Parameters of arm `arm` as plain Python values (numpy scalars unwrapped), ready for JSON."""
-        return {name: _plain(column[arm]) for name, column in self.columns.items()}
+        """Parameters of arm `arm` that exist, as plain Python values (numpy scalars unwrapped), ready for JSON."""
+        named = {name: _plain(column[arm]) for name, column in self.columns.items()}
+        return {name: value for name, value in named.items() if value is not None or name not in self.conditional}
 
 
 def _plain(value: Any) -> Any:

@@ -2,7 +2,7 @@
 
 Plain frozen dataclasses, so that they cost nothing to import where evaluations run. They follow pydantic's conventions
 for standard dataclasses (a campaign file's mapping becomes one of them, unknown keys are refused) without importing it.
-Parameters that exist only under a condition would be one more field on each kind.
+Each kind has `when`: the conditions under which the parameter exists (`objectives.conditions`), None for always.
 """
 
 import math
@@ -10,14 +10,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-Scalar = str | int | float | bool | None
+from objectives.conditions import Clause, Scalar, When, clauses_of
+
+_WHOLE = 1e-9  # how far from a whole number a number of steps may be, relative
 
 
 @dataclass(frozen=True, slots=True)
 class Range:
     """Numbers from `low` to `high`, both included; `log` spreads them evenly in their logarithm.
 
-    Raises ValueError unless low < high, both finite; low > 0 for `log`; both whole for `integer`.
+    `step` leaves only low, low + step, low + 2 step, … `integer` is a step of 1 unless `step` says more. `when` gives
+    the conditions under which the parameter exists, such as {model: svm}.
+
+    Raises ValueError unless low < high, both finite; low > 0 for `log`; all whole for `integer`; high − low a whole
+    number of steps.
     """
 
     __pydantic_config__: ClassVar[Mapping[str, Any]] = {"extra": "forbid"}
@@ -26,6 +32,8 @@ class Range:
     high: float
     log: bool = False
     integer: bool = False
+    step: float | None = None
+    when: When | None = None
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.low) and math.isfinite(self.high)):
@@ -38,27 +46,59 @@ class Range:
             raise ValueError(f"low must be > 0 on a log scale, got {self.low}; raise it or drop `log`")
         if self.integer and not (float(self.low).is_integer() and float(self.high).is_integer()):
             raise ValueError(f"low and high of integers must be whole, got low={self.low}, high={self.high}")
+        if self.step is not None:
+            self._check_step(self.step)
+        _set_when(self)
+
+    def _check_step(self, step: float) -> None:
+        if not (math.isfinite(step) and step > 0):
+            raise ValueError(f"step must be finite and > 0, got {step}")
+        if self.integer and not float(step).is_integer():
+            raise ValueError(f"step must be whole for integers, got {step}")
+        steps = (self.high - self.low) / step
+        if round(steps) < 1 or abs(steps - round(steps)) > _WHOLE * max(1.0, steps):
+            below = self.low + math.floor(steps) * step
+            raise ValueError(
+                f"high must be low plus a whole number of steps, got low={self.low}, high={self.high}, step={step}; "
+                f"the nearest are {below:.12g} and {below + step:.12g}"
+            )
+
+    @property
+    def stride(self) -> float | None:
+        """The distance of neighbouring values; None for real numbers."""
+        return (self.step or 1.0) if self.integer else self.step
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
     """One of `choices`, which have no order: any two different ones are equally far apart.
 
-    Raises ValueError when there is none or two are equal.
+    `weights` say how often each is drawn into the initial design, relative to the others; equally often without.
+    `when` gives the conditions under which the parameter exists, such as {model: svm}.
+
+    Raises ValueError when there is none, two are equal, or weights are not one positive number a choice.
     """
 
     __pydantic_config__: ClassVar[Mapping[str, Any]] = {"extra": "forbid"}
 
     choices: tuple[Scalar, ...]
+    weights: tuple[float, ...] | None = None
+    when: When | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "choices", tuple(self.choices))
         _require_distinct("choices", self.choices)
+        if self.weights is not None:
+            object.__setattr__(self, "weights", tuple(self.weights))
+            _check_weights(self.choices, self.weights)
+        _set_when(self, self.choices)
 
 
 @dataclass(frozen=True, slots=True)
-class Ordinal:
+class Ordered:
     """One of `ordered`, which stand in order: neighbours are alike, steps count as equal.
+
+    `when` gives the conditions under which the parameter exists, such as {model: svm}.
 
     Raises ValueError when there is none or two are equal.
     """
@@ -66,29 +106,64 @@ class Ordinal:
     __pydantic_config__: ClassVar[Mapping[str, Any]] = {"extra": "forbid"}
 
     ordered: tuple[Scalar, ...]
+    when: When | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "ordered", tuple(self.ordered))
         _require_distinct("ordered", self.ordered)
+        _set_when(self, self.ordered)
 
 
 @dataclass(frozen=True, slots=True)
 class Constant:
-    """Always `constant`: handed to the objective, invisible to the model."""
+    """Always `constant`: handed to the objective, invisible to the model.
+
+    `when` gives the conditions under which the parameter exists, such as {model: svm}.
+    """
 
     __pydantic_config__: ClassVar[Mapping[str, Any]] = {"extra": "forbid"}
 
     constant: Scalar
+    when: When | None = None
+
+    def __post_init__(self) -> None:
+        _set_when(self, (self.constant,))
 
 
-Parameter = Range | Choice | Ordinal | Constant
+Parameter = Range | Choice | Ordered | Constant
 Space = Mapping[str, Parameter]
+
+
+def conditions(parameter: Parameter) -> tuple[Clause, ...]:
+    """The clauses of `when`, of which one must hold for `parameter` to exist; empty for always."""
+    return () if parameter.when is None else clauses_of(parameter.when)
+
+
+def _set_when(parameter: Parameter, levels: Sequence[Scalar] = ()) -> None:
+    if parameter.when is None:
+        return
+    try:
+        object.__setattr__(parameter, "when", clauses_of(parameter.when))
+    except ValueError as error:
+        raise ValueError(f"when: {error}") from error
+    if None in levels:
+        raise ValueError("a parameter with `when` must not have the value null, which says that it does not exist")
+
+
+def _check_weights(choices: Sequence[Scalar], weights: Sequence[float]) -> None:
+    if len(weights) != len(choices):
+        raise ValueError(f"weights must be one number a choice, got {len(weights)} for {len(choices)} choices")
+    for weight in weights:
+        if not (math.isfinite(weight) and weight > 0):
+            raise ValueError(f"weights must be finite and > 0, got {weight}")
 
 
 def _require_distinct(name: str, levels: Sequence[Scalar]) -> None:
     if not levels:
         raise ValueError(f"{name} must hold at least one value, got none")
-    for position, level in enumerate(levels):
+    seen: set[Scalar] = set()
+    for level in levels:
         # by equality, so that 1, 1.0 and True count as one: an objective could not tell them apart either
-        if level in levels[:position]:
+        if level in seen:
             raise ValueError(f"{name} must differ from each other, got {level!r} twice")
+        seen.add(level)

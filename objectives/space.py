@@ -1,92 +1,302 @@
 """A search space becomes candidates: the finite set of arms a bandit chooses from.
 
-Each parameter has a position in the unit interval; a sampler draws positions, positions become values, values become
-features. Features are what the kernel sees, so one lengthscale suits every parameter:
-
-* `Range` is one feature in [0, 1], linear or logarithmic; an integer stands where its value lies on that scale;
-* `Ordinal` is one feature, equally spaced in [0, 1];
-* `Choice` is one-hot divided by √2, so that two different choices are at distance 1;
-* `Constant`, and a choice of one, is no feature.
+A sampler draws positions in the unit interval, one a parameter; positions become codes, codes become values and
+features (`objectives.coding`). Parameters whose conditions do not hold are taken out, forbidden configurations and
+repeats dropped (`objectives.constraints`).
 
 How many arms come out, `size` being what was asked for:
 
-* a finite space of at most `size` arms is taken whole, whatever the sampler; so is every finite space without `size`;
-* `sobol` and `random` draw `size` points; arms that come up twice (coarse integers) are kept once, so fewer may remain;
-* `grid` takes choices and ordinals in full and splits every range into the largest equal number of levels whose
-  product stays within `size` (an integer range has no more levels than values).
+* a finite space of at most `size` arms is taken whole, whatever the sampler; without `size`, one of at most
+  `LARGEST_WHOLE_SET` arms;
+* `sobol` and `random` draw `size` points (`DEFAULT_SIZE` without one) that are allowed; those that come up twice
+  (coarse integers) are kept once, so fewer may remain;
+* `grid` takes choices and ordered values in full and splits every range into the largest equal number of levels
+  whose arms stay within `size` (a range has no more levels than values).
 """
 
 import math
-from collections.abc import Sequence
-from typing import Any, Literal
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
 
 import numpy as np
-from ConfigSpace.hyperparameters.hp_components import UnitScaler
 from numpy.typing import NDArray
 from scipy.stats import qmc
 
+from objectives import coding
+from objectives.coding import Codes
+from objectives.conditions import Clause, clauses_of, named
+from objectives.constraints import Mask, holds, is_conditional, mistakes, ordered, without_inactive
 from objectives.objective import Candidates, ObjectiveError
-from objectives.parameters import Choice, Constant, Ordinal, Parameter, Range, Scalar, Space
+from objectives.parameters import Choice, Constant, Ordered, Parameter, Range, Space, conditions
 
-__all__ = ["Choice", "Constant", "Ordinal", "Parameter", "Range", "Sampler", "Scalar", "Space", "make_candidates"]
+__all__ = ["Choice", "Constant", "Ordered", "Parameter", "Range", "Sampler", "SearchSpace", "Space", "make_candidates"]
 
 Sampler = Literal["sobol", "random", "grid"]
 
-LARGEST_SET = 10_000_000  # candidates made without being asked for by number; beyond it a size must be given
-LARGEST_WHOLE = 2**53  # integers beyond it have no exact float64 feature
+DEFAULT_SIZE = 4096
+LARGEST_WHOLE_SET = 100_000  # arms up to which a finite space is taken whole without being asked for by number
+LARGEST_SIZE = 10_000_000
+LARGEST_CELLS = 500_000_000  # numbers in the matrix of features: 4 GB
+LARGEST_INTEGER = 2**53  # integers beyond it have no exact float64 feature
+FIRST_ARMS = 256  # of a space taken whole, drawn as the sampler draws, stand in front
+
+_MOST_DRAWS = 64  # times `size`, before forbidden configurations are said to be nearly all there are
+_LEAST_DRAWS = 4096
+_SLACK = 4  # arms a step of an enumeration may have, against the most that may come out, forbidden ones included
 
 
-def make_candidates(space: Space, size: int | None = None, sampler: Sampler = "sobol", seed: int = 0) -> Candidates:
-    """Candidates of `space`: features (A, d) in the unit cube, one column a parameter in the space's order.
+@dataclass(frozen=True)
+class SearchSpace:
+    """Parameters by name, and clauses (`objectives.conditions`) of which none may hold in a configuration.
 
-    `size` is the number asked for (see the module's text for how many come out), `seed` scrambles the Sobol sequence
-    or drives the random draw. The same arguments give the same candidates.
-
-    Raises ObjectiveError when nothing varies, a size is needed or too small, or the sampler is unknown.
+    Raises ObjectiveError when conditions or forbidden clauses do not fit the parameters, or nothing varies.
     """
-    _check(space, size, sampler)
-    varying = {name: parameter for name, parameter in space.items() if _levels(parameter) != 1}
-    levels = [_levels(parameter) for parameter in varying.values()]
-    whole = math.prod(levels)
-    if whole <= (LARGEST_SET if size is None else size):
-        positions = _grid(varying, [int(count) for count in levels])
-    elif size is None:
-        raise ObjectiveError(f"candidates.size must be given: the space has {_count(whole)} arms; add e.g. size: 4096")
+
+    parameters: Space
+    forbid: tuple[Clause, ...] = ()
+
+    def __post_init__(self) -> None:
+        try:
+            forbid = clauses_of(self.forbid) if self.forbid else ()
+        except ValueError as error:
+            raise ObjectiveError(f"forbid: {error}") from error
+        object.__setattr__(self, "forbid", forbid)
+        for mistake in mistakes(self.parameters, forbid):
+            raise ObjectiveError(f"{'.'.join(map(str, mistake.keys))} {mistake.rule}")
+        _check_varies(self.parameters)
+
+    @cached_property
+    def order(self) -> list[str]:
+        """The parameters, each after those that its conditions speak of."""
+        return ordered(self.parameters)
+
+    @cached_property
+    def is_finite(self) -> bool:
+        """Whether no parameter takes any real number of a range."""
+        return not any(map(coding.is_real, self.parameters.values()))
+
+    @cached_property
+    def width(self) -> int:
+        """The number of features."""
+        return sum(map(coding.width, self.parameters.values()))
+
+    @property
+    def conditional(self) -> frozenset[str]:
+        """The parameters that may not exist."""
+        return frozenset(name for name, parameter in self.parameters.items() if is_conditional(parameter))
+
+    def allowed(self, codes: Codes) -> Mask:
+        """Which (A,) of the configurations `codes` (A, P) no clause forbids."""
+        return ~holds(self.parameters, self.forbid, codes)
+
+    def existing(self, codes: Codes) -> Codes:
+        """`codes` (A, P) with NaN wherever a parameter's conditions do not hold."""
+        return without_inactive(self.parameters, self.order, codes)
+
+    def count(self, most: int) -> int | None:
+        """How many configurations there are; None when there are more than `most`, or cannot be counted within it."""
+        codes = self.enumerate(dict.fromkeys(self.parameters, math.inf), most)
+        return None if codes is None else len(codes)
+
+    def enumerate(self, levels: Mapping[str, float], most: int) -> Codes | None:
+        """All allowed configurations (A, P), at most `levels` values a parameter; None for more than about `most`.
+
+        The last parameter of `order` runs fastest. Nothing much larger than the answer is made on the way.
+        """
+        due = {clause: set(named([self.forbid[clause]])) for clause in range(len(self.forbid))}
+        rows, done = np.full((1, len(self.parameters)), np.nan), set[str]()
+        for name in self.order:
+            number = min(coding.count(self.parameters[name]), levels[name])
+            exists = self._exists(name, rows)
+            if exists.any() and len(rows) + exists.sum() * (number - 1.0) > _SLACK * most:
+                return None  # before so many are made
+            _check_cells(int(len(rows) + exists.sum() * (number - 1.0)) * rows.shape[1])
+            rows = self._expanded(name, exists, int(number), rows)
+            done.add(name)
+            complete = [clause for clause, names in due.items() if names <= done]
+            rows = rows[~holds(self.parameters, [self.forbid[clause] for clause in complete], rows)]
+            due = {clause: names for clause, names in due.items() if clause not in complete}
+        return rows if len(rows) <= most else None
+
+    def _exists(self, name: str, codes: Codes) -> Mask:
+        """Where (A,) the conditions of parameter `name` hold."""
+        clauses = conditions(self.parameters[name])
+        return holds(self.parameters, clauses, codes) if clauses else np.ones(len(codes), dtype=bool)
+
+    def _expanded(self, name: str, exists: Mask, number: int, rows: Codes) -> Codes:
+        """`rows` (A, P), each as often as parameter `name` has levels where it `exists` (A,)."""
+        if not exists.any():
+            return rows
+        codes = coding.spaced(self.parameters[name], number)
+        times = np.where(exists, len(codes), 1)
+        larger = np.repeat(rows, times, axis=0)
+        within = np.arange(len(larger)) - np.repeat(np.cumsum(times) - times, times)
+        has = np.repeat(exists, times)
+        larger[has, list(self.parameters).index(name)] = codes[within[has]]
+        return larger
+
+    def candidates(self, codes: Codes) -> Candidates:
+        """Arms of these configurations (A, P): allowed ones, each once."""
+        columns = {
+            name: coding.values(parameter, codes[:, index])
+            for index, (name, parameter) in enumerate(self.parameters.items())
+        }
+        return self.candidates_of(columns)
+
+    def candidates_of(self, columns: Mapping[str, NDArray[np.generic] | NDArray[np.object_]]) -> Candidates:
+        """Arms of these values (A,) a parameter, None where one does not exist: the same bits for the same values."""
+        blocks = [
+            coding.features(parameter, coding.encode(parameter, columns[name]))
+            for name, parameter in self.parameters.items()
+        ]
+        widths = [block.shape[1] for block in blocks]
+        numbers = np.repeat(np.cumsum([width > 0 for width in widths]) - 1, widths)
+        return Candidates(np.hstack(blocks), columns, numbers, self.is_finite, self.conditional)
+
+    def encode(self, columns: Mapping[str, NDArray[np.generic] | NDArray[np.object_]]) -> Codes:
+        """Codes (A, P) of values (A,) a parameter, as `candidates_of` takes them."""
+        return np.stack(
+            [coding.encode(parameter, columns[name]) for name, parameter in self.parameters.items()], axis=1
+        )
+
+    def code_of(self, configuration: Mapping[str, object]) -> Codes:
+        """Codes (1, P) of one configuration as a person gives it, constants and inactive parameters left out or not.
+
+        Raises ObjectiveError when a parameter is unknown, missing or has a value that it cannot take, or the
+        configuration is forbidden.
+        """
+        for name in configuration:
+            if name not in self.parameters:
+                raise ObjectiveError(f"{name} is no parameter of the space; there are {', '.join(self.parameters)}")
+        codes = np.full((1, len(self.parameters)), np.nan)
+        column = {name: index for index, name in enumerate(self.parameters)}
+        for name in self.order:
+            parameter = self.parameters[name]
+            clauses = conditions(parameter)
+            if clauses and not holds(self.parameters, clauses, codes)[0]:
+                if configuration.get(name) is not None:
+                    raise ObjectiveError(
+                        f"{name} must be left out where its condition does not hold, got {configuration[name]!r}"
+                    )
+            elif name in configuration:
+                codes[0, column[name]] = self._code(name, configuration[name])
+            elif isinstance(parameter, Constant):
+                codes[0, column[name]] = 0.0
+            else:
+                raise ObjectiveError(f"{name} is missing")
+        if not self.allowed(codes)[0]:
+            raise ObjectiveError("the configuration is forbidden")
+        return codes
+
+    def _code(self, name: str, value: object) -> float:
+        try:
+            return coding.code_of(self.parameters[name], value)
+        except ValueError as error:
+            raise ObjectiveError(f"{name} {error}") from error
+
+
+def make_candidates(
+    space: Space | SearchSpace,
+    size: int | None = None,
+    sampler: Sampler = "sobol",
+    seed: int = 0,
+    first: Sequence[Mapping[str, object]] = (),
+) -> Candidates:
+    """Candidates of `space`: features (A, d) in the unit cube, parameters in the space's order.
+
+    Args:
+        space: parameters by name, or these with forbidden clauses.
+        size: number of arms asked for (see the module's text for how many come out).
+        sampler: how arms are drawn.
+        seed: scrambles the Sobol sequence or drives the random draw. The same arguments give the same candidates.
+        first: configurations that become the first arms, in their order, whatever else is drawn.
+
+    Raises ObjectiveError when nothing varies, a size is too small or too large, the sampler is unknown, no
+    configuration is allowed or one of `first` is not.
+    """
+    full = space if isinstance(space, SearchSpace) else SearchSpace(space)
+    _check_size(size, sampler)
+    wanted = np.concatenate([np.empty((0, len(full.parameters))), *(full.code_of(one) for one in first)])
+    most = LARGEST_WHOLE_SET if size is None else size
+    whole = full.enumerate(dict.fromkeys(full.parameters, math.inf), most)
+    if whole is not None:
+        drawn = np.concatenate((_drawn(full, min(FIRST_ARMS, max(1, len(whole))), sampler, seed), whole))
     elif sampler == "grid":
-        positions = _grid(varying, _grid_levels(varying, size))
+        drawn = _largest_grid(full, size or DEFAULT_SIZE)
     else:
-        positions = _sample(len(varying), size, sampler, seed)
-    return _candidates(space, dict(zip(varying, positions.T, strict=True)))
+        _check_cells((size or DEFAULT_SIZE) * full.width)
+        drawn = _drawn(full, size or DEFAULT_SIZE, sampler, seed)
+    if not len(drawn):
+        raise ObjectiveError("forbid leaves hardly any configuration of the space, none was found; narrow a clause")
+    codes = np.concatenate((wanted, drawn))
+    codes = codes[first_occurrences(codes)]
+    _check_cells(len(codes) * full.width)
+    return full.candidates(codes)
 
 
-def _check(space: Space, size: int | None, sampler: str) -> None:
-    if all(_levels(parameter) == 1 for parameter in space.values()):
+def first_occurrences(rows: NDArray[np.float64]) -> NDArray[np.intp]:
+    """Indices, ascending, of the `rows` (A, d) that equal no earlier row; NaN equals NaN."""
+    first = np.zeros(min(1, len(rows)), dtype=np.intp)
+    group = np.zeros(len(rows), dtype=np.intp)
+    for column in rows.T:
+        values, rank = np.unique(column, return_inverse=True)
+        _, first, group = np.unique(group * len(values) + rank, return_index=True, return_inverse=True)
+        if len(first) == len(rows):  # all differ already: the usual case with a real range, after one column
+            break
+    return np.sort(first)
+
+
+def _check_varies(space: Space) -> None:
+    if all(coding.count(parameter) == 1 for parameter in space.values()):
         raise ObjectiveError("space must hold a parameter that varies; add a range ({low: …, high: …}) or choices")
-    if size is not None and size < 1:
-        raise ObjectiveError(f"candidates.size must be >= 1, got {size}")
+    for name, parameter in space.items():
+        if not isinstance(parameter, Range):
+            continue
+        if parameter.integer and max(-parameter.low, parameter.high) > LARGEST_INTEGER:
+            raise ObjectiveError(f"space.{name} must stay within ±2^53 for integers, got {parameter}")
+        if parameter.stride is not None and coding.count(parameter) > LARGEST_INTEGER:
+            raise ObjectiveError(f"space.{name}.step must leave at most 2^53 values, got {parameter.step}; drop it")
+
+
+def _check_size(size: int | None, sampler: str) -> None:
+    if size is not None and not 1 <= size <= LARGEST_SIZE:
+        limit = ">= 1" if size < 1 else f"<= {LARGEST_SIZE}"
+        raise ObjectiveError(f"candidates.size must be {limit}, got {size}")
     if sampler not in ("sobol", "random", "grid"):
         raise ObjectiveError(f"candidates.sampler must be sobol, random or grid, got {sampler!r}")
-    for name, parameter in space.items():
-        if isinstance(parameter, Range) and parameter.integer and max(-parameter.low, parameter.high) > LARGEST_WHOLE:
-            raise ObjectiveError(f"space.{name} must stay within ±2^53 for integers, got {parameter}")
 
 
-def _count(levels: float) -> str:
-    return "infinitely many" if math.isinf(levels) else f"{levels:.3g}"
+def _check_cells(cells: int) -> None:
+    if cells > LARGEST_CELLS:
+        raise ObjectiveError(
+            f"candidates.size must be smaller: this many candidates take {8e-9 * cells:.3g} GB, "
+            f"at most {8e-9 * LARGEST_CELLS:.3g} are allowed"
+        )
 
 
-def _levels(parameter: Parameter) -> float:
-    """How many values a parameter can take; infinity for a real range."""
-    match parameter:
-        case Range():
-            return int(parameter.high) - int(parameter.low) + 1 if parameter.integer else math.inf
-        case Choice(choices=values) | Ordinal(ordered=values):
-            return len(values)
-        case Constant():
-            return 1
+def _drawn(space: SearchSpace, size: int, sampler: Sampler, seed: int) -> Codes:
+    """The first `size` allowed configurations (≤ size, P) that the sampler draws; fewer where hardly any is allowed."""
+    draws = size
+    while True:
+        codes = space.existing(_draw(space.parameters, draws, sampler, seed))
+        codes = codes[space.allowed(codes)][:size]
+        if len(codes) == size or draws >= max(_MOST_DRAWS * size, _LEAST_DRAWS):
+            break
+        draws *= 2
+    return codes
 
 
-def _sample(dimensions: int, size: int, sampler: Sampler, seed: int) -> NDArray[np.float64]:
+def _draw(parameters: Space, size: int, sampler: Sampler, seed: int) -> Codes:
+    """Codes (size, P) of `size` points, whether they exist or not."""
+    varying = [name for name, parameter in parameters.items() if coding.count(parameter) != 1]
+    positions = dict(zip(varying, _positions(len(varying), size, sampler, seed).T, strict=True))
+    drawn = [coding.draw(parameter, positions.get(name, np.zeros(size))) for name, parameter in parameters.items()]
+    return np.stack(drawn, axis=1)
+
+
+def _positions(dimensions: int, size: int, sampler: Sampler, seed: int) -> NDArray[np.float64]:
     """Positions (size, dimensions) in [0, 1)."""
     if sampler == "random":
         return np.random.default_rng(seed).random((size, dimensions))
@@ -97,115 +307,23 @@ def _sample(dimensions: int, size: int, sampler: Sampler, seed: int) -> NDArray[
     return points
 
 
-def _grid_levels(varying: Space, size: int) -> list[int]:
-    """Levels a parameter of the largest grid with at most `size` arms; raises when not even two a range fit."""
+def _largest_grid(space: SearchSpace, size: int) -> Codes:
+    """The largest grid with at most `size` arms; raises ObjectiveError when not even two levels a range fit."""
 
-    def at(count: int) -> list[int]:
-        return [int(min(_levels(p), count) if isinstance(p, Range) else _levels(p)) for p in varying.values()]
+    def wanted(levels: int) -> dict[str, float]:
+        return {name: levels if isinstance(one, Range) else math.inf for name, one in space.parameters.items()}
 
-    if math.prod(at(2)) > size:
+    best = space.enumerate(wanted(2), size)
+    if best is None:
+        least = space.enumerate(wanted(2), LARGEST_WHOLE_SET)
+        rule = "larger" if least is None else f">= {len(least)}"
         raise ObjectiveError(
-            f"candidates.size must be >= {math.prod(at(2))} for a grid of this space, got {size}; "
-            "raise it or use sampler: sobol"
+            f"candidates.size must be {rule} for a grid of this space, got {size}; raise it or use sampler: sobol"
         )
     low, high = 2, size + 1  # at(low) fits; at(high) does not, because the whole space does not
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (middle, high) if math.prod(at(middle)) <= size else (low, middle)
-    return at(low)
-
-
-def _grid(varying: Space, levels: Sequence[int]) -> NDArray[np.float64]:
-    """Positions (Π levels, len(varying)) of a full grid, the last parameter running fastest."""
-    axes = [_axis(parameter, count) for parameter, count in zip(varying.values(), levels, strict=True)]
-    return np.stack([axis.ravel() for axis in np.meshgrid(*axes, indexing="ij")], axis=1)
-
-
-def _axis(parameter: Parameter, count: int) -> NDArray[np.float64]:
-    """Positions of `count` equally spaced levels, both ends included."""
-    if not isinstance(parameter, Range):
-        return (np.arange(count) + 0.5) / count
-    if not parameter.integer:
-        return np.linspace(0.0, 1.0, count)
-    if count == _levels(parameter):
-        values = np.arange(parameter.low, parameter.high + 1)
-    else:
-        values = np.rint(_scaler(parameter).to_value(np.linspace(0.0, 1.0, count)))
-    axis: NDArray[np.float64] = _integer_scaler(parameter).to_vector(values)
-    return axis
-
-
-def _candidates(space: Space, positions: dict[str, NDArray[np.float64]]) -> Candidates:
-    arms = len(next(iter(positions.values())))
-    columns: dict[str, NDArray[Any]] = {}
-    blocks: list[NDArray[np.float64]] = []
-    for name, parameter in space.items():
-        column, block = _column(parameter, positions.get(name, np.zeros(arms)))
-        columns[name] = column
-        blocks.append(block)
-    features = np.hstack(blocks)
-    kept = _first_occurrences(features)
-    if len(kept) < arms:
-        features, columns = features[kept], {name: column[kept] for name, column in columns.items()}
-    return Candidates(features, columns)
-
-
-def _column(parameter: Parameter, positions: NDArray[np.float64]) -> tuple[NDArray[Any], NDArray[np.float64]]:
-    """Values (A,) and features (A, 0 or more) of one parameter at `positions` (A,) in [0, 1]."""
-    match parameter:
-        case Range():
-            values = _range_values(parameter, positions)
-            return values, _scaler(parameter).to_vector(values)[:, None]
-        case Choice(choices=levels):
-            index = _level_index(positions, len(levels))
-            one_hot = np.eye(len(levels)) / math.sqrt(2) if len(levels) > 1 else np.empty((1, 0))
-            return _array(levels)[index], one_hot[index]
-        case Ordinal(ordered=levels):
-            index = _level_index(positions, len(levels))
-            spaced = np.linspace(0.0, 1.0, len(levels))[:, None] if len(levels) > 1 else np.empty((1, 0))
-            return _array(levels)[index], spaced[index]
-        case Constant(constant=value):
-            return np.repeat(_array([value]), len(positions)), np.empty((len(positions), 0))
-
-
-def _level_index(positions: NDArray[np.float64], count: int) -> NDArray[np.intp]:
-    return np.minimum((positions * count).astype(np.intp), count - 1)
-
-
-def _scaler(parameter: Range) -> UnitScaler[np.float64]:
-    # the scaler itself and not a hyperparameter around it: those round their bounds to 13 decimals
-    return UnitScaler(np.float64(parameter.low), np.float64(parameter.high), np.float64, log=parameter.log)
-
-
-def _integer_scaler(parameter: Range) -> UnitScaler[np.float64]:
-    """From positions to numbers to be rounded: every integer owns half a step to both sides, the ends too."""
-    return _scaler(Range(parameter.low - 0.5, parameter.high + 0.5, log=parameter.log))
-
-
-def _range_values(parameter: Range, positions: NDArray[np.float64]) -> NDArray[Any]:
-    if parameter.integer:
-        rounded: NDArray[np.float64] = np.rint(_integer_scaler(parameter).to_value(positions))
-        return rounded.clip(parameter.low, parameter.high).astype(np.int64)
-    values: NDArray[np.float64] = _scaler(parameter).to_value(positions)
-    return values
-
-
-def _array(levels: Sequence[Scalar]) -> NDArray[Any]:
-    """Levels as an array that gives back the very same values: numpy would turn (True, 2) into integers."""
-    if len({type(level) for level in levels}) == 1 and isinstance(levels[0], bool | float | str):
-        return np.array(levels)
-    array = np.empty(len(levels), dtype=object)
-    array[:] = levels
-    return array
-
-
-def _first_occurrences(features: NDArray[np.float64]) -> NDArray[np.intp]:
-    """Indices, ascending, of the rows that equal no earlier row."""
-    first = np.zeros(1, dtype=np.intp)
-    group = np.zeros(len(features), dtype=np.intp)
-    for column in features.T:
-        values, rank = np.unique(column, return_inverse=True)
-        _, first, group = np.unique(group * len(values) + rank, return_index=True, return_inverse=True)
-        if len(first) == len(features):  # all differ already: the usual case with a real range, after one column
-            break
-    return np.sort(first)
+        found = space.enumerate(wanted(middle), size)
+        low, high = (middle, high) if found is not None else (low, middle)
+        best = best if found is None else found
+    return best

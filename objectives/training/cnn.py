@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from objectives.datasets import DataSource, LabelledImages, load_digits, load_mnist
 from objectives.objective import Evaluation, ObjectiveError, Parameters, Report
-from objectives.parameters import Ordinal, Range, Space
+from objectives.parameters import Ordered, Range, Space
 from objectives.training.softmax import Rows
 
 if TYPE_CHECKING:
@@ -69,11 +69,11 @@ class ConvolutionalNetwork:
     def default_space(self) -> Space:
         """The paper's 23 808 settings; features equally spaced in [0, 1], powers by their exponent."""
         return {
-            "batch_size": Ordinal(tuple(2**power for power in range(3, 11))),
-            "first_kernel": Ordinal((3, 5, 7, 9)),
-            "second_kernel": Ordinal((3, 5, 7, 9)),
+            "batch_size": Ordered(tuple(2**power for power in range(3, 11))),
+            "first_kernel": Ordered((3, 5, 7, 9)),
+            "second_kernel": Ordered((3, 5, 7, 9)),
             "hidden": Range(10, 40, integer=True),
-            "learning_rate": Ordinal((1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1)),
+            "learning_rate": Ordered((1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1)),
         }
 
     def load(self, source: DataSource) -> "ConvolutionalTraining":

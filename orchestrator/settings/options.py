@@ -7,6 +7,7 @@ looks, so that a message is about the one that was meant.
 import dataclasses
 import functools
 import math
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import UnionType
@@ -15,10 +16,12 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 from pydantic import TypeAdapter, ValidationError
 
 from objectives.command import ShellCommand
+from objectives.conditions import Clause, clauses_of
+from objectives.configspace_file import read_configspace
 from objectives.external import PythonCallable
 from objectives.names import ObjectiveOptions, find_objective
 from objectives.objective import ObjectiveError
-from objectives.parameters import Choice, Constant, Ordinal, Parameter, Range
+from objectives.parameters import Choice, Constant, Ordered, Parameter, Range
 from objectives.pickled import PickledFunction
 from objectives.reference import import_reference
 from orchestrator.bandit.strategies import STRATEGIES
@@ -29,11 +32,13 @@ OBJECTIVE_KEYS = ("name", "callable", "command", "function")
 RETIRED = {"fillers": "picks for idle workers raised the regret and kept fewer workers busy"}
 PARAMETERS: Mapping[str, type] = {  # the key that tells a parameter's kind
     "choices": Choice,
-    "ordered": Ordinal,
+    "ordered": Ordered,
     "constant": Constant,
     "low": Range,
     "high": Range,
 }
+
+_NAME = re.compile(r"^[A-Za-z_][A-Za-z0-9_.:-]*$")
 
 # key in the file → class, the field that holds the key's value, and fields that name folders with their defaults
 _EXTERNAL: Mapping[str, tuple[type, str, Mapping[str, Callable[[], Any]]]] = {
@@ -142,8 +147,10 @@ def build_space(space: Any) -> dict[str, Parameter]:
     parameters: dict[str, Parameter] = {}
     problems: list[Problem] = []
     for name, options in _mapping(space, "{learning_rate: {low: 0, high: 1}}").items():
-        if not name.isidentifier():
-            problems.append(Problem((name,), "must be named by letters, digits and _, not beginning with a digit"))
+        if not _NAME.match(name):
+            problems.append(
+                Problem((name,), "must be named by letters, digits and _ . : -, not beginning with a digit")
+            )
         try:
             parameters[name] = _build_parameter(options)
         except ValidationError as error:
@@ -156,6 +163,30 @@ def build_space(space: Any) -> dict[str, Parameter]:
 def dump_space(space: Mapping[str, Parameter]) -> dict[str, Any]:
     """The mapping that `build_space` turns into `space`."""
     return {name: dump(parameter) for name, parameter in space.items()}
+
+
+def build_forbid(forbid: Any) -> tuple[Clause, ...]:
+    """The forbidden clauses of a search space. Raises ValidationError."""
+    if not isinstance(forbid, list | tuple):
+        raise failure([Problem((), "must be a list such as [{model: svm, kernel: poly}]", shown(forbid))])
+    problems: list[Problem] = []
+    clauses: list[Clause] = []
+    for number, clause in enumerate(forbid):
+        try:
+            clauses += clauses_of([clause])
+        except ValueError as error:
+            problems.append(Problem((number,), f": {error}"))
+    if problems:
+        raise failure(problems)
+    return tuple(clauses)
+
+
+def read_space(file: str, folder: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """`space` and `forbid` as plain values out of a ConfigSpace file below `folder`. Raises ValidationError."""
+    try:
+        return read_configspace(folder / Path(file).expanduser())
+    except ObjectiveError as error:
+        raise failure([Problem(("space",), f": {error}")]) from error
 
 
 def alternatives(annotation: Any) -> dict[str, type]:
@@ -175,8 +206,13 @@ def _build_parameter(options: Any) -> Parameter:
     if any(isinstance(level, float) and not math.isfinite(level) for level in levels):
         # JSON, in which settings and parameters travel, has no word for them
         raise failure([Problem((), "must hold finite numbers only", shown(options))])
+    when = fields.pop("when", None)
+    try:
+        clauses = None if when is None else clauses_of(when)
+    except ValueError as error:
+        raise failure([Problem(("when",), f": {error}")]) from error
     parameter: Parameter = build(kind, fields)
-    return parameter
+    return parameter if clauses is None else dataclasses.replace(parameter, when=clauses)
 
 
 def _located(folder: Path, path: Any) -> Any:

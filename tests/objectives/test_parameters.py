@@ -1,7 +1,7 @@
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from objectives.parameters import Choice, Constant, Ordinal, Parameter, Range
+from objectives.parameters import Choice, Constant, Ordered, Parameter, Range
 
 ADAPTER: TypeAdapter[Parameter] = TypeAdapter(Parameter)
 
@@ -12,7 +12,7 @@ ADAPTER: TypeAdapter[Parameter] = TypeAdapter(Parameter)
         ({"low": 1e-4, "high": 1, "log": True}, Range(1e-4, 1.0, log=True)),
         ({"low": 16, "high": 512, "log": True, "integer": True}, Range(16, 512, log=True, integer=True)),
         ({"choices": ["relu", True, 2, 0.5, None]}, Choice(("relu", True, 2, 0.5, None))),
-        ({"ordered": [8, 16, 32]}, Ordinal((8, 16, 32))),
+        ({"ordered": [8, 16, 32]}, Ordered((8, 16, 32))),
         ({"constant": "adam"}, Constant("adam")),
     ],
 )
@@ -40,7 +40,7 @@ def test_unknown_keys_are_refused(mapping):
         (lambda: Range(0.5, 2, integer=True), "low and high of integers must be whole, got low=0.5"),
         (lambda: Choice(()), "choices must hold at least one value"),
         (lambda: Choice(("a", "b", "a")), "choices must differ from each other, got 'a' twice"),
-        (lambda: Ordinal((1, 1.0)), "ordered must differ from each other, got 1.0 twice"),
+        (lambda: Ordered((1, 1.0)), "ordered must differ from each other, got 1.0 twice"),
     ],
 )
 def test_a_wrong_parameter_is_refused_with_its_rule(build, rule):

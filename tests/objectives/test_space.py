@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from objectives.objective import ObjectiveError
-from objectives.space import Choice, Constant, Ordinal, Range, make_candidates
+from objectives.space import Choice, Constant, Ordered, Range, make_candidates
 
 reals = st.builds(
     lambda low, width, log: Range(low, low + width, log=log),
@@ -22,7 +22,7 @@ integers = st.builds(
     st.booleans(),
 )
 levels = st.lists(st.integers(-5, 5) | st.sampled_from(["a", "b", "c"]), min_size=1, max_size=5, unique=True)
-parameters = reals | integers | st.builds(Choice, levels) | st.builds(Ordinal, levels) | st.builds(Constant, st.just(7))
+parameters = reals | integers | st.builds(Choice, levels) | st.builds(Ordered, levels) | st.builds(Constant, st.just(7))
 spaces = st.dictionaries(st.sampled_from("abcdef"), parameters, max_size=3).map(
     lambda space: {**space, "x": Range(-1.0, 1.0)}  # something always varies
 )
@@ -31,7 +31,7 @@ SAMPLERS = st.sampled_from(["sobol", "random", "grid"])
 
 def values_of(parameter):
     match parameter:
-        case Choice(choices=values) | Ordinal(ordered=values):
+        case Choice(choices=values) | Ordered(ordered=values):
             return list(values)
         case Constant(constant=value):
             return [value]
@@ -73,7 +73,7 @@ def test_no_two_arms_are_the_same_and_the_seed_decides(space, size, sampler, see
 
 
 @settings(max_examples=40, deadline=None)
-@given(st.dictionaries(st.sampled_from("abc"), st.builds(Choice, levels) | st.builds(Ordinal, levels)), SAMPLERS)
+@given(st.dictionaries(st.sampled_from("abc"), st.builds(Choice, levels) | st.builds(Ordered, levels)), SAMPLERS)
 def test_a_finite_space_is_taken_whole(space, sampler):
     space = {**space, "n": Range(1, 9, integer=True, log=True)}
     candidates = make_candidates(space, None, sampler)
@@ -96,7 +96,7 @@ def test_a_range_stands_at_its_value_on_its_own_scale(parameter):
 
 
 def test_two_different_choices_are_at_distance_one_and_ordinals_equally_spaced():
-    candidates = make_candidates({"c": Choice(("a", "b", "c")), "o": Ordinal((1, 10, 1000))})
+    candidates = make_candidates({"c": Choice(("a", "b", "c")), "o": Ordered((1, 10, 1000))})
     for i, j in itertools.combinations(range(len(candidates)), 2):
         a, b = candidates.parameters(i), candidates.parameters(j)
         steps = abs([1, 10, 1000].index(a["o"]) - [1, 10, 1000].index(b["o"]))

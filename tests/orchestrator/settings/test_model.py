@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from objectives.command import ShellCommand
 from objectives.external import PythonCallable
-from objectives.parameters import Choice, Constant, Ordinal, Range
+from objectives.parameters import Choice, Constant, Ordered, Range
 from orchestrator.bandit.strategies import STRATEGIES
 from orchestrator.errors import ConfigError
 from orchestrator.settings.file import write
@@ -78,7 +78,7 @@ def test_strategy_space_and_objective_are_built() -> None:
     assert built.space == {
         "x": Range(1e-3, 1, log=True),
         "y": Choice(("a", 1, 2.5)),
-        "z": Ordinal((1, 2)),
+        "z": Ordered((1, 2)),
         "w": Constant("c"),
     }
     assert built.strategy.kernel.name == "matern52"

@@ -1,0 +1,213 @@
+"""One parameter's values as numbers, and these as features.
+
+Every parameter has a *code*, one number a configuration, NaN where the parameter does not exist:
+
+* a real `Range`: its position in [0, 1] on its scale, linear or logarithmic, which is also its feature;
+* any other kind: the index of the value among the parameter's values, from 0.
+
+Features are what the kernel sees, in [0, 1], so that one prior of lengthscales suits every parameter:
+
+* `Range` is one feature, where the value lies on its scale, integers and steps too;
+* `Ordered` is one feature, equally spaced in [0, 1];
+* `Choice` is one-hot divided by √2, so that two different choices are at distance 1;
+* `Constant`, and a choice of one, is no feature.
+
+Where a parameter does not exist its features are half of their largest value: constant, and as far from one value as
+from its opposite.
+"""
+
+import math
+from collections.abc import Sequence
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+from ConfigSpace.hyperparameters.hp_components import UnitScaler
+from numpy.typing import NDArray
+
+from objectives.conditions import Scalar
+from objectives.parameters import Choice, Constant, Ordered, Parameter, Range
+
+Codes = NDArray[np.float64]
+
+_ONE_HOT = 1.0 / math.sqrt(2.0)
+_SAME = 1e-9  # relative difference up to which a number given by a person is one of the parameter's values
+
+
+def count(parameter: Parameter) -> float:
+    """How many values a parameter can take; infinity for a real range."""
+    match parameter:
+        case Range(stride=None):
+            return math.inf
+        case Range(stride=float() | int() as stride):
+            return round((parameter.high - parameter.low) / stride) + 1
+        case _:
+            return len(levels(parameter))
+
+
+def is_real(parameter: Parameter) -> bool:
+    """Whether a parameter takes any real number of a range."""
+    return isinstance(parameter, Range) and parameter.stride is None
+
+
+def levels(parameter: Parameter) -> tuple[Scalar, ...]:
+    """The listed values of a parameter that lists them; none for a range."""
+    match parameter:
+        case Choice(choices=values) | Ordered(ordered=values):
+            return values
+        case Constant(constant=value):
+            return (value,)
+        case Range():
+            return ()
+
+
+def width(parameter: Parameter) -> int:
+    """How many features a parameter has."""
+    if count(parameter) == 1:
+        return 0
+    return len(parameter.choices) if isinstance(parameter, Choice) else 1
+
+
+def draw(parameter: Parameter, positions: Codes) -> Codes:
+    """Codes (A,) at `positions` (A,) in [0, 1]: equal shares of the scale for all values, weighted for choices."""
+    if isinstance(parameter, Range):
+        return _range_codes(parameter, positions)
+    number = len(levels(parameter))
+    if isinstance(parameter, Choice) and parameter.weights is not None:
+        ends = np.cumsum(parameter.weights) / math.fsum(parameter.weights)
+        return np.minimum(np.searchsorted(ends, positions, side="right"), number - 1).astype(np.float64)
+    return np.minimum(np.floor(positions * number), number - 1.0)
+
+
+def spaced(parameter: Parameter, number: int) -> Codes:
+    """At most `number` codes spread evenly over the parameter's scale, both ends included."""
+    if is_real(parameter):
+        return np.linspace(0.0, 1.0, number)
+    total = int(count(parameter))
+    if total <= number:
+        return np.arange(total, dtype=np.float64)
+    if not isinstance(parameter, Range):
+        return np.unique(np.rint(np.linspace(0.0, total - 1.0, number)))
+    return np.unique(_range_codes(parameter, np.linspace(0.0, 1.0, number)))
+
+
+def values(parameter: Parameter, codes: Codes) -> NDArray[Any]:
+    """Values (A,) of `codes` (A,), None where a code is NaN."""
+    exists = ~np.isnan(codes)
+    if exists.all():
+        return _values(parameter, codes)
+    column = np.full(len(codes), None, dtype=object)
+    column[exists] = _values(parameter, codes[exists]).tolist()
+    return column
+
+
+def _values(parameter: Parameter, codes: Codes) -> NDArray[Any]:
+    if not isinstance(parameter, Range):
+        return _array(levels(parameter))[codes.astype(np.intp)]
+    if parameter.stride is None:
+        return np.asarray(_scaler(parameter).to_value(codes), np.float64)
+    if parameter.integer:
+        return int(parameter.low) + codes.astype(np.int64) * int(parameter.stride)
+    # in decimal as it is written, so that 3 steps of 0.05 are 0.15 and not 0.15000000000000002
+    digits = max(_digits(parameter.low), _digits(parameter.stride))
+    return np.round(parameter.low + codes * parameter.stride, digits)
+
+
+def encode(parameter: Parameter, column: NDArray[Any]) -> Codes:
+    """Codes (A,) of values (A,) that `values` gave: the same bits for the same values."""
+    exists = np.array([value is not None for value in column]) if column.dtype == object else np.ones(len(column), bool)
+    if None in levels(parameter):
+        exists = np.ones(len(column), bool)
+    codes = np.full(len(column), np.nan)
+    given = column if exists.all() else column[exists]
+    if isinstance(parameter, Range):
+        numbers = given.astype(np.float64)
+        if parameter.stride is None:
+            codes[exists] = _scaler(parameter).to_vector(numbers)
+        else:
+            codes[exists] = np.rint((numbers - parameter.low) / parameter.stride)
+    else:
+        index = {level: float(number) for number, level in enumerate(levels(parameter))}
+        codes[exists] = [index[value] for value in given.tolist()]
+    return codes
+
+
+def code_of(parameter: Parameter, value: object) -> float:
+    """The code of a value that a person gave. Raises ValueError, a predicate, when the parameter cannot take it."""
+    if not isinstance(parameter, Range):
+        allowed = levels(parameter)
+        if not isinstance(value, str | int | float | bool | None) or value not in allowed:
+            raise ValueError(f"must be {_listed(allowed)}, got {value!r}")
+        return float(allowed.index(value))
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise ValueError(f"must be a number, got {value!r}")
+    if not parameter.low <= value <= parameter.high:
+        raise ValueError(f"must be from {parameter.low:g} to {parameter.high:g}, got {value!r}")
+    if parameter.stride is None:
+        return float(_scaler(parameter).to_vector(np.array([float(value)]))[0])
+    steps = (value - parameter.low) / parameter.stride
+    if abs(steps - round(steps)) > _SAME * max(1.0, steps):
+        rule = "a whole number" if parameter.stride == 1 else f"{parameter.low:g} plus steps of {parameter.stride:g}"
+        raise ValueError(f"must be {rule}, got {value!r}")
+    return float(round(steps))
+
+
+def features(parameter: Parameter, codes: Codes) -> NDArray[np.float64]:
+    """Features (A, `width`) of `codes` (A,)."""
+    size = width(parameter)
+    if size == 0:
+        return np.empty((len(codes), 0))
+    exists = ~np.isnan(codes)
+    if isinstance(parameter, Choice):
+        block = np.full((len(codes), size), 0.5 * _ONE_HOT)
+        block[exists] = 0.0
+        block[np.flatnonzero(exists), codes[exists].astype(np.intp)] = _ONE_HOT
+        return block
+    column = np.full(len(codes), 0.5)
+    column[exists] = places(parameter, codes[exists])
+    return column[:, None]
+
+
+def places(parameter: Range | Ordered | Constant, codes: Codes) -> Codes:
+    """Where `codes` (A,), none NaN, lie on the parameter's scale: (A,) in [0, 1]."""
+    if is_real(parameter):
+        return codes
+    if isinstance(parameter, Range):
+        return np.asarray(_scaler(parameter).to_vector(_values(parameter, codes).astype(np.float64)), np.float64)
+    return codes / max(1.0, count(parameter) - 1.0)
+
+
+def _range_codes(parameter: Range, positions: Codes) -> Codes:
+    if parameter.stride is None:
+        return np.array(positions, np.float64)
+    # every value owns half a step to both sides, the ends too; on a log scale no more than reaches halfway to 0
+    half = parameter.stride / 2.0
+    low = parameter.low - (min(half, parameter.low / 2.0) if parameter.log else half)
+    scaler = UnitScaler(np.float64(low), np.float64(parameter.high + half), np.float64, log=parameter.log)
+    steps = np.rint((np.asarray(scaler.to_value(positions), np.float64) - parameter.low) / parameter.stride)
+    return np.clip(steps, 0.0, count(parameter) - 1.0)
+
+
+def _scaler(parameter: Range) -> UnitScaler[np.float64]:
+    # the scaler itself and not a hyperparameter around it: those round their bounds to 13 decimals
+    return UnitScaler(np.float64(parameter.low), np.float64(parameter.high), np.float64, log=parameter.log)
+
+
+def _digits(number: float) -> int:
+    """Digits behind the decimal point of `number` as it is written."""
+    exponent = Decimal(repr(float(number))).normalize().as_tuple().exponent
+    return max(0, -exponent) if isinstance(exponent, int) else 0
+
+
+def _listed(allowed: Sequence[Scalar]) -> str:
+    shown = ", ".join(map(repr, allowed[:8]))
+    return f"one of {shown}{', …' if len(allowed) > 8 else ''}"
+
+
+def _array(allowed: Sequence[Scalar]) -> NDArray[Any]:
+    """Levels as an array that gives back the very same values: numpy would turn (True, 2) into integers."""
+    if len({type(level) for level in allowed}) == 1 and isinstance(allowed[0], bool | float | str):
+        return np.array(allowed)
+    array = np.empty(len(allowed), dtype=object)
+    array[:] = allowed
+    return array

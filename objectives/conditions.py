@@ -1,0 +1,125 @@
+"""Conditions between parameters: when one of them exists, and which combinations are forbidden.
+
+A *clause* maps names of parameters to tests, and holds where all of its tests hold; several clauses hold where any of
+them does. A test is a tuple of values, one of which the parameter must have, or a `Comparison` with a number or with
+another parameter. A test of a parameter that does not exist in a configuration (its own condition does not hold) never
+holds. Campaign files may write a single value for a tuple of one, and one clause for a list of one.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from typing_extensions import TypedDict  # pydantic needs this one before Python 3.12
+
+Scalar = str | int | float | bool | None
+
+
+class Comparison(TypedDict, total=False):
+    """Bounds of a number, each a number or the name of another parameter; `equals` names another parameter only."""
+
+    above: float | str
+    below: float | str
+    at_least: float | str
+    at_most: float | str
+    equals: str
+
+
+Test = tuple[Scalar, ...] | Comparison
+Clause = Mapping[str, Test]
+Written = Mapping[str, Scalar | Sequence[Scalar] | Comparison]  # a clause as people write it
+When = Written | Sequence[Written]
+
+OPERATORS = ("above", "below", "at_least", "at_most", "equals")
+
+
+def clauses_of(written: When) -> tuple[Clause, ...]:
+    """Clauses in the form that everything here works on. Raises ValueError when they have no such form."""
+    several = [written] if isinstance(written, Mapping) else list(written)
+    clauses = tuple(_clause(one) for one in several)
+    if not clauses:
+        raise ValueError("must hold at least one condition, got none")
+    return clauses
+
+
+def _clause(written: object) -> Clause:
+    if not isinstance(written, Mapping) or not written:
+        raise ValueError(f"must map parameters to values, such as {{model: [svm]}}, got {written!r}")
+    return {str(name): _test(str(name), test) for name, test in written.items()}
+
+
+def _test(name: str, test: object) -> Test:
+    if isinstance(test, Mapping):
+        return _comparison(name, test)
+    values = tuple(test) if isinstance(test, list | tuple) else (test,)
+    if not values:
+        raise ValueError(f"{name} must be compared with at least one value, got none")
+    for value in values:
+        if not isinstance(value, str | int | float | bool | None):
+            raise ValueError(f"{name} must be compared with plain values, got {value!r}")
+    return values
+
+
+def _comparison(name: str, test: Mapping[object, object]) -> Comparison:
+    if not test or not set(test) <= set(OPERATORS):
+        raise ValueError(
+            f"{name} must be compared by {', '.join(OPERATORS)}, got {', '.join(map(str, test)) or 'none'}"
+        )
+    comparison = Comparison()
+    for operator in filter(test.__contains__, OPERATORS):
+        bound = test[operator]
+        is_number = isinstance(bound, int | float) and not isinstance(bound, bool)
+        if operator == "equals":
+            if not isinstance(bound, str):
+                raise ValueError(
+                    f"{name}.equals must name another parameter, got {bound!r}; write a value as {name}: …"
+                )
+            comparison["equals"] = bound
+        elif isinstance(bound, str) or is_number:
+            comparison[operator] = bound  # type: ignore[literal-required]  # one of OPERATORS
+        else:
+            raise ValueError(f"{name}.{operator} must be a number or name a parameter, got {bound!r}")
+    return comparison
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """One test of a clause: `name` is compared by `operator` with `bound`; `in` has a tuple of values as bound."""
+
+    name: str
+    operator: str
+    bound: tuple[Scalar, ...] | float | str
+
+    @property
+    def other(self) -> str | None:
+        """The parameter it is compared with, if it is one."""
+        return self.bound if isinstance(self.bound, str) else None
+
+
+def operands(clause: Clause) -> Iterator[Operand]:
+    """The single tests of `clause`."""
+    for name, test in clause.items():
+        if isinstance(test, tuple):
+            yield Operand(name, "in", test)
+        else:
+            for operator, bound in test.items():
+                yield Operand(name, operator, bound)  # type: ignore[arg-type]  # values of the TypedDict
+
+
+def named(clauses: Sequence[Clause]) -> list[str]:
+    """The parameters that `clauses` speak of, each once, in their order."""
+    found = [name for clause in clauses for one in operands(clause) for name in (one.name, one.other)]
+    return list(dict.fromkeys(name for name in found if name is not None))
+
+
+def wording(clauses: Sequence[Clause]) -> str:
+    """`clauses` for a person: `model is svm and depth > 3, or …`."""
+    return ", or ".join(" and ".join(map(_words, operands(clause))) for clause in clauses)
+
+
+_SIGNS = {"above": ">", "below": "<", "at_least": ">=", "at_most": "<=", "equals": "="}
+
+
+def _words(one: Operand) -> str:
+    if isinstance(one.bound, tuple):
+        return f"{one.name} is {' or '.join(map(str, one.bound))}"
+    return f"{one.name} {_SIGNS[one.operator]} {one.bound}"

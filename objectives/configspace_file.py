@@ -1,0 +1,193 @@
+"""Search spaces written by ConfigSpace, JSON or YAML, in the form that campaign files have.
+
+Conditions become `when`, forbidden clauses `forbid` (`objectives.conditions`). A hyperparameter with a normal or beta
+distribution becomes the range it is bounded to, evenly spread; a default value is no part of a space here.
+"""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import product
+from pathlib import Path
+from typing import Any, ClassVar
+
+import ConfigSpace
+import yaml
+from ConfigSpace.conditions import Condition, Conjunction
+from ConfigSpace.forbidden import ForbiddenClause, ForbiddenConjunction, ForbiddenRelation
+from ConfigSpace.hyperparameters import FloatHyperparameter, Hyperparameter, IntegerHyperparameter
+
+from objectives.objective import ObjectiveError
+
+Plain = dict[str, Any]  # YAML values
+
+
+class _Loader(yaml.SafeLoader):
+    """The safe loader, which also reads the tuples that ConfigSpace writes."""
+
+    yaml_constructors: ClassVar[dict[str | None, Any]] = {
+        **yaml.SafeLoader.yaml_constructors,
+        "tag:yaml.org,2002:python/tuple": yaml.SafeLoader.construct_yaml_seq,
+    }
+
+
+ENDINGS = (".json", ".yaml", ".yml")
+
+_CONDITIONS: Mapping[type[Condition], str] = {
+    ConfigSpace.GreaterThanCondition: "above",
+    ConfigSpace.LessThanCondition: "below",
+}
+_CLAUSES: Mapping[type[ForbiddenClause], str] = {
+    ConfigSpace.ForbiddenGreaterThanClause: "above",
+    ConfigSpace.ForbiddenGreaterThanEqualsClause: "at_least",
+    ConfigSpace.ForbiddenLessThanClause: "below",
+    ConfigSpace.ForbiddenLessThanEqualsClause: "at_most",
+}
+_RELATIONS: Mapping[type[ForbiddenRelation], str] = {
+    ConfigSpace.ForbiddenGreaterThanRelation: "above",
+    ConfigSpace.ForbiddenGreaterThanEqualsRelation: "at_least",
+    ConfigSpace.ForbiddenLessThanRelation: "below",
+    ConfigSpace.ForbiddenLessThanEqualsRelation: "at_most",
+    ConfigSpace.ForbiddenEqualsRelation: "equals",
+}
+
+
+def read_configspace(path: Path) -> tuple[Plain, list[Plain]]:
+    """The `space` and `forbid` of a campaign file out of a ConfigSpace file.
+
+    Raises ObjectiveError when it cannot be read, is none, or says something that has no counterpart here.
+    """
+    if path.suffix not in ENDINGS:
+        raise ObjectiveError(f"must name a ConfigSpace file ({', '.join(ENDINGS)}), got {str(path)!r}")
+    try:
+        text = path.read_text(encoding="utf-8")
+        tree = json.loads(text) if path.suffix == ".json" else yaml.load(text, _Loader)
+    except (OSError, UnicodeDecodeError, ValueError, yaml.YAMLError) as error:
+        raise ObjectiveError(f"{path} cannot be read as a ConfigSpace file: {error}") from error
+    if not isinstance(tree, dict) or "hyperparameters" not in tree:
+        raise ObjectiveError(
+            f"{path} must be a ConfigSpace file, which has a list of hyperparameters; write one by to_json"
+        )
+    try:
+        space = ConfigSpace.ConfigurationSpace.from_serialized_dict(tree)
+    except Exception as error:  # whatever ConfigSpace finds wrong, in many types of its own
+        raise ObjectiveError(f"{path} is not a valid ConfigSpace file: {type(error).__name__}: {error}") from error
+    return plain(space)
+
+
+def plain(space: ConfigSpace.ConfigurationSpace) -> tuple[Plain, list[Plain]]:
+    """The `space` and `forbid` of a campaign file. Raises ObjectiveError on what has no counterpart here."""
+    parameters = {name: _parameter(parameter) for name, parameter in space.items()}
+    for condition in space.conditions:
+        children = condition.get_children() if isinstance(condition, Conjunction) else [condition.child]
+        parameters[children[0].name]["when"] = _any_of(condition)
+    forbid = [clause for forbidden in space.forbidden_clauses for clause in _forbidden(forbidden)]
+    return parameters, forbid
+
+
+def _parameter(parameter: Hyperparameter[Any, Any]) -> Plain:
+    match parameter:
+        case ConfigSpace.CategoricalHyperparameter():
+            choices = [_scalar(choice) for choice in parameter.choices]
+            weights = [float(weight) for weight in parameter.weights or ()]
+            return {"choices": choices, **({"weights": weights} if len(set(weights)) > 1 else {})}
+        case ConfigSpace.OrdinalHyperparameter():
+            return {"ordered": [_scalar(level) for level in parameter.sequence]}
+        case ConfigSpace.Constant():
+            return {"constant": _scalar(parameter.value)}
+        case FloatHyperparameter() | IntegerHyperparameter():
+            bounds = {"low": _scalar(parameter.lower), "high": _scalar(parameter.upper), "log": bool(parameter.log)}
+            return {**bounds, "integer": isinstance(parameter, IntegerHyperparameter)}
+    raise ObjectiveError(f"hyperparameter {parameter.name!r} is a {type(parameter).__name__}, which is not known here")
+
+
+def _any_of(condition: Condition | Conjunction) -> list[Plain]:
+    """The clauses of which one must hold."""
+    if isinstance(condition, ConfigSpace.OrConjunction):
+        return [clause for part in condition.components for clause in _any_of(part)]
+    if isinstance(condition, ConfigSpace.AndConjunction):
+        return _all_of(_any_of(part) for part in condition.components)
+    if isinstance(condition, Conjunction):
+        raise ObjectiveError(f"a {type(condition).__name__} of conditions is not known here")
+    parent = condition.parent
+    match condition:
+        case ConfigSpace.InCondition():
+            test: Plain | list[Any] = [_scalar(value) for value in condition.values]
+        case ConfigSpace.EqualsCondition():
+            test = [_scalar(condition.value)]
+        case ConfigSpace.NotEqualsCondition():
+            test = [value for value in _levels(parent) if value != condition.value]
+        case _:
+            test = _bounded(parent, _CONDITIONS[type(condition)], condition.value)
+    return [{parent.name: test}]
+
+
+def _forbidden(forbidden: ForbiddenClause | ForbiddenConjunction | ForbiddenRelation) -> list[Plain]:
+    """The clauses of which none may hold."""
+    match forbidden:
+        case ConfigSpace.ForbiddenOrConjunction():
+            return [clause for part in forbidden.components for clause in _forbidden(part)]
+        case ConfigSpace.ForbiddenAndConjunction():
+            return _all_of(_forbidden(part) for part in forbidden.components)
+        case ConfigSpace.ForbiddenInClause():
+            return [{forbidden.hyperparameter.name: [_scalar(value) for value in forbidden.values]}]
+        case ConfigSpace.ForbiddenEqualsClause():
+            return [{forbidden.hyperparameter.name: [_scalar(forbidden.value)]}]
+        case ForbiddenRelation():
+            return [{forbidden.left.name: {_RELATIONS[type(forbidden)]: forbidden.right.name}}]
+        case ForbiddenClause():
+            parameter, operator = forbidden.hyperparameter, _CLAUSES[type(forbidden)]
+            return [{parameter.name: _bounded(parameter, operator, getattr(forbidden, "value", None))}]
+    raise ObjectiveError(f"a {type(forbidden).__name__} is not known here")
+
+
+def _all_of(parts: Iterable[Sequence[Plain]]) -> list[Plain]:
+    """Clauses that hold where one clause of each part holds."""
+    return [_merged(chosen) for chosen in product(*parts)]
+
+
+def _merged(clauses: Sequence[Plain]) -> Plain:
+    merged: Plain = {}
+    for clause in clauses:
+        for name, test in clause.items():
+            both = (merged.get(name, test), test)
+            if name not in merged:
+                merged[name] = test
+            elif all(isinstance(one, list) for one in both):
+                merged[name] = [value for value in merged[name] if value in test]
+            elif all(isinstance(one, dict) for one in both) and not set(merged[name]) & set(test):
+                merged[name] = {**merged[name], **test}
+            else:
+                raise ObjectiveError(f"the conditions on {name!r} cannot be joined; write them as one")
+    return merged
+
+
+def _bounded(parameter: Hyperparameter[Any, Any], operator: str, value: Any) -> Plain | list[Any]:
+    """A comparison; of ordered values, which ConfigSpace compares by their order, the list of those that pass."""
+    if not isinstance(parameter, ConfigSpace.OrdinalHyperparameter):
+        return {operator: _scalar(value)}
+    levels = _levels(parameter)
+    place = levels.index(_scalar(value))
+    sliced = {
+        "above": slice(place + 1, None),
+        "at_least": slice(place, None),
+        "below": slice(place),
+        "at_most": slice(place + 1),
+    }
+    return levels[sliced[operator]]
+
+
+def _levels(parameter: Hyperparameter[Any, Any]) -> list[Any]:
+    match parameter:
+        case ConfigSpace.CategoricalHyperparameter():
+            return [_scalar(choice) for choice in parameter.choices]
+        case ConfigSpace.OrdinalHyperparameter():
+            return [_scalar(level) for level in parameter.sequence]
+        case ConfigSpace.Constant():
+            return [_scalar(parameter.value)]
+        case IntegerHyperparameter() if parameter.upper - parameter.lower <= 10_000:
+            return list(range(int(parameter.lower), int(parameter.upper) + 1))
+    raise ObjectiveError(f"a condition that {parameter.name!r} differs from a value has no counterpart here")
+
+
+def _scalar(value: Any) -> Any:
+    return value.item() if hasattr(value, "item") else value

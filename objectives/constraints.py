@@ -1,0 +1,144 @@
+"""What clauses mean in a space: which parameters exist in a configuration, which configurations are forbidden.
+
+Configurations are rows of codes (A, P), a column a parameter in the space's order (`objectives.coding`). `mistakes`
+finds values that a parameter cannot have, names that are no parameter and conditions that go round in a circle.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from objectives import coding
+from objectives.coding import Codes
+from objectives.conditions import Clause, Operand, named, operands
+from objectives.parameters import Parameter, Space, conditions
+from objectives.reference import did_you_mean
+
+Mask = NDArray[np.bool_]
+
+_COMPARE: Mapping[str, Callable[[Codes, Codes], Mask]] = {
+    "above": np.greater,
+    "below": np.less,
+    "at_least": np.greater_equal,
+    "at_most": np.less_equal,
+    "equals": np.equal,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Mistake:
+    """What is wrong with a space: `keys` is where (below `space` or `forbid`), `rule` a predicate or sentence."""
+
+    keys: tuple[str | int, ...]
+    rule: str
+
+
+def mistakes(space: Space, forbid: Sequence[Clause]) -> list[Mistake]:
+    """Everything that is wrong between the parameters of `space` and in `forbid`; keys begin with either word."""
+    found = [
+        Mistake(("space", name, "when", *keys), rule)
+        for name, parameter in space.items()
+        for clause in conditions(parameter)
+        for keys, rule in _wrong(space, clause)
+    ]
+    for number, clause in enumerate(forbid):
+        found += [Mistake(("forbid", number, *keys), rule) for keys, rule in _wrong(space, clause)]
+    if found:
+        return found
+    circle = [name for name in space if name not in ordered(space)]
+    if circle:
+        names = ", ".join(circle)
+        found.append(Mistake(("space", circle[0], "when"), f"must not depend on itself, these do in a circle: {names}"))
+    return found
+
+
+def _wrong(space: Space, clause: Clause) -> Iterator[tuple[tuple[str, ...], str]]:
+    for one in operands(clause):
+        unknown = [name for name in (one.name, one.other) if name is not None and name not in space]
+        if unknown:
+            rule = f"must name a parameter of the space ({', '.join(space)}), got {unknown[0]!r}"
+            yield (one.name,), rule + did_you_mean(unknown[0], space)
+        elif one.operator == "in":
+            yield from (((one.name,), rule) for rule in _wrong_values(space[one.name], one))
+        else:
+            texts = [name for name in (one.name, one.other) if name is not None and not _is_numeric(space[name])]
+            yield from (((one.name,), f"is compared by {one.operator}, but {name} has no numbers") for name in texts)
+
+
+def _wrong_values(parameter: Parameter, one: Operand) -> Iterator[str]:
+    if coding.is_real(parameter):
+        yield "is a range of real numbers, which no value stands for; compare it by above, below, at_least or at_most"
+        return
+    for value in one.bound if isinstance(one.bound, tuple) else ():
+        try:
+            coding.code_of(parameter, value)
+        except ValueError as error:
+            yield f"{error}{did_you_mean(str(value), [str(level) for level in coding.levels(parameter)])}"
+
+
+def _is_numeric(parameter: Parameter) -> bool:
+    listed = coding.levels(parameter)
+    return all(isinstance(level, int | float) and not isinstance(level, bool) for level in listed)
+
+
+def ordered(space: Space) -> list[str]:
+    """The parameters, each after those that its conditions speak of, else in their order; those in a circle left out.
+
+    Args:
+        space: parameters whose conditions name parameters of the space only.
+    """
+    needs = {name: set(named(conditions(parameter))) for name, parameter in space.items()}
+    done: list[str] = []
+    while ready := [name for name in space if name not in done and needs[name] <= set(done)]:
+        done.append(ready[0])  # one at a time, so that the space's own order is kept wherever it can be
+    return done
+
+
+def holds(space: Space, clauses: Sequence[Clause], codes: Codes) -> Mask:
+    """Where (A,) any of `clauses` holds in the configurations `codes` (A, P)."""
+    column = {name: index for index, name in enumerate(space)}
+    found = np.zeros(len(codes), dtype=bool)
+    for clause in clauses:
+        every = np.ones(len(codes), dtype=bool)
+        for one in operands(clause):
+            every &= _passes(space, one, codes, column)
+        found |= every
+    return found
+
+
+def _passes(space: Space, one: Operand, codes: Codes, column: Mapping[str, int]) -> Mask:
+    mine = codes[:, column[one.name]]
+    if isinstance(one.bound, tuple):
+        allowed = [coding.code_of(space[one.name], value) for value in one.bound]
+        return np.isin(mine, allowed)
+    if isinstance(one.bound, str):
+        bound = _numbers(space[one.bound], codes[:, column[one.bound]])
+    else:
+        bound = np.full(len(codes), float(one.bound))
+    return _COMPARE[one.operator](_numbers(space[one.name], mine), bound)  # NaN compares as false
+
+
+def _numbers(parameter: Parameter, codes: Codes) -> Codes:
+    """Values as floats, NaN where there is none."""
+    exists = ~np.isnan(codes)
+    numbers = np.full(len(codes), np.nan)
+    numbers[exists] = coding.values(parameter, codes[exists]).astype(np.float64)
+    return numbers
+
+
+def without_inactive(space: Space, order: Sequence[str], codes: Codes) -> Codes:
+    """`codes` (A, P) with NaN wherever a parameter's conditions do not hold."""
+    column = {name: index for index, name in enumerate(space)}
+    kept = codes.copy()
+    for name in order:
+        clauses = conditions(space[name])
+        if clauses:
+            kept[~holds(space, clauses, kept), column[name]] = np.nan
+    return kept
+
+
+def is_conditional(parameter: Parameter) -> bool:
+    """Whether a parameter may not exist."""
+    return parameter.when is not None
