@@ -45,7 +45,8 @@ class CommandFailedError(RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class ShellCommand:
-    """A command for `/bin/sh` in which `{name}` stands for a parameter's value, quoted for the shell.
+    """A command for `/bin/sh` in which `{name}` stands for a parameter's value, quoted for the shell; it is left empty
+    where a conditional parameter does not exist.
 
     `{name:.3g}` formats as Python does, `{{` and `}}` are braces. It runs in `working_directory` with `environment`
     added to the worker's, and with BBKB_PARAMETERS (JSON), BBKB_SEED, BBKB_RESULT (the path of a JSON file it may
@@ -73,12 +74,15 @@ class ShellCommand:
                     f"objective.command: {{{name}}} must be one of the parameters {', '.join(known)}"
                     f"{did_you_mean(name, known)} (a literal brace is written {{{{ or }}}})"
                 )
+        self._check_folder()
+
+    def _check_folder(self) -> None:
         if self.working_directory is not None and not Path(self.working_directory).is_dir():
             raise ObjectiveError(f"objective.command: working directory {self.working_directory!r} is not there")
 
     def evaluate(self, parameters: Parameters, seed: int, report: Report) -> Evaluation:
         """Run the command. Raises CommandFailedError on a non-zero status, InvalidValueError when it gave no number."""
-        self.check(parameters)
+        self._check_folder()
         with tempfile.TemporaryDirectory(prefix="bbkb-") as folder:
             result = Path(folder, "result.json")
             told = {
@@ -109,7 +113,7 @@ class ShellCommand:
 
     def _text(self, parameters: Parameters) -> str:
         return "".join(
-            literal + ("" if name is None else shlex.quote(format(_plain(parameters[name]), form)))
+            literal + ("" if name not in parameters else shlex.quote(format(_plain(parameters[name]), form)))
             for literal, name, form in self._pieces()
         )
 

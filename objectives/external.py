@@ -5,7 +5,7 @@ import the module or run the program; `check` looks it up early, for `bbkb valid
 """
 
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -37,9 +37,10 @@ class PythonCallable:
         """Call the function; raises whatever it raises, and InvalidValueError when it returns no number."""
         return call_with(_looked_up(self), parameters, seed, report, self.path)
 
-    def check(self, parameters: Iterable[str]) -> None:
-        """Raise ObjectiveError unless the function can be imported and called with these parameters."""
-        check_signature(self.function(), parameters, f"objective.callable {self.path!r}")
+    def check(self, parameters: Iterable[str], conditional: Collection[str] = ()) -> None:
+        """Raise ObjectiveError unless the function can be imported and called with these parameters, and without those
+        that are `conditional`."""
+        check_signature(self.function(), parameters, f"objective.callable {self.path!r}", conditional)
 
     def function(self) -> Callable[..., Any]:
         """What `path` names. Raises ObjectiveError when it cannot be imported, or called."""
@@ -71,8 +72,11 @@ def call_with(
     return as_evaluation(function(**{**wanted, **parameters}), origin)
 
 
-def check_signature(function: Callable[..., object], parameters: Iterable[str], origin: str) -> None:
-    """Raise ObjectiveError unless `function` can be called with these parameters; `origin` begins the message."""
+def check_signature(
+    function: Callable[..., object], parameters: Iterable[str], origin: str, conditional: Collection[str] = ()
+) -> None:
+    """Raise ObjectiveError unless `function` can be called with these parameters, and without those that are
+    `conditional`; `origin` begins the message."""
     named = _named_arguments(function)
     given = set(parameters)
     accepts_any = any(argument.kind is argument.VAR_KEYWORD for argument in _signature(function))
@@ -83,6 +87,10 @@ def check_signature(function: Callable[..., object], parameters: Iterable[str], 
                 f"{', '.join(named) or 'none'}{did_you_mean(name, named)}"
             )
     for name, argument in named.items():
+        if name in conditional and argument.default is argument.empty:
+            raise ObjectiveError(
+                f"{origin} must give {name!r} a default: it is left out where its condition does not hold"
+            )
         if argument.default is argument.empty and name not in given and name not in SUPPLIED:
             raise ObjectiveError(f"{origin} needs {name!r}; add it to the space or give it a default")
 

@@ -7,7 +7,7 @@ is part of the campaign's settings, so a file that was exchanged is refused.
 import hashlib
 import os
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -35,10 +35,12 @@ class PickledFunction:
         function = _loaded(self)
         return call_with(function, parameters, seed, report, getattr(function, "__qualname__", "the function"))
 
-    def check(self, parameters: Iterable[str]) -> None:
-        """Raise ObjectiveError unless the function can be loaded and called with these parameters."""
+    def check(self, parameters: Iterable[str], conditional: Collection[str] = ()) -> None:
+        """Raise ObjectiveError unless the function can be loaded and called with these parameters, and without those
+        that are `conditional`."""
         function = self.function()
-        check_signature(function, parameters, f"the function {getattr(function, '__qualname__', self.path)!r}")
+        origin = f"the function {getattr(function, '__qualname__', self.path)!r}"
+        check_signature(function, parameters, origin, conditional)
 
     def function(self) -> Callable[..., object]:
         """The function itself. Raises ObjectiveError when its file is missing, was changed or cannot be loaded."""

@@ -122,8 +122,8 @@ class Campaign:
         optimum = parts.optimum(self.settings.objective.direction == "maximize")
         known = existing(self.settings, parts)
         began = shlex.join(sys.argv)
-        candidates = parts.problem.candidates
-        return runs.create(self.settings, candidates, parts.description, optimum, began, known)
+        candidates, first = parts.problem.candidates, parts.enqueued
+        return runs.create(self.settings, candidates, parts.description, optimum, began, known, first)
 
     def __repr__(self) -> str:
         budget, workers = self.settings.budget.evaluations, self.settings.workers.count

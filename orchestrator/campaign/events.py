@@ -93,7 +93,8 @@ class BatchChosen:
 
     It was asked with the pulls pending that the log before this event shows, which do not change while it computes.
     `limit`: how many it was asked for at most, 0 in logs of older versions. `is_filler`: picks by which version 0.1
-    occupied workers that would have been idle; this version makes none.
+    occupied workers that would have been idle; this version makes none. `is_enqueued`: the campaign file chose, not the
+    strategy.
     """
 
     time: float
@@ -103,6 +104,7 @@ class BatchChosen:
     seconds: float  # how long choosing took
     limit: int = 0
     is_filler: bool = False
+    is_enqueued: bool = False
     kind: Literal["batch_chosen"] = "batch_chosen"
 
 

@@ -11,10 +11,11 @@ from typing import Any
 
 from threadpoolctl import threadpool_limits
 
+from objectives.command import ShellCommand
 from objectives.external import PythonCallable
 from objectives.objective import Candidates, HasCandidates, HasOptimum, Objective
 from objectives.pickled import PickledFunction
-from objectives.space import make_candidates
+from objectives.space import SearchSpace, make_candidates
 from objectives.tabular import table_candidates, table_objective
 from orchestrator.bandit.start.warm_start import DataStart, UncertaintyStart
 from orchestrator.campaign.commands import Close
@@ -36,10 +37,11 @@ from workers.simulated import Durations, Failures, SimulatedExecutor
 
 @dataclass(frozen=True)
 class Parts:
-    """A campaign's objective and what is decided about it."""
+    """A campaign's objective and what is decided about it. `enqueued`: the arms that the user wants evaluated first."""
 
     problem: Problem
     objective: Objective
+    enqueued: tuple[int, ...] = ()
 
     @property
     def description(self) -> str:
@@ -55,12 +57,15 @@ def build(settings: Settings) -> Parts:
     """Load the objective and its candidates. Raises ObjectiveError when data, module or columns are missing."""
     objective, candidates = _objective_and_candidates(settings)
     if isinstance(objective, PythonCallable | PickledFunction):
+        objective.check(candidates.columns, candidates.conditional)
+    if isinstance(objective, ShellCommand):
         objective.check(candidates.columns)
     if settings.computing.shards > len(candidates):
         rule = f"at most the number of candidates, {len(candidates)}"
         raise UserError(f"computing.shards must be {rule}, got {settings.computing.shards}")
     strategy = _for_workers(settings.strategy, settings.workers.count)
-    return Parts(Problem(settings.name, settings.seed, candidates, strategy), objective)
+    problem = Problem(settings.name, settings.seed, candidates, strategy)
+    return Parts(problem, objective, _enqueued(settings, candidates))
 
 
 def existing(settings: Settings, parts: Parts) -> ExistingTaken | None:
@@ -72,6 +77,19 @@ def existing(settings: Settings, parts: Parts) -> ExistingTaken | None:
     if not isinstance(start, DataStart):
         return None
     return existing_data.read(start, parts.problem.candidates, settings.objective.direction, time.time())
+
+
+def _enqueued(settings: Settings, candidates: Candidates) -> tuple[int, ...]:
+    """The arms of the configurations to be evaluated first. Raises UserError when one is no candidate."""
+    arms = [existing_data.find_arm(candidates, configuration) for configuration in settings.enqueue]
+    for number, arm in enumerate(arms):
+        if arm is None:
+            names = ", ".join(candidates.columns)
+            raise UserError(
+                f"enqueue.{number} must be one of the candidates, got {dict(settings.enqueue[number])}; "
+                f"their parameters are {names}"
+            )
+    return tuple(arm for arm in arms if arm is not None)
 
 
 def _for_workers(strategy: Any, workers: int) -> Any:
@@ -94,8 +112,8 @@ def _objective_and_candidates(settings: Settings) -> tuple[Objective, Candidates
         return objective, table_candidates(Path(table))
     if isinstance(objective, HasCandidates):
         return objective, objective.candidates()
-    size, sampler = settings.candidates.size, settings.candidates.sampler
-    return objective, make_candidates(settings.space, size, sampler, settings.seed)
+    drawn, space = settings.candidates, SearchSpace(settings.space, settings.forbid)
+    return objective, make_candidates(space, drawn.size, drawn.sampler, settings.seed, settings.enqueue)
 
 
 @dataclass(frozen=True)

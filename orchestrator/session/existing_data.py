@@ -70,6 +70,16 @@ def read(start: DataStart, candidates: Candidates, direction: str, time: float) 
     )
 
 
+def find_arm(candidates: Candidates, configuration: Mapping[str, Any]) -> int | None:
+    """The first arm that has all values of `configuration`, conditional parameters that it leaves out not existing;
+    None when there is none, or it names a parameter that no candidate has."""
+    wanted = {**dict.fromkeys(candidates.conditional), **configuration}
+    if not wanted.keys() <= candidates.columns.keys():
+        return None
+    arm = int(_matches(candidates.columns, {name: _array([value]) for name, value in wanted.items()})[0])
+    return arm if arm >= 0 else None
+
+
 def _names_run(start: DataStart) -> bool:
     return start.campaign is not None or Path(start.path).is_dir()
 

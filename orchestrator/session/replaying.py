@@ -55,7 +55,9 @@ def replay_until(problem: Problem, events: Sequence[Event], until: int | None, i
 
 def _is_repeatable(event: Event) -> TypeGuard[BatchChosen | ModelRefreshed]:
     """Whether this version can compute the event again: what the strategy chose, but for fillers of 0.1, and drew."""
-    return isinstance(event, ModelRefreshed) or (isinstance(event, BatchChosen) and not event.is_filler)
+    if isinstance(event, BatchChosen):
+        return not (event.is_filler or event.is_enqueued)
+    return isinstance(event, ModelRefreshed)
 
 
 def _repeat(problem: Problem, progress: Progress, event: BatchChosen | ModelRefreshed) -> str:

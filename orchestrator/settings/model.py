@@ -23,23 +23,33 @@ from pydantic import (
     model_validator,
 )
 
+from objectives.conditions import Clause
 from objectives.datasets import DataSource
 from objectives.objective import Objective, ObjectiveError
 from objectives.parameters import Parameter
-from objectives.space import Sampler
+from objectives.space import LARGEST_SIZE, Sampler
 from orchestrator.credentials import redacted
 from orchestrator.settings.file import Document, read, with_overrides
 from orchestrator.settings.options import (
     OBJECTIVE_KEYS,
     build_objective,
-    build_space,
     build_strategy,
     dump_objective,
-    dump_space,
     dump_strategy,
     find_options,
 )
 from orchestrator.settings.problems import Problem, aligned, config_error, failure, shown
+from orchestrator.settings.spaces import (
+    Configuration,
+    build_enqueue,
+    build_forbid,
+    build_space,
+    dump_enqueue,
+    dump_forbid,
+    dump_space,
+    read_space,
+    space_problems,
+)
 
 
 class _Section(BaseModel):
@@ -90,6 +100,16 @@ def _objective_options(options: Any, info: ValidationInfo) -> Any:
 
 def _strategy(options: Any, info: ValidationInfo) -> Any:
     return build_strategy(options, _folder(info))
+
+
+def _with_space_file(tree: Any, info: ValidationInfo) -> Any:
+    """The campaign's plain values with a ConfigSpace file that `space` names read into `space` and `forbid`."""
+    file = tree.get("space") if isinstance(tree, Mapping) else None
+    if not isinstance(file, str):
+        return tree
+    space, forbid = read_space(file, _folder(info))
+    own = tree.get("forbid", [])
+    return {**tree, "space": space, "forbid": [*own, *forbid] if isinstance(own, list | tuple) else own}
 
 
 def _space(space: Any, info: ValidationInfo) -> Mapping[str, Parameter]:
@@ -154,8 +174,9 @@ class ObjectiveSettings(_Section):
 class CandidateSettings(_Section):
     """The finite set of arms: drawn from the space, or the rows of a table."""
 
-    size: PositiveInt | None = Field(
-        default=4096, description="Number of candidates drawn from the space; null takes a finite space whole."
+    size: Annotated[int, Field(ge=1, le=LARGEST_SIZE)] | None = Field(
+        default=None,
+        description="Number of candidates drawn from the space; null takes a finite space of at most 100 000 whole.",
     )
     sampler: Sampler = Field(default="sobol", description="How candidates are drawn from the space.")
     table: AbsolutePath | None = Field(
@@ -282,7 +303,15 @@ class Settings(_Section):
     objective: ObjectiveSettings = Field(default=ObjectiveSettings(), description="What is optimised.")
     candidates: CandidateSettings = Field(default=CandidateSettings(), description="The finite set of arms.")
     space: Annotated[Mapping[str, Parameter], PlainValidator(_space), PlainSerializer(dump_space)] = Field(
-        default_factory=dict, validate_default=True, description="Parameters by name; else the objective's own space."
+        default_factory=dict,
+        validate_default=True,
+        description="Parameters by name, or a ConfigSpace file; else the objective's own space.",
+    )
+    forbid: Annotated[tuple[Clause, ...], PlainValidator(build_forbid), PlainSerializer(dump_forbid)] = Field(
+        default=(), description="Combinations of values that are no candidates, such as {model: svm, kernel: poly}."
+    )
+    enqueue: Annotated[tuple[Configuration, ...], PlainValidator(build_enqueue), PlainSerializer(dump_enqueue)] = Field(
+        default=(), description="Configurations that are evaluated first, in this order."
     )
     strategy: Annotated[Any, PlainValidator(_strategy), PlainSerializer(dump_strategy)] = Field(
         default_factory=dict, validate_default=True, description="The algorithm that chooses, with its options."
@@ -311,9 +340,14 @@ class Settings(_Section):
         description="Name of the run's folder and, in a shared database, of the campaign; else name and time.",
     )
 
+    @model_validator(mode="before")
+    @classmethod
+    def _read_space_file(cls, tree: Any, info: ValidationInfo) -> Any:
+        return _with_space_file(tree, info)
+
     @model_validator(mode="after")
     def _check_together(self) -> "Settings":
-        checks = (_objective_problems, _candidate_problems, _computing_problems, _worker_problems)
+        checks = (_objective_problems, _candidate_problems, _space_problems, _computing_problems, _worker_problems)
         if problems := next((found for check in checks if (found := check(self))), None):
             raise failure(problems)
         return self
@@ -326,6 +360,13 @@ class Settings(_Section):
         if isinstance(start, dict) and isinstance(start.get("path"), str):
             start["path"] = redacted(start["path"])
         return tree
+
+
+def _space_problems(settings: Settings) -> list[Problem]:
+    most, number = settings.budget.evaluations, len(settings.enqueue)
+    if number > most:
+        return [Problem(("enqueue",), f"must hold at most budget.evaluations, {most}, configurations, got {number}")]
+    return space_problems(settings.space, settings.forbid, settings.enqueue)
 
 
 def _computing_problems(settings: Settings) -> list[Problem]:

@@ -1,4 +1,4 @@
-"""Frozen dataclasses built from a campaign file's mappings: a strategy, an objective's options, a parameter.
+"""Frozen dataclasses built from a campaign file's mappings: a strategy, an objective's options.
 
 Where a field may be one of several dataclasses (`kernel`, `warm_start`) the mapping's `name` picks one before pydantic
 looks, so that a message is about the one that was meant.
@@ -6,8 +6,6 @@ looks, so that a message is about the one that was meant.
 
 import dataclasses
 import functools
-import math
-import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import UnionType
@@ -16,12 +14,9 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 from pydantic import TypeAdapter, ValidationError
 
 from objectives.command import ShellCommand
-from objectives.conditions import Clause, clauses_of
-from objectives.configspace_file import read_configspace
 from objectives.external import PythonCallable
 from objectives.names import ObjectiveOptions, find_objective
 from objectives.objective import ObjectiveError
-from objectives.parameters import Choice, Constant, Ordered, Parameter, Range
 from objectives.pickled import PickledFunction
 from objectives.reference import import_reference
 from orchestrator.bandit.strategies import STRATEGIES
@@ -30,15 +25,6 @@ from orchestrator.settings.problems import Problem, describe, failure, shown, su
 DEFAULT_STRATEGY = "bbkb"
 OBJECTIVE_KEYS = ("name", "callable", "command", "function")
 RETIRED = {"fillers": "picks for idle workers raised the regret and kept fewer workers busy"}
-PARAMETERS: Mapping[str, type] = {  # the key that tells a parameter's kind
-    "choices": Choice,
-    "ordered": Ordered,
-    "constant": Constant,
-    "low": Range,
-    "high": Range,
-}
-
-_NAME = re.compile(r"^[A-Za-z_][A-Za-z0-9_.:-]*$")
 
 # key in the file → class, the field that holds the key's value, and fields that name folders with their defaults
 _EXTERNAL: Mapping[str, tuple[type, str, Mapping[str, Callable[[], Any]]]] = {
@@ -90,7 +76,7 @@ def build_strategy(options: Any, folder: Path | None = None) -> Any:
 
     Raises ValidationError.
     """
-    fields = _mapping(options, "{name: bbkb, …}")
+    fields = as_mapping(options, "{name: bbkb, …}")
     start = fields.get("warm_start")
     if folder is not None and isinstance(start, Mapping) and start.get("name") == "data" and start.get("path"):
         fields["warm_start"] = {**start, "path": _located(folder, start["path"])}
@@ -123,9 +109,9 @@ def find_options(name: str) -> type[ObjectiveOptions]:
 def build_objective(key: str, value: str, options: Any, folder: Path) -> Any:
     """The dataclass that `objective.<key>: value` and its options make; relative folders are below `folder`."""
     if key == "name":
-        return build(find_options(value), _mapping(options, "{epochs: 3}"))
+        return build(find_options(value), as_mapping(options, "{epochs: 3}"))
     cls, field, places = _EXTERNAL[key]
-    given = _mapping(options, f"{{{next(iter(places), 'sha256')}: …}}")
+    given = as_mapping(options, f"{{{next(iter(places), 'sha256')}: …}}")
     if field in given:
         raise failure([Problem((field,), f"is not an option; write it as objective.{key}")])
     defaults = {name: default() for name, default in places.items() if given.get(name) is None}
@@ -142,77 +128,12 @@ def dump_objective(options: Any) -> dict[str, Any]:
     return fields
 
 
-def build_space(space: Any) -> dict[str, Parameter]:
-    """The parameters of a search space by name. Raises ValidationError."""
-    parameters: dict[str, Parameter] = {}
-    problems: list[Problem] = []
-    for name, options in _mapping(space, "{learning_rate: {low: 0, high: 1}}").items():
-        if not _NAME.match(name):
-            problems.append(
-                Problem((name,), "must be named by letters, digits and _ . : -, not beginning with a digit")
-            )
-        try:
-            parameters[name] = _build_parameter(options)
-        except ValidationError as error:
-            problems += [problem.below(name) for problem in describe(error, options)]
-    if problems:
-        raise failure(problems)
-    return parameters
-
-
-def dump_space(space: Mapping[str, Parameter]) -> dict[str, Any]:
-    """The mapping that `build_space` turns into `space`."""
-    return {name: dump(parameter) for name, parameter in space.items()}
-
-
-def build_forbid(forbid: Any) -> tuple[Clause, ...]:
-    """The forbidden clauses of a search space. Raises ValidationError."""
-    if not isinstance(forbid, list | tuple):
-        raise failure([Problem((), "must be a list such as [{model: svm, kernel: poly}]", shown(forbid))])
-    problems: list[Problem] = []
-    clauses: list[Clause] = []
-    for number, clause in enumerate(forbid):
-        try:
-            clauses += clauses_of([clause])
-        except ValueError as error:
-            problems.append(Problem((number,), f": {error}"))
-    if problems:
-        raise failure(problems)
-    return tuple(clauses)
-
-
-def read_space(file: str, folder: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """`space` and `forbid` as plain values out of a ConfigSpace file below `folder`. Raises ValidationError."""
-    try:
-        return read_configspace(folder / Path(file).expanduser())
-    except ObjectiveError as error:
-        raise failure([Problem(("space",), f": {error}")]) from error
-
-
 def alternatives(annotation: Any) -> dict[str, type]:
     """The dataclasses that a union offers, by the `name` each of them carries; empty for any other annotation."""
     while get_origin(annotation) is Annotated:
         annotation = get_args(annotation)[0]
     members = get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
     return {name: member for member in members for name in _names(member)}
-
-
-def _build_parameter(options: Any) -> Parameter:
-    fields = _mapping(options, "{low: 0, high: 1}")
-    kind = next((cls for key, cls in PARAMETERS.items() if key in fields), None)
-    if kind is None:
-        raise failure([Problem((), "must have low and high, or choices, or ordered, or constant", shown(options))])
-    levels = [level for value in fields.values() for level in (value if isinstance(value, list | tuple) else [value])]
-    if any(isinstance(level, float) and not math.isfinite(level) for level in levels):
-        # JSON, in which settings and parameters travel, has no word for them
-        raise failure([Problem((), "must hold finite numbers only", shown(options))])
-    when = fields.pop("when", None)
-    try:
-        clauses = None if when is None else clauses_of(when)
-    except ValueError as error:
-        raise failure([Problem(("when",), f": {error}")]) from error
-    parameter: Parameter = build(kind, fields)
-    return parameter if clauses is None else dataclasses.replace(parameter, when=clauses)
 
 
 def _located(folder: Path, path: Any) -> Any:
@@ -249,7 +170,8 @@ def _nested(annotation: Any, value: Any) -> Any:
     return build(choices[name], value)
 
 
-def _mapping(options: Any, example: str) -> dict[str, Any]:
+def as_mapping(options: Any, example: str) -> dict[str, Any]:
+    """`options` as a dict. Raises ValidationError naming `example` when it is no mapping."""
     if not isinstance(options, Mapping):
         raise failure([Problem((), f"must be a mapping such as {example}", shown(options))])
     return dict(options)

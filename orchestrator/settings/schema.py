@@ -17,7 +17,8 @@ from objectives.names import OBJECTIVES, find_objective
 from objectives.pickled import PickledFunction
 from orchestrator.bandit.strategies import STRATEGIES
 from orchestrator.settings.model import Settings
-from orchestrator.settings.options import DEFAULT_STRATEGY, PARAMETERS, adapter
+from orchestrator.settings.options import DEFAULT_STRATEGY, adapter
+from orchestrator.settings.spaces import PARAMETERS
 
 Schema = dict[str, Any]
 

@@ -16,7 +16,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib import metadata
@@ -25,7 +25,7 @@ from typing import Any
 
 from objectives.objective import Candidates
 from orchestrator import credentials, files
-from orchestrator.campaign.events import CampaignCreated, Event, ExistingTaken
+from orchestrator.campaign.events import BatchChosen, CampaignCreated, Event, ExistingTaken, PickedTrial
 from orchestrator.errors import RunError
 from orchestrator.settings import file as campaign_file
 from orchestrator.settings.model import Settings
@@ -95,11 +95,12 @@ def create(
     optimum: float | None,
     began: str,
     existing: ExistingTaken | None = None,
+    enqueued: Sequence[int] = (),
 ) -> Run:
-    """Make the folder and the first events: the campaign's creation, and what was known before it.
+    """Make the folder and the first events: the campaign's creation, what was known before it, and its first trials.
 
-    `objective` is what the objective says of itself, `began` the command line. Raises RunError or StoreError when
-    either cannot be written, or the run that `run` names has begun already; nothing is left of a new folder then. A
+    `objective` is what the objective says of itself, `began` the command line, `enqueued` the arms that are
+    evaluated first. Raises RunError or StoreError when either cannot be written, or the run that `run` names has begun already; nothing is left of a new folder then. A
     folder of that name in which a process died before the first event was stored is used again.
     """
     if settings.run:
@@ -109,7 +110,7 @@ def create(
         folder, is_new = _new_folder(Path(settings.runs), settings.name), True
     run = Run(folder, _store_url(settings.store, folder))
     try:
-        _fill(run, settings, candidates, objective, optimum, began, existing)
+        _fill(run, settings, candidates, objective, optimum, began, existing, enqueued)
     except BaseException:
         if is_new:
             shutil.rmtree(folder, ignore_errors=True)  # the first error is the one to report
@@ -125,6 +126,7 @@ def _fill(
     optimum: float | None,
     began: str,
     existing: ExistingTaken | None,
+    enqueued: Sequence[int],
 ) -> None:
     """The log of a new run, then its files: of two processes that begin the same one, the log decides."""
     created = CampaignCreated(
@@ -138,7 +140,8 @@ def _fill(
         settings=settings.resolved(),
     )
     with run.store() as store:
-        store.create(run.name, [created] if existing is None else [created, existing])
+        known = [] if existing is None else [existing]
+        store.create(run.name, [created, *known, *_chosen_by_user(created.time, candidates, enqueued)])
     write_settings(run, settings)
     _write(run.folder / _PROVENANCE, json.dumps(_provenance(run, settings, began), indent=2) + "\n")
 
@@ -159,6 +162,25 @@ def find(settings: Settings) -> Run | None:
             return None
     _make(folder)
     return run
+
+
+def _chosen_by_user(time: float, candidates: Candidates, arms: Sequence[int]) -> list[BatchChosen]:
+    """The choice of the enqueued `arms`; none without any."""
+    unknown = float("nan")
+    picks = tuple(
+        PickedTrial(
+            trial=trial,
+            arm=arm,
+            parameters=candidates.parameters(arm),
+            mean=unknown,
+            width=unknown,
+            variance=unknown,
+        )
+        for trial, arm in enumerate(arms)
+    )
+    reason, limit = "enqueued in the campaign file", len(picks)
+    chosen = BatchChosen(time=time, round=0, picks=picks, reason=reason, seconds=0.0, limit=limit, is_enqueued=True)
+    return [chosen] if picks else []
 
 
 def open_run(folder: Path) -> Run:

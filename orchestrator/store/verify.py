@@ -270,7 +270,8 @@ class _Audit:
             yield f"epoch {row.epoch} must begin with the opening of its session"
         if isinstance(event, SessionOpened) and (event.epoch != row.epoch or row.epoch <= self.epoch):
             yield f"a session must open an epoch of its own, got {event.epoch} in epoch {row.epoch} after {self.epoch}"
-        is_before = isinstance(event, CampaignCreated | ExistingTaken)
+        is_enqueued = isinstance(event, BatchChosen) and event.is_enqueued
+        is_before = isinstance(event, CampaignCreated | ExistingTaken) or is_enqueued
         if is_before and row.epoch:
             yield "it belongs before the first session"
         if not is_before and not isinstance(event, SessionOpened) and not self.is_open:

@@ -112,8 +112,9 @@ def test_a_constant_is_a_parameter_but_no_feature():
 
 def test_equal_levels_of_different_types_keep_their_types():
     candidates = make_candidates({"c": Choice((True, 2, 0.5, None, "x"))})
-    assert [candidates.parameters(arm)["c"] for arm in range(5)] == [True, 2, 0.5, None, "x"]
-    assert [type(candidates.parameters(arm)["c"]) for arm in range(5)] == [bool, int, float, type(None), str]
+    values = sorted((candidates.parameters(arm)["c"] for arm in range(5)), key=repr)
+    assert values == [0.5, 2, None, True, "x"] or values == ["x", 0.5, 2, None, True]
+    assert {type(value) for value in values} == {bool, int, float, type(None), str}
 
 
 def test_the_ends_of_an_integer_range_get_their_full_share():
@@ -157,8 +158,8 @@ def test_a_tiny_bound_is_not_rounded():
     [
         ({}, 8, "sobol", "space must hold a parameter that varies"),
         ({"c": Constant(1), "d": Choice((1,))}, 8, "sobol", "space must hold a parameter that varies"),
-        ({"x": Range(0, 1)}, None, "sobol", "candidates.size must be given: the space has infinitely many arms"),
-        ({"x": Range(1, 1e9, integer=True)}, None, "grid", r"the space has 1e\+09 arms"),
+        ({"x": Range(0, 1)}, 10**11, "sobol", "candidates.size must be <= 10000000, got 100000000000"),
+        ({"c": Choice(range(90_000)), "x": Range(0, 1)}, 9000, "sobol", "candidates.size must be smaller"),
         ({"x": Range(0, 1)}, 0, "sobol", "candidates.size must be >= 1, got 0"),
         ({"x": Range(0, 1)}, 8, "lhs", "candidates.sampler must be sobol, random or grid, got 'lhs'"),
         ({"x": Range(0, 1), "c": Choice((1, 2, 3))}, 5, "grid", "candidates.size must be >= 6 for a grid"),

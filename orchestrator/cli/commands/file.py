@@ -9,6 +9,8 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
+from objectives.explanation import explain
+from objectives.space import SearchSpace
 from orchestrator.bandit.strategies import STRATEGIES
 from orchestrator.cli.arguments import CampaignFile, Overrides, Workers, overrides
 from orchestrator.cli.summary import describe, say_existing, say_warnings
@@ -24,6 +26,11 @@ def validate(file: CampaignFile, set_: Overrides = None, workers: Workers = None
     parts = build(settings)
     known = existing(settings, parts)
     say(console, f"{file} is valid: {describe(settings, parts)}")
+    if settings.space:
+        for line in explain(SearchSpace(settings.space, settings.forbid), parts.problem.candidates):
+            say(console, f"  {line}")
+    if parts.enqueued:
+        say(console, f"  enqueued trials: {len(parts.enqueued)}")
     say_warnings(console, settings)
     say_existing(console, known)
 

@@ -55,7 +55,8 @@ def run(
     optimum = parts.optimum(settings.objective.direction == "maximize")
     began = shlex.join(sys.argv)
     known = existing(settings, parts)
-    new = runs.create(settings, parts.problem.candidates, parts.description, optimum, began, known)
+    candidates, first = parts.problem.candidates, parts.enqueued
+    new = runs.create(settings, candidates, parts.description, optimum, began, known, first)
     say(console, f"{settings.name}: {describe(settings, parts)}")
     say_warnings(console, settings)
     say_existing(console, known)

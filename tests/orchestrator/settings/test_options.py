@@ -10,10 +10,8 @@ from orchestrator.bandit.strategies import STRATEGIES
 from orchestrator.settings.options import (
     alternatives,
     build,
-    build_space,
     build_strategy,
     dump,
-    dump_space,
     dump_strategy,
 )
 from orchestrator.settings.problems import describe
@@ -87,11 +85,6 @@ def test_every_strategy_is_built_by_name_and_loads_back(name: str) -> None:
     assert built == STRATEGIES[name]()
     assert dump_strategy(built)["name"] == name
     assert build_strategy(dump_strategy(built)) == built
-
-
-def test_a_space_loads_back() -> None:
-    space = build_space({"a": {"low": 1, "high": 2, "integer": True}, "b": {"ordered": ["x", "y"]}})
-    assert build_space(dump_space(space)) == space
 
 
 def test_an_option_of_an_older_version_is_left_out_when_it_is_off_and_refused_when_it_is_on() -> None:

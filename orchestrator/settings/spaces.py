@@ -1,0 +1,142 @@
+"""The search space of a campaign file: `space`, `forbid` and `enqueue`."""
+
+import dataclasses
+import math
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from objectives.conditions import Clause, Scalar, clauses_of
+from objectives.configspace_file import read_configspace
+from objectives.constraints import mistakes
+from objectives.objective import ObjectiveError
+from objectives.parameters import Choice, Constant, Ordered, Parameter, Range
+from objectives.space import SearchSpace
+from orchestrator.settings.options import as_mapping, build, dump
+from orchestrator.settings.problems import Problem, aligned, describe, failure, shown
+
+PARAMETERS: Mapping[str, type] = {  # the key that tells a parameter's kind
+    "choices": Choice,
+    "ordered": Ordered,
+    "constant": Constant,
+    "low": Range,
+    "high": Range,
+}
+
+Configuration = Mapping[str, Scalar]
+
+_NAME = re.compile(r"^[A-Za-z_][A-Za-z0-9_.:-]*$")
+
+
+def build_space(space: Any) -> dict[str, Parameter]:
+    """The parameters of a search space by name. Raises ValidationError."""
+    parameters: dict[str, Parameter] = {}
+    problems: list[Problem] = []
+    for name, options in as_mapping(space, "{learning_rate: {low: 0, high: 1}}").items():
+        if not _NAME.match(name):
+            problems.append(
+                Problem((name,), "must be named by letters, digits and _ . : -, not beginning with a digit")
+            )
+        try:
+            parameters[name] = _build_parameter(options)
+        except ValidationError as error:
+            problems += [problem.below(name) for problem in describe(error, options)]
+    if problems:
+        raise failure(problems)
+    return parameters
+
+
+def dump_space(space: Mapping[str, Parameter]) -> dict[str, Any]:
+    """The mapping that `build_space` turns into `space`."""
+    return {name: dump(parameter) for name, parameter in space.items()}
+
+
+def build_forbid(forbid: Any) -> tuple[Clause, ...]:
+    """The forbidden clauses of a search space. Raises ValidationError."""
+    if not isinstance(forbid, list | tuple):
+        raise failure([Problem((), "must be a list such as [{model: svm, kernel: poly}]", shown(forbid))])
+    problems: list[Problem] = []
+    clauses: list[Clause] = []
+    for number, clause in enumerate(forbid):
+        try:
+            clauses += clauses_of([clause])
+        except ValueError as error:
+            problems.append(Problem((number,), f": {error}"))
+    if problems:
+        raise failure(problems)
+    return tuple(clauses)
+
+
+def dump_forbid(clauses: Sequence[Clause]) -> list[dict[str, Any]]:
+    """The list that `build_forbid` turns into `clauses`."""
+    return [
+        {name: list(test) if isinstance(test, tuple) else dict(test) for name, test in clause.items()}
+        for clause in clauses
+    ]
+
+
+def read_space(file: str, folder: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """`space` and `forbid` as plain values out of a ConfigSpace file below `folder`. Raises ValidationError."""
+    try:
+        return read_configspace(folder / Path(file).expanduser())
+    except ObjectiveError as error:
+        raise failure([Problem(("space",), f": {error}")]) from error
+
+
+def build_enqueue(enqueue: Any) -> tuple[Configuration, ...]:
+    """The configurations to be evaluated first. Raises ValidationError."""
+    if not isinstance(enqueue, list | tuple):
+        raise failure([Problem((), "must be a list such as [{learning_rate: 0.1}]", shown(enqueue))])
+    wrong = [
+        Problem((number,), "must be a mapping of parameters to plain values", shown(one))
+        for number, one in enumerate(enqueue)
+        if not (isinstance(one, Mapping) and one and all(isinstance(value, Scalar) for value in one.values()))
+    ]
+    if wrong:
+        raise failure(wrong)
+    return tuple({str(name): value for name, value in one.items()} for one in enqueue)
+
+
+def dump_enqueue(enqueue: Sequence[Configuration]) -> list[dict[str, Scalar]]:
+    """The list that `build_enqueue` turns into `enqueue`."""
+    return [dict(configuration) for configuration in enqueue]
+
+
+def space_problems(
+    space: Mapping[str, Parameter], forbid: tuple[Clause, ...], enqueue: Sequence[Configuration]
+) -> list[Problem]:
+    """What is wrong between parameters, forbidden clauses and enqueued configurations."""
+    found = [Problem(mistake.keys, mistake.rule) for mistake in mistakes(space, forbid)]
+    if found or not space:
+        return found or [Problem(("forbid",), "needs a space: its clauses speak of parameters")] * bool(forbid)
+    try:
+        full = SearchSpace(space, forbid)
+    except ObjectiveError as error:
+        return [aligned(("space",), str(error))]
+    for number, configuration in enumerate(enqueue):
+        try:
+            full.code_of(configuration)
+        except ObjectiveError as error:
+            found.append(aligned(("enqueue", number), str(error), configuration))
+    return found
+
+
+def _build_parameter(options: Any) -> Parameter:
+    fields = as_mapping(options, "{low: 0, high: 1}")
+    kind = next((cls for key, cls in PARAMETERS.items() if key in fields), None)
+    if kind is None:
+        raise failure([Problem((), "must have low and high, or choices, or ordered, or constant", shown(options))])
+    levels = [level for value in fields.values() for level in (value if isinstance(value, list | tuple) else [value])]
+    if any(isinstance(level, float) and not math.isfinite(level) for level in levels):
+        # JSON, in which settings and parameters travel, has no word for them
+        raise failure([Problem((), "must hold finite numbers only", shown(options))])
+    when = fields.pop("when", None)
+    try:
+        clauses = None if when is None else clauses_of(when)
+    except ValueError as error:
+        raise failure([Problem(("when",), f": {error}")]) from error
+    parameter: Parameter = build(kind, fields)
+    return parameter if clauses is None else dataclasses.replace(parameter, when=clauses)

@@ -1,0 +1,61 @@
+"""Values as codes and features, and back."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from objectives import coding
+from objectives.parameters import Choice, Range
+from tests.objectives.random_spaces import discrete, parameters
+
+
+@settings(max_examples=60, deadline=None)
+@given(parameters, st.lists(st.floats(0, 1), min_size=1, max_size=20))
+def test_values_and_codes_are_each_others_inverse(parameter, positions):
+    values = coding.values(parameter, coding.draw(parameter, np.array(positions)))
+    codes = coding.encode(parameter, values)
+    again = coding.values(parameter, codes)
+    if coding.is_real(parameter):
+        np.testing.assert_allclose(again.astype(float), values.astype(float), rtol=1e-9)
+    else:
+        assert again.tolist() == values.tolist()
+    np.testing.assert_array_equal(coding.encode(parameter, values), codes)
+    for value, code in zip(values.tolist(), codes, strict=True):
+        assert coding.code_of(parameter, value) == code
+
+
+@settings(max_examples=40, deadline=None)
+@given(discrete)
+def test_all_values_are_reached_and_spaced_codes_are_distinct(parameter):
+    drawn = coding.draw(parameter, np.linspace(0, 1, 20_001))
+    assert set(drawn) == set(range(int(coding.count(parameter))))
+    few = coding.spaced(parameter, 3)
+    assert 1 <= len(set(few)) == len(few) <= 3
+    assert {few[0], few[-1]} == {0.0, coding.count(parameter) - 1.0}
+
+
+def test_steps_are_decimal():
+    values = coding.values(Range(0, 1, step=0.05), np.arange(21.0))
+    assert values.tolist() == [round(0.05 * k, 2) for k in range(21)]
+    assert 0.15 in values.tolist()
+
+
+def test_weights_share_out_the_draws():
+    drawn = coding.draw(Choice(("a", "b"), weights=(3.0, 1.0)), np.linspace(0, 1, 1000, endpoint=False))
+    assert np.bincount(drawn.astype(int)).tolist() == [750, 250]
+
+
+@pytest.mark.parametrize(
+    ("parameter", "value", "rule"),
+    [
+        (Range(0, 1), 1.5, "must be from 0 to 1, got 1.5"),
+        (Range(0, 1), "x", "must be a number, got 'x'"),
+        (Range(0, 4, integer=True), 1.5, "must be a whole number, got 1.5"),
+        (Range(0, 1, step=0.25), 0.3, "must be 0 plus steps of 0.25, got 0.3"),
+        (Choice(("a", "b")), "c", "must be one of 'a', 'b', got 'c'"),
+    ],
+)
+def test_a_value_that_a_parameter_cannot_take_is_refused(parameter, value, rule):
+    with pytest.raises(ValueError, match=rule):
+        coding.code_of(parameter, value)

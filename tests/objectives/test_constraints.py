@@ -1,0 +1,194 @@
+"""Conditions and forbidden clauses: ConfigSpace is the oracle of what exists and what is allowed."""
+
+import ConfigSpace
+import numpy as np
+import pytest
+from ConfigSpace.exceptions import (
+    ActiveHyperparameterNotSetError,
+    ForbiddenValueError,
+    InactiveHyperparameterSetError,
+)
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from objectives.constraints import mistakes, ordered
+from objectives.objective import ObjectiveError
+from objectives.parameters import Choice, Constant, Ordered, Range
+from objectives.space import SearchSpace, make_candidates
+from tests.objectives.random_spaces import is_valid, spaces
+
+TREE = {
+    "model": Choice(("svm", "forest", "knn")),
+    "C": Range(1e-3, 1e3, log=True, when={"model": "svm"}),
+    "kernel": Choice(("rbf", "poly"), when={"model": "svm"}),
+    "degree": Range(2, 5, integer=True, when={"model": "svm", "kernel": "poly"}),
+    "depth": Range(1, 9, integer=True, when=[{"model": "forest"}, {"model": "knn"}]),
+    "extra": Choice(("on", "off"), when={"depth": {"at_least": 5}}),
+}
+
+
+def oracle():
+    """TREE in ConfigSpace's own words, without the forbidden clause, which it refuses to add to some spaces."""
+    space = ConfigSpace.ConfigurationSpace()
+    model = ConfigSpace.CategoricalHyperparameter("model", ["svm", "forest", "knn"])
+    c = ConfigSpace.UniformFloatHyperparameter("C", 1e-3, 1e3, log=True)
+    kernel = ConfigSpace.CategoricalHyperparameter("kernel", ["rbf", "poly"])
+    degree = ConfigSpace.UniformIntegerHyperparameter("degree", 2, 5)
+    depth = ConfigSpace.UniformIntegerHyperparameter("depth", 1, 9)
+    extra = ConfigSpace.CategoricalHyperparameter("extra", ["on", "off"])
+    space.add(model, c, kernel, degree, depth, extra)
+    space.add(ConfigSpace.EqualsCondition(c, model, "svm"), ConfigSpace.EqualsCondition(kernel, model, "svm"))
+    svm, poly = ConfigSpace.EqualsCondition(degree, model, "svm"), ConfigSpace.EqualsCondition(degree, kernel, "poly")
+    space.add(ConfigSpace.AndConjunction(svm, poly), ConfigSpace.InCondition(depth, model, ["forest", "knn"]))
+    space.add(ConfigSpace.GreaterThanCondition(extra, depth, 4))
+    forest = ConfigSpace.ForbiddenEqualsClause(model, "forest")
+    space.add(ConfigSpace.ForbiddenAndConjunction(forest, ConfigSpace.ForbiddenInClause(depth, [8, 9])))
+    return space
+
+
+FORBID = ({"model": "forest", "depth": [8, 9]},)
+
+
+def test_every_candidate_of_a_conditional_space_is_valid_for_configspace():
+    candidates = make_candidates(SearchSpace(TREE, FORBID), 500, seed=3)
+    theirs = oracle()
+    for arm in range(len(candidates)):
+        ConfigSpace.Configuration(theirs, values=candidates.parameters(arm))  # raises when it is not
+    present = {frozenset(candidates.parameters(arm)) for arm in range(len(candidates))}
+    assert len(present) == 4, "svm with and without degree, depth with and without extra"
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.fixed_dictionaries(
+        {"model": st.sampled_from(["svm", "forest", "knn"])},
+        optional={
+            "C": st.just(1.0),
+            "kernel": st.sampled_from(["rbf", "poly"]),
+            "degree": st.just(3),
+            "depth": st.integers(1, 9),
+            "extra": st.sampled_from(["on", "off"]),
+        },
+    )
+)
+def test_a_configuration_is_accepted_where_configspace_accepts_it(configuration):
+    try:
+        ConfigSpace.Configuration(oracle(), values=configuration)
+        accepted = True
+    except (ForbiddenValueError, InactiveHyperparameterSetError, ActiveHyperparameterNotSetError):
+        accepted = False
+    assert is_valid(SearchSpace(TREE, FORBID), configuration) == accepted
+
+
+def drawn(space, seed):
+    """Candidates; None where nearly everything is forbidden, or one value is left."""
+    try:
+        return make_candidates(space, 64, "random", seed)
+    except ObjectiveError:
+        return None
+
+
+@settings(max_examples=60, deadline=None)
+@given(spaces(), st.integers(0, 1000))
+def test_every_drawn_candidate_satisfies_conditions_and_forbidden_clauses(space, seed):
+    candidates = drawn(space, seed)
+    assume(candidates is not None)
+    assert len(np.unique(candidates.features, axis=0)) == len(candidates)
+    assert candidates.features.min() >= 0
+    assert candidates.features.max() <= 1
+    for arm in range(len(candidates)):
+        assert is_valid(space, candidates.parameters(arm)), candidates.parameters(arm)
+
+
+def test_a_finite_conditional_space_is_enumerated_once_each():
+    space = {name: parameter for name, parameter in TREE.items() if name != "C"}
+    candidates = make_candidates(SearchSpace(space, FORBID))
+    found = {tuple(sorted(candidates.parameters(arm).items())) for arm in range(len(candidates))}
+    depths = lambda most: sum(2 if depth >= 5 else 1 for depth in range(1, most + 1))  # noqa: E731
+    assert len(found) == len(candidates) == (1 + 4) + depths(7) + depths(9)
+    assert SearchSpace(space, FORBID).count(1000) == len(candidates)
+    assert SearchSpace(space, FORBID).count(len(candidates) - 1) is None
+
+
+def test_a_space_of_many_branches_is_enumerated_though_its_product_is_not():
+    branches = {f"p{number}": Range(1, 10, integer=True, when={"model": number}) for number in range(50)}
+    space = SearchSpace({"model": Choice(tuple(range(50))), **branches})
+    assert len(make_candidates(space)) == 500
+
+
+def test_a_space_that_cannot_be_enumerated_is_given_up_before_memory_is():
+    wide = {f"p{number}": Range(1, 10**9, integer=True) for number in range(30)}
+    assert SearchSpace(wide).count(100_000) is None
+    assert len(make_candidates(wide, 50)) == 50
+
+
+def test_inactive_features_are_constant_and_half_of_the_largest():
+    space = {
+        "model": Choice(("a", "b")),
+        "x": Range(1, 9, when={"model": "a"}),
+        "c": Choice(("p", "q", "r"), when={"model": "a"}),
+    }
+    candidates = make_candidates(space, 50)
+    inactive = np.array([candidates.parameters(arm)["model"] == "b" for arm in range(len(candidates))])
+    assert inactive.sum() == 1, "without x and c there is one configuration of model b"
+    assert candidates.features[inactive][0, 2:].tolist() == pytest.approx([0.5] + [0.5 / 2**0.5] * 3)
+    assert candidates.parameter_of.tolist() == [0, 0, 1, 2, 2, 2]
+    assert set(candidates.parameters(int(np.flatnonzero(inactive)[0]))) == {"model"}
+
+
+def test_two_parameters_can_be_compared():
+    space = SearchSpace(
+        {"low": Range(0, 9, integer=True), "high": Range(0, 9, integer=True)}, ({"low": {"above": "high"}},)
+    )
+    pairs = [make_candidates(space).parameters(arm) for arm in range(55)]
+    assert len(make_candidates(space)) == 55
+    assert all(pair["low"] <= pair["high"] for pair in pairs)
+
+
+@pytest.mark.parametrize(
+    ("space", "forbid", "keys", "rule"),
+    [
+        (
+            {"x": Range(0, 1, when={"modl": 1}), "model": Choice((1, 2))},
+            (),
+            ("space", "x", "when", "modl"),
+            "mean 'model'",
+        ),
+        (
+            {"x": Range(0, 1, when={"m": "svn"}), "m": Choice(("svm", "knn"))},
+            (),
+            ("space", "x", "when", "m"),
+            "mean 'svm'",
+        ),
+        (
+            {"x": Range(0, 1), "y": Range(0, 1, when={"x": 0.5})},
+            (),
+            ("space", "y", "when", "x"),
+            "range of real numbers",
+        ),
+        ({"x": Range(0, 1), "m": Choice(("a", "b"))}, ({"m": {"above": 1}},), ("forbid", 0, "m"), "m has no numbers"),
+        ({"x": Range(0, 1)}, ({"x": {"above": "y"}},), ("forbid", 0, "x"), "must name a parameter of the space"),
+        (
+            {"a": Choice((1, 2), when={"b": 1}), "b": Choice((1, 2), when={"a": 1}), "c": Constant(1)},
+            (),
+            ("space", "a", "when"),
+            "must not depend on itself, these do in a circle: a, b",
+        ),
+    ],
+)
+def test_a_mistake_between_parameters_is_placed(space, forbid, keys, rule):
+    found = mistakes(space, forbid)
+    assert [one.keys for one in found] == [keys]
+    assert rule in found[0].rule
+    with pytest.raises(ObjectiveError, match=r"when|forbid"):
+        SearchSpace(space, forbid)
+
+
+def test_parents_come_before_their_children_and_else_the_order_stays():
+    space = {"b": Range(0, 1, when={"c": 1}), "a": Range(0, 1), "c": Ordered((1, 2))}
+    assert ordered(space) == ["a", "c", "b"]
+
+
+def test_forbidding_everything_is_refused():
+    with pytest.raises(ObjectiveError, match="forbid leaves hardly any configuration"):
+        make_candidates(SearchSpace({"m": Choice((1, 2))}, ({"m": [1, 2]},)))
