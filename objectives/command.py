@@ -113,7 +113,8 @@ class ShellCommand:
 
     def _text(self, parameters: Parameters) -> str:
         return "".join(
-            literal + ("" if name not in parameters else shlex.quote(format(_plain(parameters[name]), form)))
+            literal
+            + ("" if name is None or name not in parameters else shlex.quote(format(_plain(parameters[name]), form)))
             for literal, name, form in self._pieces()
         )
 

@@ -78,8 +78,8 @@ def plain(space: ConfigSpace.ConfigurationSpace) -> tuple[Plain, list[Plain]]:
     """The `space` and `forbid` of a campaign file. Raises ObjectiveError on what has no counterpart here."""
     parameters = {name: _parameter(parameter) for name, parameter in space.items()}
     for condition in space.conditions:
-        children = condition.get_children() if isinstance(condition, Conjunction) else [condition.child]
-        parameters[children[0].name]["when"] = _any_of(condition)
+        child = condition.child
+        parameters[child.name]["when"] = _any_of(condition)
     forbid = [clause for forbidden in space.forbidden_clauses for clause in _forbidden(forbidden)]
     return parameters, forbid
 

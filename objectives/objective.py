@@ -72,7 +72,8 @@ class Candidates:
     an array (A,) of its values, so that a million candidates cost no Python objects; None stands where a parameter of
     `conditional` does not exist. `parameter_of` (d,) numbers the parameter of each feature from 0: the one-hot columns
     of a choice share theirs; without it every feature is a parameter of its own. `repeats`: whether an arm may be worth
-    a second evaluation, which on a continuous space a neighbour gives as well.
+    a second evaluation, which on a continuous space a neighbour gives as well. `is_sequence`: whether the first arms
+    cover the space, as those of a low-discrepancy sequence do.
     """
 
     features: NDArray[np.float64]
@@ -80,6 +81,7 @@ class Candidates:
     parameter_of: NDArray[np.intp] = field(default_factory=lambda: np.empty(0, np.intp))
     repeats: bool = True
     conditional: frozenset[str] = frozenset()
+    is_sequence: bool = False
 
     def __post_init__(self) -> None:
         features = np.ascontiguousarray(self.features, dtype=np.float64)

@@ -142,12 +142,9 @@ def conditions(parameter: Parameter) -> tuple[Clause, ...]:
 def _set_when(parameter: Parameter, levels: Sequence[Scalar] = ()) -> None:
     if parameter.when is None:
         return
-    try:
-        object.__setattr__(parameter, "when", clauses_of(parameter.when))
-    except ValueError as error:
-        raise ValueError(f"when: {error}") from error
+    object.__setattr__(parameter, "when", clauses_of(parameter.when))
     if None in levels:
-        raise ValueError("a parameter with `when` must not have the value null, which says that it does not exist")
+        raise ValueError("its parameter must not have the value null, which says that it does not exist")
 
 
 def _check_weights(choices: Sequence[Scalar], weights: Sequence[float]) -> None:

@@ -16,7 +16,7 @@ How many arms come out, `size` being what was asked for:
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
 
@@ -233,7 +233,7 @@ def make_candidates(
     codes = np.concatenate((wanted, drawn))
     codes = codes[first_occurrences(codes)]
     _check_cells(len(codes) * full.width)
-    return full.candidates(codes)
+    return replace(full.candidates(codes), is_sequence=whole is not None or sampler != "grid")
 
 
 def first_occurrences(rows: NDArray[np.float64]) -> NDArray[np.intp]:

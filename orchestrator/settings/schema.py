@@ -55,7 +55,11 @@ def schema() -> Schema:
     sections: dict[str, Schema] = settings["properties"]
     sections["strategy"] |= {"anyOf": [*(by_class[cls] for cls in STRATEGIES.values()), _named_elsewhere()]}
     kinds = [by_class[cls] for cls in dict.fromkeys(PARAMETERS.values())]
-    sections["space"] |= {"type": "object", "additionalProperties": {"anyOf": kinds}}
+    named = {"type": "object", "additionalProperties": {"anyOf": kinds}}
+    file = {"type": "string", "pattern": r"\.(json|yaml|yml)$", "description": "A file written by ConfigSpace."}
+    sections["space"] |= {"anyOf": [named, file]}
+    sections["forbid"] |= {"type": "array", "items": {"type": "object", "minProperties": 1}}
+    sections["enqueue"] |= {"type": "array", "items": {"type": "object", "minProperties": 1}}
     _open_objective(definitions[_target(sections["objective"])], objectives, by_class)
     head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "bbkb campaign file"}
     return {**settings, **head, "description": "One campaign: what is tuned, how, where.", "$defs": definitions}

@@ -28,7 +28,7 @@ PARAMETERS: Mapping[str, type] = {  # the key that tells a parameter's kind
 
 Configuration = Mapping[str, Scalar]
 
-_NAME = re.compile(r"^[A-Za-z_][A-Za-z0-9_.:-]*$")
+_NAME = re.compile(r"^[^\W\d][\w.:-]*$")
 
 
 def build_space(space: Any) -> dict[str, Parameter]:
@@ -134,9 +134,13 @@ def _build_parameter(options: Any) -> Parameter:
         # JSON, in which settings and parameters travel, has no word for them
         raise failure([Problem((), "must hold finite numbers only", shown(options))])
     when = fields.pop("when", None)
+    parameter: Parameter = build(kind, fields)
+    return parameter if when is None else _with_conditions(parameter, when)
+
+
+def _with_conditions(parameter: Parameter, when: Any) -> Parameter:
+    # not by pydantic, which would say of each member of a union why it is not that one
     try:
-        clauses = None if when is None else clauses_of(when)
+        return dataclasses.replace(parameter, when=clauses_of(when))
     except ValueError as error:
         raise failure([Problem(("when",), f": {error}")]) from error
-    parameter: Parameter = build(kind, fields)
-    return parameter if clauses is None else dataclasses.replace(parameter, when=clauses)

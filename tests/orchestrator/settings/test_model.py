@@ -136,7 +136,7 @@ HEAD = "name: x\nobjective: {name: branin}\nbudget: {evaluations: 5}\n"  # three
         (f"{HEAD}space:\n  a: 3\n", "x.yaml:5: space.a must be a mapping such as {low: 0, high: 1}, got 3"),
         (f"{HEAD}space:\n  a: {{ordered: [1, .inf]}}\n", "x.yaml:5: space.a must hold finite numbers only"),
         (f"{HEAD}space: [a]\n", "x.yaml:4: space must be a mapping such as"),
-        (f"{HEAD}space:\n  a-b: {{low: 0, high: 1}}\n", "x.yaml:5: space.a-b must be named by letters"),
+        (f"{HEAD}space:\n  a b: {{low: 0, high: 1}}\n", "x.yaml:5: space.a b must be named by letters"),
         (f"{HEAD}space: {{a: {{choices: []}}}}\n", "x.yaml:4: space.a.choices must hold at least one value"),
         (f"{HEAD}candidates: {{target: y}}\n", "x.yaml:4: candidates.target needs candidates.table"),
         ("name: x\nobjective: {name: branin}\n", "x.yaml: budget is required"),
@@ -318,12 +318,14 @@ _campaign = st.fixed_dictionaries(
     {
         "name": st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", fullmatch=True),
         "objective": st.sampled_from([{"callable": "a.b:c"}, {"command": "run"}, {"name": "branin"}]),
-        "space": st.dictionaries(st.sampled_from(["a", "b", "größe", "lambda"]), _parameter, min_size=1),
+        "space": st.dictionaries(st.sampled_from(["a", "b", "größe", "lambda"]), _parameter).map(
+            lambda space: {**space, "varies": {"low": 0, "high": 1}}
+        ),
         "budget": st.fixed_dictionaries({"evaluations": st.integers(1)}, optional={"hours": _positive}),
     },
     optional={
         "seed": st.integers(0),
-        "candidates": st.fixed_dictionaries({}, optional={"size": st.none() | st.integers(1)}),
+        "candidates": st.fixed_dictionaries({}, optional={"size": st.none() | st.integers(1, 10_000_000)}),
         "strategy": st.sampled_from([{"name": "uniform"}, {"kernel": {"name": "matern32", "lengthscale": [1, 2]}}]),
         "workers": st.fixed_dictionaries(
             {}, optional={"count": st.integers(1, 512), "memory_gb": st.none() | _positive}

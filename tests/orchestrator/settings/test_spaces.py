@@ -1,0 +1,171 @@
+"""The search space of a campaign file: conditions, forbidden clauses, ConfigSpace files, enqueued configurations."""
+
+from pathlib import Path
+from typing import Any
+
+import ConfigSpace
+import pytest
+
+from objectives.configspace_file import plain
+from objectives.parameters import Choice, Range
+from objectives.space import SearchSpace, make_candidates
+from orchestrator.errors import ConfigError
+from orchestrator.settings.model import Settings, from_mapping, load
+from orchestrator.settings.schema import schema
+from orchestrator.settings.spaces import build_space, dump_space
+
+HEAD = "name: x\nobjective: {command: echo 1}\nbudget: {evaluations: 5}\n"
+SPACE = """space:
+  model: {choices: [svm, forest], weights: [3, 1]}
+  C: {low: 1.0e-3, high: 1.0e3, log: true, when: {model: svm}}
+  depth: {low: 1, high: 9, integer: true, when: {model: [forest]}}
+  share: {low: 0, high: 1, step: 0.05}
+"""
+
+
+def settings_of(tmp_path: Path, text: str) -> Settings:
+    file = tmp_path / "x.yaml"
+    file.write_text(text)
+    return load(file)
+
+
+def refused(tmp_path: Path, text: str) -> list[str]:
+    with pytest.raises(ConfigError) as error:
+        settings_of(tmp_path, text)
+    return str(error.value).replace(f"{tmp_path}/", "").splitlines()
+
+
+def test_a_space_loads_back() -> None:
+    space = build_space(
+        {
+            "a": {"low": 1, "high": 2, "integer": True},
+            "b": {"ordered": ["x", "y"], "when": [{"a": 1}, {"a": {"above": 1.5}}]},
+            "c": {"choices": [1, 2], "weights": [1, 2], "when": {"b": ["x"]}},
+        }
+    )
+    assert build_space(dump_space(space)) == space
+
+
+def test_conditions_and_forbidden_clauses_load_back(tmp_path: Path) -> None:
+    tail = "forbid: [{model: svm, share: {above: 0.5}}]\nenqueue: [{model: forest, depth: 3, share: 0.15}]\n"
+    settings = settings_of(tmp_path, HEAD + SPACE + tail)
+    assert settings.space["model"] == Choice(("svm", "forest"), weights=(3.0, 1.0))
+    assert settings.space["C"] == Range(1e-3, 1e3, log=True, when={"model": "svm"})
+    assert settings.forbid == ({"model": ("svm",), "share": {"above": 0.5}},)
+    assert from_mapping(settings.resolved()) == settings
+
+
+@pytest.mark.parametrize(
+    ("tail", "message"),
+    [
+        (
+            "forbid: [{modl: svm}]\n",
+            "x.yaml:9: forbid.0.modl must name a parameter of the space (model, C, depth, share)",
+        ),
+        ("forbid:\n  - {model: svn}\n", "x.yaml:10: forbid.0.model must be one of 'svm', 'forest', got 'svn'; did you"),
+        ("forbid: {model: svm}\n", "x.yaml:9: forbid must be a list such as"),
+        ("forbid: [{share: {abov: 1}}]\n", "x.yaml:9: forbid.0: share must be compared by above, below, at_least"),
+        ("forbid: [{C: 1.0}]\n", "x.yaml:9: forbid.0.C is a range of real numbers, which no value stands for"),
+        ("enqueue: [{model: svm, C: 1.0}]\n", "x.yaml:9: enqueue.0: share is missing"),
+        ("enqueue: [{model: svm, C: 1.0, share: 0.12}]\n", "x.yaml:9: enqueue.0.share must be 0 plus steps of 0.05"),
+        ("enqueue: [{model: forest, C: 1.0, depth: 2, share: 1}]\n", "x.yaml:9: enqueue.0.C must be left out where"),
+        ("enqueue: [{lr: 1}]\n", "x.yaml:9: enqueue.0.lr is no parameter of the space; there are model, C"),
+        ("enqueue: [1]\n", "x.yaml:9: enqueue.0 must be a mapping of parameters to plain values, got 1"),
+        (
+            f"enqueue: {[{'model': 'forest', 'depth': n, 'share': 1} for n in range(1, 8)]}\n",
+            "x.yaml:9: enqueue must hold at most",
+        ),
+    ],
+)
+def test_a_mistake_has_its_place_and_remedy(tmp_path: Path, tail: str, message: str) -> None:
+    (line,) = refused(tmp_path, HEAD + SPACE + tail)
+    assert line.startswith(message)
+
+
+@pytest.mark.parametrize(
+    ("parameter", "message"),
+    [
+        (
+            "{low: 0, high: 1, when: {modl: svm}}",
+            "x.yaml:6: space.p.when.modl must name a parameter of the space (m, p)",
+        ),
+        (
+            "{low: 0, high: 1, when: {m: svn}}",
+            "x.yaml:6: space.p.when.m must be one of 'svm', 'knn', got 'svn'; did you",
+        ),
+        ("{low: 0, high: 1, when: svm}", "x.yaml:6: space.p.when: must map parameters to values"),
+        ("{low: 0, high: 1, whn: {m: svm}}", "x.yaml:6: space.p.whn is not a known key; did you mean when?"),
+        ("{low: 0, high: 1, step: 0.3}", "x.yaml:6: space.p.high must be low plus a whole number of steps"),
+        (
+            "{choices: [a, b], weights: [1]}",
+            "x.yaml:6: space.p.weights must be one number a choice, got 1 for 2 choices",
+        ),
+        (
+            "{choices: [a, null], when: {m: svm}}",
+            "x.yaml:6: space.p.when: its parameter must not have the value null",
+        ),
+    ],
+)
+def test_a_mistake_in_a_parameter_has_its_place_and_remedy(tmp_path: Path, parameter: str, message: str) -> None:
+    (line,) = refused(tmp_path, f"{HEAD}space:\n  m: {{choices: [svm, knn]}}\n  p: {parameter}\n")
+    assert line.startswith(message), line
+
+
+def their_space() -> ConfigSpace.ConfigurationSpace:
+    space = ConfigSpace.ConfigurationSpace()
+    model = ConfigSpace.CategoricalHyperparameter("model", ["svm", "forest", "knn"], weights=[2, 1, 1])
+    c = ConfigSpace.UniformFloatHyperparameter("svm:C", 1e-3, 1e3, log=True)
+    size = ConfigSpace.OrdinalHyperparameter("size", ["s", "m", "l"])
+    depth = ConfigSpace.UniformIntegerHyperparameter("depth", 1, 20)
+    most = ConfigSpace.UniformIntegerHyperparameter("most", 1, 20, default_value=20)
+    extra = ConfigSpace.NormalFloatHyperparameter("extra", mu=0, sigma=1, lower=-3, upper=3)
+    space.add(model, c, size, depth, most, extra, ConfigSpace.Constant("kind", "x"))
+    svm, large = ConfigSpace.EqualsCondition(c, model, "svm"), ConfigSpace.GreaterThanCondition(c, size, "s")
+    space.add(ConfigSpace.AndConjunction(svm, large))
+    other, low = ConfigSpace.NotEqualsCondition(extra, model, "svm"), ConfigSpace.LessThanCondition(extra, depth, 5)
+    space.add(ConfigSpace.OrConjunction(other, low))
+    knn = ConfigSpace.ForbiddenEqualsClause(model, "knn")
+    space.add(ConfigSpace.ForbiddenAndConjunction(knn, ConfigSpace.ForbiddenInClause(size, ["m", "l"])))
+    space.add(ConfigSpace.ForbiddenGreaterThanRelation(depth, most))
+    return space
+
+
+@pytest.mark.parametrize("ending", ["json", "yaml"])
+def test_a_configspace_file_is_a_space(tmp_path: Path, ending: str) -> None:
+    theirs = their_space()
+    getattr(theirs, f"to_{ending}")(tmp_path / f"space.{ending}")
+    settings = settings_of(tmp_path, f"{HEAD}space: space.{ending}\nforbid: [{{depth: 20}}]\n")
+    assert from_mapping(settings.resolved()) == settings
+    assert len(settings.forbid) == 3, "the file's and the campaign's"
+    candidates = make_candidates(SearchSpace(settings.space, settings.forbid), 300)
+    for arm in range(len(candidates)):
+        configuration = candidates.parameters(arm)
+        ConfigSpace.Configuration(theirs, values=configuration)  # raises when it is not valid there
+        assert configuration["depth"] != 20
+    ours = SearchSpace(build_space(plain(theirs)[0]), tuple(plain(theirs)[1]))
+    for configuration in theirs.sample_configuration(100):
+        ours.code_of({name: value.item() if hasattr(value, "item") else value for name, value in configuration.items()})
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("none.json", None, "x.yaml:4: space: "),
+        ("list.json", "[1]", "x.yaml:4: space: "),
+        ("space.txt", "", "x.yaml:4: space: must name a ConfigSpace file (.json, .yaml, .yml)"),
+        ("bad.json", '{"hyperparameters": [{"type": "x"}]}', "x.yaml:4: space: "),
+    ],
+)
+def test_a_file_that_is_no_configspace_is_refused(tmp_path: Path, name: str, content: Any, message: str) -> None:
+    if content is not None:
+        (tmp_path / name).write_text(content)
+    (line,) = refused(tmp_path, f"{HEAD}space: {name}\n")
+    assert line.startswith(message), line
+
+
+def test_the_schema_knows_conditions_and_files() -> None:
+    document = schema()
+    assert {"type": "string"}.items() <= document["properties"]["space"]["anyOf"][1].items()
+    assert "when" in document["$defs"]["Choice"]["properties"]
+    assert document["properties"]["forbid"]["items"]["type"] == "object"
+    assert document["properties"]["enqueue"]["items"]["type"] == "object"
