@@ -25,7 +25,7 @@ from benchmarks.papers.nasbench101_cells import RECORDED, VERTICES
 from benchmarks.peers.problems import Evaluation, Group, Point
 from objectives.datasets import DataSource
 from objectives.objective import Candidates, ObjectiveError
-from objectives.parameters import Choice, Ordinal, Space
+from objectives.parameters import Choice, Ordered, Space
 
 Floats = NDArray[np.float64]
 
@@ -64,7 +64,7 @@ class Recorded:
         for place, (name, values) in enumerate(self._values.items()):
             level = self.levels[:, place]
             columns[name] = np.array(values)[level]
-            is_ordered = isinstance(self.space[name], Ordinal)
+            is_ordered = isinstance(self.space[name], Ordered)
             blocks.append(
                 level[:, None] / (len(values) - 1) if is_ordered else np.eye(len(values))[level] / np.sqrt(2.0)
             )
@@ -87,9 +87,9 @@ class Recorded:
     def _values(self) -> dict[str, tuple[Any, ...]]:
         """The levels of each parameter, in order."""
         return {
-            name: tuple(parameter.ordered if isinstance(parameter, Ordinal) else parameter.choices)
+            name: tuple(parameter.ordered if isinstance(parameter, Ordered) else parameter.choices)
             for name, parameter in self.space.items()
-            if isinstance(parameter, Ordinal | Choice)
+            if isinstance(parameter, Ordered | Choice)
         }
 
     @cached_property
@@ -116,8 +116,8 @@ def _grid(folder: str, column: str, sign: float) -> Callable[[DataSource], Recor
     return load
 
 
-def _parameter(levels: list[Any]) -> Ordinal | Choice:
-    return Choice(tuple(levels)) if isinstance(levels[0], str) else Ordinal(tuple(levels))
+def _parameter(levels: list[Any]) -> Ordered | Choice:
+    return Choice(tuple(levels)) if isinstance(levels[0], str) else Ordered(tuple(levels))
 
 
 def _cells(source: DataSource) -> Recorded:
@@ -125,7 +125,7 @@ def _cells(source: DataSource) -> Recorded:
     rows = np.flatnonzero(arrays["n_vertices"] == VERTICES)
     edges = arrays["adjacency"][rows][:, _UPPER[0], _UPPER[1]]
     levels = np.hstack([edges, arrays["ops"][rows, 1 : VERTICES - 1]]).astype(np.intp)
-    space: dict[str, Ordinal | Choice] = {f"edge_{i}_{j}": Ordinal((0, 1)) for i, j in zip(*_UPPER, strict=True)}
+    space: dict[str, Ordered | Choice] = {f"edge_{i}_{j}": Ordered((0, 1)) for i, j in zip(*_UPPER, strict=True)}
     space |= {f"operation_{place}": Choice(_OPERATIONS) for place in range(1, VERTICES - 1)}
     seconds = arrays["train_time_108"][rows].astype(np.float64)
     rewards = arrays["val_acc_108"][rows, None].astype(np.float64)

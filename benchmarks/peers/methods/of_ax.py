@@ -9,7 +9,7 @@ from ax.api.client import Client
 from ax.api.configs import ChoiceParameterConfig, RangeParameterConfig
 
 from benchmarks.peers.problems import Point, Problem
-from objectives.parameters import Choice, Ordinal, Parameter, Range
+from objectives.parameters import Choice, Ordered, Parameter, Range
 from orchestrator.errors import UserError
 
 _ALL_AT_ONCE = 1  # a suggestion at a time, one for each free worker
@@ -46,9 +46,9 @@ def _config(name: str, parameter: Parameter) -> Any:
     match parameter:
         case Range(low=low, high=high, log=log, integer=False):
             return RangeParameterConfig(name, (low, high), "float", scaling="log" if log else "linear")
-        case Ordinal(ordered=levels) if len(levels) > 2:
+        case Ordered(ordered=levels) if len(levels) > 2:
             return RangeParameterConfig(name, (0, len(levels) - 1), kind)
-        case Ordinal(ordered=levels):
+        case Ordered(ordered=levels):
             return ChoiceParameterConfig(name, list(range(len(levels))), kind, is_ordered=True)
         case Choice(choices=levels):
             return ChoiceParameterConfig(name, [str(level) for level in levels], "str", is_ordered=False)
@@ -56,6 +56,6 @@ def _config(name: str, parameter: Parameter) -> Any:
 
 
 def _value(parameter: Parameter, value: Any) -> Any:
-    if isinstance(parameter, Ordinal):
+    if isinstance(parameter, Ordered):
         return parameter.ordered[int(value)]
     return float(value) if isinstance(parameter, Range) else value

@@ -1,4 +1,4 @@
-"""Optuna's samplers (Akiba et al. 2019). Ordinal parameters are integers, their level's number."""
+"""Optuna's samplers (Akiba et al. 2019). Ordered parameters are integers, their level's number."""
 
 import logging
 from collections.abc import Callable, Mapping
@@ -8,7 +8,7 @@ import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 
 from benchmarks.peers.problems import Point, Problem
-from objectives.parameters import Choice, Ordinal, Parameter, Range
+from objectives.parameters import Choice, Ordered, Parameter, Range
 from orchestrator.errors import UserError
 
 optuna.logging.set_verbosity(logging.ERROR)
@@ -54,7 +54,7 @@ def _distribution(parameter: Parameter) -> BaseDistribution:
     match parameter:
         case Range(low=low, high=high, log=log, integer=False):
             return FloatDistribution(low, high, log=log)
-        case Ordinal(ordered=levels):
+        case Ordered(ordered=levels):
             return IntDistribution(0, len(levels) - 1)
         case Choice(choices=levels):
             return CategoricalDistribution(levels)
@@ -62,4 +62,4 @@ def _distribution(parameter: Parameter) -> BaseDistribution:
 
 
 def _value(parameter: Parameter, value: Any) -> Any:
-    return parameter.ordered[value] if isinstance(parameter, Ordinal) else value
+    return parameter.ordered[value] if isinstance(parameter, Ordered) else value

@@ -11,7 +11,7 @@ from smac import HyperparameterOptimizationFacade, Scenario
 from smac.runhistory import TrialInfo, TrialValue
 
 from benchmarks.peers.problems import Point, Problem
-from objectives.parameters import Choice, Ordinal, Parameter, Range
+from objectives.parameters import Choice, Ordered, Parameter, Range
 from orchestrator.errors import UserError
 
 
@@ -58,7 +58,7 @@ def _hyperparameter(name: str, parameter: Parameter) -> Any:
     match parameter:
         case Range(low=low, high=high, log=log, integer=False):
             return Float(name, (low, high), log=log)
-        case Ordinal(ordered=levels):
+        case Ordered(ordered=levels):
             return Integer(name, (0, len(levels) - 1))
         case Choice(choices=levels):
             return CategoricalHyperparameter(name, levels)
@@ -66,6 +66,6 @@ def _hyperparameter(name: str, parameter: Parameter) -> Any:
 
 
 def _value(parameter: Parameter, value: Any) -> Any:
-    if isinstance(parameter, Ordinal):
+    if isinstance(parameter, Ordered):
         return parameter.ordered[int(value)]
     return float(value) if isinstance(parameter, Range) else str(value)

@@ -3,7 +3,7 @@
 import numpy as np
 
 from benchmarks.peers.problems import Point, Problem
-from objectives.parameters import Choice, Ordinal, Range
+from objectives.parameters import Choice, Ordered, Range
 from orchestrator.errors import CampaignError
 
 
@@ -30,6 +30,6 @@ class Uniform:
         match parameter:
             case Range(low=low, high=high, log=False, integer=False):
                 return float(self._rng.uniform(low, high))
-            case Choice(choices=levels) | Ordinal(ordered=levels):
+            case Choice(choices=levels) | Ordered(ordered=levels):
                 return levels[int(self._rng.integers(len(levels)))]
         raise CampaignError(f"random search has no draw for {parameter}")

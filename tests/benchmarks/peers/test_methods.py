@@ -9,11 +9,11 @@ from benchmarks.peers.functions import Function
 from benchmarks.peers.methods.catalogue import _LIBRARIES, PEERS, known_methods, make_method
 from benchmarks.peers.search import search
 from benchmarks.peers.tables import Recorded
-from objectives.parameters import Choice, Ordinal
+from objectives.parameters import Choice, Ordered
 from orchestrator.errors import UserError
 
 TABLE = Recorded(
-    {"size": Ordinal((1, 2, 4, 8)), "flag": Ordinal((0, 1)), "kind": Choice(("a", "b", "c"))},
+    {"size": Ordered((1, 2, 4, 8)), "flag": Ordered((0, 1)), "kind": Choice(("a", "b", "c"))},
     np.array([[i, j, k] for i in range(4) for j in range(2) for k in range(3)]),
     np.random.default_rng(0).normal(size=(24, 2)),
 )

@@ -10,7 +10,7 @@ from benchmarks.peers.functions import SHAPES, Function
 from benchmarks.peers.tables import Recorded, load_table
 from objectives.datasets import DataSource
 from objectives.objective import ObjectiveError
-from objectives.parameters import Ordinal
+from objectives.parameters import Ordered
 
 RNG = np.random.default_rng(0)
 OPTIMA = {
@@ -63,13 +63,13 @@ def test_noise_is_a_hundredth_of_the_unit_and_not_in_the_regret():
 
 
 def test_a_repeat_is_drawn_and_a_missing_one_never():
-    table = Recorded({"x": Ordinal((1, 2))}, np.array([[0], [1]]), np.array([[1.0, 2.0, np.nan], [5.0, 5.0, 5.0]]))
+    table = Recorded({"x": Ordered((1, 2))}, np.array([[0], [1]]), np.array([[1.0, 2.0, np.nan], [5.0, 5.0, 5.0]]))
     seen = {table.evaluate({"x": 1}, np.random.default_rng(seed)).reward for seed in range(30)}
     assert seen == {1.0, 2.0}
 
 
 def test_a_point_that_was_not_recorded_has_the_value_of_the_nearest_row():
-    space = {"a": Ordinal((0, 1)), "b": Ordinal((0, 1)), "c": Ordinal((0, 1))}
+    space = {"a": Ordered((0, 1)), "b": Ordered((0, 1)), "c": Ordered((0, 1))}
     table = Recorded(
         space, np.array([[0, 0, 0], [1, 1, 1], [1, 0, 1]]), np.array([[1.0], [2.0], [3.0]]), is_whole=False
     )

@@ -7,11 +7,11 @@ from benchmarks.peers.methods.uniform import Uniform
 from benchmarks.peers.problems import Point
 from benchmarks.peers.search import MARKS, search
 from benchmarks.peers.tables import Recorded
-from objectives.parameters import Choice, Ordinal
+from objectives.parameters import Choice, Ordered
 from orchestrator.errors import CampaignError
 
 TOY = Recorded(
-    {"size": Ordinal((1, 2, 4)), "kind": Choice(("a", "b"))},
+    {"size": Ordered((1, 2, 4)), "kind": Choice(("a", "b"))},
     np.array([[i, j] for i in range(3) for j in range(2)]),
     np.array([[0.0, 0.2], [1.0, 1.0], [2.0, np.nan], [3.0, 3.0], [4.0, 4.0], [5.0, 5.0]]),
 )
