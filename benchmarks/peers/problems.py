@@ -11,8 +11,9 @@ from typing import Protocol
 
 import numpy as np
 
+from objectives.conditions import Scalar
 from objectives.objective import Candidates
-from objectives.parameters import Scalar, Space
+from objectives.parameters import Space
 
 Point = Mapping[str, Scalar]
 

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.peers.problems import Evaluation, Point, Problem
-from objectives.parameters import Scalar
+from objectives.conditions import Scalar
 from orchestrator.errors import CampaignError
 
 Floats = NDArray[np.float64]
