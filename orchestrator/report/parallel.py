@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from objectives.parameters import Choice, Ordinal, Parameter, Range
+from objectives.parameters import Choice, Ordered, Parameter, Range
 from orchestrator.history.export import parameter_names
 from orchestrator.history.fold import History, TrialRow
 from orchestrator.report.figure import FONT, Figure, label, look, one_line, rounded
@@ -99,7 +99,7 @@ def parameter_axis(name: str, values: list[Any], parameter: Parameter | None = N
     `values` (n,) are the trials'; None: the parameter is inactive there. Without a `parameter` (the candidates are a
     table's rows) the values tell the kind.
     """
-    if isinstance(parameter, Ordinal):
+    if isinstance(parameter, Ordered):
         return _step_axis(name, values, parameter.ordered)
     if isinstance(parameter, Choice):
         return _step_axis(name, values, parameter.choices)

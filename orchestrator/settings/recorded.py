@@ -14,8 +14,9 @@ from pydantic import BaseModel, ValidationError
 from objectives.parameters import Parameter
 from orchestrator.settings.file import Document
 from orchestrator.settings.model import BudgetSettings, Settings, WorkerSettings
-from orchestrator.settings.options import OBJECTIVE_KEYS, build_space
+from orchestrator.settings.options import OBJECTIVE_KEYS
 from orchestrator.settings.problems import config_error, describe, failure
+from orchestrator.settings.spaces import build_space
 
 Section = TypeVar("Section", bound=BaseModel)
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from objectives.parameters import Choice, Ordinal, Range
+from objectives.parameters import Choice, Ordered, Range
 from orchestrator.report.parallel import parallel_coordinates, parameter_axis
 from tests.orchestrator.synthetic_log import SyntheticLog
 
@@ -48,8 +48,8 @@ def test_categories_booleans_and_inactive_parameters_get_places_of_their_own() -
     assert sorted(axis.ticks.values()) == ["True", "none", "relu", "tanh"]
 
 
-@pytest.mark.parametrize("kind", [Ordinal, Choice])
-def test_ordered_choices_stand_on_a_scale_of_their_steps(kind: type[Ordinal] | type[Choice]) -> None:
+@pytest.mark.parametrize("kind", [Ordered, Choice])
+def test_ordered_choices_stand_on_a_scale_of_their_steps(kind: type[Ordered] | type[Choice]) -> None:
     axis = parameter_axis("rate", [0.1, 1e-6, 1e-3], kind((1e-6, 1e-3, 0.1)))
     assert axis.positions == [2.0, 0.0, 1.0]
     assert list(axis.ticks.values()) == ["1e-06", "0.001", "0.1"]
