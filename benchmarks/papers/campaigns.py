@@ -168,9 +168,7 @@ def finished_log(settings: Settings, is_resumed: bool = True) -> Sequence[Event]
         parts = build(settings)
         optimum = parts.optimum(settings.objective.direction == "maximize")
         known, began = existing(settings, parts), shlex.join(sys.argv)
-        run = runs.create(
-            settings, parts.problem.candidates, parts.description, optimum, began, known, parts.enqueued
-        )
+        run = runs.create(settings, parts.problem.candidates, parts.description, optimum, began, known, parts.enqueued)
     if not _is_finished(events):
         outcome, reason = launch(run, settings, Console(file=io.StringIO()), address=None)
         if outcome == "interrupted":

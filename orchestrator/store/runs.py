@@ -99,9 +99,10 @@ def create(
 ) -> Run:
     """Make the folder and the first events: the campaign's creation, what was known before it, and its first trials.
 
-    `objective` is what the objective says of itself, `began` the command line, `enqueued` the arms that are
-    evaluated first. Raises RunError or StoreError when either cannot be written, or the run that `run` names has begun already; nothing is left of a new folder then. A
-    folder of that name in which a process died before the first event was stored is used again.
+    `objective` is what the objective says of itself, `began` the command line, `enqueued` the arms that are evaluated
+    first. Raises RunError or StoreError when log or files cannot be written, or the run that `run` names has begun
+    already; nothing is left of a new folder then. A folder of that name in which a process died before the first event
+    was stored is used again.
     """
     if settings.run:
         folder = _folder_of(settings)
