@@ -1,5 +1,6 @@
 """Arguments and options that several commands share."""
 
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -23,6 +24,21 @@ OrResume = Annotated[
 ]
 
 
-def overrides(set_: list[str] | None, workers: int | None) -> list[str]:
-    """The `--set` assignments, with that of `--workers` last."""
-    return [*(set_ or ()), *([] if workers is None else [f"workers.count={workers}"])]
+class LogLevel(StrEnum):
+    """The levels of `orchestrator.logs`, as an option."""
+
+    DEBUG = "debug"
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+LogLevelOption = Annotated[
+    LogLevel | None, typer.Option("--log-level", help="Least severe level of run.log in the run's folder: log.level.")
+]
+
+
+def overrides(set_: list[str] | None, workers: int | None = None, log_level: LogLevel | None = None) -> list[str]:
+    """The `--set` assignments, followed by those that other options stand for."""
+    chosen = {"workers.count": workers, "log.level": log_level}
+    return [*(set_ or ()), *(f"{key}={value}" for key, value in chosen.items() if value is not None)]

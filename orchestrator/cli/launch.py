@@ -10,6 +10,7 @@ from typing import Protocol
 
 from rich.console import Console
 
+from orchestrator import logs
 from orchestrator.campaign.status import Status
 from orchestrator.cli.live import View, view
 from orchestrator.session.assemble import open_session
@@ -68,8 +69,8 @@ def _launch_on_ray(run: Run, settings: Settings, console: Console, address: str 
     from orchestrator.session.actor import RemoteSession
     from orchestrator.session.cluster import connect, disconnect, named_cluster
 
-    workers = settings.workers
-    with view(console) as shown:
+    workers, log = settings.workers, settings.log
+    with logs.written_to(run.folder, run.name, log.level, log.format), view(console) as shown:
         joined = named_cluster(address)
         shown.say("starting Ray on this machine …" if joined is None else f"joining the Ray cluster at {joined} …")
         cluster = connect(address, workers.count, workers.cpus, workers.gpus, dashboard=True)

@@ -1,6 +1,7 @@
 """The one place that picks classes: from a checked campaign file to a session that can run."""
 
 import json
+import logging
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -17,6 +18,7 @@ from objectives.objective import Candidates, HasCandidates, HasOptimum, Objectiv
 from objectives.pickled import PickledFunction
 from objectives.space import SearchSpace, make_candidates
 from objectives.tabular import table_candidates, table_objective
+from orchestrator import logs
 from orchestrator.bandit.start.warm_start import DataStart, UncertaintyStart
 from orchestrator.campaign.commands import Close
 from orchestrator.campaign.events import CampaignCreated, ExistingTaken, SessionOpened
@@ -27,12 +29,14 @@ from orchestrator.session.driver import Driver
 from orchestrator.session.problem import Problem, Progress, replay
 from orchestrator.settings.model import Settings
 from orchestrator.store.event_store import EventStore, Writer
-from orchestrator.store.lease import Heartbeat, take
+from orchestrator.store.lease import Heartbeat, Identity, take
 from orchestrator.store.runs import Run, digest, write_settings
 from workers.executor import Executor, ExecutorError
 from workers.inline import InlineExecutor
 from workers.messages import Limits
 from workers.simulated import Durations, Failures, SimulatedExecutor
+
+_LOGGER = logging.getLogger("bbkb.session")
 
 
 @dataclass(frozen=True)
@@ -142,8 +146,10 @@ def open_session(run: Run, settings: Settings, observe: Callable[[Status], None]
     """
     parts = build(settings)
     with ExitStack() as held:  # given back at once when anything below raises, else when the session ends
+        held.enter_context(logs.written_to(run.folder, run.name, settings.log.level, settings.log.format))
         store = _open_store(run, held)
         writer = _claim(store, run, settings)
+        _LOGGER.info("claimed the campaign in epoch %d as %s", writer.epoch, Identity.of_this_process())
         heartbeat = _keep_alive(writer, held)
         _write_settings(run, settings)
         problem = _place_arms(_with_folders(run, parts.problem, settings), settings, held)

@@ -22,6 +22,7 @@ from ray.exceptions import RayError
 
 from orchestrator.errors import UserError
 
+_LOGGER = logging.getLogger("bbkb.cluster")
 _PROBE_SECONDS = 5.0
 _PACKAGES = ("objectives", "workers", "orchestrator")
 _TOKEN = secrets.token_hex(32)  # in the environment only, never in a file: it dies with this process
@@ -64,7 +65,9 @@ def connect(address: str | None, workers: int, cpus: float, gpus: float, dashboa
     if ray.is_initialized():
         return Cluster(_gcs_address(), None, False, False, _room_notes(workers, cpus, gpus))
     named = named_cluster(address)
-    return _start(workers, cpus, gpus, dashboard) if named is None else _join(named, workers, cpus, gpus)
+    cluster = _start(workers, cpus, gpus, dashboard) if named is None else _join(named, workers, cpus, gpus)
+    _LOGGER.info("%s Ray at %s", "started" if cluster.is_ours else "joined", cluster.address)
+    return cluster
 
 
 def named_cluster(address: str | None) -> str | None:
@@ -77,6 +80,7 @@ def disconnect(cluster: Cluster) -> None:
     """Leave a cluster that was joined; end one that was started. May be called twice."""
     if cluster.is_connected_here and ray.is_initialized():
         ray.shutdown()
+        _LOGGER.info("%s Ray at %s", "ended" if cluster.is_ours else "left", cluster.address)
 
 
 def _start(workers: int, cpus: float, gpus: float, dashboard: bool) -> Cluster:

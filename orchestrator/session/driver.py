@@ -6,6 +6,7 @@ loop costs one commit, however many results it took in. The strategy computes be
 on taking results in and handing out what is chosen already.
 """
 
+import logging
 import math
 import threading
 import time
@@ -35,11 +36,14 @@ from orchestrator.campaign.state import apply, is_expected, is_final, is_running
 from orchestrator.campaign.status import Status, idle_seconds, status_of
 from orchestrator.errors import BbkbError, CampaignError, StoreError
 from orchestrator.session.background import Computing
+from orchestrator.session.event_lines import log_event
 from orchestrator.session.problem import BEGIN, TELL, Problem, Progress
 from orchestrator.session.reports import RecordedReports
 from orchestrator.store.event_store import Writer
 from workers.executor import Executor
 from workers.messages import Failure, FailureKind, IntermediateValue, Outcome, Stopped, Success
+
+_LOGGER = logging.getLogger("bbkb.session")
 
 # How long the loop may sit in the executor before it looks at a request to stop.
 _ATTENTION_SECONDS = 0.2
@@ -310,6 +314,7 @@ class Driver:
 
     def _record(self, event: Event) -> None:
         self._campaign = apply(self._campaign, event)
+        log_event(event)
         self._unwritten[1].append(event)
 
     def _commit(self) -> None:
@@ -333,6 +338,7 @@ class Driver:
                 if not error.is_transient or time.monotonic() > deadline or self._stop_now.is_set():
                     raise
                 self._activity = f"waiting for the store: {error}"
+                _LOGGER.warning("the store is away, waiting for it: %s", error)
                 time.sleep(_STORE_RETRY_SECONDS)
 
 

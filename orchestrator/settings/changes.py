@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 # The log stays true when these change; anything else would make it another campaign.
-CHANGEABLE = ("budget", "workers", "computing", "runs", "run")
+CHANGEABLE = ("budget", "workers", "computing", "log", "runs", "run")
 
 
 @dataclass(frozen=True)

@@ -29,6 +29,7 @@ from objectives.objective import Objective, ObjectiveError
 from objectives.parameters import Parameter
 from objectives.space import LARGEST_SIZE, Sampler
 from orchestrator.credentials import redacted
+from orchestrator.logs import Format, Level
 from orchestrator.settings.file import Document, read, with_overrides
 from orchestrator.settings.options import (
     OBJECTIVE_KEYS,
@@ -282,6 +283,13 @@ class ComputingSettings(_Section):
     )
 
 
+class LogSettings(_Section):
+    """What is written into `run.log` in the run's folder."""
+
+    level: Level = Field(default="info", description="The least severe level that is written; --log-level sets it.")
+    format: Format = Field(default="text", description="Lines of text, or json: one JSON object a line.")
+
+
 class DataSettings(_Section):
     """Where data sets come from."""
 
@@ -326,6 +334,7 @@ class Settings(_Section):
     computing: ComputingSettings = Field(
         default=ComputingSettings(), description="What the strategy itself computes with."
     )
+    log: LogSettings = Field(default=LogSettings(), description="What the log in the run's folder says.")
     store: Annotated[str, AfterValidator(_store), PlainSerializer(redacted)] = Field(
         default="sqlite",
         description="Where results are kept: sqlite in the run's folder, or a database URL, in which ${VAR} is taken "

@@ -4,6 +4,7 @@ A worker evaluates one attempt at a time. It is made when no idle one is there, 
 minute, and found again by its name and by the ledger (`workers.on_ray.ledger`) after the campaign's process has died.
 """
 
+import logging
 import time
 import uuid
 from collections.abc import Iterable, Mapping
@@ -16,6 +17,8 @@ from workers.messages import Limits, Outcome, Trial
 from workers.on_ray.ledger import NAMESPACE, Ledger, UnderWay
 from workers.on_ray.places import Placement, memory_request
 from workers.on_ray.worker_actor import WorkerActor
+
+_LOGGER = logging.getLogger("bbkb.executor")
 
 IDLE_SECONDS = 60.0
 PLACE_SECONDS = 5.0  # that a new worker may take to begin before an idle one makes room for it
@@ -187,11 +190,13 @@ class WorkerPool:
             num_gpus=self._placing.gpus,
             memory=memory,
         ).remote(name, self._placing.campaign, self._placing.keep_seconds)
+        _LOGGER.debug("started worker %s", name)
         return _Worker(name, actor, memory)
 
     def _kill(self, worker: _Worker) -> None:
         """Not before its outcomes were acknowledged does the ledger forget them: they are not the worker's to lose."""
         ray.kill(worker.actor)
+        _LOGGER.debug("ended worker %s", worker.name)
         for attempt in worker.acknowledged:
             self._ledger.forget(*attempt)
         for attempt, writer in self._noted.items():

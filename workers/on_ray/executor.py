@@ -6,6 +6,7 @@ there failed, and becomes a `Failure` here (`workers.on_ray.failures`). A refere
 node) is given up: by lease where evaluations have a time-out, else when a node is known to have died.
 """
 
+import logging
 import time
 from collections import OrderedDict, deque
 from collections.abc import Iterable, Mapping, Sequence
@@ -25,6 +26,8 @@ from workers.on_ray.objective import put_objective
 from workers.on_ray.places import NodeWatch, Placement, check_feasible, is_saturated
 from workers.on_ray.reports import ReportReceiver
 from workers.on_ray.tasks import RayTasks
+
+_LOGGER = logging.getLogger("bbkb.executor")
 
 START_UP_SECONDS = 30.0  # what a lease allows for starting a worker process and unpickling the objective there
 SHORT_SECONDS, LONG_SECONDS = 2.0, 3.0  # mean durations below and above which evaluations are tasks and actors' calls
@@ -92,6 +95,8 @@ class RayExecutor:
         """Take over what worker actors of an earlier session hold of these; their other workers are ended."""
         there, running = self._pool.adopt(attempts)
         self._outcomes += there
+        if there or running:
+            _LOGGER.info("adopted %d finished and %d running evaluations of workers", len(there), len(running))
         for reference, (trial, attempt, entry) in sorted(running.items(), key=lambda item: item[1][2].started):
             age = max(0.0, time.time() - entry.started)
             self._enter(reference, _Attempt(trial, attempt, self._pool, time.monotonic() - age, entry.started))
@@ -254,6 +259,8 @@ class RayExecutor:
     def _give_up(self, reference: Any, kind: FailureKind, message: str) -> None:
         """Kill an attempt and settle it at once: its reference may never resolve."""
         attempt = self._running[reference]
+        identity = {"trial": attempt.trial, "attempt": attempt.attempt}
+        _LOGGER.warning("gave the attempt up (%s): %s", kind.value, message, extra=identity)
         attempt.place.end(reference)
         self._settle(reference, _failure(attempt, kind, message))
 
@@ -278,6 +285,8 @@ class RayExecutor:
     def _look_at_nodes(self) -> None:
         """When a node has died, its attempts will not come back, though Ray may not say so for minutes."""
         lost = self._nodes.lost()
+        for node in lost:
+            _LOGGER.warning("node %s has died", node)
         now = time.monotonic()
         for reference, attempt in list(self._running.items()) if lost else ():
             if attempt.place is self._tasks:  # where they run is not known

@@ -14,6 +14,7 @@ from rich.console import Console
 from orchestrator.cli.arguments import (
     Address,
     CampaignFile,
+    LogLevelOption,
     OrResume,
     Overrides,
     RunFolder,
@@ -40,13 +41,16 @@ def run(
     address: Address = None,
     name: RunName = None,
     or_resume: OrResume = False,
+    log_level: LogLevelOption = None,
 ) -> None:
     """Run a campaign file to its end.
 
     With --run and --or-resume one command line begins a run and, when it is repeated, resumes it.
     """
     console = Console()
-    settings = load(file, [*overrides(set_, workers), *([] if name is None else [f"run={json.dumps(name)}"])])
+    settings = load(
+        file, [*overrides(set_, workers, log_level), *([] if name is None else [f"run={json.dumps(name)}"])]
+    )
     begun = find_begun(settings, or_resume)
     if begun is not None:
         _resume(console, begun, settings, address)
@@ -72,13 +76,15 @@ def resume(
     set_: Overrides = None,
     workers: Workers = None,
     address: Address = None,
+    log_level: LogLevelOption = None,
 ) -> None:
     """Continue a run: finished results are kept, evaluations that were running run again.
 
     Only budget, workers and computing may change.
     """
     old = runs.open_run(folder)
-    _resume(Console(), old, load(config or old.settings_file, overrides(set_, workers)), address)
+    settings = load(config or old.settings_file, overrides(set_, workers, log_level))
+    _resume(Console(), old, settings, address)
 
 
 def _resume(console: Console, old: runs.Run, settings: Settings, address: str | None) -> None:

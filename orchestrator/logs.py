@@ -1,0 +1,101 @@
+"""The operator's log: one line for each event that matters, with campaign, trial and attempt.
+
+Modules of the shell log to `logging.getLogger("bbkb.…")`, with `extra={"trial": …, "attempt": …}`. Nothing is written
+unless `written_to` (the `bbkb` command and the coordinator) or the program that uses the library adds a handler. The log
+is for people and log collectors; the campaign's results are in its event log, which is complete without it.
+"""
+
+import json
+import logging
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Literal
+
+from orchestrator.files import make_private
+
+Level = Literal["debug", "info", "warning", "error"]
+Format = Literal["text", "json"]
+
+ROOT = "bbkb"
+FILE_NAME = "run.log"
+_FIELDS = ("campaign", "trial", "attempt")  # of a record, where it has them
+# control characters would let text from outside forge lines or drive the terminal that shows the file
+_ESCAPED = {code: repr(chr(code))[1:-1] for code in (*range(0x20), *range(0x7F, 0xA0), 0x2028, 0x2029)}
+
+logging.getLogger(ROOT).addHandler(logging.NullHandler())  # else warnings would go to a library user's terminal
+
+
+@contextmanager
+def written_to(folder: Path, campaign: str, level: Level, format_: Format) -> Iterator[None]:
+    """Append what this process logs to `run.log` in a run's folder.
+
+    Args:
+        folder: the run's folder. Where it does not exist (a coordinator on another machine whose store is a database
+            server) the lines go to standard error, which Ray keeps among its logs.
+        campaign: name that is written with each line.
+        level: the least severe level that is written.
+        format_: `text`, or `json` for one JSON object a line.
+
+    """
+    logger, handler = logging.getLogger(ROOT), _handler(folder)
+    handler.setFormatter(JsonFormatter(campaign) if format_ == "json" else TextFormatter(campaign))
+    before = logger.level
+    logger.setLevel(level.upper())
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(before)
+        handler.close()
+
+
+def _handler(folder: Path) -> logging.Handler:
+    if not folder.is_dir():
+        return logging.StreamHandler()
+    make_private(folder / FILE_NAME)
+    return logging.FileHandler(folder / FILE_NAME, encoding="utf-8")
+
+
+class TextFormatter(logging.Formatter):
+    """`2026-03-01T14:05:09.250Z WARNING bbkb.session campaign=x trial=3 attempt=1: failed …`, always one line."""
+
+    def __init__(self, campaign: str) -> None:
+        super().__init__()
+        self._campaign = campaign
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The record as one line."""
+        fields = "".join(f" {name}={value}" for name, value in _fields(record, self._campaign).items())
+        text = f"{_time(record)} {record.levelname} {record.name}{fields}: {_message(self, record)}"
+        return text.translate(_ESCAPED)
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object a line: time, level, logger, campaign, trial, attempt, message."""
+
+    def __init__(self, campaign: str) -> None:
+        super().__init__()
+        self._campaign = campaign
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The record as one line."""
+        head = {"time": _time(record), "level": record.levelname.lower(), "logger": record.name}
+        return json.dumps({**head, **_fields(record, self._campaign), "message": _message(self, record)})
+
+
+def _fields(record: logging.LogRecord, campaign: str) -> dict[str, object]:
+    known = {"campaign": campaign, **vars(record)}
+    return {name: known[name] for name in _FIELDS if name in known}
+
+
+def _time(record: logging.LogRecord) -> str:
+    seconds = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
+    return f"{seconds}.{int(record.msecs):03}Z"
+
+
+def _message(formatter: logging.Formatter, record: logging.LogRecord) -> str:
+    message = record.getMessage()
+    return f"{message}\n{formatter.formatException(record.exc_info)}" if record.exc_info else message

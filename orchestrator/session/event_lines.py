@@ -1,0 +1,69 @@
+"""The campaign's events as lines of the operator's log."""
+
+import logging
+
+from orchestrator.campaign.events import (
+    BatchChosen,
+    Event,
+    ExistingTaken,
+    ModelRefreshed,
+    SessionClosed,
+    SessionOpened,
+    StopRequested,
+    TrialFailed,
+    TrialsDispatched,
+    TrialStopped,
+    TrialSucceeded,
+)
+from orchestrator.wording import duration
+
+_LOGGER = logging.getLogger("bbkb.session")
+
+
+def log_event(event: Event) -> None:
+    """Write the line of an event; events that say nothing to an operator have none."""
+    if isinstance(event, TrialsDispatched):
+        for trial, attempt in event.attempts:
+            _of_attempt(logging.DEBUG, trial, attempt, "dispatched")
+    elif isinstance(event, TrialSucceeded | TrialFailed | TrialStopped):
+        _log_end(event)
+    elif isinstance(event, SessionClosed):
+        level = logging.ERROR if event.outcome == "failed" else logging.INFO
+        _LOGGER.log(level, "session closed, %s: %s", event.outcome, event.reason)
+    elif text := _text(event):
+        _LOGGER.info("%s", text)
+
+
+def _log_end(event: TrialSucceeded | TrialFailed | TrialStopped) -> None:
+    """The line of an attempt that is over."""
+    took = f"after {duration(max(0.0, event.finished - event.started))} on {event.worker or 'an unknown worker'}"
+    if isinstance(event, TrialSucceeded):
+        _of_attempt(logging.INFO, event.trial, event.attempt, f"succeeded {took}: {event.value:.6g}")
+    elif isinstance(event, TrialStopped):
+        _of_attempt(logging.INFO, event.trial, event.attempt, f"stopped early {took}, at step {event.step}")
+    else:
+        then = "the trial is over" if event.is_final else "it will be tried again"
+        text = f"failed ({event.failure}) {took}, {then}: {event.message}"
+        _of_attempt(logging.WARNING, event.trial, event.attempt, text)
+
+
+def _of_attempt(level: int, trial: int, attempt: int, text: str) -> None:
+    _LOGGER.log(level, "%s", text, extra={"trial": trial, "attempt": attempt})
+
+
+def _text(event: Event) -> str:
+    match event:
+        case SessionOpened():
+            adopted = f", {len(event.adopted)} running evaluations adopted" if event.adopted else ""
+            return f"session opened: epoch {event.epoch}, executor {event.executor}, {event.slots} workers{adopted}"
+        case ExistingTaken():
+            return f"existing data: {event}"
+        case BatchChosen(picks=picks):
+            return f"chose {len(picks)} trials in {duration(event.seconds)}, round {event.round}: {event.reason}"
+        case ModelRefreshed():
+            learned = f"{len(event.trials)} results, dictionary of {event.dictionary_size}"
+            return f"refreshed the model in {duration(event.seconds)}, round {event.round}: {learned}"
+        case StopRequested():
+            return f"stop requested: {event.reason}; running evaluations are drained"
+        case _:
+            return ""

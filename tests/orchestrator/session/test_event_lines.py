@@ -1,0 +1,75 @@
+import logging
+
+import pytest
+
+from orchestrator.campaign.events import (
+    BatchChosen,
+    ComputingBegan,
+    Event,
+    ModelRefreshed,
+    SessionClosed,
+    SessionOpened,
+    StopRequested,
+    TrialFailed,
+    TrialsDispatched,
+    TrialStopped,
+    TrialSucceeded,
+)
+from orchestrator.session.event_lines import log_event
+
+ENDED = {"time": 9.0, "trial": 3, "attempt": 2, "started": 1.0, "finished": 5.0, "worker": "host:7"}
+
+
+@pytest.mark.parametrize(
+    ("event", "level", "words"),
+    [
+        (TrialSucceeded(**ENDED, value=0.5), "INFO", "succeeded after 4 s on host:7: 0.5"),
+        (
+            TrialFailed(**ENDED, failure="timeout", message="no result", is_final=False),
+            "WARNING",
+            "failed (timeout) after 4 s on host:7, it will be tried again: no result",
+        ),
+        (TrialStopped(**ENDED, value=None, step=12), "INFO", "stopped early after 4 s on host:7, at step 12"),
+    ],
+)
+def test_the_end_of_an_attempt_is_a_line_with_its_trial_and_attempt(
+    caplog: pytest.LogCaptureFixture, event: Event, level: str, words: str
+) -> None:
+    with caplog.at_level(logging.DEBUG, "bbkb"):
+        log_event(event)
+    (line,) = caplog.records
+    assert (line.levelname, line.getMessage(), vars(line)["trial"], vars(line)["attempt"]) == (level, words, 3, 2)
+
+
+@pytest.mark.parametrize(
+    ("event", "level", "words"),
+    [
+        (SessionOpened(time=0.0, epoch=2, executor="ray", slots=4, settings={}), "INFO", "epoch 2, executor ray, 4"),
+        (BatchChosen(time=0.0, round=1, picks=(), reason="drift", seconds=0.5, limit=4), "INFO", "chose 0 trials"),
+        (
+            ModelRefreshed(time=0.0, round=2, trials=(1, 2), dictionary_size=5, record={}, seconds=0.1),
+            "INFO",
+            "2 results, dictionary of 5",
+        ),
+        (StopRequested(time=0.0, reason="hours"), "INFO", "stop requested: hours"),
+        (SessionClosed(time=0.0, outcome="failed", reason="why"), "ERROR", "session closed, failed: why"),
+    ],
+)
+def test_the_course_of_a_session_is_written(
+    caplog: pytest.LogCaptureFixture, event: Event, level: str, words: str
+) -> None:
+    with caplog.at_level(logging.INFO, "bbkb"):
+        log_event(event)
+    assert [line.levelname for line in caplog.records] == [level]
+    assert words in caplog.text
+
+
+def test_details_are_written_at_the_level_debug_only(caplog: pytest.LogCaptureFixture) -> None:
+    dispatched = TrialsDispatched(time=0.0, attempts=((1, 1), (2, 1)))
+    with caplog.at_level(logging.INFO, "bbkb"):
+        log_event(dispatched)
+        log_event(ComputingBegan(time=0.0, what="choosing"))
+    assert caplog.records == []
+    with caplog.at_level(logging.DEBUG, "bbkb"):
+        log_event(dispatched)
+    assert [vars(line)["trial"] for line in caplog.records] == [1, 2]

@@ -1,0 +1,64 @@
+"""The operator's log: one line an event, whatever the text holds; silent unless it is asked for."""
+
+import json
+import logging
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orchestrator import logs
+from orchestrator.logs import FILE_NAME, JsonFormatter, TextFormatter, written_to
+
+LOGGER = logging.getLogger("bbkb.test")
+
+
+def record(message: str, **extra: object) -> logging.LogRecord:
+    made = logging.LogRecord("bbkb.test", logging.WARNING, __file__, 1, "%s", (message,), None)
+    vars(made).update(extra)
+    made.created, made.msecs = 1772373909.25, 250.0
+    return made
+
+
+def test_a_line_names_time_level_place_campaign_trial_and_attempt() -> None:
+    line = TextFormatter("tuning").format(record("failed", trial=3, attempt=1))
+    assert line == "2026-03-01T14:05:09.250Z WARNING bbkb.test campaign=tuning trial=3 attempt=1: failed"
+    assert json.loads(JsonFormatter("tuning").format(record("failed", trial=3, attempt=1))) == {
+        "time": "2026-03-01T14:05:09.250Z", "level": "warning", "logger": "bbkb.test", "campaign": "tuning",
+        "trial": 3, "attempt": 1, "message": "failed",
+    }  # fmt: skip
+
+
+@given(message=st.text())
+def test_no_text_can_forge_a_line_or_drive_a_terminal(message: str) -> None:
+    for formatter in (TextFormatter("c"), JsonFormatter("c")):
+        line = formatter.format(record(message))
+        assert len(line.splitlines()) == 1
+        assert not any(ord(character) < 0x20 or 0x7F <= ord(character) < 0xA0 for character in line)
+    assert json.loads(line)["message"] == message
+
+
+@pytest.mark.parametrize("format_", ["text", "json"])
+def test_lines_of_the_level_and_above_are_appended_to_the_runs_folder(tmp_path: Path, format_: logs.Format) -> None:
+    for number in range(2):
+        with written_to(tmp_path, "c", "info", format_):
+            LOGGER.debug("not shown")
+            LOGGER.info("shown %d", number)
+    LOGGER.warning("after the end")
+    lines = (tmp_path / FILE_NAME).read_text().splitlines()
+    assert ["shown" in line for line in lines] == [True, True]
+
+
+def test_without_the_folder_lines_go_to_standard_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with written_to(tmp_path / "elsewhere", "c", "info", "text"):
+        LOGGER.info("shown")
+    assert "campaign=c: shown" in capsys.readouterr().err
+
+
+def test_a_library_users_terminal_stays_silent() -> None:
+    code = "import logging, orchestrator.logs; logging.getLogger('bbkb.session').error('not shown')"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, cwd=Path.cwd())
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
