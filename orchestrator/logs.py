@@ -1,8 +1,8 @@
 """The operator's log: one line for each event that matters, with campaign, trial and attempt.
 
 Modules of the shell log to `logging.getLogger("bbkb.…")`, with `extra={"trial": …, "attempt": …}`. Nothing is written
-unless `written_to` (the `bbkb` command and the coordinator) or the program that uses the library adds a handler. The log
-is for people and log collectors; the campaign's results are in its event log, which is complete without it.
+unless `written_to` (the `bbkb` command and the coordinator) or the program that uses the library adds a handler. The
+log is for people and log collectors; the campaign's results are in its event log, which is complete without it.
 """
 
 import json

@@ -59,7 +59,7 @@ def run_of(folder: Path) -> Path:
 def test_a_run_leaves_its_file_log_origin_and_report(finished: Path) -> None:
     run = finished / run_of(finished)
     assert {file.name for file in run.iterdir()} >= {
-        "campaign.yaml", "campaign.sqlite", "provenance.json", "report.html",
+        "campaign.yaml", "campaign.sqlite", "provenance.json", "report.html", "run.log",
     }  # fmt: skip
     provenance = json.loads((run / "provenance.json").read_text())
     assert provenance["seed"] == 0
@@ -78,6 +78,13 @@ def test_the_same_file_runs_on_every_executor(tmp_path: Path, executor: str) -> 
     rows = json.loads(bbkb(tmp_path, "export", str(run_of(tmp_path)), "--format", "json").stdout)
     assert [row["trial"] for row in rows] == list(range(25))
     assert all(row["status"] == "succeeded" for row in rows)
+
+
+def test_a_runs_log_has_a_line_for_each_evaluation(finished: Path) -> None:
+    lines = (finished / run_of(finished) / "run.log").read_text().splitlines()
+    trials = {line.split(" trial=")[1].split()[0] for line in lines if ": succeeded after" in line}
+    assert trials == {str(trial) for trial in range(25)}
+    assert "session closed, finished: budget spent" in lines[-1]
 
 
 def test_a_resume_of_a_finished_campaign_says_so_and_changes_nothing(finished: Path) -> None:
