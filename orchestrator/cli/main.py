@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.text import Text
 
 from objectives.objective import ObjectiveError
-from orchestrator.cli.commands import file, follow, log, run
+from orchestrator.cli.commands import file, follow, init, log, results, run
 from orchestrator.cli.terminal import FAILED, INTERRUPTED, USERS_MISTAKE
 from orchestrator.errors import BbkbError, UserError
 from orchestrator.version import __version__
@@ -27,11 +27,15 @@ for _command in (
     log.replay,
     log.report,
     log.export,
+    results.best,
+    results.compare,
+    init.init,
     file.validate,
     file.schema,
     file.strategies,
 ):
     app.command()(_command)
+app.command("list")(results.list_)  # `list` is a Python name
 
 
 def _show_version(is_wanted: bool) -> None:

@@ -1,0 +1,70 @@
+"""`bbkb init`: a campaign file to begin with, commented, for a function, a command or a table."""
+
+import json
+from collections.abc import Mapping
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from rich.console import Console
+
+from orchestrator.cli.terminal import say, write_file
+from orchestrator.errors import UserError
+from orchestrator.settings.schema import schema
+
+SCHEMA = "campaign.schema.json"
+
+
+class Template(StrEnum):
+    """What the campaign tunes."""
+
+    FUNCTION = "function"
+    COMMAND = "command"
+    TABLE = "table"
+
+
+_COMPANIONS: Mapping[Template, tuple[str, str]] = {  # the example that the campaign file names, and its template
+    Template.FUNCTION: ("objective.py", "objective.py.jinja"),
+    Template.COMMAND: ("train.py", "train.py.jinja"),
+    Template.TABLE: ("results.csv", "results.csv.jinja"),
+}
+
+
+def init(
+    file: Annotated[Path, typer.Argument(help="The file to write.")] = Path("campaign.yaml"),
+    template: Annotated[
+        Template | None, typer.Option("--template", help="What is tuned: function, command or table; asked otherwise.")
+    ] = None,
+    evaluations: Annotated[int, typer.Option("--evaluations", min=1, help="The budget: number of trials.")] = 100,
+    workers: Annotated[int, typer.Option("--workers", min=1, help="Evaluations at the same time.")] = 4,
+) -> None:
+    """Write a commented campaign file to begin with, and an example objective beside it."""
+    if file.exists():
+        raise UserError(f"{file} exists already: name another file, or remove it")
+    chosen = template or Template(
+        typer.prompt("What is tuned: function, command or table", default=Template.FUNCTION.value, type=Template)
+    )
+    values = {"name": file.stem.replace("_", "-"), "evaluations": evaluations, "workers": workers, "schema": SCHEMA}
+    companion, source = _COMPANIONS[chosen]
+    console = Console()
+    _write(console, file, _filled(f"{chosen.value}.yaml.jinja", values))
+    _write(console, file.parent / companion, _filled(source, values))
+    _write(console, file.parent / SCHEMA, json.dumps(schema(), indent=1) + "\n")
+    say(console, f"check it with: bbkb validate {file}; run it with: bbkb run {file}")
+
+
+def _filled(template: str, values: Mapping[str, object]) -> str:
+    loader = PackageLoader("orchestrator.cli", "templates")
+    environment = Environment(loader=loader, undefined=StrictUndefined, keep_trailing_newline=True)
+    return environment.get_template(template).render(values)
+
+
+def _write(console: Console, path: Path, text: str) -> None:
+    """Write a file that is not there yet."""
+    if path.exists():
+        say(console, f"{path} exists already and was left as it is")
+        return
+    write_file(path, lambda target: target.write_text(text, encoding="utf-8"))
+    say(console, f"wrote {path}")

@@ -1,0 +1,129 @@
+"""`bbkb best`, `list` and `compare`: what runs have found, for the next script and for choosing between them."""
+
+import json
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+import yaml
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+from rich.text import Text
+
+from orchestrator.cli.arguments import RunFolder
+from orchestrator.cli.live import shown
+from orchestrator.cli.terminal import say
+from orchestrator.errors import RunError, StoreError, UserError
+from orchestrator.history.fold import History, TrialRow, fold
+from orchestrator.store.runs import open_run
+from orchestrator.wording import duration, moment
+
+
+class BestFormat(StrEnum):
+    """How `bbkb best` writes a configuration."""
+
+    YAML = "yaml"
+    JSON = "json"
+    ARGS = "args"
+
+
+RunsFolder = Annotated[Path, typer.Argument(help="A folder of runs.")]
+Runs = Annotated[list[Path], typer.Argument(help="Folders of runs.", show_default=False)]
+
+
+def best(
+    folder: RunFolder,
+    format_: Annotated[
+        BestFormat, typer.Option("--format", help="yaml, json, or args: --name value, quoted for a shell.")
+    ] = BestFormat.YAML,
+) -> None:
+    """Print the best configuration that a run has found so far, for the next script."""
+    row = fold(open_run(folder).events()).best
+    if row is None:
+        raise RunError(f"{folder} has no best configuration: no evaluation has succeeded")
+    print(_written(row.parameters, format_))
+
+
+def list_(folder: RunsFolder = Path("runs")) -> None:
+    """List the runs in a folder: when they began, how far they are, the best value."""
+    table = Table("run", "began", "state", "trials", "best", box=None, pad_edge=False)
+    count = 0
+    for path, history in _histories(folder):
+        count += 1
+        table.add_row(Text(path.name), moment(history.created.time), _state(history), _trials(history), _best(history))
+    console = Console()
+    if count:
+        console.print(table)
+    else:
+        say(console, f"{folder} has no runs")
+
+
+def compare(folders: Runs) -> None:
+    """Compare runs: strategy, evaluations, best value and where it was found, time, utilisation."""
+    histories = [(folder, fold(open_run(folder).events())) for folder in folders]
+    table = Table("", *(escape(folder.resolve().name) for folder, _ in histories), box=None, pad_edge=False)
+    for label, cells in _comparison([history for _, history in histories]):
+        table.add_row(label, *(Text(cell) for cell in cells))
+    Console().print(table)
+
+
+def _written(parameters: Mapping[str, object], format_: BestFormat) -> str:
+    known = {name: value for name, value in parameters.items() if value is not None}  # inactive ones are None
+    match format_:
+        case BestFormat.JSON:
+            return json.dumps(known)
+        case BestFormat.ARGS:
+            return shlex.join(part for name, value in known.items() for part in (f"--{name}", str(value)))
+        case BestFormat.YAML:
+            return yaml.safe_dump(known, sort_keys=False, allow_unicode=True).rstrip()
+
+
+def _histories(folder: Path) -> Iterator[tuple[Path, History]]:
+    """The runs below `folder` whose log can be read, the oldest first."""
+    if not folder.is_dir():
+        raise UserError(f"{folder} must be a folder of runs, and is not there")
+    found = []
+    for path in folder.iterdir():
+        if not (path / "campaign.yaml").is_file():
+            continue
+        try:
+            found.append((path, fold(open_run(path).events())))
+        except (RunError, StoreError) as error:
+            say(Console(stderr=True), f"{path.name} was left out: {error}")
+    yield from sorted(found, key=lambda one: one[1].created.time)
+
+
+def _comparison(histories: Sequence[History]) -> list[tuple[str, list[str]]]:
+    rows: list[tuple[str, list[str]]] = [
+        ("strategy", [str(history.settings["strategy"]["name"]) for history in histories]),
+        ("state", [_state(history) for history in histories]),
+        ("trials", [_trials(history) for history in histories]),
+        ("best value", [_best(history) for history in histories]),
+        ("found by trial", [str(history.best.trial) if history.best else "" for history in histories]),
+        ("time", [duration(history.elapsed_seconds) for history in histories]),
+        ("utilisation", [f"{history.utilization:.0%}" for history in histories]),
+    ]
+    names = dict.fromkeys(name for history in histories if history.best for name in history.best.parameters)
+    return rows + [(name, [_parameter(history.best, name) for history in histories]) for name in names]
+
+
+def _parameter(row: TrialRow | None, name: str) -> str:
+    value = None if row is None else row.parameters.get(name)
+    return "" if value is None else shown(value)
+
+
+def _state(history: History) -> str:
+    return history.sessions[-1].outcome if history.sessions else "created"
+
+
+def _trials(history: History) -> str:
+    failed = f", {history.failed_count} failed" if history.failed_count else ""
+    return f"{history.finished_count} of {history.settings['budget']['evaluations']}{failed}"
+
+
+def _best(history: History) -> str:
+    return "" if history.best is None or history.best.value is None else f"{history.best.value:.6g}"

@@ -1,0 +1,71 @@
+"""Tests of orchestrator/cli/commands/results.py: the best configuration, and runs side by side."""
+
+import json
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from objectives.parameters import Choice, Range
+from orchestrator.api import Result, tune
+from orchestrator.cli.main import app
+from orchestrator.errors import RunError
+
+
+def run(tmp_path: Path, name: str, **workers: Any) -> Result:
+    settings = {
+        "runs": str(tmp_path / "runs"),
+        "workers": {"executor": "inline", "retries": 0, **workers},
+        "strategy": {"name": "uniform"},
+    }
+    space = {"x": Range(0.0, 1.0), "model": Choice(("a model", "it's"))}
+    return tune(lambda x, model: x, space, evaluations=5, name=name, progress=False, settings=settings)
+
+
+def shown(*arguments: str) -> str:
+    result = CliRunner().invoke(app, arguments, catch_exceptions=False, env={"COLUMNS": "200"})
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def test_the_best_configuration_is_read_by_the_next_script(tmp_path: Path) -> None:
+    made = run(tmp_path, "one")
+    expected = dict(made.best.parameters)
+    folder = str(made.folder)
+    assert yaml.safe_load(shown("best", folder)) == expected
+    assert json.loads(shown("best", folder, "--format", "json")) == expected
+    words = shlex.split(shown("best", folder, "--format", "args"))
+    assert words == ["--x", str(expected["x"]), "--model", expected["model"]]
+
+
+def test_a_run_without_a_success_has_no_best(tmp_path: Path) -> None:
+    settings = {"runs": str(tmp_path / "runs"), "workers": {"executor": "inline", "retries": 0}}
+    made = tune(lambda x: float("nan"), {"x": Range(0.0, 1.0)}, evaluations=2, progress=False, settings=settings)
+    with pytest.raises(RunError, match="no evaluation has succeeded"):
+        CliRunner().invoke(app, ["best", str(made.folder)], catch_exceptions=False)
+
+
+def test_runs_are_listed_the_oldest_first_and_a_damaged_one_is_named(tmp_path: Path) -> None:
+    first, second = run(tmp_path, "one"), run(tmp_path, "two")
+    damaged = tmp_path / "runs" / "damaged"
+    damaged.mkdir()
+    (damaged / "campaign.yaml").write_text("store: sqlite\n")
+    output = shown("list", str(tmp_path / "runs"))
+    assert output.index(first.folder.name) < output.index(second.folder.name)
+    assert "damaged was left out" in output
+    assert f"{first.best.value:.6g}" in output
+
+
+def test_an_empty_folder_says_so(tmp_path: Path) -> None:
+    assert "has no runs" in shown("list", str(tmp_path))
+
+
+def test_runs_are_compared_side_by_side(tmp_path: Path) -> None:
+    made = [run(tmp_path, "one"), run(tmp_path, "two")]
+    output = shown("compare", *(str(one.folder) for one in made))
+    assert all(f"{one.best.value:.6g}" in output for one in made)
+    assert "uniform" in output
+    assert "it's" in output or "a model" in output
