@@ -99,13 +99,13 @@ def _histories(folder: Path) -> Iterator[tuple[Path, History]]:
 
 def _comparison(histories: Sequence[History]) -> list[tuple[str, list[str]]]:
     rows: list[tuple[str, list[str]]] = [
-        ("strategy", [str(history.settings["strategy"]["name"]) for history in histories]),
+        ("strategy", [history.settings.strategy for history in histories]),
         ("state", [_state(history) for history in histories]),
         ("trials", [_trials(history) for history in histories]),
         ("best value", [_best(history) for history in histories]),
         ("found by trial", [str(history.best.trial) if history.best else "" for history in histories]),
-        ("time", [duration(history.elapsed_seconds) for history in histories]),
-        ("utilisation", [f"{history.utilization:.0%}" for history in histories]),
+        ("time", [duration(history.status().elapsed_seconds) for history in histories]),
+        ("utilisation", [f"{history.status().utilization:.0%}" for history in histories]),
     ]
     names = dict.fromkeys(name for history in histories if history.best for name in history.best.parameters)
     return rows + [(name, [_parameter(history.best, name) for history in histories]) for name in names]
@@ -121,8 +121,9 @@ def _state(history: History) -> str:
 
 
 def _trials(history: History) -> str:
-    failed = f", {history.failed_count} failed" if history.failed_count else ""
-    return f"{history.finished_count} of {history.settings['budget']['evaluations']}{failed}"
+    status = history.status()
+    failed = f", {status.failed} failed" if status.failed else ""
+    return f"{status.done} of {status.evaluations}{failed}"
 
 
 def _best(history: History) -> str:
