@@ -13,15 +13,33 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from objectives.objective import EvaluationStopped
+    from objectives.parameters import Choice, Ordered, Range
     from orchestrator.api import Campaign, Result, load, tune
     from orchestrator.optimizer import Optimizer
     from orchestrator.version import __version__
 
-__all__ = ["Campaign", "Optimizer", "Result", "__version__", "load", "main", "tune"]
+__all__ = [
+    "Campaign",
+    "Choice",
+    "EvaluationStopped",
+    "Optimizer",
+    "Ordered",
+    "Range",
+    "Result",
+    "__version__",
+    "load",
+    "main",
+    "tune",
+]
 
 _HOMES = {  # imported when they are first used: `Optimizer` needs numpy and scipy only
     "Campaign": "orchestrator.api",
+    "Choice": "objectives.parameters",
+    "EvaluationStopped": "objectives.objective",
     "Optimizer": "orchestrator.optimizer",
+    "Ordered": "objectives.parameters",
+    "Range": "objectives.parameters",
     "Result": "orchestrator.api",
     "__version__": "orchestrator.version",
     "load": "orchestrator.api",

@@ -16,7 +16,7 @@ from orchestrator.cli.main import app
 from orchestrator.settings.model import Settings, load
 
 REPOSITORY = Path(__file__).parents[1]
-PAGES = [REPOSITORY / "README.md", REPOSITORY / "CONTRIBUTING.md", *sorted((REPOSITORY / "docs").glob("*.md"))]
+PAGES = [REPOSITORY / "README.md", REPOSITORY / "CONTRIBUTING.md", *sorted((REPOSITORY / "docs").rglob("*.md"))]
 BASE = {
     "name": "snippet",
     "space": {"learning_rate": {"low": 1e-4, "high": 1.0, "log": True}},
