@@ -8,10 +8,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from orchestrator.bandit.arms import Arms
 from orchestrator.bandit.kernels import KERNELS
+from orchestrator.bandit.model.model import Model
 from orchestrator.bandit.start.warm_start import WARM_STARTS, DataStart
 from orchestrator.bandit.strategies import STRATEGIES
-from orchestrator.bandit.strategy import Choose, Posterior, Strategy, begin
+from orchestrator.bandit.strategies.presets import with_preset
+from orchestrator.bandit.strategy import Choose, Posterior, Recommends, Strategy, Waiting, begin
 from orchestrator.inputs import build_part, checked_existing, checked_limit, checked_results, construct, look_up
 
 _PARTS: Mapping[str, Mapping[str, type[Any]]] = {"kernel": KERNELS, "warm_start": WARM_STARTS}
@@ -20,18 +23,19 @@ _PARTS: Mapping[str, Mapping[str, type[Any]]] = {"kernel": KERNELS, "warm_start"
 class Optimizer:
     """Finds the candidate with the largest expected reward, by asking for evaluations in batches.
 
-    `candidates` (A, d): a row is an arm's feature vector, best scaled so that each feature matters about as much;
-    rewards are maximised. `strategy` is a name (`bbkb`, `uniform`) and `options` are its fields; a kernel or warm start
-    may be given by name, as a mapping, {"name": "rbf", "lengthscale": 0.5}, or as an object. The same calls with the
-    same `seed` give the same arms. `existing` is a pair of indices (n,) and finite rewards (n,): results known
-    before, which take the place of the strategy's warm start. Raises ValueError on candidates, options or results that
-    are not allowed.
+    `candidates` (A, d): a row is an arm's feature vector; or `Arms`, which also say which features belong to one
+    parameter and whether an arm may be evaluated twice. Rewards are maximised; their scale does not matter. `strategy`
+    is a name (`bbkb`, `uniform`) and `options` are its fields: with none the model is fitted, `preset="paper"` gives
+    the published algorithm. A kernel or warm start may be given by name, as a mapping, {"name": "rbf", "lengthscale":
+    0.5}, or as an object. The same calls with the same `seed` give the same arms. `existing` is a pair of indices (n,)
+    and finite rewards (n,): results known before, which take the place of the strategy's warm start. Raises ValueError
+    on candidates, options or results that are not allowed.
 
     >>> import numpy as np
     >>> from bbkb import Optimizer
     >>> x = np.linspace(0, 1, 200)[:, None]
-    >>> optimizer = Optimizer(x, seed=1, kernel={"name": "rbf", "lengthscale": 0.2})
-    >>> for _ in range(12):
+    >>> optimizer = Optimizer(x, seed=1)
+    >>> for _ in range(30):
     ...     arms = optimizer.ask()
     ...     optimizer.tell(arms, np.sin(6 * x[arms, 0]))
     >>> arm, reward = optimizer.best()
@@ -41,7 +45,7 @@ class Optimizer:
 
     def __init__(
         self,
-        candidates: ArrayLike,
+        candidates: ArrayLike | Arms,
         strategy: str = "bbkb",
         seed: int = 0,
         existing: tuple[ArrayLike, ArrayLike] | None = None,
@@ -50,6 +54,9 @@ class Optimizer:
         chosen = look_up(STRATEGIES, strategy, "strategy")
         for part in options.keys() & _PARTS:
             options[part] = build_part(_PARTS[part], options[part], part)
+        if isinstance(options.get("model"), Mapping):
+            options["model"] = _build_model(options["model"])
+        options = with_preset(chosen, options)
         if isinstance(options.get("warm_start"), DataStart):
             raise ValueError(
                 "the warm start data is for campaign files, which are read; give existing=(indices, rewards)"
@@ -58,9 +65,9 @@ class Optimizer:
             options["warm_start"] = DataStart("existing results")
         self._strategy: Strategy[Any] = construct(chosen, options, f"the strategy {strategy}")
         self._seed = seed
-        features = np.asarray(candidates, np.float64)
-        self._size = len(features) if features.ndim else 0
-        self._state = self._strategy.init(features, np.random.default_rng([seed, 0]))
+        arms = candidates if isinstance(candidates, Arms) else Arms.of(candidates)
+        self._size = len(arms)
+        self._state = self._strategy.init(arms, np.random.default_rng([seed, 0]))
         self._pending: list[int] = []
         if existing is not None:
             known, rng = checked_existing(existing, self._size), np.random.default_rng([seed, 2])
@@ -69,11 +76,14 @@ class Optimizer:
     def ask(self, limit: int | None = None) -> NDArray[np.intp]:
         """Indices of the candidates to evaluate next, (n,); they are pending until they are told.
 
-        At most `limit`; the strategy's own batch, and at most A, when it is None. Empty when rewards of pending arms
-        must be told first, or when every candidate was told to be impossible. An index may come up twice:
-        evaluate it twice.
+        At most `limit`. When it is None: the strategy's own batch, at most A; one, where it never waits for rewards and
+        so has no batch of its own. Empty when rewards of pending arms must be told first, or when no candidate is left.
+        An index may come up twice: evaluate it twice.
         """
-        most = self._size if limit is None else checked_limit(limit)
+        if limit is None:
+            most = 1 if getattr(self._strategy, "wait", None) is Waiting.NEVER else self._size
+        else:
+            most = checked_limit(limit)
         decision = self._strategy.ask(self._state, tuple(self._pending), most)
         arms = [pick.arm for pick in decision.picks] if isinstance(decision, Choose) else []
         self._pending.extend(arms)
@@ -99,21 +109,27 @@ class Optimizer:
         self._pending = waiting
 
     def best(self) -> tuple[int, float]:
-        """The candidate with the largest mean of its rewards, and that mean. Raises ValueError before any reward."""
+        """The candidate to recommend, and the mean of its rewards. Raises ValueError before any reward.
+
+        The one with the largest mean reward; where the fitted model says that rewards are noisy, the evaluated one with
+        the largest posterior mean.
+        """
         pulls = self._state.pulls
         if pulls.total == 0:
             raise ValueError("best needs at least one reward; ask, evaluate and tell first")
         means = pulls.reward_sums[pulls.arms] / pulls.counts[pulls.arms]
-        return int(pulls.arms[np.argmax(means)]), float(means.max())
+        arm = self._strategy.recommend(self._state) if isinstance(self._strategy, Recommends) else None
+        position = int(np.argmax(means)) if arm is None else int(np.searchsorted(pulls.arms, arm))
+        return int(pulls.arms[position]), float(means[position])
 
     @property
     def mean(self) -> NDArray[np.float64]:
-        """Posterior mean of every candidate (A,), of what was told."""
+        """Posterior mean of every candidate (A,), of what was told: of the rewards' scores under a calibrated model."""
         return self._posterior.mean
 
     @property
     def variance(self) -> NDArray[np.float64]:
-        """Posterior variance of every candidate (A,), in units of `regularization`: σ² = regularization · variance."""
+        """Posterior variance of every candidate (A,), in units of λ, the noise variance: σ² = λ · variance."""
         return self._posterior.variance
 
     @property
@@ -130,3 +146,12 @@ class Optimizer:
     @property
     def _posterior(self) -> Posterior:
         return self._strategy.posterior(self._state)
+
+
+def _build_model(mapping: Mapping[str, Any]) -> Model:
+    """The model that a mapping such as {"outputs": "rank"} stands for."""
+    options = dict(mapping)
+    if "kernel" in options:
+        options["kernel"] = build_part(KERNELS, options["kernel"], "model.kernel")
+    model: Model = construct(Model, options, "the model")
+    return model

@@ -27,7 +27,7 @@ class Barrier(BBKB):
 
     def _choose(self, state: SparseState, pending: Sequence[int], limit: int) -> Decision:
         """By upper bounds whose variance falls with every pick, as in BBKB."""
-        picking = Picking.begin(state, self.confidence.width(state.information_gain))
+        picking = Picking.begin(state, self.confidence.width(state.information_gain), state.set_aside)
         for arm in pending:
             picking.pick(arm)
             picking.posterior.append(arm)

@@ -2,7 +2,6 @@
 
 import math
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -15,22 +14,20 @@ _CHOICE = math.sqrt(2.0)  # distance of two choices over the height of a one-hot
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Arms:
-    """The finite set of arms a strategy chooses from. Raises ValueError when the parts do not fit together.
+class Layout:
+    """What is known of candidates beside their features. Raises ValueError when the parts do not fit together.
 
-    `features` (A, d): a row is an arm's feature vector; or an object that stands for such an array (`ShardableArms`).
     `parameters` (d,): the parameter, 0 … p − 1, that each feature belongs to; one-hot columns of a choice share one.
-    `repeats`: whether an arm may be pulled more than once.
-    `is_sequence`: whether the rows are in the order of a low-discrepancy sequence, so that the first ones cover the
-    space.
     `extents` (p,): how far apart two values of each parameter can be, in units of its features; > 0.
+    `repeats`: whether an arm may be pulled more than once.
+    `is_sequence`: whether the arms are in the order of a low-discrepancy sequence, so that the first ones cover the
+    space.
     """
 
-    features: Any
     parameters: Indices
+    extents: Floats
     repeats: bool = True
     is_sequence: bool = False
-    extents: Floats
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "parameters", read_only(self.parameters, np.intp))
@@ -46,8 +43,47 @@ class Arms:
     def __eq__(self, other: object) -> bool:
         return same(self, other)
 
+    @property
+    def parameter_count(self) -> int:
+        """p."""
+        return len(self.extents)
+
+
+@dataclass(frozen=True, eq=False)
+class Arms:
+    """The finite set of arms a strategy chooses from.
+
+    `features` (A, d): a row is an arm's feature vector; or an object that stands for such an array.
+    """
+
+    features: Any
+    layout: Layout
+
+    def __eq__(self, other: object) -> bool:
+        return same(self, other)
+
     def __len__(self) -> int:
         return len(self.features)
+
+    @property
+    def parameters(self) -> Indices:
+        """See `Layout`."""
+        return self.layout.parameters
+
+    @property
+    def extents(self) -> Floats:
+        """See `Layout`."""
+        return self.layout.extents
+
+    @property
+    def repeats(self) -> bool:
+        """See `Layout`."""
+        return self.layout.repeats
+
+    @property
+    def parameter_count(self) -> int:
+        """p."""
+        return self.layout.parameter_count
 
     @staticmethod
     def of(
@@ -64,12 +100,8 @@ class Arms:
         if numbers.shape != (rows.shape[1],):
             raise ValueError(f"parameters must be one number a feature, {rows.shape[1]}, got shape {numbers.shape}")
         extents = feature_extents(rows, numbers)
-        return Arms(features=rows, parameters=numbers, repeats=repeats, is_sequence=is_sequence, extents=extents)
-
-    @cached_property
-    def parameter_count(self) -> int:
-        """p."""
-        return len(self.extents)
+        layout = Layout(parameters=numbers, extents=extents, repeats=repeats, is_sequence=is_sequence)
+        return Arms(rows, layout)
 
 
 def as_arms(arms: Any) -> Arms:

@@ -2,10 +2,13 @@
 
 import math
 from collections.abc import Sequence, Sized
-from typing import Protocol
+from enum import StrEnum
+from typing import Protocol, TypeVar
 
 from orchestrator.bandit.arrays import Indices
 from orchestrator.bandit.strategy import Wait
+
+E = TypeVar("E", bound=StrEnum)
 
 
 class HasArms(Protocol):
@@ -53,3 +56,10 @@ def refusal(state: HasArms, limit: int) -> Wait | None:
 def sequential_refusal(state: HasArms, pending: Sequence[int], limit: int) -> Wait | None:
     """As `refusal`, for strategies that pull one arm at a time: they wait while a reward is not in yet."""
     return refusal(state, limit) or (Wait("one pull at a time: the last reward is not in yet") if pending else None)
+
+
+def member(strategy: object, name: str, choices: type[E]) -> E:
+    """The member of `choices` that the field `name` is or names. Raises ValueError, naming it, when there is none."""
+    value = getattr(strategy, name)
+    require(strategy, name, f"one of {', '.join(choices)}", value in list(choices))
+    return choices(value)

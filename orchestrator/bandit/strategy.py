@@ -11,13 +11,23 @@ randomness: `restore(s, obs, recorded(tell(s, obs, rng)))` equals `tell(s, obs, 
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any, Literal, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
+from orchestrator.bandit.arms import Arms
+
 Record = Mapping[str, Any]
 Mode = Literal["async", "batch"]  # how a campaign runs a strategy whose bounds hold with pulls pending
+
+
+class Waiting(StrEnum):
+    """When a strategy chooses nothing although a worker is free."""
+
+    NEVER = "never"
+    DRIFT_BUDGET = "drift_budget"  # while pending pulls have spent it, as the papers have it
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +95,8 @@ S = TypeVar("S", bound=StrategyState)
 class Strategy(Protocol[S]):
     """One algorithm. All functions are pure; `ask` may be called twice and changes nothing."""
 
-    def init(self, arms: NDArray[np.float64], rng: np.random.Generator) -> S:
-        """State before any pull of `arms` (A, d); draws what the warm start needs."""
+    def init(self, arms: Arms, rng: np.random.Generator) -> S:
+        """State before any pull of `arms`, A of them; draws what the warm start needs."""
 
     def ask(self, state: S, pending: Sequence[int], limit: int) -> Decision:
         """What to pull next. `pending` is the multiset of arms pulled whose rewards are not in `state` yet, in the
@@ -112,6 +122,14 @@ class BeginsWithExisting(Protocol):
     def begin(self, state: Any, existing: Sequence[Observation], rng: np.random.Generator) -> Any:
         """State after `init` and these pulls made elsewhere, all with a reward. Counts as a `tell`: `restore` rebuilds
         it too."""
+
+
+@runtime_checkable
+class Recommends(Protocol):
+    """A strategy that knows better than the largest mean reward which arm is best."""
+
+    def recommend(self, state: Any) -> int | None:
+        """The arm to recommend, one that was pulled; None: that of the largest mean reward."""
 
 
 def begin(strategy: Strategy[S], state: S, existing: Sequence[Observation], rng: np.random.Generator) -> S:

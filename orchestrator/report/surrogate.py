@@ -18,7 +18,7 @@ from scipy.linalg import cho_factor, cho_solve
 from scipy.stats import qmc
 
 from objectives.parameters import Choice, Ordered
-from orchestrator.bandit.arms import Arms
+from orchestrator.bandit.arms import Layout
 from orchestrator.bandit.kernels import AnyKernel, Matern52
 from orchestrator.bandit.model.fitting import FIRST_FIT, Evidence, Fitted, chosen_for_fit, fit, prior
 from orchestrator.history.fold import History, TrialRow
@@ -145,9 +145,9 @@ def fit_surrogate(history: History) -> Surrogate | None:
     kept = chosen_for_fit(sign * means)
     features, means, counts = features[kept], means[kept], counts[kept]
     owners = np.concatenate([[place] * one.features(np.zeros(1)).shape[1] for place, one in enumerate(dimensions)])
-    arms = Arms(features=features, parameters=owners.astype(np.intp), extents=np.ones(len(dimensions)))
-    fitted = fit(Evidence(features, means, counts, len(rows)), arms, Matern52(), prior(arms, None), None)
-    kernel = fitted.kernel(Matern52(), arms)
+    layout = Layout(parameters=owners.astype(np.intp), extents=np.ones(len(dimensions)))
+    fitted = fit(Evidence(features, means, counts, len(rows)), layout, Matern52(), prior(layout, None), None)
+    kernel = fitted.kernel(Matern52(), layout)
     factor = cho_factor(kernel.cross(features, features) + np.diag(fitted.noise / counts + 1e-8), lower=True)
     ones = cho_solve(factor, np.ones(len(features)))
     mean = float(ones @ means) / (float(ones.sum()) + 1.0)

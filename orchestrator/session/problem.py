@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 
 from objectives.objective import Candidates
+from orchestrator.bandit.arms import Arms, Layout
+from orchestrator.bandit.sparse.all_arms import PlacedArms
 from orchestrator.bandit.strategy import Strategy
 from orchestrator.campaign.commands import Assignment
 from orchestrator.campaign.events import Event, ModelRefreshed
@@ -21,14 +23,21 @@ INIT, TELL, TRIALS, BEGIN = 0, 1, 2, 3
 @dataclass(frozen=True)
 class Problem:
     """What a campaign decides about, and with what. `sharded_arms`: stands for the candidates' features where they
-    lie with several processes."""
+    are with several processes. `layout`: what else is known of the candidates; None: each feature is a parameter of its
+    own, and arms may repeat."""
 
     name: str
     seed: int
     candidates: Candidates
     strategy: Strategy[Any]
-    sharded_arms: Any = None
+    sharded_arms: PlacedArms | None = None
+    layout: Layout | None = None
     trial_folders: Path | None = None  # where each trial gets a folder of its own, if it does
+
+    def arms(self) -> Arms:
+        """The candidates as a strategy takes them."""
+        layout = Arms.of(self.candidates.features).layout if self.layout is None else self.layout
+        return Arms(self.candidates.features if self.sharded_arms is None else self.sharded_arms, layout)
 
     def rng(self, *stream: int) -> np.random.Generator:
         """The generator of one stream: derived when needed, never stored."""
@@ -52,8 +61,7 @@ class Progress:
 
 def begin_progress(problem: Problem) -> Progress:
     """Before the first event."""
-    arms = problem.candidates.features if problem.sharded_arms is None else problem.sharded_arms
-    return Progress(CampaignState(), problem.strategy.init(arms, problem.rng(INIT)))
+    return Progress(CampaignState(), problem.strategy.init(problem.arms(), problem.rng(INIT)))
 
 
 def advance(problem: Problem, progress: Progress, event: Event) -> Progress:

@@ -38,6 +38,7 @@ from orchestrator.settings.options import (
     dump_objective,
     dump_strategy,
     find_options,
+    with_model_in_strategy,
 )
 from orchestrator.settings.problems import Problem, aligned, config_error, failure, shown
 from orchestrator.settings.spaces import (
@@ -440,6 +441,7 @@ def from_mapping(tree: Mapping[str, Any], overrides: Sequence[str] = (), origin:
 
 
 def _settings(document: Document, folder: Path) -> Settings:
+    document = with_model_in_strategy(document)
     try:
         return Settings.model_validate(document.tree, context={"folder": folder})
     except ValidationError as error:

@@ -7,6 +7,7 @@ looks, so that a message is about the one that was meant.
 import dataclasses
 import functools
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
@@ -19,7 +20,11 @@ from objectives.names import ObjectiveOptions, find_objective
 from objectives.objective import ObjectiveError
 from objectives.pickled import PickledFunction
 from objectives.reference import import_reference
+from orchestrator.bandit.model.model import Model
 from orchestrator.bandit.strategies import STRATEGIES
+from orchestrator.bandit.strategies.presets import with_preset
+from orchestrator.errors import ConfigError
+from orchestrator.settings.file import Document
 from orchestrator.settings.problems import Problem, describe, failure, shown, suggestion, unknown_key
 
 DEFAULT_STRATEGY = "bbkb"
@@ -77,10 +82,15 @@ def build_strategy(options: Any, folder: Path | None = None) -> Any:
     Raises ValidationError.
     """
     fields = as_mapping(options, "{name: bbkb, …}")
+    chosen = _strategy_class(fields.pop("name", DEFAULT_STRATEGY))
     start = fields.get("warm_start")
     if folder is not None and isinstance(start, Mapping) and start.get("name") == "data" and start.get("path"):
         fields["warm_start"] = {**start, "path": _located(folder, start["path"])}
-    return build(_strategy_class(fields.pop("name", DEFAULT_STRATEGY)), _without_retired(fields))
+    try:
+        fields = with_preset(chosen, _without_retired(fields))
+    except ValueError as error:
+        raise failure([Problem(("preset",), str(error).removeprefix("strategy.preset "))]) from error
+    return build(chosen, fields)
 
 
 def _without_retired(fields: Mapping[str, Any]) -> dict[str, Any]:
@@ -89,6 +99,25 @@ def _without_retired(fields: Mapping[str, Any]) -> dict[str, Any]:
         if fields.get(name):
             raise failure([Problem((name,), f"is not an option any longer: {reason}; remove it", shown(fields[name]))])
     return {key: value for key, value in fields.items() if key not in RETIRED}
+
+
+def with_model_in_strategy(document: Document) -> Document:
+    """The document with its section `model`, which all model-based strategies share, in `strategy`.
+
+    It is left out where the strategy is none of these. Raises ConfigError when the model is in both places.
+    """
+    tree = dict(document.tree)
+    model, strategy = tree.pop("model", None), tree.get("strategy", {})
+    if model is None or not isinstance(strategy, Mapping):
+        return replace(document, tree=tree)
+    if strategy.get("model") is not None:
+        raise ConfigError(f"{document.place(('model',))}: model must not be given beside strategy.model")
+    known = STRATEGIES.get(strategy.get("name", DEFAULT_STRATEGY))
+    if known is not None and "model" not in {field.name for field in dataclasses.fields(known)}:
+        return replace(document, tree=tree)
+    moved = {("strategy", *keys): place for keys, place in document.places.items() if keys[:1] == ("model",)}
+    tree["strategy"] = {**strategy, "model": model}
+    return replace(document, tree=tree, places={**document.places, **moved})
 
 
 def dump_strategy(strategy: Any) -> dict[str, Any]:
@@ -159,6 +188,8 @@ def _names(member: Any) -> tuple[str, ...]:
 
 def _nested(annotation: Any, value: Any) -> Any:
     choices = alternatives(annotation)
+    if isinstance(value, Mapping) and Model in get_args(annotation):
+        return build(Model, value)
     if not choices or not isinstance(value, Mapping):
         return value
     listed = ", ".join(choices)

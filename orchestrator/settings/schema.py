@@ -15,7 +15,9 @@ from objectives.command import ShellCommand
 from objectives.external import PythonCallable
 from objectives.names import OBJECTIVES, find_objective
 from objectives.pickled import PickledFunction
+from orchestrator.bandit.model.model import Model
 from orchestrator.bandit.strategies import STRATEGIES
+from orchestrator.bandit.strategies.presets import Preset
 from orchestrator.settings.model import Settings
 from orchestrator.settings.options import DEFAULT_STRATEGY, adapter
 from orchestrator.settings.spaces import PARAMETERS
@@ -24,12 +26,15 @@ Schema = dict[str, Any]
 
 _REFERENCE = {"type": "string", "pattern": "^[^:]+:[^:]+$", "description": "package.module:Name of a dataclass."}
 
+_PRESET = "Where options come from unless they are given: one calibrated model for all strategies, or the paper."
+
 
 def schema() -> Schema:
     """The JSON Schema of a campaign file, with a description of every key."""
     objectives: dict[str, type] = {name: find_objective(name) for name in OBJECTIVES}
     classes = [
         *STRATEGIES.values(),
+        Model,
         *PARAMETERS.values(),
         *objectives.values(),
         PythonCallable,
@@ -48,12 +53,15 @@ def schema() -> Schema:
         for inherited in cls.__mro__[1:-1]:
             _describe_fields(definition, inspect.getdoc(inherited) or "")
         _add_name(definition, name)
+        if "model" in definition["properties"]:
+            definition["properties"]["preset"] = {"enum": list(Preset), "description": _PRESET}
     for cls, field in ((PythonCallable, "path"), (ShellCommand, "command"), (PickledFunction, "path")):
         _without(definitions[_target(by_class[cls])], field)
 
     settings = definitions.pop(_target(found[0, "validation"]))
     sections: dict[str, Schema] = settings["properties"]
     sections["strategy"] |= {"anyOf": [*(by_class[cls] for cls in STRATEGIES.values()), _named_elsewhere()]}
+    sections["model"] = {**by_class[Model], "description": "How all model-based strategies model rewards."}
     kinds = [by_class[cls] for cls in dict.fromkeys(PARAMETERS.values())]
     named = {"type": "object", "additionalProperties": {"anyOf": kinds}}
     file = {"type": "string", "pattern": r"\.(json|yaml|yml)$", "description": "A file written by ConfigSpace."}

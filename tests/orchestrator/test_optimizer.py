@@ -47,7 +47,7 @@ def test_the_same_seed_gives_the_same_arms_in_whatever_pieces_they_are_asked_for
 
 
 def test_it_waits_for_rewards_and_forgets_pulls_once_told() -> None:
-    search = Optimizer(X, warm_start={"name": "random", "pulls": 3})
+    search = Optimizer(X, preset="paper", warm_start={"name": "random", "pulls": 3})
     arms = search.ask()
     assert arms.dtype == np.intp
     assert len(arms) == 3

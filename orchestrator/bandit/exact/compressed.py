@@ -24,6 +24,7 @@ from typing import Any, ClassVar, Literal, get_args
 import numpy as np
 from scipy.special import erfcx, ndtr
 
+from orchestrator.bandit.arms import Arms
 from orchestrator.bandit.arrays import Floats, Indices, read_only, same
 from orchestrator.bandit.checks import require, require_positive, sequential_refusal
 from orchestrator.bandit.exact.incremental import ExactPosterior
@@ -168,7 +169,7 @@ class Compressed(ABC):
         # H > log √(2πeσ²) + ε (eq. 2.12); at ε = 0 it is σ²_D > 0, which holds, and rounding has no say in it
         return self.noise_variance * (doubled - 1.0) if self.epsilon > 0 else -math.inf
 
-    def init(self, arms: Floats, rng: np.random.Generator) -> CompressedState:
+    def init(self, arms: Arms | Floats, rng: np.random.Generator) -> CompressedState:
         """State before any pull of `arms` (A, d); draws the initial points. Raises ValueError on bad arms."""
         arms = checked_arms(arms)
         count, d = arms.shape

@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from orchestrator.bandit.arms import Arms
 from orchestrator.bandit.arrays import Floats
 from orchestrator.bandit.checks import require_not_negative, require_positive
 from orchestrator.bandit.exact.incremental import ExactState
@@ -62,7 +63,7 @@ class Improvement(ABC):
         mean, deviation = state.belief.mean, np.sqrt(self.regularization * state.belief.variance)
         return self.improvement(mean, deviation, float(state.without_set_aside(mean).max()) + self.margin)
 
-    def init(self, arms: Floats, rng: np.random.Generator) -> ExactState:
+    def init(self, arms: Arms | Floats, rng: np.random.Generator) -> ExactState:
         """State before any pull of `arms` (A, d); draws the warm start's arms. Raises ValueError on bad arms."""
         model = SparseModel(self.kernel, checked_arms(arms), self.regularization)
         return ExactState.start(model, self.warm_start.draw(model, rng))

@@ -21,7 +21,7 @@ import numpy as np
 from scipy.linalg import lapack
 from scipy.optimize import minimize
 
-from orchestrator.bandit.arms import Arms
+from orchestrator.bandit.arms import Layout
 from orchestrator.bandit.arrays import Floats, Indices
 from orchestrator.bandit.kernels import RBF, AnyKernel, Linear, Matern32, Matern52
 
@@ -46,16 +46,16 @@ class Fitted:
     noise: float
     results: int
 
-    def kernel(self, family: AnyKernel, arms: Arms) -> AnyKernel:
+    def kernel(self, family: AnyKernel, layout: Layout) -> AnyKernel:
         """The kernel of that family with these lengthscales, one a feature, and variance 1."""
-        scales = np.asarray(self.lengthscales)[arms.parameters]
+        scales = np.asarray(self.lengthscales)[layout.parameters]
         return type(family)(lengthscale=tuple(scales.tolist()))
 
 
-def prior(arms: Arms, noise: float | None) -> Fitted:
+def prior(layout: Layout, noise: float | None) -> Fitted:
     """The prior's medians, ½√p in units of the parameters' extents; `noise` where it is known."""
-    typical = 0.5 * math.sqrt(arms.parameter_count)
-    lengthscales = tuple(_shortened(typical * extent) for extent in arms.extents.tolist())
+    typical = 0.5 * math.sqrt(layout.parameter_count)
+    lengthscales = tuple(_shortened(typical * extent) for extent in layout.extents.tolist())
     return Fitted(lengthscales, PRIOR_NOISE if noise is None else noise, 0)
 
 
@@ -85,10 +85,10 @@ def chosen_for_fit(scores: Floats) -> Indices:
     return np.sort(descending[np.concatenate((np.arange(best), others))])
 
 
-def fit(evidence: Evidence, arms: Arms, family: AnyKernel, start: Fitted, noise: float | None) -> Fitted:
+def fit(evidence: Evidence, layout: Layout, family: AnyKernel, start: Fitted, noise: float | None) -> Fitted:
     """The fit, begun at `start`; `noise`: v where it is known and not fitted."""
-    objective = _Objective(evidence, arms, family, noise)
-    at = np.log(np.asarray(start.lengthscales) / arms.extents)
+    objective = _Objective(evidence, layout, family, noise)
+    at = np.log(np.asarray(start.lengthscales) / layout.extents)
     if noise is None:
         at = np.append(at, math.log(start.noise))
     found = minimize(
@@ -99,7 +99,7 @@ def fit(evidence: Evidence, arms: Arms, family: AnyKernel, start: Fitted, noise:
         bounds=list(zip(objective.lower, objective.upper, strict=True)),
         options={"maxiter": STEPS},
     )
-    lengthscales = np.exp(found.x[: arms.parameter_count]) * arms.extents
+    lengthscales = np.exp(found.x[: layout.parameter_count]) * layout.extents
     fitted = math.exp(float(found.x[-1])) if noise is None else noise
     return Fitted(tuple(_shortened(scale) for scale in lengthscales.tolist()), _shortened(fitted), evidence.results)
 
@@ -111,12 +111,12 @@ def _shortened(number: float) -> float:
 class _Objective:
     """L(θ) and its gradient. θ: log ℓ (p,), in units of extents, and log v unless `noise` is known."""
 
-    def __init__(self, evidence: Evidence, arms: Arms, family: AnyKernel, noise: float | None) -> None:
-        self._scores, self._noise, self._parameters = evidence.scores, noise, arms.parameters
+    def __init__(self, evidence: Evidence, layout: Layout, family: AnyKernel, noise: float | None) -> None:
+        self._scores, self._noise, self._parameters = evidence.scores, noise, layout.parameters
         self._shares = 1.0 / evidence.counts
-        self._features = evidence.features / arms.extents[arms.parameters]
+        self._features = evidence.features / layout.extents[layout.parameters]
         self._shape = _SHAPES[type(family)]
-        count = arms.parameter_count
+        count = layout.parameter_count
         self._typical = math.log(0.5 * math.sqrt(count))
         bounds = [LENGTHSCALES] * count + [NOISES] * (noise is None)
         self.lower, self.upper = np.log(np.array(bounds)).T

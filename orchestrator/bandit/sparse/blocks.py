@@ -28,6 +28,7 @@ class Fit:
     """A fitted posterior; `basis`: the r atoms that carry it, the other symbols are those of `posterior`.
 
     `defect`: how far rounding has taken H K_𝒮 Hᵀ from diag(b/(b + λ)), which it is (Frobenius norm, estimated).
+    `offset`: the constant mean m; `loadings` are of the scores less m, and so are all means that a block gives.
     """
 
     basis: Points
@@ -35,6 +36,7 @@ class Fit:
     spectrum: Floats
     loadings: Floats
     defect: float
+    offset: float = 0.0
 
     @cached_property
     def roots(self) -> Floats:

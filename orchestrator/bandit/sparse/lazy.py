@@ -93,7 +93,10 @@ class ArgmaxQueue(Protocol):
     """Arms ordered by a score that never rises."""
 
     def top(self) -> int:
-        """The arm with the largest present score. Ties: the lowest index."""
+        """The arm with the largest present score. Ties: the lowest index. −1 when no arm is left."""
+
+    def block(self, arm: int) -> None:
+        """Let `arm`, which was looked at, not come up any more."""
 
 
 class EagerQueue:
@@ -108,6 +111,10 @@ class EagerQueue:
     def top(self) -> int:
         """See `ArgmaxQueue`."""
         return _best(self._contenders, self._blocked)[0]
+
+    def block(self, arm: int) -> None:
+        """See `ArgmaxQueue`."""
+        self._blocked = np.append(self._blocked, arm)
 
 
 class LazyQueue:
@@ -135,6 +142,10 @@ class LazyQueue:
                 self._look_at_more(best)
             else:
                 return arm
+
+    def block(self, arm: int) -> None:
+        """See `ArgmaxQueue`."""
+        self._blocked = np.append(self._blocked, arm)
 
     def _come_near(self, best: float) -> None:
         """Take from the rest what reaches `best`."""

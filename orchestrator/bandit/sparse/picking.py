@@ -6,6 +6,7 @@ import numpy as np
 
 from orchestrator.bandit.arrays import Floats, Indices
 from orchestrator.bandit.sparse.batch import BatchPosterior
+from orchestrator.bandit.sparse.conditioning import ConditionedPosterior
 from orchestrator.bandit.sparse.lazy import ArgmaxQueue, EagerQueue, LazyQueue
 from orchestrator.bandit.sparse.screening import UpperBounds
 from orchestrator.bandit.sparse.state import SparseState
@@ -16,19 +17,23 @@ from orchestrator.bandit.strategy import Pick
 class Picking:
     """Scratch of one `ask`: the bounds of all arms, and the arms looked at, which are its `lazy.Contenders`."""
 
-    posterior: BatchPosterior
+    posterior: BatchPosterior | ConditionedPosterior
     bounds: UpperBounds
     width: float
 
     @staticmethod
-    def begin(state: SparseState, width: float) -> "Picking":
-        """Nothing picked yet at `state`."""
-        bounds = state.model.screen.upper(state.model.all_arms, state.posterior.fit, width, state.set_aside)
-        return Picking(BatchPosterior(state.posterior), bounds, width)
+    def begin(state: SparseState, width: float, blocked: Indices, is_conditioned: bool = False) -> "Picking":
+        """Nothing picked yet at `state`; `blocked`: arms that may not be picked.
 
-    def queue(self, set_aside: Indices, is_lazy: bool = True) -> ArgmaxQueue:
-        """The arms but `set_aside`, by u; `is_lazy`: looking at few of them."""
-        return (LazyQueue if is_lazy else EagerQueue)(self.bounds, self, set_aside)
+        `is_conditioned`: pulls without rewards lower variances as in `conditioning`, not as in `batch`.
+        """
+        bounds = state.model.screen.upper(state.model.all_arms, state.posterior.fit, width, blocked)
+        posterior = (ConditionedPosterior if is_conditioned else BatchPosterior)(state.posterior)
+        return Picking(posterior, bounds, width)
+
+    def queue(self, blocked: Indices, is_lazy: bool = True) -> ArgmaxQueue:
+        """The arms but `blocked`, by u; `is_lazy`: looking at few of them."""
+        return (LazyQueue if is_lazy else EagerQueue)(self.bounds, self, blocked)
 
     @property
     def arms(self) -> Indices:
@@ -54,4 +59,5 @@ class Picking:
     def pick(self, arm: int) -> Pick:
         """`arm` as it stands now."""
         position = self.posterior.position(arm)
-        return Pick(arm, self.posterior.mean.item(position), self.width, self.posterior.variance.item(position))
+        mean = self.posterior.mean.item(position) + self.posterior.posterior.fit.offset
+        return Pick(arm, mean, self.width, self.posterior.variance.item(position))

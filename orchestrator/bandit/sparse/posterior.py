@@ -13,6 +13,10 @@ written in coordinates in which V is the identity: with Σ n_p z z ᵀ = U diag(
 The last line is λσ̃² = k − k_𝒮ᵀ Q k_𝒮 with Q = K_𝒮⁻¹ − λ (L V Lᵀ)⁻¹ written as a square: one matrix product over the
 arms gives means and variances, and rounding costs half the digits that Q itself would. The term k(x, x) − ‖z‖² is in
 it, so far arms stay uncertain.
+
+The s_p are sums of scores (`model.outputs`), which are the rewards themselves when `outputs` is raw. With a constant
+mean m ~ N(0, 1) all this holds for the scores less m = 1ᵀK̂⁻¹t/(1ᵀK̂⁻¹1 + 1) over the multiset of pulls, K̂ being
+(zᵀz') + λI: 1ᵀK̂⁻¹t = (Σ s_p − (Σ n_p y_p)ᵀ(Σ s_p y_p))/λ.
 """
 
 from dataclasses import dataclass, replace
@@ -23,6 +27,8 @@ from scipy.linalg import solve_triangular
 
 from orchestrator.bandit.arrays import Floats, Indices, read_only
 from orchestrator.bandit.kernels import Kernel
+from orchestrator.bandit.model.model import Mean
+from orchestrator.bandit.model.outputs import Outputs, scored
 from orchestrator.bandit.pulls import Pulls
 from orchestrator.bandit.sparse.all_arms import AllArms, LocalBlocks, PlacedArms
 from orchestrator.bandit.sparse.blocks import BLOCK, Block, Fit, LocalCovariance, Pulled
@@ -35,14 +41,17 @@ PROBES = 8  # random vectors that estimate a norm
 
 @dataclass(frozen=True, eq=False)
 class SparseModel:
-    """What a posterior is fitted with: `kernel`, candidate `arms`, `regularization` λ.
+    """What a posterior is fitted with: `kernel`, candidate `arms`, `regularization` λ, the scores and their mean.
 
-    `arms` is an array (A, d), or stands for one (`PlacedArms`).
+    `arms` is an array (A, d), or stands for one (`PlacedArms`). The defaults are the papers': rewards as they come, of
+    mean 0.
     """
 
     kernel: Kernel
     arms: Floats | PlacedArms
     regularization: float
+    outputs: Outputs = Outputs.RAW
+    mean: Mean = Mean.ZERO
 
     def __post_init__(self) -> None:
         if not isinstance(self.arms, PlacedArms):
@@ -51,8 +60,9 @@ class SparseModel:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, SparseModel):
             return NotImplemented
-        settings = (self.kernel, self.regularization) == (other.kernel, other.regularization)
-        return settings and (self.arms is other.arms or np.array_equal(self.features, other.features))
+        is_same = (self.kernel, self.regularization) == (other.kernel, other.regularization)
+        is_same = is_same and (self.outputs, self.mean) == (other.outputs, other.mean)
+        return is_same and (self.arms is other.arms or np.array_equal(self.features, other.features))
 
     @property
     def features(self) -> Floats:
@@ -128,10 +138,21 @@ class SparseModel:
         transform = (
             solve_triangular(factor, scaled, lower=True, trans="T", check_finite=False).T if len(kept) else scaled
         )
-        loadings = transform @ (kernel_pulled @ pulls.reward_sums[pulls.arms])
+        loadings, offset = self._loadings(transform, kernel_pulled, pulls)
         transform = np.ascontiguousarray(transform)
         defect = _defect(gram[np.ix_(kept, kept)], transform, spectrum, self.regularization)
-        return SparsePosterior(self, Fit(basis, transform, spectrum, loadings, defect))
+        return SparsePosterior(self, Fit(basis, transform, spectrum, loadings, defect, offset))
+
+    def _loadings(self, transform: Floats, kernel_pulled: Floats, pulls: Pulls) -> tuple[Floats, float]:
+        """Σ_p (s_p − n_p m) y_p (r,), and m."""
+        sums = scored(pulls, self.outputs).reward_sums[pulls.arms]
+        loadings = transform @ (kernel_pulled @ sums)
+        if self.mean is Mean.ZERO:
+            return loadings, 0.0
+        ones = transform @ (kernel_pulled @ pulls.counts[pulls.arms])
+        explained = float(sums.sum()) - float(ones @ loadings)
+        offset = explained / (pulls.total - float(ones @ ones) + self.regularization)
+        return loadings - offset * ones, offset
 
 
 def _defect(gram: Floats, transform: Floats, spectrum: Floats, regularization: float) -> float:
@@ -167,11 +188,12 @@ class SparsePosterior:
     @cached_property
     def _sweep(self) -> tuple[Floats, Floats]:
         mean, variance = self.model.all_arms.sweep(self.fit)
-        return read_only(mean, np.float64), read_only(variance, np.float64)
+        return read_only(mean + self.fit.offset, np.float64), read_only(variance, np.float64)
 
     def moments(self, arms: Indices) -> tuple[Floats, Floats, Floats]:
-        """μ̃ (n,), σ̃² (n,) and y (n, r) of `arms` (n,), independent of which other arms are in the call, bit for bit.
+        """μ̃ less m (n,), σ̃² (n,) and y (n, r) of `arms` (n,).
 
+        Each is independent of which other arms are in the call, bit for bit.
         What strategies decide by. `mean` and `variance` of all arms come from joint products: some last digits differ.
         """
         return self.model.all_arms.moments(self.fit, arms)

@@ -8,22 +8,19 @@ from typing import Any
 
 import numpy as np
 
+from orchestrator.bandit.arms import Arms, Layout, checked_features
 from orchestrator.bandit.arrays import Floats, Indices, read_only, same
+from orchestrator.bandit.model.model import Model
 from orchestrator.bandit.pulls import Pulls
 from orchestrator.bandit.sparse.all_arms import PlacedArms
+from orchestrator.bandit.sparse.calibrated import CHECKED_FROM, Calibration, check, is_noisy, with_fit
 from orchestrator.bandit.sparse.posterior import SparseModel, SparsePosterior
-from orchestrator.bandit.strategy import Observation
+from orchestrator.bandit.strategy import Observation, Record
 
 
 def checked_arms(arms: Any) -> Floats:
-    """`arms` (A, d) as a read-only float array. Raises ValueError when it is empty, of another shape or not finite."""
-    checked: Floats = read_only(arms, np.float64)
-    if checked.ndim != 2 or 0 in checked.shape:
-        raise ValueError(f"candidates must be an (A, d) array with A, d >= 1, got shape {checked.shape}")
-    if not np.isfinite(checked).all():
-        row = int(np.flatnonzero(~np.isfinite(checked).all(axis=1))[0])
-        raise ValueError(f"candidates must be finite, row {row} is {checked[row].tolist()}")
-    return checked
+    """Features (A, d), read-only, of `arms`: of `Arms`, or of an array. Raises ValueError on a bad array."""
+    return arms.features if isinstance(arms, Arms) else checked_features(arms)
 
 
 def rewarded(observations: Sequence[Observation]) -> tuple[list[int], list[float]]:
@@ -47,7 +44,7 @@ class SparseState:
 
     `pulls`: those with a reward. `dictionary` (m,), ascending. `information_gain`: G of the confidence width. `round`:
     how many `tell`s. `initial`: the warm start's arms, in order. `set_aside`: arms that could not be evaluated,
-    ascending.
+    ascending. `layout`: what is known of the arms. `calibration`: of the calibrated model, None without one.
     """
 
     model: SparseModel
@@ -57,6 +54,8 @@ class SparseState:
     round: int
     initial: tuple[int, ...]
     set_aside: Indices
+    layout: Layout | None = None
+    calibration: Calibration | None = None
 
     def __eq__(self, other: object) -> bool:
         return same(self, other)
@@ -71,10 +70,22 @@ class SparseState:
         """The fit to `pulls` and `dictionary`; `ask`, `tell` and `posterior` at one state share it."""
         return self.model.fit(self.pulls, self.dictionary)
 
+    @property
+    def repeats(self) -> bool:
+        """Whether an arm may be pulled more than once."""
+        return self.layout is None or self.layout.repeats
+
+    def blocked(self, pending: Sequence[int] = ()) -> Indices:
+        """Arms that may not be chosen, ascending: those set aside; where arms do not repeat, those pulled and
+        `pending` too."""
+        if self.repeats:
+            return self.set_aside
+        return np.union1d(np.union1d(self.set_aside, self.pulls.arms), np.array(pending, np.intp))
+
     @cached_property
     def available(self) -> Indices:
-        """Arms that may be chosen, ascending."""
-        return np.setdiff1d(np.arange(len(self.model.arms)), self.set_aside, assume_unique=True)
+        """Arms that may be chosen with no pull pending, ascending."""
+        return np.setdiff1d(np.arange(len(self.model.arms)), self.blocked(), assume_unique=True)
 
     def remaining_start(self, pending: Sequence[int] = ()) -> list[int]:
         """Arms of the warm start that are neither told, nor pending, nor set aside, in order."""
@@ -106,7 +117,52 @@ class SparseState:
         )
 
 
-def initial_state(model: SparseModel, initial: tuple[int, ...]) -> SparseState:
+def initial_state(
+    model: SparseModel,
+    initial: tuple[int, ...],
+    layout: Layout | None = None,
+    calibration: Calibration | None = None,
+) -> SparseState:
     """The state before any pull."""
     nothing = read_only((), np.intp)
-    return SparseState(model, Pulls.none(len(model.arms)), nothing, 0.0, 0, initial, nothing)
+    pulls = Pulls.none(len(model.arms))
+    return SparseState(model, pulls, nothing, 0.0, 0, initial, nothing, layout, calibration)
+
+
+def checked(after: SparseState, before: SparseState, observations: Sequence[Observation]) -> SparseState:
+    """`after` these observations, of which `before` predicted some; as it is without a calibrated model."""
+    if after.calibration is None or before.pulls.total < CHECKED_FROM:
+        return after
+    return replace(after, calibration=check(after.calibration, before.posterior, before.pulls, observations))
+
+
+def refitted(state: SparseState, model: Model) -> SparseState:
+    """`state` with the model fitted to its pulls, if a fit is due."""
+    if state.calibration is None or state.layout is None:
+        return state
+    fitted = model.refitted(state.calibration.fitted, state.pulls, state.layout, state.model.all_arms.look_up)
+    return _with_calibration(state, model, replace(state.calibration, fitted=fitted))
+
+
+def recorded_calibration(state: SparseState) -> Record:
+    """What `restored_calibration` reads; nothing without a calibrated model."""
+    return {} if state.calibration is None else {"model": state.calibration.recorded()}
+
+
+def restored_calibration(state: SparseState, model: Model | None, record: Record) -> SparseState:
+    """`state` with what was fitted and predicted read from `record`."""
+    return state if model is None else _with_calibration(state, model, Calibration.restored(record["model"]))
+
+
+def _with_calibration(state: SparseState, model: Model, calibration: Calibration) -> SparseState:
+    if state.layout is None:
+        return state
+    sparse = with_fit(state.model, model, calibration.fitted, state.layout)
+    return replace(state, model=sparse, calibration=calibration)
+
+
+def recommended(state: SparseState) -> int | None:
+    """The pulled arm of largest posterior mean where the fitted noise says that mean rewards are noisy; else None."""
+    if state.calibration is None or state.pulls.total < CHECKED_FROM or not is_noisy(state.calibration.fitted):
+        return None
+    return int(state.pulls.arms[np.argmax(state.posterior.moments(state.pulls.arms)[0])])

@@ -11,8 +11,10 @@ import numpy as np
 from orchestrator.bandit.arrays import Floats, Indices
 from orchestrator.bandit.sparse.batch import BatchPosterior
 from orchestrator.bandit.sparse.blocks import LocalCovariance, Pulled
+from orchestrator.bandit.sparse.conditioning import ConditionedPosterior
 
 POWER_STEPS = 8  # of the power iteration that estimates a spectral radius; any number gives an upper bound
+AnyBatch = BatchPosterior | ConditionedPosterior
 Termination = Literal["global", "global_then_local", "product"]
 
 
@@ -26,10 +28,21 @@ class Drift(Protocol):
         """Whether the bound on the drift is above C̃: the batch is over."""
 
 
+class NoDrift:
+    """No rule: a batch ends at its limit."""
+
+    def append(self, arm: int, variance: float) -> None:
+        """See `Drift`."""
+
+    def is_spent(self) -> bool:
+        """See `Drift`."""
+        return False
+
+
 class GlobalDrift:
     """1 + Σ σ̃²_fb(x_s) > C̃ (Lemma 1; squares, as its proof needs)."""
 
-    def __init__(self, batch: BatchPosterior, ratio_threshold: float) -> None:
+    def __init__(self, batch: AnyBatch, ratio_threshold: float) -> None:
         self._batch, self._threshold = batch, ratio_threshold
         self.bound = 1.0
 
@@ -76,7 +89,7 @@ class LocalDrift:
     """
 
     def __init__(
-        self, batch: BatchPosterior, ratio_threshold: float, covariance: LocalCovariance, is_lazy: bool = True
+        self, batch: AnyBatch, ratio_threshold: float, covariance: LocalCovariance, is_lazy: bool = True
     ) -> None:
         self._batch, self._threshold = batch, ratio_threshold
         self._covariance, self._is_lazy = covariance, is_lazy

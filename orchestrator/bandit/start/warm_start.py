@@ -10,10 +10,12 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
+from orchestrator.bandit.arms import Layout
 from orchestrator.bandit.arrays import Floats, Indices, read_only
+from orchestrator.bandit.model.model import Model
 from orchestrator.bandit.sparse.lazy import LazyQueue, Rest
 from orchestrator.bandit.sparse.posterior import SparseModel
-from orchestrator.bandit.sparse.state import SparseState
+from orchestrator.bandit.sparse.state import SparseState, refitted
 from orchestrator.bandit.start.bless import bless
 from orchestrator.bandit.strategy import Observation
 
@@ -30,7 +32,7 @@ class RandomStart:
         if self.pulls < 1:
             raise ValueError(f"strategy.warm_start.pulls must be >= 1, got {self.pulls!r}")
 
-    def draw(self, model: SparseModel, rng: np.random.Generator) -> tuple[int, ...]:
+    def draw(self, model: SparseModel, rng: np.random.Generator, layout: Layout | None = None) -> tuple[int, ...]:
         """The arms in the order in which they are to be pulled."""
         count = len(model.arms)
         return tuple(rng.choice(count, size=self.pulls, replace=self.pulls > count).tolist())
@@ -55,7 +57,7 @@ class UncertaintyStart:
         if self.max_pulls < 1:
             raise ValueError(f"strategy.warm_start.max_pulls must be >= 1, got {self.max_pulls!r}")
 
-    def draw(self, model: SparseModel, rng: np.random.Generator) -> tuple[int, ...]:
+    def draw(self, model: SparseModel, rng: np.random.Generator, layout: Layout | None = None) -> tuple[int, ...]:
         """The arms in the order in which they are to be pulled; at least one. Draws nothing from `rng`."""
         target = 0.0 if self.workers is None else 1.0 / self.workers
         exact = _NoisyCholesky(model)
@@ -66,6 +68,41 @@ class UncertaintyStart:
                 break
             exact.append(arm)
         return tuple(exact.picks)
+
+
+@dataclass(frozen=True)
+class SpreadStart:
+    """`pulls` different arms that cover the space: the first ones where arms are in the order of a low-discrepancy
+    sequence, else uniform ones. Uncertainty sampling goes to the corners instead, which are seldom good."""
+
+    pulls: int = 16
+    name: Literal["spread"] = "spread"
+    __pydantic_config__: ClassVar[Mapping[str, Any]] = {"extra": "forbid"}
+
+    def __post_init__(self) -> None:
+        if self.pulls < 1:
+            raise ValueError(f"strategy.warm_start.pulls must be >= 1, got {self.pulls!r}")
+
+    def draw(self, model: SparseModel, rng: np.random.Generator, layout: Layout | None = None) -> tuple[int, ...]:
+        """The arms in the order in which they are to be pulled."""
+        count = len(model.arms)
+        if layout is not None and layout.is_sequence:
+            return tuple(range(min(self.pulls, count)))
+        return tuple(rng.choice(count, size=min(self.pulls, count), replace=False).tolist())
+
+
+def further_start(state: SparseState, pending: Sequence[int], count: int) -> list[int]:
+    """At most `count` arms that go on where the warm start ended, before any reward is in.
+
+    In the order of the sequence, or in an order that is a function of the warm start's arms.
+    """
+    layout, seed = state.layout, [len(state.initial), *state.initial]
+    order = np.random.default_rng(seed).permutation(len(state.model.arms))
+    if layout is not None and layout.is_sequence:
+        order = np.arange(len(order))
+    used = np.concatenate((state.blocked(pending), np.array(pending, np.intp)))
+    unused: list[int] = order[~np.isin(order, used)][:count].tolist()
+    return unused
 
 
 @dataclass(frozen=True)
@@ -90,21 +127,24 @@ class DataStart:
             rule = "must be given beside a database URL, and only there: it is the name of the run's folder"
             raise ValueError(f"strategy.warm_start.campaign {rule}, got {self.campaign!r}")
 
-    def draw(self, model: SparseModel, rng: np.random.Generator) -> tuple[int, ...]:
+    def draw(self, model: SparseModel, rng: np.random.Generator, layout: Layout | None = None) -> tuple[int, ...]:
         """No arm: what is known is told to the strategy before it chooses anything."""
         return ()
 
 
-AnyWarmStart = RandomStart | UncertaintyStart | DataStart
+AnyWarmStart = RandomStart | UncertaintyStart | SpreadStart | DataStart
 
 WARM_STARTS: Mapping[str, type[AnyWarmStart]] = {
     "random": RandomStart,
     "uncertainty": UncertaintyStart,
+    "spread": SpreadStart,
     "data": DataStart,
 }
 
 
-def begin_sparse(state: SparseState, existing: Sequence[Observation], rng: np.random.Generator) -> SparseState:
+def begin_sparse(
+    state: SparseState, existing: Sequence[Observation], rng: np.random.Generator, calibrated: Model | None = None
+) -> SparseState:
     """The state that begins with `existing` pulls: counts and sums are theirs, and BLESS draws the dictionary out of
     their arms.
 
@@ -115,7 +155,8 @@ def begin_sparse(state: SparseState, existing: Sequence[Observation], rng: np.ra
     `tell`, G would be n log(1 + κ²/λ).
     """
     after = state.observe(existing)
-    pulls, model = after.pulls, state.model
+    after = after if calibrated is None else refitted(after, calibrated)
+    pulls, model = after.pulls, after.model
     rows, counts = model.points(pulls.arms).features, pulls.counts[pulls.arms]
     drawn = bless(model.kernel, rows, counts, model.regularization, rng)
     dictionary: Indices = read_only(pulls.arms[drawn.members], np.intp)

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from orchestrator.bandit.arms import Arms
 from orchestrator.bandit.arrays import Floats, Indices, same
 from orchestrator.bandit.checks import (
     require,
@@ -153,7 +154,7 @@ class AdaptiveDiscretization:
         require_probability(self, "delta")
         require(self, "variation", ">= 0", self.variation is None or 0 <= self.variation < np.inf)
 
-    def init(self, arms: Floats, rng: np.random.Generator) -> CellState:
+    def init(self, arms: Arms | Floats, rng: np.random.Generator) -> CellState:
         """State before any pull of `arms` (A, d), split as far as the prior allows; draws nothing.
 
         Raises ValueError on bad arms.

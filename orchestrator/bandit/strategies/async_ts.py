@@ -11,6 +11,7 @@ from typing import Any, ClassVar, get_args
 
 import numpy as np
 
+from orchestrator.bandit.arms import Arms
 from orchestrator.bandit.arrays import Floats, Indices, read_only, same
 from orchestrator.bandit.checks import refusal, require, require_not_negative, require_positive, require_probability
 from orchestrator.bandit.confidence import Confidence
@@ -114,7 +115,7 @@ class AsyncTS:
         bounds = (self.noise_variance, self.regularization, self.norm_bound, self.delta)
         return Confidence("practical", *bounds, ratio_threshold=1.0)
 
-    def init(self, arms: Floats, rng: np.random.Generator) -> AsyncTSState:
+    def init(self, arms: Arms | Floats, rng: np.random.Generator) -> AsyncTSState:
         """State before any pull of `arms` (A, d). Raises ValueError on bad arms."""
         model = SparseModel(self.kernel, checked_arms(arms), self.regularization)
         return AsyncTSState(initial_state(model, ()), int(rng.integers(2**32)), 0)

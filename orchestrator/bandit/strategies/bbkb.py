@@ -17,22 +17,45 @@ from typing import Any, ClassVar, get_args
 
 import numpy as np
 
-from orchestrator.bandit.arrays import Floats, Indices, read_only
-from orchestrator.bandit.checks import refusal, require, require_not_negative, require_positive, require_probability
+from orchestrator.bandit.arrays import Indices, read_only
+from orchestrator.bandit.checks import (
+    member,
+    refusal,
+    require,
+    require_not_negative,
+    require_positive,
+    require_probability,
+)
 from orchestrator.bandit.confidence import Confidence, Schedule
 from orchestrator.bandit.kernels import AnyKernel, Matern52
+from orchestrator.bandit.model.model import Model
 from orchestrator.bandit.recent import Recent
-from orchestrator.bandit.sparse.all_arms import PlacedArms
-from orchestrator.bandit.sparse.batch import BatchPosterior
 from orchestrator.bandit.sparse.blocks import LocalCovariance
 from orchestrator.bandit.sparse.dictionary import Resampling, resparsify
 from orchestrator.bandit.sparse.lazy import ArgmaxQueue
 from orchestrator.bandit.sparse.picking import Picking
-from orchestrator.bandit.sparse.posterior import SparseModel, SparsePosterior
-from orchestrator.bandit.sparse.state import SparseState, checked_arms, initial_state, rewarded
-from orchestrator.bandit.sparse.termination import Drift, GlobalDrift, LocalDrift, ProductDrift, Termination
-from orchestrator.bandit.start.warm_start import AnyWarmStart, UncertaintyStart, begin_sparse
-from orchestrator.bandit.strategy import Choose, Decision, Mode, Observation, Pick, Posterior, Record, Wait
+from orchestrator.bandit.sparse.posterior import SparsePosterior
+from orchestrator.bandit.sparse.state import (
+    SparseState,
+    checked,
+    recommended,
+    recorded_calibration,
+    refitted,
+    restored_calibration,
+    rewarded,
+)
+from orchestrator.bandit.sparse.termination import (
+    AnyBatch,
+    Drift,
+    GlobalDrift,
+    LocalDrift,
+    NoDrift,
+    ProductDrift,
+    Termination,
+)
+from orchestrator.bandit.start.beginning import AnyArms, begin_state
+from orchestrator.bandit.start.warm_start import AnyWarmStart, UncertaintyStart, begin_sparse, further_start
+from orchestrator.bandit.strategy import Choose, Decision, Mode, Observation, Pick, Posterior, Record, Wait, Waiting
 
 COURSES = 4  # ends of `ask`s that are kept: as many states may be asked in turns at no extra cost
 _DEFAULT_KERNEL, _DEFAULT_START = Matern52(0.5), UncertaintyStart(max_pulls=16)
@@ -55,7 +78,7 @@ class BBKB:
     | `delta` | δ | failure probability, in (0, 1) |
     | `oversampling` | q̄ | dictionary oversampling, ≥ 1 |
     | `ratio_threshold` | C̃ | how far the posterior may drift within a batch, ≥ 1; 1 is BKB, batches of one |
-    | `width` | β̃ | `practical`, or `theory` with Theorem 2's constants |
+    | `width` | β̃ | `practical`, `theory` with Theorem 2's constants, or a number of standard deviations |
     | `termination` | | `global`, the published rule; `global_then_local`, longer batches; or GP-BUCB's `product` |
     | `local_covariance` | | of `global_then_local`: `embedded`, which is proven, or `paper`, as printed |
     | `lazy` | | pick by lazy evaluation; False scores every arm at every pick and picks the same |
@@ -63,8 +86,15 @@ class BBKB:
     | `resampling` | | the dictionary's draw takes `pulls` one by one, or `arms` as a whole: see `dictionary` |
     | `mode` | | `async`: never wait for a batch's stragglers; `batch`: Algorithm 1, pull for pull |
     | `refresh_overhead` | | of `async`: the share of time that refreshes before they are due may take; 0: none |
+    | `refresh_growth` | | of `async`: the share by which results have grown when a refresh is due; 0: not by growth |
+    | `wait` | | `drift_budget`: choose nothing while the drift is spent; `never`: every free worker gets a pick |
+    | `model` | | the calibrated model, in place of `kernel`, λ and ξ²; None: rewards as they come, nothing fitted |
 
-    The last two are read by what runs a campaign; `ask` and `tell` do not depend on them.
+    A campaign or `Optimizer` that names neither `model` nor `kernel` nor λ gets the calibrated model, `width` 2, `wait:
+    never` and first pulls that cover the space (`strategies.presets`).
+
+    `mode`, `refresh_overhead` and `refresh_growth` are read where a campaign is run; `ask` and `tell` do not depend on
+    them.
     """
 
     kernel: AnyKernel = _DEFAULT_KERNEL
@@ -74,7 +104,7 @@ class BBKB:
     delta: float = 0.01
     oversampling: float = 2.0
     ratio_threshold: float = 4.0
-    width: Schedule = "practical"
+    width: Schedule | float = "practical"
     termination: Termination = "global_then_local"
     local_covariance: LocalCovariance = "embedded"
     lazy: bool = True
@@ -82,6 +112,9 @@ class BBKB:
     resampling: Resampling = "arms"
     mode: Mode = "async"
     refresh_overhead: float = 0.05
+    refresh_growth: float = 0.0
+    wait: Waiting = Waiting.DRIFT_BUDGET
+    model: Model | None = None
     is_shardable: ClassVar[bool] = True  # `init` takes arms that lie elsewhere
     __pydantic_config__: ClassVar[Mapping[str, Any]] = {"extra": "forbid"}
 
@@ -89,48 +122,64 @@ class BBKB:
         require_positive(self, "regularization")
         require_not_negative(self, "noise_variance", "norm_bound")
         require_probability(self, "delta")
-        require_not_negative(self, "refresh_overhead")
+        require_not_negative(self, "refresh_overhead", "refresh_growth")
         require(self, "oversampling", ">= 1", 1 <= self.oversampling < math.inf)
         require(self, "ratio_threshold", ">= 1", 1 <= self.ratio_threshold < math.inf)
+        object.__setattr__(self, "wait", member(self, "wait", Waiting))
+        is_known = self.width in get_args(Schedule) if isinstance(self.width, str) else 0 < self.width < math.inf
+        require(self, "width", "practical, theory or a number > 0", is_known)
         for name, choices in _CHOICES.items():
             require(self, name, f"one of {', '.join(choices)}", getattr(self, name) in choices)
+        require(self, "wait", "drift_budget with mode: batch", self.mode == "async" or self.wait is not Waiting.NEVER)
 
     @cached_property
     def confidence(self) -> Confidence:
-        """The schedule of the width."""
+        """The schedule of the width; ξ² = λ = v when it belongs to a fitted model, see `width_at`."""
+        schedule: Schedule = self.width if isinstance(self.width, str) else "practical"
         return Confidence(
-            self.width, self.noise_variance, self.regularization, self.norm_bound, self.delta, self.ratio_threshold
+            schedule, self.noise_variance, self.regularization, self.norm_bound, self.delta, self.ratio_threshold
         )
 
-    def init(self, arms: Floats | PlacedArms, rng: np.random.Generator) -> SparseState:
+    def width_at(self, state: SparseState) -> float:
+        """The width at `state`: a factor on σ̃ of the 1/λ scale."""
+        noise = state.model.regularization
+        if not isinstance(self.width, str):
+            return self.width * math.sqrt(noise)
+        if self.model is None:
+            return self.confidence.width(state.information_gain)
+        return replace(self.confidence, noise_variance=noise, regularization=noise).width(state.information_gain)
+
+    def init(self, arms: AnyArms, rng: np.random.Generator) -> SparseState:
         """State before any pull of `arms` (A, d); draws the warm start's arms. Raises ValueError on bad arms.
 
-        `arms` is an array, or stands for one (`PlacedArms`).
+        `arms` is a value of `Arms`, an array, or stands for one (`PlacedArms`).
         """
-        checked = arms if isinstance(arms, PlacedArms) else checked_arms(arms)
-        model = SparseModel(self.kernel, checked, self.regularization)
-        return initial_state(model, self.warm_start.draw(model, rng))
+        return begin_state(arms, (self.kernel, self.regularization), self.model, self.warm_start, rng)
 
     def ask(self, state: SparseState, pending: Sequence[int], limit: int) -> Decision:
         """The warm start's arms first; then a batch, cut at `limit`, by the upper bounds with `pending` added."""
-        refused = refusal(state, limit)
+        refused = refusal(state, limit) or _exhausted(state, pending)
         if refused is not None:
             return refused
         start = state.remaining_start(pending)
         if start:
             return Choose(tuple(Pick(arm) for arm in start[:limit]), "warm start")
-        if state.pulls.total == 0:
+        if state.pulls.total:
+            return self._choose(state, pending, limit)
+        if self.wait is not Waiting.NEVER:
             return Wait("no reward of the warm start is in yet")
-        return self._choose(state, pending, limit)
+        return Choose(tuple(Pick(arm) for arm in further_start(state, pending, limit)), "warm start")
 
     def _choose(self, state: SparseState, pending: Sequence[int], limit: int) -> Decision:
-        course = self._course(state, pending)
+        course, left = self._course(state, pending), self._left(state, pending, limit)
         if course.drift.is_spent():
             return Wait("the drift budget is spent on pulls whose rewards are not in yet")
         picks: list[Pick] = []
-        while len(picks) < limit and not course.drift.is_spent():
+        while len(picks) < left and not course.drift.is_spent():
             # x = argmax u; the arm that crosses the threshold belongs to the batch
             picks.append(course.append(course.queue.top()))
+            if not state.repeats:
+                course.queue.block(picks[-1].arm)
         self._courses.put(self._key(state, course.pulls), course)
         return Choose(tuple(picks), "drift budget" if course.drift.is_spent() else "limit")
 
@@ -143,12 +192,18 @@ class BBKB:
         kept = self._courses.take(self._key(state, pending))
         if kept is not None:
             return kept
-        picking = Picking.begin(state, self.confidence.width(state.information_gain))
+        blocked = state.blocked(pending)
+        picking = Picking.begin(state, self.width_at(state), blocked, is_conditioned=self.model is not None)
         course = _Course(picking, self._drift(picking.posterior))
         for arm in pending:
             course.append(arm)
-        course.queue = picking.queue(state.set_aside, self.lazy)
+        course.queue = picking.queue(blocked, self.lazy)
         return course
+
+    @staticmethod
+    def _left(state: SparseState, pending: Sequence[int], limit: int) -> int:
+        """How many picks there can be: `limit`, or fewer arms where none is pulled twice."""
+        return limit if state.repeats else min(limit, len(state.model.arms) - len(state.blocked(pending)))
 
     @cached_property
     def _courses(self) -> "Recent[_Key, _Course]":
@@ -160,7 +215,9 @@ class BBKB:
         """All that a course is a function of, beside the strategy; a posterior is equal to itself only."""
         return state.posterior, state.information_gain, state.set_aside.tobytes(), tuple(pulls)
 
-    def _drift(self, batch: BatchPosterior) -> Drift:
+    def _drift(self, batch: AnyBatch) -> Drift:
+        if self.wait is Waiting.NEVER:
+            return NoDrift()
         if self.termination == "product":
             return ProductDrift(self.ratio_threshold)
         if self.termination == "global_then_local":
@@ -176,42 +233,62 @@ class BBKB:
         after = state.observe(observations)
         arms, _ = rewarded(observations)
         if arms:
-            pulled = after.pulls.arms
-            old = state.posterior.moments(pulled)[1]
-            dictionary = resparsify(after.pulls, old, self.oversampling, self.resampling, rng)
-            gain = state.information_gain + self.confidence.gain(old[np.searchsorted(pulled, arms)])
-            return replace(after, dictionary=dictionary, information_gain=gain)
+            return self._learned(state, self._fitted(state, after, observations), arms, rng)
         if after.pulls.total == 0 and not after.remaining_start() and len(after.available):
             return replace(after, initial=(*after.initial, int(rng.choice(after.available))))
         return after
 
+    def _fitted(self, state: SparseState, after: SparseState, observations: Sequence[Observation]) -> SparseState:
+        """`after` with the calibrated model checked against these results, and fitted to them if a fit is due."""
+        if self.model is None:
+            return after
+        return refitted(checked(after, state, observations), self.model)
+
+    def _learned(
+        self, state: SparseState, after: SparseState, arms: Sequence[int], rng: np.random.Generator
+    ) -> SparseState:
+        """`after` with G and a new dictionary, from the variances at `state`; under a new kernel, from those."""
+        posterior = state.posterior
+        if after.model is not state.model:
+            posterior = after.model.fit(state.pulls, state.dictionary)
+        pulled = after.pulls.arms
+        old = posterior.moments(pulled)[1]
+        dictionary = resparsify(after.pulls, old, self.oversampling, self.resampling, rng)
+        gain = state.information_gain + self.confidence.gain(old[np.searchsorted(pulled, arms)])
+        return replace(after, dictionary=dictionary, information_gain=gain)
+
     def begin(self, state: SparseState, existing: Sequence[Observation], rng: np.random.Generator) -> SparseState:
         """State with these pulls made elsewhere; see `begin_sparse` for dictionary and G."""
-        return begin_sparse(state, existing, rng)
+        return begin_sparse(state, existing, rng, self.model)
 
     def recorded(self, state: SparseState) -> Record:
-        """Dictionary, information gain and the warm start's arms."""
+        """Dictionary, information gain, the warm start's arms, and what was fitted."""
         return {
             "dictionary": state.dictionary.tolist(),
             "information_gain": state.information_gain,
             "initial": list(state.initial),
+            **recorded_calibration(state),
         }
 
     def restore(self, state: SparseState, observations: Sequence[Observation], record: Record) -> SparseState:
-        """`tell` with what was drawn read from `record`; fits nothing."""
+        """`tell` with what was drawn and fitted read from `record`; fits nothing."""
         dictionary: Indices = read_only(record["dictionary"], np.intp)
         gain, initial = float(record["information_gain"]), tuple(int(arm) for arm in record["initial"])
-        return replace(state.observe(observations), dictionary=dictionary, information_gain=gain, initial=initial)
+        after = restored_calibration(state.observe(observations), self.model, record)
+        return replace(after, dictionary=dictionary, information_gain=gain, initial=initial)
+
+    def recommend(self, state: SparseState) -> int | None:
+        """See `Recommends`: the pulled arm of largest posterior mean where rewards are noisy."""
+        return recommended(state)
 
     def posterior(self, state: SparseState) -> Posterior:
         """The belief over all arms at `state`, with no pull pending."""
         mean, variance = state.posterior.mean, state.posterior.variance
-        ucb = mean + self.confidence.width(state.information_gain) * np.sqrt(variance)
+        ucb = mean + self.width_at(state) * np.sqrt(variance)
         return Posterior(mean=mean, variance=variance, ucb=read_only(ucb, np.float64))
 
 
 _CHOICES = {
-    "width": get_args(Schedule),
     "termination": get_args(Termination),
     "local_covariance": get_args(LocalCovariance),
     "resampling": get_args(Resampling),
@@ -220,6 +297,13 @@ _CHOICES = {
 
 
 _Key = tuple[SparsePosterior, float, bytes, tuple[int, ...]]
+
+
+def _exhausted(state: SparseState, pending: Sequence[int]) -> Wait | None:
+    """What to answer when no arm is left because none is pulled twice."""
+    if state.repeats or len(state.blocked(pending)) < len(state.model.arms):
+        return None
+    return Wait("every arm was chosen once, and none may be evaluated twice", exhausted=True)
 
 
 @dataclass

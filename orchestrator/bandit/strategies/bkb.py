@@ -10,6 +10,7 @@ from typing import Any, ClassVar, get_args
 
 import numpy as np
 
+from orchestrator.bandit.arms import Arms
 from orchestrator.bandit.arrays import Floats, Indices, read_only
 from orchestrator.bandit.checks import (
     require,
@@ -68,7 +69,7 @@ class BKB:
         choices = get_args(Resampling)
         require(self, "resampling", f"one of {', '.join(choices)}", self.resampling in choices)
 
-    def init(self, arms: Floats, rng: np.random.Generator) -> SparseState:
+    def init(self, arms: Arms | Floats, rng: np.random.Generator) -> SparseState:
         """State before any pull of `arms` (A, d); draws the warm start's arms. Raises ValueError on bad arms."""
         model = SparseModel(self.kernel, checked_arms(arms), self.regularization)
         return initial_state(model, self.warm_start.draw(model, rng))
@@ -81,7 +82,7 @@ class BKB:
         start = state.remaining_start()
         if start:
             return Choose((Pick(start[0]),), "warm start")
-        picking = Picking.begin(state, self.width(state))
+        picking = Picking.begin(state, self.width(state), state.set_aside)
         return Choose((picking.pick(picking.queue(state.set_aside).top()),), "one pull at a time")
 
     def width(self, state: SparseState) -> float:

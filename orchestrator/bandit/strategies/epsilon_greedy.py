@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from orchestrator.bandit.arms import Arms
 from orchestrator.bandit.arrays import Floats, Indices, read_only, same
 from orchestrator.bandit.checks import refusal, require, require_positive
 from orchestrator.bandit.exact.incremental import ExactState
@@ -73,7 +74,7 @@ class EpsilonGreedy:
         require(self, "exploration", ">= 0 and <= 1", 0 <= self.exploration <= 1)
         require(self, "batch_size", ">= 1", self.batch_size >= 1)
 
-    def init(self, arms: Floats, rng: np.random.Generator) -> EpsilonGreedyState:
+    def init(self, arms: Arms | Floats, rng: np.random.Generator) -> EpsilonGreedyState:
         """State before any pull of `arms` (A, d). Raises ValueError on bad arms."""
         model = SparseModel(self.kernel, checked_arms(arms), self.regularization)
         return EpsilonGreedyState(ExactState.start(model, ()), int(rng.integers(2**32)), 0)

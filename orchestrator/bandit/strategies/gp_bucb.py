@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from orchestrator.bandit.arms import Arms
 from orchestrator.bandit.arrays import Floats
 from orchestrator.bandit.checks import refusal, require, require_not_negative, require_positive, require_probability
 from orchestrator.bandit.exact.incremental import ExactPosterior, ExactState
@@ -60,7 +61,7 @@ class GPBUCB:
         require_probability(self, "delta")
         require(self, "ratio_threshold", ">= 1", 1 <= self.ratio_threshold < math.inf)
 
-    def init(self, arms: Floats, rng: np.random.Generator) -> ExactState:
+    def init(self, arms: Arms | Floats, rng: np.random.Generator) -> ExactState:
         """State before any pull of `arms` (A, d); draws the warm start's arms. Raises ValueError on bad arms."""
         model = SparseModel(self.kernel, checked_arms(arms), self.regularization)
         return ExactState.start(model, self.warm_start.draw(model, rng))

@@ -19,6 +19,7 @@ from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 
+from orchestrator.bandit.arms import Arms
 from orchestrator.bandit.arrays import Floats, Indices, read_only
 from orchestrator.bandit.checks import (
     require,
@@ -118,7 +119,7 @@ class GPThreDS:
         require(self, "horizon", ">= 1", self.horizon >= 1)
         require(self, "walk_error", "> 0 and < 0.5", 0 < self.walk_error < 0.5)
 
-    def init(self, arms: Floats, rng: np.random.Generator) -> ThresholdState:
+    def init(self, arms: Arms | Floats, rng: np.random.Generator) -> ThresholdState:
         """State before any pull of `arms` (A, d); draws the seed. Raises ValueError on bad arms."""
         boxed, nothing = BoxedArms(checked_arms(arms)), read_only((), np.intp)
         root = Box.unit(boxed.dimension)

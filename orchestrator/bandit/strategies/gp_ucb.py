@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from orchestrator.bandit.arms import Arms
 from orchestrator.bandit.arrays import Floats
 from orchestrator.bandit.checks import require_not_negative, require_positive, require_probability
 from orchestrator.bandit.exact.incremental import ExactState
@@ -54,7 +55,7 @@ class GPUCB:
         require_not_negative(self, "noise_variance", "norm_bound")
         require_probability(self, "delta")
 
-    def init(self, arms: Floats, rng: np.random.Generator) -> ExactState:
+    def init(self, arms: Arms | Floats, rng: np.random.Generator) -> ExactState:
         """State before any pull of `arms` (A, d); draws the warm start's arms. Raises ValueError on bad arms."""
         model = SparseModel(self.kernel, checked_arms(arms), self.regularization)
         return ExactState.start(model, self.warm_start.draw(model, rng))

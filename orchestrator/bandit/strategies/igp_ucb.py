@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 
+from orchestrator.bandit.arms import Arms
 from orchestrator.bandit.arrays import Floats, Indices, same
 from orchestrator.bandit.checks import require, require_not_negative, require_positive, require_probability
 from orchestrator.bandit.confidence import information_growth, rkhs_width
@@ -102,7 +103,7 @@ class IGPUCB:
         rule = f">= initial_points ({self.initial_points!r})"
         require(self, "final_points", rule, self.final_points >= self.initial_points)
 
-    def init(self, arms: Floats, rng: np.random.Generator) -> GridState:
+    def init(self, arms: Arms | Floats, rng: np.random.Generator) -> GridState:
         """State before any pull of `arms` (A, d); draws the warm start's arms. Raises ValueError on bad arms."""
         model = SparseModel(self.kernel, checked_arms(arms), self.regularization)
         start = self.warm_start.draw(model, rng)

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from orchestrator.bandit.arms import Arms
 from orchestrator.bandit.arrays import Floats, Indices, read_only, same
 from orchestrator.bandit.checks import refusal, require
 from orchestrator.bandit.pulls import Pulls
@@ -69,7 +70,7 @@ class RegularizedEvolution:
         for name in ("population", "tournament", "neighbours", "batch_size"):
             require(self, name, ">= 1", getattr(self, name) >= 1)
 
-    def init(self, arms: Floats, rng: np.random.Generator) -> EvolutionState:
+    def init(self, arms: Arms | Floats, rng: np.random.Generator) -> EvolutionState:
         """State before any pull of `arms` (A, d); draws the seed. Raises ValueError on bad arms."""
         arms, nothing = checked_arms(arms), read_only((), np.intp)
         return EvolutionState(arms, int(rng.integers(2**32)), Pulls.none(len(arms)), (), 0, 0, nothing)

@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from orchestrator.bandit.arms import Arms
 from orchestrator.bandit.arrays import Floats, Indices, read_only, same
 from orchestrator.bandit.pulls import Pulls
 from orchestrator.bandit.sparse.state import checked_arms, rewarded, with_set_aside
@@ -37,7 +38,7 @@ class Uniform:
 
     __pydantic_config__: ClassVar[Mapping[str, Any]] = {"extra": "forbid"}
 
-    def init(self, arms: Floats, rng: np.random.Generator) -> UniformState:
+    def init(self, arms: Arms | Floats, rng: np.random.Generator) -> UniformState:
         """State before any pull of `arms` (A, d)."""
         nothing = read_only((), np.intp)
         return UniformState(int(rng.integers(2**32)), Pulls.none(len(checked_arms(arms))), 0, 0, nothing)

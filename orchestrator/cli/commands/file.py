@@ -12,6 +12,7 @@ from rich.text import Text
 from objectives.explanation import explain
 from objectives.space import SearchSpace
 from orchestrator.bandit.strategies import STRATEGIES
+from orchestrator.bandit.strategies.presets import with_preset
 from orchestrator.cli.arguments import CampaignFile, Overrides, Workers, overrides
 from orchestrator.cli.summary import describe, say_existing, say_warnings
 from orchestrator.cli.terminal import say
@@ -46,13 +47,18 @@ def strategies() -> None:
     for name, strategy in STRATEGIES.items():
         source = (inspect.getdoc(sys.modules[strategy.__module__]) or "").split("\n\n")[0]
         console.print(Text.assemble((name, "bold"), "  ", " ".join(source.split())), soft_wrap=True)
-        options = ", ".join(f"{field.name}={_default(field)}" for field in dataclasses.fields(strategy))
+        calibrated = with_preset(strategy, {})
+        defaults = {field.name: calibrated.get(field.name, _default(field)) for field in dataclasses.fields(strategy)}
+        options = ", ".join(f"{option}={_shown(value)}" for option, value in defaults.items())
         console.print(Text(f"    {options or 'no options'}", "dim"), soft_wrap=True)
 
 
-def _default(field: dataclasses.Field[Any]) -> str:
-    """A field's default as it is written in a campaign file."""
-    value = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
+def _default(field: dataclasses.Field[Any]) -> Any:
+    return field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
+
+
+def _shown(value: Any) -> str:
+    """A default as it is written in a campaign file."""
     if not dataclasses.is_dataclass(value) or isinstance(value, type):
         return str(value)
     options = dataclasses.asdict(value)  # a kernel or a warm start: its name first

@@ -5,14 +5,14 @@ from orchestrator.bandit.arms import Arms, as_arms, feature_extents
 
 
 def test_every_feature_is_a_parameter_of_its_own_unless_said_otherwise() -> None:
-    assert Arms.of(np.random.default_rng(0).random((5, 3))).parameters.tolist() == [0, 1, 2]
-    assert Arms.of(np.eye(3), (0, 0, 1)).parameter_count == 2
+    assert Arms.of(np.random.default_rng(0).random((5, 3))).layout.parameters.tolist() == [0, 1, 2]
+    assert Arms.of(np.eye(3), (0, 0, 1)).layout.parameter_count == 2
 
 
 def test_an_array_stands_for_arms_that_may_repeat() -> None:
     features = np.random.default_rng(0).random((5, 3))
     assert as_arms(features) == Arms.of(features)
-    assert as_arms(features).repeats
+    assert as_arms(features).layout.repeats
     assert as_arms(arms := Arms.of(features, repeats=False)) is arms
     assert arms != Arms.of(features)
 

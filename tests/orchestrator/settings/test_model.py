@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from objectives.command import ShellCommand
 from objectives.external import PythonCallable
 from objectives.parameters import Choice, Constant, Ordered, Range
+from orchestrator.bandit.model.model import Model
 from orchestrator.bandit.strategies import STRATEGIES
 from orchestrator.errors import ConfigError
 from orchestrator.settings.file import write
@@ -52,7 +53,8 @@ def test_every_shipped_campaign_loads_and_loads_back_from_its_resolved_form(path
 
 def test_the_smallest_campaign_has_every_default_filled_in() -> None:
     small = from_mapping(SMALL)
-    assert small.strategy == STRATEGIES["bbkb"]()
+    assert small.strategy.model == Model()
+    assert small.strategy.wait == "never"
     assert small.space == {"x": Range(0.0, 1.0), "y": Range(0.0, 1.0)}, "the objective's own space"
     assert (small.workers.executor, small.workers.count) == ("ray", os.cpu_count())
     assert (small.seed, small.store, small.objective.direction) == (0, "sqlite", "maximize")
@@ -292,6 +294,28 @@ def test_a_strategy_may_come_from_anywhere() -> None:
     cls = STRATEGIES["uniform"]
     named = from_mapping({**SMALL, "strategy": {"name": f"{cls.__module__}:{cls.__qualname__}"}})
     assert named == from_mapping({**SMALL, "strategy": {"name": "uniform"}})
+
+
+def test_the_section_model_belongs_to_any_model_based_strategy() -> None:
+    section = {"outputs": "rank", "kernel": {"name": "rbf"}}
+    made = from_mapping({**SMALL, "model": section})
+    assert made == from_mapping({**SMALL, "strategy": {"name": "bbkb", "model": section}})
+    assert (made.strategy.model.outputs, made.strategy.model.kernel.name) == ("rank", "rbf")
+    assert from_mapping(made.resolved()) == made
+    assert (
+        from_mapping({**SMALL, "model": section, "strategy": {"name": "uniform"}}).strategy == STRATEGIES["uniform"]()
+    )
+
+
+def test_a_mistake_in_the_section_model_is_told_with_its_line(tmp_path) -> None:
+    file = tmp_path / "x.yaml"
+    file.write_text(write({**SMALL, "model": {"outputs": "square"}}))
+    line = next(number for number, text in enumerate(file.read_text().splitlines(), 1) if "square" in text)
+    with pytest.raises(ConfigError, match=rf"^{file}:{line}: .*model.outputs must be 'half_rank'"):
+        load(file)
+    file.write_text(write({**SMALL, "model": {}, "strategy": {"model": {"mean": "zero"}}}))
+    with pytest.raises(ConfigError, match=r"model must not be given beside strategy\.model"):
+        load(file)
 
 
 def test_settings_of_plain_values_are_told_by_their_origin() -> None:

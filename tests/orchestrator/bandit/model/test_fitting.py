@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.bandit.arms import Arms
+from orchestrator.bandit.arms import Arms, Layout
 from orchestrator.bandit.kernels import RBF, Linear, Matern32, Matern52
 from orchestrator.bandit.model.fitting import (
     LENGTHSCALES,
@@ -24,22 +24,22 @@ from orchestrator.bandit.model.outputs import Outputs, scores_of
 FAMILIES = [RBF(), Matern32(), Matern52()]
 
 
-def random_problem(seed: int) -> tuple[Evidence, Arms]:
+def random_problem(seed: int) -> tuple[Evidence, Layout]:
     rng = np.random.default_rng(seed)
     choices = np.eye(3)[rng.integers(3, size=60)] / np.sqrt(2)
     arms = Arms.of(np.column_stack((rng.random((60, 2)), choices)), (0, 1, 2, 2, 2))
     pulled = np.sort(rng.choice(60, size=25, replace=False))
     counts = rng.integers(1, 6, size=25)
     scores = scores_of(np.sin(4 * arms.features[pulled, 0]) + 0.1 * rng.normal(size=25), Outputs.HALF_RANK)
-    return Evidence(arms.features[pulled], scores, counts, int(counts.sum())), arms
+    return Evidence(arms.features[pulled], scores, counts, int(counts.sum())), arms.layout
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("noise", [None, 0.1])
 @given(seed=st.integers(0, 1000))
 def test_the_gradient_is_that_of_the_loss(family, noise, seed) -> None:
-    evidence, arms = random_problem(seed)
-    objective = _Objective(evidence, arms, family, noise)
+    evidence, layout = random_problem(seed)
+    objective = _Objective(evidence, layout, family, noise)
     theta = np.random.default_rng(seed).uniform(objective.lower / 3, objective.upper / 3)
     gradient = objective.loss(theta)[1]
     for position in range(len(theta)):
@@ -51,41 +51,41 @@ def test_the_gradient_is_that_of_the_loss(family, noise, seed) -> None:
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_parameter_that_matters_gets_the_shortest_lengthscale(family) -> None:
-    evidence, arms = random_problem(3)
-    fitted = fit(evidence, arms, family, prior(arms, None), None)
+    evidence, layout = random_problem(3)
+    fitted = fit(evidence, layout, family, prior(layout, None), None)
     assert np.argmin(fitted.lengthscales) == 0
     assert fitted.results == evidence.results
-    units = np.array(fitted.lengthscales) / arms.extents
+    units = np.array(fitted.lengthscales) / layout.extents
     assert LENGTHSCALES[0] <= units.min() <= units.max() <= LENGTHSCALES[1]
     assert NOISES[0] <= fitted.noise <= NOISES[1]
 
 
 def test_noise_that_is_known_is_not_fitted() -> None:
-    evidence, arms = random_problem(3)
-    assert fit(evidence, arms, Matern52(), prior(arms, 0.02), 0.02).noise == 0.02
+    evidence, layout = random_problem(3)
+    assert fit(evidence, layout, Matern52(), prior(layout, 0.02), 0.02).noise == 0.02
 
 
 def test_a_fit_does_not_depend_on_the_units_of_the_features() -> None:
-    evidence, arms = random_problem(5)
+    evidence, layout = random_problem(5)
     units = np.array([1000.0, 0.01, 1.0, 1.0, 1.0])
-    scaled = Arms.of(arms.features * units, arms.parameters)
+    scaled = replace(layout, extents=layout.extents * [1000.0, 0.01, 1.0])
     seen = replace(evidence, features=evidence.features * units)
     other = fit(seen, scaled, Matern52(), prior(scaled, None), None)
-    one = fit(evidence, arms, Matern52(), prior(arms, None), None)
+    one = fit(evidence, layout, Matern52(), prior(layout, None), None)
     np.testing.assert_allclose(np.array(other.lengthscales) / np.array(one.lengthscales), [1000, 0.01, 1], rtol=1e-3)
 
 
 def test_one_hot_columns_of_a_choice_share_a_lengthscale() -> None:
-    _, arms = random_problem(0)
-    scales = prior(arms, None).kernel(Matern52(), arms).lengthscale
+    _, layout = random_problem(0)
+    scales = prior(layout, None).kernel(Matern52(), layout).lengthscale
     assert isinstance(scales, tuple)
     assert len(scales) == 5
     assert len(set(scales[2:])) == 1
 
 
 def test_a_fit_is_due_at_16_results_and_when_they_have_grown_by_30_percent() -> None:
-    _, arms = random_problem(0)
-    last, due = prior(arms, None), []
+    _, layout = random_problem(0)
+    last, due = prior(layout, None), []
     for results in range(1, 201):
         if is_due(results, last):
             due.append(results)

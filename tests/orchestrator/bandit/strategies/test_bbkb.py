@@ -449,7 +449,7 @@ def test_on_real_tables_it_beats_uniform(name) -> None:
         ({"delta": 1}, "strategy.delta must be > 0 and < 1, got 1"),
         ({"oversampling": 0.5}, "strategy.oversampling must be >= 1, got 0.5"),
         ({"ratio_threshold": math.nan}, "strategy.ratio_threshold must be >= 1, got nan"),
-        ({"width": "wide"}, "strategy.width must be one of practical, theory, got 'wide'"),
+        ({"width": "wide"}, "strategy.width must be practical, theory or a number > 0, got 'wide'"),
         (
             {"termination": "never"},
             "strategy.termination must be one of global, global_then_local, product, got 'never'",

@@ -1,0 +1,83 @@
+"""A sparse state under the calibrated model: how it begins, when it is fitted again, and what of it is recorded."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from orchestrator.bandit.arms import Layout
+from orchestrator.bandit.arrays import Floats
+from orchestrator.bandit.model.fitting import Fitted
+from orchestrator.bandit.model.model import Model
+from orchestrator.bandit.model.outputs import Scale
+from orchestrator.bandit.pulls import Pulls
+from orchestrator.bandit.sparse.all_arms import PlacedArms
+from orchestrator.bandit.sparse.posterior import SparseModel, SparsePosterior
+from orchestrator.bandit.strategy import Observation, Record
+
+CHECKED_FROM = 16  # results before the first that is predicted
+CHECKED_WIDTH = 2.0  # standard deviations
+NEGLIGIBLE_NOISE = 0.01  # variance of a score, whose prior variance is 1
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """What the model is at a state. `fitted`; of `predicted` results, each before the model knew it, so many were
+    `inside` μ ± 2σ, noise included."""
+
+    fitted: Fitted
+    inside: int = 0
+    predicted: int = 0
+
+    def recorded(self) -> Record:
+        """JSON-able."""
+        return {
+            "lengthscales": list(self.fitted.lengthscales),
+            "noise": self.fitted.noise,
+            "results": self.fitted.results,
+            "inside": self.inside,
+            "predicted": self.predicted,
+        }
+
+    @staticmethod
+    def restored(record: Record) -> "Calibration":
+        """What `recorded` gave."""
+        lengthscales = tuple(float(scale) for scale in record["lengthscales"])
+        fitted = Fitted(lengthscales, float(record["noise"]), int(record["results"]))
+        return Calibration(fitted, int(record["inside"]), int(record["predicted"]))
+
+
+def is_noisy(fitted: Fitted) -> bool:
+    """Whether the noise is large enough for the best mean reward to be luck."""
+    return fitted.results > 0 and fitted.noise > NEGLIGIBLE_NOISE
+
+
+def begin_model(model: Model, features: Floats | PlacedArms, layout: Layout) -> tuple[SparseModel, Calibration]:
+    """What holds before any pull of arms with `features` (A, d)."""
+    fitted = model.begin(layout)
+    sparse = SparseModel(model.kernel_of(fitted, layout), features, fitted.noise, model.outputs, model.mean)
+    return sparse, Calibration(fitted)
+
+
+def with_fit(sparse: SparseModel, model: Model, fitted: Fitted, layout: Layout) -> SparseModel:
+    """`sparse` with what was fitted; itself, with all that it keeps, when nothing changed."""
+    kernel = model.kernel_of(fitted, layout)
+    if (kernel, fitted.noise) == (sparse.kernel, sparse.regularization):
+        return sparse
+    return replace(sparse, kernel=kernel, regularization=fitted.noise)
+
+
+def check(
+    calibration: Calibration, posterior: SparsePosterior, pulls: Pulls, observations: Sequence[Observation]
+) -> Calibration:
+    """`calibration` with the share of these results that `posterior`, which is of `pulls`, predicted."""
+    pairs = [(seen.arm, seen.reward) for seen in observations if seen.reward is not None]
+    if not pairs:
+        return calibration
+    arms, rewards = np.array([arm for arm, _ in pairs], np.intp), np.array([reward for _, reward in pairs])
+    model = posterior.model
+    mean, variance, _ = posterior.moments(arms)
+    deviation = np.sqrt(model.regularization * (variance + 1.0))
+    errors = np.abs(Scale(pulls, model.outputs).scores(rewards) - posterior.fit.offset - mean)
+    inside = int(np.count_nonzero(errors <= CHECKED_WIDTH * deviation))
+    return replace(calibration, inside=calibration.inside + inside, predicted=calibration.predicted + len(pairs))

@@ -1,0 +1,48 @@
+"""The state that a strategy begins with: its model, published or calibrated, and the arms of its warm start."""
+
+from typing import Any
+
+import numpy as np
+
+from orchestrator.bandit.arms import Arms, Layout
+from orchestrator.bandit.arrays import Floats
+from orchestrator.bandit.kernels import AnyKernel
+from orchestrator.bandit.model.model import Model
+from orchestrator.bandit.sparse.all_arms import PlacedArms
+from orchestrator.bandit.sparse.calibrated import begin_model
+from orchestrator.bandit.sparse.posterior import SparseModel
+from orchestrator.bandit.sparse.state import SparseState, initial_state
+from orchestrator.bandit.start.warm_start import AnyWarmStart
+
+AnyArms = Arms | Floats | PlacedArms
+
+
+def known(arms: Any) -> tuple[Floats | PlacedArms, Layout | None]:
+    """Features of `arms` and what else is known of them. Raises ValueError on an array that is not allowed."""
+    if isinstance(arms, PlacedArms):
+        return arms, None
+    both = arms if isinstance(arms, Arms) else Arms.of(arms)
+    return both.features, both.layout
+
+
+def begin_state(
+    arms: AnyArms,
+    published: tuple[AnyKernel, float],
+    model: Model | None,
+    warm_start: AnyWarmStart | None,
+    rng: np.random.Generator,
+) -> SparseState:
+    """State before any pull of `arms`; draws the warm start's arms.
+
+    `published`: kernel and λ, which hold without a `model`. Raises ValueError on arms that are not allowed, or when the
+    model needs to know the parameters of arms that are elsewhere.
+    """
+    features, layout = known(arms)
+    if model is None:
+        sparse, calibration = SparseModel(published[0], features, published[1]), None
+    elif layout is None:
+        raise ValueError("a calibrated model needs the layout of candidates that are elsewhere: give `Arms`")
+    else:
+        sparse, calibration = begin_model(model, features, layout)
+    initial = () if warm_start is None else warm_start.draw(sparse, rng, layout)
+    return initial_state(sparse, initial, layout, calibration)

@@ -1,0 +1,58 @@
+"""Where a strategy's options come from unless they are given: the calibrated model, or the paper.
+
+The fields of a strategy have the values of the algorithm that was published. A campaign file or an `Optimizer` that
+names a strategy and nothing else gets the calibrated settings instead: one model for all strategies, so that they
+differ only in how they choose. `preset: paper`, or a `kernel` or λ of one's own, which describe rewards as they come,
+leaves the published ones.
+"""
+
+from collections.abc import Mapping
+from dataclasses import fields
+from enum import StrEnum
+from typing import Any
+
+from orchestrator.bandit.model.model import Model
+from orchestrator.bandit.start.warm_start import SpreadStart
+from orchestrator.bandit.strategy import Waiting
+
+WIDTH = 2.0  # standard deviations
+_PUBLISHED = ("kernel", "regularization", "noise_variance", "norm_bound", "noise_scale")  # on the scale of the rewards
+
+
+class Preset(StrEnum):
+    """Where options come from unless they are given."""
+
+    CALIBRATED = "calibrated"
+    PAPER = "paper"
+
+
+_CALIBRATED: Mapping[str, Any] = {
+    "model": Model(),
+    "warm_start": SpreadStart(),
+    "width": WIDTH,
+    "wait": Waiting.NEVER,
+    "refresh_growth": 0.03,
+}
+
+
+def with_preset(cls: type[Any], options: Mapping[str, Any]) -> dict[str, Any]:
+    """`options` of a strategy of class `cls`, without `preset`, and with the settings that it stands for.
+
+    Options that are given stay as they are. Raises ValueError when the preset is unknown, or contradicts them.
+    """
+    given = dict(options)
+    known = {field.name for field in fields(cls)}
+    named = given.pop("preset", None) if "model" in known else None
+    published = [name for name in _PUBLISHED if name in given]
+    if named is not None and named not in list(Preset):
+        raise ValueError(f"strategy.preset must be one of {', '.join(Preset)}, got {named!r}")
+    if named == Preset.CALIBRATED and published and "model" not in given:
+        raise ValueError(
+            f"strategy.preset must be paper beside strategy.{published[0]}: calibrated settings fit the model instead"
+        )
+    if "model" not in known or named == Preset.PAPER or (given.get("model") is None and published):
+        return given
+    calibrated = {name: value for name, value in _CALIBRATED.items() if name in known}
+    if given.get("mode") == "batch":
+        calibrated["wait"] = Waiting.DRIFT_BUDGET  # what ends a batch
+    return {**calibrated, **given}

@@ -1,0 +1,51 @@
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orchestrator.bandit.arms import Arms
+from orchestrator.bandit.kernels import Matern52
+from orchestrator.bandit.pulls import Pulls
+from orchestrator.bandit.sparse.conditioning import ConditionedPosterior
+from orchestrator.bandit.sparse.posterior import SparseModel
+
+seeds = st.integers(0, 1000)
+
+
+def test_pulls_without_rewards_condition_the_exact_process() -> None:
+    rng = np.random.default_rng(0)
+    features = rng.random((30, 2))
+    model = SparseModel(Matern52(0.3), features, 0.05)
+    told, pending = np.arange(10), [25, 12, 25, 3]
+    batch = ConditionedPosterior(model.fit(Pulls.none(30).add(told, rng.normal(size=10)), told))
+    for arm in pending:
+        batch.append(arm)
+    batch.enter(np.setdiff1d(np.arange(30), batch.arms))
+    pulled = [*told.tolist(), *pending]
+    gram, cross = model.kernel.cross(features[pulled], features[pulled]), model.kernel.cross(features, features[pulled])
+    explained = np.einsum("ap,pa->a", cross, np.linalg.solve(gram + 0.05 * np.eye(len(pulled)), cross.T))
+    np.testing.assert_allclose(batch.variance, (1.0 - explained) / 0.05, atol=1e-8)
+
+
+@given(seed=seeds)
+def test_an_arm_has_the_same_variance_whenever_it_is_looked_at(make_problem, seed) -> None:
+    problem = make_problem(seed)
+    late, early = ConditionedPosterior(problem.posterior), ConditionedPosterior(problem.posterior)
+    every = np.arange(len(problem.model.features))
+    early.enter(every)
+    for arm in problem.batch:
+        before = early.variance.copy()
+        early.append(arm)
+        late.append(arm)
+        assert (early.variance <= before).all()
+    for arm in np.setdiff1d(every, late.arms):
+        late.enter(np.array([arm]))
+    np.testing.assert_array_equal(late.variance, early.variance)
+    np.testing.assert_array_equal(late.mean, early.mean)
+
+
+def test_an_arm_far_from_the_dictionary_is_not_as_uncertain_once_it_is_pending() -> None:
+    arms = Arms.of(np.array([[0.0], [1.0], [50.0]]))
+    model = SparseModel(Matern52(0.3), arms.features, 0.1)
+    batch = ConditionedPosterior(model.fit(Pulls.none(3).add([0], [1.0]), np.array([0])))
+    batch.append(2)
+    assert batch.variance[batch.position(2)] < 1.0

@@ -1,0 +1,128 @@
+"""What the calibrated model promises, for every strategy that takes it."""
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+
+from orchestrator.bandit.arms import Arms
+from orchestrator.bandit.strategies import STRATEGIES
+from orchestrator.bandit.strategies.presets import with_preset
+from orchestrator.bandit.strategy import Choose, Observation, Strategy
+
+RNG = np.random.default_rng(0)
+FEATURES = RNG.random((80, 2))
+VALUES = np.sin(6 * FEATURES[:, 0]) + FEATURES[:, 1] ** 2
+MODEL_BASED = [name for name, cls in STRATEGIES.items() if hasattr(cls, "model")]
+CHEAP = {"igp_ucb": {"initial_points": 30, "final_points": 60}}
+MAPS = [lambda r: 100 * r, lambda r: 0.01 * r, lambda r: r + 1000, lambda r: -1000 + 500 * r]
+
+
+def build(name: str, **options: Any) -> Strategy[Any]:
+    return STRATEGIES[name](**with_preset(STRATEGIES[name], {**CHEAP.get(name, {}), **options}))
+
+
+def reward(arm: int, pull: int) -> float:
+    return float(VALUES[arm] + 0.05 * np.random.default_rng([arm, pull]).standard_normal())
+
+
+def course(strategy: Strategy[Any], change=float, pulls: int = 45, arms: Arms | None = None):
+    """Arms pulled, all with two more pending, and the states."""
+    states = [strategy.init(Arms.of(FEATURES) if arms is None else arms, np.random.default_rng(1))]
+    pulled: list[int] = []
+    told: list[list[Observation]] = []
+    pending: list[int] = []
+    while len(pulled) < pulls:
+        decision = strategy.ask(states[-1], tuple(pending), 1)
+        if isinstance(decision, Choose):
+            pending.append(decision.picks[0].arm)
+        if not isinstance(decision, Choose) or len(pending) == 3:
+            pulled.append(pending.pop(0))
+            told.append([Observation(pulled[-1], float(change(np.float64(reward(pulled[-1], len(pulled))))))])
+            states.append(strategy.tell(states[-1], told[-1], np.random.default_rng([2, len(pulled)])))
+    return pulled, states, told
+
+
+@pytest.mark.parametrize("name", MODEL_BASED)
+def test_rewards_of_another_scale_and_shift_give_the_same_picks(name) -> None:
+    expected = course(build(name))[0]
+    for change in MAPS:
+        assert course(build(name), change)[0] == expected
+
+
+def test_under_rank_any_increasing_map_gives_the_same_picks() -> None:
+    arms = Arms.of(FEATURES, repeats=False)
+    strategy = build("bbkb", model=with_preset(STRATEGIES["bbkb"], {})["model"].__class__(outputs="rank"))
+    expected = course(strategy, arms=arms)[0]
+    for increasing in (np.exp, np.cbrt, np.arctan):
+        assert course(strategy, increasing, arms=arms)[0] == expected
+
+
+@pytest.mark.parametrize("wild", [1e30, -1e30])
+def test_one_wild_value_does_not_spoil_the_search(wild) -> None:
+    strategy, count = build("bbkb"), 0
+
+    def change(value: float) -> float:
+        nonlocal count
+        count += 1
+        return wild if count == 10 else value
+
+    pulled = course(strategy, change, pulls=60)[0]
+    others = [arm for arm in pulled if arm != pulled[9]]
+    assert VALUES[others].max() > np.quantile(VALUES, 0.97)
+    assert pulled.count(pulled[9]) < 20
+
+
+@pytest.mark.parametrize("name", MODEL_BASED)
+def test_what_was_fitted_is_recorded_and_a_restore_fits_nothing(name, monkeypatch) -> None:
+    strategy = build(name)
+    _, states, told = course(strategy, pulls=30)
+    record = json.loads(json.dumps([strategy.recorded(state) for state in states]))
+    assert record[-1]["model"]["results"] >= 16
+
+    def refuse(*_: Any) -> None:
+        raise AssertionError("a restore must not fit")
+
+    monkeypatch.setattr("orchestrator.bandit.model.model.fit", refuse)
+    state = strategy.init(Arms.of(FEATURES), np.random.default_rng(1))
+    for number, observations in enumerate(told, 1):
+        state = strategy.restore(state, observations, record[number])
+        assert state == states[number]
+
+
+@pytest.mark.parametrize("name", MODEL_BASED)
+def test_no_arm_is_pulled_twice_where_arms_do_not_repeat(name) -> None:
+    pulled = course(build(name), pulls=60, arms=Arms.of(FEATURES, repeats=False))[0]
+    assert len(set(pulled)) == len(pulled)
+
+
+def test_lazy_and_eager_evaluation_pick_the_same_arms_under_a_fitted_kernel() -> None:
+    assert course(build("bbkb"))[0] == course(build("bbkb", lazy=False))[0]
+
+
+def test_bbkb_never_waits_and_ends_when_every_arm_was_chosen_once() -> None:
+    strategy = build("bbkb")
+    state = strategy.init(Arms.of(FEATURES, repeats=False), np.random.default_rng(0))
+    decision = strategy.ask(state, (), 500)
+    assert isinstance(decision, Choose)
+    first = [pick.arm for pick in decision.picks]
+    second = strategy.ask(state, tuple(first), 500)
+    assert isinstance(second, Choose)
+    everything = first + [pick.arm for pick in second.picks]
+    assert sorted(everything) == list(range(len(FEATURES)))
+    assert strategy.ask(state, tuple(everything), 1).exhausted
+
+
+def test_first_pulls_follow_a_sequence() -> None:
+    strategy = build("bbkb")
+    state = strategy.init(Arms.of(FEATURES, is_sequence=True), np.random.default_rng(0))
+    picks = strategy.ask(state, (), 40).picks
+    assert [pick.arm for pick in picks] == list(range(16))
+    assert [pick.arm for pick in strategy.ask(state, tuple(range(16)), 4).picks] == [16, 17, 18, 19]
+
+
+def test_results_are_predicted_before_the_model_knows_them() -> None:
+    calibration = course(build("bbkb"), pulls=60)[1][-1].calibration
+    assert calibration.predicted == 60 - 16
+    assert calibration.inside > 0.6 * calibration.predicted
