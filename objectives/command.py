@@ -7,7 +7,6 @@ pipe whose writing end only the worker has, and a watcher in it kills the group 
 
 import json
 import os
-import shlex
 import signal
 import string
 import subprocess
@@ -23,6 +22,7 @@ from objectives.objective import Evaluation, HasFolder, InvalidValueError, Objec
 from objectives.reference import did_you_mean
 from objectives.report_lines import PREFIX, STOP_GRACE_SECONDS, ReportLines
 from objectives.returned import as_evaluation
+from objectives.shell_text import places
 
 KEPT_BYTES = 65536  # of each output stream, its end
 KEPT_LINES, KEPT_CHARACTERS = 20, 4000  # of standard error in a failure's message, its end
@@ -45,10 +45,12 @@ class CommandFailedError(RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class ShellCommand:
-    """A command for `/bin/sh` in which `{name}` stands for a parameter's value, quoted for the shell; it is left empty
-    where a conditional parameter does not exist.
+    """A command for `/bin/sh` in which `{name}` stands for a parameter's value, as one word; it is left empty where a
+    conditional parameter does not exist.
 
-    `{name:.3g}` formats as Python does, `{{` and `}}` are braces. It runs in `working_directory` with `environment`
+    A value reaches the shell in an environment variable and is never a part of the command's text, so nothing in it is
+    run or split. A placeholder inside quotes is refused: the shell would not take it as one word there. `{name:.3g}`
+    formats as Python does, `{{` and `}}` are braces. It runs in `working_directory` with `environment`
     added to the worker's, and with BBKB_PARAMETERS (JSON), BBKB_SEED, BBKB_RESULT (the path of a JSON file it may
     write) and, where trials have folders, BBKB_FOLDER (the trial's own). Its value is that file's number or `value`,
     other entries being metrics; without the file, the last non-empty line of standard output that is no report. A line
@@ -92,7 +94,8 @@ class ShellCommand:
             }
             if isinstance(report, HasFolder) and report.folder is not None:
                 told["BBKB_FOLDER"] = str(report.folder)
-            output = self._run(self._text(parameters), told, report)
+            text, values = self._substituted(parameters)
+            output = self._run(text, {**told, **values}, report)
             return _read_result(result) if result.exists() else _last_line(output)
 
     def _pieces(self) -> list[tuple[str, str | None, str]]:
@@ -109,14 +112,33 @@ class ShellCommand:
                     f"objective.command: a placeholder must be {{name}} or {{name:format}}, got one in "
                     f"{self.command!r} that is not; a literal brace is written {{{{ or }}}}"
                 )
+        self._check_places([(literal, name) for literal, name, _, _ in pieces])
         return [(literal, name, form or "") for literal, name, form, _ in pieces]
 
-    def _text(self, parameters: Parameters) -> str:
-        return "".join(
-            literal
-            + ("" if name is None or name not in parameters else shlex.quote(format(_plain(parameters[name]), form)))
-            for literal, name, form in self._pieces()
-        )
+    def _check_places(self, pieces: list[tuple[str, str | None]]) -> None:
+        literals, names = [""], list[str]()
+        for literal, name in pieces:  # a literal brace divides the text, too
+            literals[-1] += literal
+            if name is not None:
+                names.append(name)
+                literals.append("")
+        for name, place in zip(names, places(literals), strict=True):
+            if place:
+                raise ObjectiveError(
+                    f"objective.command: {{{name}}} must stand outside of quotes, got it in {place}: write "
+                    f'--x={{{name}}} without quotes, or v={{{name}}}; … "$v" inside of them'
+                )
+
+    def _substituted(self, parameters: Parameters) -> tuple[str, dict[str, str]]:
+        """The command with an environment variable in the place of each placeholder, and the variables' values."""
+        text, values = "", dict[str, str]()
+        for literal, name, form in self._pieces():
+            text += literal
+            if name is not None and name in parameters:
+                variable = f"BBKB_ARGUMENT_{len(values)}"
+                values[variable] = format(_plain(parameters[name]), form)
+                text += f'"${variable}"'
+        return text, values
 
     def _run(self, text: str, told: Mapping[str, str], report: Report) -> str:
         """The end of the command's standard output."""

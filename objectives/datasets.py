@@ -36,7 +36,13 @@ class DataSource:
         return cls(Path(named).expanduser() if named else None, may_download)
 
     def file(self, name: str) -> Path | None:
-        """The path of `name` in the folder, or None when it is not there."""
+        """The path of `name` in the folder, or None when it is not there. Raises ObjectiveError when a folder is named
+        and there is none: other data must not be taken in its place."""
+        if self.folder is not None and not self.folder.is_dir():
+            raise ObjectiveError(
+                f"data.folder (or {FOLDER_VARIABLE} in the environment) must name a folder, and there is none at "
+                f"{self.folder}: correct the path, or remove the setting to use data that need no folder"
+            )
         path = self.folder / name if self.folder else None
         return path if path and path.is_file() else None
 

@@ -57,11 +57,12 @@ class Evaluation:
     `value` is on the user's scale (the campaign's `direction` says whether high is good). `metrics` are further
     named numbers; two names have a meaning: `noise_free` (the value without its noise, where the objective knows
     it; regret curves are drawn from it) and `seconds` (how long the evaluation takes in the world that a table
-    recorded; simulated time is drawn from it).
+    recorded; simulated time is drawn from it). `left_out`: metrics that are no numbers, and why.
     """
 
     value: float
     metrics: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
+    left_out: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
 
 
 @dataclass(frozen=True)

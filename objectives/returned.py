@@ -11,16 +11,24 @@ from objectives.objective import Evaluation, InvalidValueError
 def as_evaluation(returned: Any, origin: str) -> Evaluation:
     """What an objective called `origin` returned, as an evaluation: a number, or a mapping with `value` in it.
 
-    NaN and infinity are numbers. Raises InvalidValueError on anything else, telling what was got.
+    NaN and infinity are numbers. An entry beside `value` that is no number is left out, and named in the evaluation.
+    Raises InvalidValueError when the value is no number, saying what was returned.
     """
     if not isinstance(returned, Mapping):
         return Evaluation(as_number(returned, origin))
     if "value" not in returned:
         raise InvalidValueError(f"{origin} must return a mapping with 'value', got keys {_short(list(returned))}")
-    metrics = {
-        str(name): as_number(number, f"{origin}: {name!r}") for name, number in returned.items() if name != "value"
-    }
-    return Evaluation(as_number(returned["value"], origin), metrics)
+    value = as_number(returned["value"], origin)
+    metrics: dict[str, float] = {}
+    left_out: dict[str, str] = {}
+    for name, entry in returned.items():
+        if name == "value":
+            continue
+        try:
+            metrics[str(name)] = as_number(entry, origin)
+        except InvalidValueError:
+            left_out[str(name)] = f"{type(entry).__name__}, not a number"
+    return Evaluation(value, metrics, left_out)
 
 
 def as_number(value: Any, origin: str) -> float:

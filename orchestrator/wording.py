@@ -1,7 +1,11 @@
-"""How times and durations are written, everywhere that a person reads them."""
+"""How times, durations and texts from outside are written, everywhere that a person reads them."""
 
+import re
 from datetime import UTC, datetime
 
+# What a terminal acts on instead of showing it: the controls of ASCII and Latin-1 but for tab and line feed, what turns
+# the direction of writing, and halves of characters.
+_CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 _EPOCH_FROM = 1e9  # an executor's clock reads more only if it tells wall-clock time (2001 and later)
 
 
@@ -29,3 +33,8 @@ def iso(time: float) -> str:
     Virtual time counts from 1970-01-01T00:00:00.000000Z.
     """
     return datetime.fromtimestamp(time, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def printable(text: str) -> str:
+    """`text` as it may be shown on a terminal or written into a log: control characters are escaped (`\\x1b`)."""
+    return _CONTROLS.sub(lambda match: match[0].encode("unicode_escape").decode(), text)

@@ -17,15 +17,15 @@ import socket
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
-from objectives.objective import Evaluation, EvaluationStopped, InvalidValueError, Objective
+from objectives.objective import EvaluationStopped, InvalidValueError, Objective
 from workers.children import children_ended
 from workers.messages import Failure, FailureKind, Limits, Outcome, Stopped, Success, Trial
-from workers.numbers import finite, shown
 from workers.reporting import Publish, Reports
+from workers.results import Result, checked
 
 MESSAGE_CHARACTERS = 4096
 _SUMMARY_CHARACTERS = 500
@@ -79,8 +79,8 @@ def evaluate(
         with _confined(limits) if is_expendable else _host_interrupts():
             if trial.folder is not None:
                 trial.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            value, metrics = _before_deadline(  # what was returned is looked at there: it may run code of its own
-                lambda: _checked(objective.evaluate(dict(trial.parameters), trial.seed, reports)),
+            result = _before_deadline(  # what was returned is looked at there: it may run code of its own
+                lambda: checked(objective.evaluate(dict(trial.parameters), trial.seed, reports)),
                 limits.timeout_seconds,
             )
         kept = reports.kept()
@@ -93,7 +93,17 @@ def evaluate(
         return Failure(trial.id, trial.attempt, kind, message, started, max(started, now()), where)
     if reports.is_stopped:  # the objective caught the stop, and returned what it had
         return _stopped(trial, reports, started, now(), where)
-    return Success(trial.id, trial.attempt, value, started, max(started, now()), where, metrics, kept)
+    return Success(
+        trial=trial.id,
+        attempt=trial.attempt,
+        value=result.value,
+        started=started,
+        finished=max(started, now()),
+        worker=where,
+        metrics=result.metrics,
+        reports=kept,
+        remark=result.remark,
+    )
 
 
 def _stopped(trial: Trial, reports: Reports, started: float, now: float, worker: str) -> Stopped:
@@ -107,19 +117,6 @@ def _stopped(trial: Trial, reports: Reports, started: float, now: float, worker:
         worker=worker,
         reports=reports.kept(),
     )
-
-
-# --- what comes back ---------------------------------------------------------------------------------------------
-
-
-def _checked(evaluation: object) -> tuple[float, dict[str, float]]:
-    """Value and metrics as plain finite floats. Raises InvalidValueError naming what is not."""
-    if not isinstance(evaluation, Evaluation):
-        raise InvalidValueError(f"an objective must return an Evaluation, got {shown(evaluation)}")
-    if not isinstance(evaluation.metrics, Mapping):
-        raise InvalidValueError(f"metrics must be a mapping, got {shown(evaluation.metrics)}")
-    value = finite("value", evaluation.value)
-    return value, {str(name): finite(f"metrics[{name!r}]", metric) for name, metric in evaluation.metrics.items()}
 
 
 # --- what went wrong ---------------------------------------------------------------------------------------------
@@ -204,7 +201,7 @@ class _Alarm:
             raise _DeadlineReached
 
 
-def _before_deadline(call: Callable[[], Any], seconds: float | None) -> Any:
+def _before_deadline(call: Callable[[], Result], seconds: float | None) -> Result:
     """What `call` returns; raises _DeadlineReached in it after `seconds`, and again each second if it goes on.
 
     Again, because what is raised inside a destructor or a callback of C code is printed and lost.

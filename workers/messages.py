@@ -66,6 +66,7 @@ class Success:
     worker: str
     metrics: Mapping[str, float] = field(default_factory=dict)
     reports: tuple[tuple[int, float], ...] = ()  # (step, value) reported while it ran
+    remark: str = ""  # what of its metrics was left out, for a person
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,13 +7,12 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from rich.console import Console
-
 from objectives.parameters import Parameter
 from objectives.pickled import pickle_function
 from orchestrator.api.following import Notifier
 from orchestrator.api.result import Result, TrialResult, result_of
 from orchestrator.api.submitted import Submitted
+from orchestrator.cli.console import SafeConsole
 from orchestrator.cli.launch import launch
 from orchestrator.errors import UserError
 from orchestrator.report import write_report
@@ -89,7 +88,7 @@ class Campaign:
         run = self._create()
         try:
             with Notifier(run, on_result):
-                launch(run, self.settings, Console(quiet=not progress), address)
+                launch(run, self.settings, SafeConsole(quiet=not progress), address)
         finally:
             finished = _reported(run)
         return finished

@@ -130,6 +130,7 @@ class TrialSucceeded:
     worker: str
     metrics: Mapping[str, float] = field(default_factory=dict)
     reports: tuple[tuple[int, float], ...] = ()
+    remark: str = ""  # what of its metrics was left out; once for each such remark, not with every trial
     kind: Literal["trial_succeeded"] = "trial_succeeded"
 
 

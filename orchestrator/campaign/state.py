@@ -45,6 +45,7 @@ else:
 
 T = TypeVar("T")
 
+_MOST_REMARKS = 10
 _RECENT = 1 / 32  # weight of the newest interval in the mean time between two outcomes
 _RECENT_ATTEMPTS = 8  # kept for a person to look at
 
@@ -83,6 +84,7 @@ class CampaignState:
     existing: ExistingTaken | None = None  # known before the campaign, not told to the strategy yet
     existing_count: int = 0
     existing_unmatched: int = 0
+    remarks: tuple[str, ...] = ()  # on metrics that were left out, each different one once
     succeeded: int = 0
     failed: int = 0
     stopped: int = 0  # early; neither succeeded nor failed
@@ -315,6 +317,7 @@ def _succeed(state: CampaignState, event: TrialSucceeded) -> CampaignState:
         succeeded=state.succeeded + 1,
         session_succeeded=state.session_succeeded + 1,
         best=best,
+        remarks=(*state.remarks, event.remark) if event.remark else state.remarks,
         success_seconds=state.success_seconds + seconds,
         longest_seconds=max(state.longest_seconds, seconds),
         workers_lost=_without(state.workers_lost, arm),
@@ -402,6 +405,11 @@ def _end_attempt(state: CampaignState, event: AttemptEnded, is_over: bool) -> Ca
 
 def _without(mapping: Mapping[int, T], key: int) -> Mapping[int, T]:
     return MappingProxyType({k: v for k, v in mapping.items() if k != key}) if key in mapping else mapping
+
+
+def knows_remark(state: CampaignState, remark: str) -> bool:
+    """Whether this remark on an evaluation need not be recorded: it was made before, or enough were."""
+    return remark in state.remarks or len(state.remarks) >= _MOST_REMARKS
 
 
 def is_expected(state: CampaignState, outcome: Outcome) -> bool:

@@ -35,6 +35,7 @@ class Status:
     evaluations: int  # the budget
     existing: int  # results known before the campaign; in no other number
     existing_unmatched: int  # besides those, results of no candidate
+    remarks: tuple[str, ...]  # on metrics that were left out
     chosen: int
     succeeded: int
     failed: int
@@ -85,6 +86,7 @@ def status_of(name: str, state: CampaignState, now: float | None = None, activit
         evaluations=state.rules.evaluations,
         existing=state.existing_count,
         existing_unmatched=state.existing_unmatched,
+        remarks=state.remarks,
         chosen=state.trials,
         succeeded=state.succeeded,
         failed=state.failed,

@@ -118,6 +118,7 @@ def rows(status: Status) -> list[tuple[str, Text]]:
         ("failed", Text(str(status.failed), style="red" if status.failed else "")),
         *([("existing", Text(_existing(status)))] if status.existing else []),
         ("dictionary", Text(f"{status.dictionary_size} inducing points")),
+        *(("warning", Text(remark, style="red")) for remark in status.remarks),
         *([("set aside", Text(_set_aside(status), style="red"))] if status.set_aside else []),
         ("utilisation", Text(f"{status.utilization:.0%}")),
         *([("idle", Text(idle, style="dim"))] if (idle := idle_text(status.idle_seconds)) else []),

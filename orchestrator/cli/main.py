@@ -5,11 +5,11 @@ import sys
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.text import Text
 
 from objectives.objective import ObjectiveError
 from orchestrator.cli.commands import file, follow, init, log, results, run
+from orchestrator.cli.console import SafeConsole
 from orchestrator.cli.terminal import FAILED, INTERRUPTED, USERS_MISTAKE
 from orchestrator.errors import BbkbError, UserError
 from orchestrator.version import __version__
@@ -67,5 +67,5 @@ def main() -> None:
 
 
 def _complain(error: Exception, code: int) -> None:
-    Console(stderr=True).print(Text.assemble(("bbkb: ", "bold red"), str(error)), soft_wrap=True)
+    SafeConsole(stderr=True).print(Text.assemble(("bbkb: ", "bold red"), str(error)), soft_wrap=True)
     sys.exit(code)

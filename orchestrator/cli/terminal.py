@@ -1,5 +1,6 @@
 """Plain output of the commands: one line of text, files that the user names."""
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -7,6 +8,7 @@ from rich.console import Console
 from rich.text import Text
 
 from orchestrator.errors import UserError
+from orchestrator.wording import printable
 
 FAILED, USERS_MISTAKE, INTERRUPTED = 1, 2, 130
 EXIT_CODES = {"finished": 0, "failed": FAILED, "interrupted": INTERRUPTED}  # of a session's outcome
@@ -15,6 +17,15 @@ EXIT_CODES = {"finished": 0, "failed": FAILED, "interrupted": INTERRUPTED}  # of
 def say(console: Console, line: str) -> None:
     """Print one line, without markup and without wrapping."""
     console.print(Text(line), soft_wrap=True)
+
+
+def write_output(content: bytes) -> None:
+    """Write a file's content to standard output: as it is, but on a terminal with control characters escaped."""
+    if sys.stdout.isatty():
+        lines = content.decode("utf-8", "backslashreplace").split("\r\n")
+        content = "\r\n".join(map(printable, lines)).encode()
+    sys.stdout.buffer.write(content)
+    sys.stdout.buffer.flush()
 
 
 def write_file(path: Path, write: Callable[[Path], object]) -> None:

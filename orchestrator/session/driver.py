@@ -32,7 +32,7 @@ from orchestrator.campaign.events import (
     TrialSucceeded,
 )
 from orchestrator.campaign.policy import decide
-from orchestrator.campaign.state import apply, is_expected, is_final, is_running, stops_early
+from orchestrator.campaign.state import apply, is_expected, is_final, is_running, knows_remark, stops_early
 from orchestrator.campaign.status import Status, idle_seconds, status_of
 from orchestrator.errors import BbkbError, CampaignError, StoreError
 from orchestrator.session.background import Computing
@@ -217,6 +217,7 @@ class Driver:
                 worker=outcome.worker,
                 metrics=outcome.metrics,
                 reports=self._reports.left(outcome),
+                remark="" if knows_remark(self._campaign, outcome.remark) else outcome.remark,
             )
         return TrialFailed(
             time=now,

@@ -157,7 +157,8 @@ def test_a_child_that_left_the_group_does_not_hold_the_result_back(tmp_path, mon
     monkeypatch.setattr("objectives.command.DRAIN_SECONDS", 0.2)
     pid_file = tmp_path / "pid"
     # the leaver keeps the pipes open; it is awaited, so that it has left before the group is killed
-    command = "setsid sh -c 'echo $$ > {file}; exec sleep 1000' & while [ ! -s {file} ]; do sleep 0.01; done; echo 1"
+    leaver = "setsid sh -c 'echo $$ > \"$0\"; exec sleep 1000' {file}"
+    command = f"{leaver} & while [ ! -s {{file}} ]; do sleep 0.01; done; echo 1"
     try:
         assert run(command, {"file": str(pid_file)}).value == 1
     finally:

@@ -8,6 +8,7 @@ import pytest
 from objectives import datasets
 from objectives.datasets import DataSource, load_abalone, load_cadata, load_digits, load_mnist, raw_housing
 from objectives.objective import ObjectiveError
+from objectives.training.softmax import SoftmaxRegression
 
 LOADERS = {"mnist/mnist.npz": load_mnist, "abalone/abalone.csv": load_abalone, "cadata/cal_housing.csv.gz": load_cadata}
 ABALONE = """sex,length,diameter,height,whole_weight,shucked_weight,viscera_weight,shell_weight,rings
@@ -31,6 +32,15 @@ def folder(tmp_path: Path) -> Path:
     images = np.arange(3 * 784, dtype=np.uint64).astype(np.uint8).reshape(3, 28, 28)
     np.savez(tmp_path / "mnist/mnist.npz", x_train=images, y_train=np.array([5, 0, 4], np.uint8))
     return tmp_path
+
+
+@pytest.mark.parametrize("load", LOADERS.values())
+def test_a_named_folder_that_is_not_there_is_an_error_and_no_other_data_are_taken(load, tmp_path, monkeypatch):
+    monkeypatch.setenv("BBKB_DATA", str(tmp_path / "mistyped"))
+    with pytest.raises(ObjectiveError, match=r"must name a folder, and there is none at .*mistyped: correct the path"):
+        load(DataSource.find(may_download=True))
+    with pytest.raises(ObjectiveError, match="must name a folder"):
+        SoftmaxRegression(dataset="auto").load(DataSource.find())
 
 
 def test_a_folder_given_wins_over_the_environment(monkeypatch, tmp_path):

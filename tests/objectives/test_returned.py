@@ -51,9 +51,15 @@ def test_an_object_that_cannot_be_shown_is_refused_all_the_same():
     [
         ({"accuracy": 0.9}, r"f must return a mapping with 'value', got keys \['accuracy'\]"),
         ({"value": "high"}, "f must return a number, got str 'high'"),
-        ({"value": 1, "model": "x.pt"}, "f: 'model' must return a number, got str 'x.pt'"),
     ],
 )
 def test_a_wrong_mapping_is_refused(returned, message):
     with pytest.raises(InvalidValueError, match=message):
         as_evaluation(returned, "f")
+
+
+def test_a_metric_that_is_no_number_does_not_discard_the_value():
+    folds = np.array([0.9, 0.97, 0.98])
+    evaluation = as_evaluation({"value": 0.95, "folds": folds, "model": "x.pt", "loss": np.float32(0.5)}, "f")
+    assert (evaluation.value, dict(evaluation.metrics)) == (0.95, {"loss": 0.5})
+    assert evaluation.left_out == {"folds": "ndarray, not a number", "model": "str, not a number"}

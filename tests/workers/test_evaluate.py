@@ -24,6 +24,7 @@ from workers.evaluate import (
 )
 from workers.messages import Failure, FailureKind, Limits, Outcome, Success, Trial
 from workers.reporting import KEPT_REPORTS
+from workers.results import MOST_METRICS, NAME_CHARACTERS
 
 UNLIMITED = Limits()
 
@@ -133,10 +134,20 @@ def test_what_is_no_finite_number_is_an_invalid_value_and_shown(value: Any, show
     assert len(failure.message) < 200
 
 
-def test_a_bad_metric_is_named() -> None:
-    failure = failure_of(outcome_of_value(0.5, {"loss": 1.0, "gap": math.nan}))
-    assert failure.kind is FailureKind.INVALID_VALUE
-    assert failure.message == "metrics['gap'] must be a finite number, got nan"
+def test_a_bad_metric_is_left_out_and_the_value_kept() -> None:
+    outcome = outcome_of_value(0.5, {"loss": 1.0, "gap": math.nan})
+    assert isinstance(outcome, Success)
+    assert (outcome.value, outcome.metrics) == (0.5, {"loss": 1.0})
+    assert outcome.remark == "metrics left out: gap (float, not a finite number)"
+
+
+def test_metrics_are_bounded_in_number_and_in_the_length_of_their_names() -> None:
+    outcome = outcome_of_value(0.5, {"x" * 50_000_000: 1.0, **{f"m{number}": 1.0 for number in range(5000)}})
+    assert isinstance(outcome, Success)
+    assert len(outcome.metrics) == MOST_METRICS
+    assert max(map(len, outcome.metrics)) <= NAME_CHARACTERS
+    assert len(outcome.remark) < 500
+    assert "and 4898 more" in outcome.remark
 
 
 @pytest.mark.parametrize("result", [0.5, None, (0.5, {}), {"value": 0.5}])
@@ -144,8 +155,10 @@ def test_what_is_no_evaluation_is_an_invalid_value(result: Any) -> None:
     assert failure_of(outcome_of(lambda *_: result)).kind is FailureKind.INVALID_VALUE
 
 
-def test_metrics_that_are_no_mapping_are_an_invalid_value() -> None:
-    assert failure_of(outcome_of_value(0.5, [1.0])).kind is FailureKind.INVALID_VALUE
+def test_metrics_that_are_no_mapping_are_left_out() -> None:
+    outcome = outcome_of_value(0.5, [1.0])
+    assert isinstance(outcome, Success)
+    assert outcome.remark == "metrics left out: they must be a mapping, got list"
 
 
 def test_an_invalid_value_that_the_objective_found_itself_keeps_its_words() -> None:

@@ -6,7 +6,6 @@ import json
 import sys
 from typing import Any
 
-from rich.console import Console
 from rich.text import Text
 
 from objectives.explanation import explain
@@ -14,6 +13,7 @@ from objectives.space import SearchSpace
 from orchestrator.bandit.strategies import STRATEGIES
 from orchestrator.bandit.strategies.presets import with_preset
 from orchestrator.cli.arguments import CampaignFile, Overrides, Workers, overrides
+from orchestrator.cli.console import SafeConsole
 from orchestrator.cli.summary import describe, say_existing, say_warnings
 from orchestrator.cli.terminal import say
 from orchestrator.session.assemble import build, existing
@@ -23,7 +23,7 @@ from orchestrator.settings.schema import schema as json_schema
 
 def validate(file: CampaignFile, set_: Overrides = None, workers: Workers = None) -> None:
     """Check a campaign file, its data and its code without running anything."""
-    console, settings = Console(), load(file, overrides(set_, workers))
+    console, settings = SafeConsole(), load(file, overrides(set_, workers))
     parts = build(settings)
     known = existing(settings, parts)
     say(console, f"{file} is valid: {describe(settings, parts)}")
@@ -43,7 +43,7 @@ def schema() -> None:
 
 def strategies() -> None:
     """List the strategies: name, source and options with their defaults."""
-    console = Console()
+    console = SafeConsole()
     for name, strategy in STRATEGIES.items():
         source = (inspect.getdoc(sys.modules[strategy.__module__]) or "").split("\n\n")[0]
         console.print(Text.assemble((name, "bold"), "  ", " ".join(source.split())), soft_wrap=True)

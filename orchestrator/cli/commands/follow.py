@@ -4,11 +4,11 @@ import functools
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from orchestrator.cli.arguments import RunFolder
 from orchestrator.cli.attach import check_held, last_ending, unheld
 from orchestrator.cli.attach import follow as follow_run
+from orchestrator.cli.console import SafeConsole
 from orchestrator.cli.live import view
 from orchestrator.cli.summary import say_ending
 from orchestrator.cli.terminal import EXIT_CODES, FAILED, say
@@ -17,7 +17,7 @@ from orchestrator.store import runs
 
 def attach(folder: RunFolder) -> None:
     """Watch a run of another process, from its log alone. Ctrl-C leaves it running."""
-    console, watched = Console(), runs.open_run(folder)
+    console, watched = SafeConsole(), runs.open_run(folder)
     with watched.store() as store:
         why = unheld(watched, store, functools.partial(say, console))
         if why is None:
@@ -45,7 +45,7 @@ def stop(
     wait: Annotated[bool, typer.Option(help="Wait until it has stopped.")] = True,
 ) -> None:
     """Drain the running evaluations of a run in another process, then stop it; `--now` cancels them."""
-    console, watched = Console(), runs.open_run(folder)
+    console, watched = SafeConsole(), runs.open_run(folder)
     with watched.store() as store:
         held = check_held(watched, store, functools.partial(say, console))
         store.ask_to_stop(watched.name, held.epoch, "now" if now else "drain")

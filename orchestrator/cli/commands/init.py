@@ -10,6 +10,7 @@ import typer
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from rich.console import Console
 
+from orchestrator.cli.console import SafeConsole
 from orchestrator.cli.terminal import say, write_file
 from orchestrator.errors import UserError
 from orchestrator.settings.schema import schema
@@ -48,7 +49,7 @@ def init(
     )
     values = {"name": file.stem.replace("_", "-"), "evaluations": evaluations, "workers": workers, "schema": SCHEMA}
     companion, source = _COMPANIONS[chosen]
-    console = Console()
+    console = SafeConsole()
     _write(console, file, _filled(f"{chosen.value}.yaml.jinja", values))
     _write(console, file.parent / companion, _filled(source, values))
     _write(console, file.parent / SCHEMA, json.dumps(schema(), indent=1) + "\n")

@@ -4,23 +4,22 @@ import contextlib
 import dataclasses
 import functools
 import json
-import sys
 import time
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from orchestrator import files
 from orchestrator.campaign.state import CampaignState, apply
 from orchestrator.campaign.status import as_plain, status_of
 from orchestrator.cli.arguments import RunFolder
+from orchestrator.cli.console import SafeConsole
 from orchestrator.cli.live import render
 from orchestrator.cli.replay_view import show_replay
 from orchestrator.cli.summary import save_report
-from orchestrator.cli.terminal import FAILED, say, write_file
+from orchestrator.cli.terminal import FAILED, say, write_file, write_output
 from orchestrator.history.export import export as export_rows
 from orchestrator.history.fold import fold
 from orchestrator.session.assemble import build
@@ -42,7 +41,7 @@ class Format(StrEnum):
 
 def verify(folder: RunFolder) -> None:
     """Check a run's log: order, checksums, epochs, counts, and what a resume would run again. Exit code 1: damaged."""
-    console, checked = Console(), runs.open_run(folder)
+    console, checked = SafeConsole(), runs.open_run(folder)
     with contextlib.closing(EventStore(checked.store_url, is_salvage=True)) as store:
         findings = verify_log(store, checked.name)
     for line in findings.lines():
@@ -64,7 +63,7 @@ def status(
         print(json.dumps(as_plain(now), indent=2))
         return
     activity = f"{now.phase}, last sign of life {duration(max(0.0, time.time() - state.last_time))} ago"
-    Console().print(render(dataclasses.replace(now, activity=activity)))
+    SafeConsole().print(render(dataclasses.replace(now, activity=activity)))
 
 
 def replay(
@@ -77,7 +76,7 @@ def replay(
     old = runs.open_run(folder)
     problem = build(load(old.settings_file)).problem
     replayed = replay_until(problem, old.events(), until, check)
-    show_replay(Console(), replayed, problem, top)
+    show_replay(SafeConsole(), replayed, problem, top)
     if replayed.differences:
         raise typer.Exit(FAILED)
 
@@ -87,7 +86,7 @@ def report(folder: RunFolder, output: Annotated[Path | None, typer.Option(help="
     old = runs.open_run(folder)
     path = output or old.report_file
     save_report(old, path)
-    say(Console(), f"report {path.resolve()}")
+    say(SafeConsole(), f"report {path.resolve()}")
 
 
 def export(
@@ -101,7 +100,6 @@ def export(
     """Write one row a trial."""
     rows = export_rows(fold(runs.open_run(folder).events()), format_.value, known)
     if output is None:
-        sys.stdout.buffer.write(rows)
-        sys.stdout.buffer.flush()
+        write_output(rows)
     else:
         write_file(output, lambda path: files.write_bytes(path, rows, is_private=False))

@@ -9,12 +9,12 @@ from typing import Annotated
 
 import typer
 import yaml
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
 from orchestrator.cli.arguments import RunFolder
+from orchestrator.cli.console import SafeConsole
 from orchestrator.cli.live import shown
 from orchestrator.cli.terminal import say
 from orchestrator.errors import RunError, StoreError, UserError
@@ -55,7 +55,7 @@ def list_(folder: RunsFolder = Path("runs")) -> None:
     for path, history in _histories(folder):
         count += 1
         table.add_row(Text(path.name), moment(history.created.time), _state(history), _trials(history), _best(history))
-    console = Console()
+    console = SafeConsole()
     if count:
         console.print(table)
     else:
@@ -68,7 +68,7 @@ def compare(folders: Runs) -> None:
     table = Table("", *(escape(folder.resolve().name) for folder, _ in histories), box=None, pad_edge=False)
     for label, cells in _comparison([history for _, history in histories]):
         table.add_row(label, *(Text(cell) for cell in cells))
-    Console().print(table)
+    SafeConsole().print(table)
 
 
 def _written(parameters: Mapping[str, object], format_: BestFormat) -> str:
@@ -93,7 +93,7 @@ def _histories(folder: Path) -> Iterator[tuple[Path, History]]:
         try:
             found.append((path, fold(open_run(path).events())))
         except (RunError, StoreError) as error:
-            say(Console(stderr=True), f"{path.name} was left out: {error}")
+            say(SafeConsole(stderr=True), f"{path.name} was left out: {error}")
     yield from sorted(found, key=lambda one: one[1].created.time)
 
 

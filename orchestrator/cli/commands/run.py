@@ -22,6 +22,7 @@ from orchestrator.cli.arguments import (
     Workers,
     overrides,
 )
+from orchestrator.cli.console import SafeConsole
 from orchestrator.cli.launch import launch
 from orchestrator.cli.resume import check_budget, check_changes, find_begun, reason_to_end
 from orchestrator.cli.summary import describe, save_report, say_existing, say_warnings, summarize
@@ -47,7 +48,7 @@ def run(
 
     With --run and --or-resume one command line begins a run and, when it is repeated, resumes it.
     """
-    console = Console()
+    console = SafeConsole()
     settings = load(
         file, [*overrides(set_, workers, log_level), *([] if name is None else [f"run={json.dumps(name)}"])]
     )
@@ -84,7 +85,7 @@ def resume(
     """
     old = runs.open_run(folder)
     settings = load(config or old.settings_file, overrides(set_, workers, log_level))
-    _resume(Console(), old, settings, address)
+    _resume(SafeConsole(), old, settings, address)
 
 
 def _resume(console: Console, old: runs.Run, settings: Settings, address: str | None) -> None:

@@ -1,0 +1,109 @@
+import subprocess
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from objectives.command import ShellCommand
+from objectives.objective import ObjectiveError, Parameters
+from objectives.shell_text import places
+
+
+class Unheard:
+    folder = None
+
+    def __call__(self, value: float, step: int | None = None) -> None:
+        return None
+
+
+def place_of(command: str) -> str:
+    (place,) = places(command.split("@"))
+    return place
+
+
+@pytest.mark.parametrize(
+    ("command", "place"),
+    [
+        ("train --lr=@", ""),
+        ("train 'a b' --lr=@ \"c\"", ""),
+        ("x=$(train @) && echo $x", ""),
+        ('x="$(train @)"', ""),
+        ("(train @; true)", ""),
+        ("echo a#b @", ""),
+        ("# that's it\ntrain @", ""),
+        ("cat <<EOF\n'\nEOF\ntrain @", ""),
+        ("case $x in a) train @;; esac", ""),
+        ("echo \\' @", ""),
+        ('echo "a \\" b" @', ""),
+        ("echo $((1 + 2)) @", ""),
+        ('python -c "print(@)"', "double quotes"),
+        ("python -c 'print(@)'", "single quotes"),
+        ("echo $'a @'", "single quotes"),
+        ("echo `train @`", "backquotes"),
+        ('echo "`train @`"', "backquotes"),
+        ("echo $((2 * @))", "an arithmetic expansion"),
+        ("true # @", "a comment"),
+        ("cat <<EOF\n@\nEOF", "a here-document"),
+        ("cat <<-'EOF'\n\tx\n\t@\n\tEOF", "a here-document"),
+        ("echo \\@", "an escape"),
+        ('echo "$(echo "@")"', "double quotes"),
+    ],
+)
+def test_it_is_known_where_a_placeholder_stands(command: str, place: str) -> None:
+    assert place_of(command) == place
+
+
+@pytest.mark.parametrize("command", ['sh -c "echo {x}"', "echo '{x}'", "echo `echo {x}`", "echo 1 # {x}"])
+def test_a_placeholder_inside_quotes_is_refused_with_the_form_to_use(command: str) -> None:
+    with pytest.raises(ObjectiveError, match=r"\{x\} must stand outside of quotes, got it in .*: write --x=\{x\}"):
+        ShellCommand(command)
+
+
+HOSTILE = [
+    "a b",
+    "$(touch pwned)",
+    "`touch pwned`",
+    "'; touch pwned; '",
+    '"; touch pwned; "',
+    "a\nb",
+    "*",
+    "-n",
+    "",
+    "\\",
+    "~",
+]
+
+
+@pytest.mark.parametrize("value", HOSTILE)
+@pytest.mark.parametrize(
+    "command",
+    [
+        "printf %s {x} | wc -c",
+        'v={x}; printf %s "$v" | wc -c',
+        "n=$(printf %s {x} | wc -c); echo $n",
+        'n="$(printf %s {x} | wc -c)"; echo "$n"',
+    ],
+)
+def test_whatever_a_value_holds_it_is_one_word_and_nothing_of_it_is_run(command: str, value: str, tmp_path) -> None:
+    parameters: Parameters = {"x": value}
+    evaluation = ShellCommand(command, str(tmp_path)).evaluate(parameters, 0, Unheard())
+    assert evaluation.value == len(value.encode())
+    assert not list(tmp_path.iterdir())
+
+
+@given(st.text(alphabet="'\"\\`$()#<>EOF \n;a@{}", max_size=30).filter(lambda text: text.count("@") == 1))
+def test_where_a_word_is_called_plain_a_shell_takes_it_as_one(text: str) -> None:
+    """An oracle: with the variable in its place, the shell never runs what the value holds."""
+    if place_of(text):
+        return
+    command = text.replace("@", '"$VALUE"')
+    script = "a() { :; }; E() { :; }; " + command
+    done = subprocess.run(
+        ["/bin/sh", "-c", script],
+        env={"VALUE": "$(echo pwned >&2)`echo pwned >&2`; echo pwned >&2", "PATH": ""},
+        capture_output=True,
+        stdin=subprocess.DEVNULL,
+        timeout=20,
+        cwd="/proc",
+    )
+    assert b"\npwned" not in b"\n" + done.stderr

@@ -1,0 +1,71 @@
+"""What an objective returned, as what is stored: a finite value, and metrics within bounds.
+
+A value that is no finite number makes the evaluation fail. A metric never does: one that is no finite number, or beyond
+the bounds, is left out, and a remark says so.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from objectives.objective import Evaluation, InvalidValueError
+from workers.numbers import finite, shown
+
+MOST_METRICS = 100
+NAME_CHARACTERS = 100
+_NAMED = 3  # metrics that a remark names
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """A value and its metrics. `remark`: what was left out and why, in one short line; empty when nothing was."""
+
+    value: float
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    remark: str = ""
+
+
+def checked(evaluation: object) -> Result:
+    """What is stored of an evaluation. Raises InvalidValueError when it has no finite value."""
+    if not isinstance(evaluation, Evaluation):
+        raise InvalidValueError(f"an objective must return an Evaluation, got {shown(evaluation)}")
+    value = finite("value", evaluation.value)
+    returned: object = evaluation.metrics  # whatever the objective put there
+    if not isinstance(returned, Mapping):
+        return Result(value, {}, f"metrics left out: they must be a mapping, got {type(returned).__name__}")
+    metrics: dict[str, float] = {}
+    left_out = [_entry(str(name), why) for name, why in evaluation.left_out.items()]
+    for key, metric in returned.items():
+        name = _text(key)
+        why = _objection(name, metric) if len(metrics) < MOST_METRICS else f"more than {MOST_METRICS}"
+        if why:
+            left_out.append(_entry(name, why))
+        else:
+            metrics[name] = float(metric)
+    return Result(value, metrics, _remark(left_out))
+
+
+def _objection(name: str, metric: object) -> str:
+    if len(name) > NAME_CHARACTERS:
+        return f"its name has more than {NAME_CHARACTERS} characters"
+    try:
+        finite(name, metric)
+    except InvalidValueError:
+        return f"{type(metric).__name__}, not a finite number"
+    return ""
+
+
+def _entry(name: str, why: str) -> str:
+    short = name if len(name) <= NAME_CHARACTERS // 2 else name[: NAME_CHARACTERS // 2 - 1] + "…"
+    return f"{short} ({why})"
+
+
+def _remark(left_out: list[str]) -> str:
+    if not left_out:
+        return ""
+    more = f" and {len(left_out) - _NAMED} more" if len(left_out) > _NAMED else ""
+    return f"metrics left out: {', '.join(left_out[:_NAMED])}{more}"
+
+
+def _text(name: object) -> str:
+    """A metric's name without what databases refuse."""
+    return str(name).encode("utf-8", "backslashreplace").decode("utf-8").replace("\0", "\\x00")
