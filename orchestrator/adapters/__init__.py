@@ -1,0 +1,1 @@
+"""The bandit core behind other libraries' interfaces: a searcher of Ray Tune, a sampler of Optuna."""

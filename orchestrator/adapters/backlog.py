@@ -1,0 +1,110 @@
+"""Proposals made ahead, in a thread, so that who asks for one does not wait for a refit."""
+
+import threading
+from collections import deque
+from typing import Any
+
+from orchestrator.adapters.proposing import Proposer
+
+
+class Backlog:
+    """Keeps up to `size` proposals ready. Results are taken in by the same thread, before it proposes.
+
+    Each proposal was made with the results known at that time, so a long backlog is an old one. With `size` 0 there is
+    no thread: every call computes at once, and the same calls give the same proposals.
+    """
+
+    def __init__(self, proposer: Proposer, size: int) -> None:
+        if size < 0:
+            raise ValueError(f"backlog must be >= 0, got {size}")
+        self._proposer = proposer
+        self._size = size
+        self._ready: deque[int] = deque()
+        self._results: deque[tuple[int, float | None]] = deque()
+        self._begin()
+
+    def _begin(self) -> None:
+        self._lock = threading.Lock()  # never held while the proposer computes
+        self._worker: threading.Thread | None = None
+        self._error: Exception | None = None
+
+    def take(self) -> int | None:
+        """A candidate; None when none is ready yet, or the strategy waits. Raises what the thread raised."""
+        if not self._size:
+            return self._proposer.propose()
+        self._raise()
+        with self._lock:
+            candidate = self._ready.popleft() if self._ready else None
+        self._work()
+        return candidate
+
+    def report(self, candidate: int, reward: float | None) -> None:
+        """The candidate's reward; None: it could not be evaluated."""
+        if not self._size:
+            self._proposer.report(candidate, reward)
+            return
+        self._raise()
+        with self._lock:
+            self._results.append((candidate, reward))
+        self._work()
+
+    def settle(self) -> None:
+        """Wait until results are taken in and the backlog is full, or the strategy waits. Raises as `take` does."""
+        while (worker := self._worker) is not None:
+            worker.join()
+        self._raise()
+
+    def parameters(self, candidate: int) -> dict[str, Any]:
+        """The candidate's parameters."""
+        return self._proposer.parameters(candidate)
+
+    def _work(self) -> None:
+        """See to it that a thread is at work."""
+        with self._lock:
+            if self._worker is None:
+                self._worker = threading.Thread(target=self._run, name="bbkb-backlog", daemon=True)
+                self._worker.start()
+
+    def _run(self) -> None:
+        try:
+            while self._step():
+                pass
+        except Exception as error:  # raised again where the next call comes from
+            with self._lock:
+                self._error, self._worker = error, None
+
+    def _step(self) -> bool:
+        """Take in all results, else make one proposal. False, and the thread is over, when there is nothing to do."""
+        with self._lock:
+            results = list(self._results)
+            if not results and len(self._ready) >= self._size:
+                self._worker = None
+                return False
+        for candidate, reward in results:
+            self._proposer.report(candidate, reward)
+            with self._lock:
+                self._results.popleft()
+        made = None if results else self._proposer.propose()
+        with self._lock:
+            if made is not None:
+                self._ready.append(made)
+            is_over = made is None and not results and not self._results  # the strategy waits
+            if is_over:
+                self._worker = None
+        return not is_over
+
+    def _raise(self) -> None:
+        with self._lock:
+            error, self._error = self._error, None
+        if error is not None:
+            raise error
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without threads and locks. A proposal or result under way in the thread is waited for."""
+        self.settle()
+        left_out = ("_lock", "_worker", "_error")
+        return {name: value for name, value in self.__dict__.items() if name not in left_out}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._begin()

@@ -1,0 +1,113 @@
+"""BBKB as a search algorithm of Ray Tune (Liaw et al. 2018)."""
+
+import math
+import pickle
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ray.tune.search import Searcher
+
+from orchestrator.adapters.backlog import Backlog
+from orchestrator.adapters.proposing import Proposer
+from orchestrator.adapters.tune_space import flat, nested, space_of
+
+
+class BBKBSearch(Searcher):
+    """Proposes configurations for `tune.TuneConfig(search_alg=BBKBSearch(), …)`.
+
+    `space`: as in `param_space`, which is used when it is None. `metric` and `mode` (`max` or `min`) are those of
+    TuneConfig unless given here. At most `max_concurrent` trials run at once (None: as many as Tune starts), also when
+    a `ConcurrencyLimiter` says so. `backlog` proposals are made ahead, so that Tune does not wait for a refit; 0 makes
+    each when it is asked for, which is reproducible. `candidates`: how many stand for a space with a continuous
+    parameter. `strategy` and `options` are those of `Optimizer`.
+
+    A trial that ends with an error, or without a finite metric, is told as one that could not be evaluated. Raises
+    ValueError on a space that cannot be searched or options that are not allowed.
+    """
+
+    def __init__(
+        self,
+        space: Mapping[str, Any] | None = None,
+        metric: str | None = None,
+        mode: str | None = None,
+        *,
+        seed: int = 0,
+        max_concurrent: int | None = None,
+        backlog: int = 2,
+        candidates: int = 4096,
+        strategy: str = "bbkb",
+        **options: Any,
+    ) -> None:
+        if mode not in (None, "min", "max"):
+            raise ValueError(f"mode must be min or max, got {mode!r}")
+        super().__init__(metric=metric, mode=mode)
+        self._metric, self._mode = metric, mode
+        self._seed, self._max_concurrent, self._size = seed, max_concurrent, backlog
+        self._candidates, self._strategy, self._options = candidates, strategy, options
+        self._running: dict[str, int] = {}  # candidate by trial
+        self._space: dict[tuple[str, ...], Any] = {}
+        self._backlog: Backlog | None = None
+        self.set_max_concurrency(max_concurrent)
+        if space is not None:
+            self._begin(space)
+
+    def set_search_properties(self, metric: str | None, mode: str | None, config: dict[str, Any], **spec: Any) -> bool:
+        """Take what TuneConfig and `param_space` say; False when a space was given before."""
+        if self._backlog is not None and space_of(config):
+            return False
+        self._metric, self._mode = metric or self._metric, mode or self._mode
+        if self._backlog is None:
+            self._begin(config)
+        return True
+
+    def set_max_concurrency(self, max_concurrent: int | None) -> bool:
+        """At most so many trials at once."""
+        if max_concurrent is not None and max_concurrent < 1:
+            raise ValueError(f"max_concurrent must be >= 1, got {max_concurrent}")
+        self._max_concurrent = max_concurrent
+        return True
+
+    def suggest(self, trial_id: str) -> dict[str, Any] | None:
+        """A configuration for the trial; None when as many run as may, or none is ready yet: Tune asks again."""
+        if self._backlog is None:
+            raise ValueError(
+                "BBKBSearch has no space: give it one, or give Tuner a param_space with a range or a choice"
+            )
+        if self._max_concurrent is not None and len(self._running) >= self._max_concurrent:
+            return None
+        candidate = self._backlog.take()
+        if candidate is None:
+            return None
+        self._running[trial_id] = candidate
+        return nested(self._space, self._backlog.parameters(candidate))
+
+    def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
+        """Take in the trial's last metric. A trial that was not suggested here is not known and changes nothing."""
+        candidate = self._running.pop(trial_id, None)
+        if candidate is not None and self._backlog is not None:
+            self._backlog.report(candidate, None if error else self._reward(result or {}))
+
+    def save(self, checkpoint_path: str) -> None:
+        """Write results, proposals and running trials to a file."""
+        state = (self._space, self._running, self._metric, self._mode, self._backlog)
+        Path(checkpoint_path).write_bytes(pickle.dumps(state))
+
+    def restore(self, checkpoint_path: str) -> None:
+        """Go on from a file that `save` wrote; load it only from where you trust what is written."""
+        state = pickle.loads(Path(checkpoint_path).read_bytes())
+        self._space, self._running, self._metric, self._mode, self._backlog = state
+
+    def _begin(self, config: Mapping[str, Any]) -> None:
+        self._space = space_of(config)
+        if self._space:
+            proposer = Proposer(flat(self._space), self._seed, self._candidates, self._strategy, self._options)
+            self._backlog = Backlog(proposer, self._size)
+
+    def _reward(self, result: Mapping[str, Any]) -> float | None:
+        if self._metric is None or self._mode is None:
+            raise ValueError("BBKBSearch needs metric and mode: give them to it, or to TuneConfig")
+        value = result.get(self._metric)
+        if not isinstance(value, int | float) or not math.isfinite(value):
+            return None
+        return float(value) if self._mode == "max" else -float(value)

@@ -1,0 +1,163 @@
+"""BBKB as a search algorithm, with Ray Tune itself where it matters."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ray import tune
+
+from objectives.parameters import Choice, Range
+from orchestrator.adapters.tune import BBKBSearch
+from orchestrator.adapters.tune_space import flat, nested, space_of
+
+SPACE = {"x": tune.uniform(0.0, 1.0), "inner": {"kind": tune.choice(["a", "b"])}, "fixed": 3}
+
+
+def search(**options: Any) -> BBKBSearch:
+    return BBKBSearch(SPACE, metric="loss", mode="min", candidates=64, **{"backlog": 0, **options})
+
+
+def value(config: dict[str, Any]) -> float:
+    return (config["x"] - 0.3) ** 2 + (config["inner"]["kind"] == "b")
+
+
+def drive(searcher: BBKBSearch, trials: int, first: int = 0) -> list[dict[str, Any]]:
+    """Trials one after the other, as Tune would run them."""
+    configs = []
+    for number in range(first, first + trials):
+        config = searcher.suggest(f"t{number}")
+        assert config is not None
+        configs.append(config)
+        searcher.on_trial_complete(f"t{number}", {"loss": value(config)})
+    return configs
+
+
+def test_a_space_of_tune_becomes_parameters_by_path():
+    config = {"a": tune.loguniform(1e-3, 1.0), "b": {"n": tune.randint(2, 5)}, "c": tune.choice([1, "two"]), "d": 4}
+    space = space_of(config)
+    assert flat(space) == {
+        "a": Range(1e-3, 1.0, log=True),
+        "b/n": Range(2, 4, integer=True),
+        "c": Choice((1, "two")),
+    }
+    assert nested(space, {"a": 0.1, "b/n": 3, "c": "two"}) == {"a": 0.1, "b": {"n": 3}, "c": "two"}
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({"a": tune.grid_search([1, 2])}, "a must not be tune.grid_search"),
+        ({"a": {"b": tune.randn(0, 1)}}, "b must be tune.uniform, loguniform, randint, lograndint or choice"),
+        ({"a": tune.quniform(0, 1, 0.25)}, "a must be tune.uniform"),
+        ({"a": tune.sample_from(lambda spec: 1)}, "a must be tune.uniform"),
+    ],
+)
+def test_a_space_that_cannot_be_searched_is_refused(config: dict[str, Any], message: str):
+    with pytest.raises(ValueError, match=message):
+        BBKBSearch(config, metric="loss", mode="min")
+
+
+def test_it_searches_where_the_loss_is_small():
+    configs = drive(search(), 40)
+    late = [value(config) for config in configs[-10:]]
+    assert sum(late) / 10 < sum(value(config) for config in configs[:10]) / 10
+
+
+def test_the_larger_is_better_with_mode_max():
+    searcher = BBKBSearch({"x": tune.uniform(0, 1)}, "score", "max", candidates=64, backlog=0)
+    assert searcher._reward({"score": 2.0}) == 2.0
+    assert search()._reward({"loss": 2.0}) == -2.0
+
+
+def test_no_more_trials_run_than_may():
+    searcher = search(max_concurrent=2)
+    assert searcher.suggest("a") is not None
+    assert searcher.suggest("b") is not None
+    assert searcher.suggest("c") is None
+    searcher.on_trial_complete("a", {"loss": 1.0})
+    assert searcher.suggest("c") is not None
+
+
+def test_a_concurrency_limiter_sets_the_limit():
+    searcher = search()
+    limited = tune.search.ConcurrencyLimiter(searcher, max_concurrent=1)
+    assert limited.suggest("a") is not None
+    assert limited.suggest("b") is None
+
+
+@pytest.mark.parametrize("ended", [{"error": True}, {"result": {"loss": math.nan}}, {"result": {}}, {"result": None}])
+def test_a_trial_without_a_finite_metric_is_not_proposed_again(ended: dict[str, Any]):
+    searcher = BBKBSearch({"n": tune.randint(0, 3)}, "loss", "min", backlog=0)
+    failed = searcher.suggest("a")
+    searcher.on_trial_complete("a", **ended)
+    for number in range(6):
+        config = searcher.suggest(f"t{number}")
+        assert config is not None
+        assert config != failed
+        searcher.on_trial_complete(f"t{number}", {"loss": 1.0})
+
+
+def test_a_restored_search_goes_on_as_the_saved_one_would_have(tmp_path: Path):
+    saved, restored = search(), search(seed=9)
+    drive(saved, 12)
+    running = saved.suggest("running")
+    saved.save(str(tmp_path / "state"))
+    restored.restore(str(tmp_path / "state"))
+    assert running is not None
+    for searcher in (saved, restored):
+        searcher.on_trial_complete("running", {"loss": value(running)})
+    assert drive(saved, 5, first=20) == drive(restored, 5, first=20)
+
+
+def test_a_backlog_answers_at_once_and_survives_saving(tmp_path: Path):
+    searcher = search(backlog=3)
+    assert searcher._backlog is not None
+    searcher.suggest("early")  # nothing is ready yet, or it is: either is fine, and the thread is at work now
+    searcher._backlog.settle()
+    assert [searcher.suggest(f"t{number}") is not None for number in range(3)] == [True] * 3
+    searcher.on_trial_complete("t0", {"loss": 0.5})
+    searcher.save(str(tmp_path / "state"))
+    restored = search(backlog=3)
+    restored.restore(str(tmp_path / "state"))
+    assert set(restored._running) >= {"t1", "t2"}
+    assert restored.suggest("t9") is not None
+
+
+def test_an_error_while_proposing_ahead_is_raised_by_the_next_call(monkeypatch: pytest.MonkeyPatch):
+    searcher = search(backlog=1)
+    assert searcher._backlog is not None
+    searcher._backlog.settle()
+    searcher.suggest("a")
+    searcher._backlog.settle()
+    searcher._running["a"] = 10**6  # a candidate that there is not
+    searcher.on_trial_complete("a", {"loss": 1.0})
+    with pytest.raises(ValueError, match="an index must be >= 0 and < "):
+        searcher._backlog.settle()
+
+
+def test_a_metric_that_was_never_named_is_asked_for():
+    searcher = BBKBSearch(SPACE, candidates=64, backlog=0)
+    searcher.suggest("a")
+    with pytest.raises(ValueError, match="BBKBSearch needs metric and mode"):
+        searcher.on_trial_complete("a", {"loss": 1.0})
+
+
+@pytest.mark.filterwarnings("ignore")  # Ray Tune's own
+def test_tune_runs_and_restores_an_experiment(ray_cluster: str, tmp_path: Path):
+    """Through Tuner: space, metric and mode come from it, and its checkpoints hold the search."""
+    searcher = BBKBSearch(candidates=64, backlog=1)
+    tuner = tune.Tuner(
+        lambda config: {"loss": value(config)},
+        param_space=SPACE,
+        tune_config=tune.TuneConfig(search_alg=searcher, metric="loss", mode="min", num_samples=3, reuse_actors=True),
+        run_config=tune.RunConfig(storage_path=str(tmp_path), name="run", verbose=0),
+    )
+    results = tuner.fit()
+    assert len(results) == 3
+    assert not results.errors
+    assert all(result.config is not None and result.config["fixed"] == 3 for result in results)
+    again = BBKBSearch()
+    again.restore_from_dir(str(tmp_path / "run"))
+    assert again._metric == "loss"
+    assert again.suggest("next") is not None
