@@ -5,7 +5,8 @@ from typing import Any
 
 from ray.tune.search.sample import Categorical, Domain, Float, Integer, LogUniform, Uniform
 
-from objectives.parameters import Choice, Constant, Parameter, Range, Scalar, Space
+from objectives.conditions import Scalar
+from objectives.parameters import Choice, Constant, Parameter, Range, Space
 
 _GRID = "grid_search"
 
