@@ -66,6 +66,15 @@ class SessionOpened:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PlacesChanged:
+    """The cluster has room for another number of evaluations at the same time: nodes joined or left."""
+
+    time: float
+    slots: int
+    kind: Literal["places_changed"] = "places_changed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PickedTrial:
     """One pick of a batch, with the reasons: posterior mean and variance (1/λ scale) and width before the pick; None
     where the strategy has none."""
@@ -214,6 +223,7 @@ Event = (
     CampaignCreated
     | ExistingTaken
     | SessionOpened
+    | PlacesChanged
     | ComputingBegan
     | BatchChosen
     | TrialsDispatched

@@ -25,6 +25,7 @@ from orchestrator.campaign.events import (
     Event,
     ExistingTaken,
     ModelRefreshed,
+    PlacesChanged,
     ReportsArrived,
     SessionClosed,
     SessionOpened,
@@ -167,6 +168,8 @@ def apply(state: CampaignState, event: Event) -> CampaignState:
             return replace(state, existing=event, existing_count=len(event.arms), existing_unmatched=event.unmatched)
         case SessionOpened():
             return _open_session(state, event)
+        case PlacesChanged():
+            return replace(state, slots=event.slots)
         case ComputingBegan():
             return replace(state, computing=event.what, computing_since=event.time)
         case BatchChosen():

@@ -23,6 +23,7 @@ from orchestrator.campaign.events import (
     ExistingTaken,
     ModelRefreshed,
     PickedTrial,
+    PlacesChanged,
     ReportsArrived,
     SessionClosed,
     SessionOpened,
@@ -104,11 +105,19 @@ class Session:
     ended: float
     outcome: str = "killed"  # unless it said otherwise: "finished", "failed", "interrupted"
     reason: str = ""
+    earlier_seconds: float = 0.0  # worker-seconds before the number of slots changed last
+    slots_since: float | None = None  # when it did
 
     @property
     def seconds(self) -> float:
         """Wall-clock (or virtual) length."""
         return self.ended - self.started
+
+    @property
+    def worker_seconds(self) -> float:
+        """Time of all its workers together: `slots` × `seconds`, where the number of slots never changed."""
+        since = self.started if self.slots_since is None else self.slots_since
+        return self.earlier_seconds + self.slots * max(0.0, self.ended - since)
 
 
 @dataclass(slots=True)
@@ -185,6 +194,8 @@ def advance(history: History, event: Event) -> History:
                 row.status, row.attempts, row.dispatched = "running", attempt, event.time
         case TrialSucceeded() | TrialFailed() | TrialStopped():
             _end_attempt(history, event)
+        case PlacesChanged():
+            _change_places(history.sessions[-1], event)
         case ReportsArrived():
             for trial, _attempt, step, value in event.reports:
                 row = history.reporting.setdefault(trial, history.trials[trial])
@@ -208,6 +219,12 @@ def _open(history: History, event: SessionOpened, was_running: Iterable[int]) ->
     _mark(history, event.adopted, "running")
     history.settings = read_recorded(event.settings)
     history.sessions.append(Session(event.epoch, event.executor, event.slots, started=event.time, ended=event.time))
+
+
+def _change_places(session: Session, event: PlacesChanged) -> None:
+    session.ended = max(session.ended, event.time)
+    session.earlier_seconds, session.slots_since = session.worker_seconds, session.ended
+    session.slots = event.slots
 
 
 def _mark(history: History, trials: Iterable[int], status: TrialStatus) -> None:

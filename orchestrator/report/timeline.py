@@ -185,9 +185,10 @@ def utilization(history: History) -> Figure | None:
         return None
     edges = np.linspace(0.0, total, _BINS + 1)
     busy = np.diff(_busy_seconds(history.attempts, clock, edges))
-    slots = np.array([session.slots for session in history.sessions], dtype=float)
     ends = np.r_[0.0, np.cumsum(clock.lengths)]
-    capacity = np.diff(np.interp(edges, ends, np.r_[0.0, np.cumsum(slots * clock.lengths)]))
+    capacity = np.diff(
+        np.interp(edges, ends, np.r_[0.0, np.cumsum([session.worker_seconds for session in history.sessions])])
+    )
     share = np.clip(np.divide(busy, capacity, out=np.zeros_like(busy), where=capacity > 0), 0.0, 1.0)
     seconds, unit = clock.unit
     overall = f"{100 * history.status().utilization:.0f} % over the whole campaign."

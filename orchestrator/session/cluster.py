@@ -21,6 +21,7 @@ from ray._raylet import Config  # type: ignore[attr-defined]  # compiled, withou
 from ray.exceptions import RayError
 
 from orchestrator.errors import UserError
+from orchestrator.session.environment import RAY_SETTINGS
 
 _LOGGER = logging.getLogger("bbkb.cluster")
 _PROBE_SECONDS = 5.0
@@ -28,17 +29,9 @@ _PACKAGES = ("objectives", "workers", "orchestrator")
 _TOKEN = secrets.token_hex(32)  # in the environment only, never in a file: it dies with this process
 # Ray's settings, in the environment of this process and of what it starts, unless the user set them.
 ENVIRONMENT = {
-    "RAY_USAGE_STATS_ENABLED": "0",
+    **RAY_SETTINGS,
     "RAY_SCHEDULER_EVENTS": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # Ray's announced default; unset, it prints a warning about it
-    # As in deploy/ray.env, which explains them: a node that falls silent is noticed soon, output is bounded.
-    "RAY_health_check_period_ms": "3000",
-    "RAY_health_check_timeout_ms": "5000",
-    "RAY_health_check_failure_threshold": "3",
-    "RAY_grpc_client_keepalive_time_ms": "20000",
-    "RAY_grpc_client_keepalive_timeout_ms": "10000",
-    "RAY_ROTATION_MAX_BYTES": "16777216",
-    "RAY_ROTATION_BACKUP_COUNT": "1",
 }
 
 

@@ -22,6 +22,7 @@ from orchestrator.campaign.events import (
     Event,
     ModelRefreshed,
     PickedTrial,
+    PlacesChanged,
     ReportsArrived,
     SessionClosed,
     SessionOpened,
@@ -117,6 +118,7 @@ class Driver:
     def _loop(self) -> Close:
         while True:
             self._heed_stop()
+            self._follow_places()
             self._computing.poll()
             command = decide(self._campaign, self._executor.now())
             match command:
@@ -145,6 +147,10 @@ class Driver:
     def _heed_stop(self) -> None:
         if self._stop.is_set() and self._campaign.phase == "running":
             self._record(StopRequested(time=self._executor.now(), reason="interrupted"))
+
+    def _follow_places(self) -> None:
+        if self._executor.slots != self._campaign.slots:
+            self._record(PlacesChanged(time=self._executor.now(), slots=self._executor.slots))
 
     def _dispatch(self, command: Dispatch) -> None:
         attempts = tuple((assignment.trial, assignment.attempt) for assignment in command.assignments)

@@ -2,11 +2,12 @@
 
 A worker evaluates one attempt at a time. It is made when no idle one is there, ended when it has been idle for a
 minute, and found again by its name and by the ledger (`workers.on_ray.ledger`) after the campaign's process has died.
+Names are numbered from 1, and the number of a worker that is gone is used again: each name makes series of metrics.
 """
 
+import itertools
 import logging
 import time
-import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,7 +22,7 @@ from workers.on_ray.worker_actor import WorkerActor
 _LOGGER = logging.getLogger("bbkb.executor")
 
 IDLE_SECONDS = 60.0
-PLACE_SECONDS = 5.0  # that a new worker may take to begin before an idle one makes room for it
+PLACE_SECONDS = 30.0  # that a new worker may take to begin before an idle one makes room for it
 _TOUCH_SECONDS = 20.0
 _TITLE = "bbkb {campaign} worker "
 
@@ -44,7 +45,7 @@ class WorkerPool:
 
     def __init__(self, box: list[Any], slots: int, limits: Limits, placement: Placement) -> None:
         self._box = box
-        self._slots = slots
+        self.slots = slots  # evaluations at the same time: may be set anew as the cluster grows and shrinks
         self._limits = limits
         self._placing = placement
         self._ledger = Ledger(placement.campaign)
@@ -59,7 +60,8 @@ class WorkerPool:
         """A reference to its outcome, on an idle worker that has asked for enough memory, or on a new one."""
         worker = self._taken(memory_request(self._limits, trial.memory_factor))
         known, worker.acknowledged = worker.acknowledged, []
-        reference = worker.actor.evaluate.remote(self._box, trial, self._limits, known)
+        evaluate = worker.actor.evaluate.options(name=self._placing.label)
+        reference = evaluate.remote(self._box, trial, self._limits, known)
         self._busy[reference] = worker
         self._noted[trial.id, trial.attempt] = worker
         return reference
@@ -90,7 +92,9 @@ class WorkerPool:
         entries = {(trial, attempt): self._ledger.read(trial, attempt) for trial, attempt in attempts.items()}
         there = [entry for entry in entries.values() if entry is not None and not isinstance(entry, UnderWay)]
         self._noted.update(((outcome.trial, outcome.attempt), None) for outcome in there)
-        under_way = {entry.worker: (*key, entry) for key, entry in entries.items() if isinstance(entry, UnderWay)}
+        begun = [(*key, entry) for key, entry in entries.items() if isinstance(entry, UnderWay)]
+        # of two workers that had a name after each other, the later one may be there
+        under_way = {item[2].worker: item for item in sorted(begun, key=lambda item: item[2].started)}
         running = {}
         for name, actor in self._found():
             if name not in under_way:
@@ -134,6 +138,8 @@ class WorkerPool:
         now = time.monotonic()
         while self._idle and now - self._idle[0].idle_since >= idle_seconds:
             self._kill(self._idle.pop(0))
+        while self._idle and len(self._busy) + len(self._idle) > self.slots:
+            self._kill(self._idle.pop(0))  # it has a place that a node's death has made scarce
         if self._idle and now >= self._next_room:
             self._make_room(now)
         if now >= self._next_touch:
@@ -155,8 +161,8 @@ class WorkerPool:
         self._box = []
 
     def _make_room(self, now: float) -> None:
-        """End idle workers where new ones wait for a place: on a cluster with fewer places than slots (a node has died,
-        say) each idle worker has one, and an attempt would wait behind it."""
+        """End idle workers where new ones wait for a place: other users of the cluster may have taken some, and an
+        attempt would wait behind an idle worker."""
         self._next_room = now + PLACE_SECONDS
         waiting = 0
         for (trial, attempt), worker in self._noted.items():
@@ -173,14 +179,28 @@ class WorkerPool:
             worker = fitting[-1]  # the one that was busy last, so that the others may get idle enough to end
             self._idle.remove(worker)
             return worker
-        if len(self._busy) + len(self._idle) >= self._slots and self._idle:
+        if len(self._busy) + len(self._idle) >= self.slots and self._idle:
             self._kill(self._idle.pop(0))
         return self._made(memory)
 
     def _made(self, memory: int | None) -> _Worker:
-        name = _title(self._placing.campaign) + uuid.uuid4().hex[:12]
+        used = {worker.name for worker in (*self._busy.values(), *self._idle)}
+        for number in itertools.count(1):
+            name = f"{_title(self._placing.campaign)}{number}"
+            if name in used:
+                continue
+            try:
+                actor = self._create(name, memory)
+            except ValueError:  # one that was ended has not left its name yet
+                continue
+            _LOGGER.debug("started worker %s", name)
+            return _Worker(name, actor, memory)
+        raise AssertionError("numbers do not end")
+
+    def _create(self, name: str, memory: int | None) -> Any:
+        """A new worker actor. Raises ValueError when there is one of that name."""
         remote: Any = ray.remote(WorkerActor)
-        actor = remote.options(
+        return remote.options(
             name=name,
             namespace=NAMESPACE,
             lifetime="detached",
@@ -190,8 +210,6 @@ class WorkerPool:
             num_gpus=self._placing.gpus,
             memory=memory,
         ).remote(name, self._placing.campaign, self._placing.keep_seconds)
-        _LOGGER.debug("started worker %s", name)
-        return _Worker(name, actor, memory)
 
     def _kill(self, worker: _Worker) -> None:
         """Not before its outcomes were acknowledged does the ledger forget them: they are not the worker's to lose."""

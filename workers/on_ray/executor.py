@@ -23,7 +23,7 @@ from workers.messages import Failure, FailureKind, Limits, Outcome, Stopped, Suc
 from workers.on_ray.actors import IDLE_SECONDS, WorkerPool
 from workers.on_ray.failures import described, fetched, is_process_death, kind_of
 from workers.on_ray.objective import put_objective
-from workers.on_ray.places import NodeWatch, Placement, check_feasible, is_saturated
+from workers.on_ray.places import NodeWatch, Placement, Places, check_feasible, is_saturated
 from workers.on_ray.reports import ReportReceiver
 from workers.on_ray.tasks import RayTasks
 
@@ -47,6 +47,7 @@ class _Attempt:
     place: RayTasks | WorkerPool
     since: float
     started: float
+    request: Trial | None = None  # what was submitted; None when it was adopted
 
     def age_seconds(self) -> float:
         """How long Ray has had it."""
@@ -56,7 +57,8 @@ class _Attempt:
 class RayExecutor:
     """At most `slots` evaluations at a time, on the cluster this process is connected to, as `placement` says.
 
-    More attempts than that wait here and not in Ray's queue, since a cluster with room would run them all at once.
+    `slots` follows the number of evaluations that the cluster has room for, as nodes join and leave; it is never above
+    what it was made with. More attempts than that wait here and not in Ray's queue.
     The objective is put into the object store once; its arrays reach the workers without a copy, and each worker
     process unpickles it once. Use it from one thread. Raises ExecutorError when the objective cannot be pickled or no
     node can ever hold one evaluation.
@@ -67,12 +69,12 @@ class RayExecutor:
             raise ExecutorError(f"workers.count must be >= 1, got {slots}")
         check_feasible(placement, limits)
         box = put_objective(objective)
-        self._slots = slots
-        self._is_cramped = is_saturated(placement, slots)
+        self._placement = placement
+        self._places = Places(placement, limits, slots)
+        self._is_cramped = is_saturated(placement, self.slots)
         self._limits = limits
-        self._kind = placement.kind
         self._tasks = RayTasks(box, limits, placement)
-        self._pool = WorkerPool(box, slots, limits, placement)
+        self._pool = WorkerPool(box, self.slots, limits, placement)
         self._is_short = placement.kind == "task"  # whether the next attempt is a task
         self._durations: deque[float] = deque(maxlen=_REMEMBERED)  # of the last successes
         self._longest_seconds = 0.0
@@ -88,8 +90,8 @@ class RayExecutor:
 
     @property
     def slots(self) -> int:
-        """Evaluations at the same time, when the cluster has room for them."""
-        return self._slots
+        """Evaluations at the same time that the cluster has room for now."""
+        return self._places.count
 
     def adopt(self, attempts: Mapping[int, int]) -> frozenset[int]:
         """Take over what worker actors of an earlier session hold of these; their other workers are ended."""
@@ -159,6 +161,7 @@ class RayExecutor:
                 if attempt.place is self._tasks:
                     self._tasks.end(reference)
             self._pool.close(leave_running)
+            self._places.close()
         for held in (self._queue, self._running, self._references, self._suspects, self._outcomes):
             held.clear()
         self._tasks.close()
@@ -174,16 +177,16 @@ class RayExecutor:
         while self._queue and len(self._running) < self._window():
             _, trial = self._queue.popitem(last=False)
             place = self._tasks if self._is_short else self._pool
-            attempt = _Attempt(trial.id, trial.attempt, place, time.monotonic(), time.time())
+            attempt = _Attempt(trial.id, trial.attempt, place, time.monotonic(), time.time(), trial)
             self._enter(place.start(trial), attempt)
 
     def _window(self) -> int:
         """Attempts that Ray may have. More than `slots` of very short ones, where the cluster itself sees to it that no
         more run at a time: the next one then starts without waiting for this process."""
         if not (self._is_cramped and self._is_short and self._durations):
-            return self._slots
+            return self.slots
         is_very_short = sum(self._durations) < VERY_SHORT_SECONDS * len(self._durations)
-        return self._slots + max(self._slots, READY_TASKS) if is_very_short else self._slots
+        return self.slots + max(self.slots, READY_TASKS) if is_very_short else self.slots
 
     def _enter(self, reference: Any, attempt: _Attempt) -> None:
         self._running[reference] = attempt
@@ -205,6 +208,7 @@ class RayExecutor:
             self._running = {again if known == reference else known: it for known, it in self._running.items()}
             self._references[attempt.trial] = again
         elif isinstance(result, RayError):
+            self._nodes.hurry()  # its node may be gone, and its places with it
             self._leave(reference, is_well=False)
             self._settle(reference, self._lost(attempt, result))
         elif result is None:
@@ -226,7 +230,7 @@ class RayExecutor:
         seconds = outcome.finished - outcome.started
         self._longest_seconds = max(self._longest_seconds, seconds)
         self._durations.append(seconds)
-        if self._kind == "auto":
+        if self._placement.kind == "auto":
             mean = sum(self._durations) / len(self._durations)
             self._is_short = mean < (LONG_SECONDS if self._is_short else SHORT_SECONDS)
 
@@ -283,11 +287,14 @@ class RayExecutor:
             self._give_up(reference, FailureKind.NODE_LOST, message)
 
     def _look_at_nodes(self) -> None:
-        """When a node has died, its attempts will not come back, though Ray may not say so for minutes."""
+        """Follow the number of places. When a node has died, its attempts will not come back, though Ray may not say so
+        for minutes."""
+        now = time.monotonic()
+        if self._nodes.patience_seconds == 0.0:
+            self._follow_places()
         lost = self._nodes.lost()
         for node in lost:
             _LOGGER.warning("node %s has died", node)
-        now = time.monotonic()
         for reference, attempt in list(self._running.items()) if lost else ():
             if attempt.place is self._tasks:  # where they run is not known
                 self._suspects.setdefault(reference, now + self._longest_seconds + NODE_GRACE_SECONDS)
@@ -297,6 +304,25 @@ class RayExecutor:
             if now > deadline:
                 message = "a node has died, and nothing was heard of it for longer than any evaluation took"
                 self._give_up(reference, FailureKind.NODE_LOST, message)
+
+    def _follow_places(self) -> None:
+        """Take in how many evaluations the cluster has room for now; take back attempts that no place is left for."""
+        before, now = self.slots, self._places.look()
+        if now == before:
+            return
+        _LOGGER.info("the cluster has room for %d evaluations, had %d", now, before)
+        self._pool.slots = now
+        self._is_cramped = is_saturated(self._placement, now)
+        surplus = len(self._running) - now
+        for reference, attempt in list(self._running.items())[::-1] if surplus > 0 else ():
+            is_waiting = attempt.place is self._pool and not self._pool.has_begun(attempt.trial, attempt.attempt)
+            if surplus > 0 and is_waiting and attempt.request is not None:
+                self._pool.end(reference)
+                del self._running[reference], self._references[attempt.trial]
+                self._queue[attempt.trial] = attempt.request
+                self._queue.move_to_end(attempt.trial, last=False)
+                surplus -= 1
+        self._start()
 
     def _patience_seconds(self, deadline: float | None) -> float:
         """How long to wait for a result: until `deadline`, the next look at the nodes, or the oldest lease's end."""

@@ -1,11 +1,13 @@
 """What evaluations ask of a Ray cluster, and which of its nodes are there."""
 
+import math
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
 import ray
+from ray.autoscaler.sdk import request_resources
 
 from workers.executor import ExecutorError
 from workers.messages import Limits
@@ -13,6 +15,7 @@ from workers.messages import Limits
 Kind = Literal["task", "actor", "auto"]
 
 _LOOK_SECONDS = 3.0  # between two looks at the list of nodes
+_ROUNDING = 1e-9  # of fractions of a resource
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +44,52 @@ def memory_request(limits: Limits, factor: float) -> int | None:
     return max(limits.memory_bytes, int(min(limits.memory_bytes * factor, largest)))
 
 
+def places_on(nodes: Iterable[Mapping[str, float]], wanted: Mapping[str, float]) -> int:
+    """How many evaluations that each take `wanted` run at the same time on nodes with these resources."""
+    return sum(
+        min(math.floor(node.get(name, 0.0) / amount + _ROUNDING) for name, amount in wanted.items()) for node in nodes
+    )
+
+
+def request_of(placement: Placement, limits: Limits) -> dict[str, float]:
+    """What one evaluation asks of a node, by Ray's names of resources."""
+    request = {"CPU": placement.cpus, "GPU": placement.gpus, "memory": float(limits.memory_bytes or 0)}
+    return {name: amount for name, amount in request.items() if amount > 0.0}
+
+
+class Places:
+    """How many evaluations the cluster has room for, as nodes join and leave: at most `most`, at least one, so that an
+    attempt waits for the next node. An autoscaler is asked for room for `most`."""
+
+    def __init__(self, placement: Placement, limits: Limits, most: int) -> None:
+        self._wanted = request_of(placement, limits)
+        self._most = most
+        self._has_asked = _can_grow()
+        if self._has_asked:
+            request_resources(bundles=[self._wanted] * most)
+        self.count = self.look()
+
+    def look(self) -> int:
+        """Count them anew."""
+        self.count = max(1, min(self._most, places_on(_resources(), self._wanted)))
+        return self.count
+
+    def close(self) -> None:
+        """Take the request to the autoscaler back."""
+        if self._has_asked:
+            request_resources(bundles=[])
+
+
 class NodeWatch:
     """Tells which nodes have died since it was made, looking at the cluster's list every few seconds."""
 
     def __init__(self) -> None:
         self._dead = _dead_nodes()
         self._next_look = time.monotonic() + _LOOK_SECONDS
+
+    def hurry(self) -> None:
+        """Let the next look be due now."""
+        self._next_look = 0.0
 
     @property
     def patience_seconds(self) -> float:
@@ -75,8 +118,7 @@ def _dead_nodes() -> frozenset[str]:
 
 def check_feasible(placement: Placement, limits: Limits) -> None:
     """Refuse what no node can ever hold: Ray would queue it for ever, without a word. Raises ExecutorError."""
-    request = {"CPU": placement.cpus, "GPU": placement.gpus, "memory": float(limits.memory_bytes or 0)}
-    wanted = {name: amount for name, amount in request.items() if amount > 0.0}
+    wanted = request_of(placement, limits)
     nodes = _resources()
     if any(all(node.get(name, 0.0) >= amount for name, amount in wanted.items()) for node in nodes) or _can_grow():
         return

@@ -38,6 +38,9 @@ class WorkerActor:
         self._last: tuple[tuple[int, int], Outcome] | None = None
         threading.Thread(target=self._watch_lease, args=(keep_seconds,), daemon=True, name="lease").start()
 
+    def __repr__(self) -> str:
+        return self._name
+
     def evaluate(
         self, boxed_objective: list[Any], trial: Trial, limits: Limits, acknowledged: Sequence[tuple[int, int]]
     ) -> Outcome:

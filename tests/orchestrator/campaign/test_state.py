@@ -1,5 +1,6 @@
 """The campaign as a pure state machine: commands compared with `==`, invariants checked after every event."""
 
+import functools
 import random
 from dataclasses import replace
 from typing import Any
@@ -29,6 +30,7 @@ from orchestrator.campaign.events import (
     ExistingTaken,
     ModelRefreshed,
     PickedTrial,
+    PlacesChanged,
     SessionClosed,
     SessionOpened,
     StopRequested,
@@ -535,3 +537,11 @@ def test_idle_seconds_are_booked_to_their_cause() -> None:
     assert last.idle.by_cause() == {"start_up": 2.0, "campaign_end": 4.0}
     in_batches = fold(opened(slots=2), *events[:2], success(0, time=3.0), success(1, time=7.0))
     assert in_batches.idle.by_cause() == {"start_up": 2.0, "batch_end": 4.0}
+
+
+def test_the_number_of_workers_follows_the_places_of_the_cluster() -> None:
+    opened = SessionOpened(time=0.0, epoch=1, executor="ray", slots=2, settings=settings_of(evaluations=10))
+    grown = [opened, PlacesChanged(time=10.0, slots=6), PlacesChanged(time=20.0, slots=3)]
+    state = functools.reduce(apply, [*grown, StopRequested(time=30.0, reason="interrupted")], CampaignState())
+    assert state.slots == 3
+    assert state.capacity_seconds == 10 * 2 + 10 * 6 + 10 * 3

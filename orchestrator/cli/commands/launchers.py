@@ -1,0 +1,109 @@
+"""`bbkb launch …`: scripts and manifests that start a campaign on a cluster, written and, if asked for, submitted."""
+
+import json
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from orchestrator.cli.arguments import CampaignFile, Overrides, RunName, overrides
+from orchestrator.cli.terminal import say, write_file
+from orchestrator.errors import UserError
+from orchestrator.launchers.ray_job import command_for, reasons
+from orchestrator.launchers.slurm import Allocation, script_for
+from orchestrator.launchers.writing import Setting
+from orchestrator.settings.model import load
+
+app = typer.Typer(no_args_is_help=True, help="Write what starts a campaign on a cluster, and submit it.")
+
+Output = Annotated[Path | None, typer.Option("--output", help="File to write; else the run's name in this folder.")]
+
+
+@app.callback()
+def launch() -> None:
+    """Write what starts a campaign on a cluster, and submit it."""
+
+
+@app.command()
+def slurm(
+    file: CampaignFile,
+    nodes: Annotated[int, typer.Option("--nodes", help="Nodes of the job.")] = 1,
+    cpus: Annotated[int, typer.Option("--cpus", help="CPUs of each node.")] = 1,
+    gpus: Annotated[int, typer.Option("--gpus", help="GPUs of each node.")] = 0,
+    time: Annotated[str, typer.Option("--time", help="Time limit: minutes, h:mm:ss or days-hours.")] = "1:00:00",
+    partition: Annotated[str | None, typer.Option("--partition", help="Partition; else the cluster's default.")] = None,
+    container: Annotated[Path | None, typer.Option("--container", help="Apptainer image with bbkb in it.")] = None,
+    exclusive: Annotated[bool, typer.Option("--exclusive", help="Share the nodes with no other job.")] = False,
+    name: RunName = None,
+    set_: Overrides = None,
+    output: Output = None,
+    submit: Annotated[bool, typer.Option("--submit", help="Give the script to sbatch.")] = False,
+) -> None:
+    """Write a Slurm script that runs a campaign on several nodes, through time limits and preemptions."""
+    console = Console()
+    given = [*overrides(set_, None), *([] if name is None else [f"run={json.dumps(name)}"])]
+    settings = load(file, given)
+    run = settings.run or settings.name
+    allocation = Allocation(
+        nodes=nodes, cpus=cpus, gpus=gpus, time=time, partition=partition, container=container, exclusive=exclusive
+    )
+    arguments = [str(file.resolve()), *(part for pair in given for part in ("--set", pair))]
+    script = script_for(allocation, settings, arguments, run, Path(sys.executable).parent)
+    path = (output or Path(f"{run}.sbatch")).resolve()
+    write_file(path, lambda target: target.write_text(script.text, encoding="utf-8"))
+    _explain(console, script.settings)
+    say(console, f"script {path}")
+    if not submit:
+        say(console, f"to start it: sbatch {path}")
+        return
+    say(console, _command("sbatch", "--chdir", str(Path.cwd()), str(path)))
+    say(console, f"to watch it: bbkb attach {Path(settings.runs, run)}")
+
+
+@app.command("ray-job")
+def ray_job(
+    file: CampaignFile,
+    address: Annotated[str, typer.Option("--address", help="The Ray dashboard.")] = "http://127.0.0.1:8265",
+    runs: Annotated[Path | None, typer.Option("--runs", help="Folder for results, as the cluster sees it.")] = None,
+    name: RunName = None,
+    set_: Overrides = None,
+    submit: Annotated[bool, typer.Option("--submit", help="Run the command.")] = False,
+) -> None:
+    """Print the command that runs a campaign as a Ray job, or run it."""
+    console = Console()
+    given = [*overrides(set_, None), *([] if name is None else [f"run={json.dumps(name)}"])]
+    settings = load(file, given)
+    run = settings.run or settings.name
+    command = command_for(settings, file, overrides(set_, None), run, runs, address)
+    _explain(console, reasons(settings, run))
+    if submit:
+        say(console, _command(*command))
+    else:
+        say(console, f"RAY_AUTH_MODE=token {shlex.join(command)}")
+
+
+def _explain(console: Console, settings: Iterable[Setting]) -> None:
+    table = Table.grid(padding=(0, 2))
+    for setting in settings:
+        table.add_row(Text(setting.name, "dim"), Text(setting.value), Text(setting.reason, "dim"))
+    console.print(table)
+
+
+def _command(*command: str) -> str:
+    """What a cluster's own command prints. Raises UserError with what it complains of."""
+    if shutil.which(command[0]) is None:
+        raise UserError(f"--submit needs the command {command[0]}, which is not on this machine: run it where it is")
+    environment = {"RAY_AUTH_MODE": "token", **os.environ}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    if done.returncode:
+        raise UserError(f"{command[0]} must accept the job, got: {done.stderr.strip() or done.stdout.strip()}")
+    return done.stdout.strip()

@@ -1,0 +1,46 @@
+"""A campaign as a Ray job: the command that `bbkb launch ray-job` prints or runs."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from orchestrator.errors import UserError
+from orchestrator.launchers.slurm import grace_seconds
+from orchestrator.launchers.writing import Setting
+from orchestrator.settings.model import Settings
+
+
+def command_for(
+    settings: Settings, campaign: Path, overrides: Sequence[str], run: str, runs: Path | None, address: str
+) -> list[str]:
+    """`ray job submit …`, which uploads the campaign file's folder and begins or resumes `run` on the cluster.
+
+    `runs`: folder for results as the cluster's nodes see it; None takes that of the settings. Raises UserError when it
+    lies in the folder that is uploaded, whose copy on the cluster goes with the job.
+    """
+    folder, results = campaign.resolve().parent, Path(settings.runs) if runs is None else runs
+    if not results.is_absolute() or results.is_relative_to(folder):
+        raise UserError(
+            f"--runs must be an absolute path on the cluster and outside {folder}, which is uploaded and removed with "
+            f"the job, got {results}: add --runs /a/folder/that/every/node/sees"
+        )
+    environment = {"env_vars": {"RAY_JOB_STOP_WAIT_TIME_S": str(grace_seconds(settings.workers.timeout_seconds))}}
+    arguments = [campaign.name, *(part for pair in overrides for part in ("--set", pair)), "--set", f"runs={results}"]
+    return [
+        *("ray", "job", "submit", "--address", address, "--no-wait"),
+        *("--metadata-json", json.dumps({"job_name": run})),
+        *("--runtime-env-json", json.dumps(environment)),
+        *("--working-dir", str(folder), "--"),
+        *("bbkb", "run", *arguments, "--run", run, "--or-resume"),
+    ]
+
+
+def reasons(settings: Settings, run: str) -> tuple[Setting, ...]:
+    """What follows from what in that command."""
+    grace = grace_seconds(settings.workers.timeout_seconds)
+    known = "workers.timeout_seconds" if settings.workers.timeout_seconds else "no workers.timeout_seconds"
+    return (
+        Setting("job_name", run, "the name of the run, on the Ray dashboard"),
+        Setting("RAY_JOB_STOP_WAIT_TIME_S", str(grace), f"{known}: `ray job stop` lets running evaluations end"),
+        Setting("--or-resume", "yes", "the same command goes on with the run after a stop"),
+    )

@@ -1,0 +1,112 @@
+"""Slurm scripts: sound for a shell, true to what was asked for, and the file in deploy is what the code writes."""
+
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orchestrator.errors import UserError
+from orchestrator.launchers.slurm import Allocation, Script, general_script, grace_seconds, script_for
+from orchestrator.settings.model import Settings, from_mapping
+
+REPOSITORY = Path(__file__).parents[3]
+HOSTILE = """it's $HOME; "x" `y`"""
+
+
+def settings_of(**workers: Any) -> Settings:
+    return from_mapping(
+        {"name": "sine", "objective": {"name": "sine"}, "budget": {"evaluations": 5}, "workers": workers}
+    )
+
+
+def script(allocation: Allocation, run: str = "first", **workers: Any) -> Script:
+    return script_for(allocation, settings_of(**workers), ["/data/campaign.yaml"], run, Path("/opt/bbkb/bin"))
+
+
+def check_shell(text: str) -> None:
+    checked = subprocess.run(["shellcheck", "-"], input=text, capture_output=True, text=True, check=False)
+    assert checked.returncode == 0, checked.stdout
+
+
+def test_the_script_in_deploy_is_what_the_code_writes_and_sound() -> None:
+    assert (REPOSITORY / "deploy" / "slurm" / "bbkb.sbatch").read_text() == general_script()
+    check_shell(general_script())
+
+
+def test_what_was_asked_for_stands_in_the_script() -> None:
+    allocation = Allocation(nodes=8, cpus=16, gpus=2, time="4:00:00", partition="a,b", exclusive=True)
+    text = script(allocation, timeout_seconds=600.0, gpus=0.5).text
+    for line in (
+        "--nodes=8 --ntasks-per-node=1 --cpus-per-task=16",
+        "--gpus-per-node=2",
+        "--partition=a,b",
+        "--exclusive",
+    ):
+        assert f"#SBATCH {line}\n" in text
+    assert "#SBATCH --time=4:00:00\n" in text
+    assert "#SBATCH --signal=B:TERM@635\n" in text
+    assert "--num-cpus=15 " in text  # one core of the head is the coordinator's
+    assert "bbkb run /data/campaign.yaml --workers 32 " in text  # 4 for each node's GPUs
+    check_shell(text)
+
+
+@pytest.mark.parametrize("gpus", [0, 1])
+def test_in_a_container_every_command_of_ours_runs_inside(gpus: int) -> None:
+    text = script(Allocation(cpus=2, gpus=gpus, container=Path("/images/my bbkb.sif"))).text
+    assert "--bind \"$tmp\" '/images/my bbkb.sif')" in text
+    assert ("--nv" in text) == bool(gpus)
+    assert "/opt/bbkb/bin" not in text
+    check_shell(text)
+
+
+@given(run=st.text(st.characters(exclude_categories=["C", "Z"]), min_size=1, max_size=20))
+def test_names_are_words_whatever_is_in_them(run: str) -> None:
+    text = script(Allocation(), run=run).text
+    (line,) = [line for line in text.splitlines() if line.startswith("run=")]
+    read = subprocess.run(["bash", "-c", f'{line}\nprintf %s "$run"'], capture_output=True, check=True)
+    assert read.stdout.decode() == run
+
+
+def test_a_campaign_file_with_a_hostile_name_is_one_argument() -> None:
+    text = script_for(Allocation(), settings_of(), [HOSTILE], "first", Path("/bin")).text
+    words = text.partition("bbkb run ")[2].partition(" --workers")[0]
+    assert (
+        subprocess.run(["bash", "-c", f"printf %s {words}"], capture_output=True, text=True, check=True).stdout
+        == HOSTILE
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"nodes": 0}, "--nodes must be >= 1, got 0"),
+        ({"gpus": -1}, "--gpus must be >= 0"),
+        ({"time": "4 hours"}, "--time must be"),
+        ({"partition": "a b"}, "--partition must be"),
+        ({"cpus": 2}, "--cpus must be >= workers.cpus = 4"),
+    ],
+)
+def test_what_slurm_would_refuse_is_refused_here(change: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        script(Allocation(**{"cpus": 4, **change}), cpus=4.0)
+
+
+def test_a_campaign_that_does_not_run_on_ray_is_refused() -> None:
+    with pytest.raises(UserError, match=r"workers\.executor must be ray .* got inline"):
+        script(Allocation(), executor="inline")
+
+
+@given(seconds=st.floats(0.1, 1e6))
+def test_the_longest_evaluation_ends_within_the_grace_that_slurm_allows(seconds: float) -> None:
+    grace = grace_seconds(seconds)
+    assert 60 <= grace <= 65535
+    assert grace >= seconds + 30 or grace == 65535
+
+
+def test_every_setting_that_follows_from_another_says_from_which() -> None:
+    reasons = {setting.name: setting.reason for setting in script(Allocation(nodes=3, cpus=4)).settings}
+    assert reasons["workers.count"] == "3 nodes, 1 CPUs an evaluation; one core of the first node is the coordinator's"
+    assert "no workers.timeout_seconds" in reasons["--signal"]
