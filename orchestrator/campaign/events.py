@@ -60,7 +60,9 @@ class SessionOpened:
     epoch: int
     executor: str
     slots: int
-    settings: Mapping[str, Any]  # the campaign file as this session uses it (budget and workers may have changed)
+    settings: Mapping[
+        str, Any
+    ]  # the campaign file as this session uses it (budget, workers, computing may have changed)
     adopted: tuple[int, ...] = ()
     kind: Literal["session_opened"] = "session_opened"
 

@@ -171,10 +171,12 @@ def _close_stopped(state: CampaignState) -> Close:
     if state.stop_reason == "everything fails":
         return _close_fruitless(state)
     if state.stop_reason == "interrupted":
-        return Close("interrupted", "interrupted")
+        return Close("interrupted", "stopped on request, after its running evaluations")
     return Close("finished", state.stop_reason)
 
 
 def _close_fruitless(state: CampaignState) -> Close:
+    if not state.session_failed:  # the session had nothing to do
+        return Close("failed", f"none of {state.failed} evaluations succeeded, and the budget is spent")
     first = state.session_first_failure or "no message"
     return Close("failed", f"all {state.session_failed} evaluations of this session failed; the first one with {first}")

@@ -10,9 +10,11 @@ from orchestrator.campaign.events import Event, SessionOpened
 from orchestrator.campaign.policy import decide
 from orchestrator.campaign.state import CampaignState, apply
 from orchestrator.errors import RunError, UserError
-from orchestrator.settings.changes import differences, may_change
+from orchestrator.settings.changes import CHANGEABLE, differences, may_change
 from orchestrator.settings.model import Settings, from_mapping
 from orchestrator.store import runs
+
+_CHANGEABLE = f"{', '.join(CHANGEABLE[:-1])} and {CHANGEABLE[-1]}"
 
 
 def find_begun(settings: Settings, or_resume: bool) -> runs.Run | None:
@@ -41,12 +43,21 @@ def check_changes(folder: Path, old: Mapping[str, Any], settings: Settings, say:
     if refused:
         keys = "\n".join(f"  {change.key}: {change.old!r} became {change.new!r}" for change in refused)
         raise RunError(
-            f"a resume may change budget, workers and computing only, but of {folder} these differ:\n"
+            f"a resume may change {_CHANGEABLE} only, but of {folder} these differ:\n"
             f"{keys}\n"
             f"Restore these values, or begin a new campaign with `bbkb run`"
         )
     for change in changes:
         say(f"{change.key}: {change.old} becomes {change.new}")
+
+
+def check_address(settings: Settings, address: str | None) -> None:
+    """Raise UserError when a Ray cluster is named and the evaluations would not run on it."""
+    if address is not None and settings.workers.executor != "ray":
+        raise UserError(
+            f"--address is for workers.executor ray, got workers.executor {settings.workers.executor}: leave the "
+            "address out, or change the executor with --set workers.executor=ray"
+        )
 
 
 def check_budget(done: int, settings: Settings) -> None:
@@ -58,11 +69,13 @@ def check_budget(done: int, settings: Settings) -> None:
         )
 
 
-def reason_to_end(events: Iterable[Event], settings: Settings) -> str | None:
-    """Why a further session would have nothing to do; None when it has."""
+def end_of(events: Iterable[Event], settings: Settings) -> Close | None:
+    """How a further session would end at once, having nothing to do; None when it has."""
     state = functools.reduce(apply, events, CampaignState())
     opened = SessionOpened(
         time=state.last_time, epoch=state.epoch, executor="", slots=settings.workers.count, settings=settings.resolved()
     )
     command = decide(apply(state, opened), now=state.last_time)
-    return command.reason if isinstance(command, (Close, Stop)) else None
+    if isinstance(command, Stop):
+        return Close("finished", command.reason)
+    return command if isinstance(command, Close) else None

@@ -1,7 +1,7 @@
 """A run's folder: the resolved campaign file, where it came from, the SQLite log and the report.
 
     runs/<name>-<time>/    or runs/<run>/, where the key `run` names it
-        campaign.yaml      the resolved file; budget and workers may be edited before a resume
+        campaign.yaml      the resolved file; budget, workers, computing and log may be edited before a resume
         provenance.json    the campaign's name in the store, versions, git commit, seed, where and how it was started
         campaign.sqlite    the event log (unless the store is a URL)
         report.html
@@ -202,7 +202,9 @@ def open_run(folder: Path) -> Run:
 
 def write_settings(run: Run, settings: Settings) -> None:
     """Write the resolved campaign file, whole or not at all. Raises RunError when it cannot be written."""
-    text = "# The resolved campaign file. Before `bbkb resume`, budget and workers may be changed here.\n"
+    text = (
+        "# The resolved campaign file. Before `bbkb resume`, budget, workers, computing and log may be changed here.\n"
+    )
     _write(run.settings_file, text + campaign_file.write(settings.resolved()))
 
 

@@ -24,7 +24,7 @@ from orchestrator.cli.arguments import (
 )
 from orchestrator.cli.console import SafeConsole
 from orchestrator.cli.launch import launch
-from orchestrator.cli.resume import check_budget, check_changes, find_begun, reason_to_end
+from orchestrator.cli.resume import check_address, check_budget, check_changes, end_of, find_begun
 from orchestrator.cli.summary import describe, save_report, say_existing, say_warnings, summarize
 from orchestrator.cli.terminal import EXIT_CODES, say
 from orchestrator.errors import UserError
@@ -52,6 +52,7 @@ def run(
     settings = load(
         file, [*overrides(set_, workers, log_level), *([] if name is None else [f"run={json.dumps(name)}"])]
     )
+    check_address(settings, address)
     begun = find_begun(settings, or_resume)
     if begun is not None:
         _resume(console, begun, settings, address)
@@ -81,10 +82,11 @@ def resume(
 ) -> None:
     """Continue a run: finished results are kept, evaluations that were running run again.
 
-    Only budget, workers and computing may change.
+    Only budget, workers, computing and log may change.
     """
     old = runs.open_run(folder)
     settings = load(config or old.settings_file, overrides(set_, workers, log_level))
+    check_address(settings, address)
     _resume(SafeConsole(), old, settings, address)
 
 
@@ -97,10 +99,10 @@ def _resume(console: Console, old: runs.Run, settings: Settings, address: str | 
     check_budget(history.status().done, settings)
     with old.store() as store:  # now: not when the workers have been started, nor after its file was written anew
         find_free(store, old.name, tell)
-    ended = reason_to_end(events, settings)
+    ended = end_of(events, settings)
     if ended is not None:
-        tell(f"{old.folder} is over: {ended}. To go on, raise its budget: --set budget.evaluations=…")
-        return
+        tell(f"{old.folder} is over: {ended.reason}. To go on, raise its budget: --set budget.evaluations=…")
+        raise typer.Exit(EXIT_CODES[ended.outcome])
     build(settings)  # its mistakes are shown before anything starts
     tell(f"resuming {old.folder}: {history.status().done} of {settings.budget.evaluations} done")
     _session(console, old, settings, address)

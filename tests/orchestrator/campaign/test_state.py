@@ -235,7 +235,7 @@ def test_an_interrupted_batch_stays_untold_so_that_a_resume_goes_on_with_it() ->
     state = fold(
         opened(slots=1), batch(0, [5, 6]), dispatched((0, 1)), StopRequested(time=0.5, reason="interrupted"), success(0)
     )
-    assert decide(state, now=1.0) == Close("interrupted", "interrupted")
+    assert decide(state, now=1.0) == Close("interrupted", "stopped on request, after its running evaluations")
     state = fold(*_events_of_interrupted(), opened(slots=1, epoch=2, time=5.0))
     assert decide(state, now=5.0) == Dispatch((Assignment(1, 6, 1),))
 
@@ -383,7 +383,7 @@ def test_existing_data_are_told_first_and_cost_nothing(direction: str, sign: flo
 
 def test_a_session_that_is_stopped_before_existing_data_are_told_leaves_them_to_the_next() -> None:
     stopped = fold(known(1.0), opened(), StopRequested(time=0.0, reason="interrupted"))
-    assert decide(stopped, 0.0) == Close("interrupted", "interrupted")
+    assert decide(stopped, 0.0) == Close("interrupted", "stopped on request, after its running evaluations")
     again = apply(apply(stopped, SessionClosed(time=0.0, outcome="interrupted", reason="")), opened(epoch=2))
     assert decide(again, 0.0) == Begin((Observation(0, 1.0),))
 

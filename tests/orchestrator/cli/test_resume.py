@@ -80,3 +80,26 @@ def test_generated_files_are_named_by_absolute_paths(tmp_path: Path) -> None:
         f"report {tmp_path / 'page.html'}"
         in bbkb(tmp_path, "report", "runs/2026-first", "--output", "page.html").stdout
     )
+
+
+def test_a_failed_run_whose_budget_is_spent_is_failed_when_it_is_resumed(tmp_path: Path) -> None:
+    (tmp_path / "failing.py").write_text("def f(x):\n    raise OSError('no disk')\n")
+    (tmp_path / "failing.yaml").write_text(
+        "name: failing\nobjective: {callable: 'failing.py:f'}\nspace: {x: {low: 0, high: 1}}\ncandidates: {size: 20}\n"
+        "budget: {evaluations: 4}\nworkers: {executor: inline, count: 1, retries: 0}\n"
+    )
+    assert bbkb(tmp_path, "run", "failing.yaml", "--run", "one").returncode == 1
+    done = bbkb(tmp_path, "resume", "runs/one")
+    assert done.returncode == 1
+    assert "is over: none of 4 evaluations succeeded, and the budget is spent" in done.stdout
+
+
+def test_an_address_without_the_executor_ray_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "inline.yaml").write_text(
+        "name: inline\nobjective: {name: branin}\ncandidates: {size: 20}\nbudget: {evaluations: 4}\n"
+        "workers: {executor: inline}\n"
+    )
+    done = bbkb(tmp_path, "run", "inline.yaml", "--address", "127.0.0.1:1")
+    assert done.returncode == 2
+    assert "--address is for workers.executor ray, got workers.executor inline" in done.stderr
+    assert not (tmp_path / "runs").exists()
