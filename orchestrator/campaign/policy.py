@@ -69,7 +69,9 @@ def _go_on(state: CampaignState, now: float) -> Command | None:
         return Begin(state.existing_observations)
     is_asynchronous = state.rules.is_asynchronous
     if not state.running and not state.backlog and state.finished and not (is_asynchronous and state.remaining):
-        return Tell(state.finished)  # all of a batch, or the last ones: whoever looks at the model sees everything
+        return Tell(
+            tuple(state.finished)
+        )  # all of a batch, or the last ones: whoever looks at the model sees everything
     return _think(state, now) if is_asynchronous else _next_batch(state)
 
 
@@ -99,7 +101,7 @@ def _think(state: CampaignState, now: float) -> Command | None:
     if wanted <= 0 or (not room and 2 * queued > backlog):  # not for every single pick
         return None
     if state.finished and (state.stalled or _is_refresh_due(state) or _is_refresh_cheap(state)):
-        return Tell(state.finished)
+        return Tell(tuple(state.finished))
     return None if state.stalled else Ask(state.pending, wanted)
 
 

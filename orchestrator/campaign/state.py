@@ -8,8 +8,9 @@ The state holds what is open (chosen, running, not yet told) and totals, never o
 the cost of a step do not grow with the number of evaluations.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal, TypeVar
 
@@ -36,6 +37,7 @@ from orchestrator.campaign.events import (
     TrialSucceeded,
 )
 from orchestrator.campaign.idle import Cause, IdleSeconds
+from orchestrator.campaign.line import Line
 from orchestrator.campaign.rules import WORKERS_AN_ARM_MAY_COST, AttemptFailures, Rules
 from workers.messages import Failure, FailureKind, Outcome
 
@@ -74,14 +76,14 @@ class CampaignState:
     refreshed_time: float = 0.0
     is_fresh: bool = False  # nothing was chosen since the last refresh
     dictionary_size: int = 0
-    backlog: tuple[Assignment, ...] = ()  # chosen and not running, in order
+    backlog: Sequence[Assignment] = field(default_factory=Line)  # chosen and not running, in order
     running: Mapping[int, Running] = field(default_factory=lambda: MappingProxyType({}))
     attempt_failures: Mapping[int, AttemptFailures] = field(
         default_factory=lambda: MappingProxyType({})
     )  # of open trials
     workers_lost: Mapping[int, int] = field(default_factory=lambda: MappingProxyType({}))  # in a row, by arm
     quarantined: tuple[int, ...] = ()  # arms set aside for the workers they cost
-    finished: tuple[Finished, ...] = ()  # over, not told to the strategy yet
+    finished: Sequence[Finished] = field(default_factory=Line)  # over, not told to the strategy yet
     existing: ExistingTaken | None = None  # known before the campaign, not told to the strategy yet
     existing_count: int = 0
     existing_unmatched: int = 0
@@ -227,7 +229,7 @@ def _choose(state: CampaignState, event: BatchChosen) -> CampaignState:
     after = replace(
         state,
         trials=state.trials + len(chosen),
-        backlog=state.backlog + chosen,
+        backlog=_line(state.backlog).extended(chosen),
         batches=state.batches + bool(chosen),
         batch_size=len(chosen) or state.batch_size,
         computing="",
@@ -247,7 +249,7 @@ def _refresh(state: CampaignState, event: ModelRefreshed) -> CampaignState:
         state,
         round=event.round,
         dictionary_size=event.dictionary_size,
-        finished=tuple(finished for finished in state.finished if finished.trial not in told),
+        finished=Line(finished for finished in state.finished if finished.trial not in told),
         existing=None,  # the first refresh of all is theirs
         stalled="",
         computing="",
@@ -276,7 +278,7 @@ def _open_session(state: CampaignState, event: SessionOpened) -> CampaignState:
         phase="running",
         slots=event.slots,
         epoch=event.epoch,
-        backlog=lost + state.backlog,
+        backlog=_line(state.backlog).preceded(lost),
         running=MappingProxyType(held),
         computing="",
         session_succeeded=0,
@@ -293,12 +295,10 @@ def _open_session(state: CampaignState, event: SessionOpened) -> CampaignState:
 
 def _dispatch(state: CampaignState, event: TrialsDispatched) -> CampaignState:
     sent = dict(event.attempts)
-    front = state.backlog[: len(sent)]
-    if all(assignment.trial in sent for assignment in front):  # as `decide` hands out, which spares a look at the rest
-        rest = state.backlog[len(sent) :]
-    else:
+    front, rest = tuple(islice(state.backlog, len(sent))), _line(state.backlog).without_first(len(sent))
+    if not all(assignment.trial in sent for assignment in front):  # some paused
         front = tuple(assignment for assignment in state.backlog if assignment.trial in sent)
-        rest = tuple(assignment for assignment in state.backlog if assignment.trial not in sent)
+        rest = Line(assignment for assignment in state.backlog if assignment.trial not in sent)
     started = {one.trial: Running(one.arm, sent[one.trial], event.time, one.parameters) for one in front}
     return replace(
         state,
@@ -316,7 +316,7 @@ def _succeed(state: CampaignState, event: TrialSucceeded) -> CampaignState:
     seconds = max(0.0, event.finished - event.started)
     return replace(
         _end_attempt(state, event, is_over=True),
-        finished=(*state.finished, Finished(event.trial, Observation(arm, sign * event.value))),
+        finished=_line(state.finished).extended((Finished(event.trial, Observation(arm, sign * event.value)),)),
         succeeded=state.succeeded + 1,
         session_succeeded=state.session_succeeded + 1,
         best=best,
@@ -333,7 +333,7 @@ def _stop_early(state: CampaignState, event: TrialStopped) -> CampaignState:
     reward = None if event.value is None else state.rules.sign * event.value
     return replace(
         _end_attempt(state, event, is_over=True),
-        finished=(*state.finished, Finished(event.trial, Observation(arm, reward))),
+        finished=_line(state.finished).extended((Finished(event.trial, Observation(arm, reward)),)),
         stopped=state.stopped + 1,
         session_succeeded=state.session_succeeded + 1,
         workers_lost=_without(state.workers_lost, arm),
@@ -366,22 +366,23 @@ def _fail(state: CampaignState, event: TrialFailed) -> CampaignState:
         pause = attempt_failures.pause_seconds
         return replace(
             after,
-            backlog=(
-                Assignment(
-                    event.trial,
-                    run.arm,
-                    run.attempt + 1,
-                    not_before=event.time + pause if pause else 0.0,
-                    parameters=run.parameters,
-                ),
-                *state.backlog,
+            backlog=_line(state.backlog).preceded(
+                (
+                    Assignment(
+                        event.trial,
+                        run.arm,
+                        run.attempt + 1,
+                        not_before=event.time + pause if pause else 0.0,
+                        parameters=run.parameters,
+                    ),
+                )
             ),
             attempt_failures=MappingProxyType({**state.attempt_failures, event.trial: attempt_failures}),
         )
     is_quarantined = after.workers_lost.get(run.arm, 0) >= WORKERS_AN_ARM_MAY_COST and run.arm not in state.quarantined
     return replace(
         after,
-        finished=(*state.finished, Finished(event.trial, Observation(run.arm, None))),
+        finished=_line(state.finished).extended((Finished(event.trial, Observation(run.arm, None)),)),
         failed=state.failed + 1,
         session_failed=state.session_failed + 1,
         session_first_failure=state.session_first_failure or f"{event.failure}: {event.message}",
@@ -404,6 +405,11 @@ def _end_attempt(state: CampaignState, event: AttemptEnded, is_over: bool) -> Ca
         last_outcome=event.time,
         recent=(*state.recent[1 - _RECENT_ATTEMPTS :], ended_attempt(event, state.running[event.trial].parameters)),
     )
+
+
+def _line(items: Sequence[T]) -> Line[T]:
+    """The same items as a line, which a state that was read from a snapshot does not have."""
+    return items if isinstance(items, Line) else Line(items)
 
 
 def _without(mapping: Mapping[int, T], key: int) -> Mapping[int, T]:

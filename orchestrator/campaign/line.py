@@ -1,0 +1,82 @@
+"""An immutable sequence that is cheap to extend at its end, to shorten at its front and to put a few items before.
+
+A batch of a hundred thousand trials is chosen at once and handed out one by one: with tuples each step would copy what
+is left of it. Here the items lie in one list that all lines grown from it share. A line sees its own stretch of that
+list; only the newest may extend it in place, any other copies its stretch first.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from typing import Any, TypeVar, overload
+
+T = TypeVar("T")
+
+
+class Line(Sequence[T]):
+    """Items in order. Equal to any sequence of equal items; no line changes once it is made."""
+
+    __slots__ = ("_front", "_items", "_start", "_stop")
+    __hash__ = None  # type: ignore[assignment]  # as a list's, and for the same reason: it compares by its items
+
+    def __init__(self, items: Iterable[T] = ()) -> None:
+        self._front: tuple[T, ...] = ()
+        self._items: list[T] = list(items)
+        self._start, self._stop = 0, len(self._items)
+
+    def extended(self, items: Iterable[T]) -> "Line[T]":
+        """With these items after the last one."""
+        is_newest = self._stop == len(self._items)
+        shared = self._items if is_newest else self._items[self._start : self._stop]
+        start = self._start if is_newest else 0
+        shared.extend(items)
+        return self._of(self._front, shared, start, len(shared))
+
+    def preceded(self, items: Iterable[T]) -> "Line[T]":
+        """With these items before the first one."""
+        return self._of((*items, *self._front), self._items, self._start, self._stop)
+
+    def without_first(self, count: int) -> "Line[T]":
+        """Without the first `count` items."""
+        left = max(0, count - len(self._front))
+        return self._of(self._front[count:], self._items, min(self._start + left, self._stop), self._stop)
+
+    @classmethod
+    def _of(cls, front: tuple[T, ...], items: list[T], start: int, stop: int) -> "Line[T]":
+        line = cls.__new__(cls)
+        line._front, line._items, line._start, line._stop = front, items, start, stop
+        return line
+
+    def __len__(self) -> int:
+        return len(self._front) + self._stop - self._start
+
+    def __iter__(self) -> Iterator[T]:
+        yield from self._front
+        yield from islice(self._items, self._start, self._stop)
+
+    @overload
+    def __getitem__(self, index: int) -> T: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[T, ...]: ...
+    def __getitem__(self, index: int | slice) -> T | tuple[T, ...]:
+        front = len(self._front)
+        if isinstance(index, slice):
+            start, stop, step = index.indices(len(self))
+            if step == 1 and start >= front:
+                shift = self._start - front
+                return tuple(self._items[start + shift : max(start, stop) + shift])
+            return tuple(self)[index]
+        at = index + len(self) if index < 0 else index
+        if not 0 <= at < len(self):
+            raise IndexError(f"index {index} of a line of {len(self)}")
+        return self._front[at] if at < front else self._items[self._start + at - front]
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Sequence) or isinstance(other, str):
+            return NotImplemented
+        return len(self) == len(other) and all(mine == theirs for mine, theirs in zip(self, other, strict=True))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Line, (tuple(self),)  # what other lines see is not taken along
+
+    def __repr__(self) -> str:
+        return f"Line({list(self)!r})"
