@@ -2,9 +2,10 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 from orchestrator.bandit.strategy import Observation
+from orchestrator.campaign.endings import SessionOutcome, StopReason
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,14 +83,14 @@ class Pause:
 class Stop:
     """Dispatch nothing more; `reason` says why."""
 
-    reason: str
+    reason: StopReason
 
 
 @dataclass(frozen=True, slots=True)
 class Close:
     """End the session."""
 
-    outcome: Literal["finished", "failed", "interrupted"]
+    outcome: SessionOutcome
     reason: str
 
 

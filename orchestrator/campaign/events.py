@@ -11,6 +11,8 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import ConfigDict, Field, TypeAdapter
 
+from orchestrator.campaign.endings import SessionOutcome, StopReason
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CampaignCreated:
@@ -202,19 +204,19 @@ class ModelRefreshed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StopRequested:
-    """No further dispatch in this session. `reason`: "interrupted", "hours" (time budget), "target"…"""
+    """No further dispatch in this session."""
 
     time: float
-    reason: str
+    reason: StopReason
     kind: Literal["stop_requested"] = "stop_requested"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionClosed:
-    """The session ended as it meant to. `outcome`: "finished", "failed" or "interrupted"; `reason` for a person."""
+    """The session recorded its end; `reason` is for a person to read."""
 
     time: float
-    outcome: Literal["finished", "failed", "interrupted"]
+    outcome: SessionOutcome
     reason: str
     idle_seconds: Mapping[str, float] = field(default_factory=dict)  # of all workers, by cause, in all sessions so far
     kind: Literal["session_closed"] = "session_closed"

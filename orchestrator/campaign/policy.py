@@ -29,6 +29,7 @@ from orchestrator.campaign.commands import (
     Stop,
     Tell,
 )
+from orchestrator.campaign.endings import Phase, SessionOutcome, StopReason
 from orchestrator.campaign.rules import DURATIONS_TO_LEARN_FROM
 from orchestrator.campaign.state import CampaignState
 
@@ -41,16 +42,16 @@ _SHORT_SECONDS = 0.05  # mean duration below which the time between two evaluati
 
 def decide(state: CampaignState, now: float) -> Command:
     """What to do next. `now` is read for the time budget and for deadlines only; an open session is assumed."""
-    if state.phase == "running":
+    if state.phase is Phase.RUNNING:
         command = _go_on(state, now)
         if command is not None:
             return command
-    if state.running or state.computing or (state.phase == "running" and state.backlog and state.unspent):
+    if state.running or state.computing or (state.phase is Phase.RUNNING and state.backlog and state.unspent):
         return _overdue(state, now) or _wait(state, now)
-    if state.phase == "stopping":
+    if state.phase is Phase.STOPPING:
         return _close_stopped(state)
     return (
-        Close("finished", state.stalled or "budget spent")
+        Close(SessionOutcome.FINISHED, state.stalled or "budget spent")
         if state.succeeded or state.stopped
         else _close_fruitless(state)
     )
@@ -145,15 +146,15 @@ def _is_refresh_cheap(state: CampaignState) -> bool:
     return seconds <= state.rules.refresh_overhead * (state.last_time - state.refreshed_time)
 
 
-def _stop_reason(state: CampaignState, now: float) -> str:
+def _stop_reason(state: CampaignState, now: float) -> StopReason | None:
     rules, best = state.rules, state.best
     if rules.target is not None and best is not None and rules.sign * best.value >= rules.sign * rules.target:
-        return "target reached"
+        return StopReason.TARGET_REACHED
     if rules.seconds is not None and state.elapsed_seconds + max(0.0, now - state.last_time) >= rules.seconds:
-        return "time budget spent"
+        return StopReason.TIME_SPENT
     if state.session_succeeded == 0 and state.session_failed >= rules.failures_before_giving_up:
-        return "everything fails"
-    return ""
+        return StopReason.EVERYTHING_FAILS
+    return None
 
 
 def _overdue(state: CampaignState, now: float) -> GiveUp | None:
@@ -170,15 +171,16 @@ def _overdue(state: CampaignState, now: float) -> GiveUp | None:
 
 def _close_stopped(state: CampaignState) -> Close:
     """A stopped session leaves half a batch untold: told now, a resume could not go on with the same batch."""
-    if state.stop_reason == "everything fails":
+    if state.stop_reason is StopReason.EVERYTHING_FAILS:
         return _close_fruitless(state)
-    if state.stop_reason == "interrupted":
-        return Close("interrupted", "stopped on request, after its running evaluations")
-    return Close("finished", state.stop_reason)
+    if state.stop_reason is StopReason.INTERRUPTED:
+        return Close(SessionOutcome.INTERRUPTED, "stopped on request, after its running evaluations")
+    return Close(SessionOutcome.FINISHED, state.stop_reason or "")
 
 
 def _close_fruitless(state: CampaignState) -> Close:
     if not state.session_failed:  # the session had nothing to do
-        return Close("failed", f"none of {state.failed} evaluations succeeded, and the budget is spent")
+        return Close(SessionOutcome.FAILED, f"none of {state.failed} evaluations succeeded, and the budget is spent")
     first = state.session_first_failure or "no message"
-    return Close("failed", f"all {state.session_failed} evaluations of this session failed; the first one with {first}")
+    reason = f"all {state.session_failed} evaluations of this session failed; the first one with {first}"
+    return Close(SessionOutcome.FAILED, reason)

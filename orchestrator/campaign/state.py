@@ -12,12 +12,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Literal, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from orchestrator.bandit.strategy import Observation
 from orchestrator.campaign.attempts import Best, EndedAttempt, Running, ended_attempt
 from orchestrator.campaign.commands import Assignment, Finished
 from orchestrator.campaign.early_stopping import Rungs
+from orchestrator.campaign.endings import Phase, SessionOutcome, StopReason
 from orchestrator.campaign.events import (
     AttemptEnded,
     BatchChosen,
@@ -53,15 +54,12 @@ _RECENT = 1 / 32  # weight of the newest interval in the mean time between two o
 _RECENT_ATTEMPTS = 8  # kept for a person to look at
 
 
-Phase = Literal["created", "running", "stopping", "closed"]
-
-
 @dataclass(frozen=True)
 class CampaignState:
     """Where a campaign stands. Equal logs give equal states."""
 
     rules: Rules = field(default_factory=lambda: Rules(evaluations=0))
-    phase: Phase = "created"
+    phase: Phase = Phase.CREATED
     slots: int = 0
     epoch: int = 0
     trials: int = 0  # chosen so far; also the next trial's id
@@ -98,9 +96,9 @@ class CampaignState:
     session_dispatched: int = 0
     best: Best | None = None
     stalled: str = ""  # why the strategy chooses nothing more, until it is told something
-    stop_reason: str = ""
+    stop_reason: StopReason | None = None
     close_reason: str = ""
-    outcome: str = ""
+    outcome: SessionOutcome | None = None
     last_time: float = 0.0
     elapsed_seconds: float = 0.0  # in sessions
     capacity_seconds: float = 0.0  # slots × seconds in sessions
@@ -189,13 +187,13 @@ def apply(state: CampaignState, event: Event) -> CampaignState:
         case ModelRefreshed():
             return _refresh(state, event)
         case StopRequested():
-            return replace(state, phase="stopping", stop_reason=event.reason)
+            return replace(state, phase=Phase.STOPPING, stop_reason=event.reason)
         case SessionClosed():
-            return replace(state, phase="closed", outcome=event.outcome, close_reason=event.reason)
+            return replace(state, phase=Phase.CLOSED, outcome=event.outcome, close_reason=event.reason)
 
 
 def _pass_time(state: CampaignState, event: Event) -> CampaignState:
-    if isinstance(event, SessionOpened) or state.phase in ("created", "closed"):
+    if isinstance(event, SessionOpened) or state.phase in (Phase.CREATED, Phase.CLOSED):
         return replace(state, last_time=event.time)
     seconds = event.time - state.last_time
     if seconds <= 0.0:
@@ -211,7 +209,7 @@ def _pass_time(state: CampaignState, event: Event) -> CampaignState:
 
 def idle_cause(state: CampaignState) -> Cause:
     """Why workers that are free now have nothing to do."""
-    if state.phase == "stopping" or (not state.remaining and not state.backlog):
+    if state.phase is Phase.STOPPING or (not state.remaining and not state.backlog):
         return "campaign_end"
     if not state.session_dispatched:
         return "start_up"
@@ -275,7 +273,7 @@ def _open_session(state: CampaignState, event: SessionOpened) -> CampaignState:
     return replace(
         state,
         rules=Rules.of(event.settings, event.slots),
-        phase="running",
+        phase=Phase.RUNNING,
         slots=event.slots,
         epoch=event.epoch,
         backlog=_line(state.backlog).preceded(lost),
@@ -285,9 +283,9 @@ def _open_session(state: CampaignState, event: SessionOpened) -> CampaignState:
         session_failed=0,
         session_first_failure="",
         session_dispatched=len(held),
-        stop_reason="",
+        stop_reason=None,
         close_reason="",
-        outcome="",
+        outcome=None,
         stalled="",
         last_outcome=None,
     )

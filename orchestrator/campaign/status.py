@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from orchestrator.campaign.attempts import EndedAttempt
+from orchestrator.campaign.endings import Phase
 from orchestrator.campaign.idle import LABELS
 from orchestrator.campaign.state import CampaignState, idle_cause
 from orchestrator.wording import duration, iso
@@ -71,7 +72,7 @@ class Status:
 
 def status_of(name: str, state: CampaignState, now: float | None = None, activity: str = "") -> Status:
     """Summarise `state`; with `now`, time since the last event and evaluations under way count too."""
-    is_open = state.phase in ("running", "stopping")
+    is_open = state.phase in (Phase.RUNNING, Phase.STOPPING)
     since = max(0.0, now - state.last_time) if now is not None and is_open else 0.0
     elapsed = state.elapsed_seconds + since
     capacity, busy = _worked_seconds(state, since)
@@ -81,8 +82,8 @@ def status_of(name: str, state: CampaignState, now: float | None = None, activit
         name=name,
         phase=state.phase,
         activity=activity,
-        outcome=state.outcome,
-        reason=state.close_reason or state.stop_reason,
+        outcome=state.outcome or "",
+        reason=state.close_reason or state.stop_reason or "",
         evaluations=state.rules.evaluations,
         existing=state.existing_count,
         existing_unmatched=state.existing_unmatched,
@@ -123,7 +124,7 @@ def _longest_running(state: CampaignState, now: float) -> tuple[RunningTrial, ..
 
 def _worked_seconds(state: CampaignState, since: float) -> tuple[float, float]:
     """Worker-seconds there were, `since` seconds after the last event, and those spent evaluating."""
-    is_open = state.phase in ("running", "stopping")
+    is_open = state.phase in (Phase.RUNNING, Phase.STOPPING)
     now, running = state.last_time + since, state.running.values() if is_open else ()
     under_way = sum(max(0.0, now - run.since) for run in running)
     return state.capacity_seconds + since * state.slots, state.busy_seconds + under_way

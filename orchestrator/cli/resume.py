@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.campaign.commands import Close, Stop
+from orchestrator.campaign.endings import SessionOutcome
 from orchestrator.campaign.events import Event, SessionOpened
 from orchestrator.campaign.policy import decide
 from orchestrator.campaign.state import CampaignState, apply
@@ -77,5 +78,5 @@ def end_of(events: Iterable[Event], settings: Settings) -> Close | None:
     )
     command = decide(apply(state, opened), now=state.last_time)
     if isinstance(command, Stop):
-        return Close("finished", command.reason)
+        return Close(SessionOutcome.FINISHED, command.reason)
     return command if isinstance(command, Close) else None

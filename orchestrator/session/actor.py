@@ -18,6 +18,7 @@ from ray.exceptions import ActorUnavailableError, GetTimeoutError, RayActorError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from objectives.objective import ObjectiveError
+from orchestrator.campaign.endings import StopReason
 from orchestrator.campaign.events import AttemptEnded, Event, SessionClosed, SessionOpened, StopRequested
 from orchestrator.campaign.status import Status
 from orchestrator.errors import ActorLostError, BbkbError, CampaignError, RunError
@@ -113,7 +114,7 @@ def ended_since(events: Sequence[Event], length: int) -> End | None:
 
 def was_told_to_stop(events: Sequence[Event], length: int) -> bool:
     """Whether somebody asked for a clean stop since the log was this long: an actor that restarts goes on stopping."""
-    return any(isinstance(event, StopRequested) and event.reason == "interrupted" for event in events[length:])
+    return any(isinstance(event, StopRequested) and event.reason is StopReason.INTERRUPTED for event in events[length:])
 
 
 def check_not_barren(events: Sequence[Event]) -> None:

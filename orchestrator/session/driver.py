@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 from orchestrator.bandit.strategy import Choose, Decision, begin
 from orchestrator.campaign.commands import Ask, Await, Begin, Close, Dispatch, GiveUp, Pause, Stop, Tell
+from orchestrator.campaign.endings import Phase, SessionOutcome, StopReason
 from orchestrator.campaign.events import (
     AttemptEnded,
     BatchChosen,
@@ -47,6 +48,7 @@ from workers.messages import Failure, FailureKind, IntermediateValue, Outcome, S
 _LOGGER = logging.getLogger("bbkb.session")
 
 # How long the loop may sit in the executor before it looks at a request to stop.
+GIVEN_BACK = Close(SessionOutcome.INTERRUPTED, "interrupted; running evaluations were cancelled")
 _ATTENTION_SECONDS = 0.2
 
 # How long a store that is away is waited for (a database server that restarts), and how often it is tried.
@@ -92,12 +94,12 @@ class Driver:
             leave_running = False
         except KeyboardInterrupt:
             leave_running = False
-            return self._close(Close("interrupted", "interrupted; running evaluations were given back"))
+            return self._close(GIVEN_BACK)
         except BbkbError:
             raise
         except Exception as error:
             reason = f"{type(error).__name__} in {self._activity}: {error}"
-            self._record(SessionClosed(time=self._executor.now(), outcome="failed", reason=reason))
+            self._record(SessionClosed(time=self._executor.now(), outcome=SessionOutcome.FAILED, reason=reason))
             self._commit()
             raise CampaignError(f"{reason}. No finished result is lost; `bbkb resume` goes on from here") from error
         finally:
@@ -142,11 +144,11 @@ class Driver:
                     return self._close(command)
             self._show()
             if self._stop_now.is_set():
-                return self._close(Close("interrupted", "interrupted; running evaluations were given back"))
+                return self._close(GIVEN_BACK)
 
     def _heed_stop(self) -> None:
-        if self._stop.is_set() and self._campaign.phase == "running":
-            self._record(StopRequested(time=self._executor.now(), reason="interrupted"))
+        if self._stop.is_set() and self._campaign.phase is Phase.RUNNING:
+            self._record(StopRequested(time=self._executor.now(), reason=StopReason.INTERRUPTED))
 
     def _follow_places(self) -> None:
         if self._executor.slots != self._campaign.slots:

@@ -8,6 +8,7 @@ import pytest
 from benchmarks.chaos.accounting import SEVERAL, Account, Kill, Victim, account
 from benchmarks.chaos.campaign import Plan
 from benchmarks.chaos.objective import Execution, duration
+from orchestrator.campaign.endings import SessionOutcome
 from orchestrator.campaign.events import (
     Event,
     SessionClosed,
@@ -138,10 +139,10 @@ def test_a_failure_that_no_kill_can_cause_is_told() -> None:
 
 
 def test_a_session_that_gave_up_is_told() -> None:
-    closed = SessionClosed(time=20.0, outcome="failed", reason="it broke")
+    closed = SessionClosed(time=20.0, outcome=SessionOutcome.FAILED, reason="it broke")
     events = [succeeded(it) for it in WELL]
     assert "gave up" in accounted([*events, closed], WELL).broken[0]
-    assert accounted([*events, replace(closed, outcome="finished")], WELL).broken == ()
+    assert accounted([*events, replace(closed, outcome=SessionOutcome.FINISHED)], WELL).broken == ()
 
 
 def test_recovery_from_a_worker_or_a_node_lasts_until_all_that_it_ran_runs_again() -> None:

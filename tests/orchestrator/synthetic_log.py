@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from orchestrator.campaign.endings import SessionOutcome
 from orchestrator.campaign.events import (
     BatchChosen,
     CampaignCreated,
@@ -112,7 +113,9 @@ class _Simulation:
             while len(self.picks) < log.trials:
                 self._batch()
         if log.sessions and log.is_closed:
-            self.events.append(SessionClosed(time=self.now, outcome="finished", reason="the budget is spent"))
+            self.events.append(
+                SessionClosed(time=self.now, outcome=SessionOutcome.FINISHED, reason="the budget is spent")
+            )
         return self.events
 
     def _open(self) -> None:

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.campaign.events import StopRequested
+from orchestrator.campaign.endings import SessionOutcome
+from orchestrator.campaign.events import SessionClosed
 from orchestrator.errors import FencedError, StoreError
 from orchestrator.store import database
 from orchestrator.store.event_store import EventStore
@@ -27,7 +28,8 @@ PLAIN = ["setpriv", "--bounding-set", "-dac_override,-dac_read_search", "--inh-c
 STORES = """
     import resource, sys
     from orchestrator.errors import StoreError
-    from orchestrator.campaign.events import StopRequested
+    from orchestrator.campaign.endings import SessionOutcome
+    from orchestrator.campaign.events import SessionClosed
     from orchestrator.store.lease import take
     from orchestrator.store.event_store import EventStore
 
@@ -35,7 +37,8 @@ STORES = """
         written = 0
         try:
             for written in range(most):
-                writer.append([StopRequested(time=0.0, reason=f"event {written} " + 500 * "x")])
+                reason = f"event {written} " + 500 * "x"
+                writer.append([SessionClosed(time=0.0, outcome=SessionOutcome.FINISHED, reason=reason)])
         except StoreError as error:
             print(written, error.is_transient, error, sep="|")
         store.close()
@@ -53,8 +56,8 @@ def in_a_process(code: str, *arguments: str, prefix: tuple[str, ...] = ()) -> tu
     return int(written), is_transient == "True", message
 
 
-def event(number: int, length: int = 0) -> StopRequested:
-    return StopRequested(time=float(number), reason=f"event {number} {length * 'x'}")
+def event(number: int, length: int = 0) -> SessionClosed:
+    return SessionClosed(time=float(number), outcome=SessionOutcome.FINISHED, reason=f"event {number} {length * 'x'}")
 
 
 @pytest.fixture
@@ -145,7 +148,7 @@ def test_a_flipped_byte_in_an_event_is_found_by_its_checksum(store: EventStore, 
     place = content.index(b"event 77 ") + 20
     content[place] ^= 1  # still text, still JSON, and no page check of SQLite's sees it
     file.write_bytes(content)
-    with pytest.raises(StoreError, match=r"event 77 \(stop_requested\) of 'c' .* is not what was written"):
+    with pytest.raises(StoreError, match=r"event 77 \(session_closed\) of 'c' .* is not what was written"):
         list(store.read("c"))
     findings = verify(store, "c")
     assert [problem[:8] for problem in findings.problems if "is not what was written" in problem] == ["event 77"]

@@ -23,6 +23,7 @@ from orchestrator.campaign.commands import (
     Stop,
     Tell,
 )
+from orchestrator.campaign.endings import Phase, SessionOutcome, StopReason
 from orchestrator.campaign.events import (
     BatchChosen,
     ComputingBegan,
@@ -215,47 +216,53 @@ def test_after_a_crash_what_was_running_runs_again_first_as_a_new_attempt() -> N
 
 def test_the_target_stops_the_campaign_and_running_evaluations_end() -> None:
     state = fold(opened(slots=2, target=0.9), batch(0, [5, 6, 7]), dispatched((0, 1), (1, 1)), success(0, 0.95))
-    assert decide(state, now=1.0) == Stop("target reached")
-    state = apply(state, StopRequested(time=1.0, reason="target reached"))
+    assert decide(state, now=1.0) == Stop(StopReason.TARGET_REACHED)
+    state = apply(state, StopRequested(time=1.0, reason=StopReason.TARGET_REACHED))
     assert decide(state, now=1.0) == Await()
-    assert decide(apply(state, success(1)), now=1.0) == Close("finished", "target reached")
+    assert decide(apply(state, success(1)), now=1.0) == Close(SessionOutcome.FINISHED, "target reached")
 
 
 def test_the_time_budget_counts_sessions_and_not_the_pause_between_them() -> None:
     first = fold(
         opened(hours=1.0), batch(0, [5]), dispatched((0, 1)), success(0, time=1800.0),
-        SessionClosed(time=1800.0, outcome="interrupted", reason=""),
+        SessionClosed(time=1800.0, outcome=SessionOutcome.INTERRUPTED, reason=""),
     )  # fmt: skip
     again = apply(first, opened(time=1e6, epoch=2, hours=1.0))
-    assert decide(again, now=1e6 + 1700.0) != Stop("time budget spent")
-    assert decide(again, now=1e6 + 1801.0) == Stop("time budget spent")
+    assert decide(again, now=1e6 + 1700.0) != Stop(StopReason.TIME_SPENT)
+    assert decide(again, now=1e6 + 1801.0) == Stop(StopReason.TIME_SPENT)
 
 
 def test_an_interrupted_batch_stays_untold_so_that_a_resume_goes_on_with_it() -> None:
     state = fold(
-        opened(slots=1), batch(0, [5, 6]), dispatched((0, 1)), StopRequested(time=0.5, reason="interrupted"), success(0)
+        opened(slots=1),
+        batch(0, [5, 6]),
+        dispatched((0, 1)),
+        StopRequested(time=0.5, reason=StopReason.INTERRUPTED),
+        success(0),
     )
-    assert decide(state, now=1.0) == Close("interrupted", "stopped on request, after its running evaluations")
+    assert decide(state, now=1.0) == Close(
+        SessionOutcome.INTERRUPTED, "stopped on request, after its running evaluations"
+    )
     state = fold(*_events_of_interrupted(), opened(slots=1, epoch=2, time=5.0))
     assert decide(state, now=5.0) == Dispatch((Assignment(1, 6, 1),))
 
 
 def _events_of_interrupted() -> list[Event]:
     return [
-        opened(slots=1), batch(0, [5, 6]), dispatched((0, 1)), StopRequested(time=0.5, reason="interrupted"),
-        success(0), SessionClosed(time=1.0, outcome="interrupted", reason="interrupted"),
+        opened(slots=1), batch(0, [5, 6]), dispatched((0, 1)), StopRequested(time=0.5, reason=StopReason.INTERRUPTED),
+        success(0), SessionClosed(time=1.0, outcome=SessionOutcome.INTERRUPTED, reason="interrupted"),
     ]  # fmt: skip
 
 
 def test_a_campaign_in_which_everything_fails_stops_with_the_first_cause() -> None:
     state = fold(opened(slots=1, evaluations=100), batch(0, list(range(100))))
     for trial in range(100):
-        if decide(state, now=0.0) == Stop("everything fails"):
+        if decide(state, now=0.0) == Stop(StopReason.EVERYTHING_FAILS):
             break
         state = apply(state, dispatched((trial, 1)))
         state = apply(state, failure(trial, FailureKind.INVALID_VALUE, True))
     assert trial == state.rules.failures_before_giving_up < 100
-    state = apply(state, StopRequested(time=1.0, reason="everything fails"))
+    state = apply(state, StopRequested(time=1.0, reason=StopReason.EVERYTHING_FAILS))
     close = decide(state, now=1.0)
     assert isinstance(close, Close)
     assert close.outcome == "failed"
@@ -268,7 +275,7 @@ def test_a_strategy_with_nothing_to_pull_ends_the_campaign() -> None:
         ModelRefreshed(time=1.0, round=1, trials=(0,), dictionary_size=1, record={}, seconds=0.0),
         batch(1, [], reason="no arm is left"),
     )  # fmt: skip
-    assert decide(state, now=1.0) == Close("finished", "no arm is left")
+    assert decide(state, now=1.0) == Close(SessionOutcome.FINISHED, "no arm is left")
 
 
 @settings(max_examples=60, deadline=None)
@@ -347,7 +354,7 @@ def test_any_course_of_a_campaign_keeps_its_budget_and_ends_every_trial_once(
                 break
     assert isinstance(command, Close)
     assert len(over) == len(set(over))
-    if state.stop_reason == "":
+    if state.stop_reason is None:
         assert sorted(over) == list(range(evaluations))
     assert fold(*log) == state
 
@@ -382,9 +389,13 @@ def test_existing_data_are_told_first_and_cost_nothing(direction: str, sign: flo
 
 
 def test_a_session_that_is_stopped_before_existing_data_are_told_leaves_them_to_the_next() -> None:
-    stopped = fold(known(1.0), opened(), StopRequested(time=0.0, reason="interrupted"))
-    assert decide(stopped, 0.0) == Close("interrupted", "stopped on request, after its running evaluations")
-    again = apply(apply(stopped, SessionClosed(time=0.0, outcome="interrupted", reason="")), opened(epoch=2))
+    stopped = fold(known(1.0), opened(), StopRequested(time=0.0, reason=StopReason.INTERRUPTED))
+    assert decide(stopped, 0.0) == Close(
+        SessionOutcome.INTERRUPTED, "stopped on request, after its running evaluations"
+    )
+    again = apply(
+        apply(stopped, SessionClosed(time=0.0, outcome=SessionOutcome.INTERRUPTED, reason="")), opened(epoch=2)
+    )
     assert decide(again, 0.0) == Begin((Observation(0, 1.0),))
 
 
@@ -418,7 +429,7 @@ def test_nothing_is_refreshed_for_workers_that_are_all_busy() -> None:
 def test_no_more_is_dispatched_than_a_lowered_budget_allows(chosen: int, evaluations: int) -> None:
     backlog = tuple(Assignment(trial, arm=trial, attempt=1) for trial in range(chosen))
     state = CampaignState(
-        rules=Rules(evaluations=evaluations), phase="running", slots=6, trials=chosen, backlog=backlog
+        rules=Rules(evaluations=evaluations), phase=Phase.RUNNING, slots=6, trials=chosen, backlog=backlog
     )
     command = decide(state, now=0.0)
     sent = len(command.assignments) if isinstance(command, Dispatch) else 0

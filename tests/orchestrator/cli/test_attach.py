@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from orchestrator.campaign.endings import SessionOutcome
 from orchestrator.campaign.events import SessionClosed, TrialSucceeded
 from orchestrator.cli import attach as following
 from orchestrator.cli.attach import Ending, follow
@@ -172,7 +173,7 @@ def test_a_holder_that_dies_is_waited_for_and_a_new_one_is_followed_to_its_end(
             case 5:
                 take(store, run.name, me=Identity.of_this_process())  # a restarted actor, this very process
             case 9:
-                closed = SessionClosed(time=time.time(), outcome="interrupted", reason="a test")
+                closed = SessionClosed(time=time.time(), outcome=SessionOutcome.INTERRUPTED, reason="a test")
                 store.append(run.name, store.holding(run.name).epoch, [closed])
                 store.release(run.name, store.holding(run.name).epoch)
             case _:

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from orchestrator.campaign.endings import SessionOutcome
 from orchestrator.campaign.events import SessionClosed, SessionOpened
 from orchestrator.campaign.state import CampaignState, apply
 from orchestrator.campaign.status import as_plain, status_of
@@ -75,7 +76,7 @@ def test_step_by_step_is_the_same_as_at_once(log: SyntheticLog) -> None:
 def test_what_was_running_when_a_session_closed_is_queued_and_runs_again_where_it_is_adopted() -> None:
     events = SyntheticLog(trials=20, workers=3, sessions=1, is_closed=False).events()
     under_way = next(i for i in range(5, len(events)) if len(fold(events[:i]).status().running) == 3)
-    closed = SessionClosed(time=events[under_way].time, outcome="interrupted", reason="interrupted")
+    closed = SessionClosed(time=events[under_way].time, outcome=SessionOutcome.INTERRUPTED, reason="interrupted")
     history = fold([*events[:under_way], closed])
     status = history.status(now=closed.time + 100.0)
     assert (status.in_flight, status.running) == (0, ())

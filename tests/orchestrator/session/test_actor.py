@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import ray
 
+from orchestrator.campaign.endings import SessionOutcome, StopReason
 from orchestrator.campaign.events import Event, SessionClosed, SessionOpened, StopRequested, TrialSucceeded
 from orchestrator.errors import BbkbError, CampaignError, RunError
 from orchestrator.session.actor import (
@@ -59,7 +60,7 @@ def succeeded() -> TrialSucceeded:
     return TrialSucceeded(time=0.0, trial=0, attempt=1, value=0.0, started=0.0, finished=0.0, worker="")
 
 
-CLOSED = SessionClosed(time=0.0, outcome="interrupted", reason="interrupted")
+CLOSED = SessionClosed(time=0.0, outcome=SessionOutcome.INTERRUPTED, reason="interrupted")
 
 
 def test_a_session_that_was_closed_before_the_actor_was_asked_for_is_not_its_own() -> None:
@@ -78,10 +79,10 @@ def test_an_actor_that_dies_again_and_again_gives_up_unless_something_was_evalua
 
 
 def test_a_request_to_stop_outlives_the_actor_that_heard_it() -> None:
-    stop = StopRequested(time=0.0, reason="interrupted")
+    stop = StopRequested(time=0.0, reason=StopReason.INTERRUPTED)
     assert was_told_to_stop([opened(), stop], 0)
     assert not was_told_to_stop([opened(), stop, CLOSED], 2)
-    assert not was_told_to_stop([opened(), StopRequested(time=0.0, reason="hours")], 0)
+    assert not was_told_to_stop([opened(), StopRequested(time=0.0, reason=StopReason.TIME_SPENT)], 0)
 
 
 @pytest.fixture

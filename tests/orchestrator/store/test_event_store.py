@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.campaign.events import Event, StopRequested
+from orchestrator.campaign.endings import SessionOutcome
+from orchestrator.campaign.events import Event, SessionClosed
 from orchestrator.errors import FencedError, HeldError, RunError, StoreError
 from orchestrator.store.event_store import EventStore, Holding
 from orchestrator.store.verify import verify
@@ -23,7 +24,7 @@ def store(database_url: str) -> Iterator[EventStore]:
 
 
 def stop(number: int) -> Event:
-    return StopRequested(time=float(number), reason=f"number {number}")
+    return SessionClosed(time=float(number), outcome=SessionOutcome.FINISHED, reason=f"number {number}")
 
 
 def test_events_come_back_in_the_order_they_were_appended(store: EventStore, campaign: str) -> None:
@@ -190,7 +191,7 @@ def test_a_failed_append_leaves_nothing_of_itself(tmp_path: Path) -> None:
     store.create("c", [stop(0)])
     writer = store.claim("c", "me")
     with sqlite3.connect(tmp_path / "c.sqlite") as raw:
-        raw.execute("INSERT INTO bbkb_events VALUES ('c', 2, 1, 'stop_requested', '{}', 0, 2)")
+        raw.execute("INSERT INTO bbkb_events VALUES ('c', 2, 1, 'session_closed', '{}', 0, 2)")
     raw.close()
     with pytest.raises(StoreError, match="refused"):
         writer.append([stop(1), stop(2)])
@@ -206,15 +207,15 @@ def test_a_failed_append_leaves_nothing_of_itself(tmp_path: Path) -> None:
         ("DELETE FROM bbkb_events WHERE position = 1", "event 1 of 'c' is missing"),
         (
             "UPDATE bbkb_events SET body = replace(body, 'number 1', 'number 7') WHERE position = 1",
-            r"event 1 \(stop_requested\) of 'c' .* is not what was written",
+            r"event 1 \(session_closed\) of 'c' .* is not what was written",
         ),
         (
             "UPDATE bbkb_events SET epoch = 3 WHERE position = 1",
-            r"event 1 \(stop_requested\) of 'c' .* is not what was written",
+            r"event 1 \(session_closed\) of 'c' .* is not what was written",
         ),
         (
             "UPDATE bbkb_events SET body = '{', checksum = NULL, version = NULL WHERE position = 1",
-            r"event 1 \(stop_requested\) of 'c' .* cannot be read",
+            r"event 1 \(session_closed\) of 'c' .* cannot be read",
         ),
     ],
 )
@@ -272,7 +273,7 @@ CREATE TABLE bbkb_events (campaign VARCHAR(200), position INTEGER, epoch INTEGER
     body TEXT NOT NULL, PRIMARY KEY (campaign, position));
 INSERT INTO bbkb_campaigns VALUES ('c', 3, 'somebody', 1.0, 1);
 INSERT INTO bbkb_events VALUES
-    ('c', 0, 3, 'stop_requested', '{"time":0.0,"reason":"number 0","kind":"stop_requested"}');
+    ('c', 0, 3, 'session_closed', '{"time":0.0,"outcome":"finished","reason":"number 0","kind":"session_closed"}');
 """
 
 
@@ -307,7 +308,8 @@ TAMPERING = {
     "cut off": "DELETE FROM bbkb_events WHERE position = 5; UPDATE bbkb_campaigns SET length = 5",
     "doubled": "INSERT INTO bbkb_events SELECT campaign, 6, epoch, kind, body, checksum, version FROM bbkb_events "
     "WHERE position = 5; UPDATE bbkb_campaigns SET length = 7",
-    "taken for an old one": 'UPDATE bbkb_events SET body = \'{"time":9.0,"reason":"x","kind":"stop_requested"}\', '
+    "taken for an old one": "UPDATE bbkb_events SET body = "
+    """'{"time":9.0,"outcome":"finished","reason":"x","kind":"session_closed"}', """
     "checksum = NULL, version = NULL WHERE position = 3",
 }
 

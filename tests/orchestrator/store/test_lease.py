@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from orchestrator.campaign.endings import StopReason
 from orchestrator.campaign.events import StopRequested
 from orchestrator.errors import FencedError, HeldError, RunError
 from orchestrator.store.event_store import EventStore, Holding, Writer
@@ -23,7 +24,7 @@ ELSEWHERE = Identity("far", 1, "1", "another boot")
 @pytest.fixture
 def store(database_url: str, campaign: str) -> Iterator[EventStore]:
     store = EventStore(database_url)
-    store.create(campaign, [StopRequested(time=0.0, reason="")])
+    store.create(campaign, [StopRequested(time=0.0, reason=StopReason.INTERRUPTED)])
     yield store
     store.close()
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from orchestrator.campaign.endings import StopReason
 from orchestrator.campaign.events import SessionClosed, StopRequested
 from orchestrator.cli.main import app
 from orchestrator.errors import StoreError
@@ -78,12 +79,12 @@ def test_tables_of_a_newer_version_are_refused_with_what_to_do(recorded: Path) -
 
 def test_an_event_of_a_newer_version_is_refused_with_what_to_do(tmp_path: Path) -> None:
     store = EventStore(f"sqlite:///{tmp_path / 'c.sqlite'}")
-    store.create("c", [StopRequested(time=0.0, reason="")])
+    store.create("c", [StopRequested(time=0.0, reason=StopReason.INTERRUPTED)])
     import orchestrator.store.rows as rows
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(rows, "EVENT_VERSION", EVENT_VERSION + 1)
-        store.claim("c", "a newer version").append([StopRequested(time=1.0, reason="")])
+        store.claim("c", "a newer version").append([StopRequested(time=1.0, reason=StopReason.INTERRUPTED)])
     with pytest.raises(StoreError, match=rf"event 1 \(stop_requested\).*has version {EVENT_VERSION + 1}.*upgrade"):
         list(store.read("c"))
     store.close()
@@ -92,7 +93,7 @@ def test_an_event_of_a_newer_version_is_refused_with_what_to_do(tmp_path: Path) 
 def test_a_database_is_made_once_and_readable_by_its_owner_only(tmp_path: Path) -> None:
     store = EventStore(f"sqlite:///{tmp_path / 'c.sqlite'}")
     store.make_tables()
-    store.create("c", [StopRequested(time=0.0, reason="")])
+    store.create("c", [StopRequested(time=0.0, reason=StopReason.INTERRUPTED)])
     for path in tmp_path.iterdir():  # with SQLite's own, -wal and -shm
         assert stat.S_IMODE(path.stat().st_mode) == 0o600, path
     store.close()

@@ -1,0 +1,29 @@
+"""The closed sets of words that say where a campaign stands. Logs hold these values: a value must never change."""
+
+from enum import StrEnum
+
+
+class Phase(StrEnum):
+    """Of a campaign: no session yet, dispatching, ending what is in flight, ended."""
+
+    CREATED = "created"
+    RUNNING = "running"
+    STOPPING = "stopping"
+    CLOSED = "closed"
+
+
+class StopReason(StrEnum):
+    """Why a session dispatches nothing more before its budget of evaluations is spent."""
+
+    INTERRUPTED = "interrupted"
+    TARGET_REACHED = "target reached"
+    TIME_SPENT = "time budget spent"
+    EVERYTHING_FAILS = "everything fails"
+
+
+class SessionOutcome(StrEnum):
+    """How a session ended that recorded its end."""
+
+    FINISHED = "finished"
+    FAILED = "failed"
+    INTERRUPTED = "interrupted"
