@@ -1,4 +1,7 @@
-"""The report: one self-contained HTML page that shows what happened in a campaign."""
+"""The report: one self-contained HTML page that shows what happened in a campaign.
+
+It shows what `orchestrator.history` folded from the log; the terminal is in `orchestrator.cli`.
+"""
 
 from orchestrator.report.page import render, write_report
 

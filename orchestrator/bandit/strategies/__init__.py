@@ -1,4 +1,7 @@
-"""The strategies by the names they have in a campaign file. A new one: one file, and one line here."""
+"""The strategies by the names they have in a campaign file. A new one: one file, and one line here.
+
+What several strategies share belongs in the rooms beside this one.
+"""
 
 from collections.abc import Mapping
 from typing import Any
