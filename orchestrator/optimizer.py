@@ -15,7 +15,15 @@ from orchestrator.bandit.start.warm_start import WARM_STARTS, DataStart
 from orchestrator.bandit.strategies import STRATEGIES
 from orchestrator.bandit.strategies.presets import with_preset
 from orchestrator.bandit.strategy import Choose, Posterior, Recommends, Strategy, Waiting, begin
-from orchestrator.inputs import build_part, checked_existing, checked_limit, checked_results, construct, look_up
+from orchestrator.inputs import (
+    build_part,
+    checked_existing,
+    checked_indices,
+    checked_limit,
+    checked_results,
+    construct,
+    look_up,
+)
 
 _PARTS: Mapping[str, Mapping[str, type[Any]]] = {"kernel": KERNELS, "warm_start": WARM_STARTS}
 
@@ -88,6 +96,13 @@ class Optimizer:
         arms = [pick.arm for pick in decision.picks] if isinstance(decision, Choose) else []
         self._pending.extend(arms)
         return np.array(arms, np.intp)
+
+    def expect(self, indices: ArrayLike) -> None:
+        """These candidates are being evaluated although `ask` did not give them: they are pending until they are told.
+
+        Raises ValueError when one is out of range.
+        """
+        self._pending.extend(checked_indices(indices, self._size))
 
     def tell(self, indices: ArrayLike, rewards: Sequence[float | None] | ArrayLike) -> None:
         """Rewards (n,) of the candidates `indices` (n,), in any order and any grouping.

@@ -41,7 +41,7 @@ class Backlog:
     def report(self, candidate: int, reward: float | None) -> None:
         """The candidate's reward; None: it could not be evaluated."""
         if not self._size:
-            self._proposer.report(candidate, reward)
+            self._proposer.report([(candidate, reward)])
             return
         self._raise()
         with self._lock:
@@ -80,10 +80,11 @@ class Backlog:
             if not results and len(self._ready) >= self._size:
                 self._worker = None
                 return False
-        for candidate, reward in results:
-            self._proposer.report(candidate, reward)
+        if results:
+            self._proposer.report(results)
             with self._lock:
-                self._results.popleft()
+                for _ in results:
+                    self._results.popleft()
         made = None if results else self._proposer.propose()
         with self._lock:
             if made is not None:

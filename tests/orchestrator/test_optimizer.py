@@ -162,3 +162,15 @@ def test_existing_results_take_the_place_of_the_warm_start(strategy) -> None:
     assert strategy == "uniform" or abs(X[asked[0], 0] - 0.7) < 0.1
     again = Optimizer(X, strategy, seed=3, existing=(arms, target(arms)), **options)
     assert again.ask(1).tolist() == asked.tolist()
+
+
+def test_candidates_that_are_evaluated_elsewhere_are_pending_until_they_are_told() -> None:
+    x = np.linspace(0.0, 1.0, 50)[:, None]
+    optimizer, other = Optimizer(x, seed=1), Optimizer(x, seed=1)
+    started = [0, 10, 20, 30, 40, 49] * 3
+    optimizer.tell(started, np.sin(3.0 * x[started, 0]))
+    other.tell(started, np.sin(3.0 * x[started, 0]))
+    optimizer.expect(other.ask(1))
+    assert optimizer.ask(1).tolist() == other.ask(1).tolist()  # as if it had asked for that one itself
+    with pytest.raises(ValueError, match="an index must be >= 0 and < 50"):
+        optimizer.expect([50])

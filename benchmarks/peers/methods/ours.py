@@ -7,6 +7,7 @@ from benchmarks.peers.problems import Point, Problem
 from objectives.objective import Candidates
 from objectives.parameters import Range
 from objectives.space import make_candidates
+from orchestrator.bandit.arms import Arms
 from orchestrator.optimizer import Optimizer
 
 LARGEST_WHOLE = 100_000  # a finite space of so many arms at most is taken whole
@@ -19,7 +20,13 @@ class Ours:
     def __init__(self, problem: Problem, seed: int, settings: Mapping[str, Any]) -> None:
         self._candidates = problem.arms or _candidates(problem, seed)
         options = {name: value for name, value in settings.items() if name != "name"}
-        self._optimizer = Optimizer(self._candidates.features, settings["name"], seed, **options)
+        arms = Arms.of(
+            self._candidates.features,
+            self._candidates.parameter_of,
+            repeats=self._candidates.repeats,
+            is_sequence=self._candidates.is_sequence,
+        )
+        self._optimizer = Optimizer(arms, settings["name"], seed, **options)
         self._running: dict[int, int] = {}
 
     def ask(self, number: int) -> Point | None:

@@ -1,0 +1,42 @@
+"""Search spaces of Optuna as spaces of ours. A categorical value travels as its number: Optuna allows any object."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
+
+from objectives.parameters import Choice, Parameter, Range, Space
+
+
+def space_of(distributions: Mapping[str, BaseDistribution]) -> Space:
+    """The parameters, by name; `distributions` hold more than one value each."""
+    return {name: _parameter(distribution) for name, distribution in distributions.items()}
+
+
+def to_ours(distributions: Mapping[str, BaseDistribution], values: Mapping[str, Any]) -> dict[str, Any]:
+    """Values of Optuna as those of the space."""
+    return {name: _ours(distribution, values[name]) for name, distribution in distributions.items()}
+
+
+def to_optuna(distributions: Mapping[str, BaseDistribution], values: Mapping[str, Any]) -> dict[str, Any]:
+    """Values of the space as Optuna's."""
+    return {name: _optunas(distribution, values[name]) for name, distribution in distributions.items()}
+
+
+def _parameter(distribution: BaseDistribution) -> Parameter:
+    match distribution:
+        case CategoricalDistribution(choices=choices):
+            return Choice(tuple(range(len(choices))))
+        case IntDistribution(low=low, high=high, log=log, step=step):
+            return Range(low, high, log=log, integer=True, step=None if step == 1 else step)
+        case FloatDistribution(low=low, high=high, log=log, step=step):
+            return Range(low, high, log=log, step=step)
+    raise ValueError(f"BBKBSampler knows no parameter for {distribution}")
+
+
+def _ours(distribution: BaseDistribution, value: Any) -> Any:
+    return int(distribution.to_internal_repr(value)) if isinstance(distribution, CategoricalDistribution) else value
+
+
+def _optunas(distribution: BaseDistribution, value: Any) -> Any:
+    return distribution.choices[value] if isinstance(distribution, CategoricalDistribution) else value
