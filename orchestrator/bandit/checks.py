@@ -41,6 +41,11 @@ def require_not_negative(strategy: object, *names: str) -> None:
         require(strategy, name, ">= 0", 0 <= getattr(strategy, name) < math.inf)
 
 
+def require_optional(strategy: object, name: str, value: float | None) -> None:
+    """Raise ValueError unless the field `name`, which is `value`, is > 0 and finite, or None."""
+    require(strategy, name, "> 0, or left out", value is None or 0 < value < math.inf)
+
+
 def require_probability(strategy: object, name: str) -> None:
     """Raise ValueError unless this field is in (0, 1)."""
     require(strategy, name, "> 0 and < 1", 0 < getattr(strategy, name) < 1)

@@ -68,7 +68,8 @@ def build(settings: Settings) -> Parts:
         rule = f"at most the number of candidates, {len(candidates)}"
         raise UserError(f"computing.shards must be {rule}, got {settings.computing.shards}")
     strategy = _for_workers(settings.strategy, settings.workers.count)
-    problem = Problem(settings.name, settings.seed, candidates, strategy)
+    is_deterministic = settings.objective.deterministic
+    problem = Problem(settings.name, settings.seed, candidates, strategy, is_deterministic=is_deterministic)
     return Parts(problem, objective, _enqueued(settings, candidates))
 
 

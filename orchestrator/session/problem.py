@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from objectives.objective import Candidates
-from orchestrator.bandit.arms import Arms, Layout
+from orchestrator.bandit.arms import Arms
 from orchestrator.bandit.sparse.all_arms import PlacedArms
 from orchestrator.bandit.strategy import Strategy
 from orchestrator.campaign.commands import Assignment
@@ -23,21 +23,24 @@ INIT, TELL, TRIALS, BEGIN = 0, 1, 2, 3
 @dataclass(frozen=True)
 class Problem:
     """What a campaign decides about, and with what. `sharded_arms`: stands for the candidates' features where they
-    are with several processes. `layout`: what else is known of the candidates; None: each feature is a parameter of its
-    own, and arms may repeat."""
+    are with several processes. `is_deterministic`: no arm is evaluated twice."""
 
     name: str
     seed: int
     candidates: Candidates
     strategy: Strategy[Any]
     sharded_arms: PlacedArms | None = None
-    layout: Layout | None = None
     trial_folders: Path | None = None  # where each trial gets a folder of its own, if it does
+    is_deterministic: bool = False
 
     def arms(self) -> Arms:
-        """The candidates as a strategy takes them."""
-        layout = Arms.of(self.candidates.features).layout if self.layout is None else self.layout
-        return Arms(self.candidates.features if self.sharded_arms is None else self.sharded_arms, layout)
+        """The candidates as a strategy takes them. The published algorithms may pull any arm again."""
+        candidates, is_calibrated = self.candidates, getattr(self.strategy, "model", None) is not None
+        repeats = not self.is_deterministic and (candidates.repeats or not is_calibrated)
+        known = Arms.of(
+            candidates.features, candidates.parameter_of, repeats=repeats, is_sequence=candidates.is_sequence
+        )
+        return known if self.sharded_arms is None else Arms(self.sharded_arms, known.layout)
 
     def rng(self, *stream: int) -> np.random.Generator:
         """The generator of one stream: derived when needed, never stored."""

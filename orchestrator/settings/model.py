@@ -148,6 +148,9 @@ class ObjectiveSettings(_Section):
     direction: Literal["maximize", "minimize"] = Field(
         default="maximize", description="Whether high or low values are good."
     )
+    deterministic: bool = Field(
+        default=False, description="Whether a second evaluation gives the same value, so that no arm gets one."
+    )
     options: Annotated[Any, PlainValidator(_objective_options), PlainSerializer(dump_objective)] = Field(
         default_factory=dict, validate_default=True, description="Options of the objective, by their names."
     )

@@ -20,8 +20,8 @@ from orchestrator.bandit.checks import require_not_negative, require_positive
 from orchestrator.bandit.exact.incremental import ExactState
 from orchestrator.bandit.exact.sequential import next_pull
 from orchestrator.bandit.kernels import RBF, AnyKernel
-from orchestrator.bandit.sparse.posterior import SparseModel
-from orchestrator.bandit.sparse.state import checked_arms
+from orchestrator.bandit.model.model import Model
+from orchestrator.bandit.start.beginning import begin_state
 from orchestrator.bandit.start.warm_start import AnyWarmStart, RandomStart
 from orchestrator.bandit.strategy import Decision, Observation, Posterior, Record
 
@@ -41,12 +41,14 @@ class Improvement(ABC):
     | `regularization` | λ | variance of the noise in the model, > 0 |
     | `margin` | ε | an improvement counts from f* + ε on, ≥ 0; the larger, the more is explored |
     | `warm_start` | | `RandomStart`, `UncertaintyStart` or existing data, `DataStart` |
+    | `model` | | the calibrated model, in place of the kernel and λ; None: rewards as they come, nothing fitted |
     """
 
     kernel: AnyKernel = _DEFAULT_KERNEL
     regularization: float = 0.01
     margin: float = 0.01
     warm_start: AnyWarmStart = _DEFAULT_START
+    model: Model | None = None
     is_sequential: ClassVar[bool] = True
     __pydantic_config__: ClassVar[Mapping[str, Any]] = {"extra": "forbid"}
 
@@ -60,13 +62,12 @@ class Improvement(ABC):
 
     def scores(self, state: ExactState) -> Floats:
         """The acquisition of every arm (A,)."""
-        mean, deviation = state.belief.mean, np.sqrt(self.regularization * state.belief.variance)
+        mean, deviation = state.belief.mean, np.sqrt(state.ground.model.regularization * state.belief.variance)
         return self.improvement(mean, deviation, float(state.without_set_aside(mean).max()) + self.margin)
 
     def init(self, arms: Arms | Floats, rng: np.random.Generator) -> ExactState:
         """State before any pull of `arms` (A, d); draws the warm start's arms. Raises ValueError on bad arms."""
-        model = SparseModel(self.kernel, checked_arms(arms), self.regularization)
-        return ExactState.start(model, self.warm_start.draw(model, rng))
+        return ExactState.begin(begin_state(arms, (self.kernel, self.regularization), self.model, self.warm_start, rng))
 
     def ask(self, state: ExactState, pending: Sequence[int], limit: int) -> Decision:
         """One arm, unless one is pending: the warm start's first, then the acquisition's argmax."""
@@ -74,15 +75,19 @@ class Improvement(ABC):
 
     def tell(self, state: ExactState, observations: Sequence[Observation], rng: np.random.Generator) -> ExactState:
         """State after these newly finished pulls; draws nothing. When the warm start failed, the prior decides."""
-        return state.observe(observations)
+        return state.observe(observations, self.model)
 
     def recorded(self, state: ExactState) -> Record:
-        """The warm start's arms."""
-        return {"initial": list(state.ground.initial)}
+        """The warm start's arms, and what was fitted."""
+        return state.recorded()
 
     def restore(self, state: ExactState, observations: Sequence[Observation], record: Record) -> ExactState:
-        """`tell` with the warm start of `record`."""
-        return state.observe(observations).with_start(record["initial"])
+        """`tell` with the warm start and what was fitted read from `record`."""
+        return state.restored(observations, self.model, record)
+
+    def recommend(self, state: ExactState) -> int | None:
+        """See `Recommends`: the pulled arm of largest posterior mean where rewards are noisy."""
+        return state.recommend()
 
     def posterior(self, state: ExactState) -> Posterior:
         """The belief over all arms at `state`; the upper bound is NaN: there is no width."""

@@ -18,10 +18,21 @@ import numpy as np
 from scipy.linalg import cholesky, solve_triangular
 
 from orchestrator.bandit.arrays import Floats, Indices, read_only, same
+from orchestrator.bandit.model.model import Mean, Model
+from orchestrator.bandit.model.outputs import scored
 from orchestrator.bandit.pulls import Pulls
 from orchestrator.bandit.sparse.posterior import SparseModel
-from orchestrator.bandit.sparse.state import SparseState, initial_state, rewarded
-from orchestrator.bandit.strategy import Observation, Posterior
+from orchestrator.bandit.sparse.state import (
+    SparseState,
+    checked,
+    initial_state,
+    recommended,
+    recorded_calibration,
+    refitted,
+    restored_calibration,
+    rewarded,
+)
+from orchestrator.bandit.strategy import Observation, Posterior, Record
 
 _MANY = 64  # first pulls, from which on one factorisation is faster than one update a pull
 
@@ -56,15 +67,20 @@ class ExactPosterior:
     @staticmethod
     def after(model: SparseModel, arms: Sequence[int], rewards: Sequence[float]) -> "ExactPosterior":
         """The belief after pulls of `arms` (n,), all at once: O(p³ + p²A) instead of O(n (p² + pA)) one by one."""
-        prior = ExactPosterior.prior(model)
         order = np.array(list(dict.fromkeys(arms)), np.intp)
-        pulls, lam = Pulls.none(len(model.arms)).add(arms, rewards), model.regularization
+        return ExactPosterior.of(model, Pulls.none(len(model.arms)).add(arms, rewards), order)
+
+    @staticmethod
+    def of(model: SparseModel, pulls: Pulls, order: Indices) -> "ExactPosterior":
+        """The belief after `pulls` of the arms `order` (p,), all at once."""
+        prior, lam = ExactPosterior.prior(model), model.regularization
         counts, points = pulls.counts[order], model.features[order]
         gram = model.kernel.cross(points, points)
         # λ/n must stand out against rounding, or the factorisation fails
         rounding = len(order) * np.finfo(np.float64).eps * float(np.trace(gram))
         factor = cholesky(gram + np.diag(np.maximum(lam / counts, rounding)))
-        loadings = solve_triangular(factor, pulls.reward_sums[order] / counts, trans="T")
+        targets, offset = _targets(model, factor, pulls, order)
+        loadings = solve_triangular(factor, targets, trans="T")
         mean, explained = np.empty(len(model.arms)), np.empty(len(model.arms))
         for block in model.parts():
             solved = solve_triangular(factor, model.kernel.cross(points, model.features[block]), trans="T")
@@ -72,8 +88,17 @@ class ExactPosterior:
         variance = np.maximum(model.diagonal - explained, 0.0) / lam
         # log det(I + K/λ) over the multiset is log det(I + NK/λ) over the distinct arms
         gain = float(2.0 * np.log(factor.diagonal()).sum() + np.log(counts / lam).sum())
-        mean, variance = read_only(mean, np.float64), read_only(variance, np.float64)
+        mean, variance = read_only(mean + offset, np.float64), read_only(variance, np.float64)
         return replace(prior, mean=mean, variance=variance, information_gain=gain)._replaced(order, counts, factor)
+
+    def rescored(self, pulls: Pulls) -> "ExactPosterior":
+        """The belief with the mean that the scores of `pulls` give, all of whose arms were pulled here: O(p² + pA)."""
+        targets, offset = _targets(self.model, self.factor, pulls, self.order)
+        weights = solve_triangular(self.factor, solve_triangular(self.factor, targets, trans="T"))
+        mean, pulled = np.empty(len(self.mean)), self.model.points(self.order)
+        for part in self.model.parts():
+            mean[part] = self.model.columns.rows(part, pulled) @ weights
+        return replace(self, mean=read_only(mean + offset, np.float64))
 
     def pull(self, arm: int, reward: float) -> "ExactPosterior":
         """The belief after a pull of `arm` too."""
@@ -131,6 +156,16 @@ class ExactPosterior:
         return replace(self, order=read_only(order, np.intp), counts=read_only(counts, np.intp), factor=frozen)
 
 
+def _targets(model: SparseModel, factor: Floats, pulls: Pulls, order: Indices) -> tuple[Floats, float]:
+    """Mean scores of the arms `order` (p,) less the constant mean m, and m = 1ᵀS⁻¹t/(1ᵀS⁻¹1 + 1), S = RᵀR."""
+    scores: Floats = scored(pulls, model.outputs).reward_sums[order] / pulls.counts[order]
+    if model.mean is Mean.ZERO:
+        return scores, 0.0
+    solved = solve_triangular(factor, np.column_stack((scores, np.ones(len(order)))), trans="T")
+    offset = float(solved[:, 1] @ solved[:, 0]) / (float(solved[:, 1] @ solved[:, 1]) + 1.0)
+    return scores - offset, offset
+
+
 def downdate(factor: Floats, vector: Floats, floors: Floats) -> None:
     """Turn R (p, p), in place, into the upper triangular factor of Rᵀ R − v vᵀ; O(p²).
 
@@ -163,7 +198,12 @@ class ExactState:
     @staticmethod
     def start(model: SparseModel, initial: tuple[int, ...]) -> "ExactState":
         """The state before any pull; `initial`: the warm start's arms."""
-        return ExactState(initial_state(model, initial), ExactPosterior.prior(model))
+        return ExactState.begin(initial_state(model, initial))
+
+    @staticmethod
+    def begin(ground: SparseState) -> "ExactState":
+        """The state with the prior belief."""
+        return ExactState(ground, ExactPosterior.prior(ground.model))
 
     @property
     def arms(self) -> Floats:
@@ -190,15 +230,52 @@ class ExactState:
         """Empty: the posterior is exact."""
         return self.ground.dictionary
 
-    def observe(self, observations: Sequence[Observation]) -> "ExactState":
-        """The next round's state with these pulls and set-aside arms in it."""
-        ground, belief = self.ground.observe(observations), self.belief
-        arms, rewards = rewarded(observations)
+    def observe(self, observations: Sequence[Observation], model: Model | None = None) -> "ExactState":
+        """The next round's state with these pulls and set-aside arms in it.
+
+        `model`: the strategy's calibrated one, checked against these results and fitted to them when a fit is due.
+        """
+        ground = self.ground.observe(observations)
+        if model is None:
+            return ExactState(ground, self._pulled(*rewarded(observations)))
+        return self._scored(refitted(checked(ground, self.ground, observations, self._moments), model), observations)
+
+    def restored(self, observations: Sequence[Observation], model: Model | None, record: Record) -> "ExactState":
+        """`observe` with the warm start's arms and what was fitted read from `record`."""
+        if model is None:
+            return self.observe(observations).with_start(record.get("initial", self.ground.initial))
+        ground = restored_calibration(self.ground.observe(observations), model, record)
+        return self._scored(ground, observations).with_start(record["initial"])
+
+    def recorded(self) -> Record:
+        """What `restored` reads."""
+        return {"initial": list(self.ground.initial), **recorded_calibration(self.ground)}
+
+    def recommend(self) -> int | None:
+        """See `Recommends`."""
+        return recommended(self.ground, self._moments)
+
+    def _pulled(self, arms: Sequence[int], rewards: Sequence[float]) -> ExactPosterior:
+        belief = self.belief
         if len(arms) > _MANY and not len(belief.order):  # existing data
-            return ExactState(ground, ExactPosterior.after(belief.model, arms, rewards))
+            return ExactPosterior.after(belief.model, arms, rewards)
         for arm, reward in zip(arms, rewards, strict=True):
             belief = belief.pull(arm, reward)
-        return ExactState(ground, belief)
+        return belief
+
+    def _scored(self, ground: SparseState, observations: Sequence[Observation]) -> "ExactState":
+        """`ground` with its belief: new scores for all arms, after a fit a new kernel too."""
+        arms, belief = rewarded(observations)[0], self.belief
+        if not ground.pulls.total:
+            return ExactState(ground, belief)
+        if ground.model is not belief.model or len(arms) > _MANY:
+            return ExactState(ground, ExactPosterior.of(ground.model, ground.pulls, ground.pulls.arms))
+        for arm in arms:
+            belief = belief.pull_without_reward(arm)
+        return ExactState(ground, belief.rescored(ground.pulls) if arms else belief)
+
+    def _moments(self, arms: Indices) -> tuple[Floats, Floats]:
+        return self.belief.mean[arms], self.belief.variance[arms]
 
     def with_start(self, initial: Sequence[int]) -> "ExactState":
         """This state with the warm start's arms as they were recorded."""
@@ -211,8 +288,8 @@ class ExactState:
         ucb = belief.mean + width * np.sqrt(belief.variance)
         return Posterior(mean=belief.mean, variance=belief.variance, ucb=read_only(ucb, np.float64))
 
-    def without_set_aside(self, scores: Floats) -> Floats:
-        """`scores` (A,) with −∞ for the arms that are set aside."""
+    def without_set_aside(self, scores: Floats, pending: Sequence[int] = ()) -> Floats:
+        """`scores` (A,) with −∞ for the arms that may not be chosen while `pending` are pulled."""
         masked = scores.copy()
-        masked[self.set_aside] = -np.inf
+        masked[self.ground.blocked(pending)] = -np.inf
         return masked

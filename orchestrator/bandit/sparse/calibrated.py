@@ -1,23 +1,25 @@
 """A sparse state under the calibrated model: how it begins, when it is fitted again, and what of it is recorded."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from orchestrator.bandit.arms import Layout
-from orchestrator.bandit.arrays import Floats
+from orchestrator.bandit.arrays import Floats, Indices
 from orchestrator.bandit.model.fitting import Fitted
 from orchestrator.bandit.model.model import Model
 from orchestrator.bandit.model.outputs import Scale
 from orchestrator.bandit.pulls import Pulls
 from orchestrator.bandit.sparse.all_arms import PlacedArms
-from orchestrator.bandit.sparse.posterior import SparseModel, SparsePosterior
+from orchestrator.bandit.sparse.posterior import SparseModel
 from orchestrator.bandit.strategy import Observation, Record
 
 CHECKED_FROM = 16  # results before the first that is predicted
 CHECKED_WIDTH = 2.0  # standard deviations
 NEGLIGIBLE_NOISE = 0.01  # variance of a score, whose prior variance is 1
+
+Belief = Callable[[Indices], tuple[Floats, Floats]]  # mean and variance, on the 1/λ scale, of some arms
 
 
 @dataclass(frozen=True)
@@ -68,16 +70,15 @@ def with_fit(sparse: SparseModel, model: Model, fitted: Fitted, layout: Layout) 
 
 
 def check(
-    calibration: Calibration, posterior: SparsePosterior, pulls: Pulls, observations: Sequence[Observation]
+    calibration: Calibration, model: SparseModel, pulls: Pulls, belief: Belief, observations: Sequence[Observation]
 ) -> Calibration:
-    """`calibration` with the share of these results that `posterior`, which is of `pulls`, predicted."""
+    """`calibration` with the share of these results that were predicted by `belief`, the one after `pulls`."""
     pairs = [(seen.arm, seen.reward) for seen in observations if seen.reward is not None]
     if not pairs:
         return calibration
     arms, rewards = np.array([arm for arm, _ in pairs], np.intp), np.array([reward for _, reward in pairs])
-    model = posterior.model
-    mean, variance, _ = posterior.moments(arms)
+    mean, variance = belief(arms)
     deviation = np.sqrt(model.regularization * (variance + 1.0))
-    errors = np.abs(Scale(pulls, model.outputs).scores(rewards) - posterior.fit.offset - mean)
+    errors = np.abs(Scale(pulls, model.outputs).scores(rewards) - mean)
     inside = int(np.count_nonzero(errors <= CHECKED_WIDTH * deviation))
     return replace(calibration, inside=calibration.inside + inside, predicted=calibration.predicted + len(pairs))

@@ -13,9 +13,9 @@ from orchestrator.bandit.arrays import Floats, Indices, read_only, same
 from orchestrator.bandit.model.model import Model
 from orchestrator.bandit.pulls import Pulls
 from orchestrator.bandit.sparse.all_arms import PlacedArms
-from orchestrator.bandit.sparse.calibrated import CHECKED_FROM, Calibration, check, is_noisy, with_fit
+from orchestrator.bandit.sparse.calibrated import CHECKED_FROM, Belief, Calibration, check, is_noisy, with_fit
 from orchestrator.bandit.sparse.posterior import SparseModel, SparsePosterior
-from orchestrator.bandit.strategy import Observation, Record
+from orchestrator.bandit.strategy import Observation, Record, Wait
 
 
 def checked_arms(arms: Any) -> Floats:
@@ -82,6 +82,10 @@ class SparseState:
             return self.set_aside
         return np.union1d(np.union1d(self.set_aside, self.pulls.arms), np.array(pending, np.intp))
 
+    def left(self, pending: Sequence[int], limit: int) -> int:
+        """How many picks there can be: `limit`, or fewer arms where none is pulled twice."""
+        return limit if self.repeats else min(limit, len(self.model.arms) - len(self.blocked(pending)))
+
     @cached_property
     def available(self) -> Indices:
         """Arms that may be chosen with no pull pending, ascending."""
@@ -129,11 +133,36 @@ def initial_state(
     return SparseState(model, pulls, nothing, 0.0, 0, initial, nothing, layout, calibration)
 
 
-def checked(after: SparseState, before: SparseState, observations: Sequence[Observation]) -> SparseState:
-    """`after` these observations, of which `before` predicted some; as it is without a calibrated model."""
+def exhausted(state: SparseState, pending: Sequence[int]) -> Wait | None:
+    """What to answer when no arm is left because none is pulled twice."""
+    if state.repeats or state.left(pending, 1):
+        return None
+    return Wait("every arm was chosen once, and none may be evaluated twice", exhausted=True)
+
+
+def checked(
+    after: SparseState, before: SparseState, observations: Sequence[Observation], belief: Belief | None = None
+) -> SparseState:
+    """`after` these observations, of which `belief`, that of `before`, predicted some; as it is without a calibrated
+    model. `belief`: None for the sparse one."""
     if after.calibration is None or before.pulls.total < CHECKED_FROM:
         return after
-    return replace(after, calibration=check(after.calibration, before.posterior, before.pulls, observations))
+    known = _sparse_belief(before) if belief is None else belief
+    return replace(after, calibration=check(after.calibration, before.model, before.pulls, known, observations))
+
+
+def _sparse_belief(state: SparseState) -> Belief:
+    def moments(arms: Indices) -> tuple[Floats, Floats]:
+        mean, variance, _ = state.posterior.moments(arms)
+        return mean + state.posterior.fit.offset, variance
+
+    return moments
+
+
+def variances_before(before: SparseState, after: SparseState) -> SparsePosterior:
+    """The posterior whose variances a new dictionary is drawn by: that of `before`; of its pulls under the kernel of
+    `after`, if that was fitted anew."""
+    return before.posterior if after.model is before.model else after.model.fit(before.pulls, before.dictionary)
 
 
 def refitted(state: SparseState, model: Model) -> SparseState:
@@ -161,8 +190,9 @@ def _with_calibration(state: SparseState, model: Model, calibration: Calibration
     return replace(state, model=sparse, calibration=calibration)
 
 
-def recommended(state: SparseState) -> int | None:
+def recommended(state: SparseState, belief: Belief | None = None) -> int | None:
     """The pulled arm of largest posterior mean where the fitted noise says that mean rewards are noisy; else None."""
     if state.calibration is None or state.pulls.total < CHECKED_FROM or not is_noisy(state.calibration.fitted):
         return None
-    return int(state.pulls.arms[np.argmax(state.posterior.moments(state.pulls.arms)[0])])
+    known = _sparse_belief(state) if belief is None else belief
+    return int(state.pulls.arms[np.argmax(known(state.pulls.arms)[0])])

@@ -13,13 +13,31 @@ import numpy as np
 
 from orchestrator.bandit.arms import Arms
 from orchestrator.bandit.arrays import Floats, Indices, read_only, same
-from orchestrator.bandit.checks import refusal, require, require_not_negative, require_positive, require_probability
+from orchestrator.bandit.checks import (
+    refusal,
+    require,
+    require_not_negative,
+    require_optional,
+    require_positive,
+    require_probability,
+)
 from orchestrator.bandit.confidence import Confidence
 from orchestrator.bandit.kernels import RBF, AnyKernel
+from orchestrator.bandit.model.model import Model
 from orchestrator.bandit.pulls import Pulls
 from orchestrator.bandit.sparse.dictionary import Resampling, resparsify
-from orchestrator.bandit.sparse.posterior import SparseModel
-from orchestrator.bandit.sparse.state import SparseState, checked_arms, initial_state, rewarded
+from orchestrator.bandit.sparse.state import (
+    SparseState,
+    checked,
+    exhausted,
+    recommended,
+    recorded_calibration,
+    refitted,
+    restored_calibration,
+    rewarded,
+    variances_before,
+)
+from orchestrator.bandit.start.beginning import begin_state
 from orchestrator.bandit.strategy import Choose, Decision, Observation, Pick, Posterior, Record, Wait
 
 _DEFAULT_KERNEL = RBF(0.7)
@@ -87,6 +105,8 @@ class AsyncTS:
     | `batch_size` | | how many pulls may be pending, ≥ 1 |
     | `scale` | | factor on β, > 0 |
     | `resampling` | | the dictionary's draw takes `pulls` one by one, or `arms` as a whole: see `dictionary` |
+    | `width` | | standard deviation of a draw in posterior standard deviations, instead of β; None: β |
+    | `model` | | the calibrated model, in place of the kernel and λ; None: rewards as they come, nothing fitted |
     """
 
     kernel: AnyKernel = _DEFAULT_KERNEL
@@ -98,10 +118,13 @@ class AsyncTS:
     batch_size: int = 30
     scale: float = 0.1
     resampling: Resampling = "arms"
+    width: float | None = None
+    model: Model | None = None
     __pydantic_config__: ClassVar[Mapping[str, Any]] = {"extra": "forbid"}
 
     def __post_init__(self) -> None:
         require_positive(self, "regularization", "scale")
+        require_optional(self, "width", self.width)
         require_not_negative(self, "noise_variance", "norm_bound")
         require_probability(self, "delta")
         require(self, "oversampling", ">= 1", 1 <= self.oversampling < math.inf)
@@ -117,26 +140,30 @@ class AsyncTS:
 
     def init(self, arms: Arms | Floats, rng: np.random.Generator) -> AsyncTSState:
         """State before any pull of `arms` (A, d). Raises ValueError on bad arms."""
-        model = SparseModel(self.kernel, checked_arms(arms), self.regularization)
-        return AsyncTSState(initial_state(model, ()), int(rng.integers(2**32)), 0)
+        sparse = begin_state(arms, (self.kernel, self.regularization), self.model, None, rng)
+        return AsyncTSState(sparse, int(rng.integers(2**32)), 0)
 
     def ask(self, state: AsyncTSState, pending: Sequence[int], limit: int) -> Decision:
         """One draw a pick, as many as `limit` and `batch_size` allow. Before any reward the prior is drawn from."""
-        wait = refusal(state.sparse, limit)
+        wait = refusal(state.sparse, limit) or exhausted(state.sparse, pending)
         if wait:
             return wait
         free = self.batch_size - len(pending)
         if free <= 0:
             return Wait("a whole batch is pending")
-        first, width = state.told + len(pending), self.width(state)
-        picks = [self._pick(state, pull, width) for pull in range(first, first + min(limit, free))]
+        first, width, chosen = state.told + len(pending), self.width_at(state), list(pending)
+        picks: list[Pick] = []
+        for pull in range(first, first + state.sparse.left(pending, min(limit, free))):
+            picks.append(self._pick(state, pull, width, chosen))
+            chosen.append(picks[-1].arm)
         return Choose(tuple(picks), "limit" if limit < free else "batch size")
 
-    def _pick(self, state: AsyncTSState, pull: int, width: float) -> Pick:
+    def _pick(self, state: AsyncTSState, pull: int, width: float, pending: Sequence[int]) -> Pick:
         """The argmax of the draw of the pull number `pull`; ties: lowest index."""
-        posterior, available = state.sparse.posterior, state.sparse.available
+        posterior = state.sparse.posterior
         drawn = posterior.mean + width * self._deviation(state, pull)
-        arm = int(available[np.argmax(drawn[available])])
+        drawn[state.sparse.blocked(pending)] = -np.inf
+        arm = int(np.argmax(drawn))
         return Pick(arm, float(posterior.mean[arm]), width, float(posterior.variance[arm]))
 
     def _deviation(self, state: AsyncTSState, pull: int) -> Floats:
@@ -149,8 +176,10 @@ class AsyncTS:
             deviation[block] += posterior.model.columns.rows(block, posterior.fit.basis) @ weights
         return deviation
 
-    def width(self, state: AsyncTSState) -> float:
+    def width_at(self, state: AsyncTSState) -> float:
         """β at `state`: a factor on σ̃ of the 1/λ scale."""
+        if self.width is not None:
+            return self.width * math.sqrt(state.sparse.model.regularization)
         return self.scale * self.confidence.width(state.sparse.information_gain)
 
     def tell(self, state: AsyncTSState, observations: Sequence[Observation], rng: np.random.Generator) -> AsyncTSState:
@@ -158,26 +187,32 @@ class AsyncTS:
         after, told = state.sparse.observe(observations), state.told + len(observations)
         arms, _ = rewarded(observations)
         if arms:
-            old = state.sparse.posterior.variance
+            after = after if self.model is None else refitted(checked(after, state.sparse, observations), self.model)
+            old = variances_before(state.sparse, after).variance
             dictionary = resparsify(after.pulls, old[after.pulls.arms], self.oversampling, self.resampling, rng)
             gain = state.sparse.information_gain + self.confidence.gain(old[arms])
             after = replace(after, dictionary=dictionary, information_gain=gain)
         return AsyncTSState(after, state.seed, told)
 
     def recorded(self, state: AsyncTSState) -> Record:
-        """Dictionary, information gain and the seed."""
-        gain = state.sparse.information_gain
-        return {"dictionary": state.dictionary.tolist(), "information_gain": gain, "seed": state.seed}
+        """Dictionary, information gain, the seed, and what was fitted."""
+        drawn = {"dictionary": state.dictionary.tolist(), "information_gain": state.sparse.information_gain}
+        return {**drawn, "seed": state.seed, **recorded_calibration(state.sparse)}
 
     def restore(self, state: AsyncTSState, observations: Sequence[Observation], record: Record) -> AsyncTSState:
         """`tell` with what was drawn read from `record`; fits nothing."""
         dictionary: Indices = read_only(record["dictionary"], np.intp)
         gain, told = float(record["information_gain"]), state.told + len(observations)
-        sparse = replace(state.sparse.observe(observations), dictionary=dictionary, information_gain=gain)
+        after = restored_calibration(state.sparse.observe(observations), self.model, record)
+        sparse = replace(after, dictionary=dictionary, information_gain=gain)
         return AsyncTSState(sparse, int(record["seed"]), told)
+
+    def recommend(self, state: AsyncTSState) -> int | None:
+        """See `Recommends`: the pulled arm of largest posterior mean where rewards are noisy."""
+        return recommended(state.sparse)
 
     def posterior(self, state: AsyncTSState) -> Posterior:
         """The belief over all arms at `state`; `ucb` is one deviation of the draws above the mean."""
         mean, variance = state.sparse.posterior.mean, state.sparse.posterior.variance
-        ucb = mean + self.width(state) * np.sqrt(variance)
+        ucb = mean + self.width_at(state) * np.sqrt(variance)
         return Posterior(mean=mean, variance=variance, ucb=read_only(ucb, np.float64))

@@ -38,11 +38,13 @@ from orchestrator.bandit.sparse.posterior import SparsePosterior
 from orchestrator.bandit.sparse.state import (
     SparseState,
     checked,
+    exhausted,
     recommended,
     recorded_calibration,
     refitted,
     restored_calibration,
     rewarded,
+    variances_before,
 )
 from orchestrator.bandit.sparse.termination import (
     AnyBatch,
@@ -158,7 +160,7 @@ class BBKB:
 
     def ask(self, state: SparseState, pending: Sequence[int], limit: int) -> Decision:
         """The warm start's arms first; then a batch, cut at `limit`, by the upper bounds with `pending` added."""
-        refused = refusal(state, limit) or _exhausted(state, pending)
+        refused = refusal(state, limit) or exhausted(state, pending)
         if refused is not None:
             return refused
         start = state.remaining_start(pending)
@@ -171,7 +173,7 @@ class BBKB:
         return Choose(tuple(Pick(arm) for arm in further_start(state, pending, limit)), "warm start")
 
     def _choose(self, state: SparseState, pending: Sequence[int], limit: int) -> Decision:
-        course, left = self._course(state, pending), self._left(state, pending, limit)
+        course, left = self._course(state, pending), state.left(pending, limit)
         if course.drift.is_spent():
             return Wait("the drift budget is spent on pulls whose rewards are not in yet")
         picks: list[Pick] = []
@@ -199,11 +201,6 @@ class BBKB:
             course.append(arm)
         course.queue = picking.queue(blocked, self.lazy)
         return course
-
-    @staticmethod
-    def _left(state: SparseState, pending: Sequence[int], limit: int) -> int:
-        """How many picks there can be: `limit`, or fewer arms where none is pulled twice."""
-        return limit if state.repeats else min(limit, len(state.model.arms) - len(state.blocked(pending)))
 
     @cached_property
     def _courses(self) -> "Recent[_Key, _Course]":
@@ -248,11 +245,8 @@ class BBKB:
         self, state: SparseState, after: SparseState, arms: Sequence[int], rng: np.random.Generator
     ) -> SparseState:
         """`after` with G and a new dictionary, from the variances at `state`; under a new kernel, from those."""
-        posterior = state.posterior
-        if after.model is not state.model:
-            posterior = after.model.fit(state.pulls, state.dictionary)
         pulled = after.pulls.arms
-        old = posterior.moments(pulled)[1]
+        old = variances_before(state, after).moments(pulled)[1]
         dictionary = resparsify(after.pulls, old, self.oversampling, self.resampling, rng)
         gain = state.information_gain + self.confidence.gain(old[np.searchsorted(pulled, arms)])
         return replace(after, dictionary=dictionary, information_gain=gain)
@@ -297,13 +291,6 @@ _CHOICES = {
 
 
 _Key = tuple[SparsePosterior, float, bytes, tuple[int, ...]]
-
-
-def _exhausted(state: SparseState, pending: Sequence[int]) -> Wait | None:
-    """What to answer when no arm is left because none is pulled twice."""
-    if state.repeats or len(state.blocked(pending)) < len(state.model.arms):
-        return None
-    return Wait("every arm was chosen once, and none may be evaluated twice", exhausted=True)
 
 
 @dataclass

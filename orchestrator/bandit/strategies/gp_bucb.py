@@ -9,14 +9,23 @@ import numpy as np
 
 from orchestrator.bandit.arms import Arms
 from orchestrator.bandit.arrays import Floats
-from orchestrator.bandit.checks import refusal, require, require_not_negative, require_positive, require_probability
+from orchestrator.bandit.checks import (
+    member,
+    refusal,
+    require,
+    require_not_negative,
+    require_optional,
+    require_positive,
+    require_probability,
+)
 from orchestrator.bandit.exact.incremental import ExactPosterior, ExactState
 from orchestrator.bandit.kernels import RBF, AnyKernel
-from orchestrator.bandit.sparse.posterior import SparseModel
-from orchestrator.bandit.sparse.state import checked_arms
-from orchestrator.bandit.sparse.termination import ProductDrift
-from orchestrator.bandit.start.warm_start import AnyWarmStart, UncertaintyStart
-from orchestrator.bandit.strategy import Choose, Decision, Mode, Observation, Pick, Posterior, Record, Wait
+from orchestrator.bandit.model.model import Model
+from orchestrator.bandit.sparse.state import exhausted
+from orchestrator.bandit.sparse.termination import Drift, NoDrift, ProductDrift
+from orchestrator.bandit.start.beginning import begin_state
+from orchestrator.bandit.start.warm_start import AnyWarmStart, UncertaintyStart, further_start
+from orchestrator.bandit.strategy import Choose, Decision, Mode, Observation, Pick, Posterior, Record, Wait, Waiting
 
 _DEFAULT_KERNEL, _DEFAULT_START = RBF(0.7), UncertaintyStart(max_pulls=16)
 
@@ -38,8 +47,12 @@ class GPBUCB:
     | `delta` | δ | failure probability, in (0, 1) |
     | `ratio_threshold` | C | how far the posterior may drift within a batch, ≥ 1; 1 is GP-UCB, batches of one |
     | `warm_start` | | `RandomStart`, `UncertaintyStart` or existing data, `DataStart` |
+    | `width` | | a number of standard deviations instead of the formula; None: the formula |
+    | `model` | | the calibrated model, in place of the kernel and λ; None: rewards as they come, nothing fitted |
     | `mode` | | `async`: never wait for a batch's stragglers; `batch`: the published algorithm |
     | `refresh_overhead` | | of `async`: the share of time that refreshes may take before they are due; 0: none |
+    | `refresh_growth` | | of `async`: the share by which results have grown when a refresh is due; 0: not by growth |
+    | `wait` | | `drift_budget`: choose nothing while the product is above C; `never`: every free worker gets a pick |
 
     The last two are read by whoever runs a campaign; `ask` and `tell` do not depend on them.
     """
@@ -51,70 +64,86 @@ class GPBUCB:
     delta: float = 0.01
     ratio_threshold: float = 4.0
     warm_start: AnyWarmStart = _DEFAULT_START
+    width: float | None = None
+    model: Model | None = None
     mode: Mode = "async"
     refresh_overhead: float = 0.05
+    refresh_growth: float = 0.0
+    wait: Waiting = Waiting.DRIFT_BUDGET
     __pydantic_config__: ClassVar[Mapping[str, Any]] = {"extra": "forbid"}
 
     def __post_init__(self) -> None:
         require_positive(self, "regularization")
-        require_not_negative(self, "noise_variance", "norm_bound", "refresh_overhead")
+        require_not_negative(self, "noise_variance", "norm_bound", "refresh_overhead", "refresh_growth")
+        object.__setattr__(self, "wait", member(self, "wait", Waiting))
+        require(self, "wait", "drift_budget with mode: batch", self.mode == "async" or self.wait is not Waiting.NEVER)
         require_probability(self, "delta")
+        require_optional(self, "width", self.width)
         require(self, "ratio_threshold", ">= 1", 1 <= self.ratio_threshold < math.inf)
 
     def init(self, arms: Arms | Floats, rng: np.random.Generator) -> ExactState:
         """State before any pull of `arms` (A, d); draws the warm start's arms. Raises ValueError on bad arms."""
-        model = SparseModel(self.kernel, checked_arms(arms), self.regularization)
-        return ExactState.start(model, self.warm_start.draw(model, rng))
+        return ExactState.begin(begin_state(arms, (self.kernel, self.regularization), self.model, self.warm_start, rng))
 
     def ask(self, state: ExactState, pending: Sequence[int], limit: int) -> Decision:
         """The warm start's arms first; then a batch, cut at `limit`, with `pending` in the variance and the product."""
-        wait = refusal(state, limit)
+        wait = refusal(state, limit) or exhausted(state.ground, pending)
         if wait:
             return wait
         start = state.ground.remaining_start(pending)
+        if not start and not state.pulls.total and self.wait is Waiting.NEVER:
+            start = further_start(state.ground, pending, limit)
         if start:
             return Choose(tuple(Pick(arm) for arm in start[:limit]), "warm start")
         return self._choose(state, pending, limit)
 
     def _choose(self, state: ExactState, pending: Sequence[int], limit: int) -> Decision:
-        drift, belief, width = ProductDrift(self.ratio_threshold), state.belief, self.width(state)
+        drift: Drift = ProductDrift(self.ratio_threshold) if self.wait is Waiting.DRIFT_BUDGET else NoDrift()
+        belief, width, chosen = state.belief, self.width_at(state), list(pending)
         for arm in pending:
             belief = _appended(belief, arm, drift)
         if drift.is_spent():
             return Wait("the drift budget is spent on pulls whose rewards are not in yet")
         picks: list[Pick] = []
-        while len(picks) < limit and not drift.is_spent():
+        while len(picks) < state.ground.left(pending, limit) and not drift.is_spent():
             # x = argmax u, the lowest index among equals; the arm that crosses the threshold belongs to the batch
             ucb = belief.mean + width * np.sqrt(belief.variance)
-            arm = int(np.argmax(state.without_set_aside(ucb)))
+            arm = int(np.argmax(state.without_set_aside(ucb, chosen)))
+            chosen.append(arm)
             picks.append(Pick(arm, float(belief.mean[arm]), width, float(belief.variance[arm])))
             belief = _appended(belief, arm, drift)
         return Choose(tuple(picks), "drift budget" if drift.is_spent() else "limit")
 
-    def width(self, state: ExactState) -> float:
+    def width_at(self, state: ExactState) -> float:
         """α = C β at `state`: a factor on σ of the 1/λ scale."""
+        if self.width is not None:
+            return self.width * math.sqrt(state.ground.model.regularization)
         noise, log_delta = math.sqrt(self.noise_variance), math.log(1.0 / self.delta)
         bias = math.sqrt(self.regularization) * self.norm_bound
         return self.ratio_threshold * (noise * math.sqrt(state.belief.information_gain + 2.0 * log_delta) + bias)
 
     def tell(self, state: ExactState, observations: Sequence[Observation], rng: np.random.Generator) -> ExactState:
         """State after these newly finished pulls; draws nothing. When the warm start failed, the prior decides."""
-        return state.observe(observations)
+        return state.observe(observations, self.model)
 
     def recorded(self, state: ExactState) -> Record:
-        """The warm start's arms."""
-        return {"initial": list(state.ground.initial)}
+        """The warm start's arms, and what was fitted."""
+        return state.recorded()
 
     def restore(self, state: ExactState, observations: Sequence[Observation], record: Record) -> ExactState:
-        """`tell` with the warm start of `record`."""
-        return state.observe(observations).with_start(record["initial"])
+        """`tell` with the warm start and what was fitted read from `record`."""
+        return state.restored(observations, self.model, record)
+
+    def recommend(self, state: ExactState) -> int | None:
+        """See `Recommends`: the pulled arm of largest posterior mean where rewards are noisy."""
+        return state.recommend()
 
     def posterior(self, state: ExactState) -> Posterior:
         """The belief over all arms at `state`, with no pull pending."""
-        return state.posterior(self.width(state))
+        return state.posterior(self.width_at(state))
 
 
-def _appended(belief: ExactPosterior, arm: int, drift: ProductDrift) -> ExactPosterior:
+def _appended(belief: ExactPosterior, arm: int, drift: Drift) -> ExactPosterior:
     """The belief with a pull of `arm` whose reward is not known; the drift takes note of it."""
     drift.append(arm, float(belief.variance[arm]))
     return belief.pull_without_reward(arm)

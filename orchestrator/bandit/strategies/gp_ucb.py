@@ -9,12 +9,12 @@ import numpy as np
 
 from orchestrator.bandit.arms import Arms
 from orchestrator.bandit.arrays import Floats
-from orchestrator.bandit.checks import require_not_negative, require_positive, require_probability
+from orchestrator.bandit.checks import require_not_negative, require_optional, require_positive, require_probability
 from orchestrator.bandit.exact.incremental import ExactState
 from orchestrator.bandit.exact.sequential import next_pull
 from orchestrator.bandit.kernels import RBF, AnyKernel
-from orchestrator.bandit.sparse.posterior import SparseModel
-from orchestrator.bandit.sparse.state import checked_arms
+from orchestrator.bandit.model.model import Model
+from orchestrator.bandit.start.beginning import begin_state
 from orchestrator.bandit.start.warm_start import AnyWarmStart, RandomStart
 from orchestrator.bandit.strategy import Decision, Observation, Posterior, Record
 
@@ -39,6 +39,8 @@ class GPUCB:
     | `norm_bound` | F | upper bound on the RKHS norm of f, ≥ 0 |
     | `delta` | δ | failure probability, in (0, 1) |
     | `warm_start` | | `RandomStart`, `UncertaintyStart` or existing data, `DataStart` |
+    | `width` | | a number of standard deviations instead of the formula; None: the formula |
+    | `model` | | the calibrated model, in place of the kernel and λ; None: rewards as they come, nothing fitted |
     """
 
     kernel: AnyKernel = _DEFAULT_KERNEL
@@ -47,6 +49,8 @@ class GPUCB:
     norm_bound: float = 0.2
     delta: float = 0.01
     warm_start: AnyWarmStart = _DEFAULT_START
+    width: float | None = None
+    model: Model | None = None
     is_sequential: ClassVar[bool] = True
     __pydantic_config__: ClassVar[Mapping[str, Any]] = {"extra": "forbid"}
 
@@ -54,34 +58,40 @@ class GPUCB:
         require_positive(self, "regularization")
         require_not_negative(self, "noise_variance", "norm_bound")
         require_probability(self, "delta")
+        require_optional(self, "width", self.width)
 
     def init(self, arms: Arms | Floats, rng: np.random.Generator) -> ExactState:
         """State before any pull of `arms` (A, d); draws the warm start's arms. Raises ValueError on bad arms."""
-        model = SparseModel(self.kernel, checked_arms(arms), self.regularization)
-        return ExactState.start(model, self.warm_start.draw(model, rng))
+        return ExactState.begin(begin_state(arms, (self.kernel, self.regularization), self.model, self.warm_start, rng))
 
     def ask(self, state: ExactState, pending: Sequence[int], limit: int) -> Decision:
         """One arm, unless one is pending: the warm start's first, then argmax u."""
-        return next_pull(state, pending, limit, lambda known: self.posterior(known).ucb, self.width(state))
+        return next_pull(state, pending, limit, lambda known: self.posterior(known).ucb, self.width_at(state))
 
-    def width(self, state: ExactState) -> float:
+    def width_at(self, state: ExactState) -> float:
         """β at `state`: a factor on σ of the 1/λ scale."""
+        if self.width is not None:
+            return self.width * math.sqrt(state.ground.model.regularization)
         noise, log_delta = math.sqrt(self.noise_variance), math.log(1.0 / self.delta)
         bias = math.sqrt(self.regularization) * self.norm_bound
         return noise * math.sqrt(state.belief.information_gain + 2.0 * log_delta) + bias
 
     def tell(self, state: ExactState, observations: Sequence[Observation], rng: np.random.Generator) -> ExactState:
         """State after these newly finished pulls; draws nothing. When the warm start failed, the prior decides."""
-        return state.observe(observations)
+        return state.observe(observations, self.model)
 
     def recorded(self, state: ExactState) -> Record:
-        """The warm start's arms."""
-        return {"initial": list(state.ground.initial)}
+        """The warm start's arms, and what was fitted."""
+        return state.recorded()
 
     def restore(self, state: ExactState, observations: Sequence[Observation], record: Record) -> ExactState:
-        """`tell` with the warm start of `record`."""
-        return state.observe(observations).with_start(record["initial"])
+        """`tell` with the warm start and what was fitted read from `record`."""
+        return state.restored(observations, self.model, record)
+
+    def recommend(self, state: ExactState) -> int | None:
+        """See `Recommends`: the pulled arm of largest posterior mean where rewards are noisy."""
+        return state.recommend()
 
     def posterior(self, state: ExactState) -> Posterior:
         """The belief over all arms at `state`."""
-        return state.posterior(self.width(state))
+        return state.posterior(self.width_at(state))

@@ -11,15 +11,21 @@ import numpy as np
 
 from orchestrator.bandit.arms import Arms
 from orchestrator.bandit.arrays import Floats, Indices, same
-from orchestrator.bandit.checks import require, require_not_negative, require_positive, require_probability
+from orchestrator.bandit.checks import (
+    require,
+    require_not_negative,
+    require_optional,
+    require_positive,
+    require_probability,
+)
 from orchestrator.bandit.confidence import information_growth, rkhs_width
 from orchestrator.bandit.exact.incremental import ExactState
 from orchestrator.bandit.exact.sequential import next_pull
 from orchestrator.bandit.kernels import RBF, AnyKernel
+from orchestrator.bandit.model.model import Model
 from orchestrator.bandit.pulls import Pulls
 from orchestrator.bandit.regions.grid import farthest_first
-from orchestrator.bandit.sparse.posterior import SparseModel
-from orchestrator.bandit.sparse.state import checked_arms
+from orchestrator.bandit.start.beginning import begin_state
 from orchestrator.bandit.start.warm_start import AnyWarmStart, RandomStart
 from orchestrator.bandit.strategy import Decision, Observation, Posterior, Record
 
@@ -78,6 +84,8 @@ class IGPUCB:
     | `final_points` | | most arms on a grid, ≥ `initial_points` |
     | `grid_growth` | | power of t with which the grid grows, ≥ 0; 0 keeps it as it is |
     | `warm_start` | | `RandomStart`, `UncertaintyStart` or existing data, `DataStart` |
+    | `width` | | a number of standard deviations instead of the formula; None: the formula |
+    | `model` | | the calibrated model, in place of the kernel and λ; None: rewards as they come, nothing fitted |
     """
 
     kernel: AnyKernel = _DEFAULT_KERNEL
@@ -90,6 +98,8 @@ class IGPUCB:
     final_points: int = 6400
     grid_growth: float = 0.5
     warm_start: AnyWarmStart = _DEFAULT_START
+    width: float | None = None
+    model: Model | None = None
     is_sequential: ClassVar[bool] = True
     __pydantic_config__: ClassVar[Mapping[str, Any]] = {"extra": "forbid"}
 
@@ -97,6 +107,7 @@ class IGPUCB:
         require_positive(self, "regularization")
         require_not_negative(self, "norm_bound", "noise_scale", "grid_growth")
         require_probability(self, "delta")
+        require_optional(self, "width", self.width)
         schedules = get_args(InformationSchedule)
         require(self, "information", f"one of {', '.join(schedules)}", self.information in schedules)
         require(self, "initial_points", ">= 1", self.initial_points >= 1)
@@ -105,11 +116,11 @@ class IGPUCB:
 
     def init(self, arms: Arms | Floats, rng: np.random.Generator) -> GridState:
         """State before any pull of `arms` (A, d); draws the warm start's arms. Raises ValueError on bad arms."""
-        model = SparseModel(self.kernel, checked_arms(arms), self.regularization)
-        start = self.warm_start.draw(model, rng)
+        ground = begin_state(arms, (self.kernel, self.regularization), self.model, self.warm_start, rng)
+        model = ground.model
         # a grid of all arms needs no order
         ordered = self.final_points if self.initial_points < len(model.arms) else 1
-        return GridState(ExactState.start(model, start), farthest_first(model.features, ordered))
+        return GridState(ExactState.begin(ground), farthest_first(model.features, ordered))
 
     def grid(self, state: GridState) -> Indices:
         """The arms among which the next pull is chosen, (n,), ascending."""
@@ -118,7 +129,7 @@ class IGPUCB:
         grown = math.exp(min(self.grid_growth * math.log(t), math.log(self.final_points / self.initial_points) + 1.0))
         # 1e-9: 4 √25 must be 20, whatever exp and log round to
         size = min(self.final_points, math.floor(self.initial_points * grown + 1e-9))
-        may_be_chosen = ~np.isin(state.order, state.exact.set_aside)
+        may_be_chosen = ~np.isin(state.order, state.exact.ground.blocked())
         return np.sort(state.order[may_be_chosen][:size])
 
     def ask(self, state: GridState, pending: Sequence[int], limit: int) -> Decision:
@@ -126,13 +137,15 @@ class IGPUCB:
 
         def on_grid(exact: ExactState) -> Floats:
             grid, scores = self.grid(state), np.full(len(state.order), -np.inf)
-            scores[grid] = exact.posterior(self.width(state)).ucb[grid]
+            scores[grid] = exact.posterior(self.width_at(state)).ucb[grid]
             return scores
 
-        return next_pull(state.exact, pending, limit, on_grid, self.width(state))
+        return next_pull(state.exact, pending, limit, on_grid, self.width_at(state))
 
-    def width(self, state: GridState) -> float:
+    def width_at(self, state: GridState) -> float:
         """√λ β_t at `state`: a factor on σ of the 1/λ scale (Chowdhury and Gopalan 2017, Theorem 2)."""
+        if self.width is not None:
+            return self.width * math.sqrt(state.exact.ground.model.regularization)
         beta = rkhs_width(self.norm_bound, self.noise_scale, self._information(state.pulls.total), self.delta)
         return math.sqrt(self.regularization) * beta
 
@@ -144,16 +157,20 @@ class IGPUCB:
 
     def tell(self, state: GridState, observations: Sequence[Observation], rng: np.random.Generator) -> GridState:
         """State after these newly finished pulls; draws nothing. When the warm start failed, the prior decides."""
-        return replace(state, exact=state.exact.observe(observations))
+        return replace(state, exact=state.exact.observe(observations, self.model))
 
     def recorded(self, state: GridState) -> Record:
-        """The warm start's arms."""
-        return {"initial": list(state.exact.ground.initial)}
+        """The warm start's arms, and what was fitted."""
+        return state.exact.recorded()
 
     def restore(self, state: GridState, observations: Sequence[Observation], record: Record) -> GridState:
-        """`tell` with the warm start of `record`."""
-        return replace(state, exact=state.exact.observe(observations).with_start(record["initial"]))
+        """`tell` with the warm start and what was fitted read from `record`."""
+        return replace(state, exact=state.exact.restored(observations, self.model, record))
+
+    def recommend(self, state: GridState) -> int | None:
+        """See `Recommends`: the pulled arm of largest posterior mean where rewards are noisy."""
+        return state.exact.recommend()
 
     def posterior(self, state: GridState) -> Posterior:
         """The belief over all arms at `state`, those outside the grid too."""
-        return state.exact.posterior(self.width(state))
+        return state.exact.posterior(self.width_at(state))

@@ -13,6 +13,7 @@ from typing import Any
 
 from orchestrator.bandit.model.model import Model
 from orchestrator.bandit.start.warm_start import SpreadStart
+from orchestrator.bandit.strategies.async_ts import AsyncTS
 from orchestrator.bandit.strategy import Waiting
 
 WIDTH = 2.0  # standard deviations
@@ -53,6 +54,8 @@ def with_preset(cls: type[Any], options: Mapping[str, Any]) -> dict[str, Any]:
     if "model" not in known or named == Preset.PAPER or (given.get("model") is None and published):
         return given
     calibrated = {name: value for name, value in _CALIBRATED.items() if name in known}
+    if issubclass(cls, AsyncTS):
+        calibrated["width"] = 1.0  # its picks are the best of draws, not upper bounds
     if given.get("mode") == "batch":
         calibrated["wait"] = Waiting.DRIFT_BUDGET  # what ends a batch
     return {**calibrated, **given}

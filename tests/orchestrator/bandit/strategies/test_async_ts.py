@@ -51,7 +51,7 @@ def test_arms_are_chosen_as_often_as_they_are_the_argmax_of_a_dense_posterior_dr
     strategy = replace(WILD, batch_size=4000)
     state = sparse_state()
     frequencies = np.bincount(arms_of(strategy.ask(state, (), 4000)), minlength=12) / 4000
-    drawn = dense_draws(state, strategy.width(state), 40_000)
+    drawn = dense_draws(state, strategy.width_at(state), 40_000)
     expected = np.bincount(drawn.argmax(axis=1), minlength=12) / 40_000
     # five standard deviations of a difference of frequencies are below 0.042
     np.testing.assert_allclose(frequencies, expected, atol=0.042)
@@ -97,7 +97,7 @@ def test_the_width_dictionary_and_gain_are_bbkb_s_but_for_the_scale() -> None:
         state = strategy.tell(state, rows, np.random.default_rng([1, number]))
         other = sparse.tell(other, rows, np.random.default_rng([1, number]))
     assert state.dictionary.tolist() == other.dictionary.tolist()
-    assert strategy.width(state) == pytest.approx(0.1 * sparse.confidence.width(other.information_gain))
+    assert strategy.width_at(state) == pytest.approx(0.1 * sparse.confidence.width(other.information_gain))
 
 
 def test_at_most_a_batch_is_pending() -> None:

@@ -70,7 +70,7 @@ def test_the_width_estimates_the_effective_dimension_within_a_factor_of_three() 
     state, _ = list(play(strategy, 60))[-1]
     exact = effective_dimension(strategy.kernel, ARMS, state.pulls, 0.01)
     bias = (1 + math.sqrt(2)) * 0.1 * 0.3
-    squared = ((strategy.width(state) - bias) / (2 * math.sqrt(0.001))) ** 2
+    squared = ((strategy.width_at(state) - bias) / (2 * math.sqrt(0.001))) ** 2
     estimate = (squared - math.log(100)) / (3 * math.log(state.pulls.total))
     assert exact / 3 <= estimate <= 3 * exact
 
@@ -78,7 +78,7 @@ def test_the_width_estimates_the_effective_dimension_within_a_factor_of_three() 
 def test_a_kernel_of_small_variance_does_not_make_the_width_complex() -> None:
     strategy = replace(NOISY, kernel=RBF(0.4, variance=0.01))
     state = strategy.tell(strategy.init(ARMS, np.random.default_rng(0)), [Observation(3, 1.0)], np.random.default_rng())
-    assert strategy.width(state) == pytest.approx(2 * math.sqrt(0.001 * math.log(100)) + (1 + math.sqrt(2)) * 0.03)
+    assert strategy.width_at(state) == pytest.approx(2 * math.sqrt(0.001 * math.log(100)) + (1 + math.sqrt(2)) * 0.03)
 
 
 def test_a_new_dictionary_is_drawn_after_every_pull_and_stays_small() -> None:

@@ -113,8 +113,8 @@ def test_the_information_schedule_is_the_kernel_s_unless_it_is_given() -> None:
     for kernel, schedule in ((RBF(), "log"), (Linear(), "log"), (Matern32(), "sqrt"), (Matern52(), "sqrt")):
         by_kernel, given_one = replace(NOISY, kernel=kernel), replace(NOISY, kernel=kernel, information=schedule)
         state = by_kernel.tell(by_kernel.init(ARMS, rng), [Observation(1, 0.5)] * 50, rng)
-        assert by_kernel.width(state) == given_one.width(state)
-    assert replace(NOISY, information="sqrt").width(state) > replace(NOISY, information="log").width(state)
+        assert by_kernel.width_at(state) == given_one.width_at(state)
+    assert replace(NOISY, information="sqrt").width_at(state) > replace(NOISY, information="log").width_at(state)
 
 
 def test_it_ends_at_the_best_arms() -> None:
