@@ -24,10 +24,11 @@ Victim = Literal["worker", "brain", "driver", "node"]
 SEVERAL = "several at once"
 NOT_EXCUSED = "no kill explains it"
 
-# A result is handed over within this long after its evaluation has ended, if nobody is killed meanwhile.
-_HANDED_OVER_SECONDS = 1.0
-# What runs on a node outlives its raylet, and a task its owner, for a moment.
-_OUTLIVED_SECONDS = 6.0
+# A result reaches the log within this long after its evaluation has ended, or as long as was observed in this campaign
+# where no kill came between: a busy machine needs longer.
+_LEAST_HANDOVER_SECONDS = 1.0
+# What runs on a node survives its raylet, and a task its owner, for a moment.
+_SURVIVAL_SECONDS = 6.0
 _HARMLESS = ("worker lost", "node lost")  # failures that kills may cause
 
 
@@ -46,10 +47,14 @@ class Kill:
         is_there = execution.node == self.node if self.victim == "node" else execution.pid == self.pid
         return is_there and execution.covers(self.time)
 
-    def excuses(self, execution: Execution) -> bool:
-        """Whether an execution that is not in the log may have been lost to this kill."""
-        is_near = execution.began <= self.time + _OUTLIVED_SECONDS and (
-            execution.ended is None or execution.ended >= self.time - _HANDED_OVER_SECONDS
+    def excuses(self, execution: Execution, handover_seconds: float, reopened: float) -> bool:
+        """Whether an execution that is not in the log may have been lost to this kill.
+
+        `handover_seconds`: how long a result takes to the log; `reopened`: when the next session began after the kill.
+        """
+        last = self.time + _SURVIVAL_SECONDS
+        is_near = execution.began <= (max(last, reopened) if self.victim == "brain" else last) and (
+            execution.ended is None or execution.ended >= self.time - handover_seconds
         )
         match self.victim:
             case "worker":
@@ -100,7 +105,9 @@ def account(
     failures = [event for event in events if isinstance(event, TrialFailed)]
     recorded = {(event.metrics["pid"], event.metrics["began"]) for event in successes}
     unrecorded = [it for it in own if (float(it.pid), it.began) not in recorded]
-    blamed = {it: _blamed(it, kills) for it in unrecorded}
+    handover_seconds = _handover_seconds(successes, own, kills)
+    openings = [event.time for event in events if isinstance(event, SessionOpened)]
+    blamed = {it: _blamed(it, kills, handover_seconds, openings) for it in unrecorded}
     unexplained = [it for it, kill in blamed.items() if kill is None]
     lost = [it for it in unexplained if it.ended is not None]
     broken_off = [it for it in unexplained if it.ended is None]
@@ -157,9 +164,29 @@ def _invented(successes: Sequence[TrialSucceeded], executed: Sequence[Execution]
     ]
 
 
-def _blamed(execution: Execution, kills: Sequence[Kill]) -> Kill | None:
+def _handover_seconds(
+    successes: Sequence[TrialSucceeded], executed: Sequence[Execution], kills: Sequence[Kill]
+) -> float:
+    """The longest time from the end of an evaluation to its place in the log that no kill explains."""
+    ended = {(float(it.pid), it.began): it.ended for it in executed}
+    spans = [(ended.get((event.metrics["pid"], event.metrics["began"])), event.time) for event in successes]
+    quiet = [
+        written - end
+        for end, written in spans
+        if end is not None and not any(end <= kill.time <= written for kill in kills)
+    ]
+    return max([_LEAST_HANDOVER_SECONDS, *quiet])
+
+
+def _blamed(
+    execution: Execution, kills: Sequence[Kill], handover_seconds: float, openings: Sequence[float]
+) -> Kill | None:
     """The kill that an execution was lost to: the first since it began, or one just before."""
-    excuses = [kill for kill in kills if kill.excuses(execution)]
+    excuses = [
+        kill
+        for kill in kills
+        if kill.excuses(execution, handover_seconds, min((it for it in openings if it > kill.time), default=kill.time))
+    ]
     return next((kill for kill in excuses if kill.time >= execution.began), excuses[-1] if excuses else None)
 
 

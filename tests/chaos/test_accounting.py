@@ -76,6 +76,22 @@ def test_a_finished_execution_that_is_not_in_the_log_is_lost_whoever_ran_it_agai
     assert "finished and not recorded: trial 0" in found.broken[0]
 
 
+def test_a_result_may_take_as_long_to_the_log_as_it_took_where_nothing_was_killed() -> None:
+    late = execution(0, place="task", ended=12.0)  # ended 3 s before the kill that it was lost to
+    again = execution(0, pid=9, began=20.0, ended=22.0)
+    other = execution(1, pid=8, began=8.0, ended=9.0)
+    for written, lost in ((9.0 + 4.0, 0), (9.0, 1)):  # 4 s on its way to the log, or at once
+        log = [succeeded(other, time=written), succeeded(again, 2)]
+        assert accounted(log, (late, other, again), kill("brain", 15.0)).lost == lost
+
+
+def test_a_slow_result_that_waited_for_a_restart_does_not_widen_what_a_kill_explains() -> None:
+    late = execution(0, place="task", ended=12.0)
+    again = execution(0, pid=9, began=20.0, ended=22.0)
+    delayed = succeeded(WELL[1], time=21.0)  # the kill came between its end and the log
+    assert accounted([delayed, succeeded(again, 2)], (late, WELL[1], again), kill("brain", 15.0)).lost == 1
+
+
 @pytest.mark.parametrize(
     ("struck", "place"),
     [
