@@ -3,6 +3,12 @@
 Dictionaries hold near-duplicates, so K_𝒮 is singular to working precision as a rule. Pivoting takes the atoms in the
 order of what they add and stops where the rest adds only rounding errors. What is left is the embedding of a smaller
 dictionary that spans the same space, so everything proven for any dictionary holds for it.
+
+The range in which the posterior mean is then that of the dense Gaussian process: what is left out of a variance is at
+most m · eps · κ² (about 1e-13 with 600 atoms), and rewards that differ between near-duplicates ask for that remainder
+against λ / n of n pulls. For white noise as rewards the mean is off by at most about 10 m · eps · κ² n / λ, relative to
+the rewards: by 4e-7 at λ = 1e-6 with 600 atoms, each pulled once, by 3e-5 at 1e-8. No double-precision factorisation of
+K + λI does much better: the dense one was off by a sixth to a half of that.
 """
 
 import numpy as np

@@ -59,6 +59,7 @@ from orchestrator.bandit.start.beginning import AnyArms, begin_state
 from orchestrator.bandit.start.warm_start import AnyWarmStart, UncertaintyStart, begin_sparse, further_start
 from orchestrator.bandit.strategy import Choose, Decision, Mode, Observation, Pick, Posterior, Record, Wait, Waiting
 
+RESTART = 64  # uniform arms that join a warm start that failed, at most
 COURSES = 4  # ends of `ask`s that are kept: as many states may be asked in turns at no extra cost
 _DEFAULT_KERNEL, _DEFAULT_START = Matern52(0.5), UncertaintyStart(max_pulls=16)
 
@@ -224,15 +225,17 @@ class BBKB:
     def tell(self, state: SparseState, observations: Sequence[Observation], rng: np.random.Generator) -> SparseState:
         """State after these newly finished pulls: G with the old variances, a new dictionary drawn with them.
 
-        Without a single reward dictionary and posterior stay. When the whole warm start failed, another uniform arm
-        joins it.
+        Without a single reward dictionary and posterior stay. When the whole warm start failed, as many uniform arms
+        join it as have failed, at most `RESTART`, so that every worker has something to do.
         """
         after = state.observe(observations)
         arms, _ = rewarded(observations)
         if arms:
             return self._learned(state, self._fitted(state, after, observations), arms, rng)
         if after.pulls.total == 0 and not after.remaining_start() and len(after.available):
-            return replace(after, initial=(*after.initial, int(rng.choice(after.available))))
+            count = min(len(after.initial) or 1, RESTART, len(after.available))
+            more: list[int] = rng.choice(after.available, size=count, replace=False).tolist()
+            return replace(after, initial=(*after.initial, *more))
         return after
 
     def _fitted(self, state: SparseState, after: SparseState, observations: Sequence[Observation]) -> SparseState:

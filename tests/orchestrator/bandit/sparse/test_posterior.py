@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.linalg import cho_factor, cho_solve
 
 from orchestrator.bandit.exact.exact import exact_posterior
 from orchestrator.bandit.kernels import RBF, Linear, Matern32
@@ -210,3 +211,27 @@ def test_models_are_equal_by_value_and_moments_are_read_only(make_problem) -> No
     assert one != "a model"
     with pytest.raises(ValueError, match="read-only"):
         make_problem(1).posterior.mean[0] = 0.0
+
+
+@given(seed=st.integers(0, 10**6), exponent=st.floats(-8, -2), gap=st.floats(-9, -2))
+def test_the_mean_of_white_noise_on_near_duplicates_is_exact_within_the_stated_range(seed, exponent, gap) -> None:
+    """`nystrom.pivoted_cholesky` states it: relative to the rewards, 10 m · eps · κ² · max(counts) / λ."""
+    rng, lam = np.random.default_rng(seed), 10.0**exponent
+    base = rng.random((20, 2))
+    arms = np.concatenate((base, base + 10.0**gap * rng.normal(size=base.shape)))
+    pulled = np.concatenate((np.arange(40), rng.integers(40, size=rng.integers(0, 200))))
+    pulls = Pulls.none(40).add(pulled, rng.normal(size=len(pulled)))
+    kernel = (RBF, Matern32)[seed % 2](0.5)
+    rewards = pulls.reward_sums / pulls.counts
+    fitted = SparseModel(kernel, arms, lam).fit(pulls, np.arange(40)).moments(np.arange(40))[0]
+    allowed = 10 * 40 * np.finfo(np.float64).eps * pulls.counts.max() / lam * np.abs(rewards).max()
+    assert np.abs(fitted - refined_mean(kernel.cross(arms, arms), lam / pulls.counts, rewards)).max() <= allowed
+
+
+def refined_mean(gram: np.ndarray, noise: np.ndarray, rewards: np.ndarray) -> np.ndarray:
+    """K (K + diag(noise))⁻¹ y, refined until the residual, in extended precision, is as small as it gets."""
+    matrix, factor = gram.astype(np.longdouble) + np.diag(noise), cho_factor(gram + np.diag(noise))
+    weights = np.zeros(len(rewards), np.longdouble)
+    for _ in range(30):
+        weights += cho_solve(factor, np.asarray(rewards - matrix @ weights, np.float64))
+    return np.asarray(gram.astype(np.longdouble) @ weights, np.float64)

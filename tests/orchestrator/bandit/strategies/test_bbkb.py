@@ -346,14 +346,15 @@ def test_the_warm_start_comes_first_and_rewards_are_waited_for() -> None:
     assert isinstance(strategy.ask(state, pending, 30), Wait)
 
 
-def test_another_arm_is_drawn_when_the_whole_warm_start_failed() -> None:
+def test_as_many_arms_as_failed_are_drawn_when_the_whole_warm_start_failed() -> None:
     strategy = replace(SMOOTH, warm_start=RandomStart(2))
     state = strategy.init(GRID, np.random.default_rng(0))
     half = strategy.tell(state, [Observation(state.initial[0], None)], np.random.default_rng(1))
     assert half.initial == state.initial
     failed = strategy.tell(half, [Observation(state.initial[1], None)], np.random.default_rng(2))
-    assert failed.remaining_start() == [failed.initial[2]]
-    assert failed.initial[2] not in state.initial
+    assert failed.remaining_start() == list(failed.initial[2:])
+    assert len(failed.initial) == 4
+    assert len(set(failed.initial)) == 4
 
 
 @pytest.mark.parametrize("workers", [4, 20])
