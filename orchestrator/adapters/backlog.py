@@ -2,6 +2,7 @@
 
 import threading
 from collections import deque
+from collections.abc import Mapping
 from typing import Any
 
 from orchestrator.adapters.proposing import Proposer
@@ -57,6 +58,10 @@ class Backlog:
     def parameters(self, candidate: int) -> dict[str, Any]:
         """The candidate's parameters."""
         return self._proposer.parameters(candidate)
+
+    def nearest(self, parameters: Mapping[str, Any]) -> int:
+        """The candidate nearest to `parameters`; see `Proposer.nearest`."""
+        return self._proposer.nearest(parameters)
 
     def _work(self) -> None:
         """See to it that a thread is at work."""

@@ -10,7 +10,7 @@ from ray.tune.search import Searcher
 
 from orchestrator.adapters.backlog import Backlog
 from orchestrator.adapters.proposing import Proposer
-from orchestrator.adapters.tune_space import flat, nested, space_of
+from orchestrator.adapters.tune_space import flat, nested, space_of, values_of
 
 
 class BBKBSearch(Searcher):
@@ -87,6 +87,24 @@ class BBKBSearch(Searcher):
         candidate = self._running.pop(trial_id, None)
         if candidate is not None and self._backlog is not None:
             self._backlog.report(candidate, None if error else self._reward(result or {}))
+
+    def add_evaluated_point(
+        self,
+        parameters: dict[str, Any],
+        value: float,
+        error: bool = False,
+        pruned: bool = False,
+        intermediate_values: list[float] | None = None,
+    ) -> None:
+        """Take in a result from elsewhere, at the candidate nearest to `parameters`.
+
+        Raises ValueError before the space and the metric's mode are known, ObjectiveError when `parameters` are none of
+        the space, KeyError when one is missing.
+        """
+        if self._backlog is None or self._metric is None:
+            raise ValueError("BBKBSearch takes results from elsewhere once it has space, metric and mode; give it them")
+        candidate = self._backlog.nearest(values_of(self._space, parameters))
+        self._backlog.report(candidate, None if error else self._reward({self._metric: value}))
 
     def save(self, checkpoint_path: str) -> None:
         """Write results, proposals and running trials to a file."""

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from ray.tune.search.sample import Categorical, Domain, Float, Integer, LogUniform, Uniform
+from ray.tune.search.sample import Categorical, Domain, Float, Integer, LogUniform, Quantized, Uniform
 
 from objectives.conditions import Scalar
 from objectives.parameters import Choice, Constant, Parameter, Range, Space
@@ -44,16 +44,29 @@ def nested(space: Mapping[tuple[str, ...], Parameter], parameters: Mapping[str, 
     return config
 
 
+def values_of(space: Mapping[tuple[str, ...], Parameter], config: Mapping[str, Any]) -> dict[str, Any]:
+    """The flat space's parameters of a configuration. Raises KeyError when one is not in it."""
+    found: dict[str, Any] = {}
+    for path in space:
+        inner: Any = config
+        for key in path:
+            inner = inner[key]
+        found["/".join(path)] = inner
+    return found
+
+
 def _parameter(name: str, domain: Domain) -> Parameter:
     sampler: Any = domain.get_sampler()  # type: ignore[no-untyped-call]  # Tune's own
-    is_log = isinstance(sampler, LogUniform)
+    step = sampler.q if isinstance(sampler, Quantized) else None
+    drawn = sampler.sampler if isinstance(sampler, Quantized) else sampler
+    is_log = isinstance(drawn, LogUniform)
     match domain:
         case Categorical(categories=levels):
             return Choice(tuple(levels)) if len(levels) > 1 else Constant(levels[0])
-        case Float(lower=low, upper=high) if isinstance(sampler, Uniform | LogUniform):
-            return Range(low, high, log=is_log)
-        case Integer(lower=low, upper=high) if isinstance(sampler, Uniform | LogUniform):
-            # Tune's upper end is not included
-            return Range(low, high - 1, log=is_log, integer=True) if high - 1 > low else Constant(low)
-    kinds = "uniform, loguniform, randint, lograndint or choice"
+        case Float(lower=low, upper=high) if isinstance(drawn, Uniform | LogUniform):
+            return Range(low, high, log=is_log, step=step)
+        case Integer(lower=low, upper=high) if isinstance(drawn, Uniform | LogUniform):
+            last = high if step is not None and step > 1 else high - 1  # Tune leaves out the end, unless quantised
+            return Range(low, last, log=is_log, integer=True, step=step) if last > low else Constant(low)
+    kinds = "uniform, loguniform, randint, lograndint, a quantised one of these, or choice"
     raise ValueError(f"{name} must be tune.{kinds}, got {domain.domain_str}; write a choice of its values")

@@ -5,11 +5,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from ray import tune
 
 from objectives.parameters import Choice, Range
+from objectives.space import SearchSpace
 from orchestrator.adapters.tune import BBKBSearch
-from orchestrator.adapters.tune_space import flat, nested, space_of
+from orchestrator.adapters.tune_space import flat, nested, space_of, values_of
 
 SPACE = {"x": tune.uniform(0.0, 1.0), "inner": {"kind": tune.choice(["a", "b"])}, "fixed": 3}
 
@@ -34,22 +37,51 @@ def drive(searcher: BBKBSearch, trials: int, first: int = 0) -> list[dict[str, A
 
 
 def test_a_space_of_tune_becomes_parameters_by_path():
-    config = {"a": tune.loguniform(1e-3, 1.0), "b": {"n": tune.randint(2, 5)}, "c": tune.choice([1, "two"]), "d": 4}
+    config = {
+        "a": tune.loguniform(1e-3, 1.0),
+        "b": {"n": tune.randint(2, 5), "m": tune.qrandint(2, 8, 2)},
+        "c": tune.choice([1, "two"]),
+        "d": 4,
+        "q": tune.quniform(0.0, 1.0, 0.25),
+    }
     space = space_of(config)
     assert flat(space) == {
         "a": Range(1e-3, 1.0, log=True),
         "b/n": Range(2, 4, integer=True),
+        "b/m": Range(2, 8, integer=True, step=2),
         "c": Choice((1, "two")),
+        "q": Range(0.0, 1.0, step=0.25),
     }
-    assert nested(space, {"a": 0.1, "b/n": 3, "c": "two"}) == {"a": 0.1, "b": {"n": 3}, "c": "two"}
+    values = {"a": 0.1, "b/n": 3, "b/m": 8, "c": "two", "q": 0.5}
+    assert nested(space, values) == {"a": 0.1, "b": {"n": 3, "m": 8}, "c": "two", "q": 0.5}
+    assert values_of(space, nested(space, values)) == values
+
+
+@given(count=st.integers(1, 30), step=st.integers(1, 4))
+def test_every_value_that_tune_draws_is_one_of_the_space(count: int, step: int):
+    domains = {"n": tune.qrandint(0, count * step, step), "m": tune.randint(3, 3 + count)}
+    space = SearchSpace(flat(space_of({**domains, "x": tune.uniform(0, 1)})))
+    for _ in range(5):
+        space.code_of({name: domain.sample() for name, domain in domains.items()} | {"x": 0.5})
+
+
+def test_a_result_from_elsewhere_counts_at_the_nearest_candidate():
+    searcher = search()
+    searcher.add_evaluated_point({"x": 0.31, "inner": {"kind": "a"}, "fixed": 3}, 0.0)
+    assert searcher._backlog is not None
+    best, reward = searcher._backlog._proposer._optimizer.best()
+    assert searcher._backlog.parameters(best)["x"] == pytest.approx(0.31, abs=0.05)
+    assert reward == 0.0
+    with pytest.raises(ValueError, match="once it has space, metric and mode"):
+        BBKBSearch().add_evaluated_point({}, 1.0)
 
 
 @pytest.mark.parametrize(
     ("config", "message"),
     [
         ({"a": tune.grid_search([1, 2])}, "a must not be tune.grid_search"),
-        ({"a": {"b": tune.randn(0, 1)}}, "b must be tune.uniform, loguniform, randint, lograndint or choice"),
-        ({"a": tune.quniform(0, 1, 0.25)}, "a must be tune.uniform"),
+        ({"a": {"b": tune.randn(0, 1)}}, "b must be tune.uniform, .* or choice"),
+        ({"a": tune.qrandn(0, 1, 0.5)}, "a must be tune.uniform"),
         ({"a": tune.sample_from(lambda spec: 1)}, "a must be tune.uniform"),
     ],
 )
