@@ -73,7 +73,7 @@ def _launch_on_ray(run: Run, settings: Settings, console: Console, address: str 
     with logs.written_to(run.folder, run.name, log.level, log.format), view(console) as shown:
         joined = named_cluster(address)
         shown.say("starting Ray on this machine …" if joined is None else f"joining the Ray cluster at {joined} …")
-        cluster = connect(address, workers.count, workers.cpus, workers.gpus, dashboard=True)
+        cluster = connect(address, workers.count, workers.cpus, workers.gpus, dashboard=True, name=run.name)
         try:
             where = "a local Ray" if cluster.is_ours else f"the Ray cluster at {cluster.address}"
             dashboard = f", dashboard {cluster.dashboard_url}" if cluster.dashboard_url else ""

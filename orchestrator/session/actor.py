@@ -163,6 +163,7 @@ class RemoteSession:
             namespace=NAMESPACE,
             lifetime="detached" if is_detached else None,
             num_cpus=0,
+            enable_task_events=False,  # the dashboard counts evaluations, not questions to this actor
             max_restarts=-1,
             max_task_retries=0,
             max_concurrency=8,

@@ -9,7 +9,6 @@ says wins over every one of these.
 import logging
 import math
 import os
-import secrets
 import socket
 import sys
 from dataclasses import dataclass
@@ -19,14 +18,15 @@ from typing import Any
 import ray
 from ray._raylet import Config  # type: ignore[attr-defined]  # compiled, without annotations
 from ray.exceptions import RayError
+from ray.job_config import JobConfig
 
 from orchestrator.errors import UserError
 from orchestrator.session.environment import RAY_SETTINGS
+from orchestrator.session.token import require_token
 
 _LOGGER = logging.getLogger("bbkb.cluster")
 _PROBE_SECONDS = 5.0
 _PACKAGES = ("objectives", "workers", "orchestrator")
-_TOKEN = secrets.token_hex(32)  # in the environment only, never in a file: it dies with this process
 # Ray's settings, in the environment of this process and of what it starts, unless the user set them.
 ENVIRONMENT = {
     **RAY_SETTINGS,
@@ -46,7 +46,7 @@ class Cluster:
     notes: tuple[str, ...] = ()
 
 
-def connect(address: str | None, workers: int, cpus: float, gpus: float, dashboard: bool) -> Cluster:
+def connect(address: str | None, workers: int, cpus: float, gpus: float, dashboard: bool, name: str = "") -> Cluster:
     """Join the cluster named by `address` or RAY_ADDRESS (set inside a Ray job), else start one on this machine.
 
     A local cluster gets as many logical CPUs as `workers` evaluations of `cpus` each ask for, at least the machine's
@@ -58,7 +58,7 @@ def connect(address: str | None, workers: int, cpus: float, gpus: float, dashboa
     if ray.is_initialized():
         return Cluster(_gcs_address(), None, False, False, _room_notes(workers, cpus, gpus))
     named = named_cluster(address)
-    cluster = _start(workers, cpus, gpus, dashboard) if named is None else _join(named, workers, cpus, gpus)
+    cluster = _start(workers, cpus, gpus, dashboard, name) if named is None else _join(named, workers, cpus, gpus, name)
     _LOGGER.info("%s Ray at %s", "started" if cluster.is_ours else "joined", cluster.address)
     return cluster
 
@@ -76,12 +76,12 @@ def disconnect(cluster: Cluster) -> None:
         _LOGGER.info("%s Ray at %s", "ended" if cluster.is_ours else "left", cluster.address)
 
 
-def _start(workers: int, cpus: float, gpus: float, dashboard: bool) -> Cluster:
+def _start(workers: int, cpus: float, gpus: float, dashboard: bool, name: str) -> Cluster:
     cores = _cores()
     wanted = math.ceil(workers * cpus)
-    _require_token()
+    token = require_token()
     try:
-        context = _init(address="local", num_cpus=max(cores, wanted), include_dashboard=dashboard)
+        context = _init(name, address="local", num_cpus=max(cores, wanted), include_dashboard=dashboard)
     except (RuntimeError, ValueError, OSError, RayError) as error:
         raise UserError(
             f"Ray must be able to start on this machine, got {_first_line(error)}; free disk space under /tmp (or set "
@@ -89,31 +89,38 @@ def _start(workers: int, cpus: float, gpus: float, dashboard: bool) -> Cluster:
         ) from error
     notes = [f"{wanted} CPUs asked for, {cores} cores here: evaluations share them"] if wanted > cores else []
     url = _dashboard_url(context)
-    if url is not None and os.environ.get("RAY_AUTH_TOKEN") == _TOKEN:
-        notes.append(f"the Ray dashboard asks for a token, it is {_TOKEN}")
+    if url is not None and token is not None:
+        notes.append(f"the Ray dashboard asks for the token in {token}")
     return Cluster(_gcs_address(), url, True, True, (*notes, *_room_notes(workers, cpus, gpus)))
 
 
-def _require_token() -> None:
-    """Protect the cluster about to start with a token of this process, unless the user arranged something else."""
-    os.environ.setdefault("RAY_AUTH_MODE", "token")
-    if os.environ["RAY_AUTH_MODE"] == "token" and "RAY_AUTH_TOKEN_PATH" not in os.environ:
-        os.environ.setdefault("RAY_AUTH_TOKEN", _TOKEN)
-
-
-def _join(address: str, workers: int, cpus: float, gpus: float) -> Cluster:
+def _join(address: str, workers: int, cpus: float, gpus: float, name: str) -> Cluster:
     if address != "auto":
         _probe(address)
     try:
-        context = _init(address=address)
+        context = _init(name, address=address)
     except (RuntimeError, ValueError, OSError, RayError) as error:
         raise UserError(_refusal(address, error)) from error
-    return Cluster(_gcs_address(), _dashboard_url(context), False, True, _room_notes(workers, cpus, gpus))
+    notes = (*_open_notes(address), *_room_notes(workers, cpus, gpus))
+    return Cluster(_gcs_address(), _dashboard_url(context), False, True, notes)
 
 
-def _init(**options: Any) -> Any:
+def _open_notes(address: str) -> tuple[str, ...]:
+    """A warning about a cluster that lets in whoever reaches it: it has let this process in, which showed no token."""
+    if os.environ.get("RAY_AUTH_MODE") == "token":
+        return ()
+    return (
+        f"warning: the Ray cluster at {address} asks for no token, so anyone who reaches its ports can run code there; "
+        "start it with RAY_AUTH_MODE=token (docs/security.md)",
+    )
+
+
+def _init(name: str, **options: Any) -> Any:
     Config.initialize("")  # Ray read its environment when it was imported; this makes it look again
-    return ray.init(log_to_driver=False, logging_level=logging.ERROR, runtime_env=_runtime_env(), **options)
+    job = JobConfig(metadata={"job_name": name} if name else {})
+    return ray.init(
+        job_config=job, log_to_driver=False, logging_level=logging.ERROR, runtime_env=_runtime_env(), **options
+    )
 
 
 def _runtime_env() -> dict[str, str] | None:
@@ -153,7 +160,7 @@ def _refusal(address: str, error: Exception) -> str:
     elif address == "auto":
         remedy = "start a cluster with `ray start --head`, or leave the address out to use this machine"
     else:
-        remedy = "if the cluster asks for a token, set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN"
+        remedy = "if the cluster asks for a token, set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN_PATH"
     return f"the Ray cluster at {address} must let this process in, got {text}; {remedy}"
 
 

@@ -16,6 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from orchestrator.cli.arguments import CampaignFile, Overrides, RunName, overrides
+from orchestrator.cli.console import SafeConsole
 from orchestrator.cli.terminal import say, write_file
 from orchestrator.errors import UserError
 from orchestrator.launchers.ray_job import command_for, reasons
@@ -49,7 +50,7 @@ def slurm(
     submit: Annotated[bool, typer.Option("--submit", help="Give the script to sbatch.")] = False,
 ) -> None:
     """Write a Slurm script that runs a campaign on several nodes, through time limits and preemptions."""
-    console = Console()
+    console = SafeConsole()
     given = [*overrides(set_, None), *([] if name is None else [f"run={json.dumps(name)}"])]
     settings = load(file, given)
     run = settings.run or settings.name
@@ -79,7 +80,7 @@ def ray_job(
     submit: Annotated[bool, typer.Option("--submit", help="Run the command.")] = False,
 ) -> None:
     """Print the command that runs a campaign as a Ray job, or run it."""
-    console = Console()
+    console = SafeConsole()
     given = [*overrides(set_, None), *([] if name is None else [f"run={json.dumps(name)}"])]
     settings = load(file, given)
     run = settings.run or settings.name

@@ -32,7 +32,10 @@ try:
 except ray.exceptions.WorkerCrashedError:
     print("crashed")
 print(cluster.is_ours, cluster.is_connected_here, cluster.dashboard_url)
-print(ray.cluster_resources()["CPU"], os.environ["RAY_AUTH_MODE"], os.environ["RAY_AUTH_TOKEN"] in cluster.notes[1])
+token = os.environ["RAY_AUTH_TOKEN_PATH"]
+mode = oct(os.stat(token).st_mode & 0o777)
+print(ray.cluster_resources()["CPU"], os.environ["RAY_AUTH_MODE"], token in cluster.notes[1], mode)
+print("RAY_AUTH_TOKEN" in os.environ, any(open(token).read() in note for note in cluster.notes))
 print(cluster.notes[0])
 disconnect(cluster)
 disconnect(cluster)
@@ -94,12 +97,14 @@ def short_folder() -> Iterator[str]:
 def test_a_cluster_started_here_says_nothing_by_itself_and_leaves_no_trace_at_home(short_folder: str) -> None:
     home = Path(short_folder, "home")
     home.mkdir()
-    lines = run(STARTS, HOME=str(home), RAY_TMPDIR=short_folder)
+    lines = run(STARTS, HOME=str(home), RAY_TMPDIR=short_folder, TMPDIR=short_folder)
     assert lines[0] == "crashed"
     assert lines[1].startswith("True True http://127.0.0.1:")
-    assert lines[2] == "64.0 token True"
-    assert lines[3].startswith("64 CPUs asked for, ")
-    assert lines[4:] == ["False"]
+    assert lines[2] == "64.0 token True 0o600"
+    assert lines[3] == "False False"
+    assert lines[4].startswith("64 CPUs asked for, ")
+    assert lines[5:] == ["False"]
+    assert not list(Path(short_folder).glob("bbkb-token-*"))
     assert list(home.iterdir()) == []
 
 
@@ -125,6 +130,16 @@ def test_the_cluster_named_by_the_environment_is_joined_and_left_running(ray_clu
         "the cluster has 4 CPUs, 100 workers ask for 100: some will wait",
     ]
     assert ray.cluster_resources()["CPU"] == 4.0
+
+
+@pytest.mark.parametrize(("mode", "warnings"), [("token", 0), ("disabled", 1), (None, 1)])
+def test_a_cluster_that_was_joined_without_a_token_is_warned_about(
+    mode: str | None, warnings: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("RAY_AUTH_MODE", raising=False)
+    if mode is not None:
+        monkeypatch.setenv("RAY_AUTH_MODE", mode)
+    assert len(cluster._open_notes("head:6379")) == warnings
 
 
 def test_an_open_connection_is_used_and_not_closed(ray_cluster: str) -> None:
@@ -168,7 +183,7 @@ def test_an_address_where_nothing_listens_is_refused_with_a_remedy() -> None:
 def test_a_cluster_that_lets_nobody_in_is_a_users_error_with_a_remedy(
     error: Exception, remedy: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(**_: Any) -> None:
+    def refuse(_name: str, **_: Any) -> None:
         raise error
 
     monkeypatch.setattr(cluster, "_init", refuse)
@@ -180,7 +195,7 @@ def test_a_cluster_that_lets_nobody_in_is_a_users_error_with_a_remedy(
 
 @pytest.mark.usefixtures("without_connection")
 def test_a_machine_on_which_ray_does_not_start_is_a_users_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(**_: Any) -> None:
+    def refuse(_name: str, **_: Any) -> None:
         raise RuntimeError("Failed to start GCS.")
 
     monkeypatch.setattr(cluster, "_init", refuse)
