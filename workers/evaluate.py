@@ -90,7 +90,15 @@ def evaluate(
         if isinstance(error, HostInterruptError) and not is_expendable:
             raise
         kind, message = _explained(error, limits)
-        return Failure(trial.id, trial.attempt, kind, message, started, max(started, now()), where)
+        return Failure(
+            trial=trial.id,
+            attempt=trial.attempt,
+            kind=kind,
+            message=message,
+            started=started,
+            finished=max(started, now()),
+            worker=where,
+        )
     if reports.is_stopped:  # the objective caught the stop, and returned what it had
         return _stopped(trial, reports, started, now(), where)
     return Success(

@@ -67,7 +67,15 @@ class InlineExecutor:
         now = self.now()
         for trial in [self._queue.pop(id_) for id_ in dict.fromkeys(trials) if id_ in self._queue]:
             self._cancelled.append(
-                Failure(trial.id, trial.attempt, FailureKind.CANCELLED, "cancelled", now, now, "inline")
+                Failure(
+                    trial=trial.id,
+                    attempt=trial.attempt,
+                    kind=FailureKind.CANCELLED,
+                    message="cancelled",
+                    started=now,
+                    finished=now,
+                    worker="inline",
+                )
             )
 
     def pause(self, seconds: float) -> None:

@@ -69,7 +69,7 @@ class Success:
     remark: str = ""  # what of its metrics was left out, for a person
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
     """An attempt that did not. `message` is for a person: first line what happened, then a traceback's tail."""
 

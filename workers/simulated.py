@@ -238,15 +238,35 @@ class SimulatedExecutor:
         if seconds < 0.0:
             message = f"metrics['seconds'] must be >= 0, got {seconds}"
             return Failure(
-                trial.id, trial.attempt, FailureKind.INVALID_VALUE, message, self._now, self._now + drawn, worker
+                trial=trial.id,
+                attempt=trial.attempt,
+                kind=FailureKind.INVALID_VALUE,
+                message=message,
+                started=self._now,
+                finished=self._now + drawn,
+                worker=worker,
             )
         if is_hit:
             finished = self._now + share * seconds
             return Failure(
-                trial.id, trial.attempt, self._failures.kind, "injected failure", self._now, finished, worker
+                trial=trial.id,
+                attempt=trial.attempt,
+                kind=self._failures.kind,
+                message="injected failure",
+                started=self._now,
+                finished=finished,
+                worker=worker,
             )
         return replace(outcome, finished=self._now + seconds)
 
 
 def _cancelled(trial: int, attempt: int, started: float, now: float, worker: str) -> Failure:
-    return Failure(trial, attempt, FailureKind.CANCELLED, "cancelled", started, now, worker)
+    return Failure(
+        trial=trial,
+        attempt=attempt,
+        kind=FailureKind.CANCELLED,
+        message="cancelled",
+        started=started,
+        finished=now,
+        worker=worker,
+    )

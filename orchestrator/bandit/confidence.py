@@ -14,7 +14,7 @@ from orchestrator.bandit.kernels import AnyKernel, Matern32, Matern52
 Schedule = Literal["practical", "theory"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Confidence:
     """One schedule with its constants; the symbols are those of docs/notation.md.
 

@@ -35,7 +35,7 @@ ENVIRONMENT = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Cluster:
     """A Ray cluster this process is connected to. `notes` are sentences worth showing to the user."""
 
@@ -56,7 +56,13 @@ def connect(address: str | None, workers: int, cpus: float, gpus: float, dashboa
         os.environ.setdefault(name, value)
     _mute()
     if ray.is_initialized():
-        return Cluster(_gcs_address(), None, False, False, _room_notes(workers, cpus, gpus))
+        return Cluster(
+            address=_gcs_address(),
+            dashboard_url=None,
+            is_ours=False,
+            is_connected_here=False,
+            notes=_room_notes(workers, cpus, gpus),
+        )
     named = named_cluster(address)
     cluster = _start(workers, cpus, gpus, dashboard, name) if named is None else _join(named, workers, cpus, gpus, name)
     _LOGGER.info("%s Ray at %s", "started" if cluster.is_ours else "joined", cluster.address)
@@ -91,7 +97,13 @@ def _start(workers: int, cpus: float, gpus: float, dashboard: bool, name: str) -
     url = _dashboard_url(context)
     if url is not None and token is not None:
         notes.append(f"the Ray dashboard asks for the token in {token}")
-    return Cluster(_gcs_address(), url, True, True, (*notes, *_room_notes(workers, cpus, gpus)))
+    return Cluster(
+        address=_gcs_address(),
+        dashboard_url=url,
+        is_ours=True,
+        is_connected_here=True,
+        notes=(*notes, *_room_notes(workers, cpus, gpus)),
+    )
 
 
 def _join(address: str, workers: int, cpus: float, gpus: float, name: str) -> Cluster:
@@ -102,7 +114,13 @@ def _join(address: str, workers: int, cpus: float, gpus: float, name: str) -> Cl
     except (RuntimeError, ValueError, OSError, RayError) as error:
         raise UserError(_refusal(address, error)) from error
     notes = (*_open_notes(address), *_room_notes(workers, cpus, gpus))
-    return Cluster(_gcs_address(), _dashboard_url(context), False, True, notes)
+    return Cluster(
+        address=_gcs_address(),
+        dashboard_url=_dashboard_url(context),
+        is_ours=False,
+        is_connected_here=True,
+        notes=notes,
+    )
 
 
 def _open_notes(address: str) -> tuple[str, ...]:

@@ -194,7 +194,15 @@ class Driver:
             run = self._campaign.running[trial]
             self._record(
                 self._event_of(
-                    Failure(trial, run.attempt, FailureKind.TIMEOUT, command.reason, min(run.since, now), now, "")
+                    Failure(
+                        trial=trial,
+                        attempt=run.attempt,
+                        kind=FailureKind.TIMEOUT,
+                        message=command.reason,
+                        started=min(run.since, now),
+                        finished=now,
+                        worker="",
+                    )
                 )
             )
         self._commit()

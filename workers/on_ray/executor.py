@@ -133,7 +133,15 @@ class RayExecutor:
         now = time.time()
         for trial in [self._queue.pop(id_) for id_ in chosen if id_ in self._queue]:
             self._outcomes.append(
-                Failure(trial.id, trial.attempt, FailureKind.CANCELLED, "cancelled", now, now, _UNKNOWN)
+                Failure(
+                    trial=trial.id,
+                    attempt=trial.attempt,
+                    kind=FailureKind.CANCELLED,
+                    message="cancelled",
+                    started=now,
+                    finished=now,
+                    worker=_UNKNOWN,
+                )
             )
         running = [self._references[id_] for id_ in chosen if id_ in self._references]
         if running:
@@ -338,4 +346,12 @@ class RayExecutor:
 def _failure(attempt: _Attempt, kind: FailureKind, message: str) -> Failure:
     """A failure that the worker could not report itself, so its name is not known."""
     now = time.time()
-    return Failure(attempt.trial, attempt.attempt, kind, message, min(now, attempt.started), now, _UNKNOWN)
+    return Failure(
+        trial=attempt.trial,
+        attempt=attempt.attempt,
+        kind=kind,
+        message=message,
+        started=min(now, attempt.started),
+        finished=now,
+        worker=_UNKNOWN,
+    )

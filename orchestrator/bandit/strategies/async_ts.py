@@ -135,8 +135,14 @@ class AsyncTS:
     @cached_property
     def confidence(self) -> Confidence:
         """The schedule of β before `scale`."""
-        bounds = (self.noise_variance, self.regularization, self.norm_bound, self.delta)
-        return Confidence("practical", *bounds, ratio_threshold=1.0)
+        return Confidence(
+            schedule="practical",
+            noise_variance=self.noise_variance,
+            regularization=self.regularization,
+            norm_bound=self.norm_bound,
+            delta=self.delta,
+            ratio_threshold=1.0,
+        )
 
     def init(self, arms: Arms | Floats, rng: np.random.Generator) -> AsyncTSState:
         """State before any pull of `arms` (A, d). Raises ValueError on bad arms."""

@@ -140,7 +140,12 @@ class BBKB:
         """The schedule of the width; ξ² = λ = v when it belongs to a fitted model, see `width_at`."""
         schedule: Schedule = self.width if isinstance(self.width, str) else "practical"
         return Confidence(
-            schedule, self.noise_variance, self.regularization, self.norm_bound, self.delta, self.ratio_threshold
+            schedule=schedule,
+            noise_variance=self.noise_variance,
+            regularization=self.regularization,
+            norm_bound=self.norm_bound,
+            delta=self.delta,
+            ratio_threshold=self.ratio_threshold,
         )
 
     def width_at(self, state: SparseState) -> float:

@@ -9,7 +9,7 @@ from orchestrator.bandit.kernels import RBF, Matern32, Matern52
 
 def confidence(schedule, **changes) -> Confidence:
     settings = {"noise_variance": 0.04, "regularization": 0.09, "norm_bound": 2.0, "delta": 0.1, "ratio_threshold": 3.0}
-    return Confidence(schedule, **(settings | changes))
+    return Confidence(schedule=schedule, **(settings | changes))
 
 
 def test_the_practical_width_by_hand() -> None:

@@ -156,7 +156,9 @@ def test_every_kind_of_failure_has_its_own_number_of_attempts(kind: FailureKind,
     state = fold(opened(slots=1, retries=2), batch(0, [5]))
     for attempt in range(1, 20):
         state = apply(state, dispatched((0, attempt)))
-        over = is_final(state, Failure(0, attempt, kind, "why", 0.0, 1.0, "w"))
+        over = is_final(
+            state, Failure(trial=0, attempt=attempt, kind=kind, message="why", started=0.0, finished=1.0, worker="w")
+        )
         state = apply(state, failure(0, kind, over, attempt))
         if over:
             break
@@ -187,7 +189,12 @@ def test_no_kind_of_failure_is_tried_again_without_bound_or_pause(kind: FailureK
         assert attempts <= 20
         (assignment,) = command.assignments
         state = apply(state, dispatched((0, assignment.attempt), time=now))
-        over = is_final(state, Failure(0, assignment.attempt, kind, "why", now, now, "w"))
+        over = is_final(
+            state,
+            Failure(
+                trial=0, attempt=assignment.attempt, kind=kind, message="why", started=now, finished=now, worker="w"
+            ),
+        )
         state = apply(state, failure(0, kind, over, assignment.attempt, time=now))
     assert now >= sum(min(60.0, 2.0**n) for n in range(attempts - 2))
 
@@ -344,7 +351,18 @@ def test_any_course_of_a_campaign_keeps_its_budget_and_ends_every_trial_once(
                 if kind is None:
                     record(success(trial, attempt=attempt, time=now))
                 else:
-                    final = is_final(state, Failure(trial, attempt, kind, "why", 0.0, now, "w"))
+                    final = is_final(
+                        state,
+                        Failure(
+                            trial=trial,
+                            attempt=attempt,
+                            kind=kind,
+                            message="why",
+                            started=0.0,
+                            finished=now,
+                            worker="w",
+                        ),
+                    )
                     record(failure(trial, kind, final, attempt, now))
                 if trial not in state.running and all(a.trial != trial for a in state.backlog):
                     over.append(trial)
@@ -507,13 +525,21 @@ def test_an_adopted_trial_goes_on_under_its_attempt() -> None:
 def test_an_arm_that_costs_worker_after_worker_is_set_aside_over_all_its_trials() -> None:
     state = fold(opened(slots=3), batch(0, [5, 5, 5]), dispatched((0, 1), (1, 1), (2, 1)))
     for trial in (0, 1):
-        lost = Failure(trial, 1, FailureKind.WORKER_LOST, "why", 0.0, 1.0, "w")
+        lost = Failure(
+            trial=trial, attempt=1, kind=FailureKind.WORKER_LOST, message="why", started=0.0, finished=1.0, worker="w"
+        )
         assert not is_final(state, lost)
         state = apply(state, failure(trial, FailureKind.WORKER_LOST, False))
-    assert is_final(state, Failure(2, 1, FailureKind.WORKER_LOST, "why", 0.0, 1.0, "w"))
+    assert is_final(
+        state,
+        Failure(trial=2, attempt=1, kind=FailureKind.WORKER_LOST, message="why", started=0.0, finished=1.0, worker="w"),
+    )
     assert apply(state, failure(2, FailureKind.WORKER_LOST, True)).quarantined == (5,)
     state = apply(apply(state, success(2)), dispatched((1, 2)))  # it can be evaluated after all
-    assert not is_final(state, Failure(1, 2, FailureKind.WORKER_LOST, "why", 0.0, 1.0, "w"))
+    assert not is_final(
+        state,
+        Failure(trial=1, attempt=2, kind=FailureKind.WORKER_LOST, message="why", started=0.0, finished=1.0, worker="w"),
+    )
 
 
 def test_out_of_memory_is_tried_again_with_more_where_the_campaign_says_so() -> None:
@@ -521,7 +547,18 @@ def test_out_of_memory_is_tried_again_with_more_where_the_campaign_says_so() -> 
     for attempt, factor in ((1, 1.0), (2, 1.5), (3, 2.25)):
         state = apply(state, dispatched((0, attempt)))
         assert state.memory_factor(0) == factor
-        over = is_final(state, Failure(0, attempt, FailureKind.OUT_OF_MEMORY, "why", 0.0, 1.0, "w"))
+        over = is_final(
+            state,
+            Failure(
+                trial=0,
+                attempt=attempt,
+                kind=FailureKind.OUT_OF_MEMORY,
+                message="why",
+                started=0.0,
+                finished=1.0,
+                worker="w",
+            ),
+        )
         state = apply(state, failure(0, FailureKind.OUT_OF_MEMORY, over, attempt))
     assert over
 
