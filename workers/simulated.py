@@ -67,7 +67,7 @@ class Failures:
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class _Running:
+class _RunningAttempt:
     """An attempt on a worker. Ordered by when it finishes, ties by when it started."""
 
     finish: float
@@ -103,7 +103,7 @@ class SimulatedExecutor:
         self._slots = slots
         self._idle = list(range(slots))  # a heap: the lowest number first
         self._queue: OrderedDict[int, Trial] = OrderedDict()  # by trial id, in the order submitted
-        self._running: list[_Running] = []  # a heap: the next to finish first
+        self._running: list[_RunningAttempt] = []  # a heap: the next to finish first
         self._order = itertools.count()
         self._cancelled: list[Outcome] = []
         self._take: TakeReports | None = None
@@ -148,14 +148,14 @@ class SimulatedExecutor:
                 outcomes.append(done.outcome)
         return outcomes
 
-    def _next_report(self, entry: _Running) -> tuple[int, float] | None:
+    def _next_report(self, entry: _RunningAttempt) -> tuple[int, float] | None:
         """The report for which `entry` stands in the heap now; None when it stands there for its end."""
         if self._take is None or not isinstance(entry.outcome, Success):
             return None
         reports = entry.outcome.reports
         return reports[entry.reported] if entry.reported < len(reports) else None
 
-    def _deliver(self, entry: _Running, report: tuple[int, float]) -> None:
+    def _deliver(self, entry: _RunningAttempt, report: tuple[int, float]) -> None:
         """Give a report out; its attempt goes on to the next one, or is stopped here."""
         assert self._take is not None
         assert isinstance(entry.outcome, Success)
@@ -184,7 +184,7 @@ class SimulatedExecutor:
         if self._take is not None and isinstance(outcome, Success) and reported < len(outcome.reports):
             share = (reported + 1) / (len(outcome.reports) + 1)
             finish = outcome.started + share * (outcome.finished - outcome.started)
-        heapq.heappush(self._running, _Running(finish, next(self._order), worker, outcome, reported))
+        heapq.heappush(self._running, _RunningAttempt(finish, next(self._order), worker, outcome, reported))
 
     def cancel(self, trials: Iterable[int]) -> None:
         """End these attempts now; their workers are free at once."""

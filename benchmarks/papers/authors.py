@@ -22,7 +22,7 @@ from benchmarks.papers.experiment import Request
 from benchmarks.papers.findings import Cell, Floats, Interval, Table
 from benchmarks.papers.measured import Measured
 from orchestrator.bandit.regret import cumulative_regret
-from orchestrator.campaign.commands import Assignment
+from orchestrator.campaign.commands import QueuedAttempt
 from orchestrator.errors import UserError
 from orchestrator.session.assemble import Parts, build
 
@@ -159,7 +159,7 @@ def _evaluation(parts: Parts) -> Callable[[Sequence[int], int], tuple[Floats, Fl
     def evaluate(arms: Sequence[int], first: int) -> tuple[Floats, Floats]:
         rewards = np.empty((2, len(arms)))
         for place, arm in enumerate(arms):
-            message = parts.problem.trial(Assignment(first + place, int(arm), attempt=1))
+            message = parts.problem.trial(QueuedAttempt(first + place, int(arm), attempt=1))
             evaluation = parts.objective.evaluate(dict(message.parameters), message.seed, _silent)
             rewards[:, place] = evaluation.value, evaluation.metrics["noise_free"]
         return rewards[0], rewards[1]

@@ -10,7 +10,7 @@ _MESSAGE_LENGTH = 400
 
 
 @dataclass(frozen=True, slots=True)
-class Running:
+class RunningAttempt:
     """An attempt under way."""
 
     arm: int

@@ -9,7 +9,7 @@ from orchestrator.campaign.endings import SessionOutcome, StopReason
 
 
 @dataclass(frozen=True, slots=True)
-class Assignment:
+class QueuedAttempt:
     """One attempt at one trial's arm, not to be dispatched before the time `not_before` (executor's clock).
 
     `parameters` are the arm's, to be shown; they decide nothing.
@@ -26,7 +26,7 @@ class Assignment:
 class Dispatch:
     """Hand these attempts to the executor."""
 
-    assignments: tuple[Assignment, ...]
+    assignments: tuple[QueuedAttempt, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class Ask:
 
 
 @dataclass(frozen=True, slots=True)
-class Finished:
+class FinishedTrial:
     """A trial that is over and that the strategy has not been told of yet."""
 
     trial: int
@@ -49,7 +49,7 @@ class Finished:
 class Tell:
     """Let the strategy take these finished trials into its posterior."""
 
-    finished: tuple[Finished, ...]
+    finished: tuple[FinishedTrial, ...]
 
 
 @dataclass(frozen=True, slots=True)

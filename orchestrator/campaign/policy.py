@@ -18,7 +18,6 @@ import math
 
 from orchestrator.campaign.commands import (
     Ask,
-    Assignment,
     Await,
     Begin,
     Close,
@@ -26,6 +25,7 @@ from orchestrator.campaign.commands import (
     Dispatch,
     GiveUp,
     Pause,
+    QueuedAttempt,
     Stop,
     Tell,
 )
@@ -76,7 +76,7 @@ def _go_on(state: CampaignState, now: float) -> Command | None:
     return _think(state, now) if is_asynchronous else _next_batch(state)
 
 
-def _ready(state: CampaignState, room: int, now: float) -> tuple[Assignment, ...]:
+def _ready(state: CampaignState, room: int, now: float) -> tuple[QueuedAttempt, ...]:
     """The first `room` attempts of the backlog that need not wait any longer."""
     return tuple(itertools.islice((one for one in state.backlog if one.not_before <= now), room))
 

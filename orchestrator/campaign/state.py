@@ -15,8 +15,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeVar
 
 from orchestrator.bandit.strategy import Observation
-from orchestrator.campaign.attempts import Best, EndedAttempt, Running, ended_attempt
-from orchestrator.campaign.commands import Assignment, Finished
+from orchestrator.campaign.attempts import Best, EndedAttempt, RunningAttempt, ended_attempt
+from orchestrator.campaign.commands import FinishedTrial, QueuedAttempt
 from orchestrator.campaign.early_stopping import Rungs
 from orchestrator.campaign.endings import Phase, SessionOutcome, StopReason
 from orchestrator.campaign.events import (
@@ -74,14 +74,14 @@ class CampaignState:
     refreshed_time: float = 0.0
     is_fresh: bool = False  # nothing was chosen since the last refresh
     dictionary_size: int = 0
-    backlog: Sequence[Assignment] = field(default_factory=Line)  # chosen and not running, in order
-    running: Mapping[int, Running] = field(default_factory=lambda: MappingProxyType({}))
+    backlog: Sequence[QueuedAttempt] = field(default_factory=Line)  # chosen and not running, in order
+    running: Mapping[int, RunningAttempt] = field(default_factory=lambda: MappingProxyType({}))
     attempt_failures: Mapping[int, AttemptFailures] = field(
         default_factory=lambda: MappingProxyType({})
     )  # of open trials
     workers_lost: Mapping[int, int] = field(default_factory=lambda: MappingProxyType({}))  # in a row, by arm
     quarantined: tuple[int, ...] = ()  # arms set aside for the workers they cost
-    finished: Sequence[Finished] = field(default_factory=Line)  # over, not told to the strategy yet
+    finished: Sequence[FinishedTrial] = field(default_factory=Line)  # over, not told to the strategy yet
     existing: ExistingTaken | None = None  # known before the campaign, not told to the strategy yet
     existing_count: int = 0
     existing_unmatched: int = 0
@@ -223,7 +223,7 @@ def idle_cause(state: CampaignState) -> Cause:
 
 
 def _choose(state: CampaignState, event: BatchChosen) -> CampaignState:
-    chosen = tuple(Assignment(pick.trial, pick.arm, attempt=1, parameters=pick.parameters) for pick in event.picks)
+    chosen = tuple(QueuedAttempt(pick.trial, pick.arm, attempt=1, parameters=pick.parameters) for pick in event.picks)
     after = replace(
         state,
         trials=state.trials + len(chosen),
@@ -266,7 +266,7 @@ def _open_session(state: CampaignState, event: SessionOpened) -> CampaignState:
     adopted = set(event.adopted)
     held = {trial: run for trial, run in state.running.items() if trial in adopted}
     lost = tuple(
-        Assignment(trial, run.arm, run.attempt + 1, parameters=run.parameters)
+        QueuedAttempt(trial, run.arm, run.attempt + 1, parameters=run.parameters)
         for trial, run in sorted(state.running.items())
         if trial not in adopted
     )
@@ -297,7 +297,7 @@ def _dispatch(state: CampaignState, event: TrialsDispatched) -> CampaignState:
     if not all(assignment.trial in sent for assignment in front):  # some paused
         front = tuple(assignment for assignment in state.backlog if assignment.trial in sent)
         rest = Line(assignment for assignment in state.backlog if assignment.trial not in sent)
-    started = {one.trial: Running(one.arm, sent[one.trial], event.time, one.parameters) for one in front}
+    started = {one.trial: RunningAttempt(one.arm, sent[one.trial], event.time, one.parameters) for one in front}
     return replace(
         state,
         backlog=rest,
@@ -314,7 +314,7 @@ def _succeed(state: CampaignState, event: TrialSucceeded) -> CampaignState:
     seconds = max(0.0, event.finished - event.started)
     return replace(
         _end_attempt(state, event, is_over=True),
-        finished=_line(state.finished).extended((Finished(event.trial, Observation(arm, sign * event.value)),)),
+        finished=_line(state.finished).extended((FinishedTrial(event.trial, Observation(arm, sign * event.value)),)),
         succeeded=state.succeeded + 1,
         session_succeeded=state.session_succeeded + 1,
         best=best,
@@ -331,7 +331,7 @@ def _stop_early(state: CampaignState, event: TrialStopped) -> CampaignState:
     reward = None if event.value is None else state.rules.sign * event.value
     return replace(
         _end_attempt(state, event, is_over=True),
-        finished=_line(state.finished).extended((Finished(event.trial, Observation(arm, reward)),)),
+        finished=_line(state.finished).extended((FinishedTrial(event.trial, Observation(arm, reward)),)),
         stopped=state.stopped + 1,
         session_succeeded=state.session_succeeded + 1,
         workers_lost=_without(state.workers_lost, arm),
@@ -366,7 +366,7 @@ def _fail(state: CampaignState, event: TrialFailed) -> CampaignState:
             after,
             backlog=_line(state.backlog).preceded(
                 (
-                    Assignment(
+                    QueuedAttempt(
                         event.trial,
                         run.arm,
                         run.attempt + 1,
@@ -380,7 +380,7 @@ def _fail(state: CampaignState, event: TrialFailed) -> CampaignState:
     is_quarantined = after.workers_lost.get(run.arm, 0) >= WORKERS_AN_ARM_MAY_COST and run.arm not in state.quarantined
     return replace(
         after,
-        finished=_line(state.finished).extended((Finished(event.trial, Observation(run.arm, None)),)),
+        finished=_line(state.finished).extended((FinishedTrial(event.trial, Observation(run.arm, None)),)),
         failed=state.failed + 1,
         session_failed=state.session_failed + 1,
         session_first_failure=state.session_first_failure or f"{event.failure}: {event.message}",

@@ -27,7 +27,7 @@ _COMPUTING = {"choosing": "choosing a batch", "refreshing": "refreshing the mode
 
 
 @dataclass(frozen=True, slots=True)
-class Ending:
+class SessionEnd:
     """How the session that was followed ended. `outcome` is empty when nobody runs it any more and it did not say."""
 
     outcome: str
@@ -51,10 +51,10 @@ class Follower:
         for event in self._store.read(self._run.name, after=self._position):
             self._fold(event)
 
-    def ending(self) -> Ending | None:
+    def ending(self) -> SessionEnd | None:
         """How the newest session ended; None while it has not."""
         closed = self._closed
-        return None if closed is None else Ending(closed.outcome, closed.reason)
+        return None if closed is None else SessionEnd(closed.outcome, closed.reason)
 
     def status(self, holding: Holding) -> Status:
         """Where the campaign stands."""
@@ -83,7 +83,7 @@ def follow(
     stop: Stop = "",
     sleep: Callable[[float], None] = time.sleep,
     clock: Callable[[], float] = time.monotonic,
-) -> Ending:
+) -> SessionEnd:
     """Show the run until its session ends and has let it go. `stop`: ask every holder for it.
 
     A holder that dies is waited for for `RESTART_SECONDS`: a central actor restarts. The store's errors that may pass
@@ -104,12 +104,12 @@ def follow(
             elif (ending := follower.ending()) is not None:
                 return ending
             elif not holding.holder:
-                return Ending("", "its session broke off; its last words are where it ran")
+                return SessionEnd("", "its session broke off; its last words are where it ran")
             elif gone_since is None:
                 gone_since = clock()
                 view.say(f"{holding.holder} is gone: waiting up to {duration(RESTART_SECONDS)} for a restart")
             elif clock() - gone_since >= RESTART_SECONDS:
-                return Ending("", f"{holding.holder} is gone")
+                return SessionEnd("", f"{holding.holder} is gone")
             sleep(_LOOK_SECONDS)
 
 
@@ -156,7 +156,7 @@ def check_held(run: Run, store: EventStore, say: Callable[[str], None]) -> Holdi
     return store.holding(run.name)
 
 
-def last_ending(run: Run, store: EventStore) -> Ending | None:
+def last_ending(run: Run, store: EventStore) -> SessionEnd | None:
     """How the run's last session ended; None when it has none, or it did not say."""
     follower = Follower(run, store)
     follower.catch_up()

@@ -7,7 +7,7 @@ from rich.text import Text
 
 from orchestrator.campaign.events import ExistingTaken
 from orchestrator.campaign.status import idle_text
-from orchestrator.cli.attach import Ending
+from orchestrator.cli.attach import SessionEnd
 from orchestrator.cli.live import named
 from orchestrator.cli.terminal import say, write_file
 from orchestrator.credentials import has_password
@@ -68,7 +68,7 @@ def summarize(console: Console, run_: runs.Run, outcome: str, reason: str) -> No
         console.print(Text.assemble((f"{name:<16}", "dim"), text), soft_wrap=True)
 
 
-def say_ending(console: Console, run_: runs.Run, ending: Ending) -> None:
+def say_ending(console: Console, run_: runs.Run, ending: SessionEnd) -> None:
     """How a session that was followed ended."""
     if ending.outcome:
         summarize(console, run_, ending.outcome, ending.reason)

@@ -11,7 +11,7 @@ from objectives.objective import Candidates
 from orchestrator.bandit.arms import Arms
 from orchestrator.bandit.sparse.all_arms import PlacedArms
 from orchestrator.bandit.strategy import Strategy
-from orchestrator.campaign.commands import Assignment
+from orchestrator.campaign.commands import QueuedAttempt
 from orchestrator.campaign.events import Event, ModelRefreshed
 from orchestrator.campaign.state import CampaignState, apply
 from workers.messages import Trial
@@ -46,7 +46,7 @@ class Problem:
         """The generator of one stream: derived when needed, never stored."""
         return np.random.default_rng([self.seed, *stream])
 
-    def trial(self, assignment: Assignment, memory_factor: float = 1.0) -> Trial:
+    def trial(self, assignment: QueuedAttempt, memory_factor: float = 1.0) -> Trial:
         """The message to a worker. All attempts of a trial share their seed, so a repeat gives the same result."""
         seed = int(self.rng(TRIALS, assignment.trial).integers(2**31))
         parameters = self.candidates.parameters(assignment.arm)

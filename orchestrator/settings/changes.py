@@ -9,7 +9,7 @@ CHANGEABLE = ("budget", "workers", "computing", "log", "runs", "run")
 
 
 @dataclass(frozen=True)
-class Difference:
+class Change:
     """A dotted key with its old and new value; None where it is absent."""
 
     key: str
@@ -17,11 +17,11 @@ class Difference:
     new: Any
 
 
-def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[Difference]:
+def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[Change]:
     """The keys that differ, in the order of `old`, then those only in `new`. Lists are compared whole."""
     before, after = dict(_leaves(old)), dict(_leaves(new))
     return [
-        Difference(key, before.get(key), after.get(key))
+        Change(key, before.get(key), after.get(key))
         for key in dict.fromkeys([*before, *after])
         if (key in before, before.get(key)) != (key in after, after.get(key))
     ]

@@ -15,7 +15,7 @@ from typing import Any
 import ray
 
 from workers.messages import Limits, Outcome, Trial
-from workers.on_ray.ledger import NAMESPACE, Ledger, UnderWay
+from workers.on_ray.ledger import NAMESPACE, HeldAttempt, Ledger
 from workers.on_ray.places import Placement, memory_request
 from workers.on_ray.worker_actor import WorkerActor
 
@@ -86,13 +86,13 @@ class WorkerPool:
         """Kill the worker that evaluates it, or bury one that died by itself."""
         self._kill(self._busy.pop(reference))
 
-    def adopt(self, attempts: Mapping[int, int]) -> tuple[list[Outcome], dict[Any, tuple[int, int, UnderWay]]]:
+    def adopt(self, attempts: Mapping[int, int]) -> tuple[list[Outcome], dict[Any, tuple[int, int, HeldAttempt]]]:
         """What workers of an earlier session hold of these (trial → attempt): outcomes that are there, and references
         to those to come, with (trial, attempt, entry). All other workers of the campaign are killed."""
         entries = {(trial, attempt): self._ledger.read(trial, attempt) for trial, attempt in attempts.items()}
-        there = [entry for entry in entries.values() if entry is not None and not isinstance(entry, UnderWay)]
+        there = [entry for entry in entries.values() if entry is not None and not isinstance(entry, HeldAttempt)]
         self._noted.update(((outcome.trial, outcome.attempt), None) for outcome in there)
-        begun = [(*key, entry) for key, entry in entries.items() if isinstance(entry, UnderWay)]
+        begun = [(*key, entry) for key, entry in entries.items() if isinstance(entry, HeldAttempt)]
         # of two workers that had a name after each other, the later one may be there
         under_way = {item[2].worker: item for item in sorted(begun, key=lambda item: item[2].started)}
         running = {}
@@ -126,12 +126,12 @@ class WorkerPool:
     def evaluation_seconds(self, trial: int, attempt: int, age_seconds: float) -> float:
         """How long an attempt whose worker has died evaluated; none of its `age_seconds` when it had not begun."""
         entry = self._ledger.read(trial, attempt)
-        return time.time() - entry.started if isinstance(entry, UnderWay) else 0.0
+        return time.time() - entry.started if isinstance(entry, HeldAttempt) else 0.0
 
     def node_of(self, trial: int, attempt: int) -> str | None:
         """Ray's id of the node where this attempt runs; None when it does not."""
         entry = self._ledger.read(trial, attempt)
-        return entry.node if isinstance(entry, UnderWay) else None
+        return entry.node if isinstance(entry, HeldAttempt) else None
 
     def tidy(self, idle_seconds: float = IDLE_SECONDS) -> None:
         """End workers that have been idle for so long, and touch the others. Cheap when there is nothing to do."""

@@ -18,7 +18,7 @@ NAMESPACE = "bbkb"  # of all that we name in a cluster: entries here, and named 
 
 
 @dataclass(frozen=True, slots=True)
-class UnderWay:
+class HeldAttempt:
     """An attempt that runs in the worker actor `worker`, on the node with Ray's id `node`, since `started` (wall)."""
 
     worker: str
@@ -33,16 +33,16 @@ class Ledger:
 
     campaign: str
 
-    def write(self, trial: int, attempt: int, entry: UnderWay | Outcome) -> None:
+    def write(self, trial: int, attempt: int, entry: HeldAttempt | Outcome) -> None:
         """Replace what is written of this attempt."""
         _internal_kv_put(self._key(trial, attempt), pickle.dumps(entry), overwrite=True, namespace=NAMESPACE)
 
-    def read(self, trial: int, attempt: int) -> UnderWay | Outcome | None:
+    def read(self, trial: int, attempt: int) -> HeldAttempt | Outcome | None:
         """What is written of this attempt."""
         written = cast("bytes | None", _internal_kv_get(self._key(trial, attempt), namespace=NAMESPACE))
         if written is None:
             return None
-        entry: UnderWay | Outcome = pickle.loads(written)
+        entry: HeldAttempt | Outcome = pickle.loads(written)
         return entry
 
     def forget(self, trial: int, attempt: int) -> None:

@@ -12,7 +12,7 @@ import ray
 
 from workers.evaluate import evaluate, grace_seconds, is_worn_out
 from workers.messages import Limits, Outcome, Trial
-from workers.on_ray.ledger import Ledger, UnderWay
+from workers.on_ray.ledger import HeldAttempt, Ledger
 from workers.on_ray.objective import get_objective
 from workers.on_ray.places import Placement, memory_request
 from workers.on_ray.reports import ReportSender
@@ -53,7 +53,7 @@ class RayTasks:
         """How long an attempt whose process has died evaluated: since it began late, else since it was submitted."""
         ledger = Ledger(self._placing.campaign)
         entry = ledger.read(trial, attempt)
-        if not isinstance(entry, UnderWay):
+        if not isinstance(entry, HeldAttempt):
             return age_seconds
         ledger.forget(trial, attempt)
         return time.time() - entry.started
@@ -95,7 +95,7 @@ def _late_start_noted(trial: Trial, limits: Limits, submission: _Submission) -> 
     if limits.timeout_seconds is None or now - submission.time < 0.5 * grace_seconds(limits.timeout_seconds):
         yield
         return
-    submission.ledger.write(trial.id, trial.attempt, UnderWay("", ray.get_runtime_context().get_node_id(), now))
+    submission.ledger.write(trial.id, trial.attempt, HeldAttempt("", ray.get_runtime_context().get_node_id(), now))
     try:
         yield
     finally:

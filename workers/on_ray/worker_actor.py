@@ -19,7 +19,7 @@ import ray
 
 from workers.evaluate import evaluate
 from workers.messages import Limits, Outcome, Trial
-from workers.on_ray.ledger import Ledger, UnderWay
+from workers.on_ray.ledger import HeldAttempt, Ledger
 from workers.on_ray.objective import get_objective
 from workers.on_ray.reports import ReportSender
 
@@ -48,7 +48,7 @@ class WorkerActor:
         objective = get_objective(boxed_objective)
         for attempt in acknowledged:
             self._tell(lambda attempt=attempt: self._ledger.forget(*attempt))
-        self._write(trial, UnderWay(self._name, self._node, time.time()))
+        self._write(trial, HeldAttempt(self._name, self._node, time.time()))
         with contextlib.closing(ReportSender(self._campaign, trial.id, trial.attempt)) as sender:
             outcome = evaluate(objective, trial, limits, is_expendable=True, publish=sender)
         self._last = ((trial.id, trial.attempt), outcome)
@@ -59,7 +59,7 @@ class WorkerActor:
         """The outcome of the attempt that ran last, if it was this one. Waits for what runs, as every method does."""
         return self._last[1] if self._last is not None and self._last[0] == (trial, attempt) else None
 
-    def _write(self, trial: Trial, entry: UnderWay | Outcome) -> None:
+    def _write(self, trial: Trial, entry: HeldAttempt | Outcome) -> None:
         self._tell(lambda: self._ledger.write(trial.id, trial.attempt, entry))
 
     def _tell(self, write: Any) -> None:

@@ -50,7 +50,7 @@ class Rounding:
 
 
 @dataclass(frozen=True)
-class Drift:
+class PosteriorShift:
     """How far a posterior is from the reference: `ratio` ρ and `distance` d.
 
     `slack`: what rounding may add to ρ σ̃₀², relative to the prior.
@@ -99,7 +99,7 @@ class Screen:
         """Take note of work on single arms."""
         self._spent += cost * arms
 
-    def _nearby(self, all_arms: AllArms, fit: Fit, rounding: Rounding) -> Drift:
+    def _nearby(self, all_arms: AllArms, fit: Fit, rounding: Rounding) -> PosteriorShift:
         """The drift since the reference; `fit` becomes the reference when the old one is no good."""
         if self._reference is not None and self._spent < all_arms.count:
             old, before = self._reference
@@ -108,9 +108,9 @@ class Screen:
             if drift is not None:
                 return drift
         self._reference, self._spent, self._rung = (fit, rounding), 0.0, 0
-        return Drift(1.0, 0.0, 0.0)
+        return PosteriorShift(1.0, 0.0, 0.0)
 
-    def _drift(self, old: Fit, new: Fit, cross: Floats, means: float) -> Drift | None:
+    def _drift(self, old: Fit, new: Fit, cross: Floats, means: float) -> PosteriorShift | None:
         """How far `new` is from `old`; None when it is too far. `cross`: k(𝒮₀, 𝒮); `means`: rounding of both means."""
         product = old.transform @ cross @ new.transform.T
         rho = self._ratio(old, new, product)
@@ -120,7 +120,7 @@ class Screen:
         slack = rho**2 / (rho - 1.0) * (2.0 * doubt / (rho - 1.0) + EIGENVALUE_ROUNDING)
         # ‖θ − θ₀‖² is what is left of sums of magnitude (`mean` / ROUNDING)² that nearly cancel
         lost = float(np.sqrt(self._regularization / ROUNDING)) * means
-        return Drift(rho, self._distance(old, new, product, doubt) + lost, slack)
+        return PosteriorShift(rho, self._distance(old, new, product, doubt) + lost, slack)
 
     def _ratio(self, old: Fit, new: Fit, product: Floats) -> float | None:
         """The first ρ of the ladder that is certified, beginning one rung below the last one that was."""

@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 from orchestrator.bandit.strategy import Observation
 from orchestrator.campaign.commands import (
     Ask,
-    Assignment,
     Await,
     Begin,
     Close,
     Dispatch,
-    Finished,
+    FinishedTrial,
     GiveUp,
     Pause,
+    QueuedAttempt,
     Stop,
     Tell,
 )
@@ -105,20 +105,22 @@ def test_an_open_session_asks_for_no_more_than_the_budget() -> None:
 
 def test_a_chosen_batch_is_dispatched_in_order_to_free_slots_only() -> None:
     state = fold(opened(slots=2), batch(0, [5, 6, 7]))
-    assert decide(state, now=0.0) == Dispatch((Assignment(0, 5, 1), Assignment(1, 6, 1)))
+    assert decide(state, now=0.0) == Dispatch((QueuedAttempt(0, 5, 1), QueuedAttempt(1, 6, 1)))
 
 
 def test_the_next_of_the_batch_takes_the_slot_that_becomes_free() -> None:
     state = fold(opened(slots=2), batch(0, [5, 6, 7]), dispatched((0, 1), (1, 1)))
     assert decide(state, now=0.0) == Await()
-    assert decide(apply(state, success(1)), now=1.0) == Dispatch((Assignment(2, 7, 1),))
+    assert decide(apply(state, success(1)), now=1.0) == Dispatch((QueuedAttempt(2, 7, 1),))
 
 
 def test_the_strategy_is_told_when_the_whole_batch_is_over() -> None:
     state = fold(opened(slots=2), batch(0, [5, 6]), dispatched((0, 1), (1, 1)), success(1, 0.25))
     assert decide(state, now=1.0) == Await()
     state = apply(state, success(0, 0.5))
-    assert decide(state, now=1.0) == Tell((Finished(1, Observation(6, 0.25)), Finished(0, Observation(5, 0.5))))
+    assert decide(state, now=1.0) == Tell(
+        (FinishedTrial(1, Observation(6, 0.25)), FinishedTrial(0, Observation(5, 0.5)))
+    )
 
 
 def test_minimised_values_reach_the_strategy_as_rewards_with_the_sign_turned() -> None:
@@ -132,12 +134,12 @@ def test_minimised_values_reach_the_strategy_as_rewards_with_the_sign_turned() -
 
 def test_a_trial_that_failed_for_good_is_told_as_not_evaluated() -> None:
     state = fold(opened(slots=1), batch(0, [5]), dispatched((0, 1)), failure(0, FailureKind.INVALID_VALUE, True))
-    assert decide(state, now=1.0) == Tell((Finished(0, Observation(5, None)),))
+    assert decide(state, now=1.0) == Tell((FinishedTrial(0, Observation(5, None)),))
 
 
 def test_a_retry_goes_first_and_has_the_next_attempt_number() -> None:
     state = fold(opened(slots=1), batch(0, [5, 6]), dispatched((0, 1)), failure(0, FailureKind.ERROR, False))
-    assert decide(state, now=1.0) == Dispatch((Assignment(0, 5, 2),))
+    assert decide(state, now=1.0) == Dispatch((QueuedAttempt(0, 5, 2),))
 
 
 @pytest.mark.parametrize(
@@ -205,7 +207,7 @@ def test_a_free_worker_does_not_wait_for_a_trial_that_pauses() -> None:
         state = apply(state, dispatched((0, attempt)))
         state = apply(state, failure(0, FailureKind.ERROR, False, attempt))
     assert decide(state, now=1.0) == Ask(pending=(5,), limit=1)
-    assert decide(state, now=2.0) == Dispatch((Assignment(0, 5, 3, not_before=2.0),))
+    assert decide(state, now=2.0) == Dispatch((QueuedAttempt(0, 5, 3, not_before=2.0),))
 
 
 def test_a_late_or_doubled_result_is_not_expected() -> None:
@@ -218,7 +220,7 @@ def test_a_late_or_doubled_result_is_not_expected() -> None:
 
 def test_after_a_crash_what_was_running_runs_again_first_as_a_new_attempt() -> None:
     state = fold(opened(slots=2), batch(0, [5, 6, 7]), dispatched((0, 1), (1, 1)), success(1), opened(slots=3, epoch=2))
-    assert decide(state, now=2.0) == Dispatch((Assignment(0, 5, 2), Assignment(2, 7, 1)))
+    assert decide(state, now=2.0) == Dispatch((QueuedAttempt(0, 5, 2), QueuedAttempt(2, 7, 1)))
 
 
 def test_the_target_stops_the_campaign_and_running_evaluations_end() -> None:
@@ -251,7 +253,7 @@ def test_an_interrupted_batch_stays_untold_so_that_a_resume_goes_on_with_it() ->
         SessionOutcome.INTERRUPTED, "stopped on request, after its running evaluations"
     )
     state = fold(*_events_of_interrupted(), opened(slots=1, epoch=2, time=5.0))
-    assert decide(state, now=5.0) == Dispatch((Assignment(1, 6, 1),))
+    assert decide(state, now=5.0) == Dispatch((QueuedAttempt(1, 6, 1),))
 
 
 def _events_of_interrupted() -> list[Event]:
@@ -434,7 +436,7 @@ def test_in_asynchronous_mode_a_free_worker_is_given_a_pick_while_others_still_r
 def test_a_spent_drift_budget_makes_what_is_finished_known() -> None:
     state = asynchronous(batch(0, [5, 6], limit=2), dispatched((0, 1), (1, 1)), success(1))
     state = apply(state, batch(2, [], reason="drift budget", limit=1))
-    assert decide(state, now=1.0) == Tell((Finished(1, Observation(6, 1.0)),))
+    assert decide(state, now=1.0) == Tell((FinishedTrial(1, Observation(6, 1.0)),))
     assert decide(apply(state, refreshed(1)), now=2.0) == Ask(pending=(5,), limit=1)
 
 
@@ -445,7 +447,7 @@ def test_nothing_is_refreshed_for_workers_that_are_all_busy() -> None:
 
 @given(chosen=st.integers(1, 6), evaluations=st.integers(0, 6))
 def test_no_more_is_dispatched_than_a_lowered_budget_allows(chosen: int, evaluations: int) -> None:
-    backlog = tuple(Assignment(trial, arm=trial, attempt=1) for trial in range(chosen))
+    backlog = tuple(QueuedAttempt(trial, arm=trial, attempt=1) for trial in range(chosen))
     state = CampaignState(
         rules=Rules(evaluations=evaluations), phase=Phase.RUNNING, slots=6, trials=chosen, backlog=backlog
     )
@@ -487,7 +489,7 @@ def test_in_virtual_time_a_refresh_is_due_by_growth_alone() -> None:
 def test_while_the_strategy_computes_workers_are_fed_from_the_stock() -> None:
     state = asynchronous(batch(0, [5, 6, 7], limit=3), dispatched((0, 1), (1, 1)), success(0))
     state = apply(state, ComputingBegan(time=1.0, what="refreshing"))
-    assert decide(state, now=1.0) == Dispatch((Assignment(2, 7, 1),))
+    assert decide(state, now=1.0) == Dispatch((QueuedAttempt(2, 7, 1),))
     assert decide(apply(state, dispatched((2, 1))), now=1.0) == Await()
 
 
@@ -506,7 +508,7 @@ def test_picks_for_idle_workers_in_a_log_of_0_1_do_not_say_whether_the_strategy_
     waiting = asynchronous(batch(0, [5], limit=2, reason="warm start"), dispatched((0, 1)))
     after = apply(waiting, batch(1, [9], limit=1, is_filler=True))
     assert after.stalled == waiting.stalled == "warm start"
-    assert decide(after, now=0.0) == Dispatch((Assignment(1, 9, 1),))
+    assert decide(after, now=0.0) == Dispatch((QueuedAttempt(1, 9, 1),))
 
 
 def test_the_last_results_are_told_when_nothing_is_left_to_choose() -> None:
@@ -518,7 +520,7 @@ def test_the_last_results_are_told_when_nothing_is_left_to_choose() -> None:
 def test_an_adopted_trial_goes_on_under_its_attempt() -> None:
     state = asynchronous(batch(0, [5, 6], limit=2), dispatched((0, 1), (1, 1)))
     again = apply(state, replace(opened(slots=2, epoch=2, strategy={"mode": "async"}), adopted=(1,)))
-    assert decide(again, now=0.0) == Dispatch((Assignment(0, 5, 2),))
+    assert decide(again, now=0.0) == Dispatch((QueuedAttempt(0, 5, 2),))
     assert is_expected(again, Success(1, 1, 1.0, 0.0, 1.0, "w"))
 
 

@@ -15,7 +15,7 @@ import pytest
 from orchestrator.campaign.endings import SessionOutcome
 from orchestrator.campaign.events import SessionClosed, TrialSucceeded
 from orchestrator.cli import attach as following
-from orchestrator.cli.attach import Ending, follow
+from orchestrator.cli.attach import SessionEnd, follow
 from orchestrator.cli.live import PlainView, View
 from orchestrator.errors import BbkbError
 from orchestrator.session.assemble import build
@@ -181,7 +181,7 @@ def test_a_holder_that_dies_is_waited_for_and_a_new_one_is_followed_to_its_end(
 
     with run.store() as store:
         ending = follow(run, store, shown.view(), "drain", sleep=sleep, clock=lambda: now)
-    assert ending == Ending("interrupted", "a test")
+    assert ending == SessionEnd("interrupted", "a test")
     assert any("is gone: waiting up to" in line for line in shown.lines)
     assert now < following.RESTART_SECONDS
 

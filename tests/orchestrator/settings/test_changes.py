@@ -6,22 +6,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.settings.changes import Difference, differences, may_change
+from orchestrator.settings.changes import Change, differences, may_change
 
 
 def test_differences_are_told_by_dotted_keys() -> None:
     old = {"seed": 0, "budget": {"evaluations": 5, "hours": None}, "list": [1, 2], "gone": {"a": 1}}
     new = {"seed": 0, "budget": {"evaluations": 9, "hours": None}, "list": [2, 1], "come": {}}
     assert differences(old, new) == [
-        Difference("budget.evaluations", 5, 9),
-        Difference("list", [1, 2], [2, 1]),
-        Difference("gone.a", 1, None),
-        Difference("come", None, {}),
+        Change("budget.evaluations", 5, 9),
+        Change("list", [1, 2], [2, 1]),
+        Change("gone.a", 1, None),
+        Change("come", None, {}),
     ]
 
 
 def test_a_null_that_goes_away_is_a_difference() -> None:
-    assert differences({"a": None}, {}) == [Difference("a", None, None)]
+    assert differences({"a": None}, {}) == [Change("a", None, None)]
 
 
 _tree = st.recursive(
@@ -37,8 +37,8 @@ def test_there_is_a_difference_exactly_when_there_is_one(old: dict[str, Any], ne
     assert {(change.key, change.new, change.old) for change in map(_hashable, differences(old, new))} == mirrored
 
 
-def _hashable(change: Difference) -> Difference:
-    return Difference(change.key, str(change.old), str(change.new))
+def _hashable(change: Change) -> Change:
+    return Change(change.key, str(change.old), str(change.new))
 
 
 @pytest.mark.parametrize("key", ["budget.evaluations", "budget", "workers.simulation.sigma", "computing.threads"])

@@ -22,7 +22,7 @@ from workers.on_ray import actors as ray_actors
 from workers.on_ray import executor as ray_executor
 from workers.on_ray.executor import RayExecutor
 from workers.on_ray.failures import fetched
-from workers.on_ray.ledger import NAMESPACE, Ledger, UnderWay
+from workers.on_ray.ledger import NAMESPACE, HeldAttempt, Ledger
 from workers.on_ray.places import Kind, Placement
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # Ray's workers cannot import this file
@@ -255,7 +255,7 @@ def test_an_attempt_that_never_reached_its_worker_is_not_the_evaluations_fault(
     first.submit([trial(0)])
     drain(first)
     first.close(leave_running=True)
-    Ledger(request.node.name).write(9, 1, UnderWay(workers()[0], "a node", time.time()))
+    Ledger(request.node.name).write(9, 1, HeldAttempt(workers()[0], "a node", time.time()))
     second = make(slots=1)
     assert second.adopt({9: 1}) == {9}
     outcome = drain(second)[9]
