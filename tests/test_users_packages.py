@@ -80,7 +80,7 @@ def test_a_program_that_imported_its_own_package_before_is_told_so(folder: Path)
         env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=240,
     )
     assert "ImportError: bbkb has a package 'workers', and another one was imported before" in done.stderr
     assert "import bbkb first, or rename the other package" in done.stderr

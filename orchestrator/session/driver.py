@@ -48,7 +48,7 @@ from workers.messages import Failure, FailureKind, IntermediateValue, Outcome, S
 _LOGGER = logging.getLogger("bbkb.session")
 
 # How long the loop may sit in the executor before it looks at a request to stop.
-GIVEN_BACK = Close(SessionOutcome.INTERRUPTED, "interrupted; running evaluations were cancelled")
+GIVEN_BACK = Close(SessionOutcome.INTERRUPTED, "stopped at once, running evaluations were cancelled")
 _ATTENTION_SECONDS = 0.2
 
 # How long a store that is away is waited for (a database server that restarts), and how often it is tried.

@@ -228,7 +228,7 @@ class Puppet:
         """Let this evaluation end with the value 1, and wait until the loop has done something about it."""
         self.has_news.clear()
         self.ready = [Success(trial.id, trial.attempt, 1.0, 0.0, 0.0, "puppet")]
-        assert self.has_news.wait(10.0)
+        assert self.has_news.wait(200)
 
 
 @pytest.fixture
@@ -240,7 +240,7 @@ def slow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
     def slow_tell(*arguments: Any) -> Any:
         began.set()
-        assert may_end.wait(30.0)
+        assert may_end.wait(200)
         return tell(*arguments)
 
     monkeypatch.setattr(BBKB, "tell", slow_tell)
@@ -253,16 +253,16 @@ def slow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     yield puppet, driver, store, began
     may_end.set()
     driver.stop(now=True)
-    thread.join(10.0)
+    thread.join(200)
     assert not thread.is_alive()
 
 
 def test_a_result_is_stored_while_the_strategy_computes(slow: Any) -> None:
     puppet, _, store, began = slow
-    assert puppet.has_news.wait(10.0)
+    assert puppet.has_news.wait(200)
     first, second = puppet.submitted
     puppet.finish(first)
-    assert began.wait(10.0)
+    assert began.wait(200)
     puppet.finish(second)
     stored = [event.trial for event in store.read("c") if isinstance(event, TrialSucceeded)]
     assert stored == [first.id, second.id]
@@ -270,9 +270,9 @@ def test_a_result_is_stored_while_the_strategy_computes(slow: Any) -> None:
 
 def test_a_campaign_can_be_stopped_while_the_strategy_computes(slow: Any) -> None:
     puppet, driver, store, began = slow
-    assert puppet.has_news.wait(10.0)
+    assert puppet.has_news.wait(200)
     puppet.finish(puppet.submitted[0])
-    assert began.wait(10.0)
+    assert began.wait(200)
     assert driver.status().activity == "refreshing the model"
     driver.stop(now=True)
     assert _wait_for(store, "session_closed")

@@ -61,5 +61,5 @@ def test_without_the_folder_lines_go_to_standard_error(tmp_path: Path, capsys: p
 
 def test_a_library_users_terminal_stays_silent() -> None:
     code = "import logging, orchestrator.logs; logging.getLogger('bbkb.session').error('not shown')"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, cwd=REPOSITORY)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=240, cwd=REPOSITORY)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

@@ -49,7 +49,7 @@ def in_a_process(code: str, *arguments: str, prefix: tuple[str, ...] = ()) -> tu
     """How many events a process could write before the store refused, whether that may pass, and what was said."""
     done = subprocess.run(
         [*prefix, sys.executable, "-c", textwrap.dedent(STORES) + textwrap.dedent(code), *arguments],
-        capture_output=True, text=True, timeout=120, env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
+        capture_output=True, text=True, timeout=240, env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     written, is_transient, message = done.stdout.strip().split("|")
@@ -205,7 +205,7 @@ def test_a_database_that_another_process_keeps_locked_is_told_as_something_that_
         writer.append([event(1)])
     assert caught.value.is_transient
     assert list(store.read("c")) == [event(0)]  # readers are not held up
-    other.communicate("\n", timeout=30)
+    other.communicate("\n", timeout=240)
     writer.append([event(1)], position=1)
     assert list(store.read("c")) == [event(0), event(1)]
 

@@ -16,7 +16,7 @@ def is_alive(pid: int) -> bool:
 
 
 def pid_written(file: Path) -> int:
-    give_up = time.monotonic() + 30
+    give_up = time.monotonic() + 200
     while not (file.exists() and file.read_text().strip()):
         assert time.monotonic() < give_up
         time.sleep(0.01)

@@ -81,7 +81,7 @@ def run(script: str, *arguments: str, **environment: str) -> list[str]:
         env={**kept, "PYTHONPATH": str(REPOSITORY), **environment},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=240,
         check=False,
     )
     assert (result.returncode, result.stderr) == (0, "")

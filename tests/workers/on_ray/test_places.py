@@ -77,7 +77,7 @@ def test_an_attempt_whose_node_dies_is_the_nodes_fault_and_others_go_on(short_fo
         env={**os.environ, **SOON, "PYTHONPATH": str(REPOSITORY), "RAY_TMPDIR": short_folder},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=240,
         check=False,
     )
     assert result.returncode == 0, result.stderr
