@@ -36,6 +36,9 @@ class LogLevel(StrEnum):
 LogLevelOption = Annotated[
     LogLevel | None, typer.Option("--log-level", help="Least severe level of run.log in the run's folder: log.level.")
 ]
+Serve = Annotated[
+    bool, typer.Option("--serve", help="Show the live page in a browser meanwhile: its address is printed.")
+]
 
 
 def overrides(set_: list[str] | None, workers: int | None = None, log_level: LogLevel | None = None) -> list[str]:

@@ -8,7 +8,7 @@ import typer
 from rich.text import Text
 
 from objectives.objective import ObjectiveError
-from orchestrator.cli.commands import file, follow, init, launchers, log, results, run
+from orchestrator.cli.commands import file, follow, init, launchers, log, results, run, serve
 from orchestrator.cli.console import SafeConsole
 from orchestrator.cli.terminal import FAILED, INTERRUPTED, USERS_MISTAKE
 from orchestrator.errors import BbkbError, UserError
@@ -22,6 +22,7 @@ for _command in (
     run.resume,
     follow.attach,
     follow.stop,
+    serve.serve,
     log.verify,
     log.status,
     log.replay,

@@ -11,7 +11,7 @@ clock.
 
 import functools
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from orchestrator.campaign.events import (
@@ -158,6 +158,20 @@ class History:
         """The trial with the best value; the earliest result of equals; None when nothing succeeded."""
         best = self.campaign.best
         return None if best is None else self.trials[best.trial]
+
+    def copy(self) -> "History":
+        """The history as it stands, unmoved by further steps but for the rows of trials that are not over."""
+        return replace(
+            self,
+            trials=self.trials[:],
+            succeeded=self.succeeded[:],
+            trace=self.trace.copy(),
+            reporting=self.reporting.copy(),
+            batches=self.batches[:],
+            refreshes=self.refreshes[:],
+            attempts=self.attempts[:],
+            sessions=[replace(session) for session in self.sessions],
+        )
 
     def status(self, now: float | None = None, activity: str = "") -> Status:
         """Where the campaign stands; see `campaign.status.status_of`."""

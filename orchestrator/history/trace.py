@@ -51,6 +51,10 @@ class Trace(Generic[T]):
             ]
             self.width *= 2
 
+    def copy(self) -> "Trace[T]":
+        """A trace that further results of this one do not reach."""
+        return Trace(self.count, self.width, self.improvements[:], self._buckets[:])
+
     def points(self) -> Iterator[Point[T]]:
         """What was kept, in the order of arrival."""
         for bucket in self._buckets:

@@ -51,7 +51,6 @@ def importance(surrogate: Surrogate, shares: Floats, order: Sequence[int]) -> Fi
             axis("", type="category", tickfont={**FONT, "size": 12}),
             height=130 + 28 * len(names),
         ),
-        is_wide=False,
     )
 
 
@@ -124,7 +123,7 @@ def _panel(number: int, columns: int, lines: int, dimension: Dimension) -> dict[
     column, line = number % columns, number // columns
     width, height = 1.0 / columns, 1.0 / lines
     suffix = _suffix(number + 1)
-    x = _ticked(dimension) | {"domain": [column * width, (column + 0.88) * width], "anchor": f"y{suffix}"}
+    x = _ticked(dimension) | {"domain": [column * width, (column + 0.86) * width], "anchor": f"y{suffix}"}
     bottom = 1.0 - (line + 1) * height
     y = axis("value", domain=[bottom + 0.26 * height, bottom + height], anchor=f"x{suffix}", nticks=5)
     return {f"xaxis{suffix}": x, f"yaxis{suffix}": y}

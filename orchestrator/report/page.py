@@ -78,10 +78,10 @@ def render(history: History, title: str) -> str:
         lstrip_blocks=True,
     )
     environment.filters["packed"] = packed
-    script = _resource("report.js")
+    script = resource("figures.js") + resource("report.js")
     return environment.get_template("report.html").render(
         title=title,
-        subtitle=_subtitle(history),
+        subtitle=subtitle(history),
         state=state(history),
         cards=summary_cards(history),
         best=_best_parameters(history),
@@ -91,15 +91,16 @@ def render(history: History, title: str) -> str:
         table=trial_table(history),
         unlisted=len(history.trials) - len(listed_rows(history)),
         sessions=_session_rows(history),
-        configuration=_as_yaml(history.settings.plain),
-        style=_resource("report.css"),
+        configuration=as_yaml(history.settings.plain),
+        style=resource("report.css"),
         script=script,
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
         plotly=_packed_plotly(),
     )
 
 
-def _resource(name: str) -> str:
+def resource(name: str) -> str:
+    """A text file of the report's folder."""
     return resources.files("orchestrator.report").joinpath(name).read_text(encoding="utf-8")
 
 
@@ -205,7 +206,8 @@ def existing_cards(history: History) -> list[Card]:
     return [Card("Existing data", f"{len(existing.arms):,}", f"results of {existing.source}{left_out}")]
 
 
-def _subtitle(history: History) -> str:
+def subtitle(history: History) -> str:
+    """What is optimised, by what, over how many candidates."""
     settings = history.settings
     parts = [
         settings.objective and f"objective {settings.objective}",
@@ -287,7 +289,7 @@ def _cell(value: Any) -> Any:
     return value
 
 
-def _as_yaml(settings: Mapping[str, Any]) -> str:
+def as_yaml(settings: Mapping[str, Any]) -> str:
     """The resolved campaign file, its keys in their order."""
     plain = json.loads(
         json.dumps(settings, default=lambda value: dict(value) if isinstance(value, Mapping) else str(value))

@@ -1,6 +1,4 @@
-"use strict";
-
-/** Draws the pictures and the table from the JSON blocks of this page. Uses no network. */
+/** Draws the pictures and the table from the JSON blocks of this page. Uses no network. `figures.js` comes before. */
 
 const ROWS_A_PAGE = 50;
 const byId = (id) => document.getElementById(id);
@@ -12,30 +10,6 @@ async function unpack(id) {
 }
 
 // ---- pictures
-
-/** A picture's specification with the CSS variables among its colours (`--ink`) replaced by their present values. */
-function themed(text) {
-  const style = getComputedStyle(document.documentElement);
-  const color = (name) => style.getPropertyValue(name).trim();
-  return JSON.parse(text, (key, value) => {
-    if (key === "colorscale") return value.map(([position, name]) => [position, color(name)]);
-    return key.endsWith("color") && typeof value === "string" ? color(value) : value;
-  });
-}
-
-function draw(plot, text, hasWebGL) {
-  const spec = themed(text);
-  if (!hasWebGL && spec.data[0].type === "parcoords") {
-    plot.textContent = "This picture needs WebGL, which this browser does not offer. The table of trials has its numbers.";
-    plot.style.height = "auto";
-    return undefined;
-  }
-  if (!hasWebGL) {
-    for (const trace of spec.data) trace.type = trace.type === "scattergl" ? "scatter" : trace.type;
-  }
-  const config = { responsive: true, displaylogo: false, modeBarButtons: [["toImage"]] };
-  return Plotly.react(plot, spec.data, spec.layout, config);
-}
 
 async function drawAll() {
   const hasWebGL = Boolean(document.createElement("canvas").getContext("webgl"));

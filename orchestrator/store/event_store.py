@@ -232,6 +232,13 @@ class EventStore:
                 return False
             return connection.execute(query).one_or_none() is not None
 
+    def names(self) -> list[str]:
+        """The campaigns of this database, by name."""
+        with self._reading() as connection:
+            if not sa.inspect(connection).has_table(CAMPAIGNS.name):
+                return []
+            return list(connection.execute(sa.select(CAMPAIGNS.c.campaign).order_by(CAMPAIGNS.c.campaign)).scalars())
+
     def length(self, campaign: str) -> int:
         """How many events the log says it has. Raises RunError when there is no such campaign."""
         with self._reading() as connection:

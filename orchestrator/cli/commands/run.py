@@ -19,6 +19,7 @@ from orchestrator.cli.arguments import (
     Overrides,
     RunFolder,
     RunName,
+    Serve,
     Workers,
     overrides,
 )
@@ -43,6 +44,7 @@ def run(
     name: RunName = None,
     or_resume: OrResume = False,
     log_level: LogLevelOption = None,
+    serve: Serve = False,
 ) -> None:
     """Run a campaign file to its end.
 
@@ -55,7 +57,7 @@ def run(
     check_address(settings, address)
     begun = find_begun(settings, or_resume)
     if begun is not None:
-        _resume(console, begun, settings, address)
+        _resume(console, begun, settings, address, serve)
         return
     parts = build(settings)
     optimum = parts.optimum(settings.objective.direction == "maximize")
@@ -67,7 +69,7 @@ def run(
     say_warnings(console, settings)
     say_existing(console, known)
     say(console, f"run {new.folder}")
-    _session(console, new, settings, address)
+    _session(console, new, settings, address, serve)
 
 
 def resume(
@@ -79,6 +81,7 @@ def resume(
     workers: Workers = None,
     address: Address = None,
     log_level: LogLevelOption = None,
+    serve: Serve = False,
 ) -> None:
     """Continue a run: finished results are kept, evaluations that were running run again.
 
@@ -87,10 +90,10 @@ def resume(
     old = runs.open_run(folder)
     settings = load(config or old.settings_file, overrides(set_, workers, log_level))
     check_address(settings, address)
-    _resume(SafeConsole(), old, settings, address)
+    _resume(SafeConsole(), old, settings, address, serve)
 
 
-def _resume(console: Console, old: runs.Run, settings: Settings, address: str | None) -> None:
+def _resume(console: Console, old: runs.Run, settings: Settings, address: str | None, serve: bool) -> None:
     """Resume `old` under these settings, unless there is nothing left to do."""
     tell = functools.partial(say, console)
     events = old.events()
@@ -105,13 +108,14 @@ def _resume(console: Console, old: runs.Run, settings: Settings, address: str | 
         raise typer.Exit(EXIT_CODES[ended.outcome])
     build(settings)  # its mistakes are shown before anything starts
     tell(f"resuming {old.folder}: {history.status().done} of {settings.budget.evaluations} done")
-    _session(console, old, settings, address)
+    _session(console, old, settings, address, serve)
 
 
-def _session(console: Console, run_: runs.Run, settings: Settings, address: str | None) -> None:
+def _session(console: Console, run_: runs.Run, settings: Settings, address: str | None, serve: bool) -> None:
     """Run one session, report, summarise, and leave with the exit code of its outcome."""
     try:
-        outcome, reason = launch(run_, settings, console, address)
+        with _served(console, run_) if serve else contextlib.nullcontext():
+            outcome, reason = launch(run_, settings, console, address)
     except BaseException:
         with contextlib.suppress(UserError):  # the first error is the one to report
             save_report(run_, run_.report_file)
@@ -119,3 +123,9 @@ def _session(console: Console, run_: runs.Run, settings: Settings, address: str 
     save_report(run_, run_.report_file)
     summarize(console, run_, outcome, reason)
     raise typer.Exit(EXIT_CODES[outcome])
+
+
+def _served(console: Console, run_: runs.Run) -> contextlib.AbstractContextManager[None]:
+    from orchestrator.serve.running import serving  # a run without the page does not load aiohttp
+
+    return serving(str(run_.folder.parent), run_.name, functools.partial(say, console))

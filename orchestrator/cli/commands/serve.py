@@ -1,0 +1,24 @@
+"""`bbkb serve`: the live page of all campaigns of a folder or database."""
+
+import functools
+from typing import Annotated
+
+import typer
+
+from orchestrator.cli.console import SafeConsole
+from orchestrator.cli.terminal import say
+
+
+def serve(
+    place: Annotated[
+        str, typer.Argument(metavar="RUNS", help="Folder of runs, one run's folder, or a database URL.")
+    ] = "runs",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes any.")] = 8270,
+    host: Annotated[
+        str, typer.Option(help="Address to listen on; others than this machine can reach 0.0.0.0, unencrypted.")
+    ] = "127.0.0.1",
+) -> None:
+    """Show campaigns in a browser while they run. The printed address holds the token that admits to the page."""
+    from orchestrator.serve.running import serve as run_server  # no other command needs to load aiohttp
+
+    run_server(place, host, port, functools.partial(say, SafeConsole()))

@@ -1,0 +1,28 @@
+"use strict";
+
+/** Draws pictures in plotly's JSON format, in the colours of the page. The report and the live page share it. */
+
+/** A picture's specification with the CSS variables among its colours (`--ink`) replaced by their present values. */
+function themed(text) {
+  const style = getComputedStyle(document.documentElement);
+  const color = (name) => style.getPropertyValue(name).trim();
+  return JSON.parse(text, (key, value) => {
+    if (key === "colorscale") return value.map(([position, name]) => [position, color(name)]);
+    return key.endsWith("color") && typeof value === "string" ? color(value) : value;
+  });
+}
+
+function draw(plot, text, hasWebGL) {
+  const spec = themed(text);
+  if (!hasWebGL && spec.data[0].type === "parcoords") {
+    plot.textContent = "This picture needs WebGL, which this browser does not offer. The table of trials has its numbers.";
+    plot.style.height = "auto";
+    return undefined;
+  }
+  if (!hasWebGL) {
+    for (const trace of spec.data) trace.type = trace.type === "scattergl" ? "scatter" : trace.type;
+  }
+  const config = { responsive: true, displaylogo: false, modeBarButtons: [["toImage"]] };
+  return Plotly.react(plot, spec.data, spec.layout, config);
+}
+

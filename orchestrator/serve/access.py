@@ -1,0 +1,110 @@
+"""Who may see the page: a token on every request, the address it was asked by, and what the browser may load.
+
+A browser's `EventSource` cannot send headers. So the token comes once in the address, becomes a cookie that scripts
+cannot read and other sites cannot send, and the address is shown without it. The `Host` of every request is checked: a
+page elsewhere whose name is made to resolve to this machine (DNS rebinding) is refused.
+"""
+
+import hmac
+import os
+import secrets
+from dataclasses import dataclass
+from pathlib import Path
+
+from aiohttp import web
+from aiohttp.typedefs import Handler, Middleware
+
+from orchestrator.errors import UserError
+
+HEADERS = {
+    # plotly.js styles its pictures itself and compiles the shaders of some of them
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self' 'unsafe-eval'; style-src 'self' 'unsafe-inline'; "
+        "img-src 'self' data: blob:; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    ),
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+    "Cache-Control": "no-store",
+}
+REQUEST_HEADER = "X-Requested-By"  # on requests that change something: no form of another site can send it
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """The token, and the names by which the server may be asked. `port` keeps the cookies of two servers apart."""
+
+    token: str
+    hosts: frozenset[str]
+    port: int
+
+    @property
+    def cookie(self) -> str:
+        """The cookie's name."""
+        return f"bbkb-{self.port}"
+
+    def admits(self, given: str) -> bool:
+        """Whether this is the token."""
+        return hmac.compare_digest(given.encode(), self.token.encode())
+
+
+def read_token() -> str:
+    """This user's token, made at first use: it stays the same, so that open pages survive a restart of the server.
+
+    It lies in `$XDG_CONFIG_HOME/bbkb/serve-token` (else `~/.config`), readable by its owner only. Raises UserError when
+    it cannot be written, or when others may read it.
+    """
+    folder = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "bbkb"
+    file = folder / "serve-token"
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        try:
+            descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        except FileExistsError:
+            pass
+        else:
+            with os.fdopen(descriptor, "w", encoding="ascii") as new:
+                new.write(secrets.token_urlsafe(24))
+        if file.stat().st_mode & 0o077:
+            raise UserError(
+                f"{file} must be readable by its owner only: chmod 600 {file}, or remove it for a new token"
+            )
+        token = file.read_text(encoding="ascii").strip()
+    except OSError as error:
+        raise UserError(f"the page's token cannot be kept in {file}: {error.strerror}; set XDG_CONFIG_HOME") from error
+    if len(token) < 16:
+        raise UserError(f"{file} must hold a token of at least 16 characters: remove it for a new one")
+    return token
+
+
+def guard(access: Access) -> Middleware:
+    """The middleware that admits requests."""
+
+    @web.middleware
+    async def admit(request: web.Request, handler: Handler) -> web.StreamResponse:
+        if host_of(request.host) not in access.hosts:
+            raise web.HTTPForbidden(text="bbkb serve: this name is not one of the server's; see --host\n")
+        given = request.query.get("token")
+        if given is not None and request.method == "GET":
+            if not access.admits(given):
+                raise web.HTTPForbidden(text="bbkb serve: the token in this address is not the server's\n")
+            answer = web.HTTPFound(request.path)
+            answer.set_cookie(access.cookie, access.token, httponly=True, samesite="Strict", path="/")
+            raise answer
+        bearer = request.headers.get("Authorization", "").removeprefix("Bearer ")
+        if not access.admits(request.cookies.get(access.cookie, "") or bearer):
+            raise web.HTTPUnauthorized(text="bbkb serve: open the address that the server printed, with its token\n")
+        if request.method != "GET" and REQUEST_HEADER not in request.headers:
+            raise web.HTTPForbidden(text=f"bbkb serve: the request must carry the header {REQUEST_HEADER}\n")
+        response = await handler(request)
+        if not response.prepared:
+            response.headers.update(HEADERS)
+        return response
+
+    return admit
+
+
+def host_of(authority: str) -> str:
+    """The name in `name:port`, `1.2.3.4:port` or `[::1]:port`."""
+    if authority.startswith("["):
+        return authority.partition("]")[0][1:]
+    return authority.rpartition(":")[0] if ":" in authority else authority

@@ -1,0 +1,240 @@
+"""The server: requests, and the updates that it sends by server-sent events.
+
+One task keeps the folds up to date; requests only read them. An event's id is the log's position, so a browser that
+reconnects (`Last-Event-ID`) is sent what it has not seen, also by a server that was started anew.
+"""
+
+import asyncio
+import contextlib
+import gzip
+import json
+import time
+from collections.abc import Callable
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import plotly
+from aiohttp import web
+
+from orchestrator.errors import BbkbError
+from orchestrator.history.fold import History
+from orchestrator.report.page import resource as report_resource
+from orchestrator.serve import views
+from orchestrator.serve.access import HEADERS, Access, guard
+from orchestrator.serve.feed import Feed
+from orchestrator.serve.sources import find_sources
+
+LOOK_SECONDS = 0.5  # between two looks at the logs
+SOURCES_SECONDS = 5.0  # between two looks for new campaigns
+REFRESH_SECONDS = 2.0  # an update without news: ages of running trials
+HEARTBEAT_SECONDS = 15.0
+PICTURES_SECONDS, PICTURES_SHARE = (
+    3.0,
+    0.1,
+)  # pictures are drawn anew after so long, and take at most this share of time
+_SHUTDOWN_SECONDS = 3.0
+_STREAM = {"Content-Type": "text/event-stream", "X-Accel-Buffering": "no"}
+_STATIC = {"page.js": "text/javascript", "page.css": "text/css"}
+
+
+class Server:
+    """The campaigns of a place, and what is known of them."""
+
+    def __init__(self, place: str) -> None:
+        self._place = place
+        self._feeds: dict[str, Feed] = {}
+        self._pictures: dict[str, tuple[int, float, bytes]] = {}  # position, when they may be drawn anew, gzipped JSON
+        self._drawing: dict[str, asyncio.Lock] = {}
+        self._stop = asyncio.Event()
+        self._looked = float("-inf")
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def feeds(self) -> list[Feed]:
+        """All campaigns."""
+        return list(self._feeds.values())
+
+    def application(self, access: Access) -> web.Application:
+        """The web application."""
+        app = web.Application(middlewares=[guard(access)])
+        app.on_startup.append(self._begin)
+        app.on_shutdown.append(self._end)
+        app.add_routes(
+            [
+                web.get("/", self._page),
+                web.get("/campaign/{name}", self._page),
+                web.get("/static/{file}", self._static),
+                web.get("/events", self._overview_events),
+                web.get("/campaign/{name}/events", self._campaign_events),
+                web.get("/campaign/{name}/pictures", self._answer_pictures),
+                web.get("/campaign/{name}/trials", self._answer_trials),
+                web.get("/campaign/{name}/trials/{trial}", self._answer_trial),
+                web.post("/campaign/{name}/stop", self._answer_stop),
+            ]
+        )
+        return app
+
+    async def _begin(self, _app: web.Application) -> None:
+        await self._look_for_campaigns()  # known to the first request, which may be a page that reconnects
+        self._task = asyncio.create_task(self._follow())
+
+    async def _end(self, _app: web.Application) -> None:
+        self._stop.set()
+        if self._task is not None:
+            await self._task
+        for feed in self.feeds:
+            feed.close()
+
+    async def _follow(self) -> None:
+        """Keep every fold up to date."""
+        while not self._stop.is_set():
+            if time.monotonic() - self._looked >= SOURCES_SECONDS:
+                await self._look_for_campaigns()
+            more = False
+            for feed in self.feeds:
+                more |= await asyncio.to_thread(feed.catch_up)
+                if self._stop.is_set():
+                    return
+            await self._pause(0.0 if more else LOOK_SECONDS)
+
+    async def _look_for_campaigns(self) -> None:
+        self._looked = time.monotonic()
+        try:
+            sources = await asyncio.to_thread(find_sources, self._place)
+        except BbkbError as error:
+            for feed in self.feeds:
+                feed.problem = str(error)
+            return
+        for source in sources:
+            self._feeds.setdefault(source.name, Feed(source))
+
+    async def _pause(self, seconds: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._stop.wait(), seconds)
+
+    def _feed(self, request: web.Request) -> Feed:
+        feed = self._feeds.get(request.match_info["name"])
+        if feed is None:
+            raise web.HTTPNotFound(text=f"there is no campaign {request.match_info['name']}\n")
+        return feed
+
+    async def _page(self, _request: web.Request) -> web.Response:
+        return web.Response(text=_resource("page.html"), content_type="text/html")
+
+    async def _static(self, request: web.Request) -> web.StreamResponse:
+        file = request.match_info["file"]
+        if file == "plotly.min.js":
+            path = Path(plotly.__file__).parent / "package_data" / "plotly.min.js"
+            return web.FileResponse(path, headers={"Content-Type": "text/javascript"})
+        if file == "figures.js":
+            return web.Response(text=report_resource("figures.js"), content_type="text/javascript")
+        if file == "report.css":
+            return web.Response(text=report_resource("report.css"), content_type="text/css")
+        if file not in _STATIC:
+            raise web.HTTPNotFound
+        return web.Response(text=_resource(file), content_type=_STATIC[file])
+
+    async def _overview_events(self, request: web.Request) -> web.StreamResponse:
+        return await self._send(
+            request,
+            lambda: sum(feed.position for feed in self.feeds),
+            lambda cursor: {"campaigns": views.overview(self.feeds)},
+        )
+
+    async def _campaign_events(self, request: web.Request) -> web.StreamResponse:
+        feed = self._feed(request)
+        return await self._send(
+            request,
+            lambda: feed.position,
+            lambda cursor: feed.locked(lambda: views.update(feed, cursor, time.time())),
+        )
+
+    async def _send(
+        self, request: web.Request, position: Callable[[], int], make: Callable[[int | None], views.Plain]
+    ) -> web.StreamResponse:
+        """Send what `make(cursor)` gives whenever `position` has moved, until the browser or the server leaves."""
+        response = web.StreamResponse(
+            headers={**HEADERS, "Content-Type": "text/event-stream", "X-Accel-Buffering": "no"}
+        )
+        await response.prepare(request)
+        given = request.headers.get("Last-Event-ID", "")
+        cursor = int(given) if given.isdecimal() else None
+        last, looked, spoken = "", float("-inf"), time.monotonic()
+        with contextlib.suppress(ConnectionResetError):
+            while not self._stop.is_set():
+                now, reached = time.monotonic(), position()
+                text = last
+                if reached != cursor or now - looked >= REFRESH_SECONDS:
+                    looked = now
+                    text = _dumped(await asyncio.to_thread(make, cursor))
+                if text != last:
+                    await response.write(f"id: {reached}\ndata: {text}\n\n".encode())
+                    cursor, last, spoken = reached, text, now
+                elif now - spoken >= HEARTBEAT_SECONDS:
+                    await response.write(b": still here\n\n")  # finds out that a tab was closed
+                    spoken = now
+                await self._pause(LOOK_SECONDS)
+        return response
+
+    async def _answer_pictures(self, request: web.Request) -> web.Response:
+        feed = self._feed(request)
+        name = feed.source.name
+        async with self._drawing.setdefault(name, asyncio.Lock()):
+            position, due, body = self._pictures.get(name, (-1, float("-inf"), b""))
+            if position != feed.position and time.monotonic() >= due:
+                began = time.monotonic()
+                drawn = await asyncio.to_thread(_draw, feed)
+                if drawn is None:
+                    raise web.HTTPServiceUnavailable(text="the log is being read\n")
+                position, body = drawn
+                took = time.monotonic() - began
+                pause = max(PICTURES_SECONDS, took / PICTURES_SHARE)
+                self._pictures[name] = (position, time.monotonic() + pause, body)
+        return web.Response(body=body, content_type="application/json", headers={"Content-Encoding": "gzip"})
+
+    async def _answer_trials(self, request: web.Request) -> web.Response:
+        page, order = request.query.get("page", "0"), request.query.get("order", "newest")
+        number = int(page) if page.isdecimal() else 0
+        return await _read(self._feed(request), lambda history: views.trials(history, order, number))
+
+    async def _answer_trial(self, request: web.Request) -> web.Response:
+        given = request.match_info["trial"]
+        number = int(given) if given.isdecimal() else -1
+        return await _read(self._feed(request), lambda history: views.trial(history, number))
+
+    async def _answer_stop(self, request: web.Request) -> web.Response:
+        feed = self._feed(request)
+        try:
+            wanted = await request.json()
+            is_now = wanted.get("now") is True
+        except (ValueError, AttributeError) as error:
+            raise web.HTTPBadRequest(text='the body must be {"now": true} or {"now": false}\n') from error
+        try:
+            said = await asyncio.to_thread(feed.ask_to_stop, "now" if is_now else "drain")
+        except BbkbError as error:
+            return web.json_response({"message": str(error)}, status=409)
+        return web.json_response({"message": said})
+
+
+def _draw(feed: Feed) -> tuple[int, bytes] | None:
+    history = feed.read(History.copy)
+    if history is None:
+        return None
+    drawn = views.pictures(history)  # not under the lock: the fold goes on meanwhile
+    return int(drawn["position"]), gzip.compress(_dumped(drawn).encode(), compresslevel=5)
+
+
+async def _read(feed: Feed, make: Callable[[History], views.Plain | None]) -> web.Response:
+    found = await asyncio.to_thread(feed.read, make)
+    if found is None:
+        raise web.HTTPNotFound(text="there is no such trial\n")
+    return web.json_response(found, dumps=_dumped)
+
+
+def _dumped(value: Any) -> str:
+    return json.dumps(value, allow_nan=False, separators=(",", ":"), default=str)
+
+
+def _resource(name: str) -> str:
+    return resources.files("orchestrator.serve").joinpath(name).read_text(encoding="utf-8")

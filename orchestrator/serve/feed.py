@@ -1,0 +1,120 @@
+"""One campaign's log, folded as it grows: shared by all who watch it.
+
+`catch_up` reads and folds what is new; it is called from one thread at a time. A cursor is a position of the log, so it
+holds across a restart of the server.
+"""
+
+import threading
+import time
+from array import array
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Callable
+from itertools import islice
+from typing import TypeVar
+
+from orchestrator.campaign.events import CampaignCreated, Event
+from orchestrator.errors import BbkbError, RunError
+from orchestrator.history.fold import Attempt, History, advance, begin
+from orchestrator.serve.sources import Source
+from orchestrator.store.event_store import EventStore, Holding, Stop
+from orchestrator.store.lease import Watch
+
+T = TypeVar("T")
+
+EVENTS_A_TURN = 5_000  # folded before the others get a turn
+RECENT_FAILURES = 20
+
+
+class Feed:
+    """A campaign's history so far. `problem` says why it cannot be read, empty when it can."""
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
+        self.history: History | None = None
+        self.holding = Holding(0)
+        self.is_held: bool | None = None  # None: not known yet
+        self.length = 0  # of the log, as far as is known
+        self.problem = ""
+        self.failures: deque[Attempt] = deque(maxlen=RECENT_FAILURES)
+        self._arrivals = array("q")  # the log's position after each result
+        self._store: EventStore | None = None
+        self._watch = Watch()
+        self._lock = threading.Lock()
+
+    @property
+    def position(self) -> int:
+        """Events folded."""
+        return 0 if self.history is None else self.history.position
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the fold has reached the end of the log that was seen last."""
+        return self.history is not None and self.position >= self.length
+
+    def results_after(self, position: int) -> int:
+        """How many results are in the first `position` events."""
+        return bisect_right(self._arrivals, position)
+
+    def catch_up(self) -> bool:
+        """Fold what is new, at most `EVENTS_A_TURN`; whether there may be more. Trouble with the store is `problem`."""
+        with self._lock:
+            try:
+                more = self._fold(self._opened())
+                self.problem = ""
+            except (BbkbError, ValueError) as error:
+                self.problem, more = str(error), False
+        return more
+
+    def read(self, make: Callable[[History], T]) -> T | None:
+        """`make(history)` while nothing is folded; None before there is one."""
+        with self._lock:
+            return None if self.history is None else make(self.history)
+
+    def locked(self, make: Callable[[], T]) -> T:
+        """`make()` while nothing is folded."""
+        with self._lock:
+            return make()
+
+    def ask_to_stop(self, stop: Stop) -> str:
+        """Ask the process that runs the campaign to drain or to stop; what was done. Raises RunError, StoreError."""
+        with self._lock:
+            store = self._opened()
+            holding = store.holding(self.source.name)
+            if not holding.holder or not store.ask_to_stop(self.source.name, holding.epoch, stop):
+                raise RunError(f"only a campaign that runs can be stopped, and no process runs {self.source.name}")
+        return f"asked {holding.holder} to stop {'at once' if stop == 'now' else 'after its running evaluations'}"
+
+    def close(self) -> None:
+        """Give the connection back."""
+        with self._lock:
+            if self._store is not None:
+                self._store.close()
+
+    def _opened(self) -> EventStore:
+        if self._store is None:
+            self._store = EventStore(self.source.url)
+        return self._store
+
+    def _fold(self, store: EventStore) -> bool:
+        self.holding = store.holding(self.source.name)
+        self.is_held = self._watch.is_held(self.holding)
+        self.length = max(self.length, store.length(self.source.name))
+        for folded, event in enumerate(islice(store.read(self.source.name, after=self.position), EVENTS_A_TURN), 1):
+            if self.history is not None:
+                self._advance(self.history, event)
+            elif isinstance(event, CampaignCreated):
+                self.history = begin(event)
+            else:
+                raise RunError(f"{self.source.name} has no log of a campaign in its store")
+            if folded % 500 == 0:
+                time.sleep(0)  # lets the thread that answers requests run
+        return self.position < self.length
+
+    def _advance(self, history: History, event: Event) -> None:
+        attempts, results = len(history.attempts), len(history.succeeded)
+        advance(history, event)
+        if len(history.succeeded) > results:
+            self._arrivals.append(history.position)
+        if len(history.attempts) > attempts and history.attempts[-1].failure:
+            self.failures.append(history.attempts[-1])

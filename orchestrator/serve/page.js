@@ -1,0 +1,315 @@
+/** The live page: draws what the server sends, and nothing else. Whatever a log contains stays text. */
+
+const byId = (id) => document.getElementById(id);
+const name = location.pathname.startsWith("/campaign/") ? decodeURIComponent(location.pathname.slice("/campaign/".length)) : null;
+const base = name === null ? "" : `/campaign/${encodeURIComponent(name)}`;
+const PICTURES_EVERY = 4000; // milliseconds between two looks for new pictures
+const hasWebGL = Boolean(document.createElement("canvas").getContext("webgl"));
+
+function element(tag, text = "", attributes = {}) {
+  const node = Object.assign(document.createElement(tag), attributes);
+  node.textContent = text;
+  return node;
+}
+
+function badge(text) {
+  const node = element("span", text, { className: "state" });
+  node.dataset.state = text;
+  return node;
+}
+
+const shown = (value) => (value === null || value === undefined ? "" : typeof value === "number" ? String(Number(value.toPrecision(6))) : typeof value === "object" ? JSON.stringify(value) : String(value));
+const listed = (parameters) => Object.entries(parameters).map(([key, value]) => `${key}=${shown(value)}`).join(", ");
+
+function cells(values) {
+  const line = element("tr");
+  for (const [content, className = ""] of values) {
+    const node = element("td", typeof content === "object" && content !== null ? "" : shown(content), { className });
+    if (content instanceof Node) node.append(content);
+    line.append(node);
+  }
+  return line;
+}
+
+function table(node, heads, rows, empty) {
+  if (!node.tHead) {
+    const line = element("tr");
+    for (const [text, className = ""] of heads) line.append(element("th", text, { scope: "col", className }));
+    node.createTHead().append(line);
+    node.createTBody();
+  }
+  const lines = rows.map(cells);
+  if (!lines.length) lines.push(cells([[empty]]));
+  node.tBodies[0].replaceChildren(...lines);
+}
+
+function trialLink(number) {
+  return element("button", String(number), { type: "button", className: "link", onclick: () => showTrial(number) });
+}
+
+function describeList(list, pairs) {
+  list.replaceChildren(...pairs.map(([term, text]) => {
+    const pair = element("div");
+    pair.append(element("dt", term), element("dd", shown(text)));
+    return pair;
+  }));
+}
+
+// ---- connection
+
+function connected(text, isLost = false) {
+  byId("connection").textContent = text;
+  byId("connection").dataset.lost = String(isLost);
+}
+
+/** Updates by server-sent events. The browser reconnects by itself and says where it was (`Last-Event-ID`). */
+function listen(address, take) {
+  const source = new EventSource(address);
+  source.onmessage = (event) => {
+    connected("live");
+    take(JSON.parse(event.data));
+  };
+  source.onerror = () => {
+    connected("the connection is lost: trying again …", true);
+    if (source.readyState === EventSource.CLOSED) setTimeout(() => location.reload(), 3000);
+  };
+}
+
+async function ask(address, options = {}) {
+  const answer = await fetch(address, options);
+  if (!answer.ok && answer.status !== 409) throw new Error((await answer.text()).trim() || answer.statusText);
+  return answer.json();
+}
+
+function showProblem(text) {
+  byId("problem").hidden = !text;
+  byId("problem").textContent = text;
+}
+
+// ---- all campaigns
+
+function showCampaigns({ campaigns }) {
+  byId("no-campaigns").hidden = campaigns.length > 0;
+  byId("campaigns").replaceChildren(...campaigns.map((one) => cells([
+    [element("a", one.name, { href: `/campaign/${encodeURIComponent(one.name)}` })],
+    [badge(one.state)],
+    [one.done === undefined ? "" : `${one.done}/${one.evaluations}`, "number"],
+    [one.best, "number"], [one.running, "number"], [one.failed, "number"],
+    [one.problem || one.updated || ""],
+  ])));
+}
+
+// ---- one campaign
+
+const results = { points: [], improvements: [], count: 0 };
+let maximize = true;
+
+function takeResults(sent) {
+  if (sent.from === 0) results.points = sent.points;
+  else results.points = results.points.filter(([place]) => place <= sent.from).concat(sent.points);
+  if (results.points.length > 4000) results.points = results.points.filter((_, index, all) => index % 2 || index > all.length - 500);
+  results.improvements = sent.improvements;
+  results.count = sent.count;
+}
+
+function drawBest() {
+  const { points, improvements, count } = results;
+  const last = improvements.length ? [[count, improvements[improvements.length - 1][1]]] : [];
+  const line = [...improvements, ...last];
+  const few = points.length <= 300;
+  const axis = (title, more) => ({ title: { text: title, standoff: 10 }, gridcolor: "--grid", linecolor: "--line", zeroline: false, automargin: true, ...more });
+  const font = { family: "system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif", size: 13, color: "--ink" };
+  const spec = {
+    data: [
+      { type: points.length > 2000 ? "scattergl" : "scatter", mode: "markers", name: "evaluations", x: points.map((point) => point[0]), y: points.map((point) => point[1]), text: points.map((point) => `trial ${point[2]}`), hovertemplate: "<b>%{y}</b><br>%{text}<extra></extra>", marker: { color: "--point", size: few ? 7 : 4, opacity: few ? 0.75 : 0.5 } },
+      { type: "scatter", mode: "lines", name: "best so far", x: line.map((point) => point[0]), y: line.map((point) => point[1]), line: { color: "--accent", width: 2.5, shape: "hv" }, hovertemplate: "best after %{x} evaluations: <b>%{y}</b><extra></extra>" },
+    ],
+    layout: { paper_bgcolor: "--card", plot_bgcolor: "--card", font, margin: { l: 56, r: 16, t: 30, b: 40 }, height: 360, hovermode: "closest", legend: { orientation: "h", x: 0, y: 1.02, yanchor: "bottom" }, xaxis: axis("evaluations, in the order they finished", { rangemode: "tozero" }), yaxis: axis(`value (${maximize ? "higher" : "lower"} is better)`), uirevision: "best" },
+  };
+  draw(byId("best-plot"), JSON.stringify(spec), hasWebGL);
+}
+
+function card(term, value, remark = "", isLead = false) {
+  const node = element("div", "", { className: isLead ? "card lead" : "card" });
+  const text = element("dd", value);
+  if (remark) text.append(element("small", remark));
+  node.append(element("dt", term), text);
+  return node;
+}
+
+function showSummary(update) {
+  const { status } = update;
+  byId("progress").max = Math.max(1, status.evaluations);
+  byId("progress").value = status.done;
+  byId("progress-text").textContent = `${status.done} of ${status.evaluations}${update.left ? `, about ${update.left} left` : ""}`;
+  byId("cards").replaceChildren(
+    card("Best value", status.best_value === null ? "none" : shown(status.best_value), update.maximize ? "maximised" : "minimised", true),
+    card("Running", String(update.running.length && status.in_flight), `${status.slots} workers, ${status.waiting} queued`),
+    card("Succeeded", String(status.succeeded), status.stopped ? `${status.stopped} stopped early` : ""),
+    card("Failed", String(status.failed)),
+    card("Utilisation", `${Math.round(100 * status.utilization)} %`, update.idle && `idle: ${update.idle}`),
+    card("Elapsed", update.elapsed, update.holder ? `run by ${update.holder}` : "no process runs it"),
+  );
+  byId("best-card").hidden = !update.best;
+  if (update.best) describeList(byId("best-parameters"), Object.entries(update.best));
+}
+
+function showTables(update) {
+  table(byId("running"), [["trial"], ["running for"], ["attempt", "number"], ["last report"], ["parameters"]], update.running.map((one) => [
+    [trialLink(one.trial)], [one.age], [one.attempt, "number"], [one.reported ? `step ${one.reported[0]}: ${shown(one.reported[1])}` : ""], [listed(one.parameters), "wrap"],
+  ]), "no trial is running");
+  table(byId("recent"), [["trial"], ["ended"], ["value", "number"], ["took", "number"], ["worker"], ["parameters"]], update.recent.map((one) => [
+    [trialLink(one.trial)], [badge(one.ended)], [one.value, "number"], [one.seconds, "number"], [one.worker], [listed(one.parameters), "wrap"],
+  ]), "no result yet");
+  byId("failures-card").hidden = !update.failures.length;
+  byId("failures").replaceChildren(...update.failures.map((one) => {
+    const line = element("li");
+    const [first, ...rest] = one.message.split("\n");
+    line.append(badge(one.ended), " trial ", trialLink(one.trial), `, attempt ${one.attempt}, after ${one.seconds}: `, first);
+    if (rest.length) {
+      const details = element("details");
+      details.append(element("summary", "more"), element("pre", rest.join("\n")));
+      line.append(details);
+    }
+    return line;
+  }));
+}
+
+function take(update) {
+  byId("title").textContent = update.name;
+  document.title = `${update.name} · bbkb`;
+  byId("state").hidden = false;
+  byId("state").textContent = update.state;
+  byId("state").dataset.state = update.state;
+  showProblem(update.problem);
+  if (!update.status) return connected(`reading the log: ${update.position} of ${update.length} events`);
+  if (update.state === "reading") connected(`reading the log: ${update.position} of ${update.length} events`);
+  byId("subtitle").textContent = update.subtitle;
+  byId("actions").hidden = update.state !== "running" && update.state !== "stopping";
+  maximize = update.maximize;
+  showSummary(update);
+  showTables(update);
+  takeResults(update.results);
+  drawBest();
+  if (!pictures.timer) pictures.timer = setTimeout(refreshPictures, pictures.position < 0 ? 200 : PICTURES_EVERY);
+}
+
+const pictures = { position: -1, timer: null };
+
+async function refreshPictures() {
+  pictures.timer = null;
+  if (document.hidden) return; // drawn again with the next update that is seen
+  try {
+    const sent = await ask(`${base}/pictures`);
+    if (sent.position === pictures.position) return;
+    pictures.position = sent.position;
+    for (const figure of sent.figures) {
+      await drawFigure(figure);
+      await new Promise((resolve) => setTimeout(resolve)); // lets the browser show it, and scroll
+    }
+    byId("configuration").textContent = sent.configuration;
+    byId("model").hidden = !sent.model.length;
+    describeList(byId("model"), sent.model);
+    byId("internals").hidden = !sent.model.length && !sent.figures.some((figure) => figure.section === "internals");
+    loadTrials();
+  } catch (error) {
+    connected(`pictures: ${error.message}`, true);
+  }
+}
+
+async function drawFigure(figure) {
+  let node = byId(`figure-${figure.name}`);
+  if (!node) {
+    node = element("figure", "", { id: `figure-${figure.name}`, className: figure.wide ? "card wide" : "card" });
+    const scroll = element("div", "", { className: "scroll" });
+    scroll.append(element("div", "", { className: "plot" }));
+    node.append(element("h2", figure.title), element("figcaption"), scroll);
+    byId(`${figure.section}-figures`).append(node);
+  }
+  node.querySelector("figcaption").textContent = figure.caption;
+  const plot = node.querySelector(".plot");
+  plot.setAttribute("role", "img");
+  plot.setAttribute("aria-label", `${figure.title}: ${figure.caption}`);
+  plot.style.height = `${figure.height}px`;
+  plot.style.minWidth = `${figure.min_width}px`;
+  plot.dataset.spec = figure.spec;
+  await draw(plot, figure.spec, hasWebGL);
+}
+
+// ---- trials
+
+let page = 0;
+
+async function loadTrials() {
+  const sent = await ask(`${base}/trials?order=${byId("order").value}&page=${page}`);
+  table(byId("trial-table"), [["trial"], ["status"], ["value", "number"], ["took", "number"], ["parameters"]], sent.rows.map((row) => [
+    [trialLink(row.trial)], [badge(row.status)], [row.value, "number"], [row.seconds, "number"], [row.error && row.status !== "succeeded" ? `${listed(row.parameters)}: ${row.error}` : listed(row.parameters), "wrap"],
+  ]), "no trial yet");
+  byId("page-range").textContent = `page ${sent.page + 1} of ${Math.max(1, sent.pages)}`;
+  byId("previous-page").disabled = page === 0;
+  byId("next-page").disabled = page + 1 >= sent.pages;
+}
+
+function turn(step) {
+  page = Math.max(0, page + step);
+  loadTrials();
+}
+
+function pairs(object) {
+  const list = element("dl");
+  for (const [key, value] of Object.entries(object)) list.append(element("dt", key), element("dd", shown(value)));
+  return list;
+}
+
+async function showTrial(number) {
+  const body = byId("trial-body");
+  byId("trial-title").textContent = `Trial ${number}`;
+  try {
+    const trial = await ask(`${base}/trials/${number}`);
+    const parts = [element("p", trial.reason), element("h3", "Parameters"), pairs(trial.parameters), element("h3", "Result"), pairs({ status: trial.status, value: trial.value, candidate: trial.candidate, ...trial.metrics })];
+    parts.push(element("h3", "Attempts"));
+    for (const attempt of trial.attempts) {
+      parts.push(element("p", `${attempt.attempt}: ${attempt.ended} after ${attempt.seconds} on ${attempt.worker || "an unknown worker"}, begun ${attempt.started}`));
+      if (attempt.message) parts.push(element("pre", attempt.message, { tabIndex: 0 }));
+    }
+    if (!trial.attempts.length) parts.push(element("p", "none has ended yet"));
+    if (trial.reports.length) parts.push(element("h3", "Reports"), element("pre", trial.reports.map(([step, value]) => `step ${step}: ${shown(value)}`).join("\n"), { tabIndex: 0 }));
+    body.replaceChildren(...parts);
+  } catch (error) {
+    body.replaceChildren(element("p", error.message));
+  }
+  if (!byId("trial-dialog").open) byId("trial-dialog").showModal();
+}
+
+async function stop(now) {
+  const question = now ? "Cancel the running evaluations and stop?" : "Start nothing new, and stop after the running evaluations?";
+  if (!confirm(question)) return;
+  const options = { method: "POST", headers: { "Content-Type": "application/json", "X-Requested-By": "bbkb" }, body: JSON.stringify({ now }) };
+  try {
+    byId("said").textContent = (await ask(`${base}/stop`, options)).message;
+  } catch (error) {
+    byId("said").textContent = error.message;
+  }
+}
+
+function redraw() {
+  if (name === null) return;
+  drawBest();
+  for (const plot of document.querySelectorAll(".plot[data-spec]")) draw(plot, plot.dataset.spec, hasWebGL);
+}
+
+function begin() {
+  byId("main").append(byId(name === null ? "overview-template" : "campaign-template").content);
+  if (name === null) return listen("/events", showCampaigns);
+  byId("title").textContent = name;
+  byId("drain").addEventListener("click", () => stop(false));
+  byId("stop").addEventListener("click", () => stop(true));
+  byId("order").addEventListener("change", () => { page = 0; loadTrials(); });
+  byId("previous-page").addEventListener("click", () => turn(-1));
+  byId("next-page").addEventListener("click", () => turn(1));
+  byId("find").addEventListener("submit", (event) => { event.preventDefault(); showTrial(Number.parseInt(byId("number").value, 10) || 0); });
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
+  listen(`${base}/events`, take);
+}
+
+begin();

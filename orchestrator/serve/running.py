@@ -1,0 +1,100 @@
+"""Running the server: in the foreground for `bbkb serve`, in a thread beside a campaign for `bbkb run --serve`."""
+
+import asyncio
+import getpass
+import os
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from aiohttp import web
+
+from orchestrator.errors import UserError
+from orchestrator.serve.access import Access, read_token
+from orchestrator.serve.app import Server
+from orchestrator.serve.sources import find_sources
+
+LOCAL = frozenset({"127.0.0.1", "localhost", "::1"})
+EVERYWHERE = frozenset({"0.0.0.0", "::"})
+DEFAULT_PORT = 8270
+_SHUTDOWN_SECONDS = 3.0
+_START_SECONDS = 30.0
+
+
+def serve(place: str, host: str, port: int, say: Callable[[str], None]) -> None:
+    """Serve until interrupted. Raises UserError when there is nothing to serve or the port cannot be opened."""
+    find_sources(place)  # its mistakes are shown now
+    listening = bind(host, port)
+    access = _access(listening, host)
+    for line in addresses(access, host, ""):
+        say(line)
+    say("Ctrl-C ends the server; campaigns go on")
+    asyncio.run(run_until(Server(place), access, listening, asyncio.Event()))
+
+
+@contextmanager
+def serving(place: str, campaign: str, say: Callable[[str], None]) -> Iterator[None]:
+    """Serve `place` in a thread while the body runs; the port is `DEFAULT_PORT` where it is free, else any.
+
+    Raises UserError as `serve` does.
+    """
+    try:
+        listening = bind("127.0.0.1", DEFAULT_PORT)
+    except UserError:
+        listening = bind("127.0.0.1", 0)
+    access = _access(listening, "127.0.0.1")
+    for line in addresses(access, "127.0.0.1", f"campaign/{campaign}"):
+        say(line)
+    loop, stop = asyncio.new_event_loop(), asyncio.Event()
+    thread = threading.Thread(
+        target=loop.run_until_complete,
+        args=(run_until(Server(place), access, listening, stop),),
+        name="serve",
+        daemon=True,
+    )
+    thread.start()
+    try:
+        yield
+    finally:
+        loop.call_soon_threadsafe(stop.set)
+        thread.join(_START_SECONDS)
+        loop.close()
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """A socket that listens on `host` and `port`, 0 for any. Raises UserError when it cannot."""
+    try:
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        return socket.create_server((host, port), family=family)
+    except OSError as error:
+        raise UserError(
+            f"the page cannot be served on {host} port {port} ({error.strerror}): give another --port or --host"
+        ) from error
+
+
+def addresses(access: Access, host: str, path: str) -> list[str]:
+    """Where the page is, and how to reach it from elsewhere when this is a remote shell."""
+    name = socket.getfqdn() if host in EVERYWHERE else host
+    shown = f"[{name}]" if ":" in name else name
+    lines = [f"live page http://{shown}:{access.port}/{path}?token={access.token}"]
+    if host in LOCAL and os.environ.get("SSH_CONNECTION"):
+        where = f"{getpass.getuser()}@{socket.getfqdn()}"
+        lines.append(f"from your own machine first: ssh -L {access.port}:127.0.0.1:{access.port} {where}")
+    return lines
+
+
+def _access(listening: socket.socket, host: str) -> Access:
+    named = {socket.getfqdn(), socket.gethostname()} if host in EVERYWHERE else set()
+    return Access(read_token(), LOCAL | {host} | named, listening.getsockname()[1])
+
+
+async def run_until(server: Server, access: Access, listening: socket.socket, stop: asyncio.Event) -> None:
+    """Serve on a socket until `stop` is set."""
+    runner = web.AppRunner(server.application(access), shutdown_timeout=_SHUTDOWN_SECONDS, access_log=None)
+    await runner.setup()
+    try:
+        await web.SockSite(runner, listening).start()
+        await stop.wait()
+    finally:
+        await runner.cleanup()

@@ -1,0 +1,66 @@
+"""A store with a made-up campaign that a test lets grow, and a server on it."""
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from orchestrator.campaign.events import Event
+from orchestrator.serve.access import Access
+from orchestrator.serve.app import Server
+from orchestrator.serve.running import bind, run_until
+from orchestrator.store.event_store import EventStore, Writer
+
+TOKEN = "a-token-of-these-tests"
+
+
+@dataclass
+class GrowingLog:
+    """A campaign in a database of its own, written as far as the test wants."""
+
+    url: str
+    name: str
+    writer: Writer
+
+    def append(self, events: Sequence[Event]) -> None:
+        self.writer.append(events)
+
+
+@pytest.fixture
+def grow(tmp_path: Path) -> Iterator[object]:
+    """Begin a log: `grow(name, events)` writes the first events and gives the log."""
+    stores: list[EventStore] = []
+
+    def begin(name: str, events: Sequence[Event]) -> GrowingLog:
+        url = f"sqlite:///{tmp_path / 'campaigns.sqlite'}"
+        store = EventStore(url)
+        stores.append(store)
+        store.create(name, events[:1])
+        log = GrowingLog(url, name, store.claim(name, "the test"))
+        log.append(events[1:])
+        return log
+
+    yield begin
+    for store in stores:
+        store.close()
+
+
+@contextlib.contextmanager
+def running_server(place: str, port: int = 0) -> Iterator[str]:
+    """A server in a thread; its address."""
+    listening = bind("127.0.0.1", port)
+    access = Access(TOKEN, frozenset({"127.0.0.1", "localhost"}), listening.getsockname()[1])
+    loop, stop = asyncio.new_event_loop(), asyncio.Event()
+    work = run_until(Server(place), access, listening, stop)
+    thread = threading.Thread(target=loop.run_until_complete, args=(work,), daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{access.port}"
+    finally:
+        loop.call_soon_threadsafe(stop.set)
+        thread.join(30)
+        loop.close()

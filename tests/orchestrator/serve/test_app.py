@@ -1,0 +1,177 @@
+"""The server: who is admitted, what is sent, where a reader goes on, and what a button does."""
+
+import http.client
+import json
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orchestrator.errors import UserError
+from orchestrator.serve.access import host_of, read_token
+from orchestrator.serve.sources import find_sources
+from tests.orchestrator.serve.conftest import TOKEN, GrowingLog, running_server
+from tests.orchestrator.synthetic_log import SyntheticLog
+
+Grow = Callable[..., GrowingLog]
+
+
+def ask(address: str, path: str, token: str = TOKEN, body: Any = None, **headers: str) -> Any:
+    data = None if body is None else json.dumps(body).encode()
+    request = urllib.request.Request(address + path, data, {"Authorization": f"Bearer {token}", **headers})
+    with urllib.request.urlopen(request, timeout=30) as answer:
+        return json.loads(answer.read())
+
+
+def refused(address: str, path: str, **options: Any) -> int:
+    with pytest.raises(urllib.error.HTTPError) as caught:
+        ask(address, path, **options)
+    caught.value.close()
+    return caught.value.code
+
+
+def updates(address: str, path: str, last: str = "", count: int = 1) -> list[tuple[int, Any]]:
+    """The first `count` server-sent events: (id, data)."""
+    headers = {"Authorization": f"Bearer {TOKEN}", **({"Last-Event-ID": last} if last else {})}
+    connection = http.client.HTTPConnection(address.removeprefix("http://"), timeout=60)
+    connection.request("GET", path, headers=headers)
+    answer = connection.getresponse()
+    assert answer.status == 200, answer.read()
+    found: list[tuple[int, Any]] = []
+    number = 0
+    while len(found) < count:
+        line = answer.readline().decode().strip()
+        if line.startswith("id:"):
+            number = int(line[3:])
+        elif line.startswith("data:"):
+            found.append((number, json.loads(line[5:])))
+    answer.close()
+    connection.close()
+    return found
+
+
+def until_read(address: str, name: str, length: int) -> Any:
+    """The first update in which the whole log is read."""
+    while True:
+        ((number, update),) = updates(address, f"/campaign/{name}/events")
+        if number >= length:
+            return update
+
+
+def test_only_the_token_under_a_name_of_the_server_is_admitted(grow: Grow) -> None:
+    log = grow("one", SyntheticLog(trials=5).events())
+    with running_server(log.url) as address:
+        assert refused(address, "/campaign/one/trials", token="wrong") == 401
+        assert refused(address, "/?token=wrong") == 403
+        assert refused(address, "/campaign/one/trials", Host="evil.example") == 403
+        assert refused(address, "/campaign/none/trials") == 404
+        until_read(address, "one", len(SyntheticLog(trials=5).events()))
+        assert ask(address, "/campaign/one/trials")["total"] == 5
+
+
+def test_the_token_in_the_address_becomes_a_cookie_that_scripts_cannot_read(grow: Grow) -> None:
+    log = grow("one", SyntheticLog(trials=5).events())
+    with running_server(log.url) as address:
+        connection = http.client.HTTPConnection(address.removeprefix("http://"), timeout=30)
+        connection.request("GET", f"/campaign/one?token={TOKEN}")
+        answer = connection.getresponse()
+        answer.read()
+        cookie = answer.headers["Set-Cookie"]
+        assert (answer.status, answer.headers["Location"]) == (302, "/campaign/one")
+        assert "HttpOnly" in cookie
+        assert "SameSite=Strict" in cookie
+        connection.request("GET", "/campaign/one", headers={"Cookie": cookie.partition(";")[0]})
+        page = connection.getresponse()
+        assert page.status == 200
+        assert "default-src 'none'" in page.headers["Content-Security-Policy"]
+        assert TOKEN not in page.read().decode()
+        connection.close()
+
+
+def test_a_reader_goes_on_after_the_position_that_it_has_seen_also_at_another_server(grow: Grow) -> None:
+    events = SyntheticLog(trials=40, failure_share=0.1, sessions=1).events()
+    half = len(events) // 2
+    log = grow("one", events[:half])
+    with running_server(log.url) as address:
+        seen = until_read(address, "one", half)
+        assert seen["results"]["from"] == 0
+        assert seen["position"] == half
+    log.append(events[half:])
+    with running_server(log.url) as address:
+        until_read(address, "one", len(events))
+        ((position, news),) = updates(address, "/campaign/one/events", last=str(half))
+    assert position == len(events)
+    known = seen["results"]["count"]
+    assert news["results"]["from"] == known
+    values = [event.value for event in events if event.kind == "trial_succeeded"]
+    assert [point[1] for point in news["results"]["points"]] == pytest.approx(values[known:], rel=1e-5)
+    assert news["status"]["succeeded"] == len(values)
+    assert len(json.dumps(news)) < 50_000
+
+
+def test_a_trial_is_told_with_its_attempts_and_the_reason_for_its_choice(grow: Grow) -> None:
+    synthetic = SyntheticLog(trials=30, failure_share=0.4)
+    history = synthetic.history()
+    log = grow("one", synthetic.events())
+    retried = next(row for row in history.trials if row.attempts > 1)
+    with running_server(log.url) as address:
+        until_read(address, "one", len(synthetic.events()))
+        trial = ask(address, f"/campaign/one/trials/{retried.trial}")
+        assert refused(address, "/campaign/one/trials/99999") == 404
+        best = ask(address, "/campaign/one/trials?order=best")
+    assert len(trial["attempts"]) == sum(attempt.trial == retried.trial for attempt in history.attempts)
+    assert trial["reason"].startswith(f"Chosen as number {retried.place} of the")
+    assert "highest upper bound" in trial["reason"]
+    assert trial["parameters"] == dict(retried.parameters)
+    assert history.best is not None
+    assert best["rows"][0]["trial"] == history.best.trial
+
+
+def test_drain_reaches_the_process_that_runs_the_campaign_and_needs_the_header(grow: Grow) -> None:
+    log = grow("one", SyntheticLog(trials=10, sessions=1, is_closed=False).events())
+    with running_server(log.url) as address:
+        until_read(address, "one", 1)
+        assert refused(address, "/campaign/one/stop", body={"now": False}) == 403
+        said = ask(address, "/campaign/one/stop", body={"now": False}, **{"X-Requested-By": "test"})
+        assert said["message"] == "asked the test to stop after its running evaluations"
+        assert log.writer.beat() == "drain"
+        assert refused(address, "/campaign/one/stop", body=[], **{"X-Requested-By": "test"}) == 400
+
+
+def test_all_campaigns_of_a_database_are_listed(grow: Grow) -> None:
+    log = grow("one", SyntheticLog(trials=5).events())
+    grow("two", SyntheticLog(trials=9).events())
+    with running_server(log.url) as address:
+        until_read(address, "two", len(SyntheticLog(trials=9).events()))
+        ((_, sent),) = updates(address, "/events")
+    assert {(one["name"], one["done"], one["evaluations"]) for one in sent["campaigns"]} == {
+        ("one", 5, 5),
+        ("two", 9, 9),
+    }
+
+
+def test_a_place_that_is_not_there_is_a_users_mistake(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="no such folder"):
+        find_sources(str(tmp_path / "nothing"))
+    assert find_sources(str(tmp_path)) == []
+
+
+def test_the_token_stays_the_same_and_is_for_its_owner_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    token = read_token()
+    assert token == read_token()
+    file = tmp_path / "bbkb" / "serve-token"
+    assert file.stat().st_mode & 0o777 == 0o600
+    file.chmod(0o644)
+    with pytest.raises(UserError, match="readable by its owner only"):
+        read_token()
+
+
+@pytest.mark.parametrize(
+    ("authority", "host"), [("localhost:8270", "localhost"), ("[::1]:8270", "::1"), ("a.example", "a.example")]
+)
+def test_the_host_is_told_from_its_port(authority: str, host: str) -> None:
+    assert host_of(authority) == host
