@@ -107,10 +107,6 @@ class NodeWatch:
         new, self._dead = dead - self._dead, dead
         return new
 
-    def is_dead(self, node: str) -> bool:
-        """Whether that node was dead at the last look."""
-        return node in self._dead
-
 
 def _dead_nodes() -> frozenset[str]:
     return frozenset(node["NodeID"] for node in ray.nodes() if not node["Alive"])  # type: ignore[no-untyped-call]

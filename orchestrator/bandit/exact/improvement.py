@@ -7,29 +7,28 @@ that is √λ σ. Each has a file in `strategies`.
 """
 
 import math
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 
-from orchestrator.bandit.arms import Arms
 from orchestrator.bandit.arrays import Floats
 from orchestrator.bandit.checks import require_not_negative, require_positive
 from orchestrator.bandit.exact.incremental import ExactState
 from orchestrator.bandit.exact.sequential import next_pull
+from orchestrator.bandit.exact.strategy import ExactStrategy
 from orchestrator.bandit.kernels import RBF, AnyKernel
 from orchestrator.bandit.model.model import Model
-from orchestrator.bandit.start.beginning import begin_state
 from orchestrator.bandit.start.warm_start import AnyWarmStart, RandomStart
-from orchestrator.bandit.strategy import Decision, Observation, Posterior, Record
+from orchestrator.bandit.strategy import Decision
 
 _DEFAULT_KERNEL, _DEFAULT_START = RBF(0.2), RandomStart()
 
 
 @dataclass(frozen=True)
-class Improvement(ABC):
+class Improvement(ExactStrategy):
     """Hyper-parameters shared by EI and PI; the defaults are the paper's. The belief is the exact Gaussian process.
 
     f* is the largest posterior mean of the arms that may be chosen, pulled or not. `is_sequential`: nothing is chosen
@@ -65,30 +64,10 @@ class Improvement(ABC):
         mean, deviation = state.belief.mean, np.sqrt(state.ground.model.regularization * state.belief.variance)
         return self.improvement(mean, deviation, float(state.without_set_aside(mean).max()) + self.margin)
 
-    def init(self, arms: Arms | Floats, rng: np.random.Generator) -> ExactState:
-        """State before any pull of `arms` (A, d); draws the warm start's arms. Raises ValueError on bad arms."""
-        return ExactState.begin(begin_state(arms, (self.kernel, self.regularization), self.model, self.warm_start, rng))
+    def width_at(self, state: ExactState) -> float:
+        """NaN: there are no upper bounds."""
+        return math.nan
 
     def ask(self, state: ExactState, pending: Sequence[int], limit: int) -> Decision:
         """One arm, unless one is pending: the warm start's first, then the acquisition's argmax."""
-        return next_pull(state, pending, limit, self.scores, math.nan)
-
-    def tell(self, state: ExactState, observations: Sequence[Observation], rng: np.random.Generator) -> ExactState:
-        """State after these newly finished pulls; draws nothing. When the warm start failed, the prior decides."""
-        return state.observe(observations, self.model)
-
-    def recorded(self, state: ExactState) -> Record:
-        """The warm start's arms, and what was fitted."""
-        return state.recorded()
-
-    def restore(self, state: ExactState, observations: Sequence[Observation], record: Record) -> ExactState:
-        """`tell` with the warm start and what was fitted read from `record`."""
-        return state.restored(observations, self.model, record)
-
-    def recommend(self, state: ExactState) -> int | None:
-        """See `Recommends`: the pulled arm of largest posterior mean where rewards are noisy."""
-        return state.recommend()
-
-    def posterior(self, state: ExactState) -> Posterior:
-        """The belief over all arms at `state`; the upper bound is NaN: there is no width."""
-        return state.posterior(math.nan)
+        return next_pull(state, pending, limit, self.scores, self.width_at(state))

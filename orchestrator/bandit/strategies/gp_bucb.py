@@ -7,8 +7,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from orchestrator.bandit.arms import Arms
-from orchestrator.bandit.arrays import Floats
 from orchestrator.bandit.checks import (
     member,
     refusal,
@@ -19,19 +17,19 @@ from orchestrator.bandit.checks import (
     require_probability,
 )
 from orchestrator.bandit.exact.incremental import ExactPosterior, ExactState
+from orchestrator.bandit.exact.strategy import ExactStrategy
 from orchestrator.bandit.kernels import RBF, AnyKernel
 from orchestrator.bandit.model.model import Model
 from orchestrator.bandit.sparse.state import exhausted
 from orchestrator.bandit.sparse.termination import Drift, NoDrift, ProductDrift
-from orchestrator.bandit.start.beginning import begin_state
 from orchestrator.bandit.start.warm_start import AnyWarmStart, UncertaintyStart, further_start
-from orchestrator.bandit.strategy import Choose, Decision, Mode, Observation, Pick, Posterior, Record, Wait, Waiting
+from orchestrator.bandit.strategy import Choose, Decision, Mode, Pick, Wait, Waiting
 
 _DEFAULT_KERNEL, _DEFAULT_START = RBF(0.7), UncertaintyStart(max_pulls=16)
 
 
 @dataclass(frozen=True)
-class GPBUCB:
+class GPBUCB(ExactStrategy):
     """Hyper-parameters of GP-BUCB (Desautels et al. 2014, Algorithm 1). Raises ValueError when one is out of range.
 
     A batch is chosen one by one as argmax μ_fb + α σ_t: the mean is frozen, the exact variance shrinks with every pick.
@@ -81,10 +79,6 @@ class GPBUCB:
         require_optional(self, "width", self.width)
         require(self, "ratio_threshold", ">= 1", 1 <= self.ratio_threshold < math.inf)
 
-    def init(self, arms: Arms | Floats, rng: np.random.Generator) -> ExactState:
-        """State before any pull of `arms` (A, d); draws the warm start's arms. Raises ValueError on bad arms."""
-        return ExactState.begin(begin_state(arms, (self.kernel, self.regularization), self.model, self.warm_start, rng))
-
     def ask(self, state: ExactState, pending: Sequence[int], limit: int) -> Decision:
         """The warm start's arms first; then a batch, cut at `limit`, with `pending` in the variance and the product."""
         wait = refusal(state, limit) or exhausted(state.ground, pending)
@@ -121,26 +115,6 @@ class GPBUCB:
         noise, log_delta = math.sqrt(self.noise_variance), math.log(1.0 / self.delta)
         bias = math.sqrt(self.regularization) * self.norm_bound
         return self.ratio_threshold * (noise * math.sqrt(state.belief.information_gain + 2.0 * log_delta) + bias)
-
-    def tell(self, state: ExactState, observations: Sequence[Observation], rng: np.random.Generator) -> ExactState:
-        """State after these newly finished pulls; draws nothing. When the warm start failed, the prior decides."""
-        return state.observe(observations, self.model)
-
-    def recorded(self, state: ExactState) -> Record:
-        """The warm start's arms, and what was fitted."""
-        return state.recorded()
-
-    def restore(self, state: ExactState, observations: Sequence[Observation], record: Record) -> ExactState:
-        """`tell` with the warm start and what was fitted read from `record`."""
-        return state.restored(observations, self.model, record)
-
-    def recommend(self, state: ExactState) -> int | None:
-        """See `Recommends`: the pulled arm of largest posterior mean where rewards are noisy."""
-        return state.recommend()
-
-    def posterior(self, state: ExactState) -> Posterior:
-        """The belief over all arms at `state`, with no pull pending."""
-        return state.posterior(self.width_at(state))
 
 
 def _appended(belief: ExactPosterior, arm: int, drift: Drift) -> ExactPosterior:

@@ -5,24 +5,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import numpy as np
-
-from orchestrator.bandit.arms import Arms
-from orchestrator.bandit.arrays import Floats
 from orchestrator.bandit.checks import require_not_negative, require_optional, require_positive, require_probability
 from orchestrator.bandit.exact.incremental import ExactState
 from orchestrator.bandit.exact.sequential import next_pull
+from orchestrator.bandit.exact.strategy import ExactStrategy
 from orchestrator.bandit.kernels import RBF, AnyKernel
 from orchestrator.bandit.model.model import Model
-from orchestrator.bandit.start.beginning import begin_state
 from orchestrator.bandit.start.warm_start import AnyWarmStart, RandomStart
-from orchestrator.bandit.strategy import Decision, Observation, Posterior, Record
+from orchestrator.bandit.strategy import Decision
 
 _DEFAULT_KERNEL, _DEFAULT_START = RBF(0.7), RandomStart()
 
 
 @dataclass(frozen=True)
-class GPUCB:
+class GPUCB(ExactStrategy):
     """Hyper-parameters of GP-UCB (Srinivas et al. 2010, Algorithm 1). Raises ValueError when one is out of range.
 
     Each pull is the argmax of μ + β σ under the exact posterior. With σ on the 1/λ scale and G = log det(I + K/λ) over
@@ -60,10 +56,6 @@ class GPUCB:
         require_probability(self, "delta")
         require_optional(self, "width", self.width)
 
-    def init(self, arms: Arms | Floats, rng: np.random.Generator) -> ExactState:
-        """State before any pull of `arms` (A, d); draws the warm start's arms. Raises ValueError on bad arms."""
-        return ExactState.begin(begin_state(arms, (self.kernel, self.regularization), self.model, self.warm_start, rng))
-
     def ask(self, state: ExactState, pending: Sequence[int], limit: int) -> Decision:
         """One arm, unless one is pending: the warm start's first, then argmax u."""
         return next_pull(state, pending, limit, lambda known: self.posterior(known).ucb, self.width_at(state))
@@ -75,23 +67,3 @@ class GPUCB:
         noise, log_delta = math.sqrt(self.noise_variance), math.log(1.0 / self.delta)
         bias = math.sqrt(self.regularization) * self.norm_bound
         return noise * math.sqrt(state.belief.information_gain + 2.0 * log_delta) + bias
-
-    def tell(self, state: ExactState, observations: Sequence[Observation], rng: np.random.Generator) -> ExactState:
-        """State after these newly finished pulls; draws nothing. When the warm start failed, the prior decides."""
-        return state.observe(observations, self.model)
-
-    def recorded(self, state: ExactState) -> Record:
-        """The warm start's arms, and what was fitted."""
-        return state.recorded()
-
-    def restore(self, state: ExactState, observations: Sequence[Observation], record: Record) -> ExactState:
-        """`tell` with the warm start and what was fitted read from `record`."""
-        return state.restored(observations, self.model, record)
-
-    def recommend(self, state: ExactState) -> int | None:
-        """See `Recommends`: the pulled arm of largest posterior mean where rewards are noisy."""
-        return state.recommend()
-
-    def posterior(self, state: ExactState) -> Posterior:
-        """The belief over all arms at `state`."""
-        return state.posterior(self.width_at(state))
