@@ -132,6 +132,13 @@ def encode(parameter: Parameter, column: NDArray[Any]) -> Codes:
     return codes
 
 
+def restored(parameter: Parameter, column: NDArray[np.object_]) -> NDArray[Any]:
+    """The array (A,) that `values` gave, out of its elements."""
+    if is_real(parameter):
+        return column.astype(np.float64)
+    return values(parameter, encode(parameter, column))
+
+
 def code_of(parameter: Parameter, value: object) -> float:
     """The code of a value that a person gave. Raises ValueError, a predicate, when the parameter cannot take it."""
     if not isinstance(parameter, Range):
@@ -175,6 +182,16 @@ def places(parameter: Range | Ordered | Constant, codes: Codes) -> Codes:
     if isinstance(parameter, Range):
         return np.asarray(_scaler(parameter).to_vector(_values(parameter, codes).astype(np.float64)), np.float64)
     return codes / max(1.0, count(parameter) - 1.0)
+
+
+def nearest(parameter: Range | Ordered | Constant, places: Codes) -> Codes:
+    """Codes (A,) of the values that lie nearest to `places` (A,) in [0, 1] on the parameter's scale."""
+    if not isinstance(parameter, Range):
+        return np.rint(places * (count(parameter) - 1.0))
+    if parameter.stride is None:
+        return np.array(places, np.float64)
+    numbers = np.asarray(_scaler(parameter).to_value(places), np.float64)
+    return np.clip(np.rint((numbers - parameter.low) / parameter.stride), 0.0, count(parameter) - 1.0)
 
 
 def _range_codes(parameter: Range, positions: Codes) -> Codes:

@@ -26,7 +26,7 @@ from scipy.stats import qmc
 
 from objectives import coding
 from objectives.coding import Codes
-from objectives.conditions import Clause, clauses_of, named
+from objectives.conditions import Clause, Scalar, clauses_of, named
 from objectives.constraints import Mask, holds, is_conditional, mistakes, ordered, without_inactive
 from objectives.objective import Candidates, ObjectiveError
 from objectives.parameters import Choice, Constant, Ordered, Parameter, Range, Space, conditions
@@ -154,6 +154,17 @@ class SearchSpace:
         widths = [block.shape[1] for block in blocks]
         numbers = np.repeat(np.cumsum([width > 0 for width in widths]) - 1, widths)
         return Candidates(np.hstack(blocks), columns, numbers, self.is_finite, self.conditional)
+
+    def rebuild(self, columns: Mapping[str, Sequence[Scalar]]) -> Candidates:
+        """The arms of these values a parameter, lists as JSON gives them: the same bits as when they were made."""
+        return self.candidates_of({name: self._column(name, columns[name]) for name in self.parameters})
+
+    def _column(self, name: str, values: Sequence[Scalar]) -> NDArray[np.generic] | NDArray[np.object_]:
+        column = np.empty(len(values), dtype=object)
+        column[:] = values
+        parameter = self.parameters[name]
+        # by way of codes, which give the column the type that it had
+        return column if coding.is_real(parameter) and None in values else coding.restored(parameter, column)
 
     def encode(self, columns: Mapping[str, NDArray[np.generic] | NDArray[np.object_]]) -> Codes:
         """Codes (A, P) of values (A,) a parameter, as `candidates_of` takes them."""

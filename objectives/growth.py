@@ -1,0 +1,161 @@
+"""New candidates around the best ones: how a pool of arms grows while a search goes on.
+
+Half of the new configurations are Gaussian steps from one of the best, a quarter are one of the best with one parameter
+drawn anew, a quarter cross two of them. A step has the standard deviation c · min(ℓ, 1) in units of features, with the
+parameter's lengthscale ℓ and c log-uniform in [`SMALLEST_STEP`, `LARGEST_STEP`], and ends at the bounds. It moves
+every real number and every number of many values; of the other parameters it moves one or two (none to two where
+there are such numbers too), an ordered one by at least one value, a choice to any other.
+
+Parameters that the parent does not have are drawn anew, in case their conditions hold now. Forbidden configurations,
+and those that are candidates already, are dropped.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from objectives import coding
+from objectives.coding import Codes
+from objectives.constraints import Mask
+from objectives.objective import Candidates
+from objectives.parameters import Choice, Parameter, Range
+from objectives.space import SearchSpace, first_occurrences
+
+SMALLEST_STEP, LARGEST_STEP = 0.01, 0.5
+FINE = 32  # values from which on numbers are moved like real ones
+
+_ROUNDS = 8  # at most, when forbidden configurations are drawn again
+
+
+def grow(
+    space: SearchSpace,
+    candidates: Candidates,
+    around: Sequence[int],
+    lengthscales: Sequence[float],
+    count: int,
+    rng: np.random.Generator,
+) -> Candidates | None:
+    """At most `count` new arms of `space`; None when every configuration drawn is a candidate already, or forbidden.
+
+    Args:
+        space: the space that the candidates were drawn from.
+        candidates: all arms so far (A, d).
+        around: the best arms, at least one.
+        lengthscales: one for each parameter that has features (p,), in units of its features.
+        count: configurations to draw.
+        rng: drives all draws.
+    """
+    columns = {name: column[list(around)] for name, column in candidates.columns.items()}
+    children = _Children(space, space.encode(columns), _steps(space, lengthscales), rng).draw(count)
+    made = space.candidates(children)
+    fresh = first_occurrences(np.concatenate((candidates.features, made.features)))
+    fresh = fresh[fresh >= len(candidates)] - len(candidates)
+    if not len(fresh):
+        return None
+    return space.candidates_of({name: column[fresh] for name, column in made.columns.items()})
+
+
+def joined(space: SearchSpace, candidates: Candidates, more: Candidates) -> Candidates:
+    """`candidates`, and behind them `more`."""
+    columns = {
+        name: np.concatenate(_comparable(candidates.columns[name], more.columns[name])) for name in space.parameters
+    }
+    features = np.concatenate((candidates.features, more.features))
+    kinds = (candidates.parameter_of, candidates.repeats, candidates.conditional, candidates.is_sequence)
+    return Candidates(features, columns, *kinds)
+
+
+def _comparable(one: NDArray[Any], other: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Both as objects when one of them is: joining numbers with None would make objects of another kind."""
+    if one.dtype == object or other.dtype == object:
+        return one.astype(object), other.astype(object)
+    return one, other
+
+
+def _steps(space: SearchSpace, lengthscales: Sequence[float]) -> Codes:
+    """min(ℓ, 1) of every parameter (P,), 1 for those without features."""
+    given = iter(lengthscales)
+    return np.array([min(next(given), 1.0) if coding.width(one) else 1.0 for one in space.parameters.values()])
+
+
+class _Children:
+    """Draws configurations from `parents` (n, P), codes of the best arms; `steps` (P,) scale Gaussian steps."""
+
+    def __init__(self, space: SearchSpace, parents: Codes, steps: Codes, rng: np.random.Generator) -> None:
+        self._space, self._parents, self._steps, self._rng = space, parents, steps, rng
+        self._kinds = list(space.parameters.values())
+        self._varying = np.array([coding.count(kind) > 1 for kind in self._kinds])
+        self._fine = np.array([isinstance(kind, Range) and coding.count(kind) >= FINE for kind in self._kinds])
+
+    def draw(self, count: int) -> Codes:
+        """Allowed configurations (≤ count, P), some of them perhaps equal."""
+        allowed = np.empty((0, len(self._kinds)))
+        for _ in range(_ROUNDS):
+            missing = count - len(allowed)
+            drawn = self._space.existing(self._mixed(missing))
+            allowed = np.concatenate((allowed, drawn[self._space.allowed(drawn)]))
+            if len(allowed) >= count:
+                break
+        return allowed
+
+    def _mixed(self, count: int) -> Codes:
+        stepped, redrawn = -(-count // 2), count // 4
+        parts = (self._stepped(stepped), self._redrawn(redrawn), self._crossed(count - stepped - redrawn))
+        return np.concatenate(parts)
+
+    def _chosen(self, count: int) -> tuple[Codes, Mask]:
+        """Parents (count, P) with what they do not have drawn, and which of their codes they have."""
+        codes = self._parents[self._rng.integers(len(self._parents), size=count)]
+        has: Mask = ~np.isnan(codes)
+        return np.where(has, codes, self._fresh(count)), has
+
+    def _fresh(self, count: int) -> Codes:
+        """Codes (count, P) drawn anew for all parameters."""
+        positions = self._rng.random((count, len(self._kinds)))
+        return np.stack([coding.draw(kind, positions[:, column]) for column, kind in enumerate(self._kinds)], axis=1)
+
+    def _stepped(self, count: int) -> Codes:
+        codes, has = self._chosen(count)
+        scale = np.exp(self._rng.uniform(np.log(SMALLEST_STEP), np.log(LARGEST_STEP), count))[:, None]
+        steps = scale * self._steps * self._rng.standard_normal(codes.shape)
+        is_moved = has & (self._fine | self._coarse(has))
+        for column, kind in enumerate(self._kinds):
+            rows = np.flatnonzero(is_moved[:, column])
+            codes[rows, column] = self._moved(kind, codes[rows, column], steps[rows, column], not self._fine[column])
+        return codes
+
+    def _coarse(self, has: Mask) -> Mask:
+        """Which parameters (count, P) of few values are moved: one or two a row, none to two where others move too."""
+        eligible = has & self._varying & ~self._fine
+        number = self._rng.integers(0 if self._fine.any() else 1, 3, size=len(has))
+        order = np.argsort(np.where(eligible, self._rng.random(has.shape), 2.0), axis=1)
+        rank = np.argsort(order, axis=1)
+        moved: Mask = eligible & (rank < number[:, None])
+        return moved
+
+    def _moved(self, kind: Parameter, codes: Codes, steps: Codes, is_coarse: bool) -> Codes:
+        """`codes` (n,) after `steps` (n,) on the parameter's scale, by one value at least where `is_coarse`."""
+        if coding.is_real(kind):
+            return np.clip(codes + steps, 0.0, 1.0)
+        largest = coding.count(kind) - 1.0
+        if isinstance(kind, Choice):
+            return np.mod(codes + self._rng.integers(1, int(largest) + 1, len(codes)), largest + 1.0)
+        places = np.clip(coding.places(kind, codes) + steps, 0.0, 1.0)
+        moved = coding.nearest(kind, places)
+        if is_coarse:
+            ahead = np.where((steps >= 0) & (codes < largest) | (codes == 0), 1.0, -1.0)
+            moved = np.where(moved == codes, codes + ahead, moved)
+        return moved
+
+    def _redrawn(self, count: int) -> Codes:
+        codes, has = self._chosen(count)
+        order = np.where(has & self._varying, self._rng.random(has.shape), -1.0)
+        rows, columns = np.arange(count), order.argmax(axis=1)
+        codes[rows, columns] = self._fresh(count)[rows, columns]
+        return codes
+
+    def _crossed(self, count: int) -> Codes:
+        (one, _), (other, _) = self._chosen(count), self._chosen(count)
+        return np.where(self._rng.random(one.shape) < 0.5, one, other)
