@@ -1,0 +1,45 @@
+"""When a pool of arms should grow, around which of its arms, and which to give up: what a strategy says of it.
+
+New arms are wanted when 16 results are in, and then whenever results have grown by 15 %: around the five pulled arms of
+largest posterior mean, at steps of the order of the fitted lengthscales. The features of new arms are made elsewhere,
+out of a space the strategy does not know.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
+
+from orchestrator.bandit.arrays import Floats
+
+FIRST_GROWTH = 16  # results
+GROWTH_SHARE = 0.15  # of the results at the last growth
+AROUND = 5  # arms
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Growth:
+    """New arms are wanted `around` these, best first; `lengthscales` (p,), one a parameter in units of its features."""
+
+    around: tuple[int, ...]
+    lengthscales: tuple[float, ...]
+
+
+@runtime_checkable
+class Grows(Protocol):
+    """A strategy whose arms may become more while it runs."""
+
+    def growth(self, state: Any) -> Growth | None:
+        """What new arms are wanted at `state`; None when it is not time."""
+
+    def extend(self, state: Any, features: Floats, retired: Sequence[int]) -> Any:
+        """The state with new arms behind the others, `features` (n, d), n ≥ 0, and without the `retired` ones, which
+        are never chosen again. Growth is due again only after further results."""
+
+    def surplus(self, state: Any, pending: Sequence[int], most: int) -> tuple[int, ...]:
+        """Arms to retire so that at most `most` are left: those of least upper bound among the arms that were never
+        pulled and are not `pending`; as many as there are of these."""
+
+
+def is_growth_due(results: int, at_last: int) -> bool:
+    """Whether `results` are enough for a growth, the last one being at `at_last` results, 0 for none yet."""
+    return results >= FIRST_GROWTH if at_last == 0 else results >= (1.0 + GROWTH_SHARE) * at_last

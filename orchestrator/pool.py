@@ -1,0 +1,67 @@
+"""Candidates that become more while a search goes on: the space they come from, and what a growth appends.
+
+`Pool.growth` draws new candidates where the strategy wants them; `Pool.grown` appends what a growth says, now or when a
+log is read again. A growth holds values, not features, so that it can be stored and explains itself.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from objectives.conditions import Scalar
+from objectives.growth import grow, joined
+from objectives.objective import Candidates
+from objectives.space import SearchSpace
+from orchestrator.bandit.growing import Growth, Grows
+
+GROWTH = 256  # candidates appended at once, at most
+
+
+@dataclass(frozen=True, slots=True)
+class Appended:
+    """One growth: the values (n,) of each parameter, None where it does not exist, and the arms that were retired."""
+
+    columns: Mapping[str, Sequence[Scalar]]
+    retired: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Pool:
+    """Candidates, and the `space` that new ones are drawn from; None when there are never more of them.
+
+    At most `limit` candidates are live: not retired, and not set aside.
+    """
+
+    candidates: Candidates
+    space: SearchSpace | None = None
+    limit: int = 0
+
+    def wanted(self, strategy: object, state: Any) -> Growth | None:
+        """What the strategy wants to have appended now; None for nothing."""
+        return strategy.growth(state) if self.space is not None and isinstance(strategy, Grows) else None
+
+    def growth(
+        self, strategy: Grows, state: Any, wanted: Growth, pending: Sequence[int], rng: np.random.Generator
+    ) -> Appended:
+        """New candidates as `wanted`, and which to retire for them; nothing when all that was drawn is there already.
+
+        `pending` are arms whose results are not in `state` yet; they are not retired.
+        """
+        if self.space is None:
+            return Appended({}, ())
+        more = grow(self.space, self.candidates, wanted.around, wanted.lengthscales, min(GROWTH, self.limit), rng)
+        if more is None:
+            return Appended({}, ())
+        retired = strategy.surplus(state, pending, self.limit - len(more))
+        return Appended({name: tuple(column.tolist()) for name, column in more.columns.items()}, retired)
+
+    def grown(self, appended: Appended) -> tuple["Pool", NDArray[np.float64]]:
+        """The pool with what was appended, and the features (n, d) of that."""
+        nothing = np.empty((0, self.candidates.features.shape[1]))
+        if self.space is None or not appended.columns:
+            return self, nothing
+        more = self.space.rebuild(appended.columns)
+        return replace(self, candidates=joined(self.space, self.candidates, more)), more.features
