@@ -8,7 +8,7 @@ How many arms come out, `size` being what was asked for:
 
 * a finite space of at most `size` arms is taken whole, whatever the sampler; without `size`, one of at most
   `LARGEST_WHOLE_SET` arms;
-* `sobol` and `random` draw `size` points (`DEFAULT_SIZE` without one) that are allowed; those that come up twice
+* `sobol` and `random` draw `size` points (`points` without one) that are allowed; those that come up twice
   (coarse integers) are kept once, so fewer may remain;
 * `grid` takes choices and ordered values in full and splits every range into the largest equal number of levels
   whose arms stay within `size` (a range has no more levels than values).
@@ -40,6 +40,7 @@ LARGEST_WHOLE_SET = 100_000  # arms up to which a finite space is taken whole wi
 LARGEST_SIZE = 10_000_000
 LARGEST_CELLS = 500_000_000  # numbers in the matrix of features: 4 GB
 LARGEST_INTEGER = 2**53  # integers beyond it have no exact float64 feature
+GROWING_SIZE = 1024  # points drawn where more are appended later
 FIRST_ARMS = 256  # of a space taken whole, drawn as the sampler draws, stand in front
 
 _MOST_DRAWS = 64  # times `size`, before forbidden configurations are said to be nearly all there are
@@ -214,6 +215,7 @@ def make_candidates(
     sampler: Sampler = "sobol",
     seed: int = 0,
     first: Sequence[Mapping[str, object]] = (),
+    points: int = DEFAULT_SIZE,
 ) -> Candidates:
     """Candidates of `space`: features (A, d) in the unit cube, parameters in the space's order.
 
@@ -223,6 +225,7 @@ def make_candidates(
         sampler: how arms are drawn.
         seed: scrambles the Sobol sequence or drives the random draw. The same arguments give the same candidates.
         first: configurations that become the first arms, in their order, whatever else is drawn.
+        points: number of arms drawn where no size is given and the space is not taken whole.
 
     Raises ObjectiveError when nothing varies, a size is too small or too large, the sampler is unknown, no
     configuration is allowed or one of `first` is not.
@@ -235,10 +238,10 @@ def make_candidates(
     if whole is not None:
         drawn = np.concatenate((_drawn(full, min(FIRST_ARMS, max(1, len(whole))), sampler, seed), whole))
     elif sampler == "grid":
-        drawn = _largest_grid(full, size or DEFAULT_SIZE)
+        drawn = _largest_grid(full, size or points)
     else:
-        _check_cells((size or DEFAULT_SIZE) * full.width)
-        drawn = _drawn(full, size or DEFAULT_SIZE, sampler, seed)
+        _check_cells((size or points) * full.width)
+        drawn = _drawn(full, size or points, sampler, seed)
     if not len(drawn):
         raise ObjectiveError("forbid leaves hardly any configuration of the space, none was found; narrow a clause")
     codes = np.concatenate((wanted, drawn))

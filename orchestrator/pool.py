@@ -15,7 +15,7 @@ from objectives.conditions import Scalar
 from objectives.growth import grow, joined
 from objectives.objective import Candidates
 from objectives.space import SearchSpace
-from orchestrator.bandit.growing import Growth, Grows
+from orchestrator.bandit.growing import Grows, Growth
 
 GROWTH = 256  # candidates appended at once, at most
 

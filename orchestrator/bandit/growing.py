@@ -28,6 +28,10 @@ class Growth:
 class Grows(Protocol):
     """A strategy whose arms may become more while it runs."""
 
+    @property
+    def grows(self) -> bool:
+        """Whether it ever wants more arms, with the options it has."""
+
     def growth(self, state: Any) -> Growth | None:
         """What new arms are wanted at `state`; None when it is not time."""
 

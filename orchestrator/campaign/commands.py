@@ -60,6 +60,13 @@ class Begin:
 
 
 @dataclass(frozen=True, slots=True)
+class Grow:
+    """Append the candidates that the strategy wants; `pending` are pulled and not in its posterior yet."""
+
+    pending: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class GiveUp:
     """These trials have run for too long: cancel their attempts, which count as timed out. `reason` for a person."""
 
@@ -94,4 +101,4 @@ class Close:
     reason: str
 
 
-Command = Dispatch | Begin | Ask | Tell | GiveUp | Await | Pause | Stop | Close
+Command = Dispatch | Begin | Ask | Tell | Grow | GiveUp | Await | Pause | Stop | Close

@@ -96,7 +96,7 @@ class ComputingBegan:
     """The strategy began to compute. Until its result is an event, workers can be given only what is chosen already."""
 
     time: float
-    what: Literal["choosing", "refreshing"]
+    what: Literal["choosing", "refreshing", "growing"]
     kind: Literal["computing_began"] = "computing_began"
 
 
@@ -199,7 +199,30 @@ class ModelRefreshed:
     dictionary_size: int
     record: Mapping[str, Any]
     seconds: float
+    wants_growth: bool = False  # whether new candidates are to be appended now
     kind: Literal["model_refreshed"] = "model_refreshed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CandidatesGrown:
+    """New candidates were appended behind the others, and some that were never evaluated retired.
+
+    `columns`: the values of each parameter, None where it does not exist; empty when all that was drawn is there
+    already. `first`: the arm of the first of them.
+    """
+
+    time: float
+    round: int
+    first: int
+    columns: Mapping[str, tuple[str | int | float | bool | None, ...]]
+    retired: tuple[int, ...]
+    seconds: float
+    kind: Literal["candidates_grown"] = "candidates_grown"
+
+    @property
+    def size(self) -> int:
+        """How many were appended."""
+        return max(map(len, self.columns.values()), default=0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -236,6 +259,7 @@ Event = (
     | TrialStopped
     | ReportsArrived
     | ModelRefreshed
+    | CandidatesGrown
     | StopRequested
     | SessionClosed
 )

@@ -24,6 +24,7 @@ from orchestrator.campaign.commands import (
     Command,
     Dispatch,
     GiveUp,
+    Grow,
     Pause,
     QueuedAttempt,
     Stop,
@@ -68,6 +69,8 @@ def _go_on(state: CampaignState, now: float) -> Command | None:
         return None
     if state.existing is not None:
         return Begin(state.existing_observations)
+    if state.wants_growth and state.remaining:
+        return Grow(state.pending)
     is_asynchronous = state.rules.is_asynchronous
     if not state.running and not state.backlog and state.finished and not (is_asynchronous and state.remaining):
         return Tell(

@@ -23,6 +23,7 @@ from orchestrator.campaign.events import (
     AttemptEnded,
     BatchChosen,
     CampaignCreated,
+    CandidatesGrown,
     ComputingBegan,
     Event,
     ExistingTaken,
@@ -66,7 +67,8 @@ class CampaignState:
     round: int = 0  # refreshes so far
     batches: int = 0
     batch_size: int = 0
-    computing: str = ""  # "choosing" or "refreshing" while the strategy computes
+    computing: str = ""  # "choosing", "refreshing" or "growing" while the strategy computes
+    wants_growth: bool = False  # candidates are to be appended before anything more is chosen
     computing_since: float = 0.0
     choosing_seconds: float = 0.0  # what the strategy took last time, on the executor's clock
     refreshing_seconds: float = 0.0
@@ -186,6 +188,8 @@ def apply(state: CampaignState, event: Event) -> CampaignState:
             return _take_reports(state, event)
         case ModelRefreshed():
             return _refresh(state, event)
+        case CandidatesGrown():
+            return replace(state, wants_growth=False, computing="")
         case StopRequested():
             return replace(state, phase=Phase.STOPPING, stop_reason=event.reason)
         case SessionClosed():
@@ -254,6 +258,7 @@ def _refresh(state: CampaignState, event: ModelRefreshed) -> CampaignState:
         refreshing_seconds=_computed(state, event),
         refreshed_time=event.time,
         is_fresh=True,
+        wants_growth=event.wants_growth,
     )
 
 

@@ -78,4 +78,4 @@ def _reasons(choice: BatchChosen) -> Iterable[RenderableType]:
 
 def show_replay(console: Console, replayed: Replayed, problem: Problem, top: int) -> None:
     """Print it."""
-    console.print(render_replay(replayed, problem, problem.candidates.parameters, top), soft_wrap=True)
+    console.print(render_replay(replayed, problem, replayed.progress.pool.candidates.parameters, top), soft_wrap=True)

@@ -18,6 +18,7 @@ from orchestrator.campaign.events import (
     AttemptEnded,
     BatchChosen,
     CampaignCreated,
+    CandidatesGrown,
     ComputingBegan,
     Event,
     ExistingTaken,
@@ -136,6 +137,7 @@ class History:
     batches: list[BatchChosen] = field(default_factory=list)
     refreshes: list[ModelRefreshed] = field(default_factory=list)
     attempts: list[Attempt] = field(default_factory=list)
+    appended: int = 0  # candidates that were not there at the beginning
     sessions: list[Session] = field(default_factory=list)
 
     @property
@@ -218,6 +220,8 @@ def advance(history: History, event: Event) -> History:
             history.existing = event
         case ModelRefreshed():
             history.refreshes.append(event)
+        case CandidatesGrown():
+            history.appended += event.size
         case StopRequested() | CampaignCreated() | ComputingBegan():
             pass
         case SessionClosed():

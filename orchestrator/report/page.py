@@ -212,7 +212,7 @@ def subtitle(history: History) -> str:
     parts = [
         settings.objective and f"objective {settings.objective}",
         settings.strategy and f"strategy {settings.strategy}",
-        f"{history.created.arms:,} candidates",
+        f"{history.created.arms + history.appended:,} candidates",
         f"seed {history.created.seed}",
     ]
     return " · ".join(part for part in parts if part)

@@ -16,9 +16,10 @@ from objectives.command import ShellCommand
 from objectives.external import PythonCallable
 from objectives.objective import Candidates, HasCandidates, HasOptimum, Objective
 from objectives.pickled import PickledFunction
-from objectives.space import SearchSpace, make_candidates
+from objectives.space import DEFAULT_SIZE, GROWING_SIZE, LARGEST_WHOLE_SET, SearchSpace, make_candidates
 from objectives.tabular import table_candidates, table_objective
 from orchestrator import logs
+from orchestrator.bandit.growing import Grows
 from orchestrator.bandit.start.warm_start import DataStart, UncertaintyStart
 from orchestrator.campaign.commands import Close
 from orchestrator.campaign.events import CampaignCreated, ExistingTaken, SessionOpened
@@ -68,8 +69,15 @@ def build(settings: Settings) -> Parts:
         rule = f"at most the number of candidates, {len(candidates)}"
         raise UserError(f"computing.shards must be {rule}, got {settings.computing.shards}")
     strategy = _for_workers(settings.strategy, settings.workers.count)
-    is_deterministic = settings.objective.deterministic
-    problem = Problem(settings.name, settings.seed, candidates, strategy, is_deterministic=is_deterministic)
+    problem = Problem(
+        settings.name,
+        settings.seed,
+        candidates,
+        strategy,
+        is_deterministic=settings.objective.deterministic,
+        space=growing_space(settings),
+        limit=settings.candidates.limit,
+    )
     return Parts(problem, objective, _enqueued(settings, candidates))
 
 
@@ -117,8 +125,26 @@ def _objective_and_candidates(settings: Settings) -> tuple[Objective, Candidates
         return objective, table_candidates(Path(table))
     if isinstance(objective, HasCandidates):
         return objective, objective.candidates()
-    drawn, space = settings.candidates, SearchSpace(settings.space, settings.forbid)
-    return objective, make_candidates(space, drawn.size, drawn.sampler, settings.seed, settings.enqueue)
+    drawn, points = settings.candidates, DEFAULT_SIZE if growing_space(settings) is None else GROWING_SIZE
+    space = SearchSpace(settings.space, settings.forbid)
+    return objective, make_candidates(space, drawn.size, drawn.sampler, settings.seed, settings.enqueue, points)
+
+
+def growing_space(settings: Settings) -> SearchSpace | None:
+    """The space that further candidates are drawn from while the campaign runs; None when there are never any.
+
+    Raises UserError when they are asked for and there can be none.
+    """
+    wanted, can = settings.candidates.grow, isinstance(settings.strategy, Grows) and settings.strategy.grows
+    if wanted and not (can and settings.space):
+        raise UserError(
+            "candidates.grow needs a space and a strategy that can use more candidates: bbkb with its own model"
+        )
+    if wanted is False or not can or not settings.space or (wanted is None and settings.candidates.size is not None):
+        return None
+    space = SearchSpace(settings.space, settings.forbid)
+    most = max(LARGEST_WHOLE_SET, settings.candidates.size or 0)
+    return None if space.is_finite and space.count(most) is not None else space
 
 
 @dataclass(frozen=True)

@@ -13,12 +13,14 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
+from orchestrator.bandit.growing import Grows
 from orchestrator.bandit.strategy import Choose, Decision, begin
-from orchestrator.campaign.commands import Ask, Await, Begin, Close, Dispatch, GiveUp, Pause, Stop, Tell
+from orchestrator.campaign.commands import Ask, Await, Begin, Close, Dispatch, GiveUp, Grow, Pause, Stop, Tell
 from orchestrator.campaign.endings import Phase, SessionOutcome, StopReason
 from orchestrator.campaign.events import (
     AttemptEnded,
     BatchChosen,
+    CandidatesGrown,
     ComputingBegan,
     Event,
     ModelRefreshed,
@@ -37,9 +39,10 @@ from orchestrator.campaign.policy import decide
 from orchestrator.campaign.state import apply, is_expected, is_final, is_running, knows_remark, stops_early
 from orchestrator.campaign.status import Status, idle_seconds, status_of
 from orchestrator.errors import BbkbError, CampaignError, StoreError
+from orchestrator.pool import Appended
 from orchestrator.session.background import Computing
 from orchestrator.session.event_lines import log_event
-from orchestrator.session.problem import BEGIN, TELL, Problem, Progress
+from orchestrator.session.problem import BEGIN, GROW, TELL, Problem, Progress, with_growth
 from orchestrator.session.reports import RecordedReports
 from orchestrator.store.event_store import Writer
 from workers.executor import Executor
@@ -70,6 +73,7 @@ class Driver:
         self._problem = problem
         self._campaign = progress.campaign
         self._model = progress.model
+        self._pool = progress.pool
         self._writer = writer
         self._executor = executor
         self._observe = observe
@@ -136,6 +140,8 @@ class Driver:
                     self._ask(command)
                 case Tell():
                     self._tell(command)
+                case Grow():
+                    self._grow(command)
                 case GiveUp():
                     self._give_up(command)
                 case Stop():
@@ -160,7 +166,7 @@ class Driver:
         self._commit()
         self._executor.submit(
             [
-                self._problem.trial(assignment, self._campaign.memory_factor(assignment.trial))
+                self._problem.trial(assignment, self._pool.candidates, self._campaign.memory_factor(assignment.trial))
                 for assignment in command.assignments
             ]
         )
@@ -265,7 +271,7 @@ class Driver:
                     PickedTrial(
                         trial=trial,
                         arm=pick.arm,
-                        parameters=self._problem.candidates.parameters(pick.arm),
+                        parameters=self._pool.candidates.parameters(pick.arm),
                         mean=_known(pick.mean),
                         width=_known(pick.width),
                         variance=_known(pick.variance),
@@ -304,10 +310,34 @@ class Driver:
                 dictionary_size=len(model.dictionary),
                 record=self._problem.strategy.recorded(model),
                 seconds=time.perf_counter() - began,
+                wants_growth=self._pool.wanted(self._problem.strategy, model) is not None,
             )
         )
 
-    def _began(self, what: Literal["choosing", "refreshing"], activity: str) -> float:
+    def _grow(self, command: Grow) -> None:
+        strategy, model, pool = self._problem.strategy, self._model, self._pool
+        wanted, rng = pool.wanted(strategy, model), self._problem.rng(GROW, self._campaign.round)
+        if wanted is None or not isinstance(strategy, Grows):
+            raise CampaignError("the log says that candidates are to be appended, the strategy does not")
+        began = self._began("growing", "appending candidates")
+        self._computing.start(
+            lambda: pool.growth(strategy, model, wanted, command.pending, rng),
+            lambda appended: self._grown(appended, began),
+        )
+
+    def _grown(self, appended: Appended, began: float) -> None:
+        event = CandidatesGrown(
+            time=self._executor.now(),
+            round=self._campaign.round,
+            first=len(self._pool.candidates),
+            columns={name: tuple(column) for name, column in appended.columns.items()},
+            retired=appended.retired,
+            seconds=time.perf_counter() - began,
+        )
+        self._model, self._pool = with_growth(self._problem, self._model, self._pool, event)
+        self._record(event)
+
+    def _began(self, what: Literal["choosing", "refreshing", "growing"], activity: str) -> float:
         """Say so in the log; the time it began. Results are in the log before the strategy learns of them, and before
         the loop waits for it."""
         self._record(ComputingBegan(time=self._executor.now(), what=what))

@@ -4,6 +4,7 @@ import logging
 
 from orchestrator.campaign.events import (
     BatchChosen,
+    CandidatesGrown,
     Event,
     ExistingTaken,
     ModelRefreshed,
@@ -63,6 +64,8 @@ def _text(event: Event) -> str:
         case ModelRefreshed():
             learned = f"{len(event.trials)} results, dictionary of {event.dictionary_size}"
             return f"refreshed the model in {duration(event.seconds)}, round {event.round}: {learned}"
+        case CandidatesGrown():
+            return f"appended {event.size} candidates, retired {len(event.retired)}, in {duration(event.seconds)}"
         case StopRequested():
             return f"stop requested: {event.reason}; running evaluations are drained"
         case _:

@@ -8,28 +8,35 @@ from typing import Any
 import numpy as np
 
 from objectives.objective import Candidates
+from objectives.space import SearchSpace
 from orchestrator.bandit.arms import Arms
+from orchestrator.bandit.growing import Grows
 from orchestrator.bandit.sparse.all_arms import PlacedArms
 from orchestrator.bandit.strategy import Strategy
 from orchestrator.campaign.commands import QueuedAttempt
-from orchestrator.campaign.events import Event, ModelRefreshed
+from orchestrator.campaign.events import CandidatesGrown, Event, ModelRefreshed
 from orchestrator.campaign.state import CampaignState, apply
+from orchestrator.errors import CampaignError
+from orchestrator.pool import Appended, Pool
 from workers.messages import Trial
 
 # Streams of randomness derived from the campaign's seed; a stream's number must never change.
-INIT, TELL, TRIALS, BEGIN = 0, 1, 2, 3
+INIT, TELL, TRIALS, BEGIN, GROW = 0, 1, 2, 3, 4
 
 
 @dataclass(frozen=True)
 class Problem:
-    """What a campaign decides about, and with what. `sharded_arms`: stands for the candidates' features where they
-    are with several processes. `is_deterministic`: no arm is evaluated twice."""
+    """What a campaign decides about, and with what. `candidates` are those that it begins with. `sharded_arms`: stands
+    for their features where they are with several processes. `is_deterministic`: no arm is evaluated twice. `space`:
+    what new candidates are drawn from, None when there are never more; then at most `limit` of them are live."""
 
     name: str
     seed: int
     candidates: Candidates
     strategy: Strategy[Any]
     sharded_arms: PlacedArms | None = None
+    space: SearchSpace | None = None
+    limit: int = 0
     trial_folders: Path | None = None  # where each trial gets a folder of its own, if it does
     is_deterministic: bool = False
 
@@ -42,38 +49,57 @@ class Problem:
         )
         return known if self.sharded_arms is None else Arms(self.sharded_arms, known.layout)
 
+    @property
+    def pool(self) -> Pool:
+        """The candidates that the campaign begins with, and how there may be more."""
+        return Pool(self.candidates, self.space, self.limit)
+
     def rng(self, *stream: int) -> np.random.Generator:
         """The generator of one stream: derived when needed, never stored."""
         return np.random.default_rng([self.seed, *stream])
 
-    def trial(self, assignment: QueuedAttempt, memory_factor: float = 1.0) -> Trial:
+    def trial(self, assignment: QueuedAttempt, candidates: Candidates, memory_factor: float = 1.0) -> Trial:
         """The message to a worker. All attempts of a trial share their seed, so a repeat gives the same result."""
         seed = int(self.rng(TRIALS, assignment.trial).integers(2**31))
-        parameters = self.candidates.parameters(assignment.arm)
+        parameters = candidates.parameters(assignment.arm)
         folder = None if self.trial_folders is None else self.trial_folders / f"{assignment.trial:06d}"
         return Trial(assignment.trial, assignment.arm, parameters, seed, assignment.attempt, memory_factor, folder)
 
 
 @dataclass(frozen=True)
 class Progress:
-    """The state of the campaign and of its strategy after the same events."""
+    """The state of the campaign, of its strategy and of its candidates after the same events."""
 
     campaign: CampaignState
     model: Any  # the strategy's state
+    pool: Pool
 
 
 def begin_progress(problem: Problem) -> Progress:
     """Before the first event."""
-    return Progress(CampaignState(), problem.strategy.init(problem.arms(), problem.rng(INIT)))
+    return Progress(CampaignState(), problem.strategy.init(problem.arms(), problem.rng(INIT)), problem.pool)
 
 
 def advance(problem: Problem, progress: Progress, event: Event) -> Progress:
     """Both states after one more event of the log. Nothing is drawn or decided again."""
-    model = progress.model
+    model, pool = progress.model, progress.pool
+    if isinstance(event, CandidatesGrown):
+        model, pool = with_growth(problem, model, pool, event)
     if isinstance(event, ModelRefreshed):
         observations = [*progress.campaign.observations_of(event.trials), *progress.campaign.existing_observations]
         model = problem.strategy.restore(model, observations, event.record)
-    return Progress(apply(progress.campaign, event), model)
+    return Progress(apply(progress.campaign, event), model, pool)
+
+
+def with_growth(problem: Problem, model: Any, pool: Pool, event: CandidatesGrown) -> tuple[Any, Pool]:
+    """The strategy's state and the pool with what the event appended.
+
+    Raises CampaignError when the log has a growth that the strategy of its settings cannot have.
+    """
+    if not isinstance(problem.strategy, Grows):
+        raise CampaignError("the log appends candidates, which the strategy in its settings does not do")
+    pool, features = pool.grown(Appended(event.columns, event.retired))
+    return problem.strategy.extend(model, features, event.retired), pool
 
 
 def replay(problem: Problem, events: Iterable[Event]) -> Progress:

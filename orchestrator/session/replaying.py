@@ -7,10 +7,11 @@ from typing import Any, TypeGuard
 
 import numpy as np
 
+from orchestrator.bandit.growing import Grows
 from orchestrator.bandit.strategy import Choose, begin
-from orchestrator.campaign.events import BatchChosen, Event, ModelRefreshed
+from orchestrator.campaign.events import BatchChosen, CandidatesGrown, Event, ModelRefreshed
 from orchestrator.errors import UserError
-from orchestrator.session.problem import BEGIN, TELL, Problem, Progress, advance, begin_progress
+from orchestrator.session.problem import BEGIN, GROW, TELL, Problem, Progress, advance, begin_progress
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,17 +54,19 @@ def replay_until(problem: Problem, events: Sequence[Event], until: int | None, i
     return Replayed(progress, until or len(events), last_choice, repeated, tuple(differences))
 
 
-def _is_repeatable(event: Event) -> TypeGuard[BatchChosen | ModelRefreshed]:
+def _is_repeatable(event: Event) -> TypeGuard[BatchChosen | ModelRefreshed | CandidatesGrown]:
     """Whether this version can compute the event again: what the strategy chose, but for fillers of 0.1, and drew."""
     if isinstance(event, BatchChosen):
         return not (event.is_filler or event.is_enqueued)
-    return isinstance(event, ModelRefreshed)
+    return isinstance(event, ModelRefreshed | CandidatesGrown)
 
 
-def _repeat(problem: Problem, progress: Progress, event: BatchChosen | ModelRefreshed) -> str:
+def _repeat(problem: Problem, progress: Progress, event: BatchChosen | ModelRefreshed | CandidatesGrown) -> str:
     """What the event says differently; empty when nothing."""
     if isinstance(event, ModelRefreshed):
         return _compare_draws(problem, progress, event)
+    if isinstance(event, CandidatesGrown):
+        return _compare_growth(problem, progress, event)
     limit = event.limit or progress.campaign.remaining
     decision = problem.strategy.ask(progress.model, progress.campaign.pending, limit)
     ours = [pick.arm for pick in decision.picks] if isinstance(decision, Choose) else []
@@ -85,6 +88,19 @@ def _compare_draws(problem: Problem, progress: Progress, event: ModelRefreshed) 
     ours = strategy.recorded(model)
     different = [name for name in event.record if not _is_close(ours.get(name), event.record[name])]
     return f"{', '.join(different)} of the refreshed model differ" if different else ""
+
+
+def _compare_growth(problem: Problem, progress: Progress, event: CandidatesGrown) -> str:
+    strategy, model, pool = problem.strategy, progress.model, progress.pool
+    wanted = pool.wanted(strategy, model)
+    if wanted is None or not isinstance(strategy, Grows):
+        return "candidates were appended, none would be here"
+    ours = pool.growth(strategy, model, wanted, progress.campaign.pending, problem.rng(GROW, event.round))
+    is_same = ours.retired == event.retired and all(
+        len(ours.columns.get(name, ())) == len(column) and all(map(_is_close, ours.columns[name], column))
+        for name, column in event.columns.items()
+    )
+    return "" if is_same else "other candidates would be appended here"
 
 
 def _is_close(ours: Any, theirs: Any) -> bool:

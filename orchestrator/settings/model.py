@@ -184,6 +184,14 @@ class CandidateSettings(_Section):
         description="Number of candidates drawn from the space; null takes a finite space of at most 100 000 whole.",
     )
     sampler: Sampler = Field(default="sobol", description="How candidates are drawn from the space.")
+    grow: bool | None = Field(
+        default=None,
+        description="Whether candidates are appended around the best ones; null appends them where no size is given, "
+        "the space is not taken whole and the strategy can use them.",
+    )
+    limit: PositiveInt = Field(
+        default=20_000, description="Candidates kept at most while they are appended; the worst ones are retired."
+    )
     table: AbsolutePath | None = Field(
         default=None, description="CSV or Parquet file whose rows are the candidates, instead of a space."
     )

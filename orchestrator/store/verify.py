@@ -11,6 +11,7 @@ from orchestrator.campaign.events import (
     AttemptEnded,
     BatchChosen,
     CampaignCreated,
+    CandidatesGrown,
     Event,
     ExistingTaken,
     ModelRefreshed,
@@ -292,10 +293,23 @@ class _Audit:
                 yield from self._ended(event)
             case ModelRefreshed():
                 yield from self._told(event)
+            case CandidatesGrown():
+                yield from self._grown(event)
             case SessionClosed():
                 self.is_open = False
             case _:
                 pass
+
+    def _grown(self, event: CandidatesGrown) -> Iterator[str]:
+        if event.first != self.arms:
+            yield f"arm {self.arms} is next, got {event.first}"
+        sizes = {len(column) for column in event.columns.values()}
+        if len(sizes) > 1:
+            yield f"candidates were appended with columns of different lengths: {sorted(sizes)}"
+        self.arms += max(sizes, default=0)
+        for arm in event.retired:
+            if not 0 <= arm < event.first:
+                yield f"arm {arm} was retired, which is none of the {event.first} arms before"
 
     def _opened(self, event: SessionOpened) -> Iterator[str]:
         self.sessions, self.is_open = self.sessions + 1, True

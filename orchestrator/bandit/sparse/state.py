@@ -44,7 +44,8 @@ class SparseState:
 
     `pulls`: those with a reward. `dictionary` (m,), ascending. `information_gain`: G of the confidence width. `round`:
     how many `tell`s. `initial`: the warm start's arms, in order. `set_aside`: arms that could not be evaluated,
-    ascending. `layout`: what is known of the arms. `calibration`: of the calibrated model, None without one.
+    ascending, and those that were retired. `layout`: what is known of the arms. `calibration`: of the calibrated model,
+    None without one. `grown_at`: how many pulls there were when arms were appended last.
     """
 
     model: SparseModel
@@ -56,6 +57,7 @@ class SparseState:
     set_aside: Indices
     layout: Layout | None = None
     calibration: Calibration | None = None
+    grown_at: int = 0
 
     def __eq__(self, other: object) -> bool:
         return same(self, other)
@@ -110,6 +112,12 @@ class SparseState:
         """
         model = self.model.extended(checked_arms(features))
         return replace(self, model=model, pulls=self.pulls.extended(len(features)))
+
+    def grown(self, features: Floats, retired: Sequence[int]) -> "SparseState":
+        """The state with n ≥ 0 more arms, `features` (n, d), and without the `retired` ones, from now on."""
+        larger = self.extended(features) if len(features) else self
+        set_aside = read_only(np.union1d(self.set_aside, np.array(retired, np.intp)), np.intp)
+        return replace(larger, set_aside=set_aside, grown_at=self.pulls.total)
 
     def observe(self, observations: Sequence[Observation]) -> "SparseState":
         """The next round's state with these pulls and set-aside arms in it; what is drawn is left as it was."""

@@ -17,7 +17,7 @@ from typing import Any, ClassVar, get_args
 
 import numpy as np
 
-from orchestrator.bandit.arrays import Indices, read_only
+from orchestrator.bandit.arrays import Floats, Indices, read_only
 from orchestrator.bandit.checks import (
     member,
     refusal,
@@ -27,6 +27,7 @@ from orchestrator.bandit.checks import (
     require_probability,
 )
 from orchestrator.bandit.confidence import Confidence, Schedule
+from orchestrator.bandit.growing import AROUND, Growth, is_growth_due
 from orchestrator.bandit.kernels import AnyKernel, Matern52
 from orchestrator.bandit.model.model import Model
 from orchestrator.bandit.recent import Recent
@@ -282,6 +283,33 @@ class BBKB:
     def recommend(self, state: SparseState) -> int | None:
         """See `Recommends`: the pulled arm of largest posterior mean where rewards are noisy."""
         return recommended(state)
+
+    @property
+    def grows(self) -> bool:
+        """See `Grows`: with the calibrated model, whose lengthscales new arms follow."""
+        return self.model is not None
+
+    def growth(self, state: SparseState) -> Growth | None:
+        """See `Grows`."""
+        if state.calibration is None or not is_growth_due(state.pulls.total, state.grown_at):
+            return None
+        pulled = state.pulls.arms
+        best = np.argsort(-state.posterior.moments(pulled)[0], kind="stable")[:AROUND]
+        return Growth(around=tuple(pulled[best].tolist()), lengthscales=state.calibration.fitted.lengthscales)
+
+    def extend(self, state: SparseState, features: Floats, retired: Sequence[int]) -> SparseState:
+        """See `Grows`. The posterior is that of the same pulls and dictionary."""
+        return state.grown(features, retired)
+
+    def surplus(self, state: SparseState, pending: Sequence[int], most: int) -> tuple[int, ...]:
+        """See `Grows`."""
+        live = len(state.model.arms) - len(state.set_aside)
+        if live <= most:
+            return ()
+        kept = np.union1d(np.union1d(state.set_aside, state.pulls.arms), np.array(pending, np.intp))
+        never = np.setdiff1d(np.arange(len(state.model.arms)), kept, assume_unique=True)
+        order = np.argsort(self.posterior(state).ucb[never], kind="stable")
+        return tuple(never[order[: live - most]].tolist())
 
     def posterior(self, state: SparseState) -> Posterior:
         """The belief over all arms at `state`, with no pull pending."""

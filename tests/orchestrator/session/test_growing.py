@@ -1,0 +1,171 @@
+"""Campaigns whose candidates become more: the log rebuilds them, and everything that reads it agrees."""
+
+from functools import reduce
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from orchestrator.campaign.events import BatchChosen, CandidatesGrown, Event
+from orchestrator.cli.main import app
+from orchestrator.errors import UserError
+from orchestrator.history.fold import fold
+from orchestrator.session.assemble import build, open_session
+from orchestrator.session.problem import Problem, advance, begin_progress
+from orchestrator.session.replaying import replay_until
+from orchestrator.settings.model import Settings, from_mapping, load
+from orchestrator.store import runs
+from orchestrator.store.runs import Run
+from orchestrator.store.verify import verify
+
+OBJECTIVE = "def f(x, n, m, s=0.5):\n    return (x - 0.3)**2 + (n/1000 - 0.7)**2 + (s - 0.55)**2 + 0.1 * (m != 'b')\n"
+SPACE = {
+    "x": {"low": 0.0, "high": 1.0},
+    "n": {"low": 1, "high": 1000, "integer": True},
+    "m": {"choices": ["a", "b", "c"]},
+    "s": {"low": 0.0, "high": 1.0, "step": 0.05, "when": {"m": ["a", "b"]}},
+}
+
+
+@pytest.fixture
+def campaign(tmp_path: Path):
+    """Settings of a campaign whose space is of all kinds of parameters; sections may be given."""
+    (tmp_path / "objective_of_growth.py").write_text(OBJECTIVE)
+
+    def make(**sections: object) -> Settings:
+        tree = {
+            "name": "grows",
+            "objective": {"callable": f"{tmp_path}/objective_of_growth.py:f", "direction": "minimize"},
+            "space": SPACE,
+            "forbid": [{"m": "c", "x": {"above": 0.9}}],
+            "candidates": {"limit": 1100},
+            "budget": {"evaluations": 40},
+            "workers": {"executor": "simulated", "count": 4},
+            "runs": str(tmp_path / "runs"),
+            **sections,
+        }
+        return from_mapping(tree)
+
+    return make
+
+
+def evaluated(settings: Settings) -> Run:
+    """The run after one session."""
+    parts = build(settings)
+    run = runs.create(settings, parts.problem.candidates, parts.description, None, "a test", None, parts.enqueued)
+    assert open_session(run, settings).run().outcome == "finished"
+    return run
+
+
+def growths_of(events: list[Event]) -> list[CandidatesGrown]:
+    return [event for event in events if isinstance(event, CandidatesGrown)]
+
+
+def replayed(problem: Problem, events: list[Event]):
+    return reduce(lambda progress, event: advance(problem, progress, event), events, begin_progress(problem))
+
+
+def test_candidates_are_appended_and_chosen_and_the_log_explains_them(campaign) -> None:
+    settings = campaign()
+    run = evaluated(settings)
+    events = run.events()
+    growths = growths_of(events)
+    assert len(growths) >= 3
+    picks = [pick for event in events if isinstance(event, BatchChosen) for pick in event.picks]
+    assert max(pick.arm for pick in picks) >= 1024, "an appended candidate was chosen"
+    progress = replayed(build(settings).problem, events)
+    for pick in picks:
+        assert progress.pool.candidates.parameters(pick.arm) == pick.parameters
+    assert fold(events).appended == sum(event.size for event in growths)
+
+
+def test_the_limit_bounds_what_is_live_and_only_candidates_never_chosen_are_retired(campaign) -> None:
+    settings = campaign()
+    events = evaluated(settings).events()
+    progress = begin_progress(build(settings).problem)
+    chosen: set[int] = set()
+    for event in events:
+        progress = advance(build_once(settings), progress, event)
+        if isinstance(event, BatchChosen):
+            chosen |= {pick.arm for pick in event.picks}
+        if isinstance(event, CandidatesGrown):
+            assert not chosen & set(event.retired)
+            live = len(progress.pool.candidates) - len(progress.model.set_aside)
+            assert live <= 1100
+    retired = {arm for event in growths_of(events) for arm in event.retired}
+    assert retired
+    assert not chosen & retired
+
+
+_BUILT: dict[str, Problem] = {}
+
+
+def build_once(settings: Settings) -> Problem:
+    return _BUILT.setdefault(settings.runs, build(settings).problem)
+
+
+def test_a_replay_repeats_every_choice_and_every_growth(campaign) -> None:
+    settings = campaign()
+    run = evaluated(settings)
+    outcome = replay_until(build(settings).problem, run.events(), None, is_checked=True)
+    assert outcome.differences == ()
+    with run.store() as store:
+        assert verify(store, run.name).problems == ()
+    shown = CliRunner().invoke(app, ["replay", str(run.folder)])
+    assert shown.exit_code == 0, shown.output
+
+
+def test_a_log_cut_anywhere_leads_to_the_same_state(campaign) -> None:
+    settings = campaign()
+    events, problem = evaluated(settings).events(), build(settings).problem
+    whole = replayed(problem, events)
+    assert np.array_equal(replayed(build(settings).problem, events).model.pulls.counts, whole.model.pulls.counts)
+    places = [place for place, event in enumerate(events) if isinstance(event, CandidatesGrown)]
+    for place in places[:2]:
+        before, after = replayed(problem, events[:place]), replayed(problem, events[: place + 1])
+        assert len(after.pool.candidates) == len(after.model.arms)
+        assert len(after.pool.candidates) == len(before.pool.candidates) + events[place].size
+        assert after.model.grown_at == before.model.pulls.total
+
+
+def test_a_resume_goes_on_growing(campaign) -> None:
+    run = evaluated(campaign())
+    first = len(growths_of(run.events()))
+    larger = load(run.settings_file, ["budget.evaluations=60"])
+    assert open_session(run, larger).run().outcome == "finished"
+    events = run.events()
+    assert len(growths_of(events)) > first
+    arms = [event.first for event in growths_of(events)]
+    assert all(one < other for one, other in pairwise(arms))
+    with run.store() as store:
+        assert verify(store, run.name).problems == ()
+    assert replay_until(build(larger).problem, events, None, is_checked=True).differences == ()
+
+
+def test_enqueued_configurations_are_the_first_trials(campaign) -> None:
+    wanted = [{"x": 0.25, "n": 500, "m": "c"}, {"x": 0.5, "n": 1, "m": "a", "s": 0.15}]
+    events = evaluated(campaign(enqueue=wanted)).events()
+    first = next(event for event in events if isinstance(event, BatchChosen))
+    assert [pick.parameters for pick in first.picks] == wanted
+    assert [pick.trial for pick in first.picks] == [0, 1]
+
+
+@pytest.mark.parametrize(
+    "sections",
+    [
+        {"candidates": {"size": 200}},
+        {"candidates": {"grow": False}},
+        {"strategy": {"name": "gp_ucb"}, "budget": {"evaluations": 20}},
+        {"space": {"m": {"choices": ["a", "b"]}, "x": {"low": 0, "high": 1, "step": 0.1}, "n": {"constant": 1}}},
+    ],
+)
+def test_candidates_stay_as_they_are_where_growth_is_not_wanted_or_not_possible(campaign, sections) -> None:
+    settings = campaign(**{"forbid": [], **sections})
+    assert build(settings).problem.space is None
+
+
+def test_growth_that_is_asked_for_and_cannot_be_is_refused(campaign) -> None:
+    with pytest.raises(UserError, match=r"candidates\.grow needs a space and a strategy"):
+        build(campaign(candidates={"grow": True}, strategy={"name": "uniform"}))
