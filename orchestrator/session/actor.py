@@ -24,6 +24,7 @@ from orchestrator.campaign.status import Status
 from orchestrator.errors import ActorLostError, BbkbError, CampaignError, RunError
 from orchestrator.session.assemble import Session, open_session
 from orchestrator.session.handover import forget_store, leave_store, with_store
+from orchestrator.session.metrics import Metrics
 from orchestrator.settings.model import Settings, from_mapping
 from orchestrator.store.runs import Run, open_run
 
@@ -33,6 +34,7 @@ SESSIONS_WITHOUT_PROGRESS = 10  # in a row, after which a restarted actor gives 
 _STATUS_SECONDS = 1.0  # to wait for a snapshot that is only shown
 _DELIVERY_SECONDS = 2.0  # to wait until a request to stop has arrived; `ray job stop` leaves three
 _ANSWER_SECONDS = 5.0  # to wait for an answer that takes no time
+_METRICS_SECONDS = 5.0  # between two updates of the metrics
 _RESTART_PAUSE_SECONDS = 0.5  # between two questions while the actor restarts
 
 End = tuple[str, str]  # of a session: its outcome and reason
@@ -102,8 +104,18 @@ class Orchestrator:
         self._session = open_session(run, from_mapping(json.loads(settings)))
         if self._early_stop is not None:
             self._session.driver.stop(self._early_stop)
+        metrics = Metrics(self._name)
+        self._session.driver.measure(metrics.observe)
+        threading.Thread(target=_publish, args=(self._session, metrics), daemon=True, name="metrics").start()
         close = self._session.run()
         return close.outcome, close.reason
+
+
+def _publish(session: Session, metrics: Metrics) -> None:
+    """Keep the campaign's metrics up to date for as long as this process lives."""
+    while True:
+        metrics.update(session.driver.status())
+        time.sleep(_METRICS_SECONDS)
 
 
 def ended_since(events: Sequence[Event], length: int) -> End | None:

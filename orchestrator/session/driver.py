@@ -11,6 +11,7 @@ import math
 import threading
 import time
 from collections.abc import Callable, Sequence
+from enum import StrEnum
 from typing import Any, Literal
 
 from orchestrator.bandit.growing import Grows
@@ -58,6 +59,13 @@ _ATTENTION_SECONDS = 0.2
 STORE_PATIENCE_SECONDS, _STORE_RETRY_SECONDS = 300.0, 1.0
 
 
+class Span(StrEnum):
+    """What the driver takes the time of, for metrics."""
+
+    REFIT = "refit"
+    STORE_COMMIT = "store_commit"
+
+
 class Driver:
     """Runs one session of a campaign. `run` belongs to one thread; `status` and `stop` may be called from any."""
 
@@ -80,6 +88,7 @@ class Driver:
         self._unwritten: tuple[int, list[Event]] = (writer.length, [])  # where in the log the first one belongs
         self._computing = Computing(computes_in_background)
         self._reports = RecordedReports()
+        self._measured: Callable[[Span, float], None] = lambda _span, _seconds: None
         self._activity = "starting"
         self._stop = threading.Event()
         self._stop_now = threading.Event()
@@ -110,6 +119,10 @@ class Driver:
             # whoever takes the campaign over may find them still at work
             self._executor.close(leave_running)
         return close
+
+    def measure(self, take: Callable[[Span, float], None]) -> None:
+        """Give the seconds of every refit and commit to `take`, from the thread that runs."""
+        self._measured = take
 
     def stop(self, now: bool = False) -> None:
         """Dispatch nothing more and end when what is running has ended; `now`: give it back instead of waiting."""
@@ -302,6 +315,7 @@ class Driver:
 
     def _refreshed(self, model: Any, trials: tuple[int, ...], began: float) -> None:
         self._model = model
+        self._measured(Span.REFIT, time.perf_counter() - began)
         self._record(
             ModelRefreshed(
                 time=self._executor.now(),
@@ -369,7 +383,9 @@ class Driver:
         position, events = self._unwritten
         if not events:
             return
+        began = time.perf_counter()
         self._write(events, position)
+        self._measured(Span.STORE_COMMIT, time.perf_counter() - began)
         self._unwritten = (position + len(events), [])
         over = [(event.trial, event.attempt) for event in events if isinstance(event, AttemptEnded)]
         if over:

@@ -2,10 +2,12 @@
 
 import collections
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -165,6 +167,21 @@ def test_a_session_runs_to_its_end_and_its_actor_goes_away(make: Callable[..., R
     assert status is not None
     assert (status.succeeded, status.phase) == (5, "closed")
     eventually(lambda: not is_there(run))
+
+
+def test_ray_exports_the_campaigns_figures_for_prometheus(make: Callable[..., Run]) -> None:
+    run = make(evaluations=5, seconds=0.0)
+    session = RemoteSession.start(run, settings_of(run), is_detached=True)
+    eventually(lambda: session.wait(0.5))
+    (node,) = ray.nodes()
+    line = f'ray_bbkb_evaluations_total{{.*campaign="{run.name}".*status="succeeded".*}} 5.0'
+
+    def is_exported() -> bool:
+        with urllib.request.urlopen(f"http://127.0.0.1:{node['MetricsExportPort']}/metrics") as answer:
+            return re.search(line, answer.read().decode()) is not None
+
+    eventually(is_exported)
+    session.result()
 
 
 def test_a_killed_actor_restarts_and_no_evaluation_runs_twice(make: Callable[..., Run], tmp_path: Path) -> None:

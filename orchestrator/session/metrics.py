@@ -1,0 +1,89 @@
+"""A campaign's figures for Prometheus, by way of Ray's own metrics. The coordinator alone has them.
+
+Ray exports each under `ray_<name>`, counters with `_total`. The labels are bounded: `campaign` (one a run), `status` of
+a trial, `cause` of idle time. Gauges and counters are set from the campaign's totals, so a coordinator that restarts
+continues where the last one was.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ray.util.metrics import Counter, Gauge, Histogram
+
+from orchestrator.campaign.status import Status
+from orchestrator.session.driver import Span
+
+_SECONDS = [0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0]  # upper bounds of a histogram's buckets
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """What a status says in figures: gauges by name; counters by name, label and its value."""
+
+    gauges: Mapping[str, float]
+    counters: Mapping[tuple[str, str, str], float]
+
+
+def totals_of(status: Status) -> Totals:
+    """The figures of a status. No best value: no such gauge."""
+    gauges = {
+        "bbkb_in_flight": float(status.in_flight),
+        "bbkb_backlog": float(status.waiting),
+        "bbkb_workers": float(status.slots),
+        "bbkb_utilization": status.utilization,
+    }
+    if status.best_value is not None:
+        gauges["bbkb_best_value"] = status.best_value
+    trials = {"succeeded": status.succeeded, "failed": status.failed, "stopped": status.stopped}
+    counters = {("bbkb_evaluations", "status", name): float(count) for name, count in trials.items()}
+    counters |= {("bbkb_idle_seconds", "cause", cause): seconds for cause, seconds in status.idle_seconds.items()}
+    return Totals(gauges, counters)
+
+
+class Metrics:
+    """The metrics of one campaign. `update` belongs to one thread, `observe` may be called from another one."""
+
+    def __init__(self, campaign: str) -> None:
+        self._tags = {"campaign": campaign}
+        self._gauges: dict[str, Gauge] = {}
+        self._counters: dict[str, Counter] = {}
+        self._counted: dict[tuple[str, str, str], float] = {}
+        self._histograms = {span: _histogram(span) for span in Span}
+
+    def update(self, status: Status) -> None:
+        """Set what a status says."""
+        totals = totals_of(status)
+        for name, value in totals.gauges.items():
+            if name not in self._gauges:
+                self._gauges[name] = Gauge(name, DESCRIPTIONS[name], ("campaign",))
+            self._gauges[name].set(value, self._tags)
+        for key, value in totals.counters.items():
+            name, label, of = key
+            if name not in self._counters:
+                self._counters[name] = Counter(name, DESCRIPTIONS[name], ("campaign", label))
+            more = value - self._counted.get(key, 0.0)
+            if more > 0.0:
+                self._counters[name].inc(more, {**self._tags, label: of})
+                self._counted[key] = value
+
+    def observe(self, span: Span, seconds: float) -> None:
+        """Note how long a refit or a commit took."""
+        self._histograms[span].observe(seconds, self._tags)
+
+
+DESCRIPTIONS = {
+    "bbkb_in_flight": "Evaluations that run.",
+    "bbkb_backlog": "Trials that are chosen and wait for a worker.",
+    "bbkb_workers": "Evaluations that can run at the same time.",
+    "bbkb_utilization": "Share of the workers' time spent evaluating, since the campaign began.",
+    "bbkb_best_value": "The best value so far, on the user's scale.",
+    "bbkb_evaluations": "Trials that are over, by status.",
+    "bbkb_idle_seconds": "Worker-seconds without an evaluation, by cause.",
+    "bbkb_refit_seconds": "Duration of a refit of the model.",
+    "bbkb_store_commit_seconds": "Duration of a commit to the event log.",
+}
+
+
+def _histogram(span: Span) -> Histogram:
+    name = f"bbkb_{span.value}_seconds"
+    return Histogram(name, DESCRIPTIONS[name], _SECONDS, ("campaign",))
