@@ -210,7 +210,7 @@ def test_a_central_actor_that_restarts_is_waited_for_before_saying_that_nobody_r
     settings = from_mapping(
         {"name": "c", "objective": {"name": "branin"}, "budget": {"evaluations": 5}, "runs": str(tmp_path)}
     )
-    run = create(settings.resolved(), build(settings).problem.candidates, "", None, "test", None)
+    run = create(settings, build(settings).problem.candidates, "", None, "test", None)
     now, said = [0.0], list[str]()
     with run.store() as store:
         gone = replace(Identity.of_this_process(), pid=2**30)  # more than any process's number

@@ -110,7 +110,7 @@ nodes = [cluster.add_node(**options) for _ in range(2)]
 ray.init(address=cluster.address, log_to_driver=False, logging_level="ERROR")
 settings = load("campaign.yaml")
 parts = build(settings)
-run = runs.create(settings.resolved(), parts.problem.candidates, parts.description, None, "a test")
+run = runs.create(settings, parts.problem.candidates, parts.description, None, "a test")
 
 def count(kind):
     return sum(isinstance(event, kind) for event in run.events())
