@@ -14,7 +14,7 @@ from orchestrator.bandit.model.model import Model
 from orchestrator.bandit.start.warm_start import WARM_STARTS, DataStart
 from orchestrator.bandit.strategies import STRATEGIES
 from orchestrator.bandit.strategies.presets import with_preset
-from orchestrator.bandit.strategy import Choose, Posterior, Recommends, Strategy, Waiting, begin
+from orchestrator.bandit.strategy import Choose, Posterior, Recommends, Strategy, Waiting, Waits, begin
 from orchestrator.inputs import (
     build_part,
     checked_existing,
@@ -88,10 +88,8 @@ class Optimizer:
         so has no batch of its own. Empty when rewards of pending arms must be told first, or when no candidate is left.
         An index may come up twice: evaluate it twice.
         """
-        if limit is None:
-            most = 1 if getattr(self._strategy, "wait", None) is Waiting.NEVER else self._size
-        else:
-            most = checked_limit(limit)
+        own = 1 if _never_waits(self._strategy) else self._size
+        most = own if limit is None else checked_limit(limit)
         decision = self._strategy.ask(self._state, tuple(self._pending), most)
         arms = [pick.arm for pick in decision.picks] if isinstance(decision, Choose) else []
         self._pending.extend(arms)
@@ -170,3 +168,7 @@ def _build_model(mapping: Mapping[str, Any]) -> Model:
         options["kernel"] = build_part(KERNELS, options["kernel"], "model.kernel")
     model: Model = construct(Model, options, "the model")
     return model
+
+
+def _never_waits(strategy: object) -> bool:
+    return isinstance(strategy, Waits) and strategy.wait is Waiting.NEVER

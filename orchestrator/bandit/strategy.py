@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from orchestrator.bandit.arms import Arms
+from orchestrator.bandit.pulls import Pulls
 
 Record = Mapping[str, Any]
 Mode = Literal["async", "batch"]  # how a campaign runs a strategy whose bounds hold with pulls pending
@@ -70,11 +71,15 @@ Decision = Choose | Wait
 
 @dataclass(frozen=True, slots=True)
 class Posterior:
-    """The belief over all arms, for people: `mean`, `variance` (1/λ scale) and `ucb`, each (A,) and read-only."""
+    """The belief over all arms, for people: `mean`, `variance` and `ucb`, each (A,) and read-only.
+
+    `unit`: λ of the model, in which `variance` is counted: a deviation is √(unit · variance).
+    """
 
     mean: NDArray[np.float64]
     variance: NDArray[np.float64]
     ucb: NDArray[np.float64]
+    unit: float = 1.0
 
 
 class StrategyState(Protocol):
@@ -83,6 +88,10 @@ class StrategyState(Protocol):
     @property
     def round(self) -> int:
         """How many `tell`s made this state."""
+
+    @property
+    def pulls(self) -> Pulls:
+        """The pulls with a reward."""
 
     @property
     def dictionary(self) -> NDArray[np.intp]:
@@ -122,6 +131,24 @@ class BeginsWithExisting(Protocol):
     def begin(self, state: Any, existing: Sequence[Observation], rng: np.random.Generator) -> Any:
         """State after `init` and these pulls made elsewhere, all with a reward. Counts as a `tell`: `restore` rebuilds
         it too."""
+
+
+@runtime_checkable
+class Shardable(Protocol):
+    """A strategy whose `init` takes arms that are not in one array (`sparse.all_arms.PlacedArms`)."""
+
+    @property
+    def is_shardable(self) -> Literal[True]:
+        """True; a strategy that cannot has no such attribute."""
+
+
+@runtime_checkable
+class Waits(Protocol):
+    """A strategy that has a rule on when it makes a worker wait for rewards."""
+
+    @property
+    def wait(self) -> Waiting:
+        """The rule."""
 
 
 @runtime_checkable

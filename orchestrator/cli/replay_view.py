@@ -45,20 +45,18 @@ def _parts(replayed: Replayed, problem: Problem, parameters: Parameters, top: in
 
 
 def _posterior(progress: Progress, problem: Problem, parameters: Parameters, top: int) -> Iterable[RenderableType]:
-    belief, pulls = problem.strategy.posterior(progress.model), getattr(progress.model, "pulls", None)
-    regularization = getattr(problem.strategy, "regularization", 1.0)
+    belief, pulls = problem.strategy.posterior(progress.model), progress.model.pulls
     order = np.argsort(-belief.ucb, kind="stable")[:top]
     yield Text(f"the {len(order)} arms with the largest upper bounds, with no pull pending (rewards are maximised)")
     table = Table("arm", "mean", "± deviation", "upper bound", "pulls", "parameters", box=None, pad_edge=False)
     for arm in order.tolist():
-        deviation = float(np.sqrt(regularization * belief.variance[arm]))
-        count = "" if pulls is None else str(int(pulls.counts[arm]))
+        deviation = float(np.sqrt(belief.unit * belief.variance[arm]))
         table.add_row(
             str(arm),
             f"{belief.mean[arm]:.6g}",
             f"{deviation:.3g}",
             f"{belief.ucb[arm]:.6g}",
-            count,
+            str(int(pulls.counts[arm])),
             Text(named(parameters(arm))),
         )
     yield table

@@ -20,7 +20,7 @@ from objectives.space import DEFAULT_SIZE, GROWING_SIZE, LARGEST_WHOLE_SET, Sear
 from objectives.tabular import table_candidates, table_objective
 from orchestrator import logs
 from orchestrator.bandit.growing import Grows
-from orchestrator.bandit.start.warm_start import DataStart, UncertaintyStart
+from orchestrator.bandit.start.warm_start import DataStart, UncertaintyStart, warm_start_of
 from orchestrator.campaign.commands import Close
 from orchestrator.campaign.events import CampaignCreated, ExistingTaken, SessionOpened
 from orchestrator.campaign.status import Status
@@ -86,7 +86,7 @@ def existing(settings: Settings, parts: Parts) -> ExistingTaken | None:
 
     Raises UserError when they cannot be read, or match no candidate at all.
     """
-    start = getattr(settings.strategy, "warm_start", None)
+    start = warm_start_of(settings.strategy)
     if not isinstance(start, DataStart):
         return None
     return existing_data.read(start, parts.problem.candidates, settings.objective.direction, time.time())
@@ -107,7 +107,7 @@ def _enqueued(settings: Settings, candidates: Candidates) -> tuple[int, ...]:
 
 def _for_workers(strategy: Any, workers: int) -> Any:
     """The strategy, its uncertainty sampling aiming at batches for this many workers unless it says otherwise."""
-    start = getattr(strategy, "warm_start", None)
+    start = warm_start_of(strategy)
     if isinstance(start, UncertaintyStart) and start.workers is None:
         return replace(strategy, warm_start=replace(start, workers=workers))
     return strategy

@@ -28,6 +28,7 @@ from objectives.datasets import DataSource
 from objectives.objective import Objective, ObjectiveError
 from objectives.parameters import Parameter
 from objectives.space import LARGEST_SIZE, Sampler
+from orchestrator.bandit.strategy import Shardable
 from orchestrator.credentials import redacted
 from orchestrator.logs import Format, Level
 from orchestrator.settings.file import Document, read, with_overrides
@@ -392,7 +393,7 @@ def _space_problems(settings: Settings) -> list[Problem]:
 
 def _computing_problems(settings: Settings) -> list[Problem]:
     shards = settings.computing.shards
-    if shards > 1 and not getattr(settings.strategy, "is_shardable", False):
+    if shards > 1 and not isinstance(settings.strategy, Shardable):
         return [Problem(("computing", "shards"), f"must be 1 with this strategy, bbkb can have more, got {shards}")]
     if shards > 1 and settings.workers.executor != "ray":
         return [Problem(("computing", "shards"), f"must be 1 without workers.executor ray, got {shards}")]

@@ -261,7 +261,7 @@ class Compressed(ABC):
         """The belief over all arms at `state`; the upper bound is NaN where the acquisition has none."""
         mean, variance = state.belief.mean, state.belief.variance
         ucb = mean + self.width(state, state.step) * np.sqrt(variance)
-        return Posterior(mean, variance, read_only(ucb, np.float64))
+        return Posterior(mean, variance, read_only(ucb, np.float64), unit=self.noise_variance)
 
 
 def log_improvement(mean: Floats, deviation: Floats, target: float) -> Floats:

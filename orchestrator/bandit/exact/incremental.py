@@ -286,7 +286,9 @@ class ExactState:
         """The belief over all arms, for people; `width` is the factor on σ of the 1/λ scale."""
         belief = self.belief
         ucb = belief.mean + width * np.sqrt(belief.variance)
-        return Posterior(mean=belief.mean, variance=belief.variance, ucb=read_only(ucb, np.float64))
+        return Posterior(
+            mean=belief.mean, variance=belief.variance, ucb=read_only(ucb, np.float64), unit=belief.model.regularization
+        )
 
     def without_set_aside(self, scores: Floats, pending: Sequence[int] = ()) -> Floats:
         """`scores` (A,) with −∞ for the arms that may not be chosen while `pending` are pulled."""

@@ -6,7 +6,7 @@ are read and matched to arms outside the bandit core, and `begin_sparse` takes t
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -133,6 +133,21 @@ class DataStart:
 
 
 AnyWarmStart = RandomStart | UncertaintyStart | SpreadStart | DataStart
+
+
+@runtime_checkable
+class StartsWarm(Protocol):
+    """A strategy with a warm start."""
+
+    @property
+    def warm_start(self) -> AnyWarmStart | None:
+        """How it starts; None where it does so in a way of its own."""
+
+
+def warm_start_of(strategy: object) -> AnyWarmStart | None:
+    """The strategy's warm start; None when it has none."""
+    return strategy.warm_start if isinstance(strategy, StartsWarm) else None
+
 
 WARM_STARTS: Mapping[str, type[AnyWarmStart]] = {
     "random": RandomStart,

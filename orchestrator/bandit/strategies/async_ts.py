@@ -221,4 +221,6 @@ class AsyncTS:
         """The belief over all arms at `state`; `ucb` is one deviation of the draws above the mean."""
         mean, variance = state.sparse.posterior.mean, state.sparse.posterior.variance
         ucb = mean + self.width_at(state) * np.sqrt(variance)
-        return Posterior(mean=mean, variance=variance, ucb=read_only(ucb, np.float64))
+        return Posterior(
+            mean=mean, variance=variance, ucb=read_only(ucb, np.float64), unit=state.sparse.model.regularization
+        )

@@ -13,7 +13,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, ClassVar, get_args
+from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 
@@ -119,7 +119,7 @@ class BBKB:
     refresh_growth: float = 0.0
     wait: Waiting = Waiting.DRIFT_BUDGET
     model: Model | None = None
-    is_shardable: ClassVar[bool] = True  # `init` takes arms that lie elsewhere
+    is_shardable: ClassVar[Literal[True]] = True  # `init` takes arms that lie elsewhere
     __pydantic_config__: ClassVar[Mapping[str, Any]] = {"extra": "forbid"}
 
     def __post_init__(self) -> None:
@@ -315,7 +315,7 @@ class BBKB:
         """The belief over all arms at `state`, with no pull pending."""
         mean, variance = state.posterior.mean, state.posterior.variance
         ucb = mean + self.width_at(state) * np.sqrt(variance)
-        return Posterior(mean=mean, variance=variance, ucb=read_only(ucb, np.float64))
+        return Posterior(mean=mean, variance=variance, ucb=read_only(ucb, np.float64), unit=state.model.regularization)
 
 
 _CHOICES = {

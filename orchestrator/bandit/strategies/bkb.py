@@ -153,4 +153,4 @@ class BKB:
         """The belief over all arms at `state`."""
         mean, variance = state.posterior.mean, state.posterior.variance
         ucb = mean + self.width_at(state) * np.sqrt(variance)
-        return Posterior(mean=mean, variance=variance, ucb=read_only(ucb, np.float64))
+        return Posterior(mean=mean, variance=variance, ucb=read_only(ucb, np.float64), unit=state.model.regularization)

@@ -136,4 +136,4 @@ class EpsilonGreedy:
         """The belief over all arms at `state`; the upper bound is NaN: there is no width."""
         belief = state.exact.belief
         unknown = read_only(np.full(len(belief.mean), np.nan), np.float64)
-        return Posterior(mean=belief.mean, variance=belief.variance, ucb=unknown)
+        return Posterior(mean=belief.mean, variance=belief.variance, ucb=unknown, unit=belief.model.regularization)

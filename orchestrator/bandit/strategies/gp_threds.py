@@ -172,7 +172,8 @@ class GPThreDS:
         growth = information_growth(self.kernel, state.pulls.total)
         width = rkhs_width(self.norm_bound, self.noise_scale, growth, self.delta) * math.sqrt(self.regularization)
         ucb = mean + width * np.sqrt(variance)
-        return Posterior(*(read_only(values, np.float64) for values in (mean, variance, ucb)))
+        mean, variance, ucb = (read_only(values, np.float64) for values in (mean, variance, ucb))
+        return Posterior(mean, variance, ucb, unit=self.regularization)
 
     def verdict(self, state: ThresholdState) -> int | None:
         """How the test under way ends: an arm in the high-performing part, `SUB_PERFORMING`, or None to pull on.

@@ -220,3 +220,11 @@ def test_order_of_observations_matters_only_to_rounding(name) -> None:
 def test_a_candidate_set_that_is_not_one_is_refused(name) -> None:
     with pytest.raises(ValueError, match="candidates must be"):
         build(name).init(np.zeros(4), stream(0))
+
+
+def test_a_deviation_of_the_prior_is_the_kernel_s_own_in_the_unit_of_the_posterior(name) -> None:
+    strategy = build(name)
+    believed = strategy.posterior(strategy.init(ARMS, stream(0)))
+    kernel = getattr(strategy, "kernel", None)
+    if kernel is not None and getattr(strategy, "model", None) is None:
+        np.testing.assert_allclose(believed.unit * believed.variance, kernel.diagonal(ARMS))
