@@ -136,7 +136,7 @@ class TrialSucceeded:
 
     time: float
     trial: int
-    attempt: int
+    attempt: int = 1
     value: float
     started: float
     finished: float

@@ -6,7 +6,6 @@ list; only the newest may extend it in place, any other copies its stretch first
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
 from typing import Any, TypeVar, overload
 
 T = TypeVar("T")
@@ -51,7 +50,8 @@ class Line(Sequence[T]):
 
     def __iter__(self) -> Iterator[T]:
         yield from self._front
-        yield from islice(self._items, self._start, self._stop)
+        for at in range(self._start, self._stop):
+            yield self._items[at]
 
     @overload
     def __getitem__(self, index: int) -> T: ...

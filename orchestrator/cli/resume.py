@@ -1,13 +1,12 @@
 """What a resume checks before it goes on: which settings changed, and whether anything is left to do."""
 
-import functools
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from orchestrator.campaign.commands import Close, Stop
 from orchestrator.campaign.endings import SessionOutcome
-from orchestrator.campaign.events import Event, SessionOpened
+from orchestrator.campaign.events import SessionOpened
 from orchestrator.campaign.policy import decide
 from orchestrator.campaign.state import CampaignState, apply
 from orchestrator.errors import RunError, UserError
@@ -70,9 +69,8 @@ def check_budget(done: int, settings: Settings) -> None:
         )
 
 
-def end_of(events: Iterable[Event], settings: Settings) -> Close | None:
+def end_of(state: CampaignState, settings: Settings) -> Close | None:
     """How a further session would end at once, having nothing to do; None when it has."""
-    state = functools.reduce(apply, events, CampaignState())
     opened = SessionOpened(
         time=state.last_time, epoch=state.epoch, executor="", slots=settings.workers.count, settings=settings.resolved()
     )

@@ -45,6 +45,7 @@ from orchestrator.session.background import Computing
 from orchestrator.session.event_lines import log_event
 from orchestrator.session.problem import BEGIN, GROW, TELL, Problem, Progress, with_growth
 from orchestrator.session.reports import RecordedReports
+from orchestrator.store import snapshots
 from orchestrator.store.event_store import Writer
 from workers.executor import Executor
 from workers.messages import Failure, FailureKind, IntermediateValue, Outcome, Stopped, Success
@@ -85,6 +86,7 @@ class Driver:
         self._writer = writer
         self._executor = executor
         self._observe = observe
+        self._snapshot = writer.length  # events that were there when the state was last kept beside the log
         self._unwritten: tuple[int, list[Event]] = (writer.length, [])  # where in the log the first one belongs
         self._computing = Computing(computes_in_background)
         self._reports = RecordedReports()
@@ -365,6 +367,7 @@ class Driver:
         idle = idle_seconds(self._campaign, max(0.0, now - self._campaign.last_time))
         self._record(SessionClosed(time=now, outcome=command.outcome, reason=command.reason, idle_seconds=idle))
         self._commit()
+        self._save_snapshot()
         self._activity = ""
         self._show()
         return command
@@ -387,9 +390,19 @@ class Driver:
         self._write(events, position)
         self._measured(Span.STORE_COMMIT, time.perf_counter() - began)
         self._unwritten = (position + len(events), [])
+        if self._unwritten[0] - self._snapshot >= snapshots.SNAPSHOT_EVENTS:
+            self._save_snapshot()
         over = [(event.trial, event.attempt) for event in events if isinstance(event, AttemptEnded)]
         if over:
             self._executor.acknowledge(over)
+
+    def _save_snapshot(self) -> None:
+        """Keep the state beside the log. It is a copy: that it cannot be written is no reason to end."""
+        self._snapshot = self._unwritten[0]
+        try:
+            snapshots.save(self._writer, self._snapshot, self._campaign)
+        except StoreError as error:
+            _LOGGER.warning("the snapshot was not written, which costs time when the log is read: %s", error)
 
     def _write(self, events: Sequence[Event], position: int) -> None:
         """Append to the log; a store that is away for a while is waited for, results stay in memory meanwhile."""

@@ -28,7 +28,7 @@ from orchestrator import files
 from orchestrator.campaign.events import Event
 from orchestrator.errors import FencedError, HeldError, RunError, StoreError
 from orchestrator.store.database import connect, file_of, shown, translated
-from orchestrator.store.migrations import bring_up_to_date, columns_of, tables_version
+from orchestrator.store.migrations import NewerVersionError, bring_up_to_date, columns_of, tables_version
 from orchestrator.store.rows import Row, Snapshot, decode, encode
 from orchestrator.store.tables import CAMPAIGNS, EVENTS, HOLDERS, SNAPSHOTS
 from orchestrator.wording import moment
@@ -189,6 +189,20 @@ class EventStore:
                 found.append(Row(*row))
         return found
 
+    def event_at(self, campaign: str, position: int) -> Event | None:
+        """The event at this position; None when there is none. Raises StoreError when it is damaged."""
+        found = self.rows(campaign, position, limit=1)
+        if not found or found[0].position != position:
+            return None
+        return self.event(campaign, found[0], self.checksum_before(campaign, position))
+
+    def newest(self, campaign: str, kind: str) -> Event | None:
+        """The newest event of this kind; None when there is none. Raises StoreError when it is damaged."""
+        with self._reading() as connection:
+            is_it = (EVENTS.c.campaign == campaign) & (EVENTS.c.kind == kind)
+            position = connection.execute(sa.select(sa.func.max(EVENTS.c.position)).where(is_it)).scalar_one()
+        return None if position is None else self.event_at(campaign, position)
+
     def _rows_of(self, connection: sa.Connection) -> sa.Select[Any]:
         names = set(Row.__slots__)
         if not self._is_current:
@@ -199,13 +213,23 @@ class EventStore:
     def event(self, campaign: str, row: Row, previous: int | None) -> Event:
         """What the row says; `previous` is the checksum before it. Raises StoreError when it is not what was written
         there, or makes no sense."""
-        place = f"event {row.position} ({row.kind}) of {campaign!r} in {shown(self.url)}"
         if not row.is_intact(campaign, previous):
             raise StoreError(
-                f"{place} is not what was written there: its checksum differs, the log is damaged (`bbkb verify` lists "
-                "all damage)"
+                f"{self._place(campaign, row)} is not what was written there: its checksum differs, the "
+                "log is damaged (`bbkb verify` lists all damage)"
             )
-        return decode(row, place)
+        try:
+            return decode(row)
+        except ValueError as error:
+            reason = (
+                str(error)
+                if isinstance(error, NewerVersionError)
+                else "cannot be read: it is damaged, or a newer version wrote it"
+            )
+            raise StoreError(f"{self._place(campaign, row)} {reason}") from error
+
+    def _place(self, campaign: str, row: Row) -> str:
+        return f"event {row.position} ({row.kind}) of {campaign!r} in {shown(self.url)}"
 
     def extent(self, campaign: str) -> Extent:
         """How much there is of the log. Raises RunError when there is no such campaign."""

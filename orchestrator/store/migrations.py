@@ -80,11 +80,15 @@ def columns_of(connection: sa.Connection, table: str) -> frozenset[str]:
     return frozenset(column["name"] for column in sa.inspect(connection).get_columns(table))
 
 
-def check_event_version(version: int, place: str) -> None:
-    """Raise StoreError for an event of a newer program; `place` begins the message."""
+class NewerVersionError(ValueError):
+    """A newer program wrote it; the message says which version it has and what to do."""
+
+
+def check_event_version(version: int) -> None:
+    """Raise NewerVersionError for an event of a newer program."""
     if version > EVENT_VERSION:
-        raise StoreError(
-            f"{place} has version {version}, and this program knows versions up to {EVENT_VERSION}: a newer bbkb wrote "
+        raise NewerVersionError(
+            f"has version {version}, and this program knows versions up to {EVENT_VERSION}: a newer bbkb wrote "
             'it; upgrade with pip install --upgrade "bbkb-orchestrator"'
         )
 

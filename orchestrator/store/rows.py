@@ -7,7 +7,6 @@ from hashlib import blake2b
 from typing import Any
 
 from orchestrator.campaign.events import Event, body_of, event_of, from_json
-from orchestrator.errors import StoreError
 from orchestrator.store.migrations import EVENT_VERSION, check_event_version, from_version_1
 
 _CHECKSUM_BITS = 63  # what a signed column of 64 bits holds
@@ -70,14 +69,12 @@ def encode(
     return rows, previous
 
 
-def decode(row: Row, place: str) -> Event:
-    """The event of a row; `place` begins the message. Raises StoreError when it makes no sense to this version."""
-    if row.version is not None:
-        check_event_version(row.version, place)
-    try:
-        return from_version_1(from_json(row.body)) if row.version is None else event_of(row.kind, row.body)
-    except ValueError as error:
-        raise StoreError(f"{place} cannot be read: it is damaged, or a newer version wrote it") from error
+def decode(row: Row) -> Event:
+    """The event of a row. Raises NewerVersionError, or another ValueError when it makes no sense."""
+    if row.version is None:
+        return from_version_1(from_json(row.body))
+    check_event_version(row.version)
+    return event_of(row.kind, row.body)
 
 
 def _checksum(campaign: str, row: Row, previous: int) -> int:

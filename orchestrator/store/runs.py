@@ -17,7 +17,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib import metadata
@@ -26,7 +26,7 @@ from typing import Any
 
 from objectives.objective import Candidates
 from orchestrator import credentials, files
-from orchestrator.campaign.events import BatchChosen, CampaignCreated, Event, ExistingTaken, PickedTrial
+from orchestrator.campaign.events import BatchChosen, CampaignCreated, Event, ExistingTaken, PickedTrial, SessionOpened
 from orchestrator.errors import RunError
 from orchestrator.settings import file as campaign_file
 from orchestrator.settings.model import Settings
@@ -80,13 +80,21 @@ class Run:
     def stream(self, store: EventStore) -> tuple[CampaignCreated, Iterator[Event]]:
         """The first event, and the others a page at a time, so that a long log need not fit into memory; raises as
         `events` does."""
-        rest = store.read(self.name)
-        created = next(rest, None)
+        return self.first(store), store.read(self.name, after=1)
+
+    def first(self, store: EventStore) -> CampaignCreated:
+        """The first event. Raises RunError when there is none."""
+        created = store.event_at(self.name, 0)
         if not isinstance(created, CampaignCreated):
             raise RunError(
                 f"{self.folder} has no log named {self.name!r} in its store: it is empty, or the store is another run's"
             )
-        return created, rest
+        return created
+
+    def recorded_settings(self, store: EventStore) -> Mapping[str, Any]:
+        """The campaign file as the newest session used it."""
+        opened = store.newest(self.name, "session_opened")
+        return opened.settings if isinstance(opened, SessionOpened) else self.first(store).settings
 
 
 def create(
@@ -168,17 +176,8 @@ def find(settings: Settings) -> Run | None:
 
 def _chosen_by_user(time: float, candidates: Candidates, arms: Sequence[int]) -> list[BatchChosen]:
     """The choice of the enqueued `arms`; none without any."""
-    unknown = float("nan")
     picks = tuple(
-        PickedTrial(
-            trial=trial,
-            arm=arm,
-            parameters=candidates.parameters(arm),
-            mean=unknown,
-            width=unknown,
-            variance=unknown,
-        )
-        for trial, arm in enumerate(arms)
+        PickedTrial(trial=trial, arm=arm, parameters=candidates.parameters(arm)) for trial, arm in enumerate(arms)
     )
     reason, limit = "enqueued in the campaign file", len(picks)
     chosen = BatchChosen(time=time, round=0, picks=picks, reason=reason, seconds=0.0, limit=limit, is_enqueued=True)

@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import functools
 import json
 import time
 from enum import StrEnum
@@ -12,7 +11,6 @@ from typing import Annotated
 import typer
 
 from orchestrator import files
-from orchestrator.campaign.state import CampaignState, apply
 from orchestrator.campaign.status import as_plain, status_of
 from orchestrator.cli.arguments import RunFolder
 from orchestrator.cli.console import SafeConsole
@@ -25,7 +23,7 @@ from orchestrator.history.fold import fold
 from orchestrator.session.assemble import build
 from orchestrator.session.replaying import replay_until
 from orchestrator.settings.model import load
-from orchestrator.store import runs
+from orchestrator.store import runs, snapshots
 from orchestrator.store.event_store import EventStore
 from orchestrator.store.verify import verify as verify_log
 from orchestrator.wording import duration
@@ -56,8 +54,7 @@ def status(
     """Show where a run stands, from its log: also while it runs elsewhere."""
     run = runs.open_run(folder)
     with run.store() as store:
-        created, rest = run.stream(store)
-        state = functools.reduce(apply, rest, apply(CampaignState(), created))
+        created, state = snapshots.current(run, store)
     now = status_of(created.name, state)
     if as_json:
         print(json.dumps(as_plain(now), indent=2))

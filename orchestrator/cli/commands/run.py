@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from orchestrator.campaign.status import status_of
 from orchestrator.cli.arguments import (
     Address,
     CampaignFile,
@@ -29,10 +30,10 @@ from orchestrator.cli.resume import check_address, check_budget, check_changes, 
 from orchestrator.cli.summary import describe, save_report, say_existing, say_warnings, summarize
 from orchestrator.cli.terminal import EXIT_CODES, say
 from orchestrator.errors import UserError
-from orchestrator.history.fold import fold
 from orchestrator.session.assemble import build, existing
 from orchestrator.settings.model import Settings, load
-from orchestrator.store import runs
+from orchestrator.settings.recorded import read_recorded
+from orchestrator.store import runs, snapshots
 from orchestrator.store.lease import find_free
 
 
@@ -96,18 +97,18 @@ def resume(
 def _resume(console: Console, old: runs.Run, settings: Settings, address: str | None, serve: bool) -> None:
     """Resume `old` under these settings, unless there is nothing left to do."""
     tell = functools.partial(say, console)
-    events = old.events()
-    history = fold(events)
-    check_changes(old.folder, history.settings.plain, settings, tell)
-    check_budget(history.status().done, settings)
-    with old.store() as store:  # now: not when the workers have been started, nor after its file was written anew
-        find_free(store, old.name, tell)
-    ended = end_of(events, settings)
+    with old.store() as store:
+        created, state = snapshots.current(old, store)
+        done = status_of(created.name, state).done
+        check_changes(old.folder, read_recorded(old.recorded_settings(store)).plain, settings, tell)
+        check_budget(done, settings)
+        find_free(store, old.name, tell)  # now: not when the workers have been started
+    ended = end_of(state, settings)
     if ended is not None:
         tell(f"{old.folder} is over: {ended.reason}. To go on, raise its budget: --set budget.evaluations=…")
         raise typer.Exit(EXIT_CODES[ended.outcome])
     build(settings)  # its mistakes are shown before anything starts
-    tell(f"resuming {old.folder}: {history.status().done} of {settings.budget.evaluations} done")
+    tell(f"resuming {old.folder}: {done} of {settings.budget.evaluations} done")
     _session(console, old, settings, address, serve)
 
 

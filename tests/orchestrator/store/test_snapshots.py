@@ -1,0 +1,95 @@
+"""A snapshot is a copy of what the log says: the same state, or none."""
+
+import functools
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from objectives.objective import Candidates
+from orchestrator.campaign.events import CampaignCreated, Event
+from orchestrator.campaign.state import CampaignState, apply
+from orchestrator.session.assemble import open_session
+from orchestrator.settings.model import from_mapping
+from orchestrator.store import runs, snapshots
+from tests.orchestrator.synthetic_log import SyntheticLog
+
+
+@pytest.fixture
+def log() -> list[Event]:
+    return SyntheticLog(trials=60, failure_share=0.3, sessions=3).events()
+
+
+@pytest.fixture
+def run(tmp_path: Path, log: list[Event]) -> runs.Run:
+    (created, *rest) = log
+    assert isinstance(created, CampaignCreated)
+    made = runs.Run(tmp_path, f"sqlite:///{tmp_path / 'c.sqlite'}", "c")
+    with made.store() as store:
+        store.create("c", [created])
+        store.claim("c", "test").append(rest)
+    return made
+
+
+def fold(events: list[Event]) -> CampaignState:
+    return functools.reduce(apply, events, CampaignState())
+
+
+def test_a_state_comes_back_equal_from_any_point_of_a_log(run: runs.Run, log: list[Event]) -> None:
+    with run.store() as store:
+        writer = store.claim("c", "test")
+        for position in range(1, len(log) + 1, 7):
+            state = fold(log[:position])
+            snapshots.save(writer, position, state)
+            assert snapshots.load(store, "c") == (position, state)
+            assert snapshots.current(run, store)[1] == fold(log)
+
+
+def test_infinities_and_nan_come_back(run: runs.Run, log: list[Event]) -> None:
+    state = replace(fold(log), elapsed_seconds=math.inf, busy_seconds=-math.inf)
+    with run.store() as store:
+        snapshots.save(store.claim("c", "test"), len(log), state)
+        assert snapshots.load(store, "c") == (len(log), state)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "UPDATE bbkb_snapshots SET body = 'damaged'",
+        "UPDATE bbkb_snapshots SET version = 'another'",
+        "UPDATE bbkb_snapshots SET head = head + 1",
+        "UPDATE bbkb_snapshots SET position = position - 1",
+        "DELETE FROM bbkb_snapshots",
+        "DROP TABLE bbkb_snapshots",
+    ],
+)
+def test_a_snapshot_that_does_not_fit_is_not_used(run: runs.Run, log: list[Event], damage: str, tmp_path: Path) -> None:
+    with run.store() as store:
+        snapshots.save(store.claim("c", "test"), len(log) // 2, CampaignState(slots=99))
+        with store._engine.begin() as connection:
+            connection.exec_driver_sql(damage)
+        assert snapshots.current(run, store)[1] == fold(log)
+
+
+def test_a_session_leaves_a_snapshot_of_its_end(tmp_path: Path) -> None:
+    settings = from_mapping(
+        {
+            "name": "left",
+            "objective": {"name": "branin"},
+            "candidates": {"size": 50},
+            "strategy": {"name": "uniform"},
+            "budget": {"evaluations": 20},
+            "workers": {"executor": "simulated", "count": 4},
+            "runs": str(tmp_path),
+        }
+    )
+    from orchestrator.session.assemble import build
+
+    parts = build(settings)
+    candidates: Candidates = parts.problem.candidates
+    made = runs.create(settings, candidates, parts.description, None, "test", None)
+    open_session(made, settings).run()
+    events = made.events()
+    with made.store() as store:
+        assert snapshots.load(store, made.name) == (len(events), fold(events))
