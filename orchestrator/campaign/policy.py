@@ -4,7 +4,7 @@ In batch mode the strategy chooses a whole batch, and learns of it when all of i
 asked whenever a worker is free, with the pulls that are pending, and learns of what is finished
 
 * as soon as it allows no further pull before it does (its drift budget is spent), or
-* when results have grown by the share `refresh_growth` (one result early on), for strategies that never make a worker
+* when results have grown by the share `refresh_growth` of what is known or in flight, for strategies that never make a worker
   wait: the number of refreshes grows with the logarithm of the number of results, in virtual time too, or
 * earlier, where that is cheap: the last refresh took no more than `refresh_overhead` of the time that has passed since.
   However many workers there are and however short evaluations, refreshes take no larger share of the time.
@@ -134,8 +134,9 @@ def _stock_size(state: CampaignState) -> int:
 
 def _is_refresh_due(state: CampaignState) -> bool:
     """Whether results have grown by the share at which a strategy that makes no worker wait is refreshed."""
-    growth = state.rules.refresh_growth
-    return bool(growth) and len(state.finished) >= growth * (state.told + state.existing_count)
+    growth, known = state.rules.refresh_growth, state.told + state.existing_count
+    # with many workers one result more is little next to what is in flight
+    return bool(growth) and len(state.finished) >= growth * (known + len(state.running))
 
 
 def _is_refresh_cheap(state: CampaignState) -> bool:

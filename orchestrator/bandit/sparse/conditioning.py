@@ -19,6 +19,7 @@ from orchestrator.bandit.sparse.columns import Points
 from orchestrator.bandit.sparse.posterior import SparsePosterior
 
 FIRST_PULLS = 32  # pulls that there is room for at first
+CHUNK = 256  # arms at a time whose columns stay in the cache
 
 
 class ConditionedPosterior:
@@ -57,9 +58,9 @@ class ConditionedPosterior:
         columns, variance = np.empty((len(arms), self._columns.shape[1])), start.copy()
         if self._pulled:
             kernel = self._kernel_rows(arms, np.array(self._pulled, np.intp))
-            for pull in range(len(self._pulled)):
-                columns[:, pull] = self._column(pull, kernel[:, pull], rows, columns)
-                _subtract(variance, columns[:, pull])
+            for low in range(0, len(arms), CHUNK):
+                part = slice(low, low + CHUNK)
+                self._catch_up(kernel[part], rows[part], columns[part], variance[part])
         joined = np.concatenate((self.arms, arms))
         order = np.argsort(joined, kind="stable")
         self.arms = joined[order]
@@ -68,6 +69,12 @@ class ConditionedPosterior:
         self.variance = np.concatenate((self.variance, variance))[order]
         self.rows = np.concatenate((self.rows, rows))[order]
         self._columns = np.concatenate((self._columns, columns))[order]
+
+    def _catch_up(self, kernel: Floats, rows: Floats, columns: Floats, variance: Floats) -> None:
+        """Fill the `columns` (n, room) of n arms and lower their `variance`, in place, by all pulls so far."""
+        for pull in range(len(self._pulled)):
+            columns[:, pull] = self._column(pull, kernel[:, pull], rows, columns)
+            _subtract(variance, columns[:, pull])
 
     def append(self, arm: int) -> None:
         """Add a pull of `arm`."""

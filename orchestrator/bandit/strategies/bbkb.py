@@ -204,6 +204,7 @@ class BBKB:
         blocked = state.blocked(pending)
         picking = Picking.begin(state, self.width_at(state), blocked, is_conditioned=self.model is not None)
         course = _Course(picking, self._drift(picking.posterior))
+        picking.posterior.enter(np.unique(np.array(pending, np.intp)))  # at once, which is cheaper than one by one
         for arm in pending:
             course.append(arm)
         course.queue = picking.queue(blocked, self.lazy)

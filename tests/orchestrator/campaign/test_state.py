@@ -475,9 +475,9 @@ def test_a_refresh_is_due_when_results_have_grown_by_the_share_asked_for() -> No
     first = (batch(0, list(range(20)), limit=20), dispatched(*((trial, 1) for trial in range(20))))
     told = (*first, *(success(trial) for trial in range(10)), refreshed(*range(10)))
     grown = (*told, *(success(trial, time=2.0) for trial in (10, 11)))
-    # two results more than ten
-    assert isinstance(decide(asynchronous(*grown, slots=20, evaluations=99, refresh_growth=0.2), 2.0), Tell)
-    assert isinstance(decide(asynchronous(*grown, slots=20, evaluations=99, refresh_growth=0.25), 2.0), Ask)
+    # two results more than ten, eight in flight
+    assert isinstance(decide(asynchronous(*grown, slots=20, evaluations=99, refresh_growth=0.1), 2.0), Tell)
+    assert isinstance(decide(asynchronous(*grown, slots=20, evaluations=99, refresh_growth=0.15), 2.0), Ask)
 
 
 def test_in_virtual_time_a_refresh_is_due_by_growth_alone() -> None:
