@@ -4,8 +4,8 @@ In batch mode the strategy chooses a whole batch, and learns of it when all of i
 asked whenever a worker is free, with the pulls that are pending, and learns of what is finished
 
 * as soon as it allows no further pull before it does (its drift budget is spent), or
-* when results have grown by the share `refresh_growth` of what is known or in flight, for strategies that never make a worker
-  wait: the number of refreshes grows with the logarithm of the number of results, in virtual time too, or
+* when results have grown by the share `refresh_growth` of what is known or in flight, for strategies that never make a
+  worker wait: the number of refreshes grows with the logarithm of the number of results, in virtual time too, or
 * earlier, where that is cheap: the last refresh took no more than `refresh_overhead` of the time that has passed since.
   However many workers there are and however short evaluations, refreshes take no larger share of the time.
 

@@ -91,8 +91,19 @@ class SpreadStart:
         return tuple(rng.choice(count, size=min(self.pulls, count), replace=False).tolist())
 
 
-def further_start(state: SparseState, pending: Sequence[int], count: int) -> list[int]:
-    """At most `count` arms that go on where the warm start ended, before any reward is in.
+def next_start(state: SparseState, pending: Sequence[int], limit: int, goes_on: bool) -> list[int]:
+    """At most `limit` arms of the warm start that are not pulled or `pending`.
+
+    `goes_on`: while no reward is in, as many as `limit`, beyond the warm start's end, so that no worker waits.
+    """
+    start = state.remaining_start(pending)[:limit]
+    if goes_on and not state.pulls.total:
+        start += _further_start(state, (*pending, *start), limit - len(start))
+    return start
+
+
+def _further_start(state: SparseState, pending: Sequence[int], count: int) -> list[int]:
+    """At most `count` arms that go on where the warm start ended.
 
     In the order of the sequence, or in an order that is a function of the warm start's arms.
     """

@@ -57,7 +57,7 @@ from orchestrator.bandit.sparse.termination import (
     Termination,
 )
 from orchestrator.bandit.start.beginning import AnyArms, begin_state
-from orchestrator.bandit.start.warm_start import AnyWarmStart, UncertaintyStart, begin_sparse, further_start
+from orchestrator.bandit.start.warm_start import AnyWarmStart, UncertaintyStart, begin_sparse, next_start
 from orchestrator.bandit.strategy import Choose, Decision, Mode, Observation, Pick, Posterior, Record, Wait, Waiting
 
 RESTART = 64  # uniform arms that join a warm start that failed, at most
@@ -170,14 +170,14 @@ class BBKB:
         refused = refusal(state, limit) or exhausted(state, pending)
         if refused is not None:
             return refused
-        start = state.remaining_start(pending)
-        if start:
-            return Choose(tuple(Pick(arm) for arm in start[:limit]), "warm start")
-        if state.pulls.total:
-            return self._choose(state, pending, limit)
-        if self.wait is not Waiting.NEVER:
+        start = next_start(state, pending, limit, goes_on=self.wait is Waiting.NEVER)
+        picks = tuple(Pick(arm) for arm in start)
+        if picks and (len(picks) == limit or self.wait is not Waiting.NEVER or not state.pulls.total):
+            return Choose(picks, "warm start")
+        if state.pulls.total == 0:
             return Wait("no reward of the warm start is in yet")
-        return Choose(tuple(Pick(arm) for arm in further_start(state, pending, limit)), "warm start")
+        chosen = self._choose(state, (*pending, *start), limit - len(start))
+        return replace(chosen, picks=(*picks, *chosen.picks)) if isinstance(chosen, Choose) else chosen
 
     def _choose(self, state: SparseState, pending: Sequence[int], limit: int) -> Decision:
         course, left = self._course(state, pending), state.left(pending, limit)

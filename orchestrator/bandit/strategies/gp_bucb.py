@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -22,7 +22,7 @@ from orchestrator.bandit.kernels import RBF, AnyKernel
 from orchestrator.bandit.model.model import Model
 from orchestrator.bandit.sparse.state import exhausted
 from orchestrator.bandit.sparse.termination import Drift, NoDrift, ProductDrift
-from orchestrator.bandit.start.warm_start import AnyWarmStart, UncertaintyStart, further_start
+from orchestrator.bandit.start.warm_start import AnyWarmStart, UncertaintyStart, next_start
 from orchestrator.bandit.strategy import Choose, Decision, Mode, Pick, Wait, Waiting
 
 _DEFAULT_KERNEL, _DEFAULT_START = RBF(0.7), UncertaintyStart(max_pulls=16)
@@ -84,12 +84,12 @@ class GPBUCB(ExactStrategy):
         wait = refusal(state, limit) or exhausted(state.ground, pending)
         if wait:
             return wait
-        start = state.ground.remaining_start(pending)
-        if not start and not state.pulls.total and self.wait is Waiting.NEVER:
-            start = further_start(state.ground, pending, limit)
-        if start:
-            return Choose(tuple(Pick(arm) for arm in start[:limit]), "warm start")
-        return self._choose(state, pending, limit)
+        start = next_start(state.ground, pending, limit, goes_on=self.wait is Waiting.NEVER)
+        picks = tuple(Pick(arm) for arm in start)
+        if picks and (len(picks) == limit or self.wait is not Waiting.NEVER or not state.pulls.total):
+            return Choose(picks, "warm start")
+        chosen = self._choose(state, (*pending, *start), limit - len(start))
+        return replace(chosen, picks=(*picks, *chosen.picks)) if isinstance(chosen, Choose) else chosen
 
     def _choose(self, state: ExactState, pending: Sequence[int], limit: int) -> Decision:
         drift: Drift = ProductDrift(self.ratio_threshold) if self.wait is Waiting.DRIFT_BUDGET else NoDrift()

@@ -9,7 +9,7 @@ import pytest
 from orchestrator.bandit.arms import Arms
 from orchestrator.bandit.strategies import STRATEGIES
 from orchestrator.bandit.strategies.presets import with_preset
-from orchestrator.bandit.strategy import Choose, Observation, Strategy
+from orchestrator.bandit.strategy import Choose, Observation, Strategy, Wait
 
 RNG = np.random.default_rng(0)
 FEATURES = RNG.random((80, 2))
@@ -108,18 +108,25 @@ def test_bbkb_never_waits_and_ends_when_every_arm_was_chosen_once() -> None:
     assert isinstance(decision, Choose)
     first = [pick.arm for pick in decision.picks]
     second = strategy.ask(state, tuple(first), 500)
-    assert isinstance(second, Choose)
-    everything = first + [pick.arm for pick in second.picks]
-    assert sorted(everything) == list(range(len(FEATURES)))
-    assert strategy.ask(state, tuple(everything), 1).exhausted
+    assert isinstance(second, Wait)
+    assert second.exhausted
+    assert sorted(first) == list(range(len(FEATURES)))
 
 
 def test_first_pulls_follow_a_sequence() -> None:
     strategy = build("bbkb")
     state = strategy.init(Arms.of(FEATURES, is_sequence=True), np.random.default_rng(0))
     picks = strategy.ask(state, (), 40).picks
-    assert [pick.arm for pick in picks] == list(range(16))
+    assert [pick.arm for pick in picks] == list(range(40))
     assert [pick.arm for pick in strategy.ask(state, tuple(range(16)), 4).picks] == [16, 17, 18, 19]
+
+
+def test_a_worker_that_is_free_gets_a_pick_while_the_warm_start_is_not_over() -> None:
+    strategy = build("bbkb")
+    state = strategy.init(Arms.of(FEATURES), np.random.default_rng(0))
+    first = [pick.arm for pick in strategy.ask(state, (), 4).picks]
+    state = strategy.tell(state, [Observation(first[0], 0.5)], np.random.default_rng(1))
+    assert len(strategy.ask(state, tuple(first[1:]), 30).picks) == 30
 
 
 def test_results_are_predicted_before_the_model_knows_them() -> None:
