@@ -39,6 +39,7 @@ from orchestrator.campaign.events import (
     TrialSucceeded,
 )
 from orchestrator.campaign.idle import Cause, IdleSeconds
+from orchestrator.campaign.learned import LearnedModel
 from orchestrator.campaign.line import Line
 from orchestrator.campaign.rules import WORKERS_AN_ARM_MAY_COST, AttemptFailures, Rules
 from workers.messages import Failure, FailureKind, Outcome
@@ -76,6 +77,7 @@ class CampaignState:
     refreshed_time: float = 0.0
     is_fresh: bool = False  # nothing was chosen since the last refresh
     dictionary_size: int = 0
+    learned: LearnedModel | None = None  # what the newest refresh says of a fitted model
     backlog: Sequence[QueuedAttempt] = field(default_factory=Line)  # chosen and not running, in order
     running: Mapping[int, RunningAttempt] = field(default_factory=lambda: MappingProxyType({}))
     attempt_failures: Mapping[int, AttemptFailures] = field(
@@ -251,6 +253,7 @@ def _refresh(state: CampaignState, event: ModelRefreshed) -> CampaignState:
         state,
         round=event.round,
         dictionary_size=event.dictionary_size,
+        learned=LearnedModel.of(event.record),
         finished=Line(finished for finished in state.finished if finished.trial not in told),
         existing=None,  # the first refresh of all is theirs
         stalled="",

@@ -36,7 +36,7 @@ class Status:
     evaluations: int  # the budget
     existing: int  # results known before the campaign; in no other number
     existing_unmatched: int  # besides those, results of no candidate
-    remarks: tuple[str, ...]  # on metrics that were left out
+    remarks: tuple[str, ...]  # on metrics that were left out, and on the model
     chosen: int
     succeeded: int
     failed: int
@@ -62,6 +62,7 @@ class Status:
     least_seconds: float  # lower bound on the makespan: these evaluations, no worker ever idle
     last_time: float  # of the last event
     elapsed_seconds: float  # in sessions
+    calibration: float | None  # share of results within two deviations of what the model predicted, once it is known
     left_seconds: float | None  # an estimate, once something has finished
 
     @property
@@ -87,7 +88,8 @@ def status_of(name: str, state: CampaignState, now: float | None = None, activit
         evaluations=state.rules.evaluations,
         existing=state.existing_count,
         existing_unmatched=state.existing_unmatched,
-        remarks=state.remarks,
+        remarks=state.remarks if state.learned is None else (*state.remarks, *state.learned.remarks),
+        calibration=None if state.learned is None else state.learned.share,
         chosen=state.trials,
         succeeded=state.succeeded,
         failed=state.failed,

@@ -118,6 +118,7 @@ def rows(status: Status) -> list[tuple[str, Text]]:
         ("failed", Text(str(status.failed), style="red" if status.failed else "")),
         *([("existing", Text(_existing(status)))] if status.existing else []),
         ("dictionary", Text(f"{status.dictionary_size} inducing points")),
+        *([] if status.calibration is None else [("calibration", Text(_calibration(status.calibration)))]),
         *(("warning", Text(remark, style="red")) for remark in status.remarks),
         *([("set aside", Text(_set_aside(status), style="red"))] if status.set_aside else []),
         ("utilisation", Text(f"{status.utilization:.0%}")),
@@ -125,6 +126,10 @@ def rows(status: Status) -> list[tuple[str, Text]]:
         ("elapsed", Text(f"{duration(status.elapsed_seconds)}, at least {duration(status.least_seconds)} of work")),
         ("now", Text(_now(status))),
     ]
+
+
+def _calibration(share: float) -> str:
+    return f"{share:.0%} of results within two standard deviations of what the model predicted"
 
 
 def _best(status: Status) -> Text:

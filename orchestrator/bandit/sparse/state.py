@@ -182,8 +182,12 @@ def refitted(state: SparseState, model: Model) -> SparseState:
 
 
 def recorded_calibration(state: SparseState) -> Record:
-    """What `restored_calibration` reads; nothing without a calibrated model."""
-    return {} if state.calibration is None else {"model": state.calibration.recorded()}
+    """What `restored_calibration` reads, and the arm pulled most often; nothing without a calibrated model."""
+    if state.calibration is None:
+        return {}
+    arm = int(np.argmax(state.pulls.counts))
+    most = {"most_pulled": [arm, int(state.pulls.counts[arm])], "pulls": state.pulls.total}
+    return {"model": {**state.calibration.recorded(), **most}}
 
 
 def restored_calibration(state: SparseState, model: Model | None, record: Record) -> SparseState:

@@ -1,0 +1,64 @@
+"""What a refreshed model says of itself, read from the record of `ModelRefreshed`: is it valid, is the noise there?"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+LEAST_PREDICTED = 20  # results predicted before their share inside says anything
+LEAST_SHARE = 0.8  # of results inside μ ± 2σ, below which a model is not valid
+LARGEST_ARM_SHARE = 0.2  # of all evaluations that one arm may take where rewards look deterministic
+LEAST_EVALUATIONS = 25
+NEGLIGIBLE_NOISE = 0.01  # variance of a score, whose prior variance is 1
+
+
+@dataclass(frozen=True, slots=True)
+class LearnedModel:
+    """Of `predicted` results so many were `inside` μ ± 2σ before the model knew them. `noise`: the fitted variance.
+
+    `most_pulled`: the arm that was pulled most often, and how often. `evaluations`: all pulls with a reward.
+    """
+
+    inside: int
+    predicted: int
+    noise: float
+    most_pulled: int
+    most_pulls: int
+    evaluations: int
+
+    @staticmethod
+    def of(record: Mapping[str, Any]) -> "LearnedModel | None":
+        """What `record` says of a fitted model; None without one."""
+        model = record.get("model")
+        if not isinstance(model, Mapping) or "predicted" not in model:
+            return None
+        arm, pulls = model["most_pulled"]
+        return LearnedModel(
+            int(model["inside"]),
+            int(model["predicted"]),
+            float(model["noise"]),
+            int(arm),
+            int(pulls),
+            int(model["pulls"]),
+        )
+
+    @property
+    def share(self) -> float | None:
+        """Share of the predicted results inside μ ± 2σ; None while they are few."""
+        return self.inside / self.predicted if self.predicted >= LEAST_PREDICTED else None
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """What a person should know."""
+        found = []
+        if self.share is not None and self.share < LEAST_SHARE:
+            found.append(
+                f"the model is too sure of itself: {self.share:.0%} of {self.predicted} results were within two "
+                f"standard deviations of what it predicted, 95% should be"
+            )
+        is_repeated = self.most_pulls > LARGEST_ARM_SHARE * self.evaluations
+        if is_repeated and self.noise <= NEGLIGIBLE_NOISE and self.evaluations >= LEAST_EVALUATIONS:
+            found.append(
+                f"candidate {self.most_pulled} took {self.most_pulls} of {self.evaluations} evaluations, and results "
+                f"look deterministic: with objective.deterministic: true none is evaluated twice"
+            )
+        return tuple(found)
