@@ -33,6 +33,7 @@ from objectives.parameters import Choice, Constant, Ordered, Parameter, Range, S
 
 __all__ = ["Choice", "Constant", "Ordered", "Parameter", "Range", "Sampler", "SearchSpace", "Space", "make_candidates"]
 
+Column = NDArray[np.generic] | NDArray[np.object_]  # values (A,) of one parameter
 Sampler = Literal["sobol", "random", "grid"]
 
 DEFAULT_SIZE = 4096
@@ -140,13 +141,29 @@ class SearchSpace:
 
     def candidates(self, codes: Codes) -> Candidates:
         """Arms of these configurations (A, P): allowed ones, each once."""
-        columns = {
+        return self.candidates_of(self.columns_of(codes))
+
+    def candidate(self, configuration: Mapping[str, object]) -> Candidates:
+        """The one arm of a configuration that a person gives, with the very numbers given; raises as `code_of` does."""
+        columns = self.columns_of(self.code_of(configuration))
+        self.put(columns, 0, configuration)
+        return self.candidates_of(columns)
+
+    def columns_of(self, codes: Codes) -> dict[str, Column]:
+        """Values (A,) of each parameter in these configurations (A, P)."""
+        return {
             name: coding.values(parameter, codes[:, index])
             for index, (name, parameter) in enumerate(self.parameters.items())
         }
-        return self.candidates_of(columns)
 
-    def candidates_of(self, columns: Mapping[str, NDArray[np.generic] | NDArray[np.object_]]) -> Candidates:
+    def put(self, columns: Mapping[str, Column], row: int, configuration: Mapping[str, object]) -> None:
+        """Real numbers as they were given: a code gives them back with a rounding error."""
+        for name, parameter in self.parameters.items():
+            value = configuration.get(name)
+            if coding.is_real(parameter) and isinstance(value, int | float):
+                columns[name][row] = float(value)
+
+    def candidates_of(self, columns: Mapping[str, Column]) -> Candidates:
         """Arms of these values (A,) a parameter, None where one does not exist: the same bits for the same values."""
         blocks = [
             coding.features(parameter, coding.encode(parameter, columns[name]))
@@ -160,14 +177,14 @@ class SearchSpace:
         """The arms of these values a parameter, lists as JSON gives them: the same bits as when they were made."""
         return self.candidates_of({name: self._column(name, columns[name]) for name in self.parameters})
 
-    def _column(self, name: str, values: Sequence[Scalar]) -> NDArray[np.generic] | NDArray[np.object_]:
+    def _column(self, name: str, values: Sequence[Scalar]) -> Column:
         column = np.empty(len(values), dtype=object)
         column[:] = values
         parameter = self.parameters[name]
         # by way of codes, which give the column the type that it had
         return column if coding.is_real(parameter) and None in values else coding.restored(parameter, column)
 
-    def encode(self, columns: Mapping[str, NDArray[np.generic] | NDArray[np.object_]]) -> Codes:
+    def encode(self, columns: Mapping[str, Column]) -> Codes:
         """Codes (A, P) of values (A,) a parameter, as `candidates_of` takes them."""
         return np.stack(
             [coding.encode(parameter, columns[name]) for name, parameter in self.parameters.items()], axis=1
@@ -245,9 +262,13 @@ def make_candidates(
     if not len(drawn):
         raise ObjectiveError("forbid leaves hardly any configuration of the space, none was found; narrow a clause")
     codes = np.concatenate((wanted, drawn))
-    codes = codes[first_occurrences(codes)]
+    kept = first_occurrences(codes)
+    codes = codes[kept]
     _check_cells(len(codes) * full.width)
-    return replace(full.candidates(codes), is_sequence=whole is not None or sampler != "grid")
+    columns = full.columns_of(codes)
+    for row, place in enumerate(kept[kept < len(first)]):
+        full.put(columns, row, first[place])
+    return replace(full.candidates_of(columns), is_sequence=whole is not None or sampler != "grid")
 
 
 def first_occurrences(rows: NDArray[np.float64]) -> NDArray[np.intp]:

@@ -1,31 +1,25 @@
 """The ask-and-tell face of the bandit core, for people without a campaign. Needs NumPy and SciPy only."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import fields
-from typing import Any
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from orchestrator.bandit.arms import Arms
-from orchestrator.bandit.kernels import KERNELS
-from orchestrator.bandit.model.model import Model
-from orchestrator.bandit.start.warm_start import WARM_STARTS, DataStart
-from orchestrator.bandit.strategies import STRATEGIES
-from orchestrator.bandit.strategies.presets import with_preset
 from orchestrator.bandit.strategy import Choose, Posterior, Recommends, Strategy, Waiting, Waits, begin
 from orchestrator.inputs import (
-    build_part,
     checked_existing,
     checked_indices,
     checked_limit,
     checked_results,
-    construct,
-    look_up,
 )
+from orchestrator.named_strategy import named_strategy
 
-_PARTS: Mapping[str, Mapping[str, type[Any]]] = {"kernel": KERNELS, "warm_start": WARM_STARTS}
+if TYPE_CHECKING:
+    from orchestrator.space_optimizer import SpaceOptimizer
 
 
 class Optimizer:
@@ -39,6 +33,8 @@ class Optimizer:
     and finite rewards (n,): results known before, which take the place of the strategy's warm start. Raises ValueError
     on candidates, options or results that are not allowed.
 
+    `Optimizer(space={"x": Range(0, 1)}, direction="minimize")` asks and tells configurations: see `SpaceOptimizer`.
+
     >>> import numpy as np
     >>> from bbkb import Optimizer
     >>> x = np.linspace(0, 1, 200)[:, None]
@@ -51,6 +47,21 @@ class Optimizer:
     x = 0.3, reward = 1.0
     """
 
+    def __new__(cls, *args: Any, **options: Any) -> Any:
+        """An optimizer of candidates; with `space=`, one of configurations: see `SpaceOptimizer`."""
+        if "space" not in options or cls is not Optimizer:
+            return super().__new__(cls)
+        from orchestrator.space_optimizer import SpaceOptimizer  # here: an array needs numpy and scipy only
+
+        return SpaceOptimizer(*args, **options)
+
+    @staticmethod
+    def load(path: str | Path) -> "SpaceOptimizer":
+        """The optimizer of a space that its `save` wrote. Raises ValueError when the file is none."""
+        from orchestrator.space_optimizer import SpaceOptimizer
+
+        return SpaceOptimizer.load(path)
+
     def __init__(
         self,
         candidates: ArrayLike | Arms,
@@ -59,19 +70,7 @@ class Optimizer:
         existing: tuple[ArrayLike, ArrayLike] | None = None,
         **options: Any,
     ) -> None:
-        chosen = look_up(STRATEGIES, strategy, "strategy")
-        for part in options.keys() & _PARTS:
-            options[part] = build_part(_PARTS[part], options[part], part)
-        if isinstance(options.get("model"), Mapping):
-            options["model"] = _build_model(options["model"])
-        options = with_preset(chosen, options)
-        if isinstance(options.get("warm_start"), DataStart):
-            raise ValueError(
-                "the warm start data is for campaign files, which are read; give existing=(indices, rewards)"
-            )
-        if existing is not None and any(field.name == "warm_start" for field in fields(chosen)):
-            options["warm_start"] = DataStart("existing results")
-        self._strategy: Strategy[Any] = construct(chosen, options, f"the strategy {strategy}")
+        self._strategy: Strategy[Any] = named_strategy(strategy, options, existing is not None)
         self._seed = seed
         arms = candidates if isinstance(candidates, Arms) else Arms.of(candidates)
         self._size = len(arms)
@@ -159,15 +158,6 @@ class Optimizer:
     @property
     def _posterior(self) -> Posterior:
         return self._strategy.posterior(self._state)
-
-
-def _build_model(mapping: Mapping[str, Any]) -> Model:
-    """The model that a mapping such as {"outputs": "rank"} stands for."""
-    options = dict(mapping)
-    if "kernel" in options:
-        options["kernel"] = build_part(KERNELS, options["kernel"], "model.kernel")
-    model: Model = construct(Model, options, "the model")
-    return model
 
 
 def _never_waits(strategy: object) -> bool:

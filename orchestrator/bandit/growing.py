@@ -46,4 +46,4 @@ class Grows(Protocol):
 
 def is_growth_due(results: int, at_last: int) -> bool:
     """Whether `results` are enough for a growth, the last one being at `at_last` results, 0 for none yet."""
-    return results >= FIRST_GROWTH if at_last == 0 else results >= (1.0 + GROWTH_SHARE) * at_last
+    return results >= max(FIRST_GROWTH, (1.0 + GROWTH_SHARE) * at_last)

@@ -1,0 +1,279 @@
+"""Ask and tell configurations of a search space; the class behind `Optimizer(space={...})`.
+
+What is saved is what happened: the configurations asked for, the results told with what the strategy drew and fitted,
+the candidates appended. Loading repeats that without drawing or fitting anything, so a loaded optimizer goes on exactly
+as the saved one would have.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from objectives.conditions import Clause, Scalar
+from objectives.objective import Candidates, ObjectiveError
+from objectives.parameters import Parameter
+from objectives.space import DEFAULT_SIZE, GROWING_SIZE, LARGEST_WHOLE_SET, SearchSpace, make_candidates
+from orchestrator.bandit.arms import Arms
+from orchestrator.bandit.growing import Grows
+from orchestrator.bandit.strategy import Choose, Observation, Recommends, Record, Strategy, Waiting, Waits
+from orchestrator.files import write_text
+from orchestrator.inputs import checked_limit, checked_results
+from orchestrator.named_strategy import named_strategy
+from orchestrator.pool import Appended, Pool
+from orchestrator.settings.options import build_strategy, dump_strategy
+from orchestrator.settings.spaces import build_forbid, build_space, dump_forbid, dump_space
+
+Configuration = dict[str, Scalar]
+Direction = Literal["minimize", "maximize"]
+
+LIMIT = 20_000  # candidates that are kept at most
+_FORMAT = 1
+
+
+class SpaceOptimizer:
+    """Finds the best configuration of a search space, by asking for evaluations and learning their values.
+
+    Candidates are all configurations of a finite space of at most 100 000; otherwise 1024 Sobol points, to which more
+    are appended around the best ones as results come in.
+
+    Args:
+        space: parameters by name: `Range`, `Choice`, `Ordered`, or mappings as in a campaign file.
+        direction: "minimize" or "maximize" the values told.
+        strategy: its name; `options` are its fields.
+        seed: the same calls with the same seed give the same configurations.
+        forbid: combinations that are no candidates, such as [{"model": "svm", "kernel": "poly"}].
+        enqueue: configurations that are asked for first.
+        limit: candidates kept at most; the worst that were never asked for are given up.
+
+    Raises ObjectiveError when the space, ValueError when an option is not allowed.
+
+    >>> from bbkb import Optimizer, Range
+    >>> optimizer = Optimizer(space={"x": Range(0.0, 1.0), "n": Range(1, 9, integer=True)}, direction="minimize")
+    >>> for _ in range(40):
+    ...     configurations = optimizer.ask(2)
+    ...     optimizer.tell(configurations, [(c["x"] - 0.3) ** 2 + (c["n"] - 4) ** 2 for c in configurations])
+    >>> best, value = optimizer.best()
+    >>> print(f"x = {best['x']:.1f}, n = {best['n']}")
+    x = 0.3, n = 4
+    """
+
+    def __init__(
+        self,
+        space: Mapping[str, Parameter | Mapping[str, object]] | SearchSpace,
+        direction: Direction = "maximize",
+        *,
+        strategy: str = "bbkb",
+        seed: int = 0,
+        forbid: Sequence[Mapping[str, object]] = (),
+        enqueue: Sequence[Mapping[str, Scalar]] = (),
+        limit: int = LIMIT,
+        **options: Any,
+    ) -> None:
+        if direction not in ("minimize", "maximize"):
+            raise ValueError(f"direction must be minimize or maximize, got {direction!r}")
+        full = space if isinstance(space, SearchSpace) else _search_space(space, build_forbid(list(forbid)))
+        self._begin(full, direction, named_strategy(strategy, options), seed, list(enqueue), checked_limit(limit))
+
+    def _begin(
+        self,
+        space: SearchSpace,
+        direction: Direction,
+        strategy: Strategy[Any],
+        seed: int,
+        enqueue: Sequence[Mapping[str, Scalar]],
+        limit: int,
+    ) -> None:
+        self._space, self._direction, self._strategy, self._seed = space, direction, strategy, seed
+        self._enqueue, self._limit = [dict(one) for one in enqueue], limit
+        self._pool = _first_pool(space, strategy, seed, self._enqueue, limit)
+        known = self._pool.candidates
+        repeats = known.repeats or getattr(strategy, "model", None) is None
+        arms = Arms.of(known.features, known.parameter_of, repeats=repeats, is_sequence=known.is_sequence)
+        self._state = strategy.init(arms, np.random.default_rng([seed, 0]))
+        self._arms = {row.tobytes(): arm for arm, row in enumerate(known.features)}
+        self._pending: list[int] = []
+        self._waiting = [self._arm(one) for one in self._enqueue]  # enqueued and not asked for yet
+        self._told: list[tuple[int, float | None]] = []
+        self._log: list[dict[str, Any]] = []
+
+    def ask(self, limit: int | None = None) -> list[Configuration]:
+        """Configurations to evaluate next; they are pending until they are told.
+
+        At most `limit`; one when it is None, or the strategy's own batch where it waits for results. Empty when values
+        of pending configurations must be told first, or when no candidate is left.
+        """
+        never_waits = isinstance(self._strategy, Waits) and self._strategy.wait is Waiting.NEVER
+        most = checked_limit(limit) if limit is not None else 1 if never_waits else len(self._pool.candidates)
+        arms = self._waiting[:most]
+        if not arms:
+            decision = self._strategy.ask(self._state, tuple(self._pending), most)
+            arms = [pick.arm for pick in decision.picks] if isinstance(decision, Choose) else []
+        self._asked(arms)
+        return [self._pool.candidates.parameters(arm) for arm in arms]
+
+    def tell(self, configurations: Sequence[Mapping[str, Scalar]], values: Sequence[float | None]) -> None:
+        """Values (n,) of these configurations (n,), in any order and any grouping.
+
+        None means that it could not be evaluated: it is not asked for again. Configurations that were never asked for
+        are welcome: existing results. Raises ObjectiveError when one is not of the space, ValueError when a value is
+        NaN or infinite; nothing is learned then.
+        """
+        if isinstance(configurations, Mapping):
+            raise ValueError("configurations must be a list, got a mapping; tell([configuration], [value])")
+        for configuration in configurations:
+            self._add(self._space.candidate(configuration))
+        arms = [self._arm(configuration) for configuration in configurations]
+        observations = checked_results(arms, list(values), len(self._pool.candidates))
+        told = [(seen.arm, seen.reward) for seen in observations]
+        rng = np.random.default_rng([self._seed, 1, self._state.round])
+        state = self._strategy.tell(self._state, self._signed(told), rng)
+        self._learned(state, told, self._strategy.recorded(state))
+        self._grow()
+
+    @property
+    def trials(self) -> list[dict[str, Any]]:
+        """What was told, in order: `configuration` and `value`, None for what could not be evaluated."""
+        parameters = self._pool.candidates.parameters
+        return [{"configuration": parameters(arm), "value": value} for arm, value in self._told]
+
+    @property
+    def pending(self) -> list[Configuration]:
+        """What was asked for and not told yet, in order."""
+        return [self._pool.candidates.parameters(arm) for arm in self._pending]
+
+    @property
+    def candidates(self) -> Candidates:
+        """All candidates there are now."""
+        return self._pool.candidates
+
+    def best(self) -> tuple[Configuration, float]:
+        """The configuration to recommend, and the mean of its values. Raises ValueError before any value.
+
+        The one with the best mean value; where the fitted model says that values are noisy, the evaluated one with the
+        best posterior mean.
+        """
+        pulls = self._state.pulls
+        if pulls.total == 0:
+            raise ValueError("best needs at least one value; ask, evaluate and tell first")
+        means = pulls.reward_sums[pulls.arms] / pulls.counts[pulls.arms]
+        chosen = self._strategy.recommend(self._state) if isinstance(self._strategy, Recommends) else None
+        place = int(np.argmax(means)) if chosen is None else int(np.searchsorted(pulls.arms, chosen))
+        return self._pool.candidates.parameters(int(pulls.arms[place])), self._sign * float(means[place])
+
+    def save(self, path: str | Path) -> None:
+        """Write everything to `path` as JSON, whole or not at all."""
+        saved = {
+            "format": _FORMAT,
+            "space": dump_space(self._space.parameters),
+            "forbid": dump_forbid(self._space.forbid),
+            "direction": self._direction,
+            "strategy": dump_strategy(self._strategy),
+            "seed": self._seed,
+            "enqueue": self._enqueue,
+            "limit": self._limit,
+            "log": self._log,
+        }
+        write_text(Path(path), json.dumps(saved) + "\n")
+
+    @classmethod
+    def load(cls, path: str | Path) -> "SpaceOptimizer":
+        """The optimizer that `save` wrote. Raises ValueError when the file is none."""
+        try:
+            saved = json.loads(Path(path).read_text(encoding="utf-8"))
+            if not isinstance(saved, dict) or saved.get("format") != _FORMAT:
+                raise ValueError(f"its format must be {_FORMAT}")
+            space = _search_space(saved["space"], build_forbid(saved["forbid"]))
+            strategy = build_strategy(saved["strategy"])
+            optimizer = cls.__new__(cls)
+            optimizer._begin(space, saved["direction"], strategy, saved["seed"], saved["enqueue"], saved["limit"])
+            for entry in saved["log"]:
+                optimizer._repeat(entry)
+        except (UnicodeDecodeError, ValueError, KeyError, TypeError, IndexError) as error:
+            raise ValueError(f"{path} is not a saved Optimizer: {type(error).__name__}: {error}") from error
+        return optimizer
+
+    def _repeat(self, entry: Mapping[str, Any]) -> None:
+        if "asked" in entry:
+            self._asked([int(arm) for arm in entry["asked"]])
+        elif "appended" in entry:
+            self._extend(Appended(entry["appended"], tuple(int(arm) for arm in entry["retired"])))
+        else:
+            told = [(int(arm), None if value is None else float(value)) for arm, value in entry["told"]]
+            state = self._strategy.restore(self._state, self._signed(told), entry["record"])
+            self._learned(state, told, entry["record"])
+
+    def _asked(self, arms: Sequence[int]) -> None:
+        self._waiting = self._waiting[len(arms) :] if self._waiting else []
+        self._pending.extend(arms)
+        self._log.append({"asked": list(arms)})
+
+    @property
+    def _sign(self) -> float:
+        return -1.0 if self._direction == "minimize" else 1.0
+
+    def _signed(self, told: Sequence[tuple[int, float | None]]) -> list[Observation]:
+        """Results as rewards, which are maximised."""
+        return [Observation(arm, None if value is None else self._sign * value) for arm, value in told]
+
+    def _learned(self, state: Any, told: Sequence[tuple[int, float | None]], record: Record) -> None:
+        self._state = state
+        self._told.extend(told)
+        for arm, _ in told:
+            if arm in self._pending:
+                self._pending.remove(arm)
+        self._log.append({"told": [list(pair) for pair in told], "record": dict(record)})
+
+    def _grow(self) -> None:
+        wanted = self._pool.wanted(self._strategy, self._state)
+        if wanted is not None and isinstance(self._strategy, Grows):
+            rng = np.random.default_rng([self._seed, 3, self._state.round])
+            self._extend(self._pool.growth(self._strategy, self._state, wanted, self._pending, rng))
+
+    def _add(self, made: Candidates) -> None:
+        """Make sure that the one configuration `made` is a candidate."""
+        if made.features[0].tobytes() in self._arms:
+            return
+        if not isinstance(self._strategy, Grows):
+            raise ObjectiveError(f"{made.parameters(0)} is none of the candidates, and this strategy takes no others")
+        self._extend(Appended({name: tuple(column.tolist()) for name, column in made.columns.items()}, ()))
+
+    def _extend(self, appended: Appended) -> None:
+        first = len(self._pool.candidates)
+        full = Pool(self._pool.candidates, self._space, self._limit)
+        larger, features = full.grown(appended)
+        self._pool = Pool(larger.candidates, self._pool.space, self._limit)
+        if isinstance(self._strategy, Grows):
+            self._state = self._strategy.extend(self._state, features, appended.retired)
+        self._arms.update({row.tobytes(): arm for arm, row in enumerate(features, start=first)})
+        columns = {name: list(column) for name, column in appended.columns.items()}
+        self._log.append({"appended": columns, "retired": list(appended.retired)})
+
+    def _arm(self, configuration: Mapping[str, Scalar]) -> int:
+        """The number of a configuration that is a candidate."""
+        return self._arms[self._space.candidate(configuration).features[0].tobytes()]
+
+    def __repr__(self) -> str:
+        size, told, pending = len(self._space.parameters), len(self._told), len(self._pending)
+        return f"<Optimizer of {size} parameters: {told} told, {pending} pending>"
+
+
+def _search_space(space: Mapping[str, Parameter | Mapping[str, object]], forbid: tuple[Clause, ...]) -> SearchSpace:
+    plain = {name: one for name, one in space.items() if isinstance(one, Mapping)}
+    built = build_space(plain)
+    parameters: dict[str, Parameter] = {
+        name: built[name] if isinstance(one, Mapping) else one for name, one in space.items()
+    }
+    return SearchSpace(parameters, forbid)
+
+
+def _first_pool(
+    space: SearchSpace, strategy: Strategy[Any], seed: int, enqueue: Sequence[Mapping[str, Scalar]], limit: int
+) -> Pool:
+    grows = isinstance(strategy, Grows) and strategy.grows
+    grows = grows and not (space.is_finite and space.count(LARGEST_WHOLE_SET) is not None)
+    points = GROWING_SIZE if grows else DEFAULT_SIZE
+    candidates = make_candidates(space, None, "sobol", seed, enqueue, points)
+    return Pool(candidates, space if grows else None, limit)

@@ -1,0 +1,130 @@
+"""`Optimizer(space={...})`: configurations are asked and told, candidates grow, what is saved goes on exactly."""
+
+import json
+
+import pytest
+
+from bbkb import Choice, Optimizer, Ordered, Range
+from objectives.objective import ObjectiveError
+from orchestrator.space_optimizer import SpaceOptimizer
+
+SPACE = {
+    "x": Range(0.0, 1.0),
+    "lr": Range(1e-4, 1.0, log=True),
+    "model": Choice(["svm", "forest"]),
+    "depth": Range(2, 8, integer=True, when={"model": "forest"}),
+    "size": Ordered([8, 16, 32]),
+}
+
+
+def loss(configuration):
+    away = 0.0 if configuration["model"] == "forest" else 0.2
+    return (configuration["x"] - 0.3) ** 2 + abs(configuration.get("depth", 5) - 4) / 10 + away + configuration["lr"]
+
+
+def advanced(optimizer, steps, batch=2):
+    asked = []
+    for _ in range(steps):
+        configurations = optimizer.ask(batch)
+        optimizer.tell(configurations, [loss(one) for one in configurations])
+        asked += configurations
+    return asked
+
+
+def test_it_finds_a_good_configuration_among_appended_candidates():
+    optimizer = Optimizer(space=SPACE, direction="minimize", seed=3)
+    advanced(optimizer, 30)
+    best, value = optimizer.best()
+    assert value == min(trial["value"] for trial in optimizer.trials) or value < 0.05
+    assert value < 0.05
+    assert best["model"] == "forest"
+    assert len(optimizer.candidates) > 1024
+    assert len(optimizer.trials) == 60
+    assert optimizer.pending == []
+
+
+def test_what_is_saved_goes_on_exactly(tmp_path):
+    optimizer = Optimizer(space=SPACE, direction="minimize", forbid=[{"model": "svm", "size": 32}], seed=5)
+    advanced(optimizer, 12)
+    left = optimizer.ask(3)
+    optimizer.save(tmp_path / "search.json")
+    json.loads((tmp_path / "search.json").read_text())
+    loaded = Optimizer.load(tmp_path / "search.json")
+    assert loaded.pending == left == optimizer.pending
+    assert loaded.trials == optimizer.trials
+    assert loaded.best() == optimizer.best()
+    assert advanced(loaded, 8) == advanced(optimizer, 8)
+    assert len(loaded.candidates) == len(optimizer.candidates) > 1024
+
+
+def test_the_same_seed_asks_the_same():
+    one, other = (Optimizer(space=SPACE, seed=1) for _ in range(2))
+    assert advanced(one, 10) == advanced(other, 10)
+
+
+def test_enqueued_configurations_come_first_and_are_pending():
+    wanted = [{"x": 0.25, "lr": 0.01, "model": "svm", "size": 8}, {"x": 0.5, "lr": 0.1, "model": "svm", "size": 16}]
+    optimizer = Optimizer(space=SPACE, enqueue=wanted)
+    assert optimizer.ask(1) + optimizer.ask(1) == wanted
+    assert optimizer.pending == wanted
+    assert optimizer.ask(1)[0] not in wanted
+
+
+def test_a_configuration_that_was_never_asked_for_is_learned_from(tmp_path):
+    optimizer = Optimizer(space=SPACE, direction="minimize")
+    known = {"x": 0.123456, "lr": 0.0123, "model": "forest", "depth": 4, "size": 16}
+    optimizer.tell([known], [0.001])
+    assert optimizer.best() == (known, 0.001)
+    optimizer.save(tmp_path / "search.json")
+    assert Optimizer.load(tmp_path / "search.json").best() == (known, 0.001)
+
+
+def test_what_could_not_be_evaluated_is_not_asked_for_again():
+    optimizer = Optimizer(space={"n": Range(1, 4, integer=True)})
+    seen = []
+    for _ in range(4):
+        (configuration,) = optimizer.ask()
+        seen.append(configuration["n"])
+        optimizer.tell([configuration], [None])
+    assert sorted(seen) == [1, 2, 3, 4]
+    assert optimizer.ask() == []
+    with pytest.raises(ValueError, match="best needs at least one value"):
+        optimizer.best()
+
+
+@pytest.mark.parametrize(
+    ("configuration", "value", "error", "message"),
+    [
+        ({"x": 2.0, "lr": 0.1, "model": "svm", "size": 8}, 1.0, ObjectiveError, "x must be from 0 to 1, got 2.0"),
+        ({"x": 0.5, "lr": 0.1, "model": "svm"}, 1.0, ObjectiveError, "size is missing"),
+        ({"x": 0.5, "lr": 0.1, "model": "svm", "size": 8, "depth": 3}, 1.0, ObjectiveError, "depth must be left out"),
+        ({"x": 0.5, "lr": 0.1, "model": "svm", "size": 8}, float("nan"), ValueError, "must be finite"),
+    ],
+)
+def test_what_is_told_is_checked(configuration, value, error, message):
+    with pytest.raises(error, match=message):
+        Optimizer(space=SPACE).tell([configuration], [value])
+
+
+def test_a_wrong_argument_is_refused():
+    with pytest.raises(ValueError, match="direction must be minimize or maximize, got 'min'"):
+        Optimizer(space=SPACE, direction="min")
+    with pytest.raises(ValueError, match=r"configurations must be a list, got a mapping"):
+        Optimizer(space=SPACE).tell({"x": 1}, [1.0])
+    with pytest.raises(ObjectiveError, match="did you mean 'model'"):
+        Optimizer(space={"x": Range(0, 1, when={"modl": "a"}), "model": Choice(["a", "b"])})
+
+
+def test_a_file_that_was_not_saved_by_it_is_refused(tmp_path):
+    (tmp_path / "other.json").write_text("[]")
+    with pytest.raises(ValueError, match=r"other\.json is not a saved Optimizer"):
+        Optimizer.load(tmp_path / "other.json")
+
+
+def test_a_strategy_without_growth_gets_a_fixed_pool():
+    optimizer = Optimizer(space=SPACE, strategy="uniform")
+    assert isinstance(optimizer, SpaceOptimizer)
+    advanced(optimizer, 20)
+    assert len(optimizer.candidates) > 2000
+    with pytest.raises(ObjectiveError, match="this strategy takes no others"):
+        optimizer.tell([{"x": 0.123456, "lr": 0.0123, "model": "forest", "depth": 4, "size": 16}], [1.0])
