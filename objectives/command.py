@@ -87,15 +87,15 @@ class ShellCommand:
         self._check_folder()
         with tempfile.TemporaryDirectory(prefix="bbkb-") as folder:
             result = Path(folder, "result.json")
-            told = {
+            given = {
                 "BBKB_PARAMETERS": json.dumps(dict(parameters)),
                 "BBKB_SEED": str(seed),
                 "BBKB_RESULT": str(result),
             }
             if isinstance(report, HasFolder) and report.folder is not None:
-                told["BBKB_FOLDER"] = str(report.folder)
+                given["BBKB_FOLDER"] = str(report.folder)
             text, values = self._substituted(parameters)
-            output = self._run(text, {**told, **values}, report)
+            output = self._run(text, {**given, **values}, report)
             return _read_result(result) if result.exists() else _last_line(output)
 
     def _pieces(self) -> list[tuple[str, str | None, str]]:
@@ -140,13 +140,13 @@ class ShellCommand:
                 text += f'"${variable}"'
         return text, values
 
-    def _run(self, text: str, told: Mapping[str, str], report: Report) -> str:
+    def _run(self, text: str, variables: Mapping[str, str], report: Report) -> str:
         """The end of the command's standard output."""
         limit = "unlimited" if self.memory_bytes is None else str(self.memory_bytes // 1024)
         process = subprocess.Popen(
             ["/bin/sh", "-c", WRAPPER, "bbkb", text, limit],
             cwd=self.working_directory,
-            env={**os.environ, **self.environment, **told},
+            env={**os.environ, **self.environment, **variables},
             stdin=subprocess.PIPE,  # the lifeline
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -119,7 +119,7 @@ def _plain(value: Any) -> Any:
 class Objective(Protocol):
     """What is optimised. Pickled once per campaign and shipped to the workers, so it holds its data as arrays.
 
-    `evaluate` may raise anything: whoever runs it turns that into a failure. It must not change the objective.
+    `evaluate` may raise anything: the worker turns that into a failure. It must not change the objective.
     """
 
     def evaluate(self, parameters: Parameters, seed: int, report: Report) -> Evaluation:

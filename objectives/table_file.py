@@ -1,4 +1,4 @@
-"""A user's table, CSV or Parquet, as typed columns; a mistake is told with file, line and column.
+"""A user's table, CSV or Parquet, as typed columns; a mistake is reported with file, line and column.
 
 The first line names the columns. A column is numeric when all its cells are numbers, text when none is; anything in
 between is a mistake, since one misspelt number would otherwise turn a scale into thousands of choices.

@@ -1,7 +1,7 @@
 """Every error a user can meet, in one tree. A message states the rule, what was got, where, and the remedy.
 
     BbkbError
-    ├── UserError            exit code 2: something to mend in a file, a flag or the surroundings
+    ├── UserError            exit code 2: something to fix in a file, a flag or the environment
     │   ├── ConfigError      the campaign file, or a `--set`
     │   ├── RunError         a run's folder or log: missing, not ours, of another campaign
     │   │   └── HeldError    another process runs the campaign
@@ -19,7 +19,7 @@ class BbkbError(Exception):
 
 
 class UserError(BbkbError):
-    """Something the user can mend. Shown without a traceback."""
+    """Something that the user can fix. Shown without a traceback."""
 
 
 class ConfigError(UserError):

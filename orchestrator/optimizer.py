@@ -81,11 +81,11 @@ class Optimizer:
             self._state = begin(self._strategy, self._state, known, rng)
 
     def ask(self, limit: int | None = None) -> NDArray[np.intp]:
-        """Indices of the candidates to evaluate next, (n,); they are pending until they are told.
+        """Indices of the candidates to evaluate next, (n,); they are pending until `tell`.
 
         At most `limit`. When it is None: the strategy's own batch, at most A; one, where it never waits for rewards and
-        so has no batch of its own. Empty when rewards of pending arms must be told first, or when no candidate is left.
-        An index may come up twice: evaluate it twice.
+        so has no batch of its own. Empty when `tell` must get rewards of pending arms first, or when no candidate is
+        left. An index may come up twice: evaluate it twice.
         """
         own = 1 if _never_waits(self._strategy) else self._size
         most = own if limit is None else checked_limit(limit)
@@ -95,7 +95,7 @@ class Optimizer:
         return np.array(arms, np.intp)
 
     def expect(self, indices: ArrayLike) -> None:
-        """These candidates are being evaluated although `ask` did not give them: they are pending until they are told.
+        """These candidates are being evaluated although `ask` did not give them: they are pending until `tell`.
 
         Raises ValueError when one is out of range.
         """
@@ -136,7 +136,8 @@ class Optimizer:
 
     @property
     def mean(self) -> NDArray[np.float64]:
-        """Posterior mean of every candidate (A,), of what was told: of the rewards' scores under a calibrated model."""
+        """Posterior mean of every candidate (A,), of the rewards so far: of the rewards' scores under a calibrated
+        model."""
         return self._posterior.mean
 
     @property

@@ -1,10 +1,10 @@
 """No process that an evaluation starts outlives it: not a forgotten child, nor one that detached itself.
 
 Ray ends a worker's children when the worker dies, but a worker goes on to the next evaluation, and what the last one
-left behind would compute beside it for ever. A worker process therefore inherits the orphans below it (Linux's "child
-subreaper"), so everything an evaluation started can be found among its own children afterwards. When the worker itself
-dies, Ray does not find a child that has detached itself; a watcher, which notices by the end of a pipe, finds it by a
-mark in its environment (not one that was forked without starting a program: nothing tells it from others).
+left behind would compute beside it without end. A worker process therefore inherits the orphans below it (Linux's
+"child subreaper"), so everything an evaluation started can be found among its own children afterwards. When the worker
+itself dies, Ray does not find a child that has detached itself; a watcher, which notices by the end of a pipe, finds it
+by a mark in its environment (not one that was forked without starting a program: nothing tells it from others).
 """
 
 import contextlib
@@ -96,7 +96,7 @@ def _is_harmless(pid: int) -> bool:
 
 
 def _end(pid: int) -> None:
-    """Kill and bury it; somebody else (a thread that waits for it) may be quicker at either."""
+    """Kill it and read its exit code; a thread that waits for it may be quicker at either."""
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, signal.SIGKILL)
     with contextlib.suppress(ChildProcessError):

@@ -295,6 +295,6 @@ def _mapped_bytes() -> int | None:
 def is_worn_out(outcome: Outcome) -> bool:
     """Whether the process that made this outcome is of no more use: it has run out of file descriptors.
 
-    Told by the message, so that whoever asks need not be that process. What leaked is nobody's to close.
+    Read from the message, so that another process can ask, too. Nothing can close what leaked.
     """
     return isinstance(outcome, Failure) and outcome.kind is FailureKind.ERROR and _NO_DESCRIPTORS in outcome.message

@@ -13,7 +13,7 @@ Contract (`tests/workers/test_executor_contract.py` runs it on every executor):
   report. Reports may be lost when they come too fast; outcomes never wait for them.
 * `now` is the clock that stamps outcomes: wall-clock seconds since the epoch, or virtual seconds.
 * `adopt` comes before the first `submit`: what an earlier session left with workers that outlive it goes on here.
-* `acknowledge` follows the commit of an outcome: until then whoever evaluated may have to tell it again.
+* `acknowledge` follows the commit of an outcome: until then the worker may have to report it again.
 * `close` gives everything back; what is in flight is abandoned, or left to run on. It may be called twice.
 """
 
@@ -60,7 +60,7 @@ class Executor(Protocol):
         """Seconds on the clock that stamps outcomes."""
 
     def acknowledge(self, attempts: Sequence[tuple[int, int]]) -> None:
-        """The outcomes of these (trial, attempt) are durable: whoever keeps them may forget them."""
+        """The outcomes of these (trial, attempt) are durable: workers that keep them may forget them."""
 
     def close(self, leave_running: bool = False) -> None:
         """Release workers and data. `leave_running`: let go of evaluations that can outlive this process, for another

@@ -81,7 +81,7 @@ class SimulatedExecutor:
     """`slots` virtual workers with a clock that jumps from one finish to the next, beginning at `start_at` seconds.
 
     An attempt is really evaluated when a worker takes it up, because the table may say how long it lasts; limits do
-    not apply. Nobody ever waits for virtual time, so a timeout means nothing here.
+    not apply. Virtual time passes without waiting, so a timeout means nothing here.
     """
 
     def __init__(

@@ -162,7 +162,7 @@ class SoftmaxTraining:
             np.zeros((self.train.pixels.shape[1], self.classes), np.float32), np.zeros(self.classes, np.float32)
         )
         accuracy = loss = float("nan")
-        with np.errstate(all="ignore"):  # a diverging training overflows; it is told by its NaN
+        with np.errstate(all="ignore"):  # a diverging training overflows; its NaN shows it
             for epoch in range(self.epochs):
                 weights = train_epoch(weights, self.train, hyper, rng)
                 accuracy, loss = measure(weights, self.validation)

@@ -22,7 +22,7 @@ class BBKBSearch(Searcher):
     each when it is asked for, which is reproducible. `candidates`: how many stand for a space with a continuous
     parameter. `strategy` and `options` are those of `Optimizer`.
 
-    A trial that ends with an error, or without a finite metric, is told as one that could not be evaluated. Raises
+    A trial that ends with an error, or without a finite metric, counts as one that could not be evaluated. Raises
     ValueError on a space that cannot be searched or options that are not allowed.
     """
 

@@ -39,7 +39,7 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class FinishedTrial:
-    """A trial that is over and that the strategy has not been told of yet."""
+    """A trial that is over and that the strategy has not learned from yet."""
 
     trial: int
     observation: Observation

@@ -33,8 +33,8 @@ class CampaignCreated:
 class ExistingTaken:
     """Results known before the campaign were matched to its arms. They are no trials and cost no budget.
 
-    Written with the campaign's creation and told to the strategy before anything is chosen (the first `ModelRefreshed`,
-    of no trials). All of it is here, so that a resume does not need its source again.
+    Written with the campaign's creation; the strategy learns from them before anything is chosen (the first
+    `ModelRefreshed`, of no trials). All of it is here, so that a resume does not need its source again.
     """
 
     time: float

@@ -73,9 +73,7 @@ def _go_on(state: CampaignState, now: float) -> Command | None:
         return Grow(state.pending)
     is_asynchronous = state.rules.is_asynchronous
     if not state.running and not state.backlog and state.finished and not (is_asynchronous and state.remaining):
-        return Tell(
-            tuple(state.finished)
-        )  # all of a batch, or the last ones: whoever looks at the model sees everything
+        return Tell(tuple(state.finished))  # all of a batch, or the last ones: the model then contains everything
     return _think(state, now) if is_asynchronous else _next_batch(state)
 
 
@@ -174,7 +172,7 @@ def _overdue(state: CampaignState, now: float) -> GiveUp | None:
 
 
 def _close_stopped(state: CampaignState) -> Close:
-    """A stopped session leaves half a batch untold: told now, a resume could not go on with the same batch."""
+    """A stopped session does not refresh on half a batch: a resume could not continue the same batch."""
     if state.stop_reason is StopReason.EVERYTHING_FAILS:
         return _close_fruitless(state)
     if state.stop_reason is StopReason.INTERRUPTED:

@@ -4,8 +4,8 @@ What to do about a state is `deciding.decide`'s. It depends on the state alone, 
 commands under way: after a crash the log is folded with `apply` and the next command is the same. Whatever a command
 leads to comes back as an event. Nothing here does I/O, reads a clock or computes a posterior.
 
-The state holds what is open (chosen, running, not yet told) and totals, never one entry a finished trial: its size and
-the cost of a step do not grow with the number of evaluations.
+The state holds what is open (chosen, running, not yet learned from) and totals, never one entry a finished trial: its
+size and the cost of a step do not grow with the number of evaluations.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -85,8 +85,8 @@ class CampaignState:
     )  # of open trials
     workers_lost: Mapping[int, int] = field(default_factory=lambda: MappingProxyType({}))  # in a row, by arm
     quarantined: tuple[int, ...] = ()  # arms set aside for the workers they cost
-    finished: Sequence[FinishedTrial] = field(default_factory=Line)  # over, not told to the strategy yet
-    existing: ExistingTaken | None = None  # known before the campaign, not told to the strategy yet
+    finished: Sequence[FinishedTrial] = field(default_factory=Line)  # over, the strategy has not learned from it yet
+    existing: ExistingTaken | None = None  # known before the campaign, the strategy has not learned from it yet
     existing_count: int = 0
     existing_unmatched: int = 0
     remarks: tuple[str, ...] = ()  # on metrics that were left out, each different one once
@@ -99,7 +99,7 @@ class CampaignState:
     session_first_failure: str = ""
     session_dispatched: int = 0
     best: Best | None = None
-    stalled: str = ""  # why the strategy chooses nothing more, until it is told something
+    stalled: str = ""  # why the strategy chooses nothing more, until it learns of a result
     stop_reason: StopReason | None = None
     close_reason: str = ""
     outcome: SessionOutcome | None = None
@@ -121,7 +121,7 @@ class CampaignState:
 
     @property
     def told(self) -> int:
-        """Trials that are over and that the strategy was told of."""
+        """Trials that are over and that the strategy has learned from."""
         return self.succeeded + self.failed - len(self.finished)
 
     @property
@@ -136,7 +136,7 @@ class CampaignState:
 
     @property
     def pending(self) -> tuple[int, ...]:
-        """Arms of the trials chosen and not told to the strategy, in the order chosen."""
+        """Arms of the trials that are chosen and that the strategy has not learned from, in the order chosen."""
         arms = {trial: run.arm for trial, run in self.running.items()}
         arms.update((assignment.trial, assignment.arm) for assignment in self.backlog)
         arms.update((finished.trial, finished.observation.arm) for finished in self.finished)
@@ -150,7 +150,7 @@ class CampaignState:
 
     @property
     def existing_observations(self) -> tuple[Observation, ...]:
-        """What was known before the campaign and is not told to the strategy yet, to be maximised."""
+        """Results known before the campaign that the strategy has not learned from yet, to be maximised."""
         if self.existing is None:
             return ()
         pairs = zip(self.existing.arms, self.existing.values, strict=True)

@@ -20,7 +20,7 @@ from orchestrator.store.runs import Run
 from orchestrator.wording import duration, moment
 
 RESTART_SECONDS = 60.0  # for a central actor that died to be taken up again: it loads its data anew
-TAKE_UP_SECONDS = 15.0  # when somebody asks about a run whose central actor is found dead, before saying so
+TAKE_UP_SECONDS = 15.0  # that `attach` waits for a central actor that is found dead to restart
 _LOOK_SECONDS = 0.5
 
 _COMPUTING = {"choosing": "choosing a batch", "refreshing": "refreshing the model"}
@@ -28,7 +28,8 @@ _COMPUTING = {"choosing": "choosing a batch", "refreshing": "refreshing the mode
 
 @dataclass(frozen=True, slots=True)
 class SessionEnd:
-    """How the session that was followed ended. `outcome` is empty when nobody runs it any more and it did not say."""
+    """How the session that was followed ended. `outcome` is empty when no process runs it any more and none was
+    recorded."""
 
     outcome: str
     reason: str
@@ -87,13 +88,13 @@ def follow(
     """Show the run until its session ends and has let it go. `stop`: ask every holder for it.
 
     A holder that dies is waited for for `RESTART_SECONDS`: a central actor restarts. The store's errors that may pass
-    are not waited for: whoever follows can begin anew. Raises StoreError, and RunError when there is no such campaign.
+    are not waited for: the command can be repeated. Raises StoreError, and RunError when there is no such campaign.
     """
     follower, watch = Follower(run, store), Watch(clock=clock)
     gone_since: float | None = None
     with view:
         while True:
-            holding = store.holding(run.name)  # before the log: whoever let go has closed its session before
+            holding = store.holding(run.name)  # before the log: a holder that released it has closed its session before
             follower.catch_up()
             is_held = watch.is_held(holding)
             view.update(follower.status(holding))
@@ -104,7 +105,9 @@ def follow(
             elif (ending := follower.ending()) is not None:
                 return ending
             elif not holding.holder:
-                return SessionEnd("", "its session broke off; its last words are where it ran")
+                return SessionEnd(
+                    "", "the session ended without recording an outcome; see the log on the host where it ran"
+                )
             elif gone_since is None:
                 gone_since = clock()
                 view.say(f"{holding.holder} is gone: waiting up to {duration(RESTART_SECONDS)} for a restart")
@@ -120,7 +123,7 @@ def unheld(
     sleep: Callable[[float], None] = time.sleep,
     clock: Callable[[], float] = time.monotonic,
 ) -> str | None:
-    """Why the run cannot be followed: nobody runs it, since when and what to do. None: somebody does.
+    """Why the run cannot be followed: no process runs it, since when and what to do. None: a process does.
 
     Where Ray may be about to restart a central actor that has died, that is waited for.
     """
@@ -135,13 +138,13 @@ def unheld(
             if store.holding(run.name).epoch != holding.epoch:
                 return None
     if not holding.epoch:
-        return f"nobody has begun to run {run.name}: bbkb resume {run.folder}"
+        return f"{run.name} has not been started yet: bbkb resume {run.folder}"
     if not holding.holder:
         since = f" since {moment(holding.last_beat)}" if holding.last_beat else ""
-        return f"nobody runs {run.name}{since}; to go on: bbkb resume {run.folder}"
+        return f"no process runs {run.name}{since}; to continue: bbkb resume {run.folder}"
     return (
-        f"nobody runs {run.name}: {holding.holder}, which did, died without a word (last sign of life "
-        f"{moment(holding.last_beat)}); to go on: bbkb resume {run.folder}"
+        f"no process runs {run.name}: {holding.holder}, which did, died without recording an outcome (last heartbeat "
+        f"{moment(holding.last_beat)}); to continue: bbkb resume {run.folder}"
     )
 
 
@@ -150,9 +153,9 @@ def _is_on_ray(run: Run) -> bool:
 
 
 def check_held(run: Run, store: EventStore, say: Callable[[str], None]) -> Holding:
-    """Who runs it. Raises RunError when nobody does."""
+    """The lease of the process that runs it. Raises RunError when there is none."""
     if (why := unheld(run, store, say)) is not None:
-        raise RunError(f"only a run that somebody runs can be stopped, and {why}")
+        raise RunError(f"only a run that a process runs can be stopped, and {why}")
     return store.holding(run.name)
 
 

@@ -19,7 +19,7 @@ from orchestrator.store.runs import Run
 from workers.evaluate import HostInterruptError
 
 _REDRAW_SECONDS = 0.25
-_PATIENCE_SECONDS = 10.0  # with a session that was told to stop at once
+_PATIENCE_SECONDS = 10.0  # with a session that was asked to stop at once
 
 Outcome = tuple[str, str]  # finished, failed or interrupted; and why
 

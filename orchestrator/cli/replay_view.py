@@ -27,7 +27,7 @@ def _parts(replayed: Replayed, problem: Problem, parameters: Parameters, top: in
     campaign = replayed.progress.campaign
     yield Text(
         f"after {replayed.position} events: {campaign.trials} chosen, {campaign.succeeded} succeeded, "
-        f"{campaign.failed} failed, {len(campaign.running)} running, {len(campaign.finished)} not told yet, "
+        f"{campaign.failed} failed, {len(campaign.running)} running, {len(campaign.finished)} not yet in the model, "
         f"{campaign.round} refreshes, {campaign.dictionary_size} inducing points"
     )
     yield Text("")

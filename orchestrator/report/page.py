@@ -1,4 +1,4 @@
-"""The report page: one HTML file that needs nothing else, and asks nobody for anything.
+"""The report page: one HTML file that needs nothing else and sends no request.
 
 Everything that came from outside (messages, parameters, names, settings) is escaped: by Jinja2 in the page's text, by
 `figure.label` in pictures, by base64 inside scripts (`packed`), and the table is built from text nodes. A content

@@ -200,7 +200,7 @@ def dictionary_sizes(history: History) -> Figure | None:
 
 
 def _columns(sizes: NDArray[Any], texts: list[str], hover: str) -> list[dict[str, Any]]:
-    """Bars while they can be told apart, a filled step line after that: it stays fast with 10⁴ of them."""
+    """Bars while they can be distinguished, a filled step line after that: it stays fast with 10⁴ of them."""
     common = {"x0": 1, "y": sizes.tolist(), "text": texts, "hovertemplate": hover}
     if len(sizes) <= _FEW_POINTS:
         return [{**common, "type": "bar", "textposition": "none", "marker": {"color": "--point"}}]

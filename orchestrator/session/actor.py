@@ -1,7 +1,7 @@
 """The central Ray actor: a process of its own around the driver, without logic of its own.
 
-It begins to work when it is made, so that Ray can restart it with nobody watching: a new incarnation takes up the log
-and, with it, the evaluations that worker actors hold. On a cluster that was joined it is detached: a campaign whose
+It begins to work when it is made, so that Ray can restart it while no process watches: a new incarnation takes up the
+log and, with it, the evaluations that worker actors hold. On a cluster that was joined it is detached: a campaign whose
 driver died goes on. When the session is over it keeps its answer for a watcher for a while, then removes itself.
 """
 
@@ -81,7 +81,7 @@ class Orchestrator:
             self._answer = self._run()
         except (BbkbError, ObjectiveError) as error:
             self._answer = error
-        except BaseException as error:  # nobody else would see it: the watcher would wait for ever
+        except BaseException as error:  # it would be seen nowhere else: the watcher would wait without end
             self._answer = CampaignError(f"the central actor broke: {type(error).__name__}: {error}")
         self._over.set()
         time.sleep(ANSWER_KEPT_SECONDS)
@@ -125,7 +125,7 @@ def ended_since(events: Sequence[Event], length: int) -> End | None:
 
 
 def was_told_to_stop(events: Sequence[Event], length: int) -> bool:
-    """Whether somebody asked for a clean stop since the log was this long: an actor that restarts goes on stopping."""
+    """Whether a clean stop was requested since the log was this long: an actor that restarts goes on stopping."""
     return any(isinstance(event, StopRequested) and event.reason is StopReason.INTERRUPTED for event in events[length:])
 
 

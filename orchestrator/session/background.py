@@ -1,6 +1,6 @@
 """Runs the strategy's computations, one at a time: at once in the caller's thread, or in a thread beside the loop.
 
-Beside the loop a refit of minutes keeps nobody from taking results in, feeding workers or stopping. At once is for
+Beside the loop a refit of minutes leaves the loop free to collect results, dispatch trials and stop. At once is for
 executors whose clock stands still meanwhile (virtual time) or that evaluate in the caller's thread anyway.
 """
 

@@ -2,8 +2,8 @@
 
 Ray's start-up choices are made here on purpose: no usage reports, no copies of workers' logs on the terminal (failures
 carry what matters), logs of bounded size, lost nodes noticed soon, and a local cluster always asks for a token, because
-Ray's ports listen on all of the machine's addresses and whoever reaches them can run code. What the user's environment
-says wins over every one of these.
+Ray's ports listen on all of the machine's addresses and a program that reaches them can run code. What the user's
+environment says wins over every one of these.
 """
 
 import logging
@@ -124,7 +124,7 @@ def _join(address: str, workers: int, cpus: float, gpus: float, name: str) -> Cl
 
 
 def _open_notes(address: str) -> tuple[str, ...]:
-    """A warning about a cluster that lets in whoever reaches it: it has let this process in, which showed no token."""
+    """A warning about a cluster without authentication: it let this process in, which showed no token."""
     if os.environ.get("RAY_AUTH_MODE") == "token":
         return ()
     return (

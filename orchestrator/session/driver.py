@@ -118,7 +118,7 @@ class Driver:
             self._commit()
             raise CampaignError(f"{reason}. No finished result is lost; `bbkb resume` goes on from here") from error
         finally:
-            # whoever takes the campaign over may find them still at work
+            # the process that takes the campaign over may find them still at work
             self._executor.close(leave_running)
         return close
 
@@ -138,7 +138,7 @@ class Driver:
 
     def _loop(self) -> Close:
         while True:
-            self._heed_stop()
+            self._record_stop()
             self._follow_places()
             self._computing.poll()
             command = decide(self._campaign, self._executor.now())
@@ -167,7 +167,7 @@ class Driver:
             if self._stop_now.is_set():
                 return self._close(GIVEN_BACK)
 
-    def _heed_stop(self) -> None:
+    def _record_stop(self) -> None:
         if self._stop.is_set() and self._campaign.phase is Phase.RUNNING:
             self._record(StopRequested(time=self._executor.now(), reason=StopReason.INTERRUPTED))
 
@@ -209,7 +209,7 @@ class Driver:
         self._executor.pause(min(command.seconds, _ATTENTION_SECONDS))
 
     def _give_up(self, command: GiveUp) -> None:
-        """Their outcomes are made here: whoever runs them may never answer. What comes later is not expected."""
+        """Make their outcomes here: the workers that run them may never answer. Later outcomes are not expected."""
         now = self._executor.now()
         for trial in command.trials:
             run = self._campaign.running[trial]

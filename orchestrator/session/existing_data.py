@@ -41,8 +41,8 @@ class _Results:
 
     def shown(self, index: int) -> str:
         """One of them, for a person, on one line."""
-        told = ", ".join(f"{name}={column[index]}" for name, column in self.columns.items())
-        return f"{self.labels[index]}: {told if len(told) <= 100 else told[:99] + '…'}"
+        text = ", ".join(f"{name}={column[index]}" for name, column in self.columns.items())
+        return f"{self.labels[index]}: {text if len(text) <= 100 else text[:99] + '…'}"
 
 
 def read(start: DataStart, candidates: Candidates, direction: str, time: float) -> ExistingTaken:
@@ -121,10 +121,10 @@ def _read_table(start: DataStart, candidates: Candidates) -> _Results:
     try:
         columns = read_columns(path, needed)
     except ObjectiveError as error:
-        raise UserError(f"{error}: mend this table of existing data, or change strategy.warm_start.path") from error
+        raise UserError(f"{error}: fix this table of existing data, or change strategy.warm_start.path") from error
     values = columns.pop(start.reward)
     if values.dtype.kind not in "if":
-        raise UserError(f"{path}: column {start.reward!r} must be numbers, got {str(values[0])!r}: mend the table")
+        raise UserError(f"{path}: column {start.reward!r} must be numbers, got {str(values[0])!r}: fix the table")
     labels = [f"row {number} of the table" for number in range(1, len(values) + 1)]
     return _Results(str(path), columns, values.astype(np.float64), labels)
 

@@ -97,7 +97,7 @@ def _listed(name: str | None) -> str | None:
 
 def _objective_options(options: Any, info: ValidationInfo) -> Any:
     sources = [key for key in OBJECTIVE_KEYS if info.data.get(key) is not None]
-    # with none or several of them that is the mistake to tell, and nobody knows what the options should be
+    # with none or several of them that is the mistake to report, and what the options should be is unknown
     return build_objective(sources[0], info.data[sources[0]], options, _folder(info)) if len(sources) == 1 else None
 
 

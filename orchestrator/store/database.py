@@ -100,7 +100,7 @@ def _make_sqlite_tolerant(connection: Any, _record: Any) -> None:
 
 
 # PostgreSQL's SQLSTATEs, by prefix: connection lost, server shut down or starting, too many connections, rolled back in
-# favour of somebody else, locked
+# favour of another one, locked
 _TRANSIENT_STATES = ("08", "57P0", "53300", "40", "55P03")
 
 

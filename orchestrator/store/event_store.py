@@ -37,12 +37,12 @@ _PAGE = 1000  # events a reader takes at a time
 # the columns that databases of every version have
 _CAMPAIGN = sa.select(*(CAMPAIGNS.c[name] for name in ("campaign", "epoch", "holder", "since", "length")))
 
-Stop = Literal["", "drain", "now"]  # what somebody asked the holder to do: nothing, end cleanly, end at once
+Stop = Literal["", "drain", "now"]  # what the holder was asked to do: nothing, end cleanly, end at once
 
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """Who runs a campaign. `holder` is for people, empty: nobody; `since` and `last_beat` are the holder's clock."""
+    """Who runs a campaign. `holder` is for people, empty: no process; `since` and `last_beat` are its clock."""
 
     epoch: int
     holder: str = ""
@@ -392,7 +392,7 @@ class EventStore:
 
 @dataclass(frozen=True, slots=True)
 class Writer:
-    """The right to append to one campaign, until somebody claims it anew. `length`: of the log when it was claimed."""
+    """The right to append to one campaign, until another process claims it. `length`: of the log then."""
 
     store: EventStore
     campaign: str
@@ -408,7 +408,7 @@ class Writer:
             self.store.append(self.campaign, self.epoch, events, position)
 
     def beat(self) -> Stop:
-        """A sign of life; what somebody asked this session to do. Raises FencedError, StoreError."""
+        """A heartbeat; what this session was asked to do. Raises FencedError, StoreError."""
         return self.store.beat(self.campaign, self.epoch)
 
     def release(self) -> None:

@@ -1,14 +1,14 @@
 """Who runs a campaign: the identity of its holder, its sign of life, and how a dead holder's campaign is taken over.
 
-Nobody is declared dead by guess, and no two machines' clocks are compared:
+No holder is declared dead by a guess, and no two machines' clocks are compared:
 
 * A session that ended has released the campaign: it is free.
 * A holder on this machine is looked up among its processes: gone, or its number given to another process, is dead.
 * A holder elsewhere (another machine, another container) is watched: it counts its beats in the store, and what has not
   moved for `PATIENCE_SECONDS` on the watcher's own clock is dead.
 
-Whoever takes over claims with the epoch that was found free, so of two one loses; and a holder that was thought dead
-finds itself fenced off with its next beat or append, whichever comes first.
+A process that takes over claims with the epoch that was found free, so of two one loses; and a holder that was thought
+dead finds itself fenced off with its next beat or append, whichever comes first.
 """
 
 import json
@@ -30,16 +30,16 @@ _LOOK_SECONDS = 0.5  # between two looks at it
 _FAREWELL_SECONDS = 5.0  # to wait at the end for a beat under way; a database that is away may hold it for longer
 
 _PROC = Path("/proc")
-_DEAD_STATES = "ZX"  # ended, and nobody has asked yet how
+_DEAD_STATES = "ZX"  # ended, and its parent has not read its exit code yet
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """A process. `started` and `space` are empty where the system does not tell: then it is told by its beats alone."""
+    """A process. `started` and `space` are empty where the system does not say: then its heartbeats alone decide."""
 
     host: str
     pid: int
-    started: str = ""  # in the kernel's ticks: a number that is given again to another process is told from it
+    started: str = ""  # in the kernel's ticks: distinguishes it from a later process with the same number
     space: str = ""  # boot of the machine and PID namespace: where `pid` means something
 
     @classmethod
@@ -61,7 +61,7 @@ class Identity:
         return json.dumps(asdict(self))
 
     def is_alive(self, here: str) -> bool | None:
-        """Whether this process exists, seen from the space `here`; None when that cannot be told from there."""
+        """Whether this process exists, seen from the space `here`; None when that cannot be known from there."""
         if not self.space or not self.started or self.space != here:
             return None
         try:
@@ -69,7 +69,7 @@ class Identity:
         except ProcessLookupError:
             return False
         except PermissionError:
-            pass  # it exists, and is somebody else's
+            pass  # it exists, and belongs to another user
         state, started = _stat(self.pid)
         if not state:
             return None  # hidden from us, or gone this moment: the next look tells
@@ -80,7 +80,7 @@ class Identity:
 
 
 class Watch:
-    """Tells whether a campaign is held, look by look. `me` is whoever looks; `clock` counts seconds."""
+    """Says whether a campaign is held, look by look. `me` is the process that looks; `clock` counts seconds."""
 
     def __init__(self, me: Identity | None = None, clock: Callable[[], float] = time.monotonic) -> None:
         self._here = (me or Identity.of_this_process()).space
@@ -136,7 +136,7 @@ def find_free(
     watch: Watch | None = None,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Holding:
-    """What is known of a campaign that nobody runs. Raises HeldError when somebody does."""
+    """The lease of a campaign that no process runs. Raises HeldError when one does."""
     holding, is_held = watched(store, campaign, say, watch, sleep)
     if is_held:
         raise HeldError(
@@ -191,7 +191,7 @@ class Heartbeat:
         self._thread.start()
 
     def obey(self, stop: Callable[[bool], None]) -> None:
-        """From now on pass requests to stop on, also one that came before; `stop` is told whether at once."""
+        """From now on pass requests to stop on, also one that came before; `stop` gets whether to stop at once."""
         with self._lock:
             self._stop = stop
             if self._asked:
@@ -200,7 +200,7 @@ class Heartbeat:
     def end(self) -> None:
         """The session is over: beat no more, and let the campaign go.
 
-        A store that is away cannot be told. That is no harm: whoever comes next finds this process gone, or its beats
+        A store that is away cannot be updated. That does no harm: the next process finds this one gone, or its beats
         still, and the error that matters is the one which ended the session.
         """
         self._is_over.set()

@@ -1,7 +1,7 @@
 """Whether a run's log is sound, and what a resume would make of it: `bbkb verify`.
 
 The bookkeeping here is a second one, kept apart from `campaign.apply` on purpose: where the two disagree about the same
-log, one of them is wrong, and that is told too. Every problem is told with its place, not only the first.
+log, one of them is wrong, and that is reported too. Every problem is reported with its place, not only the first.
 """
 
 from collections.abc import Iterator, Mapping
@@ -51,12 +51,12 @@ class Findings:
     events: int
     sessions: int
     checksums: int  # events whose checksum was compared
-    holder: str  # who runs it now; empty: nobody says so
+    holder: str  # who runs it now; empty: no process
     problems: tuple[str, ...]
     notes: tuple[str, ...]
     again: tuple[PendingAttempt, ...]  # running when the log ends
     waiting: tuple[PendingAttempt, ...]  # chosen, or failed and to be tried again
-    untold: int  # over, and not told to the strategy yet
+    untold: int  # over, and the strategy has not learned from it yet
 
     def lines(self) -> Iterator[str]:
         """For a person."""
@@ -68,7 +68,7 @@ class Findings:
         again = ", ".join(map(str, self.again)) or "nothing"
         yield (f"under way with {self.holder}: {again}" if self.holder else f"a resume would run again: {again}")
         yield f"waiting: {', '.join(map(str, self.waiting)) or 'nothing'}"
-        yield f"over and not told to the strategy yet: {self.untold}"
+        yield f"over and not yet in the model: {self.untold}"
         yield f"damaged: {len(self.problems)} problems" if self.problems else "sound"
 
 
@@ -148,7 +148,7 @@ def _one_by_one(
 @dataclass
 class _Trial:
     arm: int
-    state: str = "waiting"  # waiting, running, over, told
+    state: str = "waiting"  # waiting, running, over, learned
     attempt: int = 0
     has_succeeded: bool = False
     is_stopped: bool = False
@@ -173,7 +173,7 @@ class _Audit:
     round: int = 0
     time: float = float("-inf")
     is_open: bool = False
-    state: CampaignState | None = field(default_factory=CampaignState)  # None: it can no longer be told
+    state: CampaignState | None = field(default_factory=CampaignState)  # None: it can no longer be known
 
     def skip(self) -> None:
         """Events are missing before the next one: what that one follows is not known."""
@@ -214,13 +214,13 @@ class _Audit:
             "trials": len(self.trials),
             "succeeded": sum(trial.has_succeeded for trial in self.trials.values()),
             "failed": sum(
-                trial.state in ("over", "told") and not trial.has_succeeded and not trial.is_stopped
+                trial.state in ("over", "learned") and not trial.has_succeeded and not trial.is_stopped
                 for trial in self.trials.values()
             ),
             "stopped early": sum(trial.is_stopped for trial in self.trials.values()),
             "running": {again.trial: again.attempt for again in self._standing("running")},
             "waiting": {again.trial for again in self._standing("waiting")},
-            "not told": {number for number, trial in self.trials.items() if trial.state == "over"},
+            "not yet in the model": {number for number, trial in self.trials.items() if trial.state == "over"},
         }
         theirs: Mapping[str, object] = {
             "trials": self.state.trials,
@@ -229,7 +229,7 @@ class _Audit:
             "stopped early": self.state.stopped,
             "running": {trial: run.attempt for trial, run in self.state.running.items()},
             "waiting": {assignment.trial for assignment in self.state.backlog},
-            "not told": {finished.trial for finished in self.state.finished},
+            "not yet in the model": {finished.trial for finished in self.state.finished},
         }
         self.problems += [
             f"{name}: the events count {count}, `status` counts {theirs[name]}"
@@ -292,7 +292,7 @@ class _Audit:
             case TrialSucceeded() | TrialFailed() | TrialStopped():
                 yield from self._ended(event)
             case ModelRefreshed():
-                yield from self._told(event)
+                yield from self._learned(event)
             case CandidatesGrown():
                 yield from self._grown(event)
             case SessionClosed():
@@ -356,16 +356,17 @@ class _Audit:
         is_over = not isinstance(event, TrialFailed) or event.is_final
         trial.state = "over" if is_over else "waiting"
 
-    def _told(self, event: ModelRefreshed) -> Iterator[str]:
+    def _learned(self, event: ModelRefreshed) -> Iterator[str]:
         if event.round != self.round + 1:
             yield f"refresh {self.round + 1} is next, got {event.round}"
         self.round = event.round
         for number in event.trials:
             trial = self.trials.get(number)
             if trial is None or trial.state != "over":
-                yield f"trial {number} was told to the strategy, and is {'unknown' if trial is None else trial.state}"
+                state = "unknown" if trial is None else trial.state
+                yield f"trial {number} was learned by the strategy, and is {state}"
             else:
-                trial.state = "told"
+                trial.state = "learned"
 
     def _check_clock(self, row: Row, event: Event) -> None:
         if event.time < self.time:

@@ -127,7 +127,7 @@ RETURNED: dict[str, Any] = {"nan": float("nan"), "inf": float("inf"), "text": "0
 
 EXPECTED: dict[str, tuple[FailureKind, str]] = {
     "hang": (FailureKind.TIMEOUT, "no result within timeout_seconds = 4"),
-    "swallow_every_signal": (FailureKind.TIMEOUT, "nor when told to stop: its worker was ended"),
+    "swallow_every_signal": (FailureKind.TIMEOUT, "nor when asked to stop: its worker was ended"),
     "touch_address_zero": (FailureKind.WORKER_LOST, "died"),
     "leave_at_once": (FailureKind.WORKER_LOST, "died"),
     "raise_unpicklable": (FailureKind.ERROR, "UnpicklableError: holds a lock"),

@@ -83,7 +83,7 @@ class WorkerPool:
         self._idle.append(worker)
 
     def end(self, reference: Any) -> None:
-        """Kill the worker that evaluates it, or bury one that died by itself."""
+        """Kill the worker that evaluates it, or forget one that died by itself."""
         self._kill(self._busy.pop(reference))
 
     def adopt(self, attempts: Mapping[int, int]) -> tuple[list[Outcome], dict[Any, tuple[int, int, HeldAttempt]]]:

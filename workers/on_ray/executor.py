@@ -259,7 +259,7 @@ class RayExecutor:
         is_death = kind is FailureKind.WORKER_LOST and is_process_death(error)
         if is_death and limit is not None and self._has_outlasted(attempt, limit + grace_seconds(limit)):
             # the hard deadline ends the worker's process, and a process that ends is all Ray sees
-            message = f"no result within timeout_seconds = {limit:g}, nor when told to stop: its worker was ended"
+            message = f"no result within timeout_seconds = {limit:g}, nor when asked to stop: its worker was ended"
             return _failure(attempt, FailureKind.TIMEOUT, message)
         return _failure(attempt, kind, described(error))
 

@@ -50,7 +50,7 @@ class Ledger:
         _internal_kv_del(self._key(trial, attempt), namespace=NAMESPACE)
 
     def touch(self, sign_of_life: str) -> None:
-        """Tell the campaign's workers that somebody wants them: a text that differs from call to call."""
+        """Renew the lease of the campaign's workers: a text that differs from call to call."""
         _internal_kv_put(self._lease, sign_of_life, overwrite=True, namespace=NAMESPACE)
 
     def sign_of_life(self) -> bytes | None:

@@ -23,7 +23,7 @@ class Placement:
     """Where evaluations run. `campaign` names the worker actors and must be unique on the cluster; `label` is what the
     dashboard shows for tasks: one a campaign, since each distinct name becomes a series of metrics.
 
-    `cpus` and `gpus` are logical units of one evaluation; `keep_seconds` is how long worker actors wait for somebody
+    `cpus` and `gpus` are logical units of one evaluation; `keep_seconds` is how long worker actors wait for a session
     when their campaign's process has died.
     """
 
@@ -37,7 +37,7 @@ class Placement:
 
 def memory_request(limits: Limits, factor: float) -> int | None:
     """Bytes that an attempt asks Ray for: when it may use more than others, at most what the largest node has, since
-    Ray would queue it for ever otherwise."""
+    Ray would queue it without end otherwise."""
     if limits.memory_bytes is None or factor == 1.0:
         return limits.memory_bytes
     largest = max((node.get("memory", 0.0) for node in _resources()), default=0.0)
@@ -113,7 +113,7 @@ def _dead_nodes() -> frozenset[str]:
 
 
 def check_feasible(placement: Placement, limits: Limits) -> None:
-    """Refuse what no node can ever hold: Ray would queue it for ever, without a word. Raises ExecutorError."""
+    """Refuse what no node can ever hold: Ray would queue it without end or message. Raises ExecutorError."""
     wanted = request_of(placement, limits)
     nodes = _resources()
     if any(all(node.get(name, 0.0) >= amount for name, amount in wanted.items()) for node in nodes) or _can_grow():

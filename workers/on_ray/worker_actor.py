@@ -1,4 +1,4 @@
-"""A process that evaluates one attempt after the other and outlives whoever asks it to: a detached Ray actor.
+"""A process that evaluates one attempt after the other and survives the process that asks it to: a detached Ray actor.
 
 Ray ends a task together with the process that submitted it, but lets a call of a detached actor's method run to its
 end. So what is evaluated here goes on when the campaign's process dies; its outcome is written into the ledger, where

@@ -117,7 +117,7 @@ def test_a_live_run_is_held_can_be_watched_and_is_stopped_from_elsewhere(
     assert isinstance(run.events()[-1], SessionClosed)
 
     code, said = ended(bbkb(tmp_path, "stop", folder))
-    assert (code, "nobody runs" in said) == (2, True)
+    assert (code, "no process runs" in said) == (2, True)
     code, said = ended(bbkb(tmp_path, "attach", folder))  # over: how it ended
     assert (code, "outcome" in said) == (130, True)
 
@@ -130,7 +130,7 @@ def test_a_run_whose_process_was_killed_is_free_at_once_and_attach_says_how_to_g
     command.wait()
     code, said = ended(bbkb(tmp_path, "attach", str(run.folder)))
     assert code == 1
-    assert f"process {command.pid}, which did, died without a word" in said
+    assert f"process {command.pid}, which did, died without recording an outcome" in said
     assert "bbkb resume" in said
     finished = results(tmp_path)
     resumed = bbkb(tmp_path, "resume", str(run.folder))

@@ -178,7 +178,7 @@ def of_another_epoch(events: list[Event]) -> list[Event]:
     [
         (twice(TrialSucceeded), r"an outcome of trial \d+, attempt 1, which is not running: its attempt 1 is over"),
         (twice(TrialsDispatched), r"was dispatched while running"),
-        (twice(ModelRefreshed), r"was told to the strategy, and is told"),
+        (twice(ModelRefreshed), r"was learned by the strategy, and is learned"),
         (twice(BatchChosen), r"trial \d+ is next, got 0"),
         (twice(SessionClosed), r"no session is open"),
         (without(BatchChosen), r"was dispatched and never chosen"),
@@ -187,7 +187,7 @@ def of_another_epoch(events: list[Event]) -> list[Event]:
         (of_another_epoch, r"a session must open an epoch of its own, got 7 in epoch 2 after 1"),
     ],
 )
-def test_a_log_that_cannot_have_happened_is_told_with_the_place(
+def test_a_log_that_cannot_have_happened_is_reported_with_the_place(
     tmp_path: Path, sound: list[Event], change: Callable[[list[Event]], list[Event]], problem: str
 ) -> None:
     findings = findings_of(tmp_path, change(sound))
@@ -196,13 +196,13 @@ def test_a_log_that_cannot_have_happened_is_told_with_the_place(
     assert list(findings.lines())[-1].startswith("damaged: ")
 
 
-def test_all_problems_are_told_not_only_the_first(tmp_path: Path, sound: list[Event]) -> None:
+def test_all_problems_are_reported_not_only_the_first(tmp_path: Path, sound: list[Event]) -> None:
     events = twice(TrialSucceeded)(sound)
     findings = findings_of(tmp_path, twice(SessionClosed)(events))
     assert len(findings.problems) == 2
 
 
-def test_missing_events_and_a_wrong_length_are_told(tmp_path: Path, sound: list[Event]) -> None:
+def test_missing_events_and_a_wrong_length_are_reported(tmp_path: Path, sound: list[Event]) -> None:
     store = stored(tmp_path, sound)
     with store._engine.begin() as connection:
         connection.exec_driver_sql("DELETE FROM bbkb_events WHERE position IN (4, 5, 6, 9)")
@@ -213,7 +213,7 @@ def test_missing_events_and_a_wrong_length_are_told(tmp_path: Path, sound: list[
     assert any("must have the" in problem for problem in problems)
 
 
-def test_what_a_resume_runs_again_and_what_waits_is_told(tmp_path: Path, sound: list[Event]) -> None:
+def test_what_a_resume_runs_again_and_what_waits_is_reported(tmp_path: Path, sound: list[Event]) -> None:
     events = sound
     place = index(events, TrialsDispatched)
     sent = events[place]
@@ -229,7 +229,7 @@ def test_what_a_resume_runs_again_and_what_waits_is_told(tmp_path: Path, sound: 
     assert {waiting.trial for waiting in findings.waiting} == set(arms) - {again.trial for again in findings.again}
 
 
-def test_a_disagreement_of_the_two_bookkeepings_is_told(
+def test_a_disagreement_of_the_two_bookkeepings_is_reported(
     tmp_path: Path, sound: list[Event], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     apply = verify_module.apply
@@ -250,7 +250,7 @@ def test_a_campaign_that_is_not_there_is_a_mistake_and_no_damage(tmp_path: Path,
     store.close()
 
 
-def test_a_log_without_its_beginning_is_told(tmp_path: Path, sound: list[Event]) -> None:
+def test_a_log_without_its_beginning_is_reported(tmp_path: Path, sound: list[Event]) -> None:
     created, *others = sound
     assert isinstance(created, CampaignCreated)
     store = stored(tmp_path, [created, *others])
