@@ -248,4 +248,4 @@ def _free_port() -> int:
 
 def _own_address() -> str:
     """The address that Ray would find for this machine."""
-    return str(ray.util.get_node_ip_address())  # type: ignore[no-untyped-call]  # Ray does not say
+    return str(ray.util.get_node_ip_address())

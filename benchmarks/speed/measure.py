@@ -72,8 +72,8 @@ def ours(name: str, horizon: int, rule: str, covariance: str = "embedded", seed:
 def authors(name: str, horizon: int, rule: str, folder: str, seed: int = 0) -> Answer:
     """The authors' released code, with its fast kernel; it begins with two arms, because it fails with one."""
     sys.path.insert(0, str(Path(folder)))
-    import bkb_lib  # type: ignore[import-not-found]
-    import utils  # type: ignore[import-not-found]
+    import bkb_lib
+    import utils
     from sklearn.gaussian_process import kernels
 
     problem = load(name)

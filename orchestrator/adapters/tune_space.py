@@ -56,7 +56,7 @@ def values_of(space: Mapping[tuple[str, ...], Parameter], config: Mapping[str, A
 
 
 def _parameter(name: str, domain: Domain) -> Parameter:
-    sampler: Any = domain.get_sampler()  # type: ignore[no-untyped-call]  # Tune's own
+    sampler: Any = domain.get_sampler()
     step = sampler.q if isinstance(sampler, Quantized) else None
     drawn = sampler.sampler if isinstance(sampler, Quantized) else sampler
     is_log = isinstance(drawn, LogUniform)

@@ -15,7 +15,6 @@ class Line(Sequence[T]):
     """Items in order. Equal to any sequence of equal items; no line changes once it is made."""
 
     __slots__ = ("_front", "_items", "_start", "_stop")
-    __hash__ = None  # type: ignore[assignment]  # as a list's, and for the same reason: it compares by its items
 
     def __init__(self, items: Iterable[T] = ()) -> None:
         self._front: tuple[T, ...] = ()

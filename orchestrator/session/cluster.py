@@ -189,7 +189,7 @@ def _first_line(error: Exception) -> str:
 
 def _room_notes(workers: int, cpus: float, gpus: float) -> tuple[str, ...]:
     """A sentence for each resource of which the cluster has too little for all workers at once."""
-    resources: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]  # Ray does not say
+    resources: dict[str, float] = ray.cluster_resources()
     wanted = {"CPU": workers * cpus, "GPU": workers * gpus}
     return tuple(
         f"the cluster has {resources.get(name, 0.0):g} {name}s, {workers} workers ask for {amount:g}: some will wait"

@@ -109,7 +109,7 @@ class NodeWatch:
 
 
 def _dead_nodes() -> frozenset[str]:
-    return frozenset(node["NodeID"] for node in ray.nodes() if not node["Alive"])  # type: ignore[no-untyped-call]
+    return frozenset(node["NodeID"] for node in ray.nodes() if not node["Alive"])
 
 
 def check_feasible(placement: Placement, limits: Limits) -> None:
@@ -127,7 +127,7 @@ def check_feasible(placement: Placement, limits: Limits) -> None:
 
 def _resources() -> list[dict[str, float]]:
     """Of each node that is alive."""
-    return [node["Resources"] for node in ray.nodes() if node["Alive"]]  # type: ignore[no-untyped-call]  # no types
+    return [node["Resources"] for node in ray.nodes() if node["Alive"]]
 
 
 def is_saturated(placement: Placement, slots: int) -> bool:

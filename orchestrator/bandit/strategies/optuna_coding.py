@@ -29,8 +29,6 @@ class Coding:
     def __eq__(self, other: object) -> bool:
         return same(self, other)
 
-    __hash__ = None  # type: ignore[assignment]  # arrays have no hash
-
     @cached_property
     def columns(self) -> dict[str, Indices]:
         """The features of each parameter that varies."""

@@ -50,8 +50,6 @@ class OptunaState:
     def __eq__(self, other: object) -> bool:
         return same(self, other)
 
-    __hash__ = None  # type: ignore[assignment]  # arrays have no hash
-
     @property
     def arms(self) -> Arms:
         """The candidates."""
