@@ -3,7 +3,9 @@
 import contextlib
 import dataclasses
 import json
+import os
 import time
+from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -18,8 +20,11 @@ from orchestrator.cli.live import render
 from orchestrator.cli.replay_view import show_replay
 from orchestrator.cli.summary import save_report
 from orchestrator.cli.terminal import FAILED, say, write_file, write_output
+from orchestrator.errors import UserError
+from orchestrator.history import trackers
+from orchestrator.history.export import Format as TableFormat
 from orchestrator.history.export import export as export_rows
-from orchestrator.history.fold import fold
+from orchestrator.history.fold import History, fold
 from orchestrator.session.assemble import build
 from orchestrator.session.replaying import replay_until
 from orchestrator.settings.model import load
@@ -35,6 +40,11 @@ class Format(StrEnum):
     CSV = "csv"
     JSON = "json"
     PARQUET = "parquet"
+    TENSORBOARD = "tensorboard"
+    MLFLOW = "mlflow"
+
+
+_TABLES: Mapping[Format, TableFormat] = {Format.CSV: "csv", Format.JSON: "json", Format.PARQUET: "parquet"}
 
 
 def verify(folder: RunFolder) -> None:
@@ -88,15 +98,38 @@ def report(folder: RunFolder, output: Annotated[Path | None, typer.Option(help="
 
 def export(
     folder: RunFolder,
-    format_: Annotated[Format, typer.Option("--format", help="csv, json or parquet.")] = Format.CSV,
-    output: Annotated[Path | None, typer.Option(help="File to write; else standard output.")] = None,
+    format_: Annotated[Format, typer.Option("--format", help="A table, or an experiment tracker.")] = Format.CSV,
+    output: Annotated[
+        str | None,
+        typer.Option(
+            help="File to write, else standard output; a folder for tensorboard; for mlflow the address of a server or "
+            "database, else MLFLOW_TRACKING_URI."
+        ),
+    ] = None,
     known: Annotated[
         bool, typer.Option("--existing", help="Write the existing data that the run began with instead.")
     ] = False,
 ) -> None:
-    """Write one row a trial."""
-    rows = export_rows(fold(runs.open_run(folder).events()), format_.value, known)
+    """Write one row a trial; to tensorboard and mlflow one run a trial, where a repeated export adds what is new."""
+    run = runs.open_run(folder)
+    history = fold(run.events())
+    if format_ not in _TABLES:
+        _track(history, run.name, format_, output)
+        return
+    rows = export_rows(history, _TABLES[format_], known)
     if output is None:
         write_output(rows)
     else:
-        write_file(output, lambda path: files.write_bytes(path, rows, is_private=False))
+        write_file(Path(output), lambda path: files.write_bytes(path, rows, is_private=False))
+
+
+def _track(history: History, run: str, tracker: Format, output: str | None) -> None:
+    where = output or (os.environ.get("MLFLOW_TRACKING_URI") if tracker is Format.MLFLOW else None)
+    if where is None:
+        example = "sqlite:///mlflow.db" if tracker is Format.MLFLOW else "a folder"
+        raise UserError(f"export to {tracker} must know where to: --output must be given, for example {example}")
+    if tracker is Format.MLFLOW:
+        count = trackers.to_mlflow(history, run, where)
+    else:
+        count = trackers.to_tensorboard(history, run, Path(where))
+    say(SafeConsole(), f"exported {count} new trials to {where}")

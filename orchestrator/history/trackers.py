@@ -1,0 +1,191 @@
+"""A campaign's finished trials in an experiment tracker: TensorBoard (tensorboardX) or MLflow.
+
+One parent for the campaign, and a child for each trial that is over. What was exported before is found again, so a
+repeated export adds what is new and nothing twice.
+"""
+
+import json
+import math
+import shutil
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from orchestrator.errors import UserError
+from orchestrator.history.fold import History, TrialRow
+
+_STATE_FILE = "bbkb-exported.json"  # in TensorBoard's folder: how many trials of which campaign are in it
+_TRIAL_TAG, _RUN_TAG = "bbkb.trial", "bbkb.run"
+_LONGEST_TEXT = 500  # characters of a parameter or a message
+
+
+def to_tensorboard(history: History, run: str, folder: Path) -> int:
+    """Write what is new of the campaign `run` below `folder`, a folder a trial; how many trials that were.
+
+    `value` and `best` of the parent are by the number of the result; a trial's reports are by their step. Raises
+    UserError when tensorboardX is not installed, `folder` has another campaign, or cannot be written.
+    """
+    try:
+        from tensorboardX import SummaryWriter
+        from tensorboardX.summary import hparams
+    except ImportError:
+        raise _missing("tensorboard") from None
+    done = _exported(folder, run)
+    if all(row.trial in done for row in _over(history)):
+        return 0
+    best: float | None = None
+    new = 0
+    try:
+        # a file of its own for each export: its name has only the second otherwise
+        with SummaryWriter(str(folder / "campaign"), filename_suffix=f".after-{len(done)}") as parent:
+            for place, row in enumerate(history.succeeded, start=1):
+                best = _better(history, best, row.value)
+                if row.trial not in done:
+                    at = row.finished
+                    parent.add_scalar("value", row.value, place, walltime=at)
+                    parent.add_scalar("best", best, place, walltime=at)
+        for row in _over(history):
+            if row.trial in done:
+                continue
+            place_of = folder / f"trial-{row.trial:06d}"
+            shutil.rmtree(place_of, ignore_errors=True)  # of an export that was interrupted
+            with SummaryWriter(str(place_of)) as child:
+                numbers = _numbers(row)
+                for summary in hparams(dict(_parameters(row)), numbers):
+                    child.file_writer.add_summary(summary)
+                for name, number in numbers.items():
+                    child.add_scalar(name, number, 0, walltime=row.finished)
+                for step, value in sorted(row.reports.items()):
+                    child.add_scalar("reported", value, step)
+            new += 1
+        over = sorted(row.trial for row in _over(history))
+        (folder / _STATE_FILE).write_text(json.dumps({"run": run, "trials": over}), encoding="utf-8")
+    except OSError as error:
+        raise UserError(f"{folder} cannot be written: {error.strerror}") from error
+    return new
+
+
+def to_mlflow(history: History, run: str, uri: str) -> int:
+    """Log what is new of the campaign `run` to the MLflow server or database at `uri`; how many trials that were.
+
+    The experiment has the campaign's name, a parent run the run's; a child run has a trial's parameters, metrics and
+    reports. Raises UserError when MLflow is not installed or the tracker cannot be used.
+    """
+    try:
+        from mlflow.exceptions import MlflowException
+        from mlflow.tracking import MlflowClient
+    except ImportError:
+        raise _missing("mlflow") from None
+    try:
+        return _log_children(MlflowClient(tracking_uri=uri), history, run)
+    except MlflowException as error:
+        raise UserError(f"MLflow at {uri} cannot be used: {error}; give another address by --output") from error
+
+
+def _log_children(client: Any, history: History, run: str) -> int:
+    found = client.get_experiment_by_name(history.created.name)
+    experiment = client.create_experiment(history.created.name) if found is None else found.experiment_id
+    parent = _parent(client, experiment, history, run)
+    done = _logged(client, experiment, parent)
+    new = [row for row in _over(history) if row.trial not in done]
+    for row in new:
+        _log_trial(client, experiment, parent, row)
+    best = history.best
+    if best is not None and best.value is not None:
+        client.set_tag(parent, "bbkb.best_trial", str(best.trial))
+        client.set_tag(parent, "bbkb.best_value", repr(best.value))
+    return len(new)
+
+
+def _parent(client: Any, experiment: str, history: History, run: str) -> str:
+    quoted = run.replace("'", "")
+    known = client.search_runs([experiment], f"tags.`{_RUN_TAG}` = '{quoted}'")
+    if known:
+        return str(known[0].info.run_id)
+    created = client.create_run(
+        experiment, start_time=_milliseconds(history.created.time), tags={_RUN_TAG: quoted}, run_name=run
+    )
+    client.set_terminated(created.info.run_id, end_time=_milliseconds(history.campaign.last_time))
+    return str(created.info.run_id)
+
+
+def _logged(client: Any, experiment: str, parent: str) -> set[int]:
+    """Trials that are children already; one that an interrupted export left half-logged is removed."""
+    done: set[int] = set()
+    token = None
+    while True:
+        page = client.search_runs([experiment], f"tags.`mlflow.parentRunId` = '{parent}'", page_token=token)
+        for child in page:
+            if _TRIAL_TAG in child.data.tags:
+                done.add(int(child.data.tags[_TRIAL_TAG]))
+            else:
+                client.delete_run(child.info.run_id)
+        token = page.token
+        if not token:
+            return done
+
+
+def _log_trial(client: Any, experiment: str, parent: str, row: TrialRow) -> None:
+    from mlflow.entities import Metric, Param
+
+    began = row.started if row.started is not None else 0.0
+    ended = row.finished if row.finished is not None else began
+    tags = {"mlflow.parentRunId": parent, "bbkb.status": row.status}
+    child = client.create_run(experiment, _milliseconds(began), tags, run_name=f"trial {row.trial}").info.run_id
+    metrics = [Metric(name, number, _milliseconds(ended), 0) for name, number in _numbers(row).items()]
+    metrics += [Metric("reported", value, _milliseconds(ended), step) for step, value in sorted(row.reports.items())]
+    parameters = [Param(name, str(value)) for name, value in _parameters(row)]
+    client.log_batch(child, metrics=metrics[:1000], params=parameters[:100])
+    for first in range(1000, len(metrics), 1000):  # a batch holds no more
+        client.log_batch(child, metrics=metrics[first : first + 1000])
+    if row.error:
+        client.set_tag(child, "bbkb.error", row.error[:_LONGEST_TEXT])
+    client.set_terminated(child, "FAILED" if row.status == "failed" else "FINISHED", _milliseconds(ended))
+    client.set_tag(child, _TRIAL_TAG, str(row.trial))  # last: the child is whole
+
+
+def _exported(folder: Path, run: str) -> set[int]:
+    file = folder / _STATE_FILE
+    if not file.exists():
+        return set()
+    try:
+        state: Mapping[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+        of, trials = str(state["run"]), {int(trial) for trial in state["trials"]}
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UserError(f"{file} is damaged: remove {folder}, and export again") from error
+    if of != run:
+        raise UserError(f"--output must be a folder of its own for each campaign, and {folder} has that of {of}")
+    return trials
+
+
+def _over(history: History) -> Iterator[TrialRow]:
+    return (row for row in history.trials if row.status in ("succeeded", "failed", "stopped"))
+
+
+def _better(history: History, best: float | None, value: float | None) -> float | None:
+    if best is None or value is None:
+        return value
+    return max(best, value) if history.is_maximized else min(best, value)
+
+
+def _numbers(row: TrialRow) -> dict[str, float]:
+    """The value and the metrics that are finite numbers."""
+    numbers = {name: float(number) for name, number in row.metrics.items() if math.isfinite(number)}
+    if row.value is not None:
+        numbers["value"] = row.value
+    return numbers
+
+
+def _parameters(row: TrialRow) -> Iterator[tuple[str, str | float | int | bool]]:
+    for name, value in row.parameters.items():
+        yield name, value if isinstance(value, bool | int | float) else str(value)[:_LONGEST_TEXT]
+
+
+def _milliseconds(at: float) -> int:
+    return max(0, round(1000 * at))
+
+
+def _missing(extra: str) -> UserError:
+    return UserError(
+        f'export to {extra} needs a library that is not installed: pip install "bbkb-orchestrator[{extra}]"'
+    )

@@ -1,0 +1,89 @@
+"""Experiment trackers, the real ones: every finished trial once, however often it is exported."""
+
+import struct
+import warnings
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orchestrator.errors import UserError
+from orchestrator.history.fold import History, fold
+from orchestrator.history.trackers import to_mlflow, to_tensorboard
+from tests.orchestrator.synthetic_log import SyntheticLog
+
+EVENTS = SyntheticLog(trials=8, failure_share=0.3, sessions=1).events()
+
+
+def halves() -> tuple[History, History]:
+    return fold(EVENTS[: len(EVENTS) // 2]), fold(EVENTS)
+
+
+def over(history: History) -> int:
+    return history.status().done
+
+
+def scalars(folder: Path) -> Iterator[tuple[str, int, float]]:
+    """(tag, step, value) of all event files below a folder, in TensorFlow's record format."""
+    from tensorboardX.proto.event_pb2 import Event
+
+    for file in sorted(folder.rglob("events.*")):
+        content, place = file.read_bytes(), 0
+        while place < len(content):
+            (length,) = struct.unpack_from("<Q", content, place)
+            event = Event.FromString(content[place + 12 : place + 12 + length])
+            place += 16 + length
+            yield from (
+                (value.tag, event.step, value.simple_value)
+                for value in event.summary.value
+                if value.HasField("simple_value")
+            )
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+def test_tensorboard_has_every_result_once_after_a_second_export(tmp_path: Path) -> None:
+    half, whole = halves()
+    assert to_tensorboard(half, "run", tmp_path) == over(half)
+    assert to_tensorboard(whole, "run", tmp_path) == over(whole) - over(half)
+    assert to_tensorboard(whole, "run", tmp_path) == 0
+    parent = list(scalars(tmp_path / "campaign"))
+    values = {step: value for tag, step, value in parent if tag == "value"}
+    assert len([1 for tag, _, _ in parent if tag == "value"]) == len(whole.succeeded)
+    expected = dict(enumerate((row.value for row in whole.succeeded), start=1))
+    assert values == pytest.approx(expected, rel=1e-6)
+    assert whole.best is not None
+    assert max(value for tag, _, value in parent if tag == "best") == pytest.approx(whole.best.value, rel=1e-6)
+    assert {folder.name for folder in tmp_path.glob("trial-*")} == {
+        f"trial-{row.trial:06d}" for row in whole.trials if row.status in ("succeeded", "failed")
+    }
+    with pytest.raises(UserError, match="a folder of its own"):
+        to_tensorboard(whole, "another", tmp_path)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_mlflow_has_a_parent_and_every_trial_once_as_its_child(tmp_path: Path) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from mlflow.tracking import MlflowClient
+
+        uri = f"sqlite:///{tmp_path / 'mlflow.db'}"
+        half, whole = halves()
+        assert to_mlflow(half, "run", uri) == over(half)
+        assert to_mlflow(whole, "run", uri) == over(whole) - over(half)
+        assert to_mlflow(whole, "run", uri) == 0
+        client = MlflowClient(tracking_uri=uri)
+        experiment: Any = client.get_experiment_by_name("synthetic")
+        runs = client.search_runs([experiment.experiment_id])
+    children = [run for run in runs if "mlflow.parentRunId" in run.data.tags]
+    (parent,) = [run for run in runs if "mlflow.parentRunId" not in run.data.tags]
+    assert whole.best is not None
+    assert parent.data.tags["bbkb.best_trial"] == str(whole.best.trial)
+    count = Counter(int(child.data.tags["bbkb.trial"]) for child in children)
+    assert count == Counter(row.trial for row in whole.trials if row.status in ("succeeded", "failed"))
+    for child in children:
+        row = whole.trials[int(child.data.tags["bbkb.trial"])]
+        assert child.data.params["learning_rate"] == str(row.parameters["learning_rate"])
+        assert child.data.metrics.get("value") == row.value
+        assert child.info.status == ("FAILED" if row.status == "failed" else "FINISHED")
