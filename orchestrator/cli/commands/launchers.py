@@ -19,6 +19,7 @@ from orchestrator.cli.arguments import CampaignFile, Overrides, RunName, overrid
 from orchestrator.cli.console import SafeConsole
 from orchestrator.cli.terminal import say, write_file
 from orchestrator.errors import UserError
+from orchestrator.launchers import kubernetes
 from orchestrator.launchers.ray_job import command_for, reasons
 from orchestrator.launchers.slurm import Allocation, script_for
 from orchestrator.launchers.writing import Setting
@@ -90,6 +91,39 @@ def ray_job(
         say(console, _command(*command))
     else:
         say(console, f"RAY_AUTH_MODE=token {shlex.join(command)}")
+
+
+@app.command()
+def kuberay(
+    file: CampaignFile,
+    image: Annotated[str, typer.Option("--image", help="Image with bbkb and the objective's code in it.")],
+    pods: Annotated[int, typer.Option("--pods", help="Worker pods.")] = 1,
+    cpus: Annotated[int, typer.Option("--cpus", help="CPUs of each worker pod.")] = 1,
+    gpus: Annotated[int, typer.Option("--gpus", help="GPUs of each worker pod.")] = 0,
+    memory: Annotated[str, typer.Option("--memory", help="Memory of each worker pod.")] = "4Gi",
+    storage: Annotated[str, typer.Option("--storage", help="Storage for results.")] = "5Gi",
+    name: RunName = None,
+    set_: Overrides = None,
+    output: Output = None,
+) -> None:
+    """Write the manifests that run a campaign on Kubernetes with the KubeRay operator."""
+    console = SafeConsole()
+    settings = load(file, [*overrides(set_, None), *([] if name is None else [f"run={json.dumps(name)}"])])
+    run = settings.run or settings.name
+    wanted = kubernetes.Pods(image=image, pods=pods, cpus=cpus, gpus=gpus, memory=memory, storage=storage)
+    text = file.read_text(encoding="utf-8")
+    manifests = kubernetes.manifests_for(wanted, settings, text, run, kubernetes.new_token())
+    path = (output or Path(f"{run}.kuberay.yaml")).resolve()
+    write_file(path, lambda target: _write_private(target, kubernetes.as_yaml(manifests)))
+    _explain(console, kubernetes.reasons(wanted, settings, run))
+    say(console, f"manifests {path}, which hold the cluster's token: mode 0600")
+    say(console, f"to start it: kubectl apply -f {path}")
+
+
+def _write_private(path: Path, text: str) -> None:
+    path.touch(mode=0o600)
+    path.chmod(0o600)
+    path.write_text(text, encoding="utf-8")
 
 
 def _explain(console: Console, settings: Iterable[Setting]) -> None:

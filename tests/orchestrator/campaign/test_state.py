@@ -445,6 +445,7 @@ def test_nothing_is_refreshed_for_workers_that_are_all_busy() -> None:
     assert decide(apply(state, dispatched((1, 1), (2, 1))), now=1.0) == Await()
 
 
+@settings(max_examples=30, deadline=None)
 @given(chosen=st.integers(1, 6), evaluations=st.integers(0, 6))
 def test_no_more_is_dispatched_than_a_lowered_budget_allows(chosen: int, evaluations: int) -> None:
     backlog = tuple(QueuedAttempt(trial, arm=trial, attempt=1) for trial in range(chosen))

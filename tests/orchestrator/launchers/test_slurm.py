@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from orchestrator.errors import UserError
@@ -62,6 +62,7 @@ def test_in_a_container_every_command_of_ours_runs_inside(gpus: int) -> None:
     check_shell(text)
 
 
+@settings(max_examples=30, deadline=None)
 @given(run=st.text(st.characters(exclude_categories=["C", "Z"]), min_size=1, max_size=20))
 def test_names_are_words_whatever_is_in_them(run: str) -> None:
     text = script(Allocation(), run=run).text
@@ -99,6 +100,7 @@ def test_a_campaign_that_does_not_run_on_ray_is_refused() -> None:
         script(Allocation(), executor="inline")
 
 
+@settings(max_examples=30, deadline=None)
 @given(seconds=st.floats(0.1, 1e6))
 def test_the_longest_evaluation_ends_within_the_grace_that_slurm_allows(seconds: float) -> None:
     grace = grace_seconds(seconds)

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from workers.messages import Limits
@@ -207,6 +207,7 @@ def test_workers_are_as_many_as_places_while_nodes_join_and_leave(tmp_path: Path
     assert found["processes"] <= 12  # six, those that replace what the nodes took along, and a few to spare
 
 
+@settings(max_examples=30, deadline=None)
 @given(
     nodes=st.lists(st.fixed_dictionaries({"CPU": st.integers(0, 9), "GPU": st.integers(0, 4)}), max_size=4),
     cpus=st.integers(1, 4),

@@ -1,0 +1,169 @@
+"""A campaign as a RayJob of KubeRay: what `bbkb launch kuberay` writes.
+
+The operator's rules that its schema does not hold are checked here: names as in RFC 1035 (section 2.3.1), and short
+enough for the names that it derives from them.
+"""
+
+import re
+import secrets
+from dataclasses import dataclass
+from importlib import metadata
+from typing import Any
+
+import yaml
+
+from orchestrator.errors import UserError
+from orchestrator.launchers.slurm import grace_seconds
+from orchestrator.launchers.writing import Setting
+from orchestrator.session.environment import RAY_SETTINGS
+from orchestrator.settings.model import Settings
+
+_NAME = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
+_LONGEST_NAME = 47  # of a RayJob: the operator appends to it
+_QUANTITY = re.compile(r"[0-9]+(\.[0-9]+)?(Ki|Mi|Gi|Ti|k|M|G|T)?")
+_RUNS, _CAMPAIGN = "/runs", "/campaign"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pods:
+    """What is asked of Kubernetes: `pods` workers of `cpus`, `gpus` and `memory` each, and `storage` for results.
+
+    Raises UserError when a value is none that Kubernetes knows.
+    """
+
+    image: str
+    pods: int = 1
+    cpus: int = 1
+    gpus: int = 0
+    memory: str = "4Gi"
+    storage: str = "5Gi"
+
+    def __post_init__(self) -> None:
+        for name, value, least in (("pods", self.pods, 1), ("cpus", self.cpus, 1), ("gpus", self.gpus, 0)):
+            if value < least:
+                raise UserError(f"--{name} must be >= {least}, got {value}")
+        for name, quantity in (("memory", self.memory), ("storage", self.storage)):
+            if not _QUANTITY.fullmatch(quantity):
+                raise UserError(f"--{name} must be a quantity of Kubernetes such as 4Gi, got {quantity!r}")
+
+    @property
+    def resources(self) -> dict[str, Any]:
+        """Of a worker: as much asked for as allowed, so that it is not evicted for what it uses."""
+        wanted = {"cpu": str(self.cpus), "memory": self.memory}
+        if self.gpus:
+            wanted["nvidia.com/gpu"] = str(self.gpus)
+        return {"requests": wanted, "limits": dict(wanted)}
+
+
+def manifests_for(pods: Pods, settings: Settings, campaign: str, run: str, token: str) -> list[dict[str, Any]]:
+    """Secret with `token`, ConfigMap with the text of the campaign file, PersistentVolumeClaim (SQLite) and RayJob.
+
+    Raises UserError when the run's name cannot be one in Kubernetes, or a pod cannot hold one evaluation.
+    """
+    if not _NAME.fullmatch(run) or len(run) > _LONGEST_NAME:
+        raise UserError(
+            f"--run must have lower-case letters, digits and hyphens, first a letter, last no hyphen, and at most "
+            f"{_LONGEST_NAME} characters on Kubernetes, got {run!r}"
+        )
+    secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": f"{run}-token"}, "type": "Opaque"}
+    secret["stringData"] = {"auth_token": token}
+    config = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": f"{run}-campaign"}}
+    config["data"] = {"campaign.yaml": campaign}
+    claim = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": f"{run}-runs"}}
+    claim["spec"] = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": pods.storage}}}
+    job = {"apiVersion": "ray.io/v1", "kind": "RayJob", "metadata": {"name": run}, "spec": _job(pods, settings, run)}
+    return [secret, config, *([claim] if settings.store == "sqlite" else []), job]
+
+
+def as_yaml(manifests: list[dict[str, Any]]) -> str:
+    """The manifests as one file for `kubectl apply`."""
+    return yaml.safe_dump_all(manifests, sort_keys=False, default_flow_style=False, width=120)
+
+
+def new_token() -> str:
+    """A token for a cluster of its own."""
+    return secrets.token_hex(32)
+
+
+def workers_on(pods: Pods, settings: Settings) -> int:
+    """Evaluations that run at the same time. Raises UserError when a pod cannot hold one."""
+    workers = settings.workers
+    if workers.executor != "ray":
+        raise UserError(f"workers.executor must be ray to run on several pods, got {workers.executor}")
+    for name, has, wants in (("cpus", pods.cpus, workers.cpus), ("gpus", pods.gpus, workers.gpus)):
+        if wants > has:
+            raise UserError(f"--{name} must be >= workers.{name} = {wants:g}, what one evaluation takes, got {has}")
+    each = int(pods.cpus / workers.cpus)
+    return pods.pods * (min(each, int(pods.gpus / workers.gpus)) if workers.gpus else each)
+
+
+def reasons(pods: Pods, settings: Settings, run: str) -> tuple[Setting, ...]:
+    """What follows from what in the manifests."""
+    grace = grace_seconds(settings.workers.timeout_seconds)
+    known = "workers.timeout_seconds" if settings.workers.timeout_seconds else "no workers.timeout_seconds"
+    store = (
+        "PersistentVolumeClaim" if settings.store == "sqlite" else f"a database; Secret {run}-store has its variables"
+    )
+    return (
+        Setting("workers.count", str(workers_on(pods, settings)), f"{pods.pods} pods of {pods.cpus} CPUs"),
+        Setting("terminationGracePeriodSeconds", str(grace), f"{known}: running evaluations may end"),
+        Setting("store", store, "outlives the pods: a job that is tried again resumes the run"),
+    )
+
+
+def _job(pods: Pods, settings: Settings, run: str) -> dict[str, Any]:
+    count = workers_on(pods, settings)
+    grace = grace_seconds(settings.workers.timeout_seconds)
+    begin = f"bbkb run {_CAMPAIGN}/campaign.yaml --set runs={_RUNS} --workers {count} --run {run} --or-resume"
+    return {
+        "entrypoint": begin,
+        "submissionMode": "K8sJobMode",
+        "backoffLimit": 3,
+        "shutdownAfterJobFinishes": True,
+        "ttlSecondsAfterFinished": 60,
+        "runtimeEnvYAML": yaml.safe_dump({"env_vars": {"RAY_JOB_STOP_WAIT_TIME_S": str(grace)}}),
+        "rayClusterSpec": {
+            "rayVersion": metadata.version("ray"),
+            "authOptions": {"mode": "token", "secretName": f"{run}-token"},
+            "headGroupSpec": _head(pods, settings, run, grace),
+            "workerGroupSpecs": [
+                {
+                    "groupName": "workers",
+                    "replicas": pods.pods,
+                    "minReplicas": 1,
+                    "maxReplicas": pods.pods,
+                    "rayStartParams": {"num-cpus": str(pods.cpus)},
+                    "template": {"spec": _pod("ray-worker", pods.image, pods.resources, grace)},
+                }
+            ],
+        },
+    }
+
+
+def _head(pods: Pods, settings: Settings, run: str, grace: int) -> dict[str, Any]:
+    """Ray's head: no evaluation runs on it (no CPUs for Ray), the coordinator does."""
+    wanted = {"cpu": "2", "memory": "4Gi"}
+    spec = _pod("ray-head", pods.image, {"requests": wanted, "limits": dict(wanted)}, grace)
+    is_file = settings.store == "sqlite"
+    (container,) = spec["containers"]
+    container["volumeMounts"] = [{"name": "runs", "mountPath": _RUNS}, {"name": "campaign", "mountPath": _CAMPAIGN}]
+    if not is_file:
+        container["envFrom"] = [{"secretRef": {"name": f"{run}-store"}}]
+    runs: dict[str, Any] = {"persistentVolumeClaim": {"claimName": f"{run}-runs"}} if is_file else {"emptyDir": {}}
+    spec["volumes"] = [{"name": "runs", **runs}, {"name": "campaign", "configMap": {"name": f"{run}-campaign"}}]
+    return {"rayStartParams": {"num-cpus": "0", "dashboard-host": "0.0.0.0"}, "template": {"spec": spec}}
+
+
+def _pod(name: str, image: str, resources: dict[str, Any], grace: int) -> dict[str, Any]:
+    return {
+        "terminationGracePeriodSeconds": grace,
+        "securityContext": {"runAsNonRoot": True, "runAsUser": 1000, "fsGroup": 1000},
+        "containers": [
+            {
+                "name": name,
+                "image": image,
+                "resources": resources,
+                "env": [{"name": key, "value": value} for key, value in RAY_SETTINGS.items()],
+            }
+        ],
+    }
