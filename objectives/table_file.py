@@ -27,6 +27,8 @@ def read_columns(
     Raises ObjectiveError on an unknown ending, a file that cannot be read, an empty table, a name that is missing or
     given twice, a ragged line, an empty cell, a number that is not finite and a mixed column.
     """
+    if path.exists() and not path.is_file():
+        raise ObjectiveError(f"{path} must be a regular file to be read as a table, got a folder or a device")
     if path.suffix == ".parquet":
         names, lines, cells = _read_parquet(path)
     elif path.name.endswith((".csv", ".csv.gz")):

@@ -23,6 +23,7 @@ from typing import Any
 
 from objectives.objective import EvaluationStopped, InvalidValueError, Objective
 from workers.children import children_ended
+from workers.clock import SteadyClock
 from workers.messages import Failure, FailureKind, Limits, Outcome, Stopped, Success, Trial
 from workers.reporting import Publish, Reports
 from workers.results import Result, checked
@@ -59,18 +60,20 @@ def evaluate(
     trial: Trial,
     limits: Limits,
     *,
-    now: Callable[[], float] = time.time,
+    now: Callable[[], float] | None = None,
     worker: str | None = None,
     is_expendable: bool = False,
     publish: Publish | None = None,
 ) -> Outcome:
-    """Evaluate one attempt; `now` (seconds) stamps the outcome, `worker` (default `host:pid`) signs it. `publish` takes
+    """Evaluate one attempt; `now` (seconds, this machine's clock by default) stamps the outcome, `worker` (default
+    `host:pid`) signs it. `publish` takes
     each intermediate value on its way, and says whether the attempt should stop.
 
     Never raises, except for a `HostInterruptError` in a process that is not expendable: whatever else an objective
     raises, KeyboardInterrupt and SystemExit included, is a failure of this attempt. The time-out needs the main thread
     (elsewhere no alarm can be raised) or an expendable process; the memory limit needs the latter.
     """
+    now = SteadyClock() if now is None else now
     where = worker_name() if worker is None else worker
     limits = _raised(limits, trial.memory_factor)
     reports = Reports(publish, trial.folder)

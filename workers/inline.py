@@ -5,6 +5,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 
 from objectives.objective import Objective
+from workers.clock import SteadyClock
 from workers.evaluate import evaluate
 from workers.executor import TakeReports
 from workers.messages import Failure, FailureKind, IntermediateValue, Limits, Outcome, Trial
@@ -20,6 +21,7 @@ class InlineExecutor:
 
     def __init__(self, objective: Objective, limits: Limits) -> None:
         self._objective = objective
+        self._clock = SteadyClock()
         self._limits = limits
         self._queue: OrderedDict[int, Trial] = OrderedDict()  # by trial id, in the order submitted
         self._cancelled: list[Outcome] = []
@@ -83,8 +85,8 @@ class InlineExecutor:
         time.sleep(seconds)
 
     def now(self) -> float:
-        """Wall-clock seconds since the epoch."""
-        return time.time()
+        """Wall-clock seconds since the epoch, as `SteadyClock` counts them."""
+        return self._clock()
 
     def acknowledge(self, attempts: Sequence[tuple[int, int]]) -> None:
         """Nothing is kept."""

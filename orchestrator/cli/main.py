@@ -8,7 +8,7 @@ import typer
 from rich.text import Text
 
 from objectives.objective import ObjectiveError
-from orchestrator.cli.commands import file, follow, init, launchers, log, results, run, serve
+from orchestrator.cli.commands import file, follow, init, launchers, log, results, run, serve, store
 from orchestrator.cli.console import SafeConsole
 from orchestrator.cli.terminal import FAILED, INTERRUPTED, USERS_MISTAKE
 from orchestrator.errors import BbkbError, UserError
@@ -38,6 +38,7 @@ for _command in (
     app.command()(_command)
 app.command("list")(results.list_)  # `list` is a Python name
 app.add_typer(launchers.app, name="launch")
+app.add_typer(store.app, name="store")
 
 
 def _show_version(is_wanted: bool) -> None:

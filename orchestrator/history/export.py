@@ -28,6 +28,7 @@ FIRST_COLUMNS = ("trial", "arm", "status", "attempts", "value")
 LAST_COLUMNS = ("batch", "started", "finished", "seconds", "worker", "error")
 TIME_COLUMNS = ("started", "finished")
 METRIC_PREFIX = "metric."
+_FORMULA_SIGNS = ("=", "+", "-", "@", "\t", "\r")
 PARAMETER_PREFIX = "parameter."
 _ARROW_TYPES = {
     **dict.fromkeys(("trial", "arm", "attempts", "batch"), "int64"),
@@ -36,16 +37,17 @@ _ARROW_TYPES = {
 }
 
 
-def export(history: History, format: Format, existing: bool = False) -> bytes:
+def export(history: History, format: Format, existing: bool = False, is_safe: bool = True) -> bytes:
     """All trials of `history` in the order they were chosen, or its `existing` data, which are no trials, instead; text
     is UTF-8.
 
+    `is_safe`: in CSV, a text that a spreadsheet would take for a formula gets an apostrophe before it.
     Raises UserError for an unknown format, and for Parquet when pyarrow is not installed.
     """
     columns = existing_columns(history) if existing else trial_columns(history)
     match format:
         case "csv":
-            return _to_csv(columns)
+            return _to_csv(columns, is_safe)
         case "json":
             return _to_json(columns)
         case "parquet":
@@ -95,13 +97,20 @@ def _parameter_columns(names: Sequence[str]) -> dict[str, str]:
     return columns
 
 
-def _to_csv(columns: dict[str, list[Any]]) -> bytes:
+def _to_csv(columns: dict[str, list[Any]], is_safe: bool) -> bytes:
     """RFC 4180: lines end with CRLF, so that a lone CR or LF inside a field is quoted too."""
     text = io.StringIO(newline="")
     writer = csv.writer(text)
-    writer.writerow(columns)
-    writer.writerows([_cell(value) for value in row] for row in zip(*columns.values(), strict=True))
+    shown = _inert if is_safe else _cell
+    writer.writerow(shown(name) for name in columns)
+    writer.writerows([shown(value) for value in row] for row in zip(*columns.values(), strict=True))
     return text.getvalue().encode()
+
+
+def _inert(value: Any) -> Any:
+    """A cell that no spreadsheet runs: a text that begins like a formula gets an apostrophe; numbers stay numbers."""
+    cell = _cell(value)
+    return f"'{cell}" if isinstance(cell, str) and cell.startswith(_FORMULA_SIGNS) else cell
 
 
 def _cell(value: Any) -> Any:

@@ -20,6 +20,7 @@ Keys = tuple[str | int, ...]
 
 # Anchors may be used several times, so a few lines can stand for billions of values.
 MAX_VALUES = 100_000
+MAX_BYTES = 4_000_000
 
 
 @dataclass(frozen=True)
@@ -77,6 +78,13 @@ def with_overrides(document: Document, overrides: Sequence[str]) -> Document:
 
 def _text(path: Path) -> str:
     try:
+        if path.exists() and not path.is_file():
+            raise ConfigError(f"{path}: a campaign file must be a regular file, got a folder or a device")
+        if (size := path.stat().st_size) > MAX_BYTES:
+            raise ConfigError(
+                f"{path}: a campaign file must have at most {MAX_BYTES:,} bytes, got {size:,}; put long lists into a "
+                "table (candidates.table)"
+            )
         content = path.read_bytes()
     except OSError as error:
         raise ConfigError(f"{path}: the campaign file cannot be read: {error.strerror or error}") from error
@@ -93,6 +101,19 @@ class _Loader(yaml.SafeLoader):
     """The safe loader with the YAML 1.2 core schema's reading of plain scalars."""
 
     yaml_implicit_resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {}  # noqa: RUF012 - PyYAML's own shape
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self._nodes = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        """As PyYAML composes a node; too many of them are refused before they take time and memory."""
+        self._nodes += 1
+        if self._nodes > 2 * MAX_VALUES:  # keys are nodes too
+            mark = self.get_mark()
+            raise yaml.MarkedYAMLError(problem=f"it must hold at most {MAX_VALUES} values", problem_mark=mark)
+        composed: yaml.Node | None = super().compose_node(parent, index)
+        return composed
 
 
 class _Dumper(yaml.SafeDumper):

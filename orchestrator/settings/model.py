@@ -123,6 +123,8 @@ def _space(space: Any, info: ValidationInfo) -> Mapping[str, Parameter]:
     return dict(objective.own_space() or {})
 
 
+MOST_WORKERS = 100_000
+
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=64)]
 PositiveInt = Annotated[int, Field(ge=1)]
 PositiveFloat = Annotated[float, Field(gt=0)]
@@ -239,6 +241,7 @@ class WorkerSettings(_Section):
     )
     count: PositiveInt = Field(
         default_factory=lambda: os.cpu_count() or 1,
+        le=MOST_WORKERS,
         description="Evaluations that run at the same time; this machine's cores if not given.",
     )
     cpus: PositiveFloat = Field(default=1.0, description="Processor cores an evaluation takes.")

@@ -17,6 +17,7 @@ import ray
 from ray.exceptions import ActorUnavailableError, RayError
 
 from objectives.objective import Objective
+from workers.clock import SteadyClock
 from workers.evaluate import grace_seconds, is_worn_out
 from workers.executor import ExecutorError, TakeReports
 from workers.messages import Failure, FailureKind, Limits, Outcome, Stopped, Success, Trial
@@ -79,6 +80,7 @@ class RayExecutor:
         self._durations: deque[float] = deque(maxlen=_REMEMBERED)  # of the last successes
         self._longest_seconds = 0.0
         self._nodes = NodeWatch()
+        self._clock = SteadyClock()
         self._next_lease_look = 0.0  # monotonic clock
         self._queue: OrderedDict[int, Trial] = OrderedDict()  # by trial id, in the order submitted
         self._running: dict[Any, _Attempt] = {}  # by reference, the oldest first; at most `slots`
@@ -155,7 +157,7 @@ class RayExecutor:
 
     def now(self) -> float:
         """Wall-clock seconds since the epoch. Outcomes are stamped by the worker's clock."""
-        return time.time()
+        return self._clock()
 
     def acknowledge(self, attempts: Sequence[tuple[int, int]]) -> None:
         """Let the ledger forget their outcomes."""

@@ -29,6 +29,7 @@ from orchestrator.session.assemble import build
 from orchestrator.session.replaying import replay_until
 from orchestrator.settings.model import load
 from orchestrator.store import runs, snapshots
+from orchestrator.store.comparison import Comparison, compare
 from orchestrator.store.event_store import EventStore
 from orchestrator.store.verify import verify as verify_log
 from orchestrator.wording import duration
@@ -47,15 +48,30 @@ class Format(StrEnum):
 _TABLES: Mapping[Format, TableFormat] = {Format.CSV: "csv", Format.JSON: "json", Format.PARQUET: "parquet"}
 
 
-def verify(folder: RunFolder) -> None:
-    """Check a run's log: order, checksums, epochs, counts, and what a resume would run again. Exit code 1: damaged."""
+def verify(
+    folder: RunFolder,
+    against: Annotated[
+        Path | None, typer.Option(help="A copy of the run's folder or of its SQLite file, to compare event by event.")
+    ] = None,
+) -> None:
+    """Check a run's log: order, checksums, epochs, counts, and what a resume would run again. Exit code 1: damaged, or
+    other than the copy."""
     console, checked = SafeConsole(), runs.open_run(folder)
     with contextlib.closing(EventStore(checked.store_url, is_salvage=True)) as store:
         findings = verify_log(store, checked.name)
+        compared = None if against is None else _compared(store, checked.name, against)
     for line in findings.lines():
         say(console, line)
-    if findings.problems:
+    if compared is not None:
+        say(console, str(compared))
+    if findings.problems or (compared is not None and not compared.is_same):
         raise typer.Exit(FAILED)
+
+
+def _compared(store: EventStore, name: str, against: Path) -> Comparison:
+    file = against / "campaign.sqlite" if against.is_dir() else against
+    with contextlib.closing(EventStore(f"sqlite:///{file.resolve()}", is_salvage=True)) as copy:
+        return compare(store, copy, name)
 
 
 def status(
@@ -109,6 +125,9 @@ def export(
     known: Annotated[
         bool, typer.Option("--existing", help="Write the existing data that the run began with instead.")
     ] = False,
+    safe: Annotated[
+        bool, typer.Option(help="In CSV, put an apostrophe before texts that a spreadsheet would run as formulas.")
+    ] = True,
 ) -> None:
     """Write one row a trial; to tensorboard and mlflow one run a trial, where a repeated export adds what is new."""
     run = runs.open_run(folder)
@@ -116,7 +135,7 @@ def export(
     if format_ not in _TABLES:
         _track(history, run.name, format_, output)
         return
-    rows = export_rows(history, _TABLES[format_], known)
+    rows = export_rows(history, _TABLES[format_], known, safe)
     if output is None:
         write_output(rows)
     else:

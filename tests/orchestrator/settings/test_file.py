@@ -112,7 +112,7 @@ def test_a_file_that_is_no_mapping_is_refused(tmp_path: Path, text: str, got: st
 def test_a_missing_file_and_a_folder_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cannot be read: No such file"):
         read(tmp_path / "none.yaml")
-    with pytest.raises(ConfigError, match="cannot be read: Is a directory"):
+    with pytest.raises(ConfigError, match="must be a regular file"):
         read(tmp_path)
 
 
@@ -178,3 +178,24 @@ def test_what_is_written_is_read_again_here_and_by_other_readers(
     path.write_text(write(tree), encoding="utf-8", newline="")
     assert read(path).tree == tree
     assert yaml.safe_load(write(tree)) == tree
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("x: [" + "0, " * 300_000 + "0]", "it must hold at most 100000 values"),
+        ("x: " + "0" * 5_000_000, "a campaign file must have at most 4,000,000 bytes, got 5,000,003"),
+    ],
+)
+def test_a_file_that_is_far_too_large_is_refused_before_it_is_composed(
+    tmp_path: Path, content: str, message: str
+) -> None:
+    (tmp_path / "x.yaml").write_text(content)
+    with pytest.raises(ConfigError, match=message):
+        read(tmp_path / "x.yaml")
+
+
+def test_a_device_or_a_folder_is_no_campaign_file(tmp_path: Path) -> None:
+    for path in (Path("/dev/zero"), tmp_path):
+        with pytest.raises(ConfigError, match="must be a regular file, got a folder or a device"):
+            read(path)

@@ -1,0 +1,28 @@
+"""`bbkb store`: the commands about a database that campaigns share."""
+
+import contextlib
+from typing import Annotated
+
+import typer
+
+from orchestrator.cli.console import SafeConsole
+from orchestrator.cli.terminal import say
+from orchestrator.credentials import redacted
+from orchestrator.store.event_store import EventStore
+
+app = typer.Typer(help="A database that campaigns share.", no_args_is_help=True)
+
+
+@app.command()
+def init(
+    url: Annotated[
+        str, typer.Argument(help="postgresql://…, or sqlite:///FILE; ${VAR} is taken from the environment.")
+    ],
+) -> None:
+    """Make the tables, or bring those of an older version up to date.
+
+    This needs a role that may create tables. Campaigns need one that may read and write their rows only.
+    """
+    with contextlib.closing(EventStore(url)) as store:
+        store.make_tables()
+    say(SafeConsole(), f"the tables are there: {redacted(url)}")

@@ -1,0 +1,59 @@
+"""A log compared with a copy of it, event by event: which one was changed cannot be known, only that one was.
+
+The checksums find what was changed without care. Whoever may write to the database can compute them anew, so that only
+a copy kept elsewhere shows such a change.
+"""
+
+from dataclasses import dataclass
+from itertools import zip_longest
+
+from orchestrator.errors import RunError
+from orchestrator.store.event_store import EventStore
+from orchestrator.store.rows import Row
+
+_PAGE = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """`events` are alike from the beginning; `difference` is the position of the first that is not, None when the
+    shorter log is the beginning of the longer. `newer`: events that only the log has, `older`: only the copy."""
+
+    events: int
+    difference: int | None = None
+    newer: int = 0
+    older: int = 0
+
+    @property
+    def is_same(self) -> bool:
+        """Whether the copy is what the log was some time ago."""
+        return self.difference is None and not self.older
+
+    def __str__(self) -> str:
+        if self.difference is not None:
+            return f"compared: event {self.difference} differs from the copy's, after {self.events} that are alike"
+        if self.older:
+            return f"compared: the copy has {self.older} events more; these are missing at the end of this log"
+        return f"compared: {self.events} events are those of the copy, and {self.newer} came after it was made"
+
+
+def compare(log: EventStore, copy: EventStore, campaign: str) -> Comparison:
+    """Compare what both say of `campaign`. Raises StoreError, and RunError when the copy has no such campaign."""
+    position = 0
+    while True:
+        pages = log.rows(campaign, position, _PAGE), copy.rows(campaign, position, _PAGE)
+        if not pages[1] and not position:
+            raise RunError(f"the copy has no event of campaign {campaign!r}: is it a copy of another run?")
+        for mine, theirs in zip_longest(*pages):
+            if mine is None or theirs is None:
+                left = log.length(campaign) - position, copy.length(campaign) - position
+                return Comparison(position, newer=max(0, left[0]), older=max(0, left[1]))
+            if _content(mine) != _content(theirs):
+                return Comparison(position, difference=position)
+            position += 1
+        if len(pages[0]) < _PAGE:
+            return Comparison(position)
+
+
+def _content(row: Row) -> tuple[int, int, str, str, int | None]:
+    return row.position, row.epoch, row.kind, row.body, row.checksum

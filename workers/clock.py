@@ -1,0 +1,18 @@
+"""Wall-clock time that passes steadily, whatever happens to the machine's clock while a process runs."""
+
+import time
+
+
+class SteadyClock:
+    """Seconds since 1970: the machine's clock when this was made, and from then on what has really passed.
+
+    A clock that is set, or stepped by a time server, neither ends a budget of hours nor gives an evaluation a negative
+    duration.
+    """
+
+    def __init__(self) -> None:
+        self._offset = time.time() - time.monotonic()
+
+    def __call__(self) -> float:
+        """Now."""
+        return self._offset + time.monotonic()
