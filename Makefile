@@ -2,13 +2,17 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: run test check format lint types imports coverage docs clean
+.PHONY: run test test-slurm check format lint types imports coverage docs clean
 
 run: .venv/installed
 	$(BIN)/bbkb run configs/quickstart.yaml
 
 test: .venv/installed-dev
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
+
+# On a real Slurm cluster of three namespaces: needs root, Debian's slurm-wlm and munge, and a machine with little else to do.
+test-slurm: .venv/installed-dev
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 0 -m slurm tests/deploy
 
 check: format lint types imports coverage
 
