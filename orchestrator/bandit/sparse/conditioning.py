@@ -11,6 +11,7 @@ is the same, bit for bit, whether it was looked at from the first pull on or at 
 """
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -78,14 +79,26 @@ class ConditionedPosterior:
 
     def append(self, arm: int) -> None:
         """Add a pull of `arm`."""
-        position, pull = self.position(arm), len(self._pulled)  # first: it may replace the arrays
+        self.position(arm)  # first: it may replace the arrays
+        self._append(arm, self._kernel_rows(self.arms, np.array([arm]))[:, 0])
+
+    def extend(self, arms: Sequence[int]) -> None:
+        """Add pulls of `arms`, in their order; as `append` one by one, at a fraction of the calls."""
+        pulls = np.array(arms, np.intp)
+        self.enter(np.setdiff1d(pulls, self.arms))
+        kernel = self._kernel_rows(self.arms, pulls)
+        for number, arm in enumerate(arms):
+            self._append(arm, kernel[:, number])
+
+    def _append(self, arm: int, kernel: Floats) -> None:
+        """Add a pull of `arm`, which was looked at; `kernel` (n,): k of all arms looked at with it."""
+        position, pull = self.position(arm), len(self._pulled)
         if pull == self._columns.shape[1]:
             self._columns = np.hstack((self._columns, np.empty_like(self._columns)))
         self._pulled.append(arm)
         self._weighted.append(self.posterior.fit.spectrum * self.rows[position])
         self._earlier.append(self._columns[position, :pull].copy())
         self._pivots.append(math.sqrt(1.0 + float(self.variance[position])))
-        kernel = self._kernel_rows(self.arms, np.array([arm]))[:, 0]
         self._columns[:, pull] = self._column(pull, kernel, self.rows, self._columns)
         _subtract(self.variance, self._columns[:, pull])
 

@@ -32,6 +32,7 @@ from orchestrator.bandit.kernels import AnyKernel, Matern52
 from orchestrator.bandit.model.model import Model
 from orchestrator.bandit.recent import Recent
 from orchestrator.bandit.sparse.blocks import LocalCovariance
+from orchestrator.bandit.sparse.conditioning import ConditionedPosterior
 from orchestrator.bandit.sparse.dictionary import Resampling, resparsify
 from orchestrator.bandit.sparse.lazy import ArgmaxQueue
 from orchestrator.bandit.sparse.picking import Picking
@@ -204,9 +205,7 @@ class BBKB:
         blocked = state.blocked(pending)
         picking = Picking.begin(state, self.width_at(state), blocked, is_conditioned=self.model is not None)
         course = _Course(picking, self._drift(picking.posterior))
-        picking.posterior.enter(np.unique(np.array(pending, np.intp)))  # at once, which is cheaper than one by one
-        for arm in pending:
-            course.append(arm)
+        course.begin(pending)
         course.queue = picking.queue(blocked, self.lazy)
         return course
 
@@ -338,6 +337,16 @@ class _Course:
     drift: Drift
     pulls: list[int] = field(default_factory=list)
     queue: ArgmaxQueue = field(init=False)
+
+    def begin(self, pending: Sequence[int]) -> None:
+        """Add pulls that are pending."""
+        posterior = self.picking.posterior
+        if isinstance(posterior, ConditionedPosterior) and isinstance(self.drift, NoDrift):
+            posterior.extend(pending)
+            self.pulls.extend(pending)
+        else:
+            for arm in pending:
+                self.append(arm)
 
     def append(self, arm: int) -> Pick:
         """Add a pull of `arm`; its pick, with the variance just before."""

@@ -39,6 +39,10 @@ def test_an_arm_has_the_same_variance_whenever_it_is_looked_at(make_problem, see
         assert (early.variance <= before).all()
     for arm in np.setdiff1d(every, late.arms):
         late.enter(np.array([arm]))
+    at_once = ConditionedPosterior(problem.posterior)
+    at_once.extend(problem.batch)
+    at_once.enter(np.setdiff1d(every, at_once.arms))
+    np.testing.assert_array_equal(at_once.variance, early.variance)
     np.testing.assert_array_equal(late.variance, early.variance)
     np.testing.assert_array_equal(late.mean, early.mean)
 
