@@ -55,7 +55,7 @@ def refusal(state: HasArms, limit: int) -> Wait | None:
     """What to answer when no arm is left. Raises ValueError when `limit` is below 1."""
     if limit < 1:
         raise ValueError(f"limit must be >= 1, got {limit}")
-    return Wait("every arm is set aside", exhausted=True) if len(state.set_aside) == len(state.arms) else None
+    return Wait("every arm is set aside") if len(state.set_aside) == len(state.arms) else None
 
 
 def sequential_refusal(state: HasArms, pending: Sequence[int], limit: int) -> Wait | None:

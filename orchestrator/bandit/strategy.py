@@ -60,10 +60,9 @@ class Choose:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Nothing may be pulled before more rewards are in, or ever again (`exhausted`: no arm is left)."""
+    """Nothing may be pulled before more rewards are in, or ever again: `reason` says which."""
 
     reason: str
-    exhausted: bool = False
 
 
 Decision = Choose | Wait
@@ -140,6 +139,15 @@ class Shardable(Protocol):
     @property
     def is_shardable(self) -> Literal[True]:
         """True; a strategy that cannot has no such attribute."""
+
+
+@runtime_checkable
+class Sequential(Protocol):
+    """A strategy that chooses nothing while a reward is missing, so that a second worker never gets work."""
+
+    @property
+    def is_sequential(self) -> Literal[True]:
+        """True; a strategy that chooses with pulls pending has no such attribute."""
 
 
 @runtime_checkable

@@ -5,6 +5,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
+from orchestrator.bandit.strategy import Sequential
 from orchestrator.campaign.events import ExistingTaken
 from orchestrator.campaign.status import idle_text
 from orchestrator.cli.attach import SessionEnd
@@ -42,6 +43,13 @@ def say_warnings(console: Console, settings: Settings) -> None:
             console,
             "warning: the password of the store stands in the campaign file. It is written nowhere else, so a resume "
             "needs it from the environment: PGPASSWORD, a password file (~/.pgpass, PGPASSFILE), or ${VAR} in the URL",
+        )
+    if isinstance(settings.strategy, Sequential) and settings.workers.count > 1:
+        name = settings.resolved()["strategy"]["name"]
+        say(
+            console,
+            f"warning: the strategy {name} waits for each result before it chooses again, so one of the "
+            f"{settings.workers.count} workers has work: set workers.count to 1, or take bbkb or gp_bucb",
         )
 
 

@@ -135,7 +135,7 @@ class Compressed(ABC):
     evaluate_uninformative: bool = True
     initial_points: int | None = None
     max_skipped: int = 1_000_000
-    is_sequential: ClassVar[bool] = True
+    is_sequential: ClassVar[Literal[True]] = True
     __pydantic_config__: ClassVar[Mapping[str, Any]] = {"extra": "forbid"}
 
     def __post_init__(self) -> None:
@@ -191,7 +191,7 @@ class Compressed(ABC):
             rule = (
                 f"the next {self.max_skipped + 1} steps all fail the entropy test: nothing informative is left to pull"
             )
-            return Wait(rule, exhausted=True)
+            return Wait(rule)
         arm, skipped = step
         width, belief = self.width(state, state.step + skipped), state.belief
         pick = Pick(arm, float(belief.mean[arm]), width, float(belief.variance[arm]))

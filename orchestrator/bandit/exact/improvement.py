@@ -10,7 +10,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -48,7 +48,7 @@ class Improvement(ExactStrategy):
     margin: float = 0.01
     warm_start: AnyWarmStart = _DEFAULT_START
     model: Model | None = None
-    is_sequential: ClassVar[bool] = True
+    is_sequential: ClassVar[Literal[True]] = True
     __pydantic_config__: ClassVar[Mapping[str, Any]] = {"extra": "forbid"}
 
     def __post_init__(self) -> None:

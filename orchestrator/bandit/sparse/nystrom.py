@@ -7,8 +7,8 @@ dictionary that spans the same space, so everything proven for any dictionary ho
 The range in which the posterior mean is then that of the dense Gaussian process: what is left out of a variance is at
 most m · eps · κ² (about 1e-13 with 600 atoms), and rewards that differ between near-duplicates ask for that remainder
 against λ / n of n pulls. For white noise as rewards the mean is off by at most about 10 m · eps · κ² n / λ, relative to
-the rewards: by 4e-7 at λ = 1e-6 with 600 atoms, each pulled once, by 3e-5 at 1e-8. No double-precision factorisation of
-K + λI does much better: the dense one was off by a sixth to a half of that.
+the rewards: by 4e-7 at λ = 1e-6 with 600 atoms, each pulled once, by 3e-5 at 1e-8. A dense factorisation of K + λI in
+double precision was up to 20 times nearer, and no nearer on arms 1e-7 apart.
 """
 
 import numpy as np

@@ -145,7 +145,7 @@ def exhausted(state: SparseState, pending: Sequence[int]) -> Wait | None:
     """What to answer when no arm is left because none is pulled twice."""
     if state.repeats or state.left(pending, 1):
         return None
-    return Wait("every arm was chosen once, and none may be evaluated twice", exhausted=True)
+    return Wait("every arm was chosen once, and none may be evaluated twice")
 
 
 def checked(

@@ -101,7 +101,7 @@ class GPThreDS:
     search: Search = "direct"
     horizon: int = 1000
     walk_error: float = 0.25
-    is_sequential: ClassVar[bool] = True
+    is_sequential: ClassVar[Literal[True]] = True
     __pydantic_config__: ClassVar[Mapping[str, Any]] = {"extra": "forbid"}
 
     def __post_init__(self) -> None:

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from orchestrator.bandit.checks import require_not_negative, require_optional, require_positive, require_probability
 from orchestrator.bandit.exact.incremental import ExactState
@@ -47,7 +47,7 @@ class GPUCB(ExactStrategy):
     warm_start: AnyWarmStart = _DEFAULT_START
     width: float | None = None
     model: Model | None = None
-    is_sequential: ClassVar[bool] = True
+    is_sequential: ClassVar[Literal[True]] = True
     __pydantic_config__: ClassVar[Mapping[str, Any]] = {"extra": "forbid"}
 
     def __post_init__(self) -> None:

@@ -100,7 +100,7 @@ class IGPUCB:
     warm_start: AnyWarmStart = _DEFAULT_START
     width: float | None = None
     model: Model | None = None
-    is_sequential: ClassVar[bool] = True
+    is_sequential: ClassVar[Literal[True]] = True
     __pydantic_config__: ClassVar[Mapping[str, Any]] = {"extra": "forbid"}
 
     def __post_init__(self) -> None:

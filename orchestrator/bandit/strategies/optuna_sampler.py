@@ -117,7 +117,7 @@ class OptunaSampler:
                 suggested = study.ask(state.coding.distributions)
             running.append(state.coding.nearest(suggested.params, excluded))
         picks = tuple(Pick(arm) for arm in running[len(pending) :])
-        return Choose(picks, "limit") if picks else Wait("every arm was pulled or is set aside", exhausted=True)
+        return Choose(picks, "limit") if picks else Wait("every arm was pulled or is set aside")
 
     def tell(self, state: OptunaState, observations: Sequence[Observation], rng: np.random.Generator) -> OptunaState:
         """State after these newly finished pulls, with what the sampler notes of them."""

@@ -49,7 +49,7 @@ class Uniform:
             raise ValueError(f"limit must be >= 1, got {limit}")
         available = np.setdiff1d(np.arange(len(state.pulls.counts)), state.set_aside, assume_unique=True)
         if not len(available):
-            return Wait("every arm is set aside", exhausted=True)
+            return Wait("every arm is set aside")
         first = state.told + len(pending)
         draws = (np.random.default_rng([state.seed, i]).integers(len(available)) for i in range(first, first + limit))
         return Choose(tuple(Pick(int(available[draw])) for draw in draws), "limit")
