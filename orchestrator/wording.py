@@ -38,3 +38,9 @@ def iso(time: float) -> str:
 def printable(text: str) -> str:
     """`text` as it may be shown on a terminal or written into a log: control characters are escaped (`\\x1b`)."""
     return _CONTROLS.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
+
+
+def one_line(text: object, limit: int) -> str:
+    """`text` with its white space joined, cut to at most `limit` characters."""
+    line = " ".join(str(text).split())
+    return line if len(line) <= limit else line[: limit - 1] + "…"

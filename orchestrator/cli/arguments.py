@@ -36,6 +36,10 @@ class LogLevel(StrEnum):
 LogLevelOption = Annotated[
     LogLevel | None, typer.Option("--log-level", help="Least severe level of run.log in the run's folder: log.level.")
 ]
+Quiet = Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")]
+JsonLines = Annotated[
+    bool, typer.Option("--json", help="Print lines of JSON: the status when it changes, and messages.")
+]
 Serve = Annotated[
     bool, typer.Option("--serve", help="Show the live page in a browser meanwhile: its address is printed.")
 ]

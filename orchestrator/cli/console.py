@@ -1,6 +1,8 @@
 """The console that all commands print on: no text from outside reaches the terminal as a command to it."""
 
-from collections.abc import Iterable
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
@@ -16,3 +18,21 @@ class SafeConsole(Console):
         """The segments of `renderable`, their text printable."""
         for segment in super().render(renderable, options):
             yield segment if segment.control else Segment(printable(segment.text), segment.style)
+
+
+class JsonConsole(SafeConsole):
+    """A console that writes lines of JSON: whatever is printed becomes a message."""
+
+    def print(self, *objects: Any, **options: Any) -> None:
+        """One message."""
+        self.emit({"message": " ".join(str(one) for one in objects)})
+
+    def emit(self, line: Mapping[str, Any]) -> None:
+        """Write one line."""
+        self.file.write(json.dumps(line, ensure_ascii=True, default=str) + "\n")
+        self.file.flush()
+
+
+def console_for(is_quiet: bool, as_json: bool) -> SafeConsole:
+    """The console of a command that may be asked to be quiet, or to write JSON."""
+    return JsonConsole() if as_json else SafeConsole(quiet=is_quiet)

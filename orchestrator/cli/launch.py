@@ -72,7 +72,7 @@ def _launch_on_ray(run: Run, settings: Settings, console: Console, address: str 
     workers, log = settings.workers, settings.log
     with logs.written_to(run.folder, run.name, log.level, log.format), view(console) as shown:
         joined = named_cluster(address)
-        shown.say("starting Ray on this machine …" if joined is None else f"joining the Ray cluster at {joined} …")
+        shown.wait_for("starting Ray on this machine" if joined is None else f"joining the Ray cluster at {joined}")
         cluster = connect(address, workers.count, workers.cpus, workers.gpus, dashboard=True, name=run.name)
         try:
             where = "a local Ray" if cluster.is_ours else f"the Ray cluster at {cluster.address}"

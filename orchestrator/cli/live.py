@@ -11,10 +11,15 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from orchestrator.campaign.status import Status, headline, idle_text, progress
-from orchestrator.wording import duration
+from orchestrator.campaign.attempts import EndedAttempt
+from orchestrator.campaign.status import Status, as_plain, headline, idle_text, progress
+from orchestrator.cli.console import JsonConsole
+from orchestrator.wording import duration, one_line
 
 _PLAIN_SECONDS = 10.0  # between two plain lines
+_JSON_SECONDS = 1.0  # between two lines of JSON
+_RUNNING_SHOWN, _RESULTS_SHOWN, _FAILURES_SHOWN = 5, 3, 2
+_LINE = 110  # characters of a trial's line
 
 
 class View(Protocol):
@@ -34,10 +39,26 @@ class View(Protocol):
     def say(self, line: str) -> None:
         """Show a line of text that stays."""
 
+    def wait_for(self, what: str) -> None:
+        """Show that something is waited for, until the next `update`."""
+
 
 def view(console: Console) -> View:
     """The view that fits the console."""
+    if isinstance(console, JsonConsole):
+        return JsonView(console)
     return TerminalView(console) if console.is_terminal else PlainView(console)
+
+
+class _Clock:
+    """What is waited for, and for how long: computed anew whenever it is drawn."""
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+        self._since = time.monotonic()
+
+    def __rich__(self) -> Text:
+        return Text(f"{self._what} ({time.monotonic() - self._since:.0f} s)", style="dim")
 
 
 class TerminalView:
@@ -54,6 +75,10 @@ class TerminalView:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._live.stop()
+
+    def wait_for(self, what: str) -> None:
+        """Show it with a clock."""
+        self._live.update(_Clock(what))
 
     def update(self, status: Status) -> None:
         """Redraw."""
@@ -87,11 +112,49 @@ class PlainView:
             self._last_shown = self._clock()
             self.say(headline(status))
 
+    def wait_for(self, what: str) -> None:
+        """Print it once."""
+        self.say(what)
+
     def say(self, line: str) -> None:
         """Print it, unless it is what was printed last."""
         if line != self._last_line:
             self._last_line = line
             self._console.print(Text(line), soft_wrap=True)
+
+
+class JsonView:
+    """The status as a line of JSON whenever something changed, at most one a second."""
+
+    def __init__(self, console: JsonConsole, clock: Callable[[], float] = time.monotonic) -> None:
+        self._console = console
+        self._clock = clock
+        self._last_shown = float("-inf")
+        self._last: tuple[object, ...] = ()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        return None
+
+    def update(self, status: Status) -> None:
+        """Write it."""
+        changed = (status.phase, status.done, status.in_flight, status.chosen, status.best_value)
+        is_due = status.phase == "closed" or self._clock() - self._last_shown >= _JSON_SECONDS
+        if changed != self._last and is_due:
+            self._last, self._last_shown = changed, self._clock()
+            self._console.emit({"status": as_plain(status)})
+
+    def say(self, line: str) -> None:
+        """Write it as a message."""
+        self._console.emit({"message": line})
+
+    def wait_for(self, what: str) -> None:
+        """Write it as a message."""
+        self.say(what)
 
 
 def render(status: Status) -> RenderableType:
@@ -101,7 +164,7 @@ def render(status: Status) -> RenderableType:
         Text(status.name, style="bold"),
         ProgressBar(total=max(1, status.evaluations), completed=status.done, width=40),
         Text(f"{status.done}/{status.evaluations}"),
-        Text("" if status.left_seconds is None else f"about {duration(status.left_seconds)} left", style="dim"),
+        Text(_left(status), style="dim"),
     )
     table = Table.grid(padding=(0, 2))
     for name, value in rows(status):
@@ -113,8 +176,10 @@ def rows(status: Status) -> list[tuple[str, Text]]:
     """The table's rows: name and value."""
     return [
         ("best", _best(status)),
-        ("progress", Text(f"{progress(status)} ({status.waiting} in backlog)")),
+        ("progress", Text(f"{progress(status)} ({status.waiting} queued)")),
         ("in flight", Text(f"{status.in_flight} on {status.slots} workers" if status.slots else "no session yet")),
+        *_running_rows(status),
+        *_recent_rows(status),
         ("failed", Text(str(status.failed), style="red" if status.failed else "")),
         *([("existing", Text(_existing(status)))] if status.existing else []),
         ("dictionary", Text(f"{status.dictionary_size} inducing points")),
@@ -126,6 +191,49 @@ def rows(status: Status) -> list[tuple[str, Text]]:
         ("elapsed", Text(f"{duration(status.elapsed_seconds)}, at least {duration(status.least_seconds)} of work")),
         ("now", Text(_now(status))),
     ]
+
+
+def _left(status: Status) -> str:
+    """Rate and time left; both are known after the first result."""
+    if status.phase not in ("running", "stopping"):
+        return ""
+    if status.left_seconds is None or not status.elapsed_seconds:
+        return "time left: known after the first result"
+    return f"{_rate(status.done / status.elapsed_seconds)}, about {duration(status.left_seconds)} left"
+
+
+def _rate(per_second: float) -> str:
+    """Trials in the unit of time that makes a readable number."""
+    units = ((1.0, "s"), (60.0, "min"), (3600.0, "h"))
+    seconds, unit = next((one for one in units if per_second * one[0] >= 1.0), units[-1])
+    return f"{per_second * seconds:.3g} trials/{unit}"
+
+
+def _running_rows(status: Status) -> list[tuple[str, Text]]:
+    shown_trials = status.running[:_RUNNING_SHOWN]
+    more = status.in_flight - len(shown_trials)
+    lines = [
+        Text(f"trial {one.trial} for {duration(one.seconds)}: {one_line(named(one.parameters), _LINE)}")
+        for one in shown_trials
+    ]
+    lines += [Text(f"and {more} more", style="dim")] if more > 0 and lines else []
+    return [("running" if not number else "", line) for number, line in enumerate(lines)]
+
+
+def _recent_rows(status: Status) -> list[tuple[str, Text]]:
+    results = [one for one in reversed(status.recent) if not one.failure][:_RESULTS_SHOWN]
+    failures = [one for one in reversed(status.recent) if one.failure][:_FAILURES_SHOWN]
+    lines = [("last results" if not number else "", Text(_result(one))) for number, one in enumerate(results)]
+    for number, one in enumerate(failures):
+        text = one_line(f"trial {one.trial}, {one.failure}: {one.message}", _LINE)
+        lines.append(("last failures" if not number else "", Text(text, style="red")))
+    return lines
+
+
+def _result(one: EndedAttempt) -> str:
+    value = "no value" if one.value is None else f"{one.value:.6g}"
+    ended = value if one.stopped_at is None else f"{value}, stopped early at step {one.stopped_at}"
+    return one_line(f"trial {one.trial}: {ended} in {duration(one.seconds)}, {named(one.parameters)}", _LINE)
 
 
 def _calibration(share: float) -> str:

@@ -10,6 +10,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from orchestrator.wording import one_line
+
 MANY_POINTS = 2000  # from here on points are drawn by WebGL, where the browser has it: SVG takes seconds
 FONT = {"family": "system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif", "size": 13, "color": "--ink"}
 
@@ -35,12 +37,6 @@ class Figure:
 def label(text: object, limit: int = 60) -> str:
     """`text` as plotly will show it literally: escaped, on one line, at most `limit` characters."""
     return html.escape(one_line(text, limit), quote=False)
-
-
-def one_line(text: object, limit: int) -> str:
-    """`text` with its white space joined, cut to at most `limit` characters."""
-    line = " ".join(str(text).split())
-    return line if len(line) <= limit else line[: limit - 1] + "…"
 
 
 def parameters_label(parameters: Iterable[tuple[str, Any]]) -> str:

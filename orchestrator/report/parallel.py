@@ -10,7 +10,8 @@ import numpy as np
 from objectives.parameters import Choice, Ordered, Parameter, Range
 from orchestrator.history.export import parameter_names
 from orchestrator.history.fold import History, TrialRow
-from orchestrator.report.figure import FONT, Figure, label, look, one_line, rounded
+from orchestrator.report.figure import FONT, Figure, label, look, rounded
+from orchestrator.wording import one_line
 
 _MISSING = "none"  # tick of a conditional parameter that is inactive
 _TICKS = 8

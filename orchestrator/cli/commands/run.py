@@ -15,16 +15,18 @@ from orchestrator.campaign.status import status_of
 from orchestrator.cli.arguments import (
     Address,
     CampaignFile,
+    JsonLines,
     LogLevelOption,
     OrResume,
     Overrides,
+    Quiet,
     RunFolder,
     RunName,
     Serve,
     Workers,
     overrides,
 )
-from orchestrator.cli.console import SafeConsole
+from orchestrator.cli.console import console_for
 from orchestrator.cli.launch import launch
 from orchestrator.cli.resume import check_address, check_budget, check_changes, end_of, find_begun
 from orchestrator.cli.summary import describe, save_report, say_existing, say_warnings, summarize
@@ -46,12 +48,14 @@ def run(
     or_resume: OrResume = False,
     log_level: LogLevelOption = None,
     serve: Serve = False,
+    quiet: Quiet = False,
+    as_json: JsonLines = False,
 ) -> None:
     """Run a campaign file to its end.
 
     With --run and --or-resume one command line begins a run and, when it is repeated, resumes it.
     """
-    console = SafeConsole()
+    console = console_for(quiet, as_json)
     settings = load(
         file, [*overrides(set_, workers, log_level), *([] if name is None else [f"run={json.dumps(name)}"])]
     )
@@ -83,6 +87,8 @@ def resume(
     address: Address = None,
     log_level: LogLevelOption = None,
     serve: Serve = False,
+    quiet: Quiet = False,
+    as_json: JsonLines = False,
 ) -> None:
     """Continue a run: finished results are kept, evaluations that were running run again.
 
@@ -91,7 +97,7 @@ def resume(
     old = runs.open_run(folder)
     settings = load(config or old.settings_file, overrides(set_, workers, log_level))
     check_address(settings, address)
-    _resume(SafeConsole(), old, settings, address, serve)
+    _resume(console_for(quiet, as_json), old, settings, address, serve)
 
 
 def _resume(console: Console, old: runs.Run, settings: Settings, address: str | None, serve: bool) -> None:

@@ -1,0 +1,92 @@
+"""What the terminal shows while a campaign runs: running trials, results, failures, rate; quiet, JSON, a clock."""
+
+import io
+import json
+import time
+
+import pytest
+from rich.console import Console
+
+from orchestrator.campaign.status import Status
+from orchestrator.cli.console import JsonConsole, SafeConsole, console_for
+from orchestrator.cli.live import TerminalView, render, view
+from orchestrator.cli.terminal import say
+from orchestrator.history.fold import fold
+from tests.orchestrator.synthetic_log import SyntheticLog
+
+EVENTS = SyntheticLog(trials=40, workers=3, sessions=1, failure_share=0.4, is_closed=False).events()
+
+
+def under_way() -> Status:
+    """In the middle, with three trials running."""
+    middle = next(i for i in range(len(EVENTS) // 2, len(EVENTS)) if fold(EVENTS[:i]).status().in_flight == 3)
+    history = fold(EVENTS[:middle])
+    return history.status(now=history.campaign.last_time + 5.0)
+
+
+def text_of(status: Status, width: int = 200) -> str:
+    console = Console(file=io.StringIO(), width=width)
+    console.print(render(status))
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+def test_running_trials_last_results_and_failures_are_named_with_their_parameters() -> None:
+    status = under_way()
+    text = text_of(status)
+    for running in status.running:
+        assert f"trial {running.trial} for" in text
+    newest = next(one for one in reversed(status.recent) if not one.failure)
+    assert f"trial {newest.trial}: {newest.value:.6g} in" in text
+    failure = next(one for one in reversed(status.recent) if one.failure)
+    assert f"trial {failure.trial}, {failure.failure}:" in text
+    assert "trials/" in text
+    assert " left" in text
+
+
+def test_no_time_is_negative_and_the_time_left_is_promised_from_the_start() -> None:
+    for position in range(2, len(EVENTS), 7):
+        history = fold(EVENTS[:position])
+        status = history.status(now=history.campaign.last_time - 3.0)  # a clock that went back
+        assert status.left_seconds is None or status.left_seconds >= 0.0
+        assert all(running.seconds >= 0.0 for running in status.running)
+        text = text_of(status)
+        if status.phase == "running" and not status.done:
+            assert "time left: known after the first result" in text
+
+
+def test_json_lines_are_the_status_and_messages() -> None:
+    console = console_for(is_quiet=False, as_json=True)
+    assert isinstance(console, JsonConsole)
+    console.file = io.StringIO()
+    with view(console) as shown:
+        say(console, "run /somewhere")
+        shown.wait_for("starting Ray on this machine")
+        shown.update(under_way())
+        shown.update(under_way())  # nothing new
+    lines = [json.loads(line) for line in console.file.getvalue().splitlines()]
+    assert [list(line) for line in lines] == [["message"], ["message"], ["status"]]
+    assert lines[0]["message"] == "run /somewhere"
+    assert lines[2]["status"]["in_flight"] == 3
+
+
+def test_a_quiet_console_prints_nothing() -> None:
+    console = console_for(is_quiet=True, as_json=False)
+    console.file = io.StringIO()
+    with view(console) as shown:
+        shown.wait_for("starting Ray on this machine")
+        shown.update(under_way())
+        shown.say("evaluating")
+    assert console.file.getvalue() == ""
+
+
+def test_a_wait_has_a_clock_beside_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    console = SafeConsole(file=io.StringIO(), force_terminal=True, width=80)
+    shown = TerminalView(console)
+    shown.wait_for("starting Ray on this machine")
+    now = 107.0
+    console.print(shown._live.renderable)
+    assert isinstance(console.file, io.StringIO)
+    assert "starting Ray on this machine (7 s)" in console.file.getvalue()
