@@ -27,6 +27,7 @@ from workers.clock import SteadyClock
 from workers.messages import Failure, FailureKind, Limits, Outcome, Stopped, Success, Trial
 from workers.reporting import Publish, Reports
 from workers.results import Result, checked
+from workers.surroundings import restored
 
 MESSAGE_CHARACTERS = 4096
 _SUMMARY_CHARACTERS = 500
@@ -243,7 +244,7 @@ def _restore_alarm(handler: Any, timer: tuple[float, float], elapsed: float) -> 
 @contextlib.contextmanager
 def _confined(limits: Limits) -> Iterator[None]:
     """What holds in a process that may die for its evaluation."""
-    with _hard_deadline(limits.timeout_seconds), children_ended(), _memory_bound(limits.memory_bytes):
+    with _hard_deadline(limits.timeout_seconds), children_ended(), restored(), _memory_bound(limits.memory_bytes):
         yield
 
 

@@ -8,7 +8,7 @@ node) is given up: by lease where evaluations have a time-out, else when a node 
 
 import logging
 import time
-from collections import OrderedDict, deque
+from collections import OrderedDict, defaultdict, deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -27,6 +27,7 @@ from workers.on_ray.objective import put_objective
 from workers.on_ray.places import NodeWatch, Placement, Places, check_feasible, is_saturated
 from workers.on_ray.reports import ReportReceiver
 from workers.on_ray.tasks import RayTasks
+from workers.surroundings import Streak
 
 _LOGGER = logging.getLogger("bbkb.executor")
 
@@ -81,6 +82,7 @@ class RayExecutor:
         self._longest_seconds = 0.0
         self._nodes = NodeWatch()
         self._clock = SteadyClock()
+        self._streaks: defaultdict[str, Streak] = defaultdict(Streak)  # by worker
         self._next_lease_look = 0.0  # monotonic clock
         self._queue: OrderedDict[int, Trial] = OrderedDict()  # by trial id, in the order submitted
         self._running: dict[Any, _Attempt] = {}  # by reference, the oldest first; at most `slots`
@@ -224,9 +226,18 @@ class RayExecutor:
         elif result is None:
             self._give_up(reference, FailureKind.NODE_LOST, "the connection to its worker broke before it began")
         else:
-            self._leave(reference, is_well=not is_worn_out(result))
+            self._leave(reference, is_well=not (is_worn_out(result) or self._is_damaged(attempt, result)))
             self._learn(result)
             self._settle(reference, result)
+
+    def _is_damaged(self, attempt: _Attempt, outcome: Outcome) -> bool:
+        """Whether the worker's last evaluations failed one after the other, on different arms."""
+        if attempt.request is None:  # adopted: its arm is not known here
+            return False
+        is_damaged = self._streaks[outcome.worker].is_damaged_after(attempt.request.arm, outcome)
+        if is_damaged:
+            del self._streaks[outcome.worker]
+        return is_damaged
 
     def _leave(self, reference: Any, is_well: bool) -> None:
         """A worker actor is free again, or of no more use."""

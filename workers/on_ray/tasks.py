@@ -16,7 +16,9 @@ from workers.on_ray.ledger import HeldAttempt, Ledger
 from workers.on_ray.objective import get_objective
 from workers.on_ray.places import Placement, memory_request
 from workers.on_ray.reports import ReportSender
+from workers.surroundings import Streak
 
+_STREAK = Streak()  # of this worker process
 _EVALUATING = threading.Lock()
 _FAREWELL_SECONDS = 0.5  # for the last outcome to leave a process that ends itself
 
@@ -80,7 +82,7 @@ def evaluate_remotely(box: list[Any], trial: Trial, limits: Limits, submission: 
     sender = ReportSender(submission.ledger.campaign, trial.id, trial.attempt)
     with _EVALUATING, _late_start_noted(trial, limits, submission), contextlib.closing(sender):
         outcome = evaluate(objective, trial, limits, is_expendable=True, publish=sender)
-    if is_worn_out(outcome):
+    if is_worn_out(outcome) or _STREAK.is_damaged_after(trial.arm, outcome):
         threading.Thread(target=_retire, daemon=True).start()
     return outcome
 

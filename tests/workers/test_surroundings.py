@@ -1,0 +1,97 @@
+import gc
+import io
+import os
+import resource
+import shutil
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from workers.messages import Failure, FailureKind, Outcome, Success
+from workers.surroundings import DAMAGED_AFTER, Streak, restored
+
+
+def seen() -> dict[str, Any]:
+    umask = os.umask(0o022)
+    os.umask(umask)
+    return {
+        "folder": os.getcwd(),
+        "umask": umask,
+        "environment": dict(os.environ),
+        "handlers": [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGALRM)],
+        "mask": signal.pthread_sigmask(signal.SIG_BLOCK, ()),
+        "files": resource.getrlimit(resource.RLIMIT_NOFILE),
+        "streams": (sys.stdin, sys.stdout, sys.stderr),
+        "depth": sys.getrecursionlimit(),
+        "collects": gc.isenabled(),
+    }
+
+
+def ignore_signals() -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+
+
+def change_environment() -> None:
+    os.environ["PATH"] = "/nowhere"
+    os.environ["ADDED"] = "1"
+    del os.environ["HOME"]
+
+
+def lower_limit() -> None:
+    resource.setrlimit(resource.RLIMIT_NOFILE, (64, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+
+
+def redirect() -> None:
+    sys.stdout = io.StringIO()
+
+
+DAMAGES: dict[str, Callable[[], Any]] = {
+    "another folder": lambda: os.chdir("/"),
+    "its folder removed": lambda: shutil.rmtree(os.getcwd()),
+    "umask": lambda: os.umask(0o777),
+    "signals": ignore_signals,
+    "environment": change_environment,
+    "limit": lower_limit,
+    "streams": redirect,
+    "recursion": lambda: sys.setrecursionlimit(5000),
+    "collector": gc.disable,
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_what_an_evaluation_changed_of_its_process_is_put_back(
+    damage: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "work").mkdir()
+    monkeypatch.chdir(tmp_path / "work")
+    monkeypatch.setenv("HOME", "/home/somebody")
+    before = seen()
+    with restored():
+        DAMAGES[damage]()
+    assert seen() == before
+    assert not list(Path.cwd().iterdir())
+
+
+def outcome(kind: FailureKind | None) -> Outcome:
+    if kind is None:
+        return Success(trial=0, attempt=1, value=1.0, started=0.0, finished=1.0, worker="w")
+    return Failure(trial=0, attempt=1, kind=kind, message="why", started=0.0, finished=1.0, worker="w")
+
+
+def test_a_worker_whose_last_evaluations_failed_on_different_arms_is_damaged() -> None:
+    streak = Streak()
+    damaged = [streak.is_damaged_after(arm, outcome(FailureKind.ERROR)) for arm in range(DAMAGED_AFTER)]
+    assert damaged == [False] * (DAMAGED_AFTER - 1) + [True]
+
+
+@pytest.mark.parametrize("kind", [None, FailureKind.INVALID_VALUE, FailureKind.TIMEOUT])
+def test_one_arm_that_fails_again_and_again_and_a_success_between_damage_no_worker(kind: FailureKind | None) -> None:
+    streak = Streak()
+    assert not any(streak.is_damaged_after(7, outcome(FailureKind.ERROR)) for _ in range(20))
+    for arm in range(20):
+        assert not streak.is_damaged_after(arm, outcome(FailureKind.ERROR if arm % DAMAGED_AFTER else kind))

@@ -1,0 +1,141 @@
+"""What an evaluation may change of the process that it runs in, and must not leave changed for the next one.
+
+Working directory, umask, environment, handlers and mask of signals, soft limits, standard streams, recursion limit and
+the garbage collector are put back. What cannot be put back (a leaked thread, a module that was changed) can make the
+evaluations that follow fail: `Streak` notices that, and the process is replaced.
+"""
+
+import contextlib
+import gc
+import os
+import resource
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+
+from workers.messages import Failure, FailureKind, Outcome
+
+DAMAGED_AFTER = 5  # failures in a row, on as many different arms
+_LIMITS = [getattr(resource, name) for name in dir(resource) if name.startswith("RLIMIT_")]
+
+
+class Streak:
+    """The failures in a row of one worker process."""
+
+    def __init__(self) -> None:
+        self._arms: set[int] = set()
+
+    def is_damaged_after(self, arm: int, outcome: Outcome) -> bool:
+        """Whether the process had better be replaced, after this outcome of `arm`.
+
+        Only errors count: a value that is no number, or a time-out, is the evaluation's own.
+        """
+        if isinstance(outcome, Failure) and outcome.kind is FailureKind.ERROR:
+            self._arms.add(arm)
+        else:
+            self._arms.clear()
+        return len(self._arms) >= DAMAGED_AFTER
+
+
+@contextlib.contextmanager
+def restored() -> Iterator[None]:
+    """Put back on leaving what was changed inside, each part as far as the system lets it."""
+    with ExitStack() as undo:
+        for keep in (_folder, _umask, _environment, _limits, _streams, _interpreter, _signals):
+            undo.callback(_quietly, keep())
+        yield
+
+
+def _quietly(put_back: Callable[[], None]) -> None:
+    with contextlib.suppress(OSError, ValueError):
+        put_back()
+
+
+def _folder() -> Callable[[], None]:
+    try:
+        before = os.getcwd()
+    except FileNotFoundError:  # removed by something outside of any evaluation
+        before = "/"
+
+    def put_back() -> None:
+        with contextlib.suppress(FileNotFoundError):
+            if os.getcwd() == before:
+                return
+        os.makedirs(before, exist_ok=True)  # it may have been removed
+        os.chdir(before)
+
+    return put_back
+
+
+def _umask() -> Callable[[], None]:
+    before = os.umask(0o077)  # it can only be read by setting it
+    os.umask(before)
+    return lambda: _forget(os.umask(before))
+
+
+def _forget(_: object) -> None:
+    return None
+
+
+def _environment() -> Callable[[], None]:
+    before = dict(os.environ)
+
+    def put_back() -> None:
+        for name in [name for name in os.environ if name not in before]:
+            del os.environ[name]
+        for name, value in before.items():
+            if os.environ.get(name) != value:
+                os.environ[name] = value
+
+    return put_back
+
+
+def _limits() -> Callable[[], None]:
+    before = {limit: resource.getrlimit(limit)[0] for limit in _LIMITS}
+
+    def put_back() -> None:
+        for limit, soft in before.items():
+            now, hard = resource.getrlimit(limit)
+            if now != soft:
+                with contextlib.suppress(OSError, ValueError):  # the hard limit was lowered, too
+                    resource.setrlimit(limit, (soft, hard))
+
+    return put_back
+
+
+def _streams() -> Callable[[], None]:
+    before = sys.stdin, sys.stdout, sys.stderr
+
+    def put_back() -> None:
+        sys.stdin, sys.stdout, sys.stderr = before
+
+    return put_back
+
+
+def _interpreter() -> Callable[[], None]:
+    depth, collects = sys.getrecursionlimit(), gc.isenabled()
+
+    def put_back() -> None:
+        sys.setrecursionlimit(depth)
+        (gc.enable if collects else gc.disable)()
+
+    return put_back
+
+
+def _signals() -> Callable[[], None]:
+    """Handlers belong to the main thread, and only those that Python set can be put back."""
+    if threading.current_thread() is not threading.main_thread():
+        return lambda: None
+    before = {number: handler for number in signal.valid_signals() if (handler := signal.getsignal(number)) is not None}
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+
+    def put_back() -> None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        for number, handler in before.items():
+            if signal.getsignal(number) is not handler:
+                with contextlib.suppress(OSError, ValueError):
+                    signal.signal(number, handler)
+
+    return put_back
