@@ -58,7 +58,7 @@ def slurm(
     allocation = Allocation(
         nodes=nodes, cpus=cpus, gpus=gpus, time=time, partition=partition, container=container, exclusive=exclusive
     )
-    arguments = [str(file.resolve()), *(part for pair in given for part in ("--set", pair))]
+    arguments = [str(file.resolve()), *(part for pair in overrides(set_, None) for part in ("--set", pair))]
     script = script_for(allocation, settings, arguments, run, Path(sys.executable).parent)
     path = (output or Path(f"{run}.sbatch")).resolve()
     write_file(path, lambda target: target.write_text(script.text, encoding="utf-8"))

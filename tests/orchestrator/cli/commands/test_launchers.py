@@ -1,0 +1,75 @@
+"""`bbkb launch …` as a person types it: what is written, what is said, and where the token is."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from orchestrator.cli.main import app
+from orchestrator.errors import UserError
+
+CAMPAIGN = """
+name: sine
+objective: {name: sine}
+budget: {evaluations: 5}
+workers: {timeout_seconds: 60}
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "campaign.yaml").write_text(CAMPAIGN)
+    return tmp_path
+
+
+def bbkb(*arguments: str) -> str:
+    """What the command prints, in one line a line. Raises what it raises."""
+    done = CliRunner().invoke(app, ["launch", *arguments], catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    return " ".join(done.output.split())
+
+
+def test_slurm_writes_a_script_and_says_how_to_start_it_and_what_follows_from_what(folder: Path) -> None:
+    said = bbkb("slurm", "campaign.yaml", "--nodes", "3", "--cpus", "2", "--run", "first", "--set", "seed=4")
+    script = folder / "first.sbatch"
+    assert f"to start it: sbatch {script}" in said
+    assert "workers.count 6 3 nodes, 1 CPUs an evaluation" in said
+    assert f"bbkb run {folder / 'campaign.yaml'} --set seed=4 --workers 6 " in script.read_text()
+    assert subprocess.run(["bash", "-n", str(script)], check=False).returncode == 0
+
+
+def test_submitting_where_there_is_no_slurm_is_a_users_mistake(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(folder))
+    with pytest.raises(UserError, match="--submit needs the command sbatch"):
+        bbkb("slurm", "campaign.yaml", "--submit")
+
+
+def test_what_a_clusters_command_complains_of_is_shown(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "sbatch").write_text("#!/bin/sh\necho 'invalid partition' >&2; exit 1\n")
+    (folder / "sbatch").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
+    with pytest.raises(UserError, match="sbatch must accept the job, got: invalid partition"):
+        bbkb("slurm", "campaign.yaml", "--submit")
+
+
+def test_a_ray_job_is_printed_with_a_token_asked_for(folder: Path) -> None:
+    said = bbkb("ray-job", "campaign.yaml", "--runs", "/shared/runs")
+    assert "RAY_AUTH_MODE=token ray job submit --address http://127.0.0.1:8265" in said
+    assert "--set runs=/shared/runs --run sine --or-resume" in said
+
+
+def test_manifests_hold_a_token_that_only_the_user_can_read_and_that_is_not_printed(folder: Path) -> None:
+    said = bbkb("kuberay", "campaign.yaml", "--image", "registry.example/bbkb:1", "--run", "first")
+    file = folder / "first.kuberay.yaml"
+    assert file.stat().st_mode & 0o777 == 0o600
+    secret = next(one for one in yaml.safe_load_all(file.read_text()) if one["kind"] == "Secret")
+    assert len(secret["stringData"]["auth_token"]) == 64
+    assert secret["stringData"]["auth_token"] not in said
+
+
+def test_a_name_that_is_none_is_refused(folder: Path) -> None:
+    with pytest.raises(UserError, match="run"):
+        bbkb("slurm", "campaign.yaml", "--run", "../elsewhere")
