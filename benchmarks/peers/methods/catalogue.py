@@ -66,6 +66,6 @@ def make_method(name: str, problem: Problem, seed: int, evaluations: int, own: M
         from benchmarks.peers.methods.of_optuna import OfOptuna
 
         return OfOptuna(problem, seed, name)
-    from benchmarks.peers.methods.ours import Ours
+    from benchmarks.peers.methods.ours import ours
 
-    return Ours(problem, seed, own.get(name, {"name": name}))
+    return ours(problem, seed, own.get(name, {"name": name}))

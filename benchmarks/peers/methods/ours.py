@@ -5,26 +5,22 @@ from typing import Any
 
 from benchmarks.peers.problems import Point, Problem
 from objectives.objective import Candidates
-from objectives.parameters import Range
-from objectives.space import make_candidates
 from orchestrator.bandit.arms import Arms
 from orchestrator.optimizer import Optimizer
-
-LARGEST_WHOLE = 100_000  # a finite space of so many arms at most is taken whole
-POINTS = 4096  # Sobol points of any other space
+from orchestrator.space_optimizer import Configuration, SpaceOptimizer
 
 
 class Ours:
-    """`settings` are the strategy's name and options. Candidates are all arms of a finite space, else Sobol points."""
+    """On the arms that a problem has. `settings` are the strategy's name and options."""
 
-    def __init__(self, problem: Problem, seed: int, settings: Mapping[str, Any]) -> None:
-        self._candidates = problem.arms or _candidates(problem, seed)
+    def __init__(self, candidates: Candidates, seed: int, settings: Mapping[str, Any]) -> None:
+        self._candidates = candidates
         options = {name: value for name, value in settings.items() if name != "name"}
         arms = Arms.of(
-            self._candidates.features,
-            self._candidates.parameter_of,
-            repeats=self._candidates.repeats,
-            is_sequence=self._candidates.is_sequence,
+            candidates.features,
+            candidates.parameter_of,
+            repeats=candidates.repeats,
+            is_sequence=candidates.is_sequence,
         )
         self._optimizer = Optimizer(arms, settings["name"], seed, **options)
         self._running: dict[int, int] = {}
@@ -44,6 +40,29 @@ class Ours:
         return self._candidates.parameters(self._optimizer.best()[0])
 
 
-def _candidates(problem: Problem, seed: int) -> Candidates:
-    is_finite = not any(isinstance(parameter, Range) for parameter in problem.space.values())
-    return make_candidates(problem.space, LARGEST_WHOLE if is_finite else POINTS, seed=seed)
+class OursInSpace:
+    """On a space, as a user gives it. `settings` are the strategy's name and options."""
+
+    def __init__(self, problem: Problem, seed: int, settings: Mapping[str, Any]) -> None:
+        options = {name: value for name, value in settings.items() if name != "name"}
+        self._optimizer = SpaceOptimizer(problem.space, strategy=settings["name"], seed=seed, **options)
+        self._running: dict[int, Configuration] = {}
+
+    def ask(self, number: int) -> Point | None:
+        """None while the strategy's drift budget is spent."""
+        configurations = self._optimizer.ask(1)
+        if not configurations:
+            return None
+        self._running[number] = configurations[0]
+        return configurations[0]
+
+    def tell(self, number: int, reward: float) -> None:
+        self._optimizer.tell([self._running.pop(number)], [reward])
+
+    def recommend(self) -> Point:
+        return self._optimizer.best()[0]
+
+
+def ours(problem: Problem, seed: int, settings: Mapping[str, Any]) -> Ours | OursInSpace:
+    """The method for a problem: all of its arms where it has a list of them, else its space."""
+    return OursInSpace(problem, seed, settings) if problem.arms is None else Ours(problem.arms, seed, settings)
