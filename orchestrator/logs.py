@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Literal
 
 from orchestrator.files import make_private
+from orchestrator.wording import printable
 
 Level = Literal["debug", "info", "warning", "error"]
 Format = Literal["text", "json"]
@@ -21,8 +22,7 @@ Format = Literal["text", "json"]
 ROOT = "bbkb"
 FILE_NAME = "run.log"
 _FIELDS = ("campaign", "trial", "attempt")  # of a record, where it has them
-# control characters would let text from outside forge lines or drive the terminal that shows the file
-_ESCAPED = {code: repr(chr(code))[1:-1] for code in (*range(0x20), *range(0x7F, 0xA0), 0x2028, 0x2029)}
+_ONE_LINE = str.maketrans({"\n": "\\n", "\t": "\\t"})  # `printable` leaves them; they would let a text forge lines
 
 logging.getLogger(ROOT).addHandler(logging.NullHandler())  # else warnings would go to a library user's terminal
 
@@ -70,7 +70,7 @@ class TextFormatter(logging.Formatter):
         """The record as one line."""
         fields = "".join(f" {name}={value}" for name, value in _fields(record, self._campaign).items())
         text = f"{_time(record)} {record.levelname} {record.name}{fields}: {_message(self, record)}"
-        return text.translate(_ESCAPED)
+        return printable(text).translate(_ONE_LINE)
 
 
 class JsonFormatter(logging.Formatter):
