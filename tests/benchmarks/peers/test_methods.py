@@ -36,6 +36,12 @@ def test_a_method_searches(name: str, problem: Function | Recorded):
     assert np.isfinite(record.recommended).all()
 
 
+def test_ours_chooses_among_the_points_there_are():
+    cells = Recorded(TABLE.space, TABLE.levels[::2], TABLE.rewards[::2], is_whole=False)
+    record = search(cells, make_method("bbkb", cells, 0, EVALUATIONS, {}), 2, EVALUATIONS, 0, ("cells", "bbkb"))
+    assert set(record.regrets) <= set(cells.regrets)
+
+
 def test_a_strategy_of_ours_takes_options():
     own = {"wide": {"name": "bbkb", "norm_bound": 5.0}}
     record = search(TABLE, make_method("wide", TABLE, 0, EVALUATIONS, own), 2, EVALUATIONS, 0, ("table", "wide"))
