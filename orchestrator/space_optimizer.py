@@ -114,6 +114,15 @@ class SpaceOptimizer:
         self._asked(arms)
         return [self._pool.candidates.parameters(arm) for arm in arms]
 
+    def expect(self, configurations: Sequence[Mapping[str, Scalar]]) -> None:
+        """These are being evaluated although `ask` did not give them: they are pending until they are told.
+
+        Raises ObjectiveError when one is not of the space.
+        """
+        for configuration in configurations:
+            self._add(self._space.candidate(configuration))
+        self._expected([self._arm(configuration) for configuration in configurations])
+
     def tell(self, configurations: Sequence[Mapping[str, Scalar]], values: Sequence[float | None]) -> None:
         """Values (n,) of these configurations (n,), in any order and any grouping.
 
@@ -165,7 +174,11 @@ class SpaceOptimizer:
 
     def save(self, path: str | Path) -> None:
         """Write everything to `path` as JSON, whole or not at all."""
-        saved = {
+        write_text(Path(path), json.dumps(self.__getstate__()) + "\n")
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What is saved, and pickled."""
+        return {
             "format": _FORMAT,
             "space": dump_space(self._space.parameters),
             "forbid": dump_forbid(self._space.forbid),
@@ -174,9 +187,15 @@ class SpaceOptimizer:
             "seed": self._seed,
             "enqueue": self._enqueue,
             "limit": self._limit,
-            "log": self._log,
+            "log": list(self._log),
         }
-        write_text(Path(path), json.dumps(saved) + "\n")
+
+    def __setstate__(self, saved: Mapping[str, Any]) -> None:
+        space = _search_space(saved["space"], build_forbid(saved["forbid"]))
+        strategy = build_strategy(saved["strategy"])
+        self._begin(space, saved["direction"], strategy, saved["seed"], saved["enqueue"], saved["limit"])
+        for entry in saved["log"]:
+            self._repeat(entry)
 
     @classmethod
     def load(cls, path: str | Path) -> "SpaceOptimizer":
@@ -185,12 +204,8 @@ class SpaceOptimizer:
             saved = json.loads(Path(path).read_text(encoding="utf-8"))
             if not isinstance(saved, dict) or saved.get("format") != _FORMAT:
                 raise ValueError(f"its format must be {_FORMAT}")
-            space = _search_space(saved["space"], build_forbid(saved["forbid"]))
-            strategy = build_strategy(saved["strategy"])
             optimizer = cls.__new__(cls)
-            optimizer._begin(space, saved["direction"], strategy, saved["seed"], saved["enqueue"], saved["limit"])
-            for entry in saved["log"]:
-                optimizer._repeat(entry)
+            optimizer.__setstate__(saved)
         except (UnicodeDecodeError, ValueError, KeyError, TypeError, IndexError) as error:
             raise ValueError(f"{path} is not a saved Optimizer: {type(error).__name__}: {error}") from error
         return optimizer
@@ -198,6 +213,8 @@ class SpaceOptimizer:
     def _repeat(self, entry: Mapping[str, Any]) -> None:
         if "asked" in entry:
             self._asked([int(arm) for arm in entry["asked"]])
+        elif "expected" in entry:
+            self._expected([int(arm) for arm in entry["expected"]])
         elif "appended" in entry:
             self._extend(Appended(entry["appended"], tuple(int(arm) for arm in entry["retired"])))
         else:
@@ -209,6 +226,10 @@ class SpaceOptimizer:
         self._waiting = self._waiting[len(arms) :] if self._waiting else []
         self._pending.extend(arms)
         self._log.append({"asked": list(arms)})
+
+    def _expected(self, arms: Sequence[int]) -> None:
+        self._pending.extend(arms)
+        self._log.append({"expected": list(arms)})
 
     @property
     def _sign(self) -> float:

@@ -5,7 +5,10 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Any
 
-from orchestrator.adapters.proposing import Proposer
+from objectives.conditions import Scalar
+from orchestrator.space_optimizer import SpaceOptimizer
+
+Configuration = Mapping[str, Scalar]
 
 
 class Backlog:
@@ -15,13 +18,13 @@ class Backlog:
     no thread: every call computes at once, and the same calls give the same proposals.
     """
 
-    def __init__(self, proposer: Proposer, size: int) -> None:
+    def __init__(self, optimizer: SpaceOptimizer, size: int) -> None:
         if size < 0:
             raise ValueError(f"backlog must be >= 0, got {size}")
-        self._proposer = proposer
+        self._optimizer = optimizer
         self._size = size
-        self._ready: deque[int] = deque()
-        self._results: deque[tuple[int, float | None]] = deque()
+        self._ready: deque[Configuration] = deque()
+        self._results: deque[tuple[Configuration, float | None]] = deque()
         self._begin()
 
     def _begin(self) -> None:
@@ -29,24 +32,24 @@ class Backlog:
         self._worker: threading.Thread | None = None
         self._error: Exception | None = None
 
-    def take(self) -> int | None:
-        """A candidate; None when none is ready yet, or the strategy waits. Raises what the thread raised."""
+    def take(self) -> Configuration | None:
+        """A configuration; None when none is ready yet, or the strategy waits. Raises what the thread raised."""
         if not self._size:
-            return self._proposer.propose()
+            return self._proposed()
         self._raise()
         with self._lock:
-            candidate = self._ready.popleft() if self._ready else None
+            configuration = self._ready.popleft() if self._ready else None
         self._work()
-        return candidate
+        return configuration
 
-    def report(self, candidate: int, reward: float | None) -> None:
-        """The candidate's reward; None: it could not be evaluated."""
+    def report(self, configuration: Configuration, value: float | None) -> None:
+        """The configuration's value; None: it could not be evaluated."""
         if not self._size:
-            self._proposer.report([(candidate, reward)])
+            self._optimizer.tell([configuration], [value])
             return
         self._raise()
         with self._lock:
-            self._results.append((candidate, reward))
+            self._results.append((configuration, value))
         self._work()
 
     def settle(self) -> None:
@@ -55,13 +58,9 @@ class Backlog:
             worker.join()
         self._raise()
 
-    def parameters(self, candidate: int) -> dict[str, Any]:
-        """The candidate's parameters."""
-        return self._proposer.parameters(candidate)
-
-    def nearest(self, parameters: Mapping[str, Any]) -> int:
-        """The candidate nearest to `parameters`; see `Proposer.nearest`."""
-        return self._proposer.nearest(parameters)
+    def _proposed(self) -> Configuration | None:
+        asked = self._optimizer.ask(1)
+        return asked[0] if asked else None
 
     def _work(self) -> None:
         """See to it that a thread is at work."""
@@ -86,11 +85,11 @@ class Backlog:
                 self._worker = None
                 return False
         if results:
-            self._proposer.report(results)
+            self._optimizer.tell([one for one, _ in results], [value for _, value in results])
             with self._lock:
                 for _ in results:
                     self._results.popleft()
-        made = None if results else self._proposer.propose()
+        made = None if results else self._proposed()
         with self._lock:
             if made is not None:
                 self._ready.append(made)

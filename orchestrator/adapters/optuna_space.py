@@ -1,4 +1,8 @@
-"""Search spaces of Optuna as spaces of ours. A categorical value travels as its number: Optuna allows any object."""
+"""Search spaces of Optuna as spaces of ours.
+
+Parameters are called p0, p1, … in the order of the distributions, and a categorical value travels as its number: Optuna
+allows any names and any objects.
+"""
 
 from collections.abc import Mapping
 from typing import Any
@@ -10,17 +14,19 @@ from objectives.parameters import Choice, Parameter, Range, Space
 
 def space_of(distributions: Mapping[str, BaseDistribution]) -> Space:
     """The parameters, by name; `distributions` hold more than one value each."""
-    return {name: _parameter(distribution) for name, distribution in distributions.items()}
+    return {f"p{place}": _parameter(distribution) for place, distribution in enumerate(distributions.values())}
 
 
 def to_ours(distributions: Mapping[str, BaseDistribution], values: Mapping[str, Any]) -> dict[str, Any]:
     """Values of Optuna as those of the space."""
-    return {name: _ours(distribution, values[name]) for name, distribution in distributions.items()}
+    named = enumerate(distributions.items())
+    return {f"p{place}": _ours(distribution, values[name]) for place, (name, distribution) in named}
 
 
 def to_optuna(distributions: Mapping[str, BaseDistribution], values: Mapping[str, Any]) -> dict[str, Any]:
     """Values of the space as Optuna's."""
-    return {name: _optunas(distribution, values[name]) for name, distribution in distributions.items()}
+    named = enumerate(distributions.items())
+    return {name: _optunas(distribution, values[f"p{place}"]) for place, (name, distribution) in named}
 
 
 def _parameter(distribution: BaseDistribution) -> Parameter:

@@ -8,9 +8,9 @@ from typing import Any
 
 from ray.tune.search import Searcher
 
-from orchestrator.adapters.backlog import Backlog
-from orchestrator.adapters.proposing import Proposer
-from orchestrator.adapters.tune_space import flat, nested, space_of, values_of
+from orchestrator.adapters.backlog import Backlog, Configuration
+from orchestrator.adapters.tune_space import TuneSpace
+from orchestrator.space_optimizer import SpaceOptimizer
 
 
 class BBKBSearch(Searcher):
@@ -19,8 +19,7 @@ class BBKBSearch(Searcher):
     `space`: as in `param_space`, which is used when it is None. `metric` and `mode` (`max` or `min`) are those of
     TuneConfig unless given here. At most `max_concurrent` trials run at once (None: as many as Tune starts), also when
     a `ConcurrencyLimiter` says so. `backlog` proposals are made ahead, so that Tune does not wait for a refit; 0 makes
-    each when it is asked for, which is reproducible. `candidates`: how many stand for a space with a continuous
-    parameter. `strategy` and `options` are those of `Optimizer`.
+    each when it is asked for, which is reproducible. `strategy` and `options` are those of `Optimizer`.
 
     A trial that ends with an error, or without a finite metric, counts as one that could not be evaluated. Raises
     ValueError on a space that cannot be searched or options that are not allowed.
@@ -35,7 +34,6 @@ class BBKBSearch(Searcher):
         seed: int = 0,
         max_concurrent: int | None = None,
         backlog: int = 2,
-        candidates: int = 4096,
         strategy: str = "bbkb",
         **options: Any,
     ) -> None:
@@ -44,9 +42,9 @@ class BBKBSearch(Searcher):
         super().__init__(metric=metric, mode=mode)
         self._metric, self._mode = metric, mode
         self._seed, self._max_concurrent, self._size = seed, max_concurrent, backlog
-        self._candidates, self._strategy, self._options = candidates, strategy, options
-        self._running: dict[str, int] = {}  # candidate by trial
-        self._space: dict[tuple[str, ...], Any] = {}
+        self._strategy, self._options = strategy, options
+        self._running: dict[str, Configuration] = {}  # by trial
+        self._space = TuneSpace({})
         self._backlog: Backlog | None = None
         self.set_max_concurrency(max_concurrent)
         if space is not None:
@@ -54,7 +52,7 @@ class BBKBSearch(Searcher):
 
     def set_search_properties(self, metric: str | None, mode: str | None, config: dict[str, Any], **spec: Any) -> bool:
         """Take what TuneConfig and `param_space` say; False when a space was given before."""
-        if self._backlog is not None and space_of(config):
+        if self._backlog is not None and TuneSpace.of(config).domains:
             return False
         self._metric, self._mode = metric or self._metric, mode or self._mode
         if self._backlog is None:
@@ -76,17 +74,17 @@ class BBKBSearch(Searcher):
             )
         if self._max_concurrent is not None and len(self._running) >= self._max_concurrent:
             return None
-        candidate = self._backlog.take()
-        if candidate is None:
+        configuration = self._backlog.take()
+        if configuration is None:
             return None
-        self._running[trial_id] = candidate
-        return nested(self._space, self._backlog.parameters(candidate))
+        self._running[trial_id] = configuration
+        return self._space.config(configuration)
 
     def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
         """Take in the trial's last metric. A trial that was not suggested here is not known and changes nothing."""
-        candidate = self._running.pop(trial_id, None)
-        if candidate is not None and self._backlog is not None:
-            self._backlog.report(candidate, None if error else self._reward(result or {}))
+        configuration = self._running.pop(trial_id, None)
+        if configuration is not None and self._backlog is not None:
+            self._backlog.report(configuration, None if error else self._reward(result or {}))
 
     def add_evaluated_point(
         self,
@@ -96,15 +94,16 @@ class BBKBSearch(Searcher):
         pruned: bool = False,
         intermediate_values: list[float] | None = None,
     ) -> None:
-        """Take in a result from elsewhere, at the candidate nearest to `parameters`.
+        """Take in a result from elsewhere.
 
-        Raises ValueError before the space and the metric's mode are known, ObjectiveError when `parameters` are none of
-        the space, KeyError when one is missing.
+        Raises ValueError before the space and the metric's mode are known, ObjectiveError or ValueError when
+        `parameters` are none of the space, KeyError when one is missing.
         """
         if self._backlog is None or self._metric is None:
             raise ValueError("BBKBSearch takes results from elsewhere once it has space, metric and mode; give it them")
-        candidate = self._backlog.nearest(values_of(self._space, parameters))
-        self._backlog.report(candidate, None if error else self._reward({self._metric: value}))
+        configuration = self._space.configuration(parameters)
+        self._backlog.report(configuration, None if error else self._reward({self._metric: value}))
+        self._backlog.settle()
 
     def save(self, checkpoint_path: str) -> None:
         """Write results, proposals and running trials to a file."""
@@ -117,10 +116,12 @@ class BBKBSearch(Searcher):
         self._space, self._running, self._metric, self._mode, self._backlog = state
 
     def _begin(self, config: Mapping[str, Any]) -> None:
-        self._space = space_of(config)
-        if self._space:
-            proposer = Proposer(flat(self._space), self._seed, self._candidates, self._strategy, self._options)
-            self._backlog = Backlog(proposer, self._size)
+        self._space = TuneSpace.of(config)
+        if self._space.domains:
+            optimizer = SpaceOptimizer(
+                self._space.parameters, strategy=self._strategy, seed=self._seed, **self._options
+            )
+            self._backlog = Backlog(optimizer, self._size)
 
     def _reward(self, result: Mapping[str, Any]) -> float | None:
         if self._metric is None or self._mode is None:

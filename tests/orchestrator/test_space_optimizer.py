@@ -1,6 +1,7 @@
 """`Optimizer(space={...})`: configurations are asked and told, candidates grow, what is saved goes on exactly."""
 
 import json
+import pickle
 
 import pytest
 
@@ -128,3 +129,17 @@ def test_a_strategy_without_growth_gets_a_fixed_pool():
     assert len(optimizer.candidates) > 2000
     with pytest.raises(ObjectiveError, match="this strategy takes no others"):
         optimizer.tell([{"x": 0.123456, "lr": 0.0123, "model": "forest", "depth": 4, "size": 16}], [1.0])
+
+
+def test_configurations_that_are_evaluated_elsewhere_are_pending_and_survive_saving(tmp_path):
+    optimizer = Optimizer(space=SPACE, direction="minimize", seed=5)
+    advanced(optimizer, 12)
+    elsewhere = {"x": 0.123, "lr": 0.01, "model": "forest", "depth": 3, "size": 16}
+    optimizer.expect([elsewhere])
+    assert optimizer.pending == [elsewhere]
+    optimizer.save(tmp_path / "search.json")
+    loaded, copied = Optimizer.load(tmp_path / "search.json"), pickle.loads(pickle.dumps(optimizer))
+    assert loaded.pending == copied.pending == [elsewhere]
+    assert loaded.ask(2) == copied.ask(2) == optimizer.ask(2)
+    with pytest.raises(ObjectiveError, match="x must be from 0 to 1"):
+        optimizer.expect([{**elsewhere, "x": 2.0}])

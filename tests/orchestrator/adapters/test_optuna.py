@@ -11,14 +11,14 @@ from optuna.trial import TrialState, create_trial
 from objectives.parameters import Choice, Range
 from orchestrator.adapters.optuna import BBKBSampler
 from orchestrator.adapters.optuna_space import space_of, to_optuna, to_ours
+from orchestrator.space_optimizer import SpaceOptimizer
 
 optuna.logging.set_verbosity(optuna.logging.ERROR)
 SPACE = {"x": FloatDistribution(0.0, 1.0), "kind": CategoricalDistribution(("a", None, 2.5))}
-SMALL = {"candidates": 128}
 
 
 def study_of(direction: str = "minimize", **options: object) -> optuna.Study:
-    return optuna.create_study(direction=direction, sampler=BBKBSampler(**{**SMALL, **options}))
+    return optuna.create_study(direction=direction, sampler=BBKBSampler(**options))
 
 
 def objective(trial: optuna.Trial) -> float:
@@ -27,14 +27,10 @@ def objective(trial: optuna.Trial) -> float:
     )
 
 
-def pending(sampler: BBKBSampler) -> list[int]:
-    assert sampler._proposer is not None
-    return sampler._proposer._optimizer._pending
-
-
-def told(sampler: BBKBSampler) -> int:
-    assert sampler._proposer is not None
-    return int(sampler._proposer._optimizer._state.pulls.total)
+def optimizer(study: optuna.Study) -> SpaceOptimizer:
+    found = study.sampler._optimizer
+    assert found is not None
+    return found
 
 
 def test_a_study_moves_to_the_best_parameters():
@@ -59,10 +55,10 @@ def test_distributions_become_parameters_and_values_come_back():
         "kind": CategoricalDistribution(("a", None, True)),
     }
     assert space_of(distributions) == {
-        "lr": Range(1e-4, 1.0, log=True),
-        "drop": Range(0.0, 0.5, step=0.25),
-        "width": Range(2, 8, integer=True, step=2),
-        "kind": Choice((0, 1, 2)),
+        "p0": Range(1e-4, 1.0, log=True),
+        "p1": Range(0.0, 0.5, step=0.25),
+        "p2": Range(2, 8, integer=True, step=2),
+        "p3": Choice((0, 1, 2)),
     }
     values = {"lr": 0.1, "drop": 0.25, "width": 6, "kind": True}
     assert to_optuna(distributions, to_ours(distributions, values)) == values
@@ -72,29 +68,26 @@ def test_running_trials_are_pending_and_told_once_when_they_are_over():
     study = study_of()
     study.tell(study.ask(SPACE), 1.0)
     running = [study.ask(SPACE) for _ in range(4)]
-    sampler = study.sampler
-    assert len(pending(sampler)) == 4
+    assert len(optimizer(study).pending) == 4
     for trial in running[:3]:
         study.tell(trial, 0.5)
     last = study.ask(SPACE)
-    assert len(pending(sampler)) == 2  # the fourth, and this one
-    assert told(sampler) == 4
+    assert len(optimizer(study).pending) == 2  # the fourth, and this one
+    assert len(optimizer(study).trials) == 4
     study.tell(running[3], 0.5)
     study.tell(last, 0.5)
     study.ask(SPACE)
-    assert told(sampler) == 6
+    assert len(optimizer(study).trials) == 6
 
 
-def test_trials_of_other_processes_are_taken_in_at_the_nearest_candidate():
+def test_trials_of_other_processes_are_taken_in_as_they_are():
     study = study_of()
     study.add_trials([create_trial(params={"x": 0.25, "kind": None}, distributions=SPACE, value=0.1)] * 2)
     study.add_trial(create_trial(state=TrialState.RUNNING, params={"x": 0.9, "kind": "a"}, distributions=SPACE))
     study.ask(SPACE)
-    sampler = study.sampler
-    assert told(sampler) == 2
-    elsewhere = sampler._proposer.parameters(pending(sampler)[0])
-    assert elsewhere["x"] == pytest.approx(0.9, abs=0.05)
-    assert elsewhere["kind"] == 0
+    done, known = optimizer(study).trials, study.sampler._space
+    assert [to_optuna(known, one["configuration"]) for one in done] == [{"x": 0.25, "kind": None}] * 2
+    assert to_optuna(known, optimizer(study).pending[0]) == {"x": 0.9, "kind": "a"}
 
 
 def test_a_trial_that_had_no_parameters_yet_is_taken_in_later():
@@ -108,7 +101,7 @@ def test_a_trial_that_had_no_parameters_yet_is_taken_in_later():
     begun.suggest_categorical("kind", ("a", None, 2.5))
     other.tell(begun, 0.2)
     study.ask(SPACE)
-    assert told(study.sampler) == 2
+    assert len(optimizer(study).trials) == 2
 
 
 def test_a_new_sampler_learns_a_long_study_in_one_refit(monkeypatch: pytest.MonkeyPatch):
@@ -117,11 +110,10 @@ def test_a_new_sampler_learns_a_long_study_in_one_refit(monkeypatch: pytest.Monk
     points = [{"x": float(x), "kind": "a"} for x in rng.random(300)]
     study.add_trials([create_trial(params=one, distributions=SPACE, value=one["x"]) for one in points])
     study.ask(SPACE)
-    proposer = study.sampler._proposer
-    assert told(study.sampler) == 300
-    assert proposer._optimizer._state.round == 1
+    assert len(optimizer(study).trials) == 300
+    assert optimizer(study)._state.round == 1
     looked_at: list[int] = []
-    monkeypatch.setattr(type(study.sampler), "_nearest", lambda self, trial: looked_at.append(trial.number))
+    monkeypatch.setattr(type(study.sampler), "_expected", lambda self, _, trial: looked_at.append(trial.number))
     for _ in range(3):
         study.tell(study.ask(SPACE), 0.5)
     assert looked_at == []
@@ -135,10 +127,9 @@ def test_a_pruned_trial_counts_with_its_last_value_and_a_failed_one_is_not_tried
     study.tell(pruned, state=TrialState.PRUNED)
     study.tell(failed, state=TrialState.FAIL)
     study.ask(SPACE)
-    state = study.sampler._proposer._optimizer._state
-    assert state.pulls.total == 2
-    assert state.pulls.reward_sums.sum() == pytest.approx(-1.7)
-    assert len(state.set_aside) == 1
+    values = [one["value"] for one in optimizer(study).trials]
+    assert sorted(value for value in values if value is not None) == pytest.approx([-1.0, -0.7])
+    assert values.count(None) == 1
 
 
 def test_parameters_that_only_some_trials_have_are_drawn_alone():
@@ -152,7 +143,7 @@ def test_parameters_that_only_some_trials_have_are_drawn_alone():
 
 
 def test_several_objectives_are_refused():
-    study = optuna.create_study(directions=["minimize", "minimize"], sampler=BBKBSampler(**SMALL))
+    study = optuna.create_study(directions=["minimize", "minimize"], sampler=BBKBSampler())
     with pytest.raises(ValueError, match="BBKBSampler is for one objective, the study has 2"):
         study.ask(SPACE)
 
@@ -162,4 +153,5 @@ def test_a_pickled_sampler_goes_on_as_it_would_have():
     study.optimize(objective, n_trials=15)
     copy = pickle.loads(pickle.dumps(study.sampler))
     suggested = study.ask(SPACE).params
-    assert copy._proposer.parameters(copy._proposer.propose()) == to_ours(SPACE, suggested)
+    copy._take_in(study, study.trials[-1], SPACE)
+    assert to_optuna(copy._space, copy._optimizer.ask(1)[0]) == suggested

@@ -9,16 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from ray import tune
 
+from objectives.objective import ObjectiveError
 from objectives.parameters import Choice, Range
 from objectives.space import SearchSpace
 from orchestrator.adapters.tune import BBKBSearch
-from orchestrator.adapters.tune_space import flat, nested, space_of, values_of
+from orchestrator.adapters.tune_space import TuneSpace
 
 SPACE = {"x": tune.uniform(0.0, 1.0), "inner": {"kind": tune.choice(["a", "b"])}, "fixed": 3}
 
 
 def search(**options: Any) -> BBKBSearch:
-    return BBKBSearch(SPACE, metric="loss", mode="min", candidates=64, **{"backlog": 0, **options})
+    return BBKBSearch(SPACE, metric="loss", mode="min", **{"backlog": 0, **options})
 
 
 def value(config: dict[str, Any]) -> float:
@@ -44,34 +45,34 @@ def test_a_space_of_tune_becomes_parameters_by_path():
         "d": 4,
         "q": tune.quniform(0.0, 1.0, 0.25),
     }
-    space = space_of(config)
-    assert flat(space) == {
-        "a": Range(1e-3, 1.0, log=True),
-        "b/n": Range(2, 4, integer=True),
-        "b/m": Range(2, 8, integer=True, step=2),
-        "c": Choice((1, "two")),
-        "q": Range(0.0, 1.0, step=0.25),
+    space = TuneSpace.of(config)
+    assert space.parameters == {
+        "p0": Range(1e-3, 1.0, log=True),
+        "p1": Range(2, 4, integer=True),
+        "p2": Range(2, 8, integer=True, step=2),
+        "p3": Choice((0, 1)),
+        "p4": Range(0.0, 1.0, step=0.25),
     }
-    values = {"a": 0.1, "b/n": 3, "b/m": 8, "c": "two", "q": 0.5}
-    assert nested(space, values) == {"a": 0.1, "b": {"n": 3, "m": 8}, "c": "two", "q": 0.5}
-    assert values_of(space, nested(space, values)) == values
+    configuration = {"p0": 0.1, "p1": 3, "p2": 8, "p3": 1, "p4": 0.5}
+    written = {"a": 0.1, "b": {"n": 3, "m": 8}, "c": "two", "q": 0.5}
+    assert space.config(configuration) == written
+    assert space.configuration({**written, "d": 4}) == configuration
 
 
 @given(count=st.integers(1, 30), step=st.integers(1, 4))
 def test_every_value_that_tune_draws_is_one_of_the_space(count: int, step: int):
-    domains = {"n": tune.qrandint(0, count * step, step), "m": tune.randint(3, 3 + count)}
-    space = SearchSpace(flat(space_of({**domains, "x": tune.uniform(0, 1)})))
+    domains = {"n": tune.qrandint(0, count * step, step), "m": tune.randint(3, 3 + count), "x": tune.uniform(0, 1)}
+    space = TuneSpace.of(domains)
     for _ in range(5):
-        space.code_of({name: domain.sample() for name, domain in domains.items()} | {"x": 0.5})
+        drawn = {name: domain.sample() for name, domain in domains.items()}
+        SearchSpace(space.parameters).code_of(space.configuration(drawn))
 
 
-def test_a_result_from_elsewhere_counts_at_the_nearest_candidate():
+def test_a_result_from_elsewhere_is_learned_as_it_is():
     searcher = search()
-    searcher.add_evaluated_point({"x": 0.31, "inner": {"kind": "a"}, "fixed": 3}, 0.0)
+    searcher.add_evaluated_point({"x": 0.31, "inner": {"kind": "a"}, "fixed": 3}, 0.5)
     assert searcher._backlog is not None
-    best, reward = searcher._backlog._proposer._optimizer.best()
-    assert searcher._backlog.parameters(best)["x"] == pytest.approx(0.31, abs=0.05)
-    assert reward == 0.0
+    assert searcher._backlog._optimizer.best() == ({"p0": 0.31, "p1": 0}, -0.5)
     with pytest.raises(ValueError, match="once it has space, metric and mode"):
         BBKBSearch().add_evaluated_point({}, 1.0)
 
@@ -97,7 +98,7 @@ def test_it_searches_where_the_loss_is_small():
 
 
 def test_the_larger_is_better_with_mode_max():
-    searcher = BBKBSearch({"x": tune.uniform(0, 1)}, "score", "max", candidates=64, backlog=0)
+    searcher = BBKBSearch({"x": tune.uniform(0, 1)}, "score", "max", backlog=0)
     assert searcher._reward({"score": 2.0}) == 2.0
     assert search()._reward({"loss": 2.0}) == -2.0
 
@@ -162,14 +163,14 @@ def test_an_error_while_proposing_ahead_is_raised_by_the_next_call(monkeypatch: 
     searcher._backlog.settle()
     searcher.suggest("a")
     searcher._backlog.settle()
-    searcher._running["a"] = 10**6  # a candidate that there is not
+    searcher._running["a"] = {"p0": 7.0, "p1": 0}  # none of the space
     searcher.on_trial_complete("a", {"loss": 1.0})
-    with pytest.raises(ValueError, match="an index must be >= 0 and < "):
+    with pytest.raises(ObjectiveError, match=r"p0 must be from 0 to 1, got 7\.0"):
         searcher._backlog.settle()
 
 
 def test_a_metric_that_was_never_named_is_asked_for():
-    searcher = BBKBSearch(SPACE, candidates=64, backlog=0)
+    searcher = BBKBSearch(SPACE, backlog=0)
     searcher.suggest("a")
     with pytest.raises(ValueError, match="BBKBSearch needs metric and mode"):
         searcher.on_trial_complete("a", {"loss": 1.0})
@@ -178,7 +179,7 @@ def test_a_metric_that_was_never_named_is_asked_for():
 @pytest.mark.filterwarnings("ignore")  # Ray Tune's own
 def test_tune_runs_and_restores_an_experiment(ray_cluster: str, tmp_path: Path):
     """Through Tuner: space, metric and mode come from it, and its checkpoints hold the search."""
-    searcher = BBKBSearch(candidates=64, backlog=1)
+    searcher = BBKBSearch(backlog=1)
     tuner = tune.Tuner(
         lambda config: {"loss": value(config)},
         param_space=SPACE,
