@@ -123,7 +123,14 @@ class Objective(Protocol):
     """
 
     def evaluate(self, parameters: Parameters, seed: int, report: Report) -> Evaluation:
-        """Evaluate once; the same parameters and seed give the same evaluation where that is possible."""
+        """Evaluate once; the same parameters and seed give the same evaluation where that is possible.
+
+        Args:
+            parameters: the configuration, by name.
+            seed: of what the evaluation draws; all attempts of a trial have the same.
+            report: call it with an intermediate value, `report(value, step)`.
+
+        """
 
 
 @runtime_checkable

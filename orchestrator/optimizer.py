@@ -86,6 +86,16 @@ class Optimizer:
         At most `limit`. When it is None: the strategy's own batch, at most A; one, where it never waits for rewards and
         so has no batch of its own. Empty when `tell` must get rewards of pending arms first, or when no candidate is
         left. An index may come up twice: evaluate it twice.
+
+        Args:
+            limit: how many at most, >= 1, such as the number of free workers; None: the strategy's own batch.
+
+        Returns:
+            Indices (n,) of rows of `candidates`, in the order chosen.
+
+        Raises:
+            ValueError: when `limit` is not a whole number >= 1.
+
         """
         own = 1 if _never_waits(self._strategy) else self._size
         most = own if limit is None else checked_limit(limit)
@@ -105,8 +115,16 @@ class Optimizer:
         """Rewards (n,) of the candidates `indices` (n,), in any order and any grouping.
 
         None means that it could not be evaluated: that candidate is not asked for again. Indices that were never asked
-        for are welcome: existing results. Raises ValueError, and learns nothing, when one is out of range or a reward
-        is NaN or infinite.
+        for are welcome: existing results.
+
+        Args:
+            indices: rows of `candidates` (n,).
+            rewards: one for each index (n,), to be maximised; None for what could not be evaluated.
+
+        Raises:
+            ValueError: when an index is out of range, a reward is NaN or infinite, or their numbers differ. Nothing is
+                learned then.
+
         """
         observations = checked_results(indices, rewards, self._size)
         rng = np.random.default_rng([self._seed, 1, self._state.round])

@@ -107,11 +107,24 @@ class Strategy(Protocol[S]):
         """State before any pull of `arms`, A of them; draws what the warm start needs."""
 
     def ask(self, state: S, pending: Sequence[int], limit: int) -> Decision:
-        """What to pull next. `pending` is the multiset of arms pulled whose rewards are not in `state` yet, in the
-        order they were chosen; at most `limit` ≥ 1 picks come back."""
+        """What to pull next.
+
+        Args:
+            state: what the strategy knows; it is not changed.
+            pending: the multiset of arms pulled whose rewards are not in `state` yet, in the order they were chosen.
+            limit: how many picks come back at most, >= 1.
+
+        """
 
     def tell(self, state: S, observations: Sequence[Observation], rng: np.random.Generator) -> S:
-        """State after these newly finished pulls."""
+        """State after newly finished pulls.
+
+        Args:
+            state: the state before them; it is not changed.
+            observations: the pulls, each once, with their rewards.
+            rng: what the strategy draws from (its dictionary, …); the same generator gives the same state.
+
+        """
 
     def recorded(self, state: S) -> Record:
         """The JSON-able part of `state` that was drawn or accumulated and cannot be recomputed from the pulls."""
