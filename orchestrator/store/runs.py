@@ -13,6 +13,7 @@ The folder and its files are readable by their owner only, and hold no password.
 import hashlib
 import json
 import platform
+import secrets
 import shutil
 import subprocess
 import sys
@@ -117,7 +118,7 @@ def create(
         folder = _folder_of(settings)
         is_new = _make(folder)
     else:
-        folder, is_new = _new_folder(Path(settings.runs), settings.name), True
+        folder, is_new = _new_folder(settings), True
     run = Run(folder, _store_url(settings.store, folder))
     try:
         _fill(run, settings, candidates, objective, optimum, began, existing, enqueued)
@@ -250,8 +251,12 @@ def _make(folder: Path) -> bool:
         raise RunError(f"the run's folder {folder} cannot be made ({error.strerror}): set `runs:`") from error
 
 
-def _new_folder(root: Path, name: str) -> Path:
-    stamp = time.strftime("%Y%m%d-%H%M%S")
+def _new_folder(settings: Settings) -> Path:
+    """A folder named by campaign and time. In a database the name must differ from those that other machines choose in
+    the same second, whose folders are not seen here: four random digits follow."""
+    root, name, stamp = Path(settings.runs), settings.name, time.strftime("%Y%m%d-%H%M%S")
+    if settings.store != "sqlite":
+        stamp += f"-{secrets.token_hex(2)}"
     for suffix in ("", *(f"-{number}" for number in range(2, 100))):
         folder = (root / f"{name}-{stamp}{suffix}").resolve()
         if _make(folder):

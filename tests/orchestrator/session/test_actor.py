@@ -222,8 +222,9 @@ def test_a_run_that_is_running_is_not_run_twice_but_can_be_watched_and_stopped(m
     watcher = RemoteSession(run, ray.get_actor(f"bbkb {run.name}", NAMESPACE), length=0)
     assert not watcher.wait(0.1)
     watcher.stop(now=False)
-    assert watcher.result() == ("interrupted", "interrupted")
-    assert session.result() == ("interrupted", "interrupted")  # though the other watcher has removed the actor
+    stopped = ("interrupted", "stopped on request, after its running evaluations")
+    assert watcher.result() == stopped
+    assert session.result() == stopped  # though the other watcher has removed the actor
 
 
 def test_what_is_over_makes_way_for_the_next_session(make: Callable[..., Run]) -> None:

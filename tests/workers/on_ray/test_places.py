@@ -137,7 +137,7 @@ def resize():
     reach(12)
     session.driver.stop()
 
-session, closes, steady = open_session(run), [], []
+session, closes, steady = open_session(run, settings), [], []
 thread = threading.Thread(target=lambda: closes.append(session.run()))
 thread.start()
 resize()
@@ -198,7 +198,7 @@ def test_workers_are_as_many_as_places_while_nodes_join_and_leave(tmp_path: Path
     assert done.returncode == 0, done.stdout + done.stderr
     found = json.loads((tmp_path / "found.json").read_text())
     print(found)
-    assert (found["reason"], found["first"]) == ("interrupted", 2)
+    assert (found["reason"], found["first"]) == ("stopped on request, after its running evaluations", 2)
     assert max(found["slots"]) == 6
     assert found["slots"][-1] == 3
     assert set(found["failures"]) <= {"node lost"}

@@ -60,7 +60,6 @@ def test_a_sequential_strategy_chooses_one_arm_and_nothing_while_its_reward_is_n
         assert len(decision.picks) == 1
         waiting = strategy.ask(state, (decision.picks[0].arm,), 9)
         assert isinstance(waiting, Wait)
-        assert not waiting.exhausted
 
 
 @pytest.mark.parametrize("name", BATCHED)
