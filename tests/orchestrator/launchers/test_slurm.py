@@ -1,6 +1,7 @@
 """Slurm scripts: sound for a shell, true to what was asked for, and the file in deploy is what the code writes."""
 
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,8 @@ def script(allocation: Allocation, run: str = "first", **workers: Any) -> Script
 
 
 def check_shell(text: str) -> None:
-    checked = subprocess.run(["shellcheck", "-"], input=text, capture_output=True, text=True, check=False)
+    program = Path(sys.executable).parent / "shellcheck"  # from the extra dev, whether or not it is on the PATH
+    checked = subprocess.run([program, "-"], input=text, capture_output=True, text=True, check=False)
     assert checked.returncode == 0, checked.stdout
 
 
