@@ -17,6 +17,7 @@ from orchestrator.inputs import (
     checked_results,
 )
 from orchestrator.named_strategy import named_strategy
+from orchestrator.wording import facts_html
 
 if TYPE_CHECKING:
     from orchestrator.space_optimizer import SpaceOptimizer
@@ -173,6 +174,18 @@ class Optimizer:
         """Indices (m,) of the inducing points; empty where the strategy has none."""
         dictionary: NDArray[np.intp] = self._state.dictionary
         return dictionary
+
+    def __repr__(self) -> str:
+        told, pending = self._state.pulls.total, len(self._pending)
+        return f"<Optimizer of {self._size} candidates: {told} rewards, {pending} pending>"
+
+    def _repr_html_(self) -> str:
+        """A small table, for notebooks."""
+        facts = [("rewards", str(self._state.pulls.total)), ("pending", str(len(self._pending)))]
+        if self._state.pulls.total:
+            arm, reward = self.best()
+            facts += [("best mean reward", f"{reward:.6g}"), ("best candidate", str(arm))]
+        return facts_html(f"Optimizer of {self._size} candidates", facts)
 
     @property
     def _posterior(self) -> Posterior:

@@ -25,6 +25,7 @@ from orchestrator.named_strategy import named_strategy
 from orchestrator.pool import Appended, Pool
 from orchestrator.settings.options import build_strategy, dump_strategy
 from orchestrator.settings.spaces import build_forbid, build_space, dump_forbid, dump_space
+from orchestrator.wording import facts_html
 
 Configuration = dict[str, Scalar]
 Direction = Literal["minimize", "maximize"]
@@ -279,6 +280,15 @@ class SpaceOptimizer:
     def __repr__(self) -> str:
         size, told, pending = len(self._space.parameters), len(self._told), len(self._pending)
         return f"<Optimizer of {size} parameters: {told} told, {pending} pending>"
+
+    def _repr_html_(self) -> str:
+        """A small table, for notebooks."""
+        facts = [("direction", self._direction), ("told", str(len(self._told))), ("pending", str(len(self._pending)))]
+        if self._state.pulls.total:
+            configuration, value = self.best()
+            facts += [("best value", f"{value:.6g}")]
+            facts += [("best configuration", ", ".join(f"{name}={one!r}" for name, one in configuration.items()))]
+        return facts_html(f"Optimizer of {', '.join(self._space.parameters)}", facts)
 
 
 def _search_space(space: Mapping[str, Parameter | Mapping[str, object]], forbid: tuple[Clause, ...]) -> SearchSpace:

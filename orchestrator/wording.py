@@ -1,6 +1,8 @@
 """How times, durations and texts from outside are written, everywhere that a person reads them."""
 
+import html
 import re
+from collections.abc import Sequence
 from datetime import UTC, datetime
 
 # What a terminal acts on instead of showing it: the controls of ASCII and Latin-1 but for tab and line feed, what turns
@@ -44,3 +46,12 @@ def one_line(text: object, limit: int) -> str:
     """`text` with its white space joined, cut to at most `limit` characters."""
     line = " ".join(str(text).split())
     return line if len(line) <= limit else line[: limit - 1] + "…"
+
+
+def facts_html(caption: str, facts: Sequence[tuple[str, str]]) -> str:
+    """Names and texts as a small HTML table, escaped, for notebooks."""
+    rows = "".join(
+        f"<tr><th style='text-align:left'>{html.escape(name)}</th><td>{html.escape(text)}</td></tr>"
+        for name, text in facts
+    )
+    return f"<table><caption>{html.escape(caption)}</caption>{rows}</table>"

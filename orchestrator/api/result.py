@@ -1,6 +1,5 @@
 """What a campaign found, as Python values: its best trial, all trials, and where its run is."""
 
-import html
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib.util import find_spec
@@ -11,6 +10,7 @@ from orchestrator.errors import RunError
 from orchestrator.history.export import trial_columns
 from orchestrator.history.fold import History, TrialRow, fold
 from orchestrator.store.runs import Run, open_run
+from orchestrator.wording import facts_html
 
 if TYPE_CHECKING:
     import pandas
@@ -104,11 +104,7 @@ class Result:
 
     def _repr_html_(self) -> str:
         """A small table, for notebooks."""
-        cells = "".join(
-            f"<tr><th style='text-align:left'>{html.escape(name)}</th><td>{html.escape(text)}</td></tr>"
-            for name, text in self._facts()
-        )
-        return f"<table><caption>{html.escape(self.history.created.name)}</caption>{cells}</table>"
+        return facts_html(self.history.created.name, self._facts())
 
     def _facts(self) -> list[tuple[str, str]]:
         history, now = self.history, self.history.status()

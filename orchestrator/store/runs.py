@@ -12,6 +12,7 @@ The folder and its files are readable by their owner only, and hold no password.
 
 import hashlib
 import json
+import os
 import platform
 import secrets
 import shutil
@@ -140,6 +141,21 @@ def _fill(
     enqueued: Sequence[int],
 ) -> None:
     """The log of a new run, then its files: of two processes that begin the same one, the log decides."""
+    with run.store() as store:
+        store.create(run.name, first_events(settings, candidates, objective, optimum, existing, enqueued))
+    write_settings(run, settings)
+    _write(run.folder / _PROVENANCE, json.dumps(_provenance(run, settings, began), indent=2) + "\n")
+
+
+def first_events(
+    settings: Settings,
+    candidates: Candidates,
+    objective: str,
+    optimum: float | None,
+    existing: ExistingTaken | None = None,
+    enqueued: Sequence[int] = (),
+) -> list[Event]:
+    """What the log of a new campaign begins with; the arguments are those of `create`."""
     created = CampaignCreated(
         time=time.time(),
         name=settings.name,
@@ -150,17 +166,14 @@ def _fill(
         optimum=optimum,
         settings=settings.resolved(),
     )
-    with run.store() as store:
-        known = [] if existing is None else [existing]
-        store.create(run.name, [created, *known, *_chosen_by_user(created.time, candidates, enqueued)])
-    write_settings(run, settings)
-    _write(run.folder / _PROVENANCE, json.dumps(_provenance(run, settings, began), indent=2) + "\n")
+    known = [] if existing is None else [existing]
+    return [created, *known, *_chosen_by_user(created.time, candidates, enqueued)]
 
 
 def find(settings: Settings) -> Run | None:
     """The run that the key `run` of these settings names; None when it has not begun, or none is named.
 
-    A run whose campaign is in a database and whose folder is not on this machine gets an empty folder.
+    Where its campaign is in a database, its folder may be missing on this machine: `make_folder` makes an empty one.
     """
     if settings.run is None:
         return None
@@ -169,10 +182,22 @@ def find(settings: Settings) -> Run | None:
     if settings.store == "sqlite" and not folder.is_dir():
         return None
     with run.store() as store:
-        if not store.has(run.name):
-            return None
-    _make(folder)
-    return run
+        return run if store.has(run.name) else None
+
+
+def make_folder(run: Run) -> None:
+    """Make the folder of a run that is found, unless it is there. Raises RunError when it cannot be made."""
+    _make(run.folder)
+
+
+def check_writable(settings: Settings) -> None:
+    """Raise RunError when no run's folder could be made below `runs`, StoreError when its store cannot be used."""
+    root = Path(settings.runs)
+    there = next(folder for folder in (root, *root.parents) if folder.exists())
+    if not (there.is_dir() and os.access(there, os.W_OK | os.X_OK)):
+        raise RunError(f"runs must be a folder that can be made and written, got {root}: {there} cannot be written")
+    if settings.store != "sqlite":
+        EventStore(settings.store).close()
 
 
 def _chosen_by_user(time: float, candidates: Candidates, arms: Sequence[int]) -> list[BatchChosen]:

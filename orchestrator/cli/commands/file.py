@@ -8,12 +8,11 @@ from typing import Any
 
 from rich.text import Text
 
-from objectives.explanation import explain
-from objectives.space import SearchSpace
 from orchestrator.bandit.strategies import STRATEGIES
 from orchestrator.bandit.strategies.presets import with_preset
 from orchestrator.cli.arguments import CampaignFile, Overrides, Workers, overrides
 from orchestrator.cli.console import SafeConsole
+from orchestrator.cli.plan import explain_space
 from orchestrator.cli.summary import describe, say_existing, say_warnings
 from orchestrator.cli.terminal import say
 from orchestrator.session.assemble import build, existing
@@ -27,11 +26,7 @@ def validate(file: CampaignFile, set_: Overrides = None, workers: Workers = None
     parts = build(settings)
     known = existing(settings, parts)
     say(console, f"{file} is valid: {describe(settings, parts)}")
-    if settings.space:
-        for line in explain(SearchSpace(settings.space, settings.forbid), parts.problem.candidates):
-            say(console, f"  {line}")
-    if parts.enqueued:
-        say(console, f"  enqueued trials: {len(parts.enqueued)}")
+    explain_space(console, settings, parts)
     say_warnings(console, settings)
     say_existing(console, known)
 

@@ -28,6 +28,7 @@ from orchestrator.cli.arguments import (
 )
 from orchestrator.cli.console import console_for
 from orchestrator.cli.launch import launch
+from orchestrator.cli.plan import say_plan
 from orchestrator.cli.resume import check_address, check_budget, check_changes, end_of, find_begun
 from orchestrator.cli.summary import describe, save_report, say_existing, say_warnings, summarize
 from orchestrator.cli.terminal import EXIT_CODES, say
@@ -50,6 +51,9 @@ def run(
     serve: Serve = False,
     quiet: Quiet = False,
     as_json: JsonLines = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Check everything, print what would be run, and write nothing.")
+    ] = False,
 ) -> None:
     """Run a campaign file to its end.
 
@@ -62,12 +66,21 @@ def run(
     check_address(settings, address)
     begun = find_begun(settings, or_resume)
     if begun is not None:
-        _resume(console, begun, settings, address, serve)
+        _check_resumable(console, begun, settings)
+        if dry_run:
+            say(console, "dry run: nothing was written and nothing runs")
+            return
+        runs.make_folder(begun)
+        _session(console, begun, settings, address, serve)
         return
     parts = build(settings)
+    known = existing(settings, parts)
+    if dry_run:
+        runs.check_writable(settings)
+        say_plan(console, settings, parts, known, address)
+        return
     optimum = parts.optimum(settings.objective.direction == "maximize")
     began = shlex.join(sys.argv)
-    known = existing(settings, parts)
     candidates, first = parts.problem.candidates, parts.enqueued
     new = runs.create(settings, candidates, parts.description, optimum, began, known, first)
     say(console, f"{settings.name}: {describe(settings, parts)}")
@@ -97,11 +110,13 @@ def resume(
     old = runs.open_run(folder)
     settings = load(config or old.settings_file, overrides(set_, workers, log_level))
     check_address(settings, address)
-    _resume(console_for(quiet, as_json), old, settings, address, serve)
+    console = console_for(quiet, as_json)
+    _check_resumable(console, old, settings)
+    _session(console, old, settings, address, serve)
 
 
-def _resume(console: Console, old: runs.Run, settings: Settings, address: str | None, serve: bool) -> None:
-    """Resume `old` under these settings, unless there is nothing left to do."""
+def _check_resumable(console: Console, old: runs.Run, settings: Settings) -> None:
+    """Check that `old` can be resumed under these settings. Exits when there is nothing left to do."""
     tell = functools.partial(say, console)
     with old.store() as store:
         created, state = snapshots.current(old, store)
@@ -115,7 +130,6 @@ def _resume(console: Console, old: runs.Run, settings: Settings, address: str | 
         raise typer.Exit(EXIT_CODES[ended.outcome])
     build(settings)  # its mistakes are shown before anything starts
     tell(f"resuming {old.folder}: {done} of {settings.budget.evaluations} done")
-    _session(console, old, settings, address, serve)
 
 
 def _session(console: Console, run_: runs.Run, settings: Settings, address: str | None, serve: bool) -> None:

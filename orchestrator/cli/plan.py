@@ -1,0 +1,76 @@
+"""What a campaign would do, said without doing it: `bbkb run --dry-run`, and what `bbkb validate` explains."""
+
+from itertools import islice
+
+from rich.console import Console
+
+from objectives.explanation import explain
+from objectives.space import SearchSpace
+from orchestrator.bandit.strategy import Choose, begin
+from orchestrator.campaign.events import ExistingTaken
+from orchestrator.cli.live import named
+from orchestrator.cli.summary import describe, say_existing, say_warnings
+from orchestrator.cli.terminal import say
+from orchestrator.credentials import redacted
+from orchestrator.session.assemble import Parts
+from orchestrator.session.problem import BEGIN, replay
+from orchestrator.settings.model import Settings
+from orchestrator.store import runs
+from orchestrator.wording import duration
+
+_SHOWN = 5  # of the configurations that would be evaluated first
+
+
+def say_plan(
+    console: Console, settings: Settings, parts: Parts, known: ExistingTaken | None, address: str | None
+) -> None:
+    """Say what a run of these settings would do: candidates, workers, budget, store, and its first configurations."""
+    say(console, f"{settings.name}: {describe(settings, parts)}")
+    explain_space(console, settings, parts)
+    say_warnings(console, settings)
+    say_existing(console, known)
+    for name, text in _facts(settings, address):
+        say(console, f"  {name}: {text}")
+    say(console, "the first evaluations:")
+    for arm in islice(first_arms(settings, parts, known), _SHOWN):
+        say(console, f"  {named(parts.problem.candidates.parameters(arm))}")
+    say(console, "dry run: nothing was written and nothing runs")
+
+
+def explain_space(console: Console, settings: Settings, parts: Parts) -> None:
+    """Say what the space holds, and how many configurations the file puts first."""
+    if settings.space:
+        for line in explain(SearchSpace(settings.space, settings.forbid), parts.problem.candidates):
+            say(console, f"  {line}")
+    if parts.enqueued:
+        say(console, f"  enqueued trials: {len(parts.enqueued)}")
+
+
+def first_arms(settings: Settings, parts: Parts, known: ExistingTaken | None) -> list[int]:
+    """The arms that a run would evaluate first, at most one a worker: as its session would choose them."""
+    problem = parts.problem
+    events = runs.first_events(settings, problem.candidates, parts.description, None, known, parts.enqueued)
+    progress = replay(problem, events)
+    model, existing = progress.model, progress.campaign.existing_observations
+    if existing:
+        model = begin(problem.strategy, model, existing, problem.rng(BEGIN))
+    limit = min(settings.workers.count, settings.budget.evaluations) - len(parts.enqueued)
+    decision = problem.strategy.ask(model, progress.campaign.pending, limit) if limit > 0 else None
+    return [*parts.enqueued, *([pick.arm for pick in decision.picks] if isinstance(decision, Choose) else [])]
+
+
+def _facts(settings: Settings, address: str | None) -> list[tuple[str, str]]:
+    budget, workers = settings.budget, settings.workers
+    ends = [f"{budget.evaluations} evaluations"]
+    ends += [] if budget.hours is None else [duration(3600.0 * budget.hours)]
+    ends += [] if budget.target is None else [f"value {budget.target:g}"]
+    limit = "no time-out" if workers.timeout_seconds is None else f"time-out {duration(workers.timeout_seconds)}"
+    cluster = f", Ray cluster {address}" if address else ""
+    memory = "" if workers.memory_gb is None else f", {workers.memory_gb:g} GB"
+    return [
+        ("ends after", " or ".join(ends)),
+        ("workers", f"{workers.count} ({workers.executor}{cluster})"),
+        ("an evaluation", f"{workers.cpus:g} CPUs, {workers.gpus:g} GPUs{memory}, {limit}, {workers.retries} retries"),
+        ("store", redacted(settings.store)),
+        ("runs", settings.runs if settings.run is None else f"{settings.runs}/{settings.run}"),
+    ]

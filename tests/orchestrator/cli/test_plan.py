@@ -1,0 +1,76 @@
+"""Tests of orchestrator/cli/plan.py: a dry run says what a run then does, and leaves nothing behind."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from orchestrator.api import Campaign
+from orchestrator.cli.main import app
+from orchestrator.cli.plan import first_arms
+from orchestrator.errors import ConfigError, RunError, StoreError
+from orchestrator.session.assemble import build, existing
+from orchestrator.settings.model import from_mapping
+
+
+def campaign(tmp_path: Path, **changes: Any) -> dict[str, Any]:
+    return {
+        "name": "planned",
+        "objective": {"name": "branin", "direction": "minimize"},
+        "budget": {"evaluations": 8, "hours": 1.5},
+        "workers": {"count": 4, "executor": "simulated"},
+        "enqueue": [{"x": 0.0, "y": 0.5}],
+        "runs": str(tmp_path / "runs"),
+        **changes,
+    }
+
+
+def dry_run(tmp_path: Path, tree: dict[str, Any], *arguments: str) -> str:
+    file = tmp_path / "planned.yaml"
+    file.write_text(yaml.safe_dump(tree))
+    done = CliRunner().invoke(app, ["run", str(file), "--dry-run", *arguments], catch_exceptions=False)
+    assert done.exit_code == 0
+    return done.output
+
+
+@pytest.mark.parametrize("strategy", ["bbkb", "uniform", "gp_bucb"])
+def test_the_first_evaluations_are_those_of_the_run(tmp_path: Path, strategy: str) -> None:
+    settings = from_mapping(campaign(tmp_path, strategy={"name": strategy}))
+    parts = build(settings)
+    planned = first_arms(settings, parts, existing(settings, parts))
+    made = Campaign.__new__(Campaign)
+    made.settings = settings
+    trials = made.run(progress=False).history.trials
+    assert len(planned) == 4
+    assert planned == [row.arm for row in trials[:4]]
+
+
+def test_a_dry_run_names_budget_workers_and_store_and_writes_nothing(tmp_path: Path) -> None:
+    said = dry_run(tmp_path, campaign(tmp_path))
+    for part in ("8 evaluations or 1 h 30 min", "4 (simulated)", "sqlite", "x=0, y=0.5", "nothing was written"):
+        assert part in said
+    assert [path.name for path in tmp_path.iterdir()] == ["planned.yaml"]
+
+
+def test_a_dry_run_of_a_begun_run_says_how_it_would_be_resumed(tmp_path: Path) -> None:
+    tree = campaign(tmp_path, run="one")
+    made = Campaign.__new__(Campaign)
+    made.settings = from_mapping(tree)
+    made.run(progress=False)
+    before = (tmp_path / "runs" / "one" / "campaign.sqlite").read_bytes()
+    said = dry_run(tmp_path, tree, "--or-resume", "--set", "budget.evaluations=20")
+    assert "8 of 20 done" in said
+    assert "budget.evaluations: 8 becomes 20" in said
+    assert (tmp_path / "runs" / "one" / "campaign.sqlite").read_bytes() == before
+
+
+def test_a_dry_run_checks_file_folder_and_store(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"workers\.count"):
+        dry_run(tmp_path, campaign(tmp_path, workers={"count": 0}))
+    (tmp_path / "file").write_text("")
+    with pytest.raises(RunError, match="cannot be written"):
+        dry_run(tmp_path, campaign(tmp_path, runs=str(tmp_path / "file" / "runs")))
+    with pytest.raises(StoreError, match="does the folder exist"):
+        dry_run(tmp_path, campaign(tmp_path, store=f"sqlite:///{tmp_path}/none/x.sqlite"))
