@@ -74,6 +74,8 @@ def test_a_campaign_in_a_database_is_found_where_its_folder_is_not(
     found = runs.find(changed(settings, runs=str(tmp_path / "elsewhere")))
     assert found is not None
     assert found.folder == tmp_path / "elsewhere" / str(settings.run)
+    assert not found.folder.exists()
+    runs.make_folder(found)
     assert found.folder.is_dir()
     assert len(found.events()) == 1
 
