@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: run test test-slurm check format lint types imports coverage docs clean
+.PHONY: run test test-slurm test-deploy check format lint types imports coverage docs clean
 
 run: .venv/installed
 	$(BIN)/bbkb run configs/quickstart.yaml
@@ -13,6 +13,10 @@ test: .venv/installed-dev
 # On a real Slurm cluster of three namespaces: needs root, Debian's slurm-wlm and munge, and a machine with little else to do.
 test-slurm: .venv/installed-dev
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 0 -m slurm tests/deploy
+
+# The image, built with buildah on a base of Debian's packages; TLS between three machines; a live Prometheus. Needs root.
+test-deploy: .venv/installed-dev
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 0 -m deploy tests/deploy
 
 # With coverage, a report and no gate, where Python counts lines cheaply (sys.monitoring, 3.12): before, tests take twice as long.
 check: format lint types imports

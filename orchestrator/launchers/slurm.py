@@ -130,8 +130,7 @@ def _reasons(allocation: Allocation, settings: Settings, places: int, grace: int
     return [
         Setting("workers.count", str(places), f"{allocation.nodes} nodes, {each} an evaluation{spare}"),
         Setting("--signal", f"{grace} s", f"{known}; running evaluations have {grace - END_SECONDS} s to end"),
-        Setting("--requeue", "yes", "at the time limit and after a preemption the job goes on where it was"),
-        Setting("--no-kill", "yes", "a worker node that is lost costs its places, not the campaign"),
+        Setting("--requeue", "yes", "after a time limit, a preemption or a lost node the job goes on where it was"),
         Setting("run", f"{settings.runs}/{run}", "every node must see this folder and the campaign file's"),
         Setting(
             "store",
@@ -152,7 +151,7 @@ def _render(allocation: Allocation, **values: object) -> str:
         *(["--exclusive"] if allocation.exclusive else []),
         f"--time={allocation.time}",
         f"--signal=B:TERM@{values['grace']}",
-        "--requeue --no-kill --open-mode=append",
+        "--requeue --open-mode=append",
         f"--output={values['output']}",
     ]
     container = "" if allocation.container is None else shlex.quote(str(allocation.container))

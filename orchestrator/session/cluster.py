@@ -10,6 +10,7 @@ import logging
 import math
 import os
 import socket
+import ssl
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -163,12 +164,35 @@ def _probe(address: str) -> None:
             "to work from outside a cluster, hand the campaign to it with `ray job submit`"
         )
     try:
-        socket.create_connection((host.strip("[]"), int(port)), timeout=_PROBE_SECONDS).close()
+        connection = socket.create_connection((host.strip("[]"), int(port)), timeout=_PROBE_SECONDS)
     except (OSError, OverflowError) as error:
         raise UserError(
             f"--address (or RAY_ADDRESS) must name a running Ray cluster, got {address}: {error}; "
             "start one with `ray start --head`, or leave the address out to use this machine"
         ) from error
+    has_tls, wants_tls = _speaks_tls(connection), os.environ.get("RAY_USE_TLS", "").lower() in ("1", "true")
+    if has_tls and not wants_tls:
+        raise UserError(
+            f"the Ray cluster at {address} uses TLS, so RAY_USE_TLS must be 1, with RAY_TLS_CA_CERT, "
+            "RAY_TLS_SERVER_CERT and RAY_TLS_SERVER_KEY: source the .env file of this machine (docs/tls.md)"
+        )
+    if wants_tls and not has_tls:
+        raise UserError(
+            f"RAY_USE_TLS must be 0 for a Ray cluster without TLS, got 1 and such a cluster at {address}: unset it, or "
+            "start the cluster with it"
+        )
+
+
+def _speaks_tls(connection: socket.socket) -> bool:
+    """Whether the other side answers a TLS handshake; closes the connection. Whose certificate it is, Ray checks."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    context.set_alpn_protocols(["h2"])
+    try:
+        with connection, context.wrap_socket(connection):
+            return True
+    except OSError:
+        return False
 
 
 def _refusal(address: str, error: Exception) -> str:

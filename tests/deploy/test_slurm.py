@@ -86,7 +86,7 @@ def check_complete(run: Path, evaluations: int, repeated: int) -> None:
 
 
 def test_a_preempted_campaign_on_three_nodes_is_queued_again_and_finishes(cluster: Slurm) -> None:
-    folder = campaign(cluster, "preempted", evaluations=60, seconds=3.0)
+    folder = campaign(cluster, "preempted", evaluations=48, seconds=3.0)
     job = cluster.submit("--nodes=3", "--cpus-per-task=2", "--time=20", str(SCRIPT), "campaign.yaml", cwd=folder)
     run = folder / "runs" / f"slurm-{job}"
     cluster.wait_for(lambda: succeeded(run) >= 8, "results")
@@ -98,21 +98,21 @@ def test_a_preempted_campaign_on_three_nodes_is_queued_again_and_finishes(cluste
     cluster.wait(job)
     assert cluster.state(job) == "COMPLETED"
     assert cluster.restarts(job) == 1
-    check_complete(run, 60, repeated=0)
+    check_complete(run, 48, repeated=0)
     assert {row["worker"].partition(":")[0] for row in rows(run)} == {"n1", "n2", "n3"}
 
 
 def test_a_campaign_that_runs_out_of_time_is_queued_again_until_it_is_done(cluster: Slurm) -> None:
-    folder = campaign(cluster, "limited", evaluations=60, seconds=4.0)
+    folder = campaign(cluster, "limited", evaluations=108, seconds=4.0)
     file, path = folder / "campaign.yaml", folder / "limited.sbatch"
     settings = load(file, [f"runs={folder / 'runs'}"])
-    allocation = Allocation(nodes=2, cpus=2, time="2")
+    allocation = Allocation(nodes=2, cpus=2, time="3")
     path.write_text(script_for(allocation, settings, [str(file)], "limited", cluster.folder / "bin").text)
     job = cluster.submit(str(path), cwd=folder)
     cluster.wait(job)
     assert cluster.state(job) == "COMPLETED"
     assert cluster.restarts(job) >= 1
-    check_complete(folder / "runs" / "limited", 60, repeated=0)
+    check_complete(folder / "runs" / "limited", 108, repeated=0)
 
 
 def test_a_campaign_whose_head_is_lost_goes_on_on_other_nodes(cluster: Slurm) -> None:

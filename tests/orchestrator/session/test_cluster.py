@@ -187,9 +187,20 @@ def test_a_cluster_that_lets_nobody_in_is_a_users_error_with_a_remedy(
         raise error
 
     monkeypatch.setattr(cluster, "_init", refuse)
+    monkeypatch.setattr(cluster, "_PROBE_SECONDS", 0.2)  # this server answers nothing
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = f"127.0.0.1:{server.getsockname()[1]}"
         with pytest.raises(UserError, match=remedy):
+            connect(address, workers=1, cpus=1.0, gpus=0.0, dashboard=False)
+
+
+@pytest.mark.usefixtures("without_connection")
+def test_tls_on_one_side_only_is_a_users_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAY_USE_TLS", "1")
+    monkeypatch.setattr(cluster, "_PROBE_SECONDS", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        with pytest.raises(UserError, match=f"RAY_USE_TLS must be 0 .* such a cluster at {address}"):
             connect(address, workers=1, cpus=1.0, gpus=0.0, dashboard=False)
 
 
