@@ -45,9 +45,9 @@ def resolved(url: str, environment: Mapping[str, str] = os.environ) -> sa.URL:
         try:
             parsed = sa.make_url(url)
         except (SQLAlchemyError, ValueError):
-            return _without_hidden(sa.make_url(_expanded(url, environment)))
+            return _without_hidden(sa.make_url(in_environment(url, environment)))
         return _without_hidden(_with_variables(parsed, environment))
-    return _without_hidden(sa.make_url(_expanded(url, environment)))
+    return _without_hidden(sa.make_url(in_environment(url, environment)))
 
 
 def without_secrets(message: str, url: str) -> str:
@@ -100,7 +100,9 @@ def _literal_secrets(url: str) -> list[str]:
     return [secret for secret in found if secret and not _REFERENCE.fullmatch(secret)]
 
 
-def _expanded(text: str, environment: Mapping[str, str]) -> str:
+def in_environment(text: str, environment: Mapping[str, str]) -> str:
+    """`text` with every `${VAR}` replaced. Raises UnsetVariableError."""
+
     def value(match: re.Match[str]) -> str:
         if match[1] not in environment:
             raise UnsetVariableError(match[1])
@@ -113,12 +115,12 @@ def _with_variables(url: sa.URL, environment: Mapping[str, str]) -> sa.URL:
     """With `${VAR}` replaced in each part, so that a value may hold any character."""
 
     def expanded(text: str | None) -> str | None:
-        return None if text is None else _expanded(text, environment)
+        return None if text is None else in_environment(text, environment)
 
     query = {
-        key: tuple(_expanded(one, environment) for one in value)
+        key: tuple(in_environment(one, environment) for one in value)
         if isinstance(value, tuple)
-        else _expanded(value, environment)
+        else in_environment(value, environment)
         for key, value in url.query.items()
     }
     password = None if url.password is None else str(url.password)

@@ -27,6 +27,7 @@ from orchestrator.campaign.status import Status
 from orchestrator.errors import CampaignError, RunError, UserError
 from orchestrator.session import existing_data
 from orchestrator.session.driver import Driver
+from orchestrator.session.notify import notifying
 from orchestrator.session.problem import Problem, Progress, replay
 from orchestrator.settings.model import Settings
 from orchestrator.store.event_store import EventStore, Writer
@@ -186,6 +187,7 @@ def open_session(run: Run, settings: Settings, observe: Callable[[Status], None]
         # in virtual time, or where evaluations run in this very thread, there is nothing to do meanwhile
         in_background = settings.workers.executor == "ray"
         driver = Driver(problem, progress, writer, executor, observe, in_background)
+        driver.listen(held.enter_context(notifying(settings.notify, run, driver.status)))
         return Session(driver, opened, heartbeat, held.pop_all(), settings.computing.threads)
 
 

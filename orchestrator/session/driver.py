@@ -91,6 +91,7 @@ class Driver:
         self._computing = Computing(computes_in_background)
         self._reports = RecordedReports()
         self._measured: Callable[[Span, float], None] = lambda _span, _seconds: None
+        self._heard: Callable[[Event], None] = lambda _event: None
         self._activity = "starting"
         self._stop = threading.Event()
         self._stop_now = threading.Event()
@@ -125,6 +126,10 @@ class Driver:
     def measure(self, take: Callable[[Span, float], None]) -> None:
         """Give the seconds of every refit and commit to `take`, from the thread that runs."""
         self._measured = take
+
+    def listen(self, take: Callable[[Event], None]) -> None:
+        """Give every event to `take`, from the thread that runs, before it is written."""
+        self._heard = take
 
     def stop(self, now: bool = False) -> None:
         """Dispatch nothing more and end when what is running has ended; `now`: give it back instead of waiting."""
@@ -379,6 +384,7 @@ class Driver:
     def _record(self, event: Event) -> None:
         self._campaign = apply(self._campaign, event)
         log_event(event)
+        self._heard(event)
         self._unwritten[1].append(event)
 
     def _commit(self) -> None:

@@ -306,6 +306,23 @@ class LogSettings(_Section):
     format: Format = Field(default="text", description="Lines of text, or json: one JSON object a line.")
 
 
+class NotifySettings(_Section):
+    """Who is notified at the end of a session, at its first failed evaluation, and when no evaluation ends."""
+
+    command: Annotated[str, Field(min_length=1)] | None = Field(
+        default=None,
+        description="Shell command, run where the campaign runs; BBKB_EVENT (ended, failure or stalled) and BBKB_TEXT "
+        "say what happened, and so does JSON on its standard input.",
+    )
+    webhook: Annotated[str, Field(pattern=r"^(https?://|\$\{)")] | None = Field(
+        default=None,
+        description="Address that gets this JSON by POST; ${VAR} in it is taken from the environment when it is sent.",
+    )
+    stalled_minutes: PositiveFloat = Field(
+        default=60.0, description="Minutes without an evaluation that ends, after which the campaign counts as stalled."
+    )
+
+
 class DataSettings(_Section):
     """Where data sets come from."""
 
@@ -351,6 +368,10 @@ class Settings(_Section):
         default=ComputingSettings(), description="What the strategy itself computes with."
     )
     log: LogSettings = Field(default=LogSettings(), description="What the log in the run's folder says.")
+    notify: NotifySettings | None = Field(
+        default=None,
+        description="A command or webhook at the end, at the first failure and when nothing ends any more.",
+    )
     store: Annotated[str, AfterValidator(_store), PlainSerializer(redacted)] = Field(
         default="sqlite",
         description="Where results are kept: sqlite in the run's folder, or a database URL, in which ${VAR} is taken "
@@ -372,7 +393,14 @@ class Settings(_Section):
 
     @model_validator(mode="after")
     def _check_together(self) -> "Settings":
-        checks = (_objective_problems, _candidate_problems, _space_problems, _computing_problems, _worker_problems)
+        checks = (
+            _objective_problems,
+            _candidate_problems,
+            _space_problems,
+            _computing_problems,
+            _worker_problems,
+            _notify_problems,
+        )
         if problems := next((found for check in checks if (found := check(self))), None):
             raise failure(problems)
         return self
@@ -407,6 +435,13 @@ def _worker_problems(settings: Settings) -> list[Problem]:
     factor = settings.workers.retry_memory_factor
     if factor is not None and settings.workers.memory_gb is None:
         return [Problem(("workers", "retry_memory_factor"), "needs workers.memory_gb: it multiplies that")]
+    return []
+
+
+def _notify_problems(settings: Settings) -> list[Problem]:
+    notify = settings.notify
+    if notify is not None and notify.command is None and notify.webhook is None:
+        return [Problem(("notify",), "must have a command or a webhook")]
     return []
 
 

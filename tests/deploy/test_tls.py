@@ -31,7 +31,7 @@ space: {x: {low: 0.0, high: 1.0}}
 candidates: {size: 64}
 strategy: {name: uniform}
 budget: {evaluations: 18}
-workers: {count: 6, kind: actors}
+workers: {count: 6, kind: actor}
 """
 
 
@@ -123,7 +123,7 @@ def test_a_campaign_with_token_and_tls_runs_on_three_machines_and_a_driver_witho
             done = run("-m", "orchestrator", "run", "campaign.yaml", "--address", address, "--run", "first")
             assert done.returncode == 0, done.stdout + done.stderr
             rows = run("-m", "orchestrator", "export", "runs/first", "--format", "csv").stdout
-            assert {f",{machine}.0," in rows for machine in (1, 2, 3)} == {True}, rows
+            assert {row.rpartition(",")[2] for row in rows.splitlines()[1:]} == {"1.0", "2.0", "3.0"}
             bare = run(
                 "-m", "orchestrator", "run", "campaign.yaml", "--address", address, "--run", "no", RAY_USE_TLS="0"
             )

@@ -1,0 +1,214 @@
+"""Notifications: a command or a webhook at the end of a session, at its first failure, and when it stalls.
+
+They are sent from a thread of their own. The campaign never waits for one, but for a few seconds at its end. One that
+cannot be delivered is an error in the log and nothing else. Their number is bounded: each kind once a session, a stall
+again only after an evaluation has ended.
+"""
+
+import json
+import logging
+import os
+import queue
+import signal
+import subprocess
+import threading
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from orchestrator.campaign.events import AttemptEnded, Event, SessionClosed, TrialFailed
+from orchestrator.campaign.status import Status
+from orchestrator.credentials import UnsetVariableError, in_environment
+from orchestrator.settings.model import NotifySettings
+from orchestrator.store.runs import Run
+from orchestrator.wording import duration
+from workers.messages import FailureKind
+
+_LOGGER = logging.getLogger("bbkb.notify")
+
+SEND_SECONDS = 10.0  # that a command or a webhook may take
+END_SECONDS = 2 * SEND_SECONDS + 1.0  # that the end of a session waits at most for its notification
+_MOST_STALLS = 10  # of a session
+_LONGEST = 500  # characters of a failure's message, and of a command's complaint
+
+
+class Occasion(StrEnum):
+    """What a notification is about."""
+
+    ENDED = "ended"
+    FAILURE = "failure"
+    STALLED = "stalled"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Notice:
+    """One notification. `text` is a sentence for people."""
+
+    occasion: Occasion
+    campaign: str
+    run: str
+    text: str
+
+    def as_json(self) -> str:
+        """What a command reads and a webhook gets. Chat servers show `text`."""
+        return json.dumps({"text": self.text, "event": self.occasion.value, "campaign": self.campaign, "run": self.run})
+
+
+class Notifier:
+    """Sends notifications about one session. `take` and `close` never raise; any thread may call `take`."""
+
+    def __init__(self, settings: NotifySettings, run: Run, status: Callable[[], Status]) -> None:
+        self._settings = settings
+        self._run = run
+        self._status = status
+        self._stall_seconds = settings.stalled_minutes * 60.0
+        self._sent: set[Occasion] = set()
+        self._stalls = 0
+        self._events: queue.SimpleQueue[Event | None] = queue.SimpleQueue()  # None: the session is over
+        self._thread = threading.Thread(target=self._live, name="notify", daemon=True)
+
+    def take(self, event: Event) -> None:
+        """Note what happened."""
+        if isinstance(event, AttemptEnded | SessionClosed):
+            self._events.put(event)
+
+    def start(self) -> None:
+        """Begin to watch for a stall."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Wait a bounded time for what is being sent."""
+        self._events.put(None)
+        self._thread.join(END_SECONDS)
+        if self._thread.is_alive():
+            _LOGGER.error("the last notification was not delivered within %s", duration(END_SECONDS))
+
+    def _live(self) -> None:
+        progressed = time.monotonic()
+        while True:
+            left = self._stall_seconds - (time.monotonic() - progressed)
+            try:
+                event = self._events.get(timeout=max(0.0, left))
+            except queue.Empty:
+                progressed = time.monotonic()
+                self._stalled()
+                continue
+            if event is None:
+                return self._over()
+            progressed = time.monotonic()
+            self._happened(event)
+
+    def _happened(self, event: Event) -> None:
+        self._sent.discard(Occasion.STALLED)
+        if isinstance(event, SessionClosed):
+            self._send(Occasion.ENDED, f"{event.outcome}: {event.reason}; {_summary(self._status())}")
+        elif isinstance(event, TrialFailed) and event.failure != FailureKind.CANCELLED:
+            what = f"trial {event.trial} failed ({event.failure}): {event.message[:_LONGEST]}"
+            self._send(Occasion.FAILURE, f"first failed evaluation: {what}")
+
+    def _stalled(self) -> None:
+        self._stalls += 1
+        if self._stalls <= _MOST_STALLS:
+            waited = duration(self._stall_seconds)
+            self._send(Occasion.STALLED, f"no evaluation has ended for {waited}; {_summary(self._status())}")
+
+    def _over(self) -> None:
+        self._send(Occasion.ENDED, f"ended without an outcome, see run.log; {_summary(self._status())}")
+
+    def _send(self, occasion: Occasion, text: str) -> None:
+        if occasion in self._sent:
+            return
+        self._sent.add(occasion)
+        name = self._run.name
+        notice = Notice(
+            occasion=occasion, campaign=name, run=str(self._run.folder), text=f"bbkb campaign {name}: {text}"
+        )
+        for send, target in ((run_command, self._settings.command), (post, self._settings.webhook)):
+            if target is not None:
+                try:
+                    send(target, notice)
+                except (OSError, ValueError, UnsetVariableError, subprocess.SubprocessError) as error:
+                    _LOGGER.error("the notification %r was not delivered: %s", occasion.value, _reason(error))
+                else:
+                    _LOGGER.info("notification sent: %s", notice.text)
+
+
+def run_command(command: str, notice: Notice) -> None:
+    """Run a shell command in the run's folder, with the notice as JSON on its standard input and in BBKB_EVENT,
+    BBKB_TEXT, BBKB_CAMPAIGN and BBKB_RUN.
+
+    Raises subprocess.SubprocessError when it fails, or takes too long: it is killed then, with what it started.
+    """
+    variables = {
+        "BBKB_EVENT": notice.occasion.value,
+        "BBKB_TEXT": notice.text,
+        "BBKB_CAMPAIGN": notice.campaign,
+        "BBKB_RUN": notice.run,
+    }
+    process = subprocess.Popen(
+        ["/bin/sh", "-c", command],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        env={**os.environ, **variables},
+        cwd=notice.run if Path(notice.run).is_dir() else "/",
+        start_new_session=True,
+    )
+    with process:
+        try:
+            _, complaint = process.communicate(notice.as_json().encode(), timeout=SEND_SECONDS)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            raise
+    if process.returncode:
+        said = complaint.decode(errors="replace").strip()[-_LONGEST:]
+        raise subprocess.SubprocessError(f"the command ended with exit code {process.returncode}: {said}")
+
+
+def post(url: str, notice: Notice) -> None:
+    """Send the notice as JSON to a URL, in which `${VAR}` is taken from the environment.
+
+    Raises OSError when it is not accepted, ValueError when it is no http address, UnsetVariableError.
+    """
+    address = in_environment(url, os.environ)
+    if not address.startswith(("https://", "http://")):
+        raise ValueError("notify.webhook must be an http or https address")
+    request = urllib.request.Request(
+        address, notice.as_json().encode(), {"Content-Type": "application/json", "User-Agent": "bbkb"}
+    )
+    with urllib.request.urlopen(request, timeout=SEND_SECONDS):
+        pass
+
+
+@contextmanager
+def notifying(
+    settings: NotifySettings | None, run: Run, status: Callable[[], Status]
+) -> Iterator[Callable[[Event], None]]:
+    """Send notifications while the body runs. Gives what is to be called with every event."""
+    if settings is None:
+        yield lambda _event: None
+        return
+    notifier = Notifier(settings, run, status)
+    notifier.start()
+    try:
+        yield notifier.take
+    finally:
+        notifier.close()
+
+
+def _reason(error: Exception) -> str:
+    """Without the address or the command, which may hold a secret."""
+    if isinstance(error, UnsetVariableError):
+        return f"notify.webhook names the environment variable {error}, which is not set where the campaign runs"
+    if isinstance(error, subprocess.TimeoutExpired):
+        return f"the command took longer than {duration(SEND_SECONDS)} and was killed"
+    return f"{type(error).__name__}: {error}"
+
+
+def _summary(status: Status) -> str:
+    best = "no value yet" if status.best_value is None else f"best {status.best_value:.6g} (trial {status.best_trial})"
+    return f"{status.done}/{status.evaluations} done, {best}, {status.in_flight} running, {status.failed} failed"
