@@ -20,6 +20,7 @@ OBJECTIVES: Mapping[str, str] = MappingProxyType(
         "cadata": "objectives.tabular:Cadata",
         "mnist_cnn": "objectives.training.cnn:ConvolutionalNetwork",
         "mnist_logistic_regression": "objectives.training.softmax:SoftmaxRegression",
+        "nas_cell": "objectives.training.nas_cell:CellNetwork",
         "sine": "objectives.synthetic:Sine",
     }
 )

@@ -12,28 +12,22 @@ then suits every image, also 9×9 on the 4×4 that is left of scikit-learn's 8×
 PyTorch is an extra and is imported when an evaluation needs it.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, fields
-from importlib.util import find_spec
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
-from objectives.datasets import DataSource, LabelledImages, load_digits, load_mnist
+from objectives.datasets import DataSource, load_digits, load_mnist
 from objectives.objective import Evaluation, ObjectiveError, Parameters, Report
 from objectives.parameters import Ordered, Range, Space
+from objectives.training.images import mnist_test_rows, rows_of, split_rows
 from objectives.training.softmax import Rows
+from objectives.training.torch_training import measure_accuracy, require_torch, seeded, tensors, train_epoch
 
 if TYPE_CHECKING:
-    from torch import Tensor
     from torch.nn import Sequential
 
-SPLIT_SEED = 0  # the rows are part of the problem, so they never change
 FILTERS = (10, 20)
-BLOCK = 1000  # rows that pass the network at a time when accuracy is measured
 TRAIN_SIZES = {"mnist": 10_000, "digits": 1000}
 
 
@@ -80,7 +74,7 @@ class ConvolutionalNetwork:
         """Read and split the images. Raises ObjectiveError when they cannot be had, when `train_size` does not fit and
         when PyTorch is missing, so that a campaign says so before its first evaluation.
         """
-        _require_torch()
+        require_torch("mnist_cnn")
         path = source.file("mnist/mnist.npz")
         dataset = self.dataset if self.dataset != "auto" else "mnist" if path else "digits"
         if dataset == "mnist" and path is None:
@@ -89,59 +83,19 @@ class ConvolutionalNetwork:
                 f"data folder, got {source.folder}; name one by `data.folder` or BBKB_DATA, or use dataset: digits"
             )
         images = load_mnist(source) if dataset == "mnist" else load_digits()
-        train, validation, left = _split(images, self.train_size or TRAIN_SIZES[dataset])
-        test = _mnist_test(path) if path and dataset == "mnist" else _rows(images, left)
+        size = self.train_size or TRAIN_SIZES[dataset]
+        train, validation, left = split_rows(images, size, size // 5)
+        test = mnist_test_rows(path) if path and dataset == "mnist" else rows_of(images, left)
         note = "; MNIST is used when `data.folder` or BBKB_DATA names a folder with mnist/mnist.npz"
         return ConvolutionalTraining(
-            train=_rows(images, train),
-            validation=_rows(images, validation),
+            train=rows_of(images, train),
+            validation=rows_of(images, validation),
             test=test,
             options=self,
             description=f"convolutional network on {images.source}, {len(train)} rows to train on, {len(validation)} "
             f"to validate, {len(test.labels)} to test, {self.epochs} epochs"
             + (note if self.dataset == "auto" and dataset == "digits" else ""),
         )
-
-
-def _require_torch() -> None:
-    if find_spec("torch") is None:
-        raise ObjectiveError(
-            "objective mnist_cnn must find PyTorch, which is not installed here; run "
-            "pip install 'bbkb-orchestrator[torch]' (on every node that evaluates)"
-        )
-
-
-def _split(images: LabelledImages, train_size: int) -> tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.intp]]:
-    """Rows to train on, to validate and those left over; the first two have every class equally often."""
-    rng = np.random.default_rng(SPLIT_SEED)
-    classes = int(images.labels.max()) + 1
-    train, validation = train_size // classes, train_size // classes // 5
-    rows = [rng.permutation(np.flatnonzero(images.labels == label)) for label in range(classes)]
-    rarest = min(map(len, rows))
-    if train + validation >= rarest:
-        raise ObjectiveError(
-            f"objective.options.train_size must leave rows of every class in {images.source}, where the rarest has "
-            f"{rarest}; got {train_size}, which takes {train} and {validation} more to validate"
-        )
-    return (
-        np.sort(np.concatenate([own[:train] for own in rows])),
-        np.sort(np.concatenate([own[train : train + validation] for own in rows])),
-        np.sort(np.concatenate([own[train + validation :] for own in rows])),
-    )
-
-
-def _rows(images: LabelledImages, chosen: NDArray[np.intp]) -> Rows:
-    return Rows(images.pixels[chosen], images.labels[chosen], 1 / images.brightest)
-
-
-def _mnist_test(path: Path) -> Rows:
-    """MNIST's 10000 test images, in the original order. Raises ObjectiveError when the file has none."""
-    try:
-        with path.open("rb") as file, np.load(file) as arrays:
-            images, labels = arrays["x_test"], arrays["y_test"]
-        return Rows(images.reshape(len(images), -1).astype(np.uint8), labels.astype(np.intp), 1 / 255)
-    except Exception as error:  # whatever a damaged file makes numpy raise
-        raise ObjectiveError(f"{path} must hold x_test and y_test: {error!r}; replace it") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,25 +139,25 @@ class ConvolutionalTraining:
         shuffles. Raises ValueError on a wrong parameter, ObjectiveError when PyTorch is missing.
         """
         hyper = _parameters(parameters)
-        _require_torch()
-        with _seeded(seed, self.options.threads):
+        require_torch("mnist_cnn")
+        with seeded(seed, self.options.threads):
             return self._train(hyper, report)
 
     def _train(self, hyper: ConvolutionalParameters, report: Report) -> Evaluation:
         from torch.optim import SGD
 
-        train, validation, test = (_tensors(rows) for rows in (self.train, self.validation, self.test))
+        train, validation, test = (tensors(rows) for rows in (self.train, self.validation, self.test))
         side = train[0].shape[-1]
         network = build_network(hyper, side, classes=int(self.train.labels.max()) + 1)
         optimizer = SGD(network.parameters(), lr=hyper.learning_rate, momentum=self.options.momentum)
         accuracy = loss = float("nan")
         for epoch in range(self.options.epochs):
-            loss = _train_epoch(network, optimizer, train, hyper.batch_size)
+            loss = train_epoch(network, optimizer, train, hyper.batch_size)
             if not np.isfinite(loss):
                 return Evaluation(float("nan"), {"validation_accuracy": float("nan"), "training_loss": float("nan")})
-            accuracy = _accuracy(network, validation)
-            report(accuracy, step=epoch)
-        return Evaluation(_accuracy(network, test), {"validation_accuracy": accuracy, "training_loss": loss})
+            accuracy = measure_accuracy(network, validation)
+            report(accuracy, step=epoch + 1)
+        return Evaluation(measure_accuracy(network, test), {"validation_accuracy": accuracy, "training_loss": loss})
 
 
 def _parameters(parameters: Parameters) -> ConvolutionalParameters:
@@ -212,30 +166,6 @@ def _parameters(parameters: Parameters) -> ConvolutionalParameters:
         if name not in known:
             raise ValueError(f"parameters of the convolutional network are {', '.join(known)}; got {name!r}")
     return ConvolutionalParameters(**parameters)
-
-
-@contextmanager
-def _seeded(seed: int, threads: int) -> Iterator[None]:
-    """PyTorch's generator at `seed` and so many threads; both are the process's, so they are put back."""
-    import torch
-
-    before = torch.get_num_threads()
-    torch.set_num_threads(threads)
-    try:
-        with torch.random.fork_rng(devices=[]):
-            torch.random.manual_seed(seed)
-            yield
-    finally:
-        torch.set_num_threads(before)
-
-
-def _tensors(rows: Rows) -> tuple["Tensor", "Tensor"]:
-    """Images (n, 1, side, side) float32 in [0, 1] and labels (n,)."""
-    import torch
-
-    side = int(rows.pixels.shape[1] ** 0.5)
-    images = torch.from_numpy(rows.inputs(slice(None))).reshape(-1, 1, side, side)
-    return images, torch.from_numpy(rows.labels.astype(np.int64))
 
 
 def build_network(hyper: ConvolutionalParameters, side: int, classes: int) -> "Sequential":
@@ -256,30 +186,3 @@ def build_network(hyper: ConvolutionalParameters, side: int, classes: int) -> "S
     return nn.Sequential(
         *layers, nn.Flatten(), nn.Linear(flat, hyper.hidden), nn.ReLU(), nn.Linear(hyper.hidden, classes)
     )
-
-
-def _train_epoch(network: "Sequential", optimizer: Any, rows: tuple["Tensor", "Tensor"], batch_size: int) -> float:
-    """One pass of mini-batch SGD in a shuffled order; the mean loss on the way."""
-    import torch
-
-    images, labels = rows
-    network.train()
-    total = 0.0
-    for batch in torch.split(torch.randperm(len(labels)), batch_size):
-        optimizer.zero_grad()
-        loss = torch.nn.functional.cross_entropy(network(images[batch]), labels[batch])
-        torch.autograd.backward(loss)
-        optimizer.step()
-        total += loss.item() * len(batch)
-    return total / len(labels)
-
-
-def _accuracy(network: "Sequential", rows: tuple["Tensor", "Tensor"]) -> float:
-    """Share of the rows whose class has the highest score, in [0, 1]."""
-    import torch
-
-    network.eval()
-    images, labels = rows
-    with torch.no_grad():
-        best = torch.cat([network(block).argmax(dim=1) for block in torch.split(images, BLOCK)])
-    return int((best == labels).sum()) / len(labels)

@@ -168,7 +168,7 @@ class SoftmaxTraining:
                 accuracy, loss = measure(weights, self.validation)
                 if not np.isfinite(loss):
                     return Evaluation(float("nan"), {"validation_loss": float("nan"), "training_loss": float("nan")})
-                report(accuracy, step=epoch)
+                report(accuracy, step=epoch + 1)
             _, training_loss = measure(weights, self.train)
         return Evaluation(accuracy, {"validation_loss": loss, "training_loss": training_loss})
 

@@ -41,7 +41,7 @@ def with_torch(test: Callable[..., None]) -> Callable[..., None]:
 @pytest.fixture
 def any_torch(monkeypatch):
     """Loading, which only looks whether PyTorch is there, goes on without it."""
-    monkeypatch.setattr("objectives.training.cnn.find_spec", lambda name: object())
+    monkeypatch.setattr("objectives.training.torch_training.find_spec", lambda name: object())
 
 
 @pytest.fixture
@@ -92,7 +92,7 @@ def test_importing_it_needs_no_torch():
 
 
 def test_a_missing_torch_is_told_with_the_remedy_before_the_campaign_and_on_a_worker(monkeypatch, silent):
-    monkeypatch.setattr("objectives.training.cnn.find_spec", lambda name: None)
+    monkeypatch.setattr("objectives.training.torch_training.find_spec", lambda name: None)
     with pytest.raises(ObjectiveError, match=REMEDY):
         ConvolutionalNetwork(dataset="digits").load(DataSource())
     with pytest.raises(ObjectiveError, match=REMEDY):
@@ -201,7 +201,7 @@ def test_momentum_and_every_parameter_matter(digits, silent):
 def test_every_epoch_is_reported_with_its_validation_accuracy(digits):
     told = []
     evaluation = digits.evaluate(GOOD, 3, lambda value, step=None: told.append((step, value)))
-    assert [step for step, _ in told] == [0, 1, 2]
+    assert [step for step, _ in told] == [1, 2, 3]
     assert told[-1][1] == evaluation.metrics["validation_accuracy"]
 
 

@@ -94,7 +94,7 @@ def test_train_size_shrinks_the_training_rows_only():
 def test_every_epoch_is_reported(digits):
     told = []
     evaluation = digits.evaluate(GOOD, 3, lambda value, step=None: told.append((step, value)))
-    assert [step for step, _ in told] == [0, 1, 2, 3, 4]
+    assert [step for step, _ in told] == [1, 2, 3, 4, 5]
     assert told[-1][1] == evaluation.value
 
 

@@ -1,0 +1,171 @@
+"""NAS-Bench-101's space of cells (Ying et al. 2019, section 2): acyclic graphs whose inner vertices have an operation.
+
+A cell has at most 7 vertices and 9 edges. Vertex 0 is the input and the last one the output; every vertex lies on a
+path from input to output; edges go from lower to higher numbers. Two cells that differ in the numbers of their inner
+vertices only are the same cell, and one of them is listed: that gives 1, 6, 84, 2441, 62 010 and 359 082 cells with 2
+to 7 vertices, 423 624 in all, as published.
+"""
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+CONVOLUTION, PROJECTION, POOLING = "conv3x3-bn-relu", "conv1x1-bn-relu", "maxpool3x3"
+OPERATIONS = (CONVOLUTION, PROJECTION, POOLING)
+MOST_VERTICES, MOST_EDGES = 7, 9
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One cell: `edges` (u, v) with u < v in ascending order, and the operation of each inner vertex.
+
+    Raises ValueError when it is none of the space.
+    """
+
+    edges: tuple[tuple[int, int], ...]
+    operations: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        vertices = self.vertices
+        if not 2 <= vertices <= MOST_VERTICES:
+            raise ValueError(f"a cell must have at most {MOST_VERTICES - 2} operations, got {len(self.operations)}")
+        if not 1 <= len(self.edges) <= MOST_EDGES:
+            raise ValueError(f"a cell must have 1 to {MOST_EDGES} edges, got {len(self.edges)}")
+        for operation in self.operations:
+            if operation not in OPERATIONS:
+                raise ValueError(f"an operation of a cell must be one of {', '.join(OPERATIONS)}, got {operation!r}")
+        if len(set(self.edges)) < len(self.edges) or not all(0 <= u < v < vertices for u, v in self.edges):
+            raise ValueError(f"edges of a cell must be different and go upwards from 0 to {vertices - 1}, got {self}")
+        if {u for u, _ in self.edges} != set(range(vertices - 1)) or {v for _, v in self.edges} != set(
+            range(1, vertices)
+        ):
+            raise ValueError(f"every vertex of a cell must lie on a path from input to output, got {self}")
+
+    @property
+    def vertices(self) -> int:
+        """Their number, input and output included."""
+        return len(self.operations) + 2
+
+    def before(self, vertex: int) -> list[int]:
+        """The vertices with an edge into `vertex`, ascending."""
+        return [u for u, v in self.edges if v == vertex]
+
+    def __str__(self) -> str:
+        return f"{' '.join(f'{u}-{v}' for u, v in self.edges)} {' '.join(self.operations)}".strip()
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """The cell that `str` wrote: `0-1 0-2 1-2 maxpool3x3`. Raises ValueError."""
+        words = text.split()
+        pairs = [word.split("-") for word in words if word[:1].isdigit()]
+        if not all(len(pair) == 2 and pair[0].isdecimal() and pair[1].isdecimal() for pair in pairs):
+            raise ValueError(f"a cell must be written as edges and operations, 0-1 1-2 {CONVOLUTION}, got {text!r}")
+        edges = tuple(sorted((int(pair[0]), int(pair[1])) for pair in pairs))
+        return cls(edges, tuple(word for word in words if not word[:1].isdigit()))
+
+
+@dataclass(frozen=True)
+class CellSet:
+    """n cells with equally many vertices V: `adjacency` (n, V, V) bool, strictly upper triangular, and `operations`
+    (n, V − 2), numbers of `names`."""
+
+    adjacency: NDArray[np.bool_]
+    operations: NDArray[np.intp]
+    names: tuple[str, ...] = OPERATIONS
+
+    def __len__(self) -> int:
+        return len(self.adjacency)
+
+    @property
+    def vertices(self) -> int:
+        """V."""
+        return int(self.adjacency.shape[1])
+
+    def cell(self, number: int) -> Cell:
+        """One of them."""
+        edges = tuple((int(u), int(v)) for u, v in np.argwhere(self.adjacency[number]))
+        return Cell(edges, tuple(self.names[index] for index in self.operations[number]))
+
+    def canonical(self) -> "CellSet":
+        """The same cells, each with the numbers of its inner vertices under which it is listed."""
+        permutations = _permutations(self.vertices)
+        codes = np.stack([_code(_relabelled(self.adjacency, order)) for order in permutations])
+        colours = np.stack([_colour_code(self.operations[:, _inner(order)], len(self.names)) for order in permutations])
+        size = len(self.names) ** self.operations.shape[1]
+        best = np.argmin(codes * size + colours, axis=0)
+        adjacency, operations = np.empty_like(self.adjacency), np.empty_like(self.operations)
+        for number, order in enumerate(permutations):
+            chosen = best == number
+            adjacency[chosen] = _relabelled(self.adjacency[chosen], order)
+            operations[chosen] = self.operations[chosen][:, _inner(order)]
+        return CellSet(adjacency, operations, self.names)
+
+
+_NO_CODE = 2**40  # above every code, and small enough to be multiplied
+
+
+def cells_of(vertices: int, names: Sequence[str] = OPERATIONS) -> CellSet:
+    """All different cells with so many vertices and these operations, in an order that never changes."""
+    graphs = _graphs(vertices)
+    permutations = _permutations(vertices)
+    inner = vertices - 2
+    products = list(itertools.product(range(len(names)), repeat=inner))
+    colourings = np.array(products, dtype=np.intp).reshape(len(products), inner)
+    least = np.tile(np.arange(len(colourings)), (len(graphs), 1))
+    own = _code(graphs)
+    for order in permutations:  # a colouring is listed when no symmetry of its graph gives a smaller one
+        is_symmetry = _code(_relabelled(graphs, order)) == own
+        least[is_symmetry] = np.minimum(least[is_symmetry], _colour_code(colourings[:, _inner(order)], len(names)))
+    graph, colouring = np.nonzero(least == np.arange(len(colourings)))
+    return CellSet(graphs[graph], colourings[colouring], tuple(names))
+
+
+@cache
+def _graphs(vertices: int) -> NDArray[np.bool_]:
+    """One of each class of graphs (n, V, V) that differ in the inner vertices' numbers only, smallest code first."""
+    upper = np.triu_indices(vertices, 1)
+    codes = np.arange(2 ** len(upper[0]), dtype=np.int64)
+    bits = (codes[:, None] >> np.arange(len(upper[0]))[::-1]) & 1 == 1
+    bits = bits[bits.sum(axis=1) <= MOST_EDGES]
+    adjacency = np.zeros((len(bits), vertices, vertices), dtype=bool)
+    adjacency[:, upper[0], upper[1]] = bits
+    # edges go upwards, so a vertex with an edge in and an edge out lies on a path from input to output
+    is_whole = adjacency[:, :-1].any(axis=2).all(axis=1) & adjacency[:, :, 1:].any(axis=1).all(axis=1)
+    adjacency = adjacency[is_whole]
+    own = _code(adjacency)
+    least = own.copy()
+    for order in _permutations(vertices):
+        np.minimum(least, _code(_relabelled(adjacency, order)), out=least)
+    return adjacency[least == own]
+
+
+@cache
+def _permutations(vertices: int) -> tuple[tuple[int, ...], ...]:
+    """Orders of the vertices in which input and output keep their places."""
+    inner = itertools.permutations(range(1, vertices - 1))
+    return tuple((0, *order, vertices - 1) for order in inner)
+
+
+def _relabelled(adjacency: NDArray[np.bool_], order: tuple[int, ...]) -> NDArray[np.bool_]:
+    return adjacency[:, order][:, :, order]
+
+
+def _inner(order: tuple[int, ...]) -> list[int]:
+    return [vertex - 1 for vertex in order[1:-1]]
+
+
+def _code(adjacency: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """The bits of the upper triangle as one number (n,); the largest there is where an edge goes downwards."""
+    upper, lower = np.triu_indices(adjacency.shape[1], 1), np.tril_indices(adjacency.shape[1])
+    weights = 2 ** np.arange(len(upper[0]), dtype=np.int64)[::-1]
+    codes = adjacency[:, upper[0], upper[1]] @ weights
+    return np.where(adjacency[:, lower[0], lower[1]].any(axis=1), _NO_CODE, codes)
+
+
+def _colour_code(operations: NDArray[np.intp], choices: int) -> NDArray[np.int64]:
+    return operations @ (choices ** np.arange(operations.shape[1], dtype=np.int64)[::-1])

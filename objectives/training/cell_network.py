@@ -1,0 +1,96 @@
+"""A network of stacked cells, as NAS-Bench-101 builds it (Ying et al. 2019, section 2), at a size for digits.
+
+A stem (3×3 convolution, stride 2 where the image is larger than 16×16), then `stacks` of `cells`; before every stack
+but the first a 2×2 max pooling halves the image and the channels double. Global average pooling and a dense layer end
+it.
+
+Within a cell the channels of the output are divided evenly among the vertices with an edge into it; any other vertex
+has as many channels as the widest vertex that it feeds. A vertex applies its operation to the sum of what comes in:
+from other vertices cut to its channels, from the cell's input through a 1×1 convolution. The output is the
+concatenation of what comes in; an edge from input to output adds the input, through a 1×1 convolution.
+
+Importing this module imports PyTorch.
+"""
+
+import torch
+from torch import Tensor, nn
+
+from objectives.cells import CONVOLUTION, POOLING, PROJECTION, Cell
+
+LARGEST_SIDE = 16  # of the images that the first cell is given
+
+
+class CellModule(nn.Module):
+    """One cell with its own weights: (n, `before`, side, side) to (n, `after`, side, side)."""
+
+    def __init__(self, cell: Cell, before: int, after: int) -> None:
+        super().__init__()
+        self.cell = cell
+        self.channels = vertex_channels(cell, before, after)
+        last = cell.vertices - 1
+        self.projections = nn.ModuleDict(
+            {str(v): _convolution(before, self.channels[v], 1) for u, v in cell.edges if u == 0}
+        )
+        self.operations = nn.ModuleList(
+            _operation(name, self.channels[v]) for v, name in zip(range(1, last), cell.operations, strict=True)
+        )
+
+    def forward(self, images: Tensor) -> Tensor:
+        """What the output vertex gives."""
+        last = self.cell.vertices - 1
+        given: dict[int, Tensor] = {}
+        for vertex in range(1, last):
+            incoming = [self._incoming(images, given, u, vertex) for u in self.cell.before(vertex)]
+            given[vertex] = self.operations[vertex - 1](torch.stack(incoming).sum(dim=0))
+        parts = [given[u] for u in self.cell.before(last) if u]
+        if not parts:
+            return self.projections[str(last)](images)
+        output = torch.cat(parts, dim=1)
+        return output + self.projections[str(last)](images) if 0 in self.cell.before(last) else output
+
+    def _incoming(self, images: Tensor, given: dict[int, Tensor], u: int, vertex: int) -> Tensor:
+        return self.projections[str(vertex)](images) if u == 0 else given[u][:, : self.channels[vertex]]
+
+
+def vertex_channels(cell: Cell, before: int, after: int) -> list[int]:
+    """Channels of each vertex of a cell with `before` channels in and `after` out."""
+    last = cell.vertices - 1
+    channels = [before, *[0] * (last - 1), after]
+    sharing = [u for u in cell.before(last) if u]
+    for place, vertex in enumerate(sharing):
+        channels[vertex] = after // len(sharing) + (place < after % len(sharing))
+    for vertex in range(last - 1, 0, -1):
+        if vertex not in sharing:
+            channels[vertex] = max(channels[v] for u, v in cell.edges if u == vertex)
+    return channels
+
+
+def build_cell_network(cell: Cell, side: int, classes: int, channels: int, stacks: int, cells: int) -> nn.Sequential:
+    """The untrained network for images of `side` × `side`: (n, 1, side, side) to scores (n, classes)."""
+    layers: list[nn.Module] = [_convolution(1, channels, 3, stride=2 if side > LARGEST_SIDE else 1)]
+    before = channels
+    for stack in range(stacks):
+        after = channels * 2**stack
+        if stack:
+            layers.append(nn.MaxPool2d(2))
+        for _ in range(cells):
+            layers.append(CellModule(cell, before, after))
+            before = after
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(before, classes))
+
+
+def _operation(name: str, channels: int) -> nn.Module:
+    match name:
+        case _ if name == CONVOLUTION:
+            return _convolution(channels, channels, 3)
+        case _ if name == PROJECTION:
+            return _convolution(channels, channels, 1)
+        case _ if name == POOLING:
+            return nn.MaxPool2d(3, stride=1, padding=1)
+    raise ValueError(f"no operation is called {name!r}")
+
+
+def _convolution(before: int, after: int, kernel: int, stride: int = 1) -> nn.Sequential:
+    """A convolution that keeps the size of the image (or halves it), batch normalisation and ReLU."""
+    convolution = nn.Conv2d(before, after, kernel, stride=stride, padding=kernel // 2, bias=False)
+    return nn.Sequential(convolution, nn.BatchNorm2d(after), nn.ReLU())

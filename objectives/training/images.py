@@ -1,0 +1,51 @@
+"""Handwritten digits split into rows to train on, rows to validate and rows left over, and their tensors."""
+
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from objectives.datasets import LabelledImages
+from objectives.objective import ObjectiveError
+from objectives.training.softmax import Rows
+
+SPLIT_SEED = 0  # the rows are part of the problem, so they never change
+
+
+def split_rows(
+    images: LabelledImages, train_size: int, validation_size: int
+) -> tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.intp]]:
+    """Rows to train on, to validate and those left over; the first two have every class equally often.
+
+    Raises ObjectiveError when a class has too few rows, or none is left over.
+    """
+    rng = np.random.default_rng(SPLIT_SEED)
+    classes = int(images.labels.max()) + 1
+    train, validation = train_size // classes, validation_size // classes
+    rows = [rng.permutation(np.flatnonzero(images.labels == label)) for label in range(classes)]
+    rarest = min(map(len, rows))
+    if train + validation >= rarest:
+        raise ObjectiveError(
+            f"objective.options.train_size must leave rows of every class in {images.source}, where the rarest has "
+            f"{rarest}; got {train_size}, which takes {train} and {validation} more to validate"
+        )
+    return (
+        np.sort(np.concatenate([own[:train] for own in rows])),
+        np.sort(np.concatenate([own[train : train + validation] for own in rows])),
+        np.sort(np.concatenate([own[train + validation :] for own in rows])),
+    )
+
+
+def rows_of(images: LabelledImages, chosen: NDArray[np.intp]) -> Rows:
+    """The chosen images."""
+    return Rows(images.pixels[chosen], images.labels[chosen], 1 / images.brightest)
+
+
+def mnist_test_rows(path: Path) -> Rows:
+    """MNIST's 10000 test images, in the original order. Raises ObjectiveError when the file has none."""
+    try:
+        with path.open("rb") as file, np.load(file) as arrays:
+            images, labels = arrays["x_test"], arrays["y_test"]
+        return Rows(images.reshape(len(images), -1).astype(np.uint8), labels.astype(np.intp), 1 / 255)
+    except Exception as error:  # whatever a damaged file makes numpy raise
+        raise ObjectiveError(f"{path} must hold x_test and y_test: {error!r}; replace it") from error

@@ -1,0 +1,186 @@
+"""Architecture search with real training: a network of stacked cells out of NAS-Bench-101's space, on digits.
+
+An arm is a cell (Ying et al. 2019); `objectives.training.cell_network` says how a network is made of it. It is
+trained for a few epochs by Adam, whose learning rate falls to 0 along half a cosine, and the reward is the accuracy on
+rows that it was not trained on. The candidates are all cells with as many vertices and with the operations that the
+options name: by default the 12 416 cells of Calandriello et al. 2020, appendix D.2.
+
+PyTorch is an extra and is imported when an evaluation needs it.
+"""
+
+import math
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+import numpy as np
+
+from objectives.cell_features import Encoding, encode_cells
+from objectives.cells import CONVOLUTION, MOST_VERTICES, OPERATIONS, POOLING, Cell, CellSet, cells_of
+from objectives.datasets import DataSource, load_digits, load_mnist
+from objectives.objective import Candidates, Evaluation, Parameters, Report
+from objectives.parameters import Space
+from objectives.training.images import rows_of, split_rows
+from objectives.training.softmax import Rows
+from objectives.training.torch_training import measure_accuracy, require_torch, seeded, tensors, train_epoch
+
+if TYPE_CHECKING:
+    from torch.nn import Sequential
+
+CELL = "cell"  # the parameter that says which cell an arm is
+MOST_CELLS = 100_000
+
+_DRAW_SEED = 0  # the candidates are part of the problem, so they never change
+
+
+@dataclass(frozen=True, slots=True)
+class CellNetwork:
+    """Options. Candidates: all cells with so many `vertices` (3 to 7) whose inner ones have one of `operations`; of
+    more than 100 000 (7 vertices with three operations: 359 082) so many drawn at random. `encoding`: their features.
+
+    Network: `stacks` of `cells` each, `channels` in the first stack. Training: `epochs` over `train_size` rows, in
+    every class alike, in batches of `batch_size`, at `learning_rate` in the beginning; `validation_size` rows more give
+    the accuracy (1000 of MNIST, 500 of the digits if not given). `threads` an evaluation may use. `dataset` auto is
+    MNIST when the data folder has it, scikit-learn's digits otherwise; it never downloads.
+
+    Raises ValueError on an option out of range.
+    """
+
+    __pydantic_config__: ClassVar[Any] = {"extra": "forbid"}
+
+    vertices: int = 6
+    operations: tuple[str, ...] = (CONVOLUTION, POOLING)
+    encoding: Encoding = Encoding.ADJACENCY
+    epochs: int = 3
+    dataset: Literal["auto", "mnist", "digits"] = "auto"
+    train_size: int = 1000
+    validation_size: int | None = None
+    batch_size: int = 50
+    learning_rate: float = 0.02
+    channels: int = 8
+    stacks: int = 2
+    cells: int = 1
+    threads: int = 1
+
+    def __post_init__(self) -> None:
+        if not 3 <= self.vertices <= MOST_VERTICES:
+            raise ValueError(f"vertices must lie in 3 to {MOST_VERTICES}, got {self.vertices}")
+        _check_operations(self.operations)
+        for name in ("epochs", "batch_size", "channels", "cells", "threads"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be >= 1, got {getattr(self, name)}")
+        if not 1 <= self.stacks <= 3:  # each halves the image, and a digit has 8 × 8 pixels
+            raise ValueError(f"stacks must lie in 1 to 3, got {self.stacks}")
+        for name in ("train_size", "validation_size"):
+            size = getattr(self, name)
+            if size is not None and (size < 10 or size % 10):  # ten classes
+                raise ValueError(f"{name} must be a positive multiple of 10, got {size}")
+        if not (self.learning_rate > 0 and math.isfinite(self.learning_rate)):
+            raise ValueError(f"learning_rate must be finite and > 0, got {self.learning_rate}")
+
+    def default_space(self) -> Space | None:
+        """None: the cells are its own candidates."""
+        return None
+
+    def load(self, source: DataSource) -> "CellTraining":
+        """Read and split the images. Raises ObjectiveError when they cannot be had, when sizes do not fit and when
+        PyTorch is missing, so that a campaign says so before its first evaluation.
+        """
+        require_torch("nas_cell")
+        is_mnist = self.dataset == "mnist" or (self.dataset == "auto" and source.file("mnist/mnist.npz") is not None)
+        images = load_mnist(source) if is_mnist else load_digits()
+        train, validation, _ = split_rows(images, self.train_size, self.validation_size or (1000 if is_mnist else 500))
+        note = "; MNIST is used when `data.folder` or BBKB_DATA names a folder with mnist/mnist.npz"
+        return CellTraining(
+            train=rows_of(images, train),
+            validation=rows_of(images, validation),
+            options=self,
+            description=f"networks of stacked cells on {images.source}, {len(train)} rows to train on, "
+            f"{len(validation)} to validate, {self.epochs} epochs"
+            + (note if self.dataset == "auto" and not is_mnist else ""),
+        )
+
+
+def _check_operations(operations: tuple[str, ...]) -> None:
+    if len(set(operations)) < len(operations) or CONVOLUTION not in operations or len(operations) < 2:
+        raise ValueError(
+            f"operations must be {CONVOLUTION} and others of {', '.join(OPERATIONS)}, got {', '.join(operations)}"
+        )
+    for operation in operations:
+        if operation not in OPERATIONS:
+            raise ValueError(f"operations must be some of {', '.join(OPERATIONS)}, got {operation!r}")
+
+
+@dataclass(frozen=True, slots=True)
+class CellTraining:
+    """The objective: trains the network of a cell on `train` and returns its accuracy on `validation`."""
+
+    train: Rows
+    validation: Rows
+    options: CellNetwork
+    description: str
+
+    def candidates(self) -> Candidates:
+        """The cells. `cell` says which one it is; the other columns are for people."""
+        cells = _drawn(cells_of(self.options.vertices, self.options.operations))
+        features, parameter_of = encode_cells(cells, self.options.encoding)
+        columns = {
+            CELL: np.array([str(cells.cell(number)) for number in range(len(cells))]),
+            "edges": cells.adjacency.sum(axis=(1, 2)),
+            "convolutions": (cells.operations == self.options.operations.index(CONVOLUTION)).sum(axis=1),
+        }
+        return Candidates(features, columns, parameter_of)
+
+    def evaluate(self, parameters: Parameters, seed: int, report: Report) -> Evaluation:
+        """Validation accuracy in [0, 1] after the last epoch; the accuracy after each epoch is reported.
+
+        Metrics: `accuracy` (the same), `parameters` (trained numbers of the network), `training_loss` (mean of the last
+        epoch) and `seconds` (processor time of the training). A training that diverges returns NaN.
+
+        `seed`, from 0 to 2⁶⁴ − 1, draws weights and shuffles. Raises ValueError when `cell` is no cell, ObjectiveError
+        when PyTorch is missing.
+        """
+        cell = Cell.parse(str(parameters.get(CELL, "")))
+        require_torch("nas_cell")
+        with seeded(seed, self.options.threads):
+            return self._train(self._network(cell), report)
+
+    def _network(self, cell: Cell) -> "Sequential":
+        from objectives.training.cell_network import build_cell_network
+
+        side, classes = int(self.train.pixels.shape[1] ** 0.5), int(self.train.labels.max()) + 1
+        options = self.options
+        return build_cell_network(cell, side, classes, options.channels, options.stacks, options.cells)
+
+    def _train(self, network: "Sequential", report: Report) -> Evaluation:
+        from torch.optim import Adam
+        from torch.optim.lr_scheduler import CosineAnnealingLR
+
+        options, train, validation = self.options, tensors(self.train), tensors(self.validation)
+        began = time.process_time()
+        optimizer = Adam(network.parameters(), options.learning_rate)
+        batches = -(-len(self.train.labels) // options.batch_size)
+        schedule = CosineAnnealingLR(optimizer, options.epochs * batches)
+        accuracy = loss = float("nan")
+        for epoch in range(options.epochs):
+            loss = train_epoch(network, optimizer, train, options.batch_size, schedule)
+            if not math.isfinite(loss):
+                accuracy = float("nan")
+                break
+            accuracy = measure_accuracy(network, validation)
+            report(accuracy, step=epoch + 1)
+        metrics = {
+            "accuracy": accuracy,
+            "parameters": float(sum(weights.numel() for weights in network.parameters())),
+            "training_loss": loss,
+            "seconds": time.process_time() - began,
+        }
+        return Evaluation(accuracy, metrics)
+
+
+def _drawn(cells: CellSet) -> CellSet:
+    """All of them, or so many that a campaign can hold them."""
+    if len(cells) <= MOST_CELLS:
+        return cells
+    chosen = np.sort(np.random.default_rng(_DRAW_SEED).choice(len(cells), MOST_CELLS, replace=False))
+    return CellSet(cells.adjacency[chosen], cells.operations[chosen], cells.names)

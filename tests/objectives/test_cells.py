@@ -1,0 +1,90 @@
+"""The space of cells against its published size and against a slow enumeration."""
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from objectives.cells import CONVOLUTION, MOST_EDGES, OPERATIONS, POOLING, PROJECTION, Cell, CellSet, cells_of
+
+
+@pytest.mark.parametrize(("vertices", "count"), [(2, 1), (3, 6), (4, 84), (5, 2441), (6, 62_010)])
+def test_there_are_as_many_cells_as_published(vertices: int, count: int) -> None:
+    """Ying et al. 2019: 423 624 in all, so 359 082 with seven vertices."""
+    assert len(cells_of(vertices)) == count
+
+
+def test_the_paper_of_bbkb_searches_12416_of_them() -> None:
+    assert len(cells_of(6, (CONVOLUTION, POOLING))) == 12_416
+
+
+def slow_classes(vertices: int) -> set[frozenset[tuple[object, ...]]]:
+    """Every labelled cell, as the set of all its renumberings."""
+    pairs = list(itertools.combinations(range(vertices), 2))
+    found = set()
+    for bits in itertools.product((False, True), repeat=len(pairs)):
+        edges = tuple(pair for pair, bit in zip(pairs, bits, strict=True) if bit)
+        for operations in itertools.product(OPERATIONS, repeat=vertices - 2):
+            try:
+                Cell(edges, operations)
+            except ValueError:
+                continue
+            found.add(frozenset(renumbered(edges, operations, vertices)))
+    return found
+
+
+def renumbered(edges, operations, vertices):
+    for inner in itertools.permutations(range(1, vertices - 1)):
+        place = {0: 0, vertices - 1: vertices - 1, **{old: new for new, old in enumerate(inner, start=1)}}
+        moved = tuple(sorted((place[u], place[v]) for u, v in edges))
+        if all(u < v for u, v in moved):
+            yield moved, tuple(operations[old - 1] for old in inner)
+
+
+@pytest.mark.parametrize("vertices", [3, 4])
+def test_each_class_of_a_slow_enumeration_is_listed_once(vertices: int) -> None:
+    cells = cells_of(vertices)
+    listed = [cells.cell(number) for number in range(len(cells))]
+    classes = slow_classes(vertices)
+    assert len(classes) == len(listed)
+    for cell in listed:
+        assert sum((cell.edges, cell.operations) in members for members in classes) == 1
+
+
+def test_every_listed_cell_is_one_of_the_space() -> None:
+    cells = cells_of(6, (CONVOLUTION, POOLING))
+    for number in range(0, len(cells), 97):
+        cell = cells.cell(number)
+        assert cell.vertices == 6
+        assert len(cell.edges) <= MOST_EDGES
+        assert Cell.parse(str(cell)) == cell
+
+
+@given(st.integers(0, 2440), st.permutations([1, 2, 3]))
+def test_a_renumbered_cell_has_the_listed_one_as_its_canonical_form(number: int, inner: list[int]) -> None:
+    cells = cells_of(5)
+    order = [0, *inner, 4]
+    moved = cells.adjacency[[number]][:, order][:, :, order]
+    if np.tril(moved[0]).any():
+        return
+    renumbered = CellSet(moved, cells.operations[[number]][:, [vertex - 1 for vertex in inner]])
+    assert renumbered.canonical().cell(0) == cells.cell(number)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "1 to 9 edges"),
+        ("0-1 1-2", "go upwards from 0 to 1"),
+        (f"0-1 0-2 {CONVOLUTION}", "every vertex of a cell must lie on a path"),
+        (f"0-1 1-2 0-1 {CONVOLUTION}", "must be different"),
+        ("0-1 1-2 conv5x5", "must be one of conv3x3-bn-relu.*got 'conv5x5'"),
+        (f"0:1 {CONVOLUTION}", "must be written as edges and operations"),
+        (f"0-1 {' '.join([PROJECTION] * 6)}", "at most 5 operations"),
+    ],
+)
+def test_what_is_no_cell_is_refused_with_the_rule(text: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Cell.parse(text)

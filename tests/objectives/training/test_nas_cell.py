@@ -1,0 +1,134 @@
+"""Training the network of a cell; the cells themselves are tested in `test_cells`."""
+
+import math
+import pickle
+import subprocess
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from objectives.cells import CONVOLUTION, OPERATIONS, POOLING
+from objectives.datasets import DataSource
+from objectives.objective import ObjectiveError
+from objectives.training.nas_cell import CELL, CellNetwork
+
+CHAIN = f"0-1 1-2 2-3 {CONVOLUTION} {CONVOLUTION}"
+
+
+def training(**options):
+    pytest.importorskip("torch", reason="the objective nas_cell needs PyTorch")
+    return CellNetwork(**{"dataset": "digits", "train_size": 200, "validation_size": 100, **options}).load(DataSource())
+
+
+def test_importing_it_needs_no_torch():
+    script = "import sys; sys.modules['torch'] = None; import objectives.training.nas_cell as nas; nas.CellNetwork()"
+    subprocess.run([sys.executable, "-c", script], check=True)
+
+
+def test_a_missing_torch_is_said_with_the_remedy(monkeypatch):
+    monkeypatch.setattr("objectives.training.torch_training.find_spec", lambda name: None)
+    with pytest.raises(ObjectiveError, match=r"nas_cell must find PyTorch.*bbkb-orchestrator\[torch\]"):
+        CellNetwork(dataset="digits").load(DataSource())
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"vertices": 8}, "vertices must lie in 3 to 7, got 8"),
+        ({"operations": (POOLING,)}, "operations must be conv3x3-bn-relu and others"),
+        ({"operations": (CONVOLUTION, "skip")}, "must be some of .*got 'skip'"),
+        ({"epochs": 0}, "epochs must be >= 1, got 0"),
+        ({"stacks": 4}, "stacks must lie in 1 to 3, got 4"),
+        ({"train_size": 55}, "train_size must be a positive multiple of 10, got 55"),
+        ({"learning_rate": 0.0}, "learning_rate must be finite and > 0"),
+    ],
+)
+def test_options_out_of_range_are_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        CellNetwork(**options)
+
+
+def test_the_candidates_are_the_papers_cells():
+    candidates = training().candidates()
+    assert candidates.features.shape == (12_416, 19)
+    arm = candidates.parameters(7)
+    assert len(arm[CELL].split()) == arm["edges"] + 4
+    assert arm[CELL].count(CONVOLUTION) == arm["convolutions"]
+
+
+def test_a_wider_space_and_other_features():
+    wide = training(vertices=5, operations=OPERATIONS, encoding="edge_types").candidates()
+    assert len(wide) == 2441
+    assert not np.array_equal(wide.features.shape, (2441, 19))
+
+
+def test_a_wide_space_is_drawn_from(monkeypatch):
+    monkeypatch.setattr("objectives.training.nas_cell.MOST_CELLS", 100)
+    first, second = (training(vertices=5).candidates() for _ in range(2))
+    assert len(first) == 100
+    np.testing.assert_array_equal(first.columns[CELL], second.columns[CELL])
+
+
+def test_it_learns_and_reports_every_epoch():
+    told = []
+    options = {"train_size": 500, "epochs": 3, "batch_size": 25}
+    evaluation = training(**options).evaluate({CELL: CHAIN}, 0, lambda value, step=None: told.append((step, value)))
+    assert [step for step, _ in told] == [1, 2, 3]
+    assert told[-1][1] == evaluation.value == evaluation.metrics["accuracy"] > 0.5
+    assert evaluation.metrics["seconds"] > 0.0
+
+
+def test_the_seed_alone_decides_here_and_on_a_worker(silent):
+    one = training(epochs=1)
+    there = pickle.loads(pickle.dumps(one))
+    losses = [
+        objective.evaluate({CELL: CHAIN}, seed, silent).metrics["training_loss"]
+        for objective, seed in ((one, 1), (there, 1), (one, 2))
+    ]
+    assert losses[0] == losses[1] != losses[2]
+
+
+def test_a_diverging_training_gives_nan(silent):
+    evaluation = training(epochs=1, learning_rate=1e30).evaluate({CELL: CHAIN}, 0, silent)
+    assert math.isnan(evaluation.value)
+
+
+def test_what_is_no_cell_is_refused(silent):
+    with pytest.raises(ValueError, match="a cell must have 1 to 9 edges"):
+        training().evaluate({}, 0, silent)
+
+
+def test_the_number_of_weights_is_that_counted_by_hand():
+    """A chain of a 3×3 convolution and a pooling, one stack of one cell with four channels, ten classes."""
+    torch = pytest.importorskip("torch", reason="the objective nas_cell needs PyTorch")
+    from objectives.cells import Cell
+    from objectives.training.cell_network import build_cell_network
+
+    network = build_cell_network(
+        Cell.parse(f"0-1 1-2 2-3 {CONVOLUTION} {POOLING}"), 8, 10, channels=4, stacks=1, cells=1
+    )
+    stem, projection, convolution = 4 * 9 + 8, 4 * 4 + 8, 4 * 4 * 9 + 8
+    assert sum(weights.numel() for weights in network.parameters()) == stem + projection + convolution + 4 * 10 + 10
+    assert network(torch.zeros(2, 1, 8, 8)).shape == (2, 10)
+
+
+def test_every_kind_of_cell_gives_scores_for_small_and_large_images():
+    torch = pytest.importorskip("torch", reason="the objective nas_cell needs PyTorch")
+    from objectives.cells import Cell
+    from objectives.training.cell_network import build_cell_network, vertex_channels
+
+    texts = ("0-1", "0-1 0-2 1-2 maxpool3x3", f"0-1 0-2 0-3 1-2 1-4 2-4 3-4 0-4 {' '.join(OPERATIONS)}")
+    for text in texts:
+        for side in (8, 28):
+            network = build_cell_network(Cell.parse(text), side, 10, channels=6, stacks=2, cells=2)
+            assert network(torch.zeros(2, 1, side, side)).shape == (2, 10)
+    assert vertex_channels(Cell.parse(texts[2]), 6, 7) == [6, 3, 2, 2, 7]
+    chain = Cell.parse(f"0-1 0-2 1-3 2-3 2-4 3-4 {' '.join(OPERATIONS)}")
+    assert vertex_channels(chain, 6, 7) == [6, 3, 4, 3, 7]  # vertex 1 is as wide as the one it feeds
+
+
+def test_the_default_description_says_which_images(silent):
+    assert "bundled digits" in training().description
+    assert "MNIST is used when" in replace(CellNetwork(), train_size=200).load(DataSource()).description
