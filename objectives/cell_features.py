@@ -28,7 +28,7 @@ class Encoding(StrEnum):
 
 def encode_cells(cells: CellSet, encoding: Encoding) -> tuple[Floats, NDArray[np.intp]]:
     """Features (n, d), and for each of them the number of the parameter that it belongs to."""
-    return _adjacency(cells) if encoding is Encoding.ADJACENCY else _edge_types(cells)
+    return _adjacency(cells) if Encoding(encoding) is Encoding.ADJACENCY else _edge_types(cells)
 
 
 def _adjacency(cells: CellSet) -> tuple[Floats, NDArray[np.intp]]:

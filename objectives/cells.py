@@ -135,13 +135,14 @@ def _graphs(vertices: int) -> NDArray[np.bool_]:
     adjacency = np.zeros((len(bits), vertices, vertices), dtype=bool)
     adjacency[:, upper[0], upper[1]] = bits
     # edges go upwards, so a vertex with an edge in and an edge out lies on a path from input to output
-    is_whole = adjacency[:, :-1].any(axis=2).all(axis=1) & adjacency[:, :, 1:].any(axis=1).all(axis=1)
-    adjacency = adjacency[is_whole]
+    goes_on = np.all(np.any(adjacency[:, :-1], axis=2), axis=1)
+    adjacency = adjacency[goes_on & np.all(np.any(adjacency[:, :, 1:], axis=1), axis=1)]
     own = _code(adjacency)
     least = own.copy()
     for order in _permutations(vertices):
         np.minimum(least, _code(_relabelled(adjacency, order)), out=least)
-    return adjacency[least == own]
+    listed: NDArray[np.bool_] = adjacency[least == own]
+    return listed
 
 
 @cache

@@ -18,8 +18,12 @@ OBJECTIVES: Mapping[str, str] = MappingProxyType(
         "abalone": "objectives.tabular:Abalone",
         "branin": "objectives.synthetic:Branin",
         "cadata": "objectives.tabular:Cadata",
+        "fcnet": "objectives.recorded:FcNet",
+        "hpobench_mlp": "objectives.recorded:HpobenchMlp",
         "mnist_cnn": "objectives.training.cnn:ConvolutionalNetwork",
         "mnist_logistic_regression": "objectives.training.softmax:SoftmaxRegression",
+        "nas_bench_101": "objectives.recorded:NasBench101",
+        "nas_bench_201": "objectives.recorded:NasBench201",
         "nas_cell": "objectives.training.nas_cell:CellNetwork",
         "sine": "objectives.synthetic:Sine",
     }

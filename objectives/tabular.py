@@ -7,7 +7,7 @@ standardised here. A user's own table becomes candidates, or, with a target colu
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -41,6 +41,7 @@ class Table:
     noise_std: float = 0.0
     seconds: NDArray[np.float64] | None = None
     description: str = "a table"
+    parameter_of: NDArray[np.intp] = field(default_factory=lambda: np.empty(0, np.intp))  # see `Candidates`
 
     def __post_init__(self) -> None:
         if ROW in self.columns:
@@ -62,7 +63,7 @@ class Table:
 
     def candidates(self) -> Candidates:
         """The table's rows, in order; the parameter `row` tells them apart, the others are for people."""
-        return Candidates(self.features, {ROW: np.arange(len(self.features)), **self.columns})
+        return Candidates(self.features, {ROW: np.arange(len(self.features)), **self.columns}, self.parameter_of)
 
     def evaluate(self, parameters: Parameters, seed: int, report: Report) -> Evaluation:
         """The target of row `parameters["row"]`, noise added; metrics `noise_free` (mean over repeats), `seconds`.
@@ -73,17 +74,22 @@ class Table:
         if not isinstance(row, int) or not 0 <= row < len(self.target):
             raise ValueError(f"parameter {ROW!r} must be an integer from 0 to {len(self.target) - 1}, got {row!r}")
         rng = np.random.default_rng(seed)
-        repeats = self.target[row][~np.isnan(self.target[row])]
-        value = float(rng.choice(repeats)) + self.noise_std * float(rng.standard_normal())
-        metrics = {"noise_free": float(repeats.mean())}
+        found = recorded_evaluation(self.target[row], rng)
+        metrics = dict(found.metrics)
         if self.seconds is not None:
             metrics["seconds"] = float(self.seconds[row])
-        return Evaluation(value, metrics)
+        return Evaluation(found.value + self.noise_std * float(rng.standard_normal()), metrics)
 
     def optimum(self, maximize: bool) -> float:
         """The largest (smallest) mean over repeats in the table."""
         means = np.nanmean(self.target, axis=1)
         return float(means.max() if maximize else means.min())
+
+
+def recorded_evaluation(repeats: NDArray[np.float64], rng: np.random.Generator) -> Evaluation:
+    """One of the `repeats` (n,) of a configuration, NaN where one is missing; metric `noise_free` is their mean."""
+    known = repeats[~np.isnan(repeats)]
+    return Evaluation(float(rng.choice(known)), {"noise_free": float(known.mean())})
 
 
 @dataclass(frozen=True, slots=True)

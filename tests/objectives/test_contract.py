@@ -13,6 +13,7 @@ from objectives.datasets import DataSource
 from objectives.names import OBJECTIVES, find_objective
 from objectives.objective import HasCandidates, HasOptimum, Objective
 from objectives.space import make_candidates
+from tests.objectives.recorded_files import GRIDS, write_cells, write_grid
 
 HEADERS = {
     "abalone/abalone.csv": "sex,length,diameter,height,whole,shucked,viscera,shell,rings",
@@ -39,6 +40,9 @@ def folder(tmp_path_factory):
         text = "\n".join([header, *(",".join(map(str, row)) for row in numbers)])
         (root / name).parent.mkdir()
         (root / name).write_bytes(gzip.compress(text.encode()) if name.endswith(".gz") else text.encode())
+    for name in GRIDS:
+        write_grid(root, name)
+    write_cells(root)
     return root
 
 

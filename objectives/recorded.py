@@ -1,0 +1,231 @@
+"""Published tables of recorded trainings as objectives: evaluating a configuration is looking up what it gave.
+
+| name | configurations | value |
+| --- | --- | --- |
+| `nas_bench_101` | the recorded ones of the six-vertex cells (Ying et al. 2019) | validation accuracy, 108 epochs |
+| `nas_bench_201` | 15 625 cells (Dong and Yang 2020) | validation accuracy in per cent, 200 epochs |
+| `fcnet` | 62 208 settings of a two-layer network (Klein and Hutter 2019) | validation MSE, 100 epochs: minimize |
+| `hpobench_mlp` | 30 000 settings of a perceptron (Eggensperger et al. 2021) | balanced accuracy, 243 epochs |
+
+The files lie in the data folder, `data.folder` or BBKB_DATA; none is downloaded.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Literal, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from objectives.cell_features import Encoding, encode_cells
+from objectives.cells import CONVOLUTION, OPERATIONS, POOLING, CellSet
+from objectives.datasets import FOLDER_VARIABLE, DataSource
+from objectives.objective import Evaluation, ObjectiveError, Parameters, Report
+from objectives.parameters import Choice, Ordered, Space
+from objectives.tabular import Table, recorded_evaluation
+
+Floats = NDArray[np.float64]
+T = TypeVar("T")
+
+_EDGES = ("none", "skip_connect", "nor_conv_1x1", "nor_conv_3x3", "avg_pool_3x3")
+_UNITS = Ordered((16, 32, 64, 128, 256, 512))
+_ACTIVATION, _DROPOUT = Choice(("relu", "tanh")), Ordered((0.0, 0.3, 0.6))
+NAS_BENCH_201_SPACE: Space = {f"op{edge}": Choice(_EDGES) for edge in range(6)}
+FCNET_SPACE: Space = {
+    "activation_fn_1": _ACTIVATION,
+    "activation_fn_2": _ACTIVATION,
+    "batch_size": Ordered((8, 16, 32, 64)),
+    "dropout_1": _DROPOUT,
+    "dropout_2": _DROPOUT,
+    "init_lr": Ordered((0.0005, 0.001, 0.005, 0.01, 0.05, 0.1)),
+    "lr_schedule": Choice(("cosine", "const")),
+    "n_units_1": _UNITS,
+    "n_units_2": _UNITS,
+}
+HPOBENCH_MLP_SPACE: Space = {
+    "alpha": Ordered(
+        (
+            1e-08,
+            7.742637e-08,
+            5.994842e-07,
+            4.641589e-06,
+            3.5938137e-05,
+            0.00027825593,
+            0.0021544348,
+            0.016681006,
+            0.12915497,
+            1.0,
+        )
+    ),
+    "batch_size": Ordered((4, 6, 10, 16, 25, 40, 64, 101, 161, 256)),
+    "depth": Ordered((1, 2, 3)),
+    "learning_rate_init": Ordered(
+        (
+            1e-05,
+            3.5938137e-05,
+            0.00012915497,
+            0.0004641589,
+            0.0016681006,
+            0.0059948424,
+            0.021544347,
+            0.07742637,
+            0.27825594,
+            1.0,
+        )
+    ),
+    "width": Ordered((16, 25, 40, 64, 101, 161, 256, 406, 645, 1024)),
+}
+
+
+@dataclass(frozen=True)
+class RecordedGrid:
+    """Every configuration of a space with what its repeats gave: `target` (A, repeats), NaN where one is missing,
+    in the order in which the last parameter of `space` varies fastest."""
+
+    space: Space
+    target: Floats
+    description: str
+
+    def evaluate(self, parameters: Parameters, seed: int, report: Report) -> Evaluation:
+        """One of the repeats, drawn by `seed`; metric `noise_free` (their mean).
+
+        Raises ValueError when a parameter is missing or has a value that was not recorded.
+        """
+        row = 0
+        for name, levels in _levels(self.space).items():
+            if parameters.get(name) not in levels:
+                raise ValueError(f"{name} must be one of {', '.join(map(str, levels))}, got {parameters.get(name)!r}")
+            row = row * len(levels) + levels.index(parameters[name])
+        return recorded_evaluation(self.target[row], np.random.default_rng(seed))
+
+    def optimum(self, maximize: bool) -> float:
+        """The largest (smallest) mean over repeats in the table."""
+        means = np.nanmean(self.target, axis=1)
+        return float(means.max() if maximize else means.min())
+
+
+@dataclass(frozen=True, slots=True)
+class NasBench201:
+    """Cells of six edges, each with one of five operations, trained on the images of `dataset`."""
+
+    __pydantic_config__: ClassVar[Any] = {"extra": "forbid"}
+
+    dataset: Literal["cifar10", "cifar100"] = "cifar10"
+
+    def default_space(self) -> Space:
+        """The 15 625 cells."""
+        return NAS_BENCH_201_SPACE
+
+    def load(self, source: DataSource) -> RecordedGrid:
+        """The table; raises ObjectiveError when the file is not in the data folder."""
+        return _grid(source, "nasbench201", self.dataset, NAS_BENCH_201_SPACE)
+
+
+@dataclass(frozen=True, slots=True)
+class FcNet:
+    """A network of two layers on the regression set `dataset`; the value is its mean squared error."""
+
+    __pydantic_config__: ClassVar[Any] = {"extra": "forbid"}
+
+    dataset: Literal["protein_structure", "parkinsons_telemonitoring"] = "protein_structure"
+
+    def default_space(self) -> Space:
+        """The 62 208 settings."""
+        return FCNET_SPACE
+
+    def load(self, source: DataSource) -> RecordedGrid:
+        """The table; raises ObjectiveError when the file is not in the data folder."""
+        return _grid(source, "fcnet", self.dataset, FCNET_SPACE)
+
+
+@dataclass(frozen=True, slots=True)
+class HpobenchMlp:
+    """A multi-layer perceptron on the classification set `dataset`."""
+
+    __pydantic_config__: ClassVar[Any] = {"extra": "forbid"}
+
+    dataset: Literal["australian", "blood_transfusion", "car", "phoneme", "vehicle"] = "vehicle"
+
+    def default_space(self) -> Space:
+        """The 30 000 settings."""
+        return HPOBENCH_MLP_SPACE
+
+    def load(self, source: DataSource) -> RecordedGrid:
+        """The table; raises ObjectiveError when the file is not in the data folder."""
+        return _grid(source, "hpobench_mlp", self.dataset, HPOBENCH_MLP_SPACE)
+
+
+@dataclass(frozen=True, slots=True)
+class NasBench101:
+    """The recorded cells with six vertices whose inner ones have one of `operations`, `all` three or the `paper`'s two
+    (Calandriello et al. 2020, appendix D.2); `encoding`: their features. One training a cell was recorded."""
+
+    __pydantic_config__: ClassVar[Any] = {"extra": "forbid"}
+
+    operations: Literal["paper", "all"] = "paper"
+    encoding: Encoding = Encoding.ADJACENCY
+
+    def default_space(self) -> Space | None:
+        """None: the table brings its own candidates."""
+        return None
+
+    def load(self, source: DataSource) -> Table:
+        """The table; raises ObjectiveError when the file is not in the data folder."""
+        return _read(source, "nasbench101/nasbench101_30001.npz", self._table)
+
+    def _table(self, arrays: Mapping[str, NDArray[Any]]) -> Table:
+        names = OPERATIONS if self.operations == "all" else (CONVOLUTION, POOLING)
+        numbers = [OPERATIONS.index(name) for name in names]
+        chosen = (arrays["n_vertices"] == 6) & np.isin(arrays["ops"][:, 1:5], numbers).all(axis=1)
+        operations = np.searchsorted(numbers, arrays["ops"][chosen, 1:5]).astype(np.intp)
+        cells = CellSet(arrays["adjacency"][chosen][:, :6, :6].astype(bool), operations, names).canonical()
+        features, parameter_of = encode_cells(cells, self.encoding)
+        columns = {
+            "cell": np.array([str(cells.cell(number)) for number in range(len(cells))]),
+            "parameters": arrays["trainable_parameters"][chosen].astype(np.int64),
+        }
+        return Table(
+            features,
+            columns,
+            arrays["val_acc_108"][chosen].astype(np.float64),
+            seconds=arrays["train_time_108"][chosen].astype(np.float64),
+            description=f"{len(cells)} recorded cells of NAS-Bench-101",
+            parameter_of=parameter_of,
+        )
+
+
+def _grid(source: DataSource, folder: str, column: str, space: Space) -> RecordedGrid:
+    name, levels = f"{folder}/{folder}.npz", tuple(map(len, _levels(space).values()))
+
+    def read(arrays: Mapping[str, NDArray[Any]]) -> Floats:
+        target = arrays[column].astype(np.float64)
+        ordered = np.full_like(target, np.nan)
+        ordered[np.ravel_multi_index(tuple(arrays["index"].T), levels)] = target
+        if np.isnan(ordered).all(axis=1).any() or len(ordered) != np.prod(levels):
+            raise ValueError(f"{np.prod(levels)} different configurations with a value are expected")
+        return ordered
+
+    return RecordedGrid(space, _read(source, name, read), f"the table {folder}, {column}")
+
+
+def _levels(space: Space) -> dict[str, tuple[Any, ...]]:
+    return {
+        name: one.ordered if isinstance(one, Ordered) else one.choices
+        for name, one in space.items()
+        if isinstance(one, Ordered | Choice)
+    }
+
+
+def _read(source: DataSource, name: str, make: Callable[[Mapping[str, NDArray[Any]]], T]) -> T:
+    path: Path | None = source.file(name)
+    if path is None:
+        raise ObjectiveError(
+            f"{name} must be in the data folder, {source.folder or 'and none is given'}; name a folder that holds it "
+            f"by `data.folder` in the campaign file or the environment variable {FOLDER_VARIABLE}"
+        )
+    try:
+        with path.open("rb") as file, np.load(file) as arrays:  # opened here: numpy leaves a damaged file open
+            return make(arrays)
+    except Exception as error:  # whatever a damaged file makes numpy raise
+        raise ObjectiveError(f"{path} cannot be read as the table it should be: {error!r}; replace it") from error
