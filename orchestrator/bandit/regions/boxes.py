@@ -96,19 +96,34 @@ class BoxedArms:
         return int(arms[self._snapped(np.full((1, self.dimension), 0.5), box, arms)[0]])
 
     def grid(self, box: Box, points: int, arms: Indices) -> Indices:
-        """D_g: at most `points` of the `arms` that lie in the box, ascending (GP-ThreDS §3.2.2).
+        """D_g: those of the `arms` in the box that stand for it, ascending (GP-ThreDS §3.2.2).
 
-        All of them when they are no more than that; else those nearest to the centres of a regular grid with the same
-        number of cells along every feature. Where even two cells are too many, every n-th arm stands in.
+        All of them when they are no more than `points`; else the nearest to the centres of a regular grid of at least
+        `points` cells.
         """
         held = np.sort(self.inside(box, arms))
         if len(held) <= points:
             return held
-        cells = int(points ** (1.0 / self.dimension) + 1e-9)
-        if cells < 2:
-            return held[:: -(-len(held) // points)]
-        centres = (np.indices((cells,) * self.dimension).reshape(self.dimension, -1).T + 0.5) / cells
+        cells = self._cells(box, points)
+        centres = (np.indices(cells).reshape(self.dimension, -1).T + 0.5) / cells
         return held[np.unique(self._snapped(centres, box, held))]
+
+    def _cells(self, box: Box, points: int) -> tuple[int, ...]:
+        """Into how many cells each feature's edge is cut (d,): as even as possible, with at least `points` in all.
+
+        400 cells in five dimensions are 4 · 4 · 3 · 3 · 3; the longest edges are cut more often, and an edge of length
+        0 is not cut.
+        """
+        edges = self.half_edges(box)
+        cut = np.flatnonzero(edges > 0)
+        cells = np.ones(self.dimension, int)
+        cells[cut] = int(points ** (1.0 / max(len(cut), 1)) + 1e-9)
+        by_length = cut[np.argsort(-edges[cut], kind="stable")]
+        for axis in by_length:
+            if cells.prod() >= points:
+                break
+            cells[axis] += 1
+        return tuple(cells.tolist())
 
     def half_edges(self, box: Box) -> Floats:
         """From the centre to the upper corner (d,), in feature units."""

@@ -17,6 +17,7 @@ from orchestrator.bandit.sparse.state import rewarded, with_set_aside
 from orchestrator.bandit.strategy import Observation
 
 Stage = Literal["leaves", "root", "left", "right", "leaf"]
+First = Literal["random", "centre"]
 SUB_PERFORMING = -1
 
 
@@ -105,14 +106,13 @@ class ThresholdState:
         """Arms that may be chosen, ascending."""
         return np.setdiff1d(np.arange(len(self.arms)), self.set_aside, assume_unique=True)
 
-    def first_arm(self) -> int:
-        """x_1, with which the visit's test is initialised: the grid's arm nearest to the box's centre.
+    def first_arm(self, first: First) -> int:
+        """x_1, with which the visit's test is initialised: an arm of the grid, drawn or nearest to the box's centre.
 
-        In a walk it is a random one, the same whenever it is asked: the walk comes back to a box whose test may have
-        ended after x_1, and the same x_1 would send it round for ever.
+        The same whenever it is asked: what is drawn depends on the seed and the round.
         """
         grid = self.progress.visit.grid
-        if self.progress.stage == "leaves":
+        if first == "centre":
             return self.boxed.nearest(self.progress.visit.node, grid)
         return int(grid[np.random.default_rng([self.seed, self.round]).integers(len(grid))])
 

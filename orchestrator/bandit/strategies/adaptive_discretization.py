@@ -3,9 +3,10 @@
 "Gaussian process bandits with adaptive discretization". A tree of boxes; each leaf, a cell, stands for one arm.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,13 +22,14 @@ from orchestrator.bandit.checks import (
 )
 from orchestrator.bandit.confidence import information_growth, rkhs_width
 from orchestrator.bandit.exact.incremental import ExactState
-from orchestrator.bandit.kernels import RBF, AnyKernel
+from orchestrator.bandit.kernels import RBF, AnyKernel, Matern32, Matern52
 from orchestrator.bandit.pulls import Pulls
 from orchestrator.bandit.regions.boxes import Box, BoxedArms
 from orchestrator.bandit.sparse.posterior import SparseModel
 from orchestrator.bandit.sparse.state import checked_arms
 from orchestrator.bandit.strategy import Choose, Decision, Observation, Pick, Posterior, Record
 
+Constants = Literal["norm", "chaining"]
 _DEFAULT_KERNEL = RBF(0.2)
 
 
@@ -127,7 +129,16 @@ class AdaptiveDiscretization:
 
     β = B + R √(2 (γ + 1 + log 1/δ)), as GP-ThreDS has it. V_h = `variation` · d_k(h), d_k(h) the kernel distance
     √(k(x,x) + k(y,y) − 2k(x,y)) from the centre of a cell at depth h to its corner: |f(x) − f(y)| ≤ ‖f‖ d_k(x, y), so
-    B is a bound for every f the width is made for. The authors' V_h has chaining constants of a Gaussian process.
+    B is a bound for every f the width is made for.
+
+    `constants: chaining` takes f to be a draw of the Gaussian process instead, as the authors do, with the numbers of
+    the experiment that Salgia et al. 2021 released: with h_max = log₂ T, and ℓ in units of the domain's edges,
+
+        β = √(2 (2 + log(T h_max) + d h_max log 2 + log 2))
+        V_h = 4 · 2^{−h/d} (√(4 + C + h log 2 + 4 d log(2^{h/d} / ℓ)) + 1 + 2.7 √(2 log 2))
+        C = 2 log(4 π²/3) + 2 log(T² π²/6)
+
+    and no cell more than h_max halvings deep. `norm_bound`, `noise_scale`, `delta` and `variation` are not used then.
 
     | field | symbol | meaning |
     | --- | --- | --- |
@@ -137,6 +148,8 @@ class AdaptiveDiscretization:
     | `noise_scale` | R | the noise is R-sub-Gaussian, ≥ 0 |
     | `delta` | δ | failure probability, in (0, 1) |
     | `variation` | | factor of V_h, ≥ 0; B when None |
+    | `constants` | | β and V_h by the `norm` of f, or by the authors' `chaining` argument |
+    | `horizon` | T | pulls that `chaining` reckons with, ≥ 2 |
     """
 
     kernel: AnyKernel = _DEFAULT_KERNEL
@@ -145,6 +158,8 @@ class AdaptiveDiscretization:
     noise_scale: float = 0.01
     delta: float = 1e-3
     variation: float | None = None
+    constants: Constants = "norm"
+    horizon: int = 1000
     is_sequential: ClassVar[Literal[True]] = True
     __pydantic_config__: ClassVar[Mapping[str, Any]] = {"extra": "forbid"}
 
@@ -153,6 +168,10 @@ class AdaptiveDiscretization:
         require_not_negative(self, "norm_bound", "noise_scale")
         require_probability(self, "delta")
         require(self, "variation", ">= 0", self.variation is None or 0 <= self.variation < np.inf)
+        require(self, "constants", f"one of {', '.join(get_args(Constants))}", self.constants in get_args(Constants))
+        has_scale = self.constants == "norm" or isinstance(self.kernel, RBF | Matern32 | Matern52)
+        require(self, "kernel", "rbf, matern32 or matern52 with constants: chaining", has_scale)
+        require(self, "horizon", ">= 2", self.horizon >= 2)
 
     def init(self, arms: Arms | Floats, rng: np.random.Generator) -> CellState:
         """State before any pull of `arms` (A, d), split as far as the prior allows; draws nothing.
@@ -197,14 +216,21 @@ class AdaptiveDiscretization:
 
     def width(self, state: CellState) -> float:
         """β √λ: the factor on σ of the 1/λ scale."""
+        if self.constants == "chaining":
+            deepest, d = math.log2(self.horizon), state.boxed.dimension
+            exponent = 2.0 + math.log(self.horizon * deepest) + (d * deepest + 1.0) * math.log(2.0)
+            return math.sqrt(2.0 * exponent * self.regularization)
         growth = information_growth(self.kernel, state.pulls.total)
         beta = rkhs_width(self.norm_bound, self.noise_scale, growth, self.delta)
         return beta * float(np.sqrt(self.regularization))
 
     def variations(self, state: CellState) -> Floats:
         """V_h for every depth h of the tree: (deepest + 1,). Cells of one depth have the same edges."""
+        depths = 1 + max(cell.depth for cell in state.cells)
+        if self.constants == "chaining":
+            return self._chaining(state.boxed, np.arange(depths))
         box, edges = Box.unit(state.boxed.dimension), []
-        for _ in range(1 + max(cell.depth for cell in state.cells)):
+        for _ in range(depths):
             edges.append(state.boxed.half_edges(box))
             box = state.boxed.halves(box)[0]
         corners, centre = np.array(edges), np.zeros((1, state.boxed.dimension))
@@ -212,6 +238,18 @@ class AdaptiveDiscretization:
         squared = self.kernel.diagonal(corners) + self.kernel.diagonal(centre) - 2.0 * products
         scale = self.norm_bound if self.variation is None else self.variation
         return scale * np.sqrt(np.maximum(squared, 0.0))
+
+    def _chaining(self, boxed: BoxedArms, depths: Indices) -> Floats:
+        """V_h by the chaining argument for depths h (n,)."""
+        d, edges = boxed.dimension, boxed.spans[boxed.spans > 0]
+        scales = np.broadcast_to(np.asarray(self.kernel.lengthscale), boxed.spans.shape)[boxed.spans > 0]
+        relative = float(np.exp(np.log(scales / edges).mean())) if len(edges) else 1.0
+        union = 2.0 * math.log(4.0 * math.pi**2 / 3.0) + 2.0 * math.log(self.horizon**2 * math.pi**2 / 6.0)
+        level = depths * math.log(2.0)
+        spread = 4.0 + union + level + 4.0 * d * (level / d - math.log(relative))
+        return (
+            4.0 * np.exp(-level / d) * (np.sqrt(np.maximum(spread, 0.0)) + 1.0 + 2.7 * math.sqrt(2.0 * math.log(2.0)))
+        )
 
     def indices(self, state: CellState) -> Floats:
         """min(U(x), U(x_parent) + V_{h−1}) + V_h of every cell (n,)."""
@@ -230,6 +268,8 @@ class AdaptiveDiscretization:
         _, firsts, level = np.unique(depths, return_index=True, return_inverse=True)
         # cells of one depth have the same edges: thousands of cells, but a few dozen depths
         is_long = np.array([state.boxed.can_halve(state.cells[first].box) for first in firsts])[level]
+        if self.constants == "chaining":
+            is_long &= depths + 1 <= math.log2(self.horizon)
         return np.asarray(is_long & (deviation <= self.variations(state)[depths]))
 
     def _settled(self, state: CellState) -> CellState:

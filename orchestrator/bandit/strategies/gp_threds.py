@@ -36,6 +36,7 @@ from orchestrator.bandit.regions.boxes import Box, BoxedArms
 from orchestrator.bandit.regions.shrinking import (
     SUB_PERFORMING,
     Epoch,
+    First,
     Progress,
     Stage,
     ThresholdState,
@@ -69,20 +70,21 @@ class GPThreDS:
     | `pruning_constant` | P | c when None; the experiments have 2c |
     | `threshold_constant` | Q | 2c when None; the experiments have 2c (b − a) |
     | `holder_exponent` | α | Hölder exponent of f, in (0, 1] |
-    | `grid_points` | | most arms of D_g, a box's grid: 400 is 20 × 20 |
+    | `grid_points` | | cells of D_g, a box's grid, at least: 400 is 20 × 20 in two dimensions |
     | `max_local_pulls` | t_term | rewards after which a box counts as high-performing; the cap of eq. 4 when None |
     | `search` | | `direct`: Algorithm 4, all leaves at once; `random_walk`: Algorithms 3, 5 and 6 |
+    | `first` | x_1 | the first pull of a test: a `random` arm of D_g, or the `centre`'s, `direct` only |
     | `horizon` | T | pulls over which δ₀ is spread, `random_walk` only |
     | `walk_error` | p | how often the walk may err, in (0, 1/2), `random_walk` only |
 
-    Where the paper is silent: x_1 is the arm nearest to the box's centre, in a walk a random one. After a leaf is
-    accepted the rest of the grid is judged before the next pull. The walk starts at the root again after every leaf,
-    and goes on to the root's children when the root passes. When all boxes have lost their arms to failures, the next
-    epoch starts with the whole domain. The printed δ̂ has the number of nodes visited as a factor; the union bound needs
-    it as a divisor.
+    Where the paper is silent: x_1 is drawn. The walk needs that, for it comes back to a box whose test may have ended
+    after x_1, and the same x_1 would send it round in a circle. After a leaf is accepted the rest of the grid is judged
+    before the next pull. The walk starts at the root again after every leaf, and goes on to the root's children when
+    the root passes. When all boxes have lost their arms to failures, the next epoch starts with the whole domain. The
+    printed δ̂ has the number of nodes visited as a factor; the union bound needs it as a divisor.
 
     Too small a B is costly: where B alone is below the pruning line, a box is pruned after x_1 unless x_1 is good, and
-    a maximum above b is out of reach for good once [a, b] has fallen.
+    a maximum above b stays out of reach once [a, b] has fallen.
     """
 
     kernel: AnyKernel = _DEFAULT_KERNEL
@@ -99,6 +101,7 @@ class GPThreDS:
     grid_points: int = 400
     max_local_pulls: int | None = 50
     search: Search = "direct"
+    first: First = "random"
     horizon: int = 1000
     walk_error: float = 0.25
     is_sequential: ClassVar[Literal[True]] = True
@@ -116,6 +119,9 @@ class GPThreDS:
         require(self, "grid_points", ">= 1", self.grid_points >= 1)
         require(self, "max_local_pulls", ">= 1", self.max_local_pulls is None or self.max_local_pulls >= 1)
         require(self, "search", f"one of {', '.join(get_args(Search))}", self.search in get_args(Search))
+        require(self, "first", f"one of {', '.join(get_args(First))}", self.first in get_args(First))
+        walks = self.search == "random_walk"
+        require(self, "first", "random where search is random_walk", self.first == "random" or not walks)
         require(self, "horizon", ">= 1", self.horizon >= 1)
         require(self, "walk_error", "> 0 and < 0.5", 0 < self.walk_error < 0.5)
 
@@ -138,7 +144,7 @@ class GPThreDS:
         width = self._width(visit, self._pull_confidence) * math.sqrt(self.regularization)
         chosen = int(np.argmax(mean + width * np.sqrt(variance)))  # ties: lowest index
         if not visit.pulls.total:  # x_1, with which the test is initialised
-            chosen = int(np.searchsorted(visit.grid, state.first_arm()))
+            chosen = int(np.searchsorted(visit.grid, state.first_arm(self.first)))
         pick = Pick(int(visit.grid[chosen]), float(mean[chosen]), width, float(variance[chosen]))
         return Choose((pick,), "one pull at a time")
 

@@ -67,10 +67,10 @@ class IGPUCB:
     β_t = B + R √(2(γ_{t−1} + 1 + log 1/δ)). The defaults are those of Salgia et al. 2021 on Branin. `is_sequential`:
     nothing is chosen while a reward is not in yet, so a second worker stays idle.
 
-    The grid of pull t is the first min(`final_points`, ⌊`initial_points` · t^`grid_growth`⌋) arms of a farthest-first
-    traversal (see `grid`), those set aside left out and made up for by the next ones. So grids are nested, and a
-    function of the candidates, t and what was set aside; when there are no more arms than that, all are in it. The
-    paper gives the ends, 400 and 6400, and not the pace: √t gets there at pull 256. The warm start may pull any arm.
+    The grid of pull t is the first min(`final_points`, ⌊(√`initial_points` + `grid_growth` · (t − 1))²⌋) arms of a
+    farthest-first traversal (see `grid`), those set aside left out and made up for by the next ones. So grids are
+    nested, and a function of the candidates, t and what was set aside; when there are no more arms than that, all are
+    in it. The defaults are the released experiment's on Branin, min(20 + t, 80)². The warm start may pull any arm.
 
     | field | symbol | meaning |
     | --- | --- | --- |
@@ -82,7 +82,7 @@ class IGPUCB:
     | `information` | γ | γ_s is `log` s, `sqrt` s, or by the `kernel`: √s for Matérn, log s for the others |
     | `initial_points` | | arms on the grid of the first pull, ≥ 1 |
     | `final_points` | | most arms on a grid, ≥ `initial_points` |
-    | `grid_growth` | | power of t with which the grid grows, ≥ 0; 0 keeps it as it is |
+    | `grid_growth` | | points by which a side of a square grid grows a pull, ≥ 0; 0 keeps the grid as it is |
     | `warm_start` | | `RandomStart`, `UncertaintyStart` or existing data, `DataStart` |
     | `width` | | a number of standard deviations instead of the formula; None: the formula |
     | `model` | | the calibrated model, in place of the kernel and λ; None: rewards as they come, nothing fitted |
@@ -96,7 +96,7 @@ class IGPUCB:
     information: InformationSchedule = "kernel"
     initial_points: int = 400
     final_points: int = 6400
-    grid_growth: float = 0.5
+    grid_growth: float = 1.0
     warm_start: AnyWarmStart = _DEFAULT_START
     width: float | None = None
     model: Model | None = None
@@ -124,11 +124,9 @@ class IGPUCB:
 
     def grid(self, state: GridState) -> Indices:
         """The arms among which the next pull is chosen, (n,), ascending."""
-        t = state.pulls.total + 1
-        # t^grid_growth as an exponential cut where it can no longer matter: the power itself may overflow
-        grown = math.exp(min(self.grid_growth * math.log(t), math.log(self.final_points / self.initial_points) + 1.0))
-        # 1e-9: 4 √25 must be 20, whatever exp and log round to
-        size = min(self.final_points, math.floor(self.initial_points * grown + 1e-9))
+        side = math.sqrt(self.initial_points) + self.grid_growth * state.pulls.total
+        # 1e-9: (√20)² must be 20, whatever the rounding
+        size = min(self.final_points, math.floor(min(side, math.sqrt(self.final_points) + 1.0) ** 2 + 1e-9))
         may_be_chosen = ~np.isin(state.order, state.exact.ground.blocked())
         return np.sort(state.order[may_be_chosen][:size])
 

@@ -64,21 +64,32 @@ def test_a_grid_is_what_snapping_its_points_one_by_one_gives(seed, points) -> No
     box = boxed.leaf(Box.unit(boxed.dimension), 0, 1)
     held = boxed.inside(box, EVERY_ARM)
     grid = boxed.grid(box, points, EVERY_ARM)
-    cells = max(n for n in range(points + 1) if n**boxed.dimension <= points)
-    assert len(grid) <= points
     if len(held) <= points:
         assert grid.tolist() == held.tolist()
-    elif cells < 2:
-        assert set(grid) <= set(held)
-        assert len(grid) > points // 2
-    else:
-        low, high = np.array(box.low), np.array(box.high)
-        snapped = set()
-        for corner in np.ndindex(*[cells] * boxed.dimension):
-            centre = low + (np.array(corner) + 0.5) / cells * (high - low)
-            distances = [np.linalg.norm((boxed.coordinates[arm] - centre) * boxed.spans) for arm in held]
-            snapped.add(int(held[np.argmin(distances)]))
-        assert set(grid.tolist()) == snapped
+        return
+    d, edges = boxed.dimension, boxed.half_edges(box)
+    even = max(n for n in range(1, points + 1) if n**d <= points)
+    # the least number of axes, the longest first, that are cut once more
+    more = next(count for count in range(d + 1) if even ** (d - count) * (even + 1) ** count >= points)
+    longest = sorted(range(d), key=lambda axis: -edges[axis])[:more]
+    cells = [even + (axis in longest) for axis in range(d)]
+    low, high = np.array(box.low), np.array(box.high)
+    snapped = set()
+    for corner in np.ndindex(*cells):
+        centre = low + (np.array(corner) + 0.5) / cells * (high - low)
+        distances = [np.linalg.norm((boxed.coordinates[arm] - centre) * boxed.spans) for arm in held]
+        snapped.add(int(held[np.argmin(distances)]))
+    assert set(grid.tolist()) == snapped
+
+
+def test_a_grid_has_at_least_the_cells_asked_for_as_even_as_possible() -> None:
+    square, five, flat = Box.unit(2), Box.unit(5), Box.unit(3)
+    corners = [BoxedArms(np.array([[0.0] * d, [1.0] * d])) for d in (2, 5)]
+    assert corners[0]._cells(square, 400) == (20, 20)
+    assert corners[0]._cells(square, 441) == (21, 21)
+    assert corners[1]._cells(five, 400) == (4, 4, 3, 3, 3)
+    assert corners[1]._cells(five, 1536) == (5, 5, 4, 4, 4)
+    assert BoxedArms(np.array([[0.0, 7.0, 0.0], [1.0, 7.0, 2.0]]))._cells(flat, 6) == (2, 1, 3)
 
 
 def test_the_arm_nearest_to_the_centre_is_found_and_ties_go_to_the_first() -> None:

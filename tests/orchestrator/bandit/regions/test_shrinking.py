@@ -32,15 +32,15 @@ def test_visits_and_states_are_equal_when_their_arrays_are() -> None:
     assert states[0] != states[2]
 
 
-def test_the_first_arm_of_a_walks_visit_is_on_its_grid_and_varies_from_round_to_round() -> None:
-    state = GPThreDS(search="random_walk").init(np.arange(9.0)[:, None], np.random.default_rng(0))
-    state = state.observe([Observation(3, None)])
-    drawn = [replace(state, round=number).first_arm() for number in range(60)]
-    assert set(drawn) == set(range(9)) - {3}
-    assert drawn == [replace(state, round=number).first_arm() for number in range(60)]
-
-
-def test_the_first_arm_of_the_direct_search_is_the_available_one_nearest_to_the_centre() -> None:
+def test_a_drawn_first_arm_is_on_the_grid_and_varies_from_round_to_round() -> None:
     state = GPThreDS().init(np.arange(9.0)[:, None], np.random.default_rng(0))
-    assert state.first_arm() == 4
-    assert state.observe([Observation(4, None)]).first_arm() == 3
+    state = state.observe([Observation(3, None)])
+    drawn = [replace(state, round=number).first_arm("random") for number in range(60)]
+    assert set(drawn) == set(range(9)) - {3}
+    assert drawn == [replace(state, round=number).first_arm("random") for number in range(60)]
+
+
+def test_the_centres_first_arm_is_the_available_one_nearest_to_it() -> None:
+    state = GPThreDS().init(np.arange(9.0)[:, None], np.random.default_rng(0))
+    assert state.first_arm("centre") == 4
+    assert state.observe([Observation(4, None)]).first_arm("centre") == 3

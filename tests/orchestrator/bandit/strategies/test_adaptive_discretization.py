@@ -96,6 +96,26 @@ def test_the_best_cell_is_split_exactly_when_its_width_is_within_its_variation()
     assert splits > 10
 
 
+def test_the_chaining_constants_are_those_of_the_released_experiment() -> None:
+    strategy = AdaptiveDiscretization(RBF(0.2), constants="chaining", horizon=1000)
+    corners = np.vstack((ARMS, [[0.0, 0.0], [1.0, 1.0]]))
+    state = strategy.init(corners, np.random.default_rng(0))
+    assert strategy.width(state) / math.sqrt(strategy.regularization) == pytest.approx(7.17, abs=0.01)
+    union = 2 * math.log(2 * 4 * math.pi**2 / 6) + 2 * math.log(1000**2 * math.pi**2 / 6)
+    last = 1 + 2.7 * math.sqrt(2 * math.log(2))
+    expected = [
+        4 * 2 ** (-h / 2) * (math.sqrt(4 + union + h * math.log(2) + 8 * math.log(2 ** (h / 2) / 0.2)) + last)
+        for h in range(1 + max(cell.depth for cell in state.cells))
+    ]
+    np.testing.assert_allclose(strategy.variations(state), expected)
+
+
+def test_with_chaining_constants_a_cell_is_at_most_log_t_halvings_deep() -> None:
+    strategy = AdaptiveDiscretization(RBF(0.4), constants="chaining", horizon=100)
+    depths = {cell.depth for _, _, after in play(strategy, 60) for cell in after.cells}
+    assert max(depths) == 6
+
+
 @given(seed=st.integers(0, 10**6), failing=st.sampled_from([0.0, 0.3]))
 def test_the_cells_partition_the_domain_and_hold_their_arms(seed, failing) -> None:
     every = np.arange(50)
@@ -156,6 +176,12 @@ def test_it_waits_while_a_pull_is_pending() -> None:
     [
         ({"regularization": 0}, "strategy.regularization must be > 0, got 0"),
         ({"norm_bound": -1}, "strategy.norm_bound must be >= 0, got -1"),
+        ({"constants": "ours"}, "strategy.constants must be one of norm, chaining, got 'ours'"),
+        ({"horizon": 1}, "strategy.horizon must be >= 2, got 1"),
+        (
+            {"kernel": Linear(), "constants": "chaining"},
+            "strategy.kernel must be rbf, matern32 or matern52 with constants: chaining",
+        ),
         ({"noise_scale": math.inf}, "strategy.noise_scale must be >= 0, got inf"),
         ({"delta": 0.0}, "strategy.delta must be > 0 and < 1, got 0.0"),
         ({"variation": -0.5}, "strategy.variation must be >= 0, got -0.5"),

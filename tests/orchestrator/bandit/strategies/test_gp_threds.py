@@ -8,7 +8,7 @@ import pytest
 from orchestrator.bandit.confidence import rkhs_width
 from orchestrator.bandit.kernels import RBF
 from orchestrator.bandit.regions.boxes import Box
-from orchestrator.bandit.regions.shrinking import SUB_PERFORMING, Epoch, ThresholdState
+from orchestrator.bandit.regions.shrinking import SUB_PERFORMING, Epoch, First, ThresholdState
 from orchestrator.bandit.strategies.gp_threds import GPThreDS
 from orchestrator.bandit.strategy import Choose, Observation, Wait
 
@@ -133,17 +133,18 @@ def algorithm_1_and_4(strategy: GPThreDS, arms: np.ndarray) -> Iterator[int]:
             low, high = low - shift, high - shift
 
 
-def test_the_direct_search_pulls_what_the_printed_algorithm_pulls() -> None:
+@pytest.mark.parametrize("first", ["random", "centre"])
+def test_the_direct_search_pulls_what_the_printed_algorithm_pulls(first: First) -> None:
     arms = np.random.default_rng(5).random((60, 2))
     arms[:2] = (0, 0), (1, 1)  # the domain is the unit square, so that every halving of it is a quadrant's
     values = np.sin(5 * arms[:, 0]) * np.cos(4 * arms[:, 1])
-    strategy = GPThreDS(RBF(0.2), noise_scale=0.05, norm_bound=1.5, low=-1.0, high=2.0, max_local_pulls=15)
+    strategy = GPThreDS(RBF(0.2), noise_scale=0.05, norm_bound=1.5, low=-1.0, high=2.0, max_local_pulls=15, first=first)
     printed, accepted = algorithm_1_and_4(strategy, arms), 0
     expected = next(printed)
     for state, arm, after in play(strategy, arms, values, 90, noise=0.1):
         if any(len(state.boxed.inside(box, np.arange(60))) == 1 for box in after.epoch.roots):
             break  # from here on a box is no longer halved into quadrants
-        assert arm == (state.first_arm() if expected == -1 else expected)
+        assert arm == (state.first_arm(first) if expected == -1 else expected)
         visited = after.pulls.reward_sums - state.pulls.reward_sums
         expected = printed.send((arm, float(visited[arm])))
         accepted += sum(verdict != SUB_PERFORMING for verdict in after.verdicts)
@@ -345,6 +346,11 @@ def test_it_waits_while_a_pull_is_pending() -> None:
         ({"grid_points": 0}, "strategy.grid_points must be >= 1, got 0"),
         ({"max_local_pulls": 0}, "strategy.max_local_pulls must be >= 1, got 0"),
         ({"search": "walk"}, "strategy.search must be one of random_walk, direct, got 'walk'"),
+        ({"first": "corner"}, "strategy.first must be one of random, centre, got 'corner'"),
+        (
+            {"first": "centre", "search": "random_walk"},
+            "strategy.first must be random where search is random_walk, got 'centre'",
+        ),
         ({"walk_error": 0.5}, "strategy.walk_error must be > 0 and < 0.5, got 0.5"),
     ],
 )
