@@ -55,7 +55,7 @@ def _figure(name: str, title: str, sweep: Sweep) -> Figure:
 BANDWIDTH = Experiment(
     "BBKB, appendix D.1, figures 5 and 6",
     "regret ratio on Abalone and Cadata with bandwidths from 5 to 17.5",
-    tuple(name for name in METHODS if name != "uniform"),
+    tuple(name for name in METHODS if name not in ("default", "uniform")),
     10_000,
     run,
     ("bbkb", "bbkb_local", "gp_ucb", "gp_bucb", "async_ts"),

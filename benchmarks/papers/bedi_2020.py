@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from itertools import product
 from typing import Any
 
-from benchmarks.papers.campaigns import Method
+from benchmarks.papers.campaigns import Method, default_method
 from objectives.parameters import Parameter, Range, Space
 
 NOISE_VARIANCE = 1e-3  # σ²
@@ -22,13 +22,14 @@ KINDS: Mapping[str, str] = {
     "compressed": "compressed",  # Bedi et al. 2020: every action is evaluated, the informative ones are stored
     "skipping": "compressed, skipping",  # Bedi, Sadler et al.: the others are not even evaluated
 }
-METHODS = (*(f"{kind}_{acquisition}" for acquisition, kind in product(ACQUISITIONS, KINDS)), "bkb")
+OTHERS: Mapping[str, str] = {"bkb": "BKB (UCB)", "default": "BBKB, default"}  # those that are not theirs
+METHODS = (*(f"{kind}_{acquisition}" for acquisition, kind in product(ACQUISITIONS, KINDS)), *OTHERS)
 
 
 def label(name: str) -> str:
     """What a table calls the method."""
-    if name == "bkb":
-        return "BKB"
+    if name in OTHERS:
+        return OTHERS[name]
     kind, acquisition = name.split("_")
     return f"{ACQUISITIONS[acquisition]}, {KINDS[kind]}"
 
@@ -52,6 +53,8 @@ def _width(name: str, parameter: Parameter) -> float:
 
 def method(name: str, space: Space, horizon: int) -> Method:
     """The method called `name`, one of `METHODS`, for a `space` of ranges and `horizon` steps."""
+    if name == "default":
+        return default_method(workers=1)
     kernel = {"name": "rbf", "lengthscale": lengthscales(space)}
     initial = 2 ** len(space)
     if name == "bkb":

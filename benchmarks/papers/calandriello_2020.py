@@ -6,7 +6,7 @@ Not printed there, and so chosen here: λ = ξ² = 1e-4, C̃ = 2, the first arm 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from benchmarks.papers.campaigns import Method
+from benchmarks.papers.campaigns import Method, default_method
 
 LABELS: Mapping[str, str] = {
     "bbkb": "Global-BBKB",
@@ -17,10 +17,12 @@ LABELS: Mapping[str, str] = {
     "async_ts": "async-TS",
     "epsilon_greedy": "EpsGreedy",
     "regularized_evolution": "Reg-evolution",
+    "default": "BBKB, default",
     "uniform": "uniform",
 }
 
 NOISE_VARIANCE = 1e-4  # ξ² = 0.01²
+WORKERS = 64  # of BBKB's default, which does not work in batches
 RANDOM_START: Mapping[str, Any] = {"name": "random", "pulls": 1}
 
 _WIDTH: Mapping[str, Any] = {"noise_variance": NOISE_VARIANCE, "norm_bound": 1.0}  # F
@@ -37,8 +39,11 @@ def method(
 ) -> Method:
     """The method called `name` in `LABELS` with a Gaussian kernel exp(−‖x − x'‖²/(2 bandwidth²)) and δ = 1/horizon.
 
-    `stop` cuts it short. `warm_start` goes to the methods that have one.
+    `stop` cuts it short. `warm_start` goes to the methods that have one. `default` is BBKB as a user gets it who sets
+    nothing: no bandwidth, no λ.
     """
+    if name == "default":
+        return default_method(WORKERS)
     strategy = _strategy(name, {"name": "rbf", "lengthscale": bandwidth}, 1.0 / horizon, warm_start)
     return Method(name, LABELS[name], strategy, stop)
 

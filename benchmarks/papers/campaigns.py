@@ -45,17 +45,23 @@ class Method:
 
     `name` is for command line and folders, `label` for figures, `strategy` the campaign file's section, or a function
     of the seed that gives it. `evaluations` cuts a run short that would take too long; everything else is as for the
-    whole horizon.
+    whole horizon. `workers`: so many instead of the problem's.
     """
 
     name: str
     label: str
     strategy: Section
     evaluations: int | None = None
+    workers: int | None = None
 
     def strategy_of(self, seed: int) -> Mapping[str, Any]:
         """The campaign file's section `strategy` for a seed."""
         return _of_seed(self.strategy, seed)
+
+
+def default_method(workers: int) -> Method:
+    """BBKB as a user gets it who sets nothing: calibrated, in asynchronous mode, with this many workers."""
+    return Method("default", "BBKB, default", {"name": "bbkb", "mode": "async"}, workers=workers)
 
 
 @dataclass(frozen=True)
@@ -118,6 +124,8 @@ def campaign(comparison: Comparison, method: Method, seed: int, request: Request
         "budget": {"evaluations": evaluations},
         "runs": str(request.out / comparison.name),
     }
+    if method.workers is not None:
+        tree["workers"] = {**tree["workers"], "count": method.workers}
     if request.data is not None:
         tree["data"] = {"folder": str(request.data)}
     return from_mapping(tree, origin=f"{comparison.name}, {method.name}")

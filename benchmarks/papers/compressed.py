@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.papers.bedi_2020 import ACQUISITIONS, KINDS, METHODS, NOISE_VARIANCE, label, method
+from benchmarks.papers.bedi_2020 import ACQUISITIONS, KINDS, METHODS, NOISE_VARIANCE, OTHERS, label, method
 from benchmarks.papers.campaigns import Comparison, Runs, run_all
 from benchmarks.papers.experiment import Experiment, Request
 from benchmarks.papers.findings import Cell, Curve, Figure, Findings, Floats, Interval, Panel, Table
@@ -58,10 +58,10 @@ class Published:
     unit: str
     times: Mapping[str, tuple[float, float, float]] = field(repr=False)  # uncompressed, compressed, BKB
 
-    def time(self, name: str) -> float:
-        """Of the method called `name`; BKB's with UCB, the only acquisition it has here."""
-        if name == "bkb":
-            return self.times["ucb"][2]
+    def time(self, name: str) -> float | None:
+        """Of the method called `name`; BKB's with UCB, the only acquisition it has here; None where they have none."""
+        if name in OTHERS:
+            return self.times["ucb"][2] if name == "bkb" else None
         kind, acquisition = name.split("_")
         return self.times[acquisition][0 if kind == "dense" else 1]
 
@@ -160,7 +160,8 @@ def _table(setting: Setting, found: Runs, published: Published) -> Table:
 
 def _row(name: str, found: Runs, published: Published) -> tuple[Cell, ...]:
     runs = found[name]
-    dense = "dense_ucb" if name == "bkb" else f"dense_{name.split('_')[1]}"
+    dense = "dense_ucb" if name in OTHERS else f"dense_{name.split('_')[1]}"
+    theirs, uncompressed = published.time(name), published.time(dense)
     return (
         label(name),
         _count([len(run) for run in runs]),
@@ -171,8 +172,8 @@ def _row(name: str, found: Runs, published: Published) -> tuple[Cell, ...]:
         Interval.of([run.clock[-1] for run in runs]),
         *((Interval.of([run.total_clock[-1] for run in runs]),) if published.with_training else ()),
         _share(runs, found.get(dense, ()), published),
-        published.time(name),
-        published.time(name) / published.time(dense),
+        "–" if theirs is None else theirs,
+        "–" if theirs is None or uncompressed is None else theirs / uncompressed,
     )
 
 
@@ -215,7 +216,7 @@ def _figure(setting: Setting, found: Runs, published: Published) -> Figure:
 
 def _drawn(acquisition: str, found: Runs) -> Runs:
     names = [f"{kind}_{acquisition}" for kind in KINDS if kind != "skipping"]
-    return {name: found[name] for name in (*names, "bkb") if name in found}
+    return {name: found[name] for name in (*names, *OTHERS) if name in found}
 
 
 def _curves(found: Runs, of: Callable[[str, Measured], Floats]) -> list[Curve]:
@@ -235,7 +236,7 @@ def _by_time(found: Runs, clock: Clock) -> list[Curve]:
 
 
 def _legend(name: str) -> str:
-    return "BKB (UCB)" if name == "bkb" else KINDS[name.split("_")[0]]
+    return OTHERS[name] if name in OTHERS else KINDS[name.split("_")[0]]
 
 
 def _notes(published: Published, request: Request) -> tuple[str, ...]:

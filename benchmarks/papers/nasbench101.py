@@ -21,7 +21,7 @@ from benchmarks.papers.regression import RATIO_LABEL, ratio_curves, ratios, step
 from objectives.datasets import DataSource
 from objectives.tabular import ROW
 
-METHODS = ("bbkb", "bbkb_local", "bkb", "regularized_evolution", "uniform")
+METHODS = ("bbkb", "bbkb_local", "bkb", "regularized_evolution", "default", "uniform")
 WITHOUT_START, WITH_START = 100.0, 125.0  # bandwidths, appendix D.2
 
 INITIAL_SHARE = 2000 / 12416

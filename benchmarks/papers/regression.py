@@ -19,7 +19,7 @@ from orchestrator.bandit.regret import regret_ratio
 
 TIMED = 2000  # figure 2 shows the time of the first 2000 steps
 RATIO_LABEL = "R_t / R_t of uniform"
-METHODS = ("bbkb", "bbkb_local", "bkb", "gp_ucb", "gp_bucb", "async_ts", "epsilon_greedy", "uniform")
+METHODS = ("bbkb", "bbkb_local", "bkb", "gp_ucb", "gp_bucb", "async_ts", "epsilon_greedy", "default", "uniform")
 
 # Table 1 of appendix D; methods that are not named have BBKB's, so has ε-greedy, which it does not list
 BANDWIDTHS: Mapping[str, Mapping[str, float]] = {

@@ -1,14 +1,16 @@
 """Salgia, Vakili, Zhao 2021 (GP-ThreDS): the methods of its section 5 and appendix D, with their settings.
 
-BBKB is not in the paper; it stands beside its methods for interest, with the same kernel and noise.
+BBKB is not in the paper; it stands beside its methods for interest: with the same kernel and noise (ξ = R), with a
+tenth of that noise, which is what the paper prints as R, and as a user gets it who sets nothing.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from benchmarks.papers.campaigns import Method, Runs
+from benchmarks.papers.campaigns import Method, Runs, default_method
 from benchmarks.papers.findings import Curve, Figure, Panel
 from benchmarks.papers.measured import Measured
 from benchmarks.papers.regression import steps
@@ -19,7 +21,9 @@ LABELS: Mapping[str, str] = {
     "adaptive_discretization": "AD",
     "expected_improvement": "EI",
     "probability_of_improvement": "PI",
-    "bbkb": "BBKB (not in the paper)",
+    "bbkb": "BBKB, ξ = R (not in the paper)",
+    "bbkb_narrow": "BBKB, ξ = R/10 (not in the paper)",
+    "default": "BBKB, default (not in the paper)",
 }
 METHODS = tuple(LABELS)
 
@@ -32,31 +36,38 @@ def method(
     model: Mapping[str, Any],
     width: Mapping[str, Any],
     threds: Mapping[str, Any],
+    horizon: int,
     stop: int | None = None,
 ) -> Method:
     """The method called `name` in `LABELS`, cut short after `stop` pulls.
 
     `model`: `kernel` and `regularization`, for all. `width`: `norm_bound`, `noise_scale` and `delta` of those that have
-    upper bounds. `threds`: what GP-ThreDS has in addition, or instead. Raises ValueError on another name.
+    upper bounds. `threds`: what GP-ThreDS has in addition, or instead. Adaptive discretisation has the authors'
+    constants for `horizon` pulls. Raises ValueError on another name.
     """
-    strategy = _strategy(name, model, width, threds)
+    if name == "default":
+        return replace(default_method(workers=1), label=LABELS[name])
+    strategy = _strategy(name, model, width, threds, horizon)
     return Method(name, LABELS[name], strategy, stop)
 
 
 def _strategy(
-    name: str, model: Mapping[str, Any], width: Mapping[str, Any], threds: Mapping[str, Any]
+    name: str, model: Mapping[str, Any], width: Mapping[str, Any], threds: Mapping[str, Any], horizon: int
 ) -> dict[str, Any]:
     match name:
         case "gp_threds":
             return {"name": name, **model, **width, **threds}
-        case "igp_ucb" | "adaptive_discretization":
+        case "igp_ucb":
             return {"name": name, **model, **width}
+        case "adaptive_discretization":
+            return {"name": name, **model, **width, "constants": "chaining", "horizon": horizon}
         case "expected_improvement" | "probability_of_improvement":
             return {"name": name, **model, "margin": _MARGIN}
-        case "bbkb":
+        case "bbkb" | "bbkb_narrow":
             bounds = {"norm_bound": width["norm_bound"], "delta": width["delta"]}
-            noise = {"noise_variance": model["regularization"]}
-            return {"name": name, **model, **bounds, **noise, "warm_start": _RANDOM_START}
+            scale = width["noise_scale"] / (10.0 if name == "bbkb_narrow" else 1.0)
+            noise = {"noise_variance": scale**2}
+            return {"name": "bbkb", **model, **bounds, **noise, "warm_start": _RANDOM_START}
     raise ValueError(f"a method of Salgia et al. 2021 must be one of {', '.join(LABELS)}, got {name!r}")
 
 

@@ -74,7 +74,7 @@ def _columns(found: Findings) -> None:
         assert all(len(row) == len(table.columns) for row in table.rows)
 
 
-FEW = ("dense_ei", "skipping_ei", "bkb")
+FEW = ("dense_ei", "skipping_ei", "bkb", "default")
 
 
 @pytest.mark.parametrize(
@@ -108,6 +108,7 @@ def test_some_methods_alone_are_compared_with_what_is_there(tmp_path: Path) -> N
 def test_published_times_are_those_of_the_tables() -> None:
     assert [EXAMPLE_TIMES.time(name) for name in ("dense_ucb", "compressed_ei", "bkb")] == [6.756, 4.133, 9.56]
     assert MNIST_TIMES.time("skipping_mpi") == 0.227
+    assert MNIST_TIMES.time("default") is None
 
 
 @settings(deadline=None, max_examples=30)

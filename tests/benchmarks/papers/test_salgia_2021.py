@@ -34,4 +34,4 @@ def test_against_time_all_runs_count_everywhere() -> None:
 
 def test_an_unknown_method_is_refused() -> None:
     with pytest.raises(ValueError, match=r"must be one of gp_threds, .*, got 'gp_ucb'"):
-        method("gp_ucb", {"regularization": 0.01}, {}, {})
+        method("gp_ucb", {"regularization": 0.01}, {}, {}, 1000)
