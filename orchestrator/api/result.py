@@ -76,11 +76,25 @@ class Result:
 
     @property
     def best(self) -> TrialResult:
-        """The trial with the best value. Raises RunError when no trial has succeeded."""
+        """The trial with the best value. Raises RunError when no trial has succeeded.
+
+        Where values are noisy it may be luck: see `recommended`.
+        """
         row = self.history.best
         if row is None:
             raise RunError(f"{self.folder} has no best trial: no evaluation has succeeded")
         return TrialResult.of(row)
+
+    @property
+    def recommended(self) -> Parameters:
+        """The parameters to take: those of `best`; where values are noisy, those of the largest posterior mean.
+
+        Raises RunError when no trial has succeeded.
+        """
+        parameters = self.history.recommended
+        if parameters is None:
+            raise RunError(f"{self.folder} has nothing to recommend: no evaluation has succeeded")
+        return dict(parameters)
 
     def rows(self) -> list[Row]:
         """All trials as dictionaries, one a trial, in the order chosen; columns as in `bbkb export`."""

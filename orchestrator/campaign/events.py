@@ -190,8 +190,24 @@ class ReportsArrived:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Recommendation:
+    """The evaluated arm of largest posterior mean, where the fitted noise says that the best value may be luck.
+
+    `value`: the mean of its values, on the user's scale; `evaluations`: how many there are.
+    """
+
+    arm: int
+    parameters: Mapping[str, Any]
+    value: float
+    evaluations: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ModelRefreshed:
-    """The strategy took these finished trials into its posterior; `record` is what it drew (its dictionary, …)."""
+    """The strategy took these finished trials into its posterior; `record` is what it drew (its dictionary, …).
+
+    `recommended`: None where the best value is what the strategy recommends.
+    """
 
     time: float
     round: int
@@ -200,6 +216,7 @@ class ModelRefreshed:
     record: Mapping[str, Any]
     seconds: float
     wants_growth: bool = False  # whether new candidates are to be appended now
+    recommended: Recommendation | None = None
     kind: Literal["model_refreshed"] = "model_refreshed"
 
 

@@ -29,6 +29,7 @@ from orchestrator.campaign.events import (
     ExistingTaken,
     ModelRefreshed,
     PlacesChanged,
+    Recommendation,
     ReportsArrived,
     SessionClosed,
     SessionOpened,
@@ -99,6 +100,7 @@ class CampaignState:
     session_first_failure: str = ""
     session_dispatched: int = 0
     best: Best | None = None
+    recommended: Recommendation | None = None  # by the newest refresh, where values are noisy
     stalled: str = ""  # why the strategy chooses nothing more, until it learns of a result
     stop_reason: StopReason | None = None
     close_reason: str = ""
@@ -254,6 +256,7 @@ def _refresh(state: CampaignState, event: ModelRefreshed) -> CampaignState:
         round=event.round,
         dictionary_size=event.dictionary_size,
         learned=LearnedModel.of(event.record),
+        recommended=event.recommended,
         finished=Line(finished for finished in state.finished if finished.trial not in told),
         existing=None,  # the first refresh of all is theirs
         stalled="",

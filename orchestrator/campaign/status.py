@@ -7,6 +7,7 @@ from typing import Any
 
 from orchestrator.campaign.attempts import EndedAttempt
 from orchestrator.campaign.endings import Phase
+from orchestrator.campaign.events import Recommendation
 from orchestrator.campaign.idle import LABELS
 from orchestrator.campaign.state import CampaignState, idle_cause
 from orchestrator.wording import duration, iso
@@ -52,6 +53,7 @@ class Status:
     best_trial: int | None
     best_arm: int | None
     best_parameters: Mapping[str, Any]  # empty while there is no value
+    recommended: Recommendation | None  # where values are so noisy that the best one may be luck
     slots: int
     epoch: int
     refreshes: int
@@ -105,6 +107,7 @@ def status_of(name: str, state: CampaignState, now: float | None = None, activit
         best_trial=None if state.best is None else state.best.trial,
         best_arm=None if state.best is None else state.best.arm,
         best_parameters={} if state.best is None else state.best.parameters,
+        recommended=state.recommended,
         slots=state.slots,
         epoch=state.epoch,
         refreshes=state.round,

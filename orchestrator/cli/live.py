@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from orchestrator.campaign.attempts import EndedAttempt
+from orchestrator.campaign.events import Recommendation
 from orchestrator.campaign.status import Status, as_plain, headline, idle_text, progress
 from orchestrator.cli.console import JsonConsole
 from orchestrator.wording import duration, one_line
@@ -176,6 +177,7 @@ def rows(status: Status) -> list[tuple[str, Text]]:
     """The table's rows: name and value."""
     return [
         ("best", _best(status)),
+        *([] if status.recommended is None else [("recommended", Text(recommendation(status.recommended)))]),
         ("progress", Text(f"{progress(status)} ({status.waiting} queued)")),
         ("in flight", Text(f"{status.in_flight} on {status.slots} workers" if status.slots else "no session yet")),
         *_running_rows(status),
@@ -244,6 +246,12 @@ def _best(status: Status) -> Text:
     if status.best_value is None:
         return Text("no value yet", style="dim")
     return Text.assemble((f"{status.best_value:.6g}", "bold green"), f"  {named(status.best_parameters)}")
+
+
+def recommendation(found: Recommendation) -> str:
+    """What to take where the best value may be luck."""
+    mean = f", mean of {found.evaluations} evaluations" if found.evaluations > 1 else ""
+    return f"{found.value:.6g}{mean}  {named(found.parameters)} (best posterior mean: values are noisy)"
 
 
 def _set_aside(status: Status) -> str:

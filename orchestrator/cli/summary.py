@@ -9,7 +9,7 @@ from orchestrator.bandit.strategy import Sequential
 from orchestrator.campaign.events import ExistingTaken
 from orchestrator.campaign.status import idle_text
 from orchestrator.cli.attach import SessionEnd
-from orchestrator.cli.live import named
+from orchestrator.cli.live import named, recommendation
 from orchestrator.cli.terminal import say, write_file
 from orchestrator.credentials import has_password
 from orchestrator.history.fold import fold
@@ -63,6 +63,8 @@ def summarize(console: Console, run_: runs.Run, outcome: str, reason: str) -> No
             ("best value", f"{best.value:.6g} (trial {best.trial})"),
             ("best parameters", named(best.parameters)),
         ]
+    if now.recommended is not None:
+        lines.append(("recommended", recommendation(now.recommended)))
     lines += [
         ("evaluations", f"{now.done}, {now.failed} of them failed"),
         *([] if history.existing is None else [("existing data", str(history.existing))]),

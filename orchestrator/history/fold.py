@@ -161,6 +161,13 @@ class History:
         best = self.campaign.best
         return None if best is None else self.trials[best.trial]
 
+    @property
+    def recommended(self) -> Mapping[str, Any] | None:
+        """The parameters to take: those the strategy recommends where values are noisy, else those of the best value;
+        None when nothing succeeded."""
+        found = self.campaign.recommended or self.campaign.best
+        return None if found is None else found.parameters
+
     def copy(self) -> "History":
         """The history as it stands, unmoved by further steps but for the rows of trials that are not over."""
         return replace(

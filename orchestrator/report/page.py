@@ -23,6 +23,7 @@ from plotly.offline import get_plotlyjs
 
 from objectives.parameters import Constant
 from orchestrator import files
+from orchestrator.campaign.events import ModelRefreshed
 from orchestrator.campaign.status import idle_text
 from orchestrator.history.export import parameter_names, strict_json
 from orchestrator.history.fold import History, TrialRow
@@ -85,6 +86,7 @@ def render(history: History, title: str) -> str:
         state=state(history),
         cards=summary_cards(history),
         best=_best_parameters(history),
+        recommended=recommended_parameters(history),
         figures=figures(history),
         internals=internal_figures(history),
         model=model_facts(history),
@@ -178,7 +180,7 @@ def summary_cards(history: History) -> list[Card]:
 
 def model_facts(history: History) -> list[tuple[str, str]]:
     """What the strategy recorded of its fitted model, in words; empty for strategies that fit none."""
-    record = next((refresh.record for refresh in reversed(history.refreshes) if "lengthscales" in refresh.record), None)
+    record = next((found for one in reversed(history.refreshes) if (found := _fitted(one))), None)
     if record is None:
         return []
     names = [name for name, kind in history.settings.space.items() if not isinstance(kind, Constant)]
@@ -195,6 +197,12 @@ def model_facts(history: History) -> list[tuple[str, str]]:
             ("Results inside mean ± 2 deviations before the model knew them", f"{share:.0%} of {record['predicted']:,}")
         )
     return facts
+
+
+def _fitted(refresh: ModelRefreshed) -> Mapping[str, Any] | None:
+    """What a refresh recorded of the fitted model."""
+    found: Mapping[str, Any] | None = refresh.record.get("model")
+    return found
 
 
 def existing_cards(history: History) -> list[Card]:
@@ -224,6 +232,15 @@ def _best_parameters(history: History) -> list[tuple[str, str]]:
         return []
     where = [("trial", str(best.trial)), ("arm", str(best.arm)), ("batch", str(best.batch))]
     return [(name, str(short(value))) for name, value in best.parameters.items()] + where
+
+
+def recommended_parameters(history: History) -> list[tuple[str, str]]:
+    """What the strategy recommends where the best value may be luck; empty where it is the best value."""
+    found = history.campaign.recommended
+    if found is None:
+        return []
+    named = [(name, str(short(value))) for name, value in found.parameters.items()]
+    return [*named, ("mean value", str(short(found.value))), ("evaluations", str(found.evaluations))]
 
 
 def _session_rows(history: History) -> list[dict[str, str]]:

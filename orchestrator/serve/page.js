@@ -152,6 +152,8 @@ function showSummary(update) {
   );
   byId("best-card").hidden = !update.best;
   if (update.best) describeList(byId("best-parameters"), Object.entries(update.best));
+  byId("recommended-card").hidden = !update.recommended.length;
+  describeList(byId("recommended-parameters"), update.recommended);
 }
 
 function showTables(update) {

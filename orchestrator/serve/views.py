@@ -9,7 +9,7 @@ from orchestrator.campaign.status import as_plain, idle_text
 from orchestrator.history.export import strict_json
 from orchestrator.history.fold import Attempt, History, TrialRow
 from orchestrator.report.figure import Figure
-from orchestrator.report.page import as_yaml, figures, internal_figures, model_facts, subtitle
+from orchestrator.report.page import as_yaml, figures, internal_figures, model_facts, recommended_parameters, subtitle
 from orchestrator.serve.feed import Feed
 from orchestrator.wording import duration, iso, moment
 
@@ -84,6 +84,7 @@ def update(feed: Feed, cursor: int | None, now: float) -> Plain:
         "failures": [_ended(history, attempt) for attempt in reversed(feed.failures)],
         "results": _results(feed, history, cursor),
         "best": None if history.best is None else _plain_parameters(history.best),
+        "recommended": recommended_parameters(history),
     }
     return message
 

@@ -43,7 +43,7 @@ from orchestrator.errors import BbkbError, CampaignError, StoreError
 from orchestrator.pool import Appended
 from orchestrator.session.background import Computing
 from orchestrator.session.event_lines import log_event
-from orchestrator.session.problem import BEGIN, GROW, TELL, Problem, Progress, with_growth
+from orchestrator.session.problem import BEGIN, GROW, TELL, Problem, Progress, Refreshed, judged, with_growth
 from orchestrator.session.reports import RecordedReports
 from orchestrator.store import snapshots
 from orchestrator.store.event_store import Writer
@@ -318,20 +318,24 @@ class Driver:
     def _refresh(self, trials: tuple[int, ...], activity: str, refreshed: Callable[[], Any]) -> None:
         """Replace the strategy's state, and record what was drawn."""
         began = self._began("refreshing", activity)
-        self._computing.start(refreshed, lambda model: self._refreshed(model, trials, began))
+        problem, pool, sign = self._problem, self._pool, self._campaign.rules.sign
+        self._computing.start(
+            lambda: judged(problem, pool, refreshed(), sign), lambda found: self._refreshed(found, trials, began)
+        )
 
-    def _refreshed(self, model: Any, trials: tuple[int, ...], began: float) -> None:
-        self._model = model
+    def _refreshed(self, found: Refreshed, trials: tuple[int, ...], began: float) -> None:
+        self._model = found.model
         self._measured(Span.REFIT, time.perf_counter() - began)
         self._record(
             ModelRefreshed(
                 time=self._executor.now(),
                 round=self._campaign.round + 1,
                 trials=trials,
-                dictionary_size=len(model.dictionary),
-                record=self._problem.strategy.recorded(model),
+                dictionary_size=len(found.model.dictionary),
+                record=self._problem.strategy.recorded(found.model),
                 seconds=time.perf_counter() - began,
-                wants_growth=self._pool.wanted(self._problem.strategy, model) is not None,
+                wants_growth=found.wants_growth,
+                recommended=found.recommended,
             )
         )
 

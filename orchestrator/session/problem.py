@@ -12,9 +12,9 @@ from objectives.space import SearchSpace
 from orchestrator.bandit.arms import Arms
 from orchestrator.bandit.growing import Grows
 from orchestrator.bandit.sparse.all_arms import PlacedArms
-from orchestrator.bandit.strategy import Strategy
+from orchestrator.bandit.strategy import Recommends, Strategy
 from orchestrator.campaign.commands import QueuedAttempt
-from orchestrator.campaign.events import CandidatesGrown, Event, ModelRefreshed
+from orchestrator.campaign.events import CandidatesGrown, Event, ModelRefreshed, Recommendation
 from orchestrator.campaign.state import CampaignState, apply
 from orchestrator.errors import CampaignError
 from orchestrator.pool import Appended, Pool
@@ -73,6 +73,33 @@ class Progress:
     campaign: CampaignState
     model: Any  # the strategy's state
     pool: Pool
+
+
+@dataclass(frozen=True)
+class Refreshed:
+    """A strategy's state after a refresh, and what the log says of it beside its record."""
+
+    model: Any
+    wants_growth: bool
+    recommended: Recommendation | None
+
+
+def judged(problem: Problem, pool: Pool, model: Any, sign: float) -> Refreshed:
+    """`model`, the strategy's new state; a reward is `sign` times a value.
+
+    The posterior that this may take is the one that the next choice is made by.
+    """
+    wants_growth = pool.wanted(problem.strategy, model) is not None
+    return Refreshed(model, wants_growth, _recommendation(problem, pool, model, sign))
+
+
+def _recommendation(problem: Problem, pool: Pool, model: Any, sign: float) -> Recommendation | None:
+    arm = problem.strategy.recommend(model) if isinstance(problem.strategy, Recommends) else None
+    if arm is None:
+        return None
+    count, total = int(model.pulls.counts[arm]), float(model.pulls.reward_sums[arm])
+    parameters = pool.candidates.parameters(arm)
+    return Recommendation(arm=arm, parameters=parameters, value=sign * total / count, evaluations=count)
 
 
 def begin_progress(problem: Problem) -> Progress:

@@ -41,11 +41,14 @@ def best(
         BestFormat, typer.Option("--format", help="yaml, json, or args: --name value, quoted for a shell.")
     ] = BestFormat.YAML,
 ) -> None:
-    """Print the best configuration that a run has found so far, for the next script."""
-    row = fold(open_run(folder).events()).best
-    if row is None:
+    """Print the best configuration that a run has found so far, for the next script.
+
+    The one with the best value; where values are noisy, the one that the strategy recommends.
+    """
+    parameters = fold(open_run(folder).events()).recommended
+    if parameters is None:
         raise RunError(f"{folder} has no best configuration: no evaluation has succeeded")
-    print(_written(row.parameters, format_))
+    print(_written(parameters, format_))
 
 
 def list_(folder: RunsFolder = Path("runs")) -> None:

@@ -1,0 +1,80 @@
+"""Campaigns whose values are noisy: what is recommended is in the log, and every view shows it."""
+
+import io
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from rich.console import Console
+from typer.testing import CliRunner
+
+from objectives.parameters import Choice, Range
+from orchestrator.api import Result, tune
+from orchestrator.campaign.events import ModelRefreshed, event_of
+from orchestrator.cli.live import render
+from orchestrator.cli.main import app
+from orchestrator.report.page import model_facts, recommended_parameters
+from orchestrator.report.page import render as page
+from orchestrator.session.assemble import build
+from orchestrator.session.problem import advance, begin_progress
+from orchestrator.settings.model import load
+from orchestrator.store.runs import open_run
+
+
+def searched(tmp_path: Path, noise: float, direction: str, step: float | None = None) -> Result:
+    """A run that measures a quadratic of two parameters with N(0, `noise`²)."""
+
+    def value(x: float, n: int, seed: int) -> float:
+        drawn = np.random.default_rng(seed).standard_normal()
+        return 100.0 + float((x - 0.4) ** 2 + 0.1 * n + noise * drawn) * (1 if direction == "minimize" else -1)
+
+    settings = {"runs": str(tmp_path / "runs"), "workers": {"executor": "inline", "count": 2}}
+    space = {"x": Range(0.0, 1.0, step=step), "n": Choice((0, 1))}
+    return tune(value, space, evaluations=40, direction=direction, progress=False, settings=settings)
+
+
+@pytest.fixture(scope="module")
+def noisy(tmp_path_factory: pytest.TempPathFactory) -> Result:
+    return searched(tmp_path_factory.mktemp("noisy"), 1.0, "minimize", step=0.1)
+
+
+def test_the_log_has_what_the_strategy_recommended_after_each_refresh(noisy: Result) -> None:
+    run = open_run(noisy.folder)
+    problem, events = build(load(run.settings_file)).problem, run.events()
+    progress, recommended = begin_progress(problem), 0
+    for event in events:
+        progress = advance(problem, progress, event)
+        if isinstance(event, ModelRefreshed):
+            arm = problem.strategy.recommend(progress.model)
+            assert (event.recommended and event.recommended.arm) == arm
+            recommended += arm is not None
+    assert recommended
+    values = [row.value for row in noisy.history.trials if row.arm == progress.campaign.recommended.arm]
+    assert progress.campaign.recommended.evaluations == len(values)
+    assert progress.campaign.recommended.value == pytest.approx(np.mean(values))
+
+
+def test_every_view_shows_what_is_recommended(noisy: Result) -> None:
+    found = noisy.history.campaign.recommended
+    assert noisy.recommended == found.parameters
+    printed = CliRunner().invoke(app, ["best", str(noisy.folder), "--format", "json"], catch_exceptions=False)
+    assert json.loads(printed.output) == found.parameters
+    console = Console(file=io.StringIO(), width=200)
+    console.print(render(noisy.history.status()))
+    assert "best posterior mean: values are noisy" in console.file.getvalue()
+    assert dict(recommended_parameters(noisy.history))["evaluations"] == str(found.evaluations)
+    assert "Recommended: best posterior mean" in page(noisy.history, "noisy")
+    assert next(name.split(",")[0] for name, _ in model_facts(noisy.history)) == "Fitted lengthscales"
+
+
+def test_without_noise_the_best_value_is_what_is_recommended(tmp_path: Path) -> None:
+    made = searched(tmp_path, 0.0, "maximize")
+    assert made.history.campaign.recommended is None
+    assert made.recommended == made.best.parameters
+    assert "Recommended" not in page(made.history, "smooth")
+
+
+def test_a_refresh_of_an_older_log_recommends_nothing() -> None:
+    body = '{"time":1,"round":1,"trials":[0],"dictionary_size":1,"record":{},"seconds":0}'
+    assert event_of("model_refreshed", body).recommended is None
