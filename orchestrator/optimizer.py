@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from orchestrator.bandit.arms import Arms
+from orchestrator.bandit.model.model import model_of, scores_among
 from orchestrator.bandit.strategy import Choose, Posterior, Recommends, Strategy, Waiting, Waits, begin
 from orchestrator.inputs import (
     checked_existing,
@@ -157,17 +158,17 @@ class Optimizer:
     def mean(self) -> NDArray[np.float64]:
         """Posterior mean of every candidate (A,), of the rewards so far: of the rewards' scores under a calibrated
         model."""
-        return self._posterior.mean
+        return self.posterior.mean
 
     @property
     def variance(self) -> NDArray[np.float64]:
         """Posterior variance of every candidate (A,), in units of λ, the noise variance: σ² = λ · variance."""
-        return self._posterior.variance
+        return self.posterior.variance
 
     @property
     def ucb(self) -> NDArray[np.float64]:
         """Upper confidence bound of every candidate (A,)."""
-        return self._posterior.ucb
+        return self.posterior.ucb
 
     @property
     def dictionary(self) -> NDArray[np.intp]:
@@ -188,8 +189,14 @@ class Optimizer:
         return facts_html(f"Optimizer of {self._size} candidates", facts)
 
     @property
-    def _posterior(self) -> Posterior:
+    def posterior(self) -> Posterior:
+        """Mean, variance and upper confidence bound of every candidate, and the unit of the variance."""
         return self._strategy.posterior(self._state)
+
+    def scores(self, rewards: ArrayLike) -> NDArray[np.float64]:
+        """What the model takes `rewards` (n,) for, (n,): their scores among the results so far under a calibrated
+        model, else the rewards."""
+        return scores_among(self._state.pulls, model_of(self._strategy), rewards)
 
 
 def _never_waits(strategy: object) -> bool:

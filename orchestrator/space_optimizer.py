@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from objectives.conditions import Clause, Scalar
 from objectives.objective import Candidates, ObjectiveError
@@ -18,7 +19,8 @@ from objectives.parameters import Parameter
 from objectives.space import DEFAULT_SIZE, GROWING_SIZE, LARGEST_WHOLE_SET, SearchSpace, make_candidates
 from orchestrator.bandit.arms import Arms
 from orchestrator.bandit.growing import Grows
-from orchestrator.bandit.strategy import Choose, Observation, Recommends, Record, Strategy, Waiting, Waits
+from orchestrator.bandit.model.model import model_of, scores_among
+from orchestrator.bandit.strategy import Choose, Observation, Posterior, Recommends, Record, Strategy, Waiting, Waits
 from orchestrator.files import write_text
 from orchestrator.inputs import checked_limit, checked_results
 from orchestrator.named_strategy import named_strategy
@@ -158,6 +160,18 @@ class SpaceOptimizer:
     def candidates(self) -> Candidates:
         """All candidates there are now."""
         return self._pool.candidates
+
+    @property
+    def posterior(self) -> Posterior:
+        """Mean, variance and upper confidence bound of every one of `candidates`, of rewards, which are values times
+        −1 where they are minimised; and the unit of the variance."""
+        return self._strategy.posterior(self._state)
+
+    def scores(self, values: ArrayLike) -> NDArray[np.float64]:
+        """What the model takes `values` (n,) for, (n,): their scores among the results so far under a calibrated model,
+        else the rewards."""
+        rewards = self._sign * np.asarray(values, np.float64)
+        return scores_among(self._state.pulls, model_of(self._strategy), rewards)
 
     def best(self) -> tuple[Configuration, float]:
         """The configuration to recommend, and the mean of its values. Raises ValueError before any value.

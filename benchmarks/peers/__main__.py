@@ -1,5 +1,8 @@
 """`python -m benchmarks.peers …`: the product against other optimisers in simulated time."""
 
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -9,16 +12,19 @@ from rich.text import Text
 
 from benchmarks.command import data_folder
 from benchmarks.command import run as run_command
-from benchmarks.papers.findings import Findings
+from benchmarks.papers.findings import Findings, Table
 from benchmarks.papers.writing import write
 from benchmarks.peers.cache import Cache
 from benchmarks.peers.figures import figures
 from benchmarks.peers.measures import Found, Key
 from benchmarks.peers.methods.catalogue import PEERS, is_applicable, known_methods, make_method
+from benchmarks.peers.methods.ours import Ours, OursInSpace
 from benchmarks.peers.search import Record, search
 from benchmarks.peers.settings import SETS, Setting, make_problem, parts, problems, settings, strategies
 from benchmarks.peers.summary import tables
+from benchmarks.peers.validity import Validity, validity, validity_tables
 from objectives.datasets import DataSource
+from orchestrator.errors import UserError
 
 _WIDTH = 240  # of the output: a row of numbers is not folded, whatever the terminal
 
@@ -33,6 +39,9 @@ Seeds = Annotated[int, typer.Option(min=1, help="Repetitions.")]
 FirstSeed = Annotated[int, typer.Option(min=0, help="Seed of the first one; the next ones have the next seeds.")]
 Seconds = Annotated[float, typer.Option(min=1e-6, help="A mean evaluation, where suggestion time is counted.")]
 ReportOnly = Annotated[bool, typer.Option("--report", help="Run nothing: tables and pictures of what is there.")]
+ValidityOnly = Annotated[
+    bool, typer.Option("--validity", help="Instead: do the models of our strategies hold the truth within μ ± 2σ?")
+]
 Out = Annotated[Path, typer.Option(help="Folder for finished searches and results.")]
 Data = Annotated[Path | None, typer.Option(envvar="BBKB_DATA", help="Folder with the data sets.")]
 
@@ -47,6 +56,7 @@ def main(
     first_seed: FirstSeed = 0,
     seconds: Seconds = 10.0,
     report: ReportOnly = False,
+    is_validity: ValidityOnly = False,
     out: Out = Path("runs/peers"),
     data: Data = None,
 ) -> None:
@@ -59,47 +69,80 @@ def main(
     names = tuple(dict.fromkeys((*parts(methods), *own)))
     known_methods(names, own)
     chosen, source = problems(problem), DataSource.find(data_folder(data))
-    caches = {name: Cache(out, name) for name in names}
-    results: dict[Setting, Found] = {}
-    for setting in settings(workers, evaluations):
-        if not report:
-            _run(setting, chosen, range(first_seed, first_seed + seeds), caches, own, source, console)
-        results[setting] = _read(setting, chosen, range(first_seed, first_seed + seeds), caches)
-    found = [table for setting, one in results.items() for table in tables(setting, one, seconds)]
-    write(Findings(found, list(figures(results, seconds))), out / "results", console)
+    searches = Searches(chosen, range(first_seed, first_seed + seeds), own, source)
+    several = settings(workers, evaluations)
+    if is_validity:
+        found = [table for setting in several for table in _validity(setting, names, searches, out)]
+        write(Findings(found, []), out / "validity", console)
+    else:
+        results = _compared(several, searches, {name: Cache(out, name, Record) for name in names}, report, console)
+        found = [table for setting, one in results.items() for table in tables(setting, one, seconds)]
+        write(Findings(found, list(figures(results, seconds))), out / "results", console)
 
 
-def _run(
-    setting: Setting,
-    chosen: tuple[str, ...],
-    seeds: range,
-    caches: dict[str, Cache],
-    own: dict[str, dict[str, Any]],
-    source: DataSource,
+@dataclass(frozen=True)
+class Searches:
+    """On which problems to search, with which seeds. `own`: settings of strategies of ours by label."""
+
+    problems: tuple[str, ...]
+    seeds: range
+    own: Mapping[str, Mapping[str, Any]]
+    source: DataSource
+
+
+def _compared(
+    several: Iterable[Setting],
+    searches: Searches,
+    caches: Mapping[str, Cache[Record]],
+    is_report: bool,
     console: Console,
-) -> None:
+) -> dict[Setting, Found]:
+    results: dict[Setting, Found] = {}
+    for setting in several:
+        if not is_report:
+            _run(setting, searches, caches, console)
+        results[setting] = _read(setting, searches, caches)
+    return results
+
+
+def _run(setting: Setting, searches: Searches, caches: Mapping[str, Cache[Record]], console: Console) -> None:
     """Run what is missing, seed by seed, so that an interrupted run has whole seeds."""
-    for seed in seeds:
-        for name in chosen:
-            problem = make_problem(name, seed, source)
-            for method, cache in caches.items():
-                is_done = cache.get(name, setting.workers, setting.evaluations, seed) is not None
-                if is_done or not is_applicable(method, problem):
-                    continue
-                instance = make_method(method, problem, seed, setting.evaluations, own)
-                record = search(problem, instance, setting.workers, setting.evaluations, seed, (name, method))
-                cache.add(record)
-                line = f"{setting}, {name}, {method}, seed {seed}: regret {record.recommended[-1]:.4g}"
-                console.print(Text(line), soft_wrap=True)
+    for seed, name in product(searches.seeds, searches.problems):
+        problem = make_problem(name, seed, searches.source)
+        for method, cache in caches.items():
+            is_done = cache.get(name, setting.workers, setting.evaluations, seed) is not None
+            if is_done or not is_applicable(method, problem):
+                continue
+            instance = make_method(method, problem, seed, setting.evaluations, searches.own)
+            record = search(problem, instance, setting.workers, setting.evaluations, seed, (name, method))
+            cache.add(record)
+            line = f"{setting}, {name}, {method}, seed {seed}: regret {record.recommended[-1]:.4g}"
+            console.print(Text(line), soft_wrap=True)
 
 
-def _read(setting: Setting, chosen: tuple[str, ...], seeds: range, caches: dict[str, Cache]) -> Found:
+def _validity(setting: Setting, methods: Iterable[str], searches: Searches, out: Path) -> list[Table]:
+    """Run what is missing of the strategies of ours that have a model."""
+    found: dict[str, list[Validity]] = {}
+    for method, seed, name in product(methods, searches.seeds, searches.problems):
+        cache = Cache(out / "validity", method, Validity)
+        record = cache.get(name, setting.workers, setting.evaluations, seed)
+        if record is None:
+            problem = make_problem(name, seed, searches.source)
+            instance = make_method(method, problem, seed, setting.evaluations, searches.own)
+            if not isinstance(instance, Ours | OursInSpace):
+                raise UserError(f"--validity: {method} is not a strategy of ours; name others by --methods")
+            record = validity(problem, instance, setting, seed, (name, method))
+            cache.add(record)
+        found.setdefault(method, []).append(record)
+    return validity_tables(setting, found)
+
+
+def _read(setting: Setting, searches: Searches, caches: Mapping[str, Cache[Record]]) -> Found:
     found: dict[str, dict[Key, Record]] = {}
     for method, cache in caches.items():
         at = {
             (name, seed): cache.get(name, setting.workers, setting.evaluations, seed)
-            for name in chosen
-            for seed in seeds
+            for name, seed in product(searches.problems, searches.seeds)
         }
         found[method] = {key: record for key, record in at.items() if record is not None}
     return {method: records for method, records in found.items() if records}

@@ -4,39 +4,66 @@ import dataclasses
 import json
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
-from benchmarks.peers.search import Record
 from orchestrator.errors import UserError
 
 _DIGITS = 6
 
 
-class Cache:
-    """The searches of one method. Raises UserError when a line of its file cannot be read."""
+class Finished(Protocol):
+    """What is kept of one search: a dataclass."""
 
-    def __init__(self, folder: Path, method: str) -> None:
-        self._path = folder / f"{method}.jsonl"
-        self._found: dict[tuple[str, int, int, int], Record] = {}
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+    @property
+    def problem(self) -> str: ...
+    @property
+    def workers(self) -> int: ...
+    @property
+    def evaluations(self) -> int: ...
+    @property
+    def seed(self) -> int: ...
+
+
+F = TypeVar("F", bound=Finished)
+
+
+class Cache(Generic[F]):
+    """What is kept, of class `kind`, of the searches of one method. Raises UserError when a line of its file cannot be
+    read."""
+
+    def __init__(self, folder: Path, method: str, kind: type[F]) -> None:
+        self._path, self._kind = folder / f"{method}.jsonl", kind
+        self._found: dict[tuple[str, int, int, int], F] = {}
         if self._path.is_file():
             for number, line in enumerate(self._path.read_text(encoding="utf-8").splitlines(), start=1):
-                self._keep(_parsed(line, f"{self._path}:{number}"))
+                self._keep(self._parsed(line, f"{self._path}:{number}"))
 
-    def get(self, problem: str, workers: int, evaluations: int, seed: int) -> Record | None:
+    def get(self, problem: str, workers: int, evaluations: int, seed: int) -> F | None:
         """That search, or None when it is yet to be run."""
         return self._found.get((problem, workers, evaluations, seed))
 
-    def add(self, record: Record) -> None:
+    def add(self, record: F) -> None:
         """Append it to the file, in one write."""
         self._path.parent.mkdir(parents=True, exist_ok=True)
         with self._path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(_rounded(record), separators=(",", ":"), allow_nan=False) + "\n")
         self._keep(record)
 
-    def _keep(self, record: Record) -> None:
+    def _keep(self, record: F) -> None:
         self._found[record.problem, record.workers, record.evaluations, record.seed] = record
 
+    def _parsed(self, line: str, where: str) -> F:
+        try:
+            return self._kind(**json.loads(line))
+        except (ValueError, TypeError) as error:
+            raise UserError(
+                f"{where} is no finished search ({error}); delete that line, its search is run again"
+            ) from error
 
-def _rounded(record: Record) -> dict[str, object]:
+
+def _rounded(record: Finished) -> dict[str, object]:
     """Six digits are more than any measure shows."""
     return {name: _short(value) for name, value in dataclasses.asdict(record).items()}
 
@@ -45,12 +72,3 @@ def _short(value: object) -> object:
     if isinstance(value, Iterable) and not isinstance(value, str):
         return [_short(item) for item in value]
     return float(f"{value:.{_DIGITS}g}") if isinstance(value, float) else value
-
-
-def _parsed(line: str, where: str) -> Record:
-    try:
-        return Record(**json.loads(line))
-    except (ValueError, TypeError) as error:
-        raise UserError(
-            f"{where} is no finished search ({error}); delete that line, its search is run again"
-        ) from error

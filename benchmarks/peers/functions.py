@@ -120,7 +120,7 @@ class Function:
         """The reward is −f, in the function's own units."""
         value = float(self._at(np.array([[float(str(point[name])) for name in self.space]]))[0])
         reward = -value + self.noise * self._unit * float(rng.standard_normal())
-        return Evaluation(reward, (value - self._shape.smallest) / self._unit)
+        return Evaluation(reward, -value, (value - self._shape.smallest) / self._unit)
 
     @property
     def _shape(self) -> Shape:

@@ -30,11 +30,12 @@ class Group(StrEnum):
 class Evaluation:
     """What evaluating a point gives. `reward` is what the method is given, maximised, in the problem's own units.
 
-    `regret` is noise-free, in units of (best − median). `duration` is relative: its mean over the problem is 1; None
-    where the problem has no recorded one.
+    `expected` is the reward without its noise, `regret` the same in units of (best − median) from the best one.
+    `duration` is relative: its mean over the problem is 1; None where the problem has no recorded one.
     """
 
     reward: float
+    expected: float
     regret: float
     duration: float | None = None
 

@@ -8,7 +8,7 @@ not count), and `Record.timed` says what the same decisions would have taken wit
 import heapq
 import time
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from statistics import mean
 from typing import Protocol
@@ -140,9 +140,16 @@ class _Search:
 
 
 def search(
-    problem: Problem, method: Method, workers: int, evaluations: int, seed: int, names: tuple[str, str]
+    problem: Problem,
+    method: Method,
+    workers: int,
+    evaluations: int,
+    seed: int,
+    names: tuple[str, str],
+    watch: Callable[[int], None] = lambda done: None,
 ) -> Record:
-    """Run `method` on `problem`. `names` are those of problem and method for the record.
+    """Run `method` on `problem`. `names` are those of problem and method for the record; `watch` is called with the
+    number of results after each.
 
     Raises CampaignError when the method waits while nothing runs.
     """
@@ -159,6 +166,7 @@ def search(
             raise CampaignError(f"{names[1]} waits for results on {names[0]} while nothing is running")
         now, number = heapq.heappop(running)
         state.tell(number)
+        watch(len(state.rewards))
         if len(state.rewards) in marks:
             at_marks[len(state.rewards)] = state.recommended()
     first = min(at_marks)

@@ -71,9 +71,15 @@ class Recorded:
         return Candidates(np.hstack(blocks), columns)
 
     @cached_property
+    def expected(self) -> Floats:
+        """The mean reward (A,) of each row's repeats."""
+        mean: Floats = np.nanmean(self.rewards, axis=1)
+        return mean
+
+    @cached_property
     def regrets(self) -> Floats:
         """Regret (A,) of each row's mean over repeats, in units of (best − median)."""
-        worth = np.nanmean(self.rewards, axis=1)
+        worth = self.expected
         regret: Floats = (worth.max() - worth) / (worth.max() - np.median(worth))
         return regret
 
@@ -81,7 +87,7 @@ class Recorded:
         row = self._row([values.index(point[name]) for name, values in self._values.items()])
         repeats = self.rewards[row][~np.isnan(self.rewards[row])]
         duration = None if self.durations is None else float(self.durations[row])
-        return Evaluation(float(rng.choice(repeats)), float(self.regrets[row]), duration)
+        return Evaluation(float(rng.choice(repeats)), float(self.expected[row]), float(self.regrets[row]), duration)
 
     @cached_property
     def _values(self) -> dict[str, tuple[Any, ...]]:

@@ -1,13 +1,29 @@
 """The product's own strategies, through `Optimizer`."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from benchmarks.peers.problems import Point, Problem
 from objectives.objective import Candidates
 from orchestrator.bandit.arms import Arms
+from orchestrator.bandit.strategy import Posterior
 from orchestrator.optimizer import Optimizer
 from orchestrator.space_optimizer import Configuration, SpaceOptimizer
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Belief:
+    """A model's `posterior` over `candidates`, and the `scores` (n,) that it takes rewards (n,) for."""
+
+    candidates: Candidates
+    posterior: Posterior
+    scores: Callable[[ArrayLike], Floats]
 
 
 class Ours:
@@ -39,6 +55,10 @@ class Ours:
     def recommend(self) -> Point:
         return self._candidates.parameters(self._optimizer.best()[0])
 
+    def belief(self) -> Belief:
+        """What the model says of all candidates now."""
+        return Belief(self._candidates, self._optimizer.posterior, self._optimizer.scores)
+
 
 class OursInSpace:
     """On a space, as a user gives it. `settings` are the strategy's name and options."""
@@ -61,6 +81,10 @@ class OursInSpace:
 
     def recommend(self) -> Point:
         return self._optimizer.best()[0]
+
+    def belief(self) -> Belief:
+        """What the model says of all candidates now."""
+        return Belief(self._optimizer.candidates, self._optimizer.posterior, self._optimizer.scores)
 
 
 def ours(problem: Problem, seed: int, settings: Mapping[str, Any]) -> Ours | OursInSpace:

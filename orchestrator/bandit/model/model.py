@@ -6,11 +6,14 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, ClassVar, TypeVar
 
+import numpy as np
+from numpy.typing import ArrayLike
+
 from orchestrator.bandit.arms import Layout
 from orchestrator.bandit.arrays import Floats, Indices
 from orchestrator.bandit.kernels import AnyKernel, Matern52
 from orchestrator.bandit.model.fitting import Evidence, Fitted, can_be_fitted, chosen_for_fit, fit, is_due, prior
-from orchestrator.bandit.model.outputs import Outputs, mean_rewards, scores_of
+from orchestrator.bandit.model.outputs import Outputs, Scale, mean_rewards, scores_of
 from orchestrator.bandit.pulls import Pulls
 
 _DEFAULT_KERNEL = Matern52()
@@ -85,6 +88,20 @@ class Model:
         seen = pulls.arms[chosen]
         evidence = Evidence(look_up(seen), scores[chosen], pulls.counts[seen], pulls.total)
         return fit(evidence, layout, self.kernel, fitted, self.noise)
+
+
+def model_of(strategy: object) -> Model | None:
+    """The calibrated model of a strategy; None when it has none."""
+    model = getattr(strategy, "model", None)
+    return model if isinstance(model, Model) else None
+
+
+def scores_among(pulls: Pulls, model: Model | None, rewards: ArrayLike) -> Floats:
+    """The scores (n,) of `rewards` (n,) among those of `pulls`; without a model the rewards themselves."""
+    numbers = np.asarray(rewards, np.float64)
+    if model is None or model.outputs is Outputs.RAW:
+        return numbers
+    return Scale(pulls, model.outputs).scores(numbers)
 
 
 def _member(name: str, choices: type[E], value: str) -> E:

@@ -7,6 +7,7 @@ from typer.testing import CliRunner
 
 from benchmarks.peers.__main__ import app
 from benchmarks.peers.cache import Cache
+from benchmarks.peers.search import Record
 from benchmarks.peers.settings import PROBLEMS, problems, strategies
 from orchestrator.errors import UserError
 
@@ -32,13 +33,25 @@ def test_a_report_runs_nothing(tmp_path: Path):
 def test_a_strategy_with_options_is_a_method(tmp_path: Path):
     given = ["--strategy", "wide={name: uniform}", "--out", str(tmp_path)]
     CliRunner().invoke(app, [*SMALL, *given], catch_exceptions=False)
-    assert Cache(tmp_path, "wide").get("branin", 2, 8, 0) is not None
+    assert Cache(tmp_path, "wide", Record).get("branin", 2, 8, 0) is not None
 
 
 def test_a_line_that_cannot_be_read_is_named(tmp_path: Path):
     (tmp_path / "random.jsonl").write_text("{\n")
     with pytest.raises(UserError, match=r"random.jsonl:1 is no finished search .* delete that line"):
-        Cache(tmp_path, "random")
+        Cache(tmp_path, "random", Record)
+
+
+def test_validity_is_measured_once_and_only_of_strategies_with_a_belief(tmp_path: Path):
+    given = ["--validity", "--problems", "branin", "--workers", "2", "--evaluations", "24", "--seeds", "1"]
+    ours = [*given, "--methods", "bbkb", "--out", str(tmp_path)]
+    first = CliRunner().invoke(app, ours, catch_exceptions=False)
+    assert "share of arms whose noise-free score is within μ ± 2σ" in first.output
+    lines = (tmp_path / "validity" / "bbkb.jsonl").read_text()
+    CliRunner().invoke(app, ours, catch_exceptions=False)
+    assert (tmp_path / "validity" / "bbkb.jsonl").read_text() == lines
+    with pytest.raises(UserError, match="random is not a strategy of ours"):
+        CliRunner().invoke(app, [*given, "--methods", "random", "--out", str(tmp_path)], catch_exceptions=False)
 
 
 def test_sets_stand_for_their_problems():

@@ -1,0 +1,113 @@
+"""Is a model valid where it matters? The share of arms whose noise-free score lies within μ ± 2σ.
+
+The best arms are those that were better than could be expected, so even a model that is exactly right holds fewer than
+95 % of them: nothing known, 54 % of the best 5 %. What it would hold, were every score drawn from its posterior, is
+given beside what it holds.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.papers.findings import Cell, Table
+from benchmarks.peers.measures import SHARES
+from benchmarks.peers.methods.ours import Belief, Ours, OursInSpace
+from benchmarks.peers.problems import Group, Problem
+from benchmarks.peers.search import search
+from benchmarks.peers.settings import Setting
+from benchmarks.peers.summary import group_of
+
+Floats = NDArray[np.float64]
+
+ARMS = 2000  # at most so many, drawn from all candidates
+WIDTH = 2.0  # standard deviations
+BEST = 0.05  # of the arms
+_WORLDS = 100  # drawn from the posterior
+_STREAM = 21
+
+
+@dataclass(frozen=True, kw_only=True)
+class Validity:
+    """Of one search, after each of SHARES of its evaluations.
+
+    `held`: the share of the arms within μ ± 2σ, of the best arms, of the best arms were the model exactly right, and 1
+    where the very best arm lies above μ + 2σ, else 0.
+    """
+
+    problem: str
+    method: str
+    workers: int
+    evaluations: int
+    seed: int
+    held: Sequence[Sequence[float]]
+
+
+def validity(
+    problem: Problem, method: Ours | OursInSpace, setting: Setting, seed: int, names: tuple[str, str]
+) -> Validity:
+    """Run `method` on `problem`, and compare its model with the truth on the way."""
+    marks = [round(share * setting.evaluations) for share in SHARES]
+    held: list[list[float]] = []
+
+    def watch(done: int) -> None:
+        if done in marks:
+            held.append(shares_held(method.belief(), problem, np.random.default_rng([seed, _STREAM, done])))
+
+    search(problem, method, setting.workers, setting.evaluations, seed, names, watch)
+    return Validity(
+        problem=names[0],
+        method=names[1],
+        workers=setting.workers,
+        evaluations=setting.evaluations,
+        seed=seed,
+        held=held,
+    )
+
+
+def shares_held(belief: Belief, problem: Problem, rng: np.random.Generator) -> list[float]:
+    """`Validity.held` at one moment."""
+    count = len(belief.candidates)
+    arms = rng.choice(count, size=min(ARMS, count), replace=False)
+    expected = [problem.evaluate(belief.candidates.parameters(arm), rng).expected for arm in arms.tolist()]
+    mean = belief.posterior.mean[arms]
+    deviation = np.sqrt(belief.posterior.unit * belief.posterior.variance[arms])
+    return held_by(mean, deviation, belief.scores(np.array(expected)), rng)
+
+
+def held_by(mean: Floats, deviation: Floats, truth: Floats, rng: np.random.Generator) -> list[float]:
+    """The four numbers of `Validity.held` for arms with `truth` (n,), believed to be N(mean, deviation²)."""
+    errors = (truth - mean) / np.maximum(deviation, 1e-9)
+    best = _best(truth)
+    drawn = rng.standard_normal((_WORLDS, len(mean)))
+    right = np.mean([np.abs(errors_[_best(mean + deviation * errors_)]) <= WIDTH for errors_ in drawn])
+    inside = np.abs(errors) <= WIDTH
+    above = errors[np.argmax(truth)] > WIDTH
+    return [float(inside.mean()), float(inside[best].mean()), float(right), float(above)]
+
+
+def _best(scores: Floats) -> NDArray[np.intp]:
+    """Where the best arms are."""
+    count = max(1, round(BEST * len(scores)))
+    return np.argpartition(-scores, count - 1)[:count]
+
+
+def validity_tables(
+    setting: Setting, found: Mapping[str, Sequence[Validity]], group_name: Callable[[str], Group] = group_of
+) -> list[Table]:
+    """A table for each group of problems."""
+    tables = []
+    counts = [round(share * setting.evaluations) for share in SHARES]
+    columns = [f"{what}, {count}" for what in ("all", "best 5 %", "if right", "best above") for count in counts]
+    for group in Group:
+        rows: list[tuple[Cell, ...]] = []
+        for method, records in found.items():
+            those = [record.held for record in records if group_name(record.problem) == group]
+            if those:
+                rows.append((method, len(those), *np.mean(those, axis=0).T.ravel().tolist()))
+        if rows:
+            title = f"{setting}, {group}: share of arms whose noise-free score is within μ ± {WIDTH:g}σ"
+            name = f"validity-{group.replace(' ', '-')}-{setting.name}"
+            tables.append(Table(name, title, ("method", "searches", *columns), rows))
+    return tables
