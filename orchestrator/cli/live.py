@@ -251,7 +251,7 @@ def _best(status: Status) -> Text:
 def recommendation(found: Recommendation) -> str:
     """What to take where the best value may be luck."""
     mean = f", mean of {found.evaluations} evaluations" if found.evaluations > 1 else ""
-    return f"{found.value:.6g}{mean}  {named(found.parameters)} (best posterior mean: values are noisy)"
+    return f"{found.value:.6g}{mean}  {named(found.parameters)} (best posterior mean: the best value may be luck)"
 
 
 def _set_aside(status: Status) -> str:

@@ -15,13 +15,15 @@ shift of the rewards: deviations from the median, in units of their spread, are 
 far below the model's least noise and far above the rounding errors of the rewards' arithmetic. So equal problems on
 different scales give the same bits, and the same picks.
 
-A single wild high value must not flatten the others: where the deviations above the median, sorted, jump by a factor of
-more than `JUMP` in their upper half, those after the jump are scored as the last one before it.
+A single wild high value must not flatten the others: an arm whose deviation above the median is more than `JUMP` times
+that of every other arm is scored as the best of these, and is not recommended. Two such arms confirm each other, so a
+search for rare high values is not hindered.
 """
 
 from enum import StrEnum
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from orchestrator.bandit.arrays import Floats, Indices
@@ -29,6 +31,7 @@ from orchestrator.bandit.pulls import Pulls
 
 RESOLUTION = 2.0**20
 JUMP = 30.0
+LEAST_ABOVE = 3  # arms above the median, from which on one can be said to be far from the others
 LARGEST = 1e15  # deviations in units of their spread
 LOWEST_SHARE = 1e-3  # of the ranks below the median: Φ⁻¹ of it is −3.1
 WINSOR = 3.0  # normal standard deviations
@@ -75,6 +78,12 @@ def scored(pulls: Pulls, outputs: Outputs) -> Pulls:
     return Pulls(pulls.counts, sums)
 
 
+def is_wild(means: Floats) -> NDArray[np.bool_]:
+    """Which of the arms with mean rewards `means` (p,) is too far above all others to be believed: one, or none."""
+    deviations = means - np.median(means)
+    return deviations > _limit(np.sort(deviations[deviations >= 0]))
+
+
 def _half_rank(deviations: Floats, median: float) -> Floats:
     limit = _limit(np.sort(deviations[deviations >= 0]))
     bounded = np.minimum(deviations, limit)
@@ -91,9 +100,8 @@ def _half_rank(deviations: Floats, median: float) -> Floats:
 
 def _limit(above: Floats) -> float:
     """The largest deviation that counts as it is, out of the deviations `above` the median (n,), ascending."""
-    upper = above[len(above) // 2 :]
-    jumps = np.flatnonzero((upper[1:] > JUMP * upper[:-1]) & (upper[:-1] > 0))
-    return float(upper[jumps[0]] if len(jumps) else upper[-1])
+    is_alone = len(above) > LEAST_ABOVE and above[-1] / JUMP > above[-2] > 0
+    return float(above[-2] if is_alone else above[-1])
 
 
 def _rounded(deviations: Floats, spread: float, median: float) -> Floats:

@@ -11,6 +11,7 @@ import numpy as np
 from orchestrator.bandit.arms import Arms, Layout, checked_features
 from orchestrator.bandit.arrays import Floats, Indices, read_only, same
 from orchestrator.bandit.model.model import Model
+from orchestrator.bandit.model.outputs import is_wild, mean_rewards
 from orchestrator.bandit.pulls import Pulls
 from orchestrator.bandit.sparse.all_arms import PlacedArms
 from orchestrator.bandit.sparse.calibrated import CHECKED_FROM, Belief, Calibration, check, is_noisy, with_fit
@@ -203,8 +204,18 @@ def _with_calibration(state: SparseState, model: Model, calibration: Calibration
 
 
 def recommended(state: SparseState, belief: Belief | None = None) -> int | None:
-    """The pulled arm of largest posterior mean where the fitted noise says that mean rewards are noisy; else None."""
-    if state.calibration is None or state.pulls.total < CHECKED_FROM or not is_noisy(state.calibration.fitted):
+    """The pulled arm to recommend where it may not be the one of largest mean reward; else None.
+
+    That of largest posterior mean where the fitted noise says that mean rewards are noisy. A mean reward that is too
+    far above all others to be believed is left out.
+    """
+    if state.calibration is None or not state.pulls.total:
+        return None
+    arms, means = state.pulls.arms, mean_rewards(state.pulls)
+    wild = is_wild(means)
+    is_luck = state.pulls.total >= CHECKED_FROM and is_noisy(state.calibration.fitted)
+    if not is_luck and not wild.any():
         return None
     known = _sparse_belief(state) if belief is None else belief
-    return int(state.pulls.arms[np.argmax(known(state.pulls.arms)[0])])
+    worth = known(arms)[0] if is_luck else means
+    return int(arms[np.argmax(np.where(wild, -np.inf, worth))])

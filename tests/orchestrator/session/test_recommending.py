@@ -62,7 +62,7 @@ def test_every_view_shows_what_is_recommended(noisy: Result) -> None:
     assert json.loads(printed.output) == found.parameters
     console = Console(file=io.StringIO(), width=200)
     console.print(render(noisy.history.status()))
-    assert "best posterior mean: values are noisy" in console.file.getvalue()
+    assert "best posterior mean: the best value may be luck" in console.file.getvalue()
     assert dict(recommended_parameters(noisy.history))["evaluations"] == str(found.evaluations)
     assert "Recommended: best posterior mean" in page(noisy.history, "noisy")
     assert next(name.split(",")[0] for name, _ in model_facts(noisy.history)) == "Fitted lengthscales"

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.bandit.model.outputs import Outputs, Scale, mean_rewards, scored, scores_of
+from orchestrator.bandit.model.outputs import Outputs, Scale, is_wild, mean_rewards, scored, scores_of
 from orchestrator.bandit.pulls import Pulls
 
 ROBUST = [Outputs.HALF_RANK, Outputs.RANK, Outputs.STANDARDISE]
@@ -65,6 +65,18 @@ def test_one_wild_value_does_not_flatten_the_others(outputs, wild) -> None:
 def test_a_wild_high_value_is_scored_as_the_best_of_the_others() -> None:
     scores = scores_of(np.append(np.linspace(0, 1, 20), 1e30), Outputs.HALF_RANK)
     assert scores[-1] == scores[-2] == scores.max()
+
+
+def test_only_a_single_arm_far_above_all_others_is_wild() -> None:
+    means = np.linspace(0, 1, 20)
+    assert is_wild(np.append(means, 1e30)).tolist() == [False] * 20 + [True]
+    for others in ([], [10.0], [1e30, 2e30], [-1e30]):
+        assert not is_wild(np.append(means, others)).any()
+
+
+def test_two_rare_high_values_keep_their_gap_to_the_others() -> None:
+    scores = scores_of(np.append(np.linspace(0, 0.001, 30), [0.5, 0.9]), Outputs.HALF_RANK)
+    assert scores[-1] > scores[-2] > scores[:-2].max() + 1
 
 
 def test_gaps_between_good_arms_are_kept_and_bad_ones_are_ranked() -> None:

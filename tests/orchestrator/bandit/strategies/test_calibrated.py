@@ -68,10 +68,15 @@ def test_one_wild_value_does_not_spoil_the_search(wild) -> None:
         count += 1
         return wild if count == 10 else value
 
-    pulled = course(strategy, change, pulls=60)[0]
+    pulled, states, _ = course(strategy, change, pulls=60)
     others = [arm for arm in pulled if arm != pulled[9]]
     assert VALUES[others].max() > np.quantile(VALUES, 0.97)
     assert pulled.count(pulled[9]) < 20
+    means = np.where(
+        states[-1].pulls.counts > 0, states[-1].pulls.reward_sums / np.maximum(states[-1].pulls.counts, 1), -np.inf
+    )
+    best = strategy.recommend(states[-1])
+    assert VALUES[int(np.argmax(means)) if best is None else best] > np.quantile(VALUES, 0.97)
 
 
 @pytest.mark.parametrize("name", MODEL_BASED)
