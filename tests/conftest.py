@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests import postgresql
+from benchmarks.chaos import postgresql
 
 os.environ.update(
     RAY_USAGE_STATS_ENABLED="0",

@@ -1,5 +1,5 @@
 """`python -m benchmarks.chaos`: campaigns on a real Ray cluster of three nodes, killed at random; exit code 1 when a
-promise was broken."""
+promise was broken. `--into FOLDER` goes on with an earlier run's folder, and reports on both."""
 
 import random
 import signal
@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
-from itertools import cycle
+from itertools import cycle, islice
 from pathlib import Path
 from typing import Annotated
 
@@ -18,7 +18,8 @@ from benchmarks.chaos.cluster import CPUS, Cluster
 from benchmarks.chaos.course import Course, Result, Setting, settings
 from benchmarks.chaos.monkey import Monkey, at_random
 from benchmarks.chaos.network import cuts, cuts_report
-from benchmarks.chaos.reporting import line, report
+from benchmarks.chaos.postgresql import Server
+from benchmarks.chaos.reporting import earlier, keep, line, report
 
 BROKEN = 1
 _NODES = 3
@@ -29,10 +30,13 @@ Seed = Annotated[int, typer.Option(min=0, help="Of what is killed and when, and 
 Kind = Annotated[str, typer.Option(help="Kinds of workers, with commas between; one campaign each in turn.")]
 Evaluations = Annotated[int, typer.Option(min=1, help="Of a campaign.")]
 Pause = Annotated[tuple[float, float], typer.Option(help="Shortest and longest seconds between two strikes.")]
-Store = Annotated[str, typer.Option(help="sqlite, or a database's URL.")]
+Store = Annotated[
+    str, typer.Option(help="sqlite, a database's URL, or postgresql: a server of its own, which is killed, too.")
+]
 Minutes = Annotated[float, typer.Option(help="Begin no further campaign after these.")]
 Network = Annotated[bool, typer.Option(help="Cut links between nodes in network namespaces, too (root only).")]
 Out = Annotated[Path, typer.Option(help="Folder for runs, notes and the report.")]
+Into = Annotated[Path | None, typer.Option(help="Folder of an earlier run to go on with, instead of a new one.")]
 
 
 def main(
@@ -45,20 +49,26 @@ def main(
     minutes: Minutes = 60.0,
     network: Network = True,
     out: Out = Path("runs/chaos"),
+    into: Into = None,
 ) -> None:
     """Kill what campaigns run on until all kills are spent, and count what was lost, repeated and how long it took."""
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # everything is cleared away
-    folder = (out / time.strftime("%Y%m%d-%H%M%S")).absolute()
-    folder.mkdir(parents=True)
-    plans = (
-        Plan(name, evaluations, _NODES * CPUS, 1000 * seed + number, store)
-        for number, name in enumerate(cycle(kind.split(",")))
-    )
-    results = []
-    for result in _courses(plans, kills, pause, seed, folder, time.monotonic() + 60.0 * minutes):
-        results.append(result)
-        print(line(result), flush=True)
-        (folder / "report.md").write_text(report(results) + "\n")
+    folder = (into or out / time.strftime("%Y%m%d-%H%M%S")).absolute()
+    folder.mkdir(parents=True, exist_ok=True)
+    results, begun = earlier(folder), len(list(folder.glob("campaign-*.yaml")))
+    with ExitStack() as cleared:
+        server = cleared.enter_context(Server()) if store == "postgresql" else None
+        url = store if server is None else server.url
+        plans = (
+            Plan(name, evaluations, _NODES * CPUS, 1000 * seed + number, url)
+            for number, name in islice(enumerate(cycle(kind.split(","))), begun, None)
+        )
+        rng = random.Random(f"{seed} {begun}")
+        for result in _courses(plans, kills, pause, rng, folder, time.monotonic() + 60.0 * minutes, server):
+            results.append(result)
+            keep(folder, result)
+            print(line(result), flush=True)
+            (folder / "report.md").write_text(report(results) + "\n")
     texts = [report(results)] if results else []
     is_broken = any(result.complaints for result in results)
     if network:
@@ -75,18 +85,24 @@ def main(
 
 
 def _courses(
-    plans: Iterator[Plan], kills: int, pause: tuple[float, float], seed: int, folder: Path, deadline: float
+    plans: Iterator[Plan],
+    kills: int,
+    pause: tuple[float, float],
+    rng: random.Random,
+    folder: Path,
+    deadline: float,
+    server: Server | None,
 ) -> Iterator[Result]:
     """Campaign after campaign on one cluster, and on a new one where a campaign had to be given up."""
-    rng, notes, left = random.Random(seed), folder / "notes", kills
+    notes, left = folder / "notes", kills
     while left > 0 and time.monotonic() < deadline:
         with ExitStack() as cleared:
             cluster = cleared.enter_context(Cluster(settings(notes, _SHORTEST, _LONGEST)))
             cluster.start(workers=_NODES - 1)
-            monkey, is_hung = Monkey(cluster, rng, notes), False
+            monkey, is_hung = Monkey(cluster, rng, notes, server), False
             while left > 0 and not is_hung and time.monotonic() < deadline:
                 course = Course(cluster, monkey, rng, folder, notes)
-                result = course.run(Setting(next(plans), pause, left), at_random(rng))
+                result = course.run(Setting(next(plans), pause, left), at_random(rng, server is not None))
                 left -= sum(result.account.kills.values())
                 is_hung = result.is_hung
                 yield result

@@ -2,7 +2,8 @@
 noted beside it, and the kills. Pure, so that the accounting itself can be tested.
 
 What may run again is what ran in a process that was killed, on a node that was killed, or in a task whose owner, the
-central actor, was killed (Ray ends tasks with their owner). All else that is not in the log is lost.
+central actor, was killed (Ray ends tasks with their owner), or anywhere in a cluster whose head was killed. The death
+of the database server explains nothing. All else that is not in the log is lost.
 """
 
 from collections import Counter
@@ -20,7 +21,7 @@ from orchestrator.campaign.events import (
     TrialSucceeded,
 )
 
-Victim = Literal["worker", "brain", "driver", "node"]
+Victim = Literal["worker", "brain", "driver", "node", "head", "server"]
 SEVERAL = "several at once"
 NOT_EXCUSED = "no kill explains it"
 
@@ -53,7 +54,7 @@ class Kill:
         `handover_seconds`: how long a result takes to the log; `reopened`: when the next session began after the kill.
         """
         last = self.time + _SURVIVAL_SECONDS
-        is_near = execution.began <= (max(last, reopened) if self.victim == "brain" else last) and (
+        is_near = execution.began <= (max(last, reopened) if self.victim in ("brain", "head") else last) and (
             execution.ended is None or execution.ended >= self.time - handover_seconds
         )
         match self.victim:
@@ -63,7 +64,9 @@ class Kill:
                 return is_near and execution.node == self.node
             case "brain":
                 return is_near and execution.place == "task"
-            case "driver":
+            case "head":
+                return is_near
+            case "driver" | "server":
                 return False
 
 
@@ -218,13 +221,13 @@ def _recovery(
     kill: Kill, events: Sequence[Event], executed: Sequence[Execution], recorded: set[tuple[float, float]]
 ) -> float | None:
     """Seconds until work went on: until the evaluations that were lost with a worker or a node ran again, else until
-    the log has a result or dispatch (of a new session, if it was the brain). None where nothing was hit."""
+    the log has a result or dispatch (of a new session, if it was the brain or the head). None where nothing was hit."""
     if kill.victim in ("worker", "node"):
         hit = (it for it in executed if kill.hits(it) and (it.pid, it.began) not in recorded)
         again = (_next(it, executed) for it in hit)
         return max((moment - kill.time for moment in again if moment is not None and moment > kill.time), default=None)
     later = [event for event in events if event.time > kill.time]
-    if kill.victim == "brain":
+    if kill.victim in ("brain", "head"):
         opened = next(
             (position for position, event in enumerate(later) if isinstance(event, SessionOpened)), len(later)
         )

@@ -175,6 +175,22 @@ class Cluster:
         self._dead.append(self._nodes.pop(name))
         return raylet
 
+    def replace(self) -> int | None:
+        """SIGKILL to the head and all that runs on it, and a new cluster of as many nodes at another port, as after the
+        loss of a machine; the pid of the head's raylet, None when it was not up. The other nodes end by themselves, as
+        Ray has it."""
+        raylet, workers = self.raylet("head"), len(self.workers) + len(self._waiting)
+        if raylet is None:
+            return None
+        for pid in self.mark.pids(**{_NODE: "head"}):
+            self.mark.kill(pid)
+        self._dead += self._nodes.values()
+        self._nodes.clear()
+        self._waiting.clear()
+        self._port = _free_port()
+        self.start(workers)
+        return raylet
+
     def _await(self, name: str) -> None:
         try:
             wait_for(functools.partial(self._has_come, name), _START_SECONDS, f"node {name} must come up")

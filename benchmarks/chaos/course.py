@@ -99,6 +99,10 @@ class Course:
                 self._kills += done
                 results, is_eager = campaign.results(), self._rng.random() < _EAGER
                 next_strike = time.monotonic() + self._rng.uniform(*setting.pause)
+                if any(
+                    kill.victim == "head" for kill in done
+                ):  # its cluster does not come back: whoever sees that acts
+                    self._unheld_since = time.monotonic() - _UNHELD_SECONDS
             self._look_after(campaign)
             time.sleep(_LOOK_SECONDS)
         return True
@@ -120,7 +124,7 @@ class Course:
                 campaign.attach()
             return
         self._unheld_since = self._unheld_since or time.monotonic()
-        if time.monotonic() - self._unheld_since > _UNHELD_SECONDS:
+        if time.monotonic() - self._unheld_since >= _UNHELD_SECONDS:
             self._unheld_since = None
             self._resumes += 1
             campaign.resume()

@@ -9,18 +9,22 @@ from benchmarks.chaos.accounting import Kill, Victim
 from benchmarks.chaos.campaign import Campaign
 from benchmarks.chaos.cluster import Cluster
 from benchmarks.chaos.objective import Execution, executions
+from benchmarks.chaos.postgresql import Server
 from benchmarks.chaos.processes import Mark, age_of
 
 # How often each is chosen. Evaluations have many processes, the campaign has one brain.
-_WEIGHTS: dict[Victim, float] = {"worker": 5.0, "brain": 3.0, "driver": 2.0, "node": 1.5}
+_WEIGHTS: dict[Victim, float] = {"worker": 5.0, "brain": 3.0, "driver": 2.0, "node": 1.5, "head": 0.5, "server": 1.5}
+_LONGEST_AWAY = 6.0  # seconds that a database server stays away
 _SEVERAL = 0.35  # the share of strikes that hit two or three at once
 
 
-def at_random(rng: random.Random) -> Iterator[tuple[Victim, ...]]:
-    """Strikes without end: most of one victim, some of several."""
+def at_random(rng: random.Random, has_server: bool) -> Iterator[tuple[Victim, ...]]:
+    """Strikes without end: most of one victim, some of several. What takes a while to come back is the last of them."""
+    weights = {victim: weight for victim, weight in _WEIGHTS.items() if has_server or victim != "server"}
     while True:
         count = rng.choice((2, 3)) if rng.random() < _SEVERAL else 1
-        yield tuple(rng.choices(list(_WEIGHTS), list(_WEIGHTS.values()), k=count))
+        chosen = rng.choices(list(weights), list(weights.values()), k=count)
+        yield tuple(sorted(chosen, key=list(weights).index))
 
 
 def is_alive(execution: Execution, mark: Mark) -> bool:
@@ -29,12 +33,14 @@ def is_alive(execution: Execution, mark: Mark) -> bool:
 
 
 class Monkey:
-    """Strikes at a campaign on a cluster. `notes`: where evaluations say that they run."""
+    """Strikes at a campaign on a cluster. `notes`: where evaluations say that they run; `server`: the database's, if
+    it may be killed."""
 
-    def __init__(self, cluster: Cluster, rng: random.Random, notes: Path) -> None:
+    def __init__(self, cluster: Cluster, rng: random.Random, notes: Path, server: Server | None = None) -> None:
         self._cluster = cluster
         self._rng = rng
         self._notes = notes
+        self._server = server
         self._strikes = 0
 
     def strike(self, campaign: Campaign, victims: Sequence[Victim]) -> list[Kill]:
@@ -50,8 +56,13 @@ class Monkey:
         return list(done.values())
 
     def _kill(self, campaign: Campaign, victim: Victim) -> Kill | None:
-        if victim == "node":
-            return self._kill_node()
+        match victim:
+            case "node":
+                return self._kill_node()
+            case "head":
+                return self._kill_head()
+            case "server":
+                return self._kill_server()
         pid = self._chosen(campaign, victim)
         now = time.time()
         if pid is None or not self._cluster.mark.kill(pid):
@@ -69,6 +80,20 @@ class Monkey:
                 return campaign.brain()
             case _:
                 return campaign.watcher()
+
+    def _kill_head(self) -> Kill | None:
+        now = time.time()
+        raylet = self._cluster.replace()
+        return None if raylet is None else Kill(self._strikes, now, "head", raylet)
+
+    def _kill_server(self) -> Kill | None:
+        """It is away for a while: all that asks it meanwhile finds nothing."""
+        if self._server is None:
+            return None
+        now, pid = time.time(), self._server.kill()
+        time.sleep(self._rng.uniform(0.0, _LONGEST_AWAY))
+        self._server.start()
+        return Kill(self._strikes, now, "server", pid)
 
     def _kill_node(self) -> Kill | None:
         names = [name for name in self._cluster.workers if self._cluster.raylet(name) is not None]

@@ -1,8 +1,11 @@
-"""The account of all campaigns together, as tables in Markdown."""
+"""The account of all campaigns together, as tables in Markdown, and kept in a folder for a later run to go on with."""
 
 import statistics
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+from pydantic import TypeAdapter
 
 from benchmarks.chaos.course import Result
 
@@ -11,7 +14,24 @@ _NAMES = {
     "brain": "the central actor",
     "driver": "the driver, or whoever watches",
     "node": "a worker node (its raylet)",
+    "head": "the head, and with it the cluster",
+    "server": "the database server",
 }
+
+
+_RESULT = TypeAdapter(Result)
+
+
+def keep(folder: Path, result: Result) -> None:
+    """Add a campaign's account to those in the folder."""
+    with (folder / "results.jsonl").open("ab") as file:
+        file.write(_RESULT.dump_json(result) + b"\n")
+
+
+def earlier(folder: Path) -> list[Result]:
+    """What `keep` wrote there."""
+    file = folder / "results.jsonl"
+    return [_RESULT.validate_json(text) for text in file.read_bytes().splitlines()] if file.exists() else []
 
 
 def report(results: Sequence[Result]) -> str:

@@ -98,6 +98,7 @@ def test_a_slow_result_that_waited_for_a_restart_does_not_widen_what_a_kill_expl
         (kill("worker", 12.1, pid=7), "actor"),
         (kill("node", 11.0, node="node1"), "actor"),
         (kill("brain", 11.0), "task"),
+        (kill("head", 11.0), "actor"),
     ],
     ids=lambda it: getattr(it, "victim", it),
 )
@@ -117,9 +118,19 @@ def test_what_ran_where_somebody_was_killed_may_run_again(struck: Kill, place: s
         kill("node", 11.0, node="node2"),
         kill("driver", 11.0, pid=7),
         kill("brain", 11.0),
+        kill("server", 11.0),
+        kill("head", 15.0),
         kill("worker", 15.0, pid=7),
     ],
-    ids=["another process", "another node", "driver", "brain of an actor's call", "long after it was handed over"],
+    ids=[
+        "another process",
+        "another node",
+        "driver",
+        "brain of an actor's call",
+        "server",
+        "head, handed over",
+        "long after it was handed over",
+    ],
 )
 def test_other_kills_excuse_nothing(struck: Kill) -> None:
     again = execution(0, pid=9, began=20.0, ended=22.0)

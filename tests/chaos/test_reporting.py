@@ -1,9 +1,11 @@
 """The report says how many promises were broken, and names each."""
 
+from pathlib import Path
+
 from benchmarks.chaos.accounting import Account
 from benchmarks.chaos.campaign import Plan
 from benchmarks.chaos.course import Result
-from benchmarks.chaos.reporting import line, report
+from benchmarks.chaos.reporting import earlier, keep, line, report
 
 
 def result(kind: str, lost: int = 0, *complaints: str) -> Result:
@@ -44,3 +46,11 @@ def test_a_broken_promise_is_named() -> None:
     assert text.endswith("actor seed 1: finished and not recorded: trial 3")
     assert "1 lost" in line(broken)
     assert line(broken).endswith("1 complaints")
+
+
+def test_accounts_that_were_kept_in_a_folder_are_read_back(tmp_path: Path) -> None:
+    assert earlier(tmp_path) == []
+    done = [result("actor"), result("task", 1, "lost: \n, and a line end")]
+    for one in done:
+        keep(tmp_path, one)
+    assert earlier(tmp_path) == done

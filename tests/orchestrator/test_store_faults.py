@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.chaos.postgresql import Server
 from orchestrator.campaign.endings import SessionOutcome
 from orchestrator.campaign.events import SessionClosed
 from orchestrator.errors import FencedError, StoreError
@@ -19,7 +20,6 @@ from orchestrator.store import database
 from orchestrator.store.event_store import EventStore
 from orchestrator.store.lease import Heartbeat, take
 from orchestrator.store.verify import verify
-from tests.postgresql import Server
 
 REPOSITORY = Path(__file__).parents[2]
 # root may write to what is read-only: so it gives that right up

@@ -1,4 +1,4 @@
-"""The store's contract, on every database at hand: SQLite always, PostgreSQL where `tests/postgresql.py` finds it."""
+"""The contract of the store, on each database at hand: SQLite, and PostgreSQL where `benchmarks.chaos` finds a server."""
 
 import contextlib
 import sqlite3

@@ -1,4 +1,4 @@
-"""A throw-away PostgreSQL server on loopback, for tests: the real one, from the binaries that a package installed.
+"""A throw-away PostgreSQL server on loopback, for tests and chaos: the real one, from the binaries of a package.
 
 `BBKB_TEST_POSTGRESQL` decides what is tested: nothing set takes the binaries where they are found; `required` makes it
 an error when they are not; `none` leaves PostgreSQL out; anything else is the URL of a server to test on (one that
@@ -15,6 +15,7 @@ import subprocess
 import tempfile
 import time
 from pathlib import Path
+from types import TracebackType
 
 import psycopg
 
@@ -44,7 +45,8 @@ def databases() -> list[str]:
 
 
 class Server:
-    """A server with a data folder of its own; `url` names its database. It refuses to run as root: nor does it."""
+    """A server with a data folder of its own; `url` names its database. PostgreSQL refuses to run as root: started by
+    root, it runs as another user. Use it as a context, or `start` and `close` it."""
 
     def __init__(self) -> None:
         found = binaries()
@@ -64,6 +66,13 @@ class Server:
         if made.wait(_START_SECONDS):
             raise RuntimeError(f"initdb failed: {self._said()}")
 
+    def __enter__(self) -> "Server":
+        self.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        self.close()
+
     @property
     def _data(self) -> str:
         return str(self._folder / "data")
@@ -80,14 +89,16 @@ class Server:
                 raise RuntimeError(f"PostgreSQL did not start: {self._said()}")
             time.sleep(0.05)
 
-    def kill(self) -> None:
-        """SIGKILL: the postmaster dies, and its children notice. Returns when all of them are gone."""
+    def kill(self) -> int:
+        """SIGKILL: the postmaster dies, and its children notice. Its pid, when all of them are gone."""
+        pid = 0 if self._process is None else self._process.pid
         self._end(signal.SIGKILL)
         deadline = time.monotonic() + _START_SECONDS
         while self._has_children():  # a new server refuses while they hold the shared memory
             if time.monotonic() > deadline:
                 raise RuntimeError("PostgreSQL's processes outlive it")
             time.sleep(0.05)
+        return pid
 
     def close(self) -> None:
         """Stop and remove everything."""
