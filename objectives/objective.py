@@ -74,7 +74,8 @@ class Candidates:
     `conditional` does not exist. `parameter_of` (d,) numbers the parameter of each feature from 0: the one-hot columns
     of a choice share theirs; without it every feature is a parameter of its own. `repeats`: whether an arm may be worth
     a second evaluation, which on a continuous space a neighbour gives as well. `is_sequence`: whether the first arms
-    cover the space, as those of a low-discrepancy sequence do.
+    cover the space, as those of a low-discrepancy sequence do. `remark`: what a person should know of how they were
+    made; empty when there is nothing.
     """
 
     features: NDArray[np.float64]
@@ -83,6 +84,7 @@ class Candidates:
     repeats: bool = True
     conditional: frozenset[str] = frozenset()
     is_sequence: bool = False
+    remark: str = ""
 
     def __post_init__(self) -> None:
         features = np.ascontiguousarray(self.features, dtype=np.float64)

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from objectives.datasets import DataSource, Regression, load_abalone, load_cadata
+from objectives.duplicates import Duplicates, group
 from objectives.objective import Candidates, Evaluation, ObjectiveError, Parameters, Report
 from objectives.parameters import Space
 from objectives.reference import did_you_mean
@@ -29,7 +30,8 @@ class Table:
 
     `features` (A, d) are the arms, `columns` (A,) each what people read of them. `target` is (A,), or (A, repeats)
     where evaluations were repeated (NaN where one is missing): the seed then picks the repeat. N(0, `noise_std`²)
-    drawn from the seed is added. `seconds` (A,) is how long the evaluation took when the table was recorded.
+    drawn from the seed is added. `seconds` (A,) is how long the evaluation took when the table was recorded. `remark`:
+    what a person should know of how the table was read.
 
     Raises ObjectiveError when shapes differ, a row has no finite target or a column is called `row`; ValueError when
     `noise_std` is negative.
@@ -42,6 +44,7 @@ class Table:
     seconds: NDArray[np.float64] | None = None
     description: str = "a table"
     parameter_of: NDArray[np.intp] = field(default_factory=lambda: np.empty(0, np.intp))  # see `Candidates`
+    remark: str = ""
 
     def __post_init__(self) -> None:
         if ROW in self.columns:
@@ -63,7 +66,8 @@ class Table:
 
     def candidates(self) -> Candidates:
         """The table's rows, in order; the parameter `row` tells them apart, the others are for people."""
-        return Candidates(self.features, {ROW: np.arange(len(self.features)), **self.columns}, self.parameter_of)
+        columns = {ROW: np.arange(len(self.features)), **self.columns}
+        return Candidates(self.features, columns, self.parameter_of, remark=self.remark)
 
     def evaluate(self, parameters: Parameters, seed: int, report: Report) -> Evaluation:
         """The target of row `parameters["row"]`, noise added; metrics `noise_free` (mean over repeats), `seconds`.
@@ -132,22 +136,40 @@ class Cadata:
         return None
 
 
-def table_candidates(path: Path) -> Candidates:
-    """Every row of a user's table as an arm whose parameters are all its columns. Raises ObjectiveError."""
-    columns = read_columns(path)
-    return Candidates(encode(columns), columns)
+def table_candidates(path: Path, duplicates: Duplicates = "merge") -> Candidates:
+    """Every row of a user's table as an arm whose parameters are all its columns; of equal rows the first, unless
+    `duplicates` are kept. Raises ObjectiveError."""
+    columns, remark = read_columns(path), ""
+    if duplicates == "merge":
+        groups = group(columns)
+        columns = {name: column[groups.first] for name, column in columns.items()}
+        remark = groups.remark(path)
+    return Candidates(encode(columns), columns, remark=remark)
 
 
-def table_objective(path: Path, target: str, seconds: str | None = None, noise_std: float = 0.0) -> Table:
+def table_objective(
+    path: Path,
+    target: str,
+    seconds: str | None = None,
+    noise_std: float = 0.0,
+    duplicates: Duplicates = "merge",
+) -> Table:
     """A user's table whose column `target` is the value; `seconds` may name the column of recorded durations.
 
-    All other columns are features. Raises ObjectiveError when a named column is missing or is not numeric.
+    All other columns are features. Rows with equal ones are one arm, each evaluation of which draws one of their
+    values, and whose duration is their mean, unless `duplicates` are kept. Raises ObjectiveError when a named column
+    is missing or is not numeric.
     """
     columns = read_columns(path)
     values = _numeric(path, columns, "target", target)
     durations = None if seconds is None else _numeric(path, columns, "seconds", seconds)
-    arms = {name: column for name, column in columns.items() if name not in (target, seconds)}
-    return Table(encode(arms), arms, values, noise_std, durations, f"{target} of {path}")
+    arms, remark = {name: column for name, column in columns.items() if name not in (target, seconds)}, ""
+    if duplicates == "merge" and arms:
+        groups = group(arms)
+        arms = {name: column[groups.first] for name, column in arms.items()}
+        values, remark = groups.repeats(values), groups.remark(path)
+        durations = None if durations is None else np.nanmean(groups.repeats(durations), axis=1)
+    return Table(encode(arms), arms, values, noise_std, durations, f"{target} of {path}", remark)
 
 
 def _numeric(path: Path, columns: dict[str, NDArray[Any]], key: str, name: str) -> NDArray[np.float64]:

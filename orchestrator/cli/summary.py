@@ -36,8 +36,10 @@ def say_existing(console: Console, known: ExistingTaken | None) -> None:
         say(console, f"existing data: {known}")
 
 
-def say_warnings(console: Console, settings: Settings) -> None:
+def say_warnings(console: Console, settings: Settings, parts: Parts) -> None:
     """What works and had better be changed."""
+    if parts.problem.candidates.remark:
+        say(console, f"warning: {parts.problem.candidates.remark}")
     if has_password(settings.store):
         say(
             console,

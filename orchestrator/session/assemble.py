@@ -117,13 +117,15 @@ def _for_workers(strategy: Any, workers: int) -> Any:
 def _objective_and_candidates(settings: Settings) -> tuple[Objective, Candidates]:
     table = settings.candidates.table
     if table is not None and settings.candidates.target is not None:
-        looked_up = table_objective(Path(table), settings.candidates.target)
+        looked_up = table_objective(
+            Path(table), settings.candidates.target, duplicates=settings.candidates.duplicates
+        )
         return looked_up, looked_up.candidates()
     objective = settings.objective.load(settings.data.source())
     if objective is None:  # the checks of the campaign file leave a table with a target as the only such case
         raise CampaignError("the campaign has no objective")
     if table is not None:
-        return objective, table_candidates(Path(table))
+        return objective, table_candidates(Path(table), settings.candidates.duplicates)
     if isinstance(objective, HasCandidates):
         return objective, objective.candidates()
     drawn, points = settings.candidates, DEFAULT_SIZE if growing_space(settings) is None else GROWING_SIZE
@@ -177,6 +179,8 @@ def open_session(run: Run, settings: Settings, observe: Callable[[Status], None]
         held.enter_context(logs.written_to(run.folder, run.name, settings.log.level, settings.log.format))
         store = _open_store(run, held)
         writer = _claim(store, run, settings)
+        if parts.problem.candidates.remark:
+            _LOGGER.warning("%s", parts.problem.candidates.remark)
         _LOGGER.info("claimed the campaign in epoch %d as %s", writer.epoch, Identity.of_this_process())
         heartbeat = _keep_alive(writer, held)
         _write_settings(run, settings)

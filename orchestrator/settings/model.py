@@ -25,6 +25,7 @@ from pydantic import (
 
 from objectives.conditions import Clause
 from objectives.datasets import DataSource
+from objectives.duplicates import Duplicates
 from objectives.objective import Objective, ObjectiveError
 from objectives.parameters import Parameter
 from objectives.space import LARGEST_SIZE, Sampler
@@ -200,6 +201,11 @@ class CandidateSettings(_Section):
     )
     target: str | None = Field(
         default=None, description="Column of the table that holds the value, which makes the table the objective."
+    )
+    duplicates: Duplicates = Field(
+        default="merge",
+        description="Rows of the table with equal parameters: merge makes them one candidate (each evaluation of which "
+        "draws one of their values, where the table is the objective), keep makes each a candidate of its own.",
     )
 
 

@@ -27,7 +27,7 @@ def validate(file: CampaignFile, set_: Overrides = None, workers: Workers = None
     known = existing(settings, parts)
     say(console, f"{file} is valid: {describe(settings, parts)}")
     explain_space(console, settings, parts)
-    say_warnings(console, settings)
+    say_warnings(console, settings, parts)
     say_existing(console, known)
 
 

@@ -84,7 +84,7 @@ def run(
     candidates, first = parts.problem.candidates, parts.enqueued
     new = runs.create(settings, candidates, parts.description, optimum, began, known, first)
     say(console, f"{settings.name}: {describe(settings, parts)}")
-    say_warnings(console, settings)
+    say_warnings(console, settings, parts)
     say_existing(console, known)
     say(console, f"run {new.folder}")
     _session(console, new, settings, address, serve)

@@ -7,6 +7,7 @@ import pytest
 from rich.console import Console
 
 from orchestrator.cli.summary import say_warnings
+from orchestrator.session.assemble import build
 from orchestrator.settings.model import from_mapping
 
 
@@ -15,7 +16,7 @@ def warnings(**sections: Any) -> str:
         {"name": "c", "objective": {"name": "branin"}, "budget": {"evaluations": 5}, **sections},
     )
     console = Console(file=io.StringIO(), width=300)
-    say_warnings(console, settings)
+    say_warnings(console, settings, build(settings))
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
 

@@ -1,0 +1,54 @@
+"""Rows of a user's table that are equal in every parameter: merged into one candidate, unless they are to be kept."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+Duplicates = Literal["merge", "keep"]
+
+
+@dataclass(frozen=True)
+class Groups:
+    """Rows by their parameters. `first` (A,): the first row of each group, in the table's order; `of` (rows,): each
+    row's group."""
+
+    first: NDArray[np.intp]
+    of: NDArray[np.intp]
+
+    @property
+    def repeated(self) -> int:
+        """Rows that repeat an earlier one."""
+        return len(self.of) - len(self.first)
+
+    def remark(self, table: object) -> str:
+        """What was merged, for a person; empty when nothing was."""
+        if not self.repeated:
+            return ""
+        again = next(row for row, group in enumerate(self.of) if self.first[group] != row)
+        return (
+            f"{self.repeated} rows of {table} repeat the parameters of an earlier row and were merged with it (the "
+            f"first: row {again + 1} repeats row {self.first[self.of[again]] + 1}); to keep each row as a candidate of "
+            "its own, set candidates.duplicates: keep"
+        )
+
+    def repeats(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The `values` (rows,) as (A, most in a group), NaN where a group has fewer."""
+        order = np.argsort(self.of, kind="stable")
+        counts = np.bincount(self.of, minlength=len(self.first))
+        place = np.arange(len(order)) - np.repeat(np.cumsum(counts) - counts, counts)
+        table = np.full((len(self.first), int(counts.max())), np.nan)
+        table[self.of[order], place] = values[order]
+        return table
+
+
+def group(columns: Mapping[str, NDArray[Any]]) -> Groups:
+    """Group the rows of `columns`, each (rows,), of which there is at least one."""
+    codes = np.column_stack([np.unique(column, return_inverse=True)[1] for column in columns.values()])
+    _, first, of = np.unique(codes, axis=0, return_index=True, return_inverse=True)
+    order = np.argsort(first)
+    rank = np.empty_like(order)
+    rank[order] = np.arange(len(order))
+    return Groups(first[order], rank[of.reshape(-1)])

@@ -1,0 +1,59 @@
+"""Equal rows of a user's table are merged into one candidate, and a person is told; or each stays one."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from objectives.duplicates import group
+from objectives.tabular import table_candidates, table_objective
+
+TABLE = "rate,optimizer,accuracy,took\n0.2,sgd,0.8,30\n0.1,adam,0.9,60\n0.2,sgd,0.6,50\n0.1,sgd,0.5,10\n0.2,sgd,0.7,40\n"
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), st.sampled_from("ab")), min_size=1, max_size=30))
+def test_each_row_belongs_to_the_first_that_equals_it(rows):
+    columns = {"number": np.array([row[0] for row in rows]), "text": np.array([row[1] for row in rows])}
+    groups = group(columns)
+    assert [rows[first] for first in groups.first] == list(dict.fromkeys(rows))
+    assert [int(groups.first[one]) for one in groups.of] == [rows.index(row) for row in rows]
+    values = groups.repeats(np.arange(len(rows), dtype=float))
+    for index, first in enumerate(groups.first):
+        expected = [number for number, row in enumerate(rows) if row == rows[first]]
+        assert values[index][~np.isnan(values[index])].tolist() == expected
+
+
+def test_a_merged_row_draws_one_of_its_values_and_says_what_was_merged(tmp_path, silent):
+    path = tmp_path / "runs.csv"
+    path.write_text(TABLE)
+    table = table_objective(path, "accuracy", seconds="took")
+    candidates = table.candidates()
+    assert [candidates.parameters(arm)["optimizer"] for arm in range(len(candidates))] == ["sgd", "adam", "sgd"]
+    drawn = [table.evaluate({"row": 0}, seed, silent) for seed in range(50)]
+    assert {evaluation.value for evaluation in drawn} == {0.6, 0.7, 0.8}
+    assert {evaluation.metrics["seconds"] for evaluation in drawn} == {40.0}
+    assert "2 rows of" in candidates.remark
+    assert "row 3 repeats row 1" in candidates.remark
+
+
+def test_each_row_is_a_candidate_of_its_own_on_request(tmp_path):
+    path = tmp_path / "runs.csv"
+    path.write_text(TABLE)
+    kept = table_objective(path, "accuracy", seconds="took", duplicates="keep").candidates()
+    assert (len(kept), kept.remark) == (5, "")
+    path.write_text("rate,optimizer\n0.2,sgd\n0.1,adam\n0.2,sgd\n")
+    assert (len(table_candidates(path)), len(table_candidates(path, "keep"))) == (2, 3)
+    assert "row 3 repeats row 1" in table_candidates(path).remark
+
+
+@pytest.mark.parametrize("target", ["", "accuracy"])
+def test_a_table_without_duplicates_is_taken_as_it_is(tmp_path, target):
+    path = tmp_path / "runs.csv"
+    path.write_text("rate,accuracy\n0.3,0.8\n0.1,0.9\n0.2,0.8\n")
+    merged = table_objective(path, target).candidates() if target else table_candidates(path)
+    kept = table_objective(path, target, duplicates="keep").candidates() if target else table_candidates(path, "keep")
+    assert merged.remark == ""
+    assert (merged.features == kept.features).all()
+    assert {name: list(column) for name, column in merged.columns.items()} == {
+        name: list(column) for name, column in kept.columns.items()
+    }
