@@ -181,6 +181,29 @@ class TrialStopped:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ReopenedTrial:
+    """A trial that had failed for good: its candidate, its last attempt, and how that failed."""
+
+    trial: int
+    arm: int
+    attempt: int
+    failure: str  # workers.messages.FailureKind
+    parameters: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialsReopened:
+    """A person asked for these failed trials to be evaluated again; written between two sessions, under a claim.
+
+    Their next attempts are queued before all others, and count anew against the retries.
+    """
+
+    time: float
+    trials: tuple[ReopenedTrial, ...]
+    kind: Literal["trials_reopened"] = "trials_reopened"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ReportsArrived:
     """Running attempts reported these intermediate values, in the order in which they arrived."""
 
@@ -274,6 +297,7 @@ Event = (
     | TrialSucceeded
     | TrialFailed
     | TrialStopped
+    | TrialsReopened
     | ReportsArrived
     | ModelRefreshed
     | CandidatesGrown

@@ -36,6 +36,7 @@ from orchestrator.campaign.events import (
     StopRequested,
     TrialFailed,
     TrialsDispatched,
+    TrialsReopened,
     TrialStopped,
     TrialSucceeded,
 )
@@ -188,6 +189,8 @@ def apply(state: CampaignState, event: Event) -> CampaignState:
             return _fail(state, event)
         case TrialStopped():
             return _stop_early(state, event)
+        case TrialsReopened():
+            return _reopen(state, event)
         case ReportsArrived():
             return _take_reports(state, event)
         case ModelRefreshed():
@@ -396,6 +399,20 @@ def _fail(state: CampaignState, event: TrialFailed) -> CampaignState:
         session_failed=state.session_failed + 1,
         session_first_failure=state.session_first_failure or f"{event.failure}: {event.message}",
         quarantined=(*state.quarantined, run.arm) if is_quarantined else state.quarantined,
+    )
+
+
+def _reopen(state: CampaignState, event: TrialsReopened) -> CampaignState:
+    """The failed trials wait for their next attempts; what their arms have cost so far is forgotten."""
+    trials, arms = {one.trial for one in event.trials}, {one.arm for one in event.trials}
+    again = tuple(QueuedAttempt(one.trial, one.arm, one.attempt + 1, parameters=one.parameters) for one in event.trials)
+    return replace(
+        state,
+        backlog=_line(state.backlog).preceded(again),
+        finished=Line(finished for finished in state.finished if finished.trial not in trials),
+        failed=state.failed - len(trials),
+        workers_lost=MappingProxyType({arm: lost for arm, lost in state.workers_lost.items() if arm not in arms}),
+        quarantined=tuple(arm for arm in state.quarantined if arm not in arms),
     )
 
 

@@ -27,7 +27,7 @@ def say_plan(
     """Say what a run of these settings would do: candidates, workers, budget, store, and its first configurations."""
     say(console, f"{settings.name}: {describe(settings, parts)}")
     explain_space(console, settings, parts)
-    say_warnings(console, settings)
+    say_warnings(console, settings, parts)
     say_existing(console, known)
     for name, text in _facts(settings, address):
         say(console, f"  {name}: {text}")

@@ -31,6 +31,7 @@ from orchestrator.campaign.events import (
     StopRequested,
     TrialFailed,
     TrialsDispatched,
+    TrialsReopened,
     TrialStopped,
     TrialSucceeded,
 )
@@ -217,6 +218,8 @@ def advance(history: History, event: Event) -> History:
                 row.status, row.attempts, row.dispatched = "running", attempt, event.time
         case TrialSucceeded() | TrialFailed() | TrialStopped():
             _end_attempt(history, event)
+        case TrialsReopened():
+            _mark(history, (one.trial for one in event.trials), "queued")
         case PlacesChanged():
             _change_places(history.sessions[-1], event)
         case ReportsArrived():
@@ -234,7 +237,7 @@ def advance(history: History, event: Event) -> History:
         case SessionClosed():
             history.sessions[-1].outcome, history.sessions[-1].reason = event.outcome, event.reason
             _mark(history, history.campaign.running, "queued")  # a resume evaluates them again
-    if history.sessions:
+    if history.sessions and not isinstance(event, TrialsReopened):
         history.sessions[-1].ended = max(history.sessions[-1].ended, event.time)
     return history
 

@@ -117,9 +117,7 @@ def _for_workers(strategy: Any, workers: int) -> Any:
 def _objective_and_candidates(settings: Settings) -> tuple[Objective, Candidates]:
     table = settings.candidates.table
     if table is not None and settings.candidates.target is not None:
-        looked_up = table_objective(
-            Path(table), settings.candidates.target, duplicates=settings.candidates.duplicates
-        )
+        looked_up = table_objective(Path(table), settings.candidates.target, duplicates=settings.candidates.duplicates)
         return looked_up, looked_up.candidates()
     objective = settings.objective.load(settings.data.source())
     if objective is None:  # the checks of the campaign file leave a table with a target as the only such case

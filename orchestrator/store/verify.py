@@ -19,6 +19,7 @@ from orchestrator.campaign.events import (
     SessionOpened,
     TrialFailed,
     TrialsDispatched,
+    TrialsReopened,
     TrialStopped,
     TrialSucceeded,
 )
@@ -267,7 +268,7 @@ class _Audit:
             yield "a log begins with its creation, and has no second one"
         if row.epoch < self.epoch:
             yield f"its epoch must not fall, but {row.epoch} follows {self.epoch}"
-        if row.epoch > self.epoch and not isinstance(event, SessionOpened):
+        if row.epoch > self.epoch and not isinstance(event, SessionOpened | TrialsReopened):
             yield f"epoch {row.epoch} must begin with the opening of its session"
         if isinstance(event, SessionOpened) and (event.epoch != row.epoch or row.epoch <= self.epoch):
             yield f"a session must open an epoch of its own, got {event.epoch} in epoch {row.epoch} after {self.epoch}"
@@ -275,7 +276,9 @@ class _Audit:
         is_before = isinstance(event, CampaignCreated | ExistingTaken) or is_enqueued
         if is_before and row.epoch:
             yield "it belongs before the first session"
-        if not is_before and not isinstance(event, SessionOpened) and not self.is_open:
+        if isinstance(event, TrialsReopened):
+            self.is_open = False  # written under a claim of its own
+        elif not is_before and not isinstance(event, SessionOpened) and not self.is_open:
             yield "no session is open"
         self.epoch = max(self.epoch, row.epoch)
 
@@ -291,6 +294,8 @@ class _Audit:
                 yield from self._dispatched(event)
             case TrialSucceeded() | TrialFailed() | TrialStopped():
                 yield from self._ended(event)
+            case TrialsReopened():
+                yield from self._reopened(event)
             case ModelRefreshed():
                 yield from self._learned(event)
             case CandidatesGrown():
@@ -355,6 +360,16 @@ class _Audit:
         trial.is_stopped = trial.is_stopped or isinstance(event, TrialStopped)
         is_over = not isinstance(event, TrialFailed) or event.is_final
         trial.state = "over" if is_over else "waiting"
+
+    def _reopened(self, event: TrialsReopened) -> Iterator[str]:
+        for one in event.trials:
+            trial = self.trials.get(one.trial)
+            if trial is None or trial.state not in ("over", "learned") or trial.has_succeeded or trial.is_stopped:
+                yield f"trial {one.trial} was given back, and had not failed"
+                continue
+            if (one.arm, one.attempt) != (trial.arm, trial.attempt):
+                yield f"trial {one.trial} was given back as arm {one.arm}, attempt {one.attempt}; it is another"
+            trial.state = "waiting"
 
     def _learned(self, event: ModelRefreshed) -> Iterator[str]:
         if event.round != self.round + 1:

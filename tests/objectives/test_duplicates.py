@@ -8,7 +8,9 @@ from hypothesis import strategies as st
 from objectives.duplicates import group
 from objectives.tabular import table_candidates, table_objective
 
-TABLE = "rate,optimizer,accuracy,took\n0.2,sgd,0.8,30\n0.1,adam,0.9,60\n0.2,sgd,0.6,50\n0.1,sgd,0.5,10\n0.2,sgd,0.7,40\n"
+TABLE = (
+    "rate,optimizer,accuracy,took\n0.2,sgd,0.8,30\n0.1,adam,0.9,60\n0.2,sgd,0.6,50\n0.1,sgd,0.5,10\n0.2,sgd,0.7,40\n"
+)
 
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.sampled_from("ab")), min_size=1, max_size=30))

@@ -34,10 +34,12 @@ from orchestrator.cli.summary import describe, save_report, say_existing, say_wa
 from orchestrator.cli.terminal import EXIT_CODES, say
 from orchestrator.errors import UserError
 from orchestrator.session.assemble import build, existing
+from orchestrator.session.retrying import reopen
 from orchestrator.settings.model import Settings, load
 from orchestrator.settings.recorded import read_recorded
 from orchestrator.store import runs, snapshots
 from orchestrator.store.lease import find_free
+from workers.messages import FailureKind
 
 
 def run(
@@ -98,6 +100,10 @@ def resume(
     set_: Overrides = None,
     workers: Workers = None,
     address: Address = None,
+    retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Evaluate trials that failed again.")] = False,
+    kind: Annotated[
+        list[FailureKind] | None, typer.Option(help="With --retry-failed: only failures of this kind; repeatable.")
+    ] = None,
     log_level: LogLevelOption = None,
     serve: Serve = False,
     quiet: Quiet = False,
@@ -110,13 +116,21 @@ def resume(
     old = runs.open_run(folder)
     settings = load(config or old.settings_file, overrides(set_, workers, log_level))
     check_address(settings, address)
+    if kind and not retry_failed:
+        raise UserError(f"--kind needs --retry-failed, got --kind {kind[0].value!r} alone: add --retry-failed")
+    retried = frozenset(kind or FailureKind) if retry_failed else frozenset()
     console = console_for(quiet, as_json)
-    _check_resumable(console, old, settings)
+    _check_resumable(console, old, settings, retried)
     _session(console, old, settings, address, serve)
 
 
-def _check_resumable(console: Console, old: runs.Run, settings: Settings) -> None:
-    """Check that `old` can be resumed under these settings. Exits when there is nothing left to do."""
+def _check_resumable(
+    console: Console, old: runs.Run, settings: Settings, retried: frozenset[FailureKind] = frozenset()
+) -> None:
+    """Check that `old` can be resumed under these settings, and give its failures of the kinds `retried` back to it.
+
+    Exits when there is nothing left to do.
+    """
     tell = functools.partial(say, console)
     with old.store() as store:
         created, state = snapshots.current(old, store)
@@ -124,6 +138,11 @@ def _check_resumable(console: Console, old: runs.Run, settings: Settings) -> Non
         check_changes(old.folder, read_recorded(old.recorded_settings(store)).plain, settings, tell)
         check_budget(done, settings)
         find_free(store, old.name, tell)  # now: not when the workers have been started
+    if retried:
+        build(settings)
+        count, state = reopen(old, settings, retried)
+        done -= count
+        tell(f"failed trials to be evaluated again: {count}")
     ended = end_of(state, settings)
     if ended is not None:
         tell(f"{old.folder} is over: {ended.reason}. To go on, raise its budget: --set budget.evaluations=…")

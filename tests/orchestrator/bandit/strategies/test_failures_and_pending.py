@@ -68,3 +68,17 @@ def test_a_batched_strategy_keeps_several_workers_busy_at_some_time(name) -> Non
         len(strategy.ask(state, (), 5).picks) > 1
         for strategy, state in (after_pulls(name, rounds) for rounds in (0, 6))
     )
+
+
+@pytest.mark.parametrize("name", list(STRATEGIES))
+def test_the_reward_of_an_arm_that_had_failed_before_is_learned_like_any_other(name) -> None:
+    strategy, state = after_pulls(name, 6)
+    decision = strategy.ask(state, (), 4)
+    arms = [pick.arm for pick in decision.picks]
+    state = strategy.tell(state, [Observation(arm, None) for arm in arms], np.random.default_rng(8))
+    seen = [Observation(arm, reward(arm)) for arm in arms]
+    assert isinstance(strategy.ask(state, arms, 4), Choose | Wait)
+    after = strategy.tell(state, seen, np.random.default_rng(9))
+    assert after.pulls == state.pulls.add(arms, [reward(arm) for arm in arms])
+    restored = strategy.restore(state, seen, strategy.recorded(after))
+    assert strategy.ask(restored, (), 3) == strategy.ask(after, (), 3)

@@ -1,0 +1,57 @@
+"""Trials that failed for good, given back to their campaign on a person's request: `bbkb resume --retry-failed`."""
+
+import contextlib
+import json
+from collections.abc import Collection, Iterable
+
+from orchestrator.campaign.events import BatchChosen, Event, PickedTrial, ReopenedTrial, TrialFailed, TrialsReopened
+from orchestrator.campaign.state import CampaignState, apply
+from orchestrator.settings.model import Settings
+from orchestrator.store import snapshots
+from orchestrator.store.lease import take
+from orchestrator.store.runs import Run
+from workers.messages import FailureKind
+
+EVERY_KIND = frozenset(FailureKind)
+
+
+def failed_trials(events: Iterable[Event], kinds: Collection[FailureKind] = EVERY_KIND) -> tuple[ReopenedTrial, ...]:
+    """The trials that have failed for good in a log, the last failure of each one of `kinds`; in order of their
+    numbers."""
+    picks: dict[int, PickedTrial] = {}
+    failed: dict[int, ReopenedTrial] = {}
+    for event in events:
+        if isinstance(event, BatchChosen):
+            picks.update((pick.trial, pick) for pick in event.picks)
+        elif isinstance(event, TrialFailed) and event.is_final:
+            pick = picks[event.trial]
+            failed[event.trial] = ReopenedTrial(
+                trial=event.trial,
+                arm=pick.arm,
+                attempt=event.attempt,
+                failure=event.failure,
+                parameters=pick.parameters,
+            )
+        elif isinstance(event, TrialsReopened):
+            for one in event.trials:
+                failed.pop(one.trial, None)
+    return tuple(failed[trial] for trial in sorted(failed) if FailureKind(failed[trial].failure) in kinds)
+
+
+def reopen(run: Run, settings: Settings, kinds: Collection[FailureKind] = EVERY_KIND) -> tuple[int, CampaignState]:
+    """Give the failed trials of a run that no process runs back to it, in a claim of its own.
+
+    How many there were, and the campaign's state then; the next session evaluates them. Raises HeldError when a process
+    runs it, StoreError when the log cannot be read or written.
+    """
+    with contextlib.ExitStack() as held:
+        store = held.enter_context(run.store())
+        writer = take(store, run.name, settings=json.dumps(settings.resolved()))
+        held.callback(writer.release)
+        failed = failed_trials(store.read(run.name), kinds)
+        _, state = snapshots.current(run, store)
+        if failed:
+            reopened = TrialsReopened(time=state.last_time, trials=failed)
+            writer.append([reopened])
+            state = apply(state, reopened)
+    return len(failed), state

@@ -1,0 +1,134 @@
+"""Failed trials are given back to their campaign: they run again under the same number, and everything else stays."""
+
+import contextlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from orchestrator.campaign.events import TrialFailed, TrialsReopened, TrialSucceeded
+from orchestrator.cli.main import app
+from orchestrator.errors import HeldError, UserError
+from orchestrator.history.fold import fold
+from orchestrator.session.retrying import failed_trials, reopen
+from orchestrator.settings.model import load
+from orchestrator.store.event_store import EventStore
+from orchestrator.store.lease import Heartbeat, take
+from orchestrator.store.runs import Run, open_run
+from orchestrator.store.verify import Findings, verify
+from workers.messages import FailureKind
+
+OBJECTIVE = """
+import os
+def objective(x):
+    if os.path.exists({broken!r}):
+        if x > 6:
+            raise RuntimeError("not fixed yet")
+        if x > 4:
+            return float("nan")
+    return x
+"""
+CAMPAIGN = """
+name: fixed
+objective: {{callable: "{folder}/train_{name}.py:objective", deterministic: true}}
+candidates: {{table: "{folder}/rows.csv"}}
+strategy: {{name: {strategy}}}
+budget: {{evaluations: {evaluations}}}
+workers: {{executor: inline, count: 2, retries: 0}}
+runs: "{folder}/runs"
+"""
+
+
+def bbkb(*arguments: str) -> str:
+    return CliRunner().invoke(app, arguments, catch_exceptions=False, env={"COLUMNS": "200"}).output
+
+
+def failing(folder: Path, strategy: str, evaluations: int = 10) -> Run:
+    """A campaign over ten rows that is over; rows 7 to 10 were errors, and 5 and 6 invalid values. bbkb takes each row
+    once, uniform may take one twice."""
+    (folder / "broken").touch()
+    (folder / f"train_{strategy}.py").write_text(OBJECTIVE.format(broken=str(folder / "broken")))
+    (folder / "rows.csv").write_text("x\n" + "".join(f"{x}\n" for x in range(1, 11)))
+    text = CAMPAIGN.format(folder=folder, name=strategy, strategy=strategy, evaluations=evaluations)
+    (folder / "campaign.yaml").write_text(text)
+    bbkb("run", str(folder / "campaign.yaml"), "--run", "r")
+    (folder / "broken").unlink()
+    return open_run(folder / "runs" / "r")
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    return failing(tmp_path, "bbkb")
+
+
+@contextlib.contextmanager
+def opened(run: Run) -> Iterator[EventStore]:
+    with run.store() as store:
+        yield store
+
+
+def checked(run: Run) -> Findings:
+    with opened(run) as store:
+        return verify(store, run.name)
+
+
+@pytest.mark.parametrize("strategy", ["uniform", "bbkb", "gp_ucb"])
+def test_every_failed_trial_of_a_run_that_is_over_is_evaluated_again(tmp_path: Path, strategy: str) -> None:
+    run = failing(tmp_path, strategy)
+    before = fold(run.events())
+    failed = [row.trial for row in before.trials if row.status == "failed"]
+    assert failed
+    said = bbkb("resume", str(run.folder), "--retry-failed")
+    assert f"failed trials to be evaluated again: {len(failed)}" in said
+    history = fold(run.events())
+    status = history.status()
+    assert (status.succeeded, status.failed, status.outcome) == (10, 0, "finished")
+    assert [row.value for row in history.trials] == [float(row.parameters["x"]) for row in history.trials]
+    assert [row.trial for row in history.trials if row.attempts == 2] == failed
+    assert [row.arm for row in history.trials] == [row.arm for row in before.trials]
+    assert checked(run).problems == ()
+    assert json.loads(bbkb("status", str(run.folder), "--json"))["failed"] == 0
+    assert "all gave the same" in bbkb("replay", str(run.folder))
+
+
+def test_only_failures_of_the_kinds_that_were_named_are_tried_again(run: Run) -> None:
+    assert "again: 2" in bbkb("resume", str(run.folder), "--retry-failed", "--kind", "invalid value")
+    status = fold(run.events()).status()
+    assert (status.succeeded, status.failed) == (6, 4)
+    assert "again: 0" in bbkb("resume", str(run.folder), "--retry-failed", "--kind", "timeout")
+    with pytest.raises(UserError, match="--kind needs --retry-failed"):
+        bbkb("resume", str(run.folder), "--kind", "error")
+
+
+def test_what_was_given_back_runs_although_the_process_died_before_it_did(run: Run) -> None:
+    count, state = reopen(run, load(run.settings_file))
+    assert (count, state.failed, len(state.backlog)) == (6, 0, 6)
+    assert checked(run).problems == ()
+    assert failed_trials(run.events()) == ()
+    bbkb("resume", str(run.folder))
+    assert fold(run.events()).status().succeeded == 10
+
+
+def test_a_run_that_a_process_holds_is_left_alone(run: Run) -> None:
+    with opened(run) as store:
+        heartbeat = Heartbeat(take(store, run.name))
+        before = store.length(run.name)
+        with pytest.raises(HeldError):
+            reopen(run, load(run.settings_file))
+        assert store.length(run.name) == before
+        heartbeat.start()
+        heartbeat.end()
+
+
+def test_a_trial_that_fails_again_is_a_failed_trial_again(run: Run) -> None:
+    (run.folder.parents[1] / "broken").touch()
+    bbkb("resume", str(run.folder), "--retry-failed")
+    events = run.events()
+    assert fold(events).status().failed == 6
+    assert {one.attempt for one in failed_trials(events)} == {2}
+    assert len(failed_trials(events, {FailureKind.ERROR})) == 4
+    ended = [event for event in events if isinstance(event, TrialFailed | TrialSucceeded)]
+    assert len(ended) == 4 + 2 * 6
+    assert sum(isinstance(event, TrialsReopened) for event in events) == 1
