@@ -24,10 +24,10 @@ class TrialResult:
     """One finished trial.
 
     `value` is on the user's scale; None when the trial failed, and then `error` says why. `seconds` is the duration of
-    its last attempt.
+    its last attempt. `trial` is None, and `status` "existing", for a result that was known before the campaign.
     """
 
-    trial: int
+    trial: int | None
     parameters: Parameters
     value: float | None
     status: str
@@ -76,14 +76,16 @@ class Result:
 
     @property
     def best(self) -> TrialResult:
-        """The trial with the best value. Raises RunError when no trial has succeeded.
+        """The best result: a trial's, or one of the existing data (`trial` None) where that is better.
 
-        Where values are noisy it may be luck: see `recommended`.
+        Where values are noisy it may be luck: see `recommended`. Raises RunError when there is none.
         """
-        row = self.history.best
-        if row is None:
+        best = self.history.best_known
+        if best is None:
             raise RunError(f"{self.folder} has no best trial: no evaluation has succeeded")
-        return TrialResult.of(row)
+        if best.trial is None:
+            return TrialResult(trial=None, parameters=dict(best.parameters), value=best.value, status="existing")
+        return TrialResult.of(self.history.trials[best.trial])
 
     @property
     def recommended(self) -> Parameters:
@@ -126,9 +128,10 @@ class Result:
             ("outcome", self.outcome),
             ("trials", f"{now.done} finished, {now.failed} of them failed"),
         ]
-        if history.best is not None and history.best.value is not None:
-            named = ", ".join(f"{name}={value!r}" for name, value in history.best.parameters.items())
-            facts += [("best value", f"{history.best.value:.6g}"), ("best parameters", named)]
+        if (best := history.best_known) is not None:
+            named = ", ".join(f"{name}={value!r}" for name, value in best.parameters.items())
+            origin = f" ({best.origin})" if best.trial is None else ""
+            facts += [("best value", f"{best.value:.6g}{origin}"), ("best parameters", named)]
         return [*facts, ("folder", str(self.folder))]
 
 

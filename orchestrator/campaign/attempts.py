@@ -21,12 +21,18 @@ class RunningAttempt:
 
 @dataclass(frozen=True, slots=True)
 class Best:
-    """The best value so far, on the user's scale."""
+    """The best value so far, on the user's scale: of a trial, or of existing data (`trial` None, their `source`)."""
 
-    trial: int
+    trial: int | None
     arm: int
     value: float
     parameters: Mapping[str, Any] = field(default_factory=dict)
+    source: str = ""
+
+    @property
+    def origin(self) -> str:
+        """Where it comes from, for a person."""
+        return f"existing data: {self.source}" if self.trial is None else f"trial {self.trial}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -43,7 +43,12 @@ class ExistingTaken:
     values: tuple[float, ...]  # of these arms, on the user's scale
     unmatched: int  # results of no candidate, left out
     first_unmatched: str  # one of them, for a person; empty when there is none
+    best_parameters: Mapping[str, Any] = field(default_factory=dict)  # of the best of them
     kind: Literal["existing_taken"] = "existing_taken"
+
+    def best(self, sign: float) -> int:
+        """The position of the best of them, the first of equals; `sign` 1.0 when values are maximised, else -1.0."""
+        return max(range(len(self.values)), key=lambda index: sign * self.values[index])
 
     def __str__(self) -> str:
         left_out = f", {self.unmatched} match no candidate (the first: {self.first_unmatched})" * bool(self.unmatched)

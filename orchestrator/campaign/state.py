@@ -90,6 +90,7 @@ class CampaignState:
     finished: Sequence[FinishedTrial] = field(default_factory=Line)  # over, the strategy has not learned from it yet
     existing: ExistingTaken | None = None  # known before the campaign, the strategy has not learned from it yet
     existing_count: int = 0
+    existing_best: Best | None = None
     existing_unmatched: int = 0
     remarks: tuple[str, ...] = ()  # on metrics that were left out, each different one once
     succeeded: int = 0
@@ -100,7 +101,7 @@ class CampaignState:
     session_failed: int = 0
     session_first_failure: str = ""
     session_dispatched: int = 0
-    best: Best | None = None
+    best: Best | None = None  # of the trials
     recommended: Recommendation | None = None  # by the newest refresh, where values are noisy
     stalled: str = ""  # why the strategy chooses nothing more, until it learns of a result
     stop_reason: StopReason | None = None
@@ -121,6 +122,14 @@ class CampaignState:
     def remaining(self) -> int:
         """Trials that may still be chosen."""
         return max(0, self.rules.evaluations - self.trials)
+
+    @property
+    def best_known(self) -> Best | None:
+        """The best value of all, existing data included; of equals the trial's."""
+        own, known, sign = self.best, self.existing_best, self.rules.sign
+        if own is None or known is None:
+            return own or known
+        return known if sign * known.value > sign * own.value else own
 
     @property
     def told(self) -> int:
@@ -172,7 +181,7 @@ def apply(state: CampaignState, event: Event) -> CampaignState:
         case CampaignCreated():  # the budget is known before workers are
             return replace(state, rules=Rules.of(event.settings, state.slots))
         case ExistingTaken():
-            return replace(state, existing=event, existing_count=len(event.arms), existing_unmatched=event.unmatched)
+            return _take_existing(state, event)
         case SessionOpened():
             return _open_session(state, event)
         case PlacesChanged():
@@ -201,6 +210,15 @@ def apply(state: CampaignState, event: Event) -> CampaignState:
             return replace(state, phase=Phase.STOPPING, stop_reason=event.reason)
         case SessionClosed():
             return replace(state, phase=Phase.CLOSED, outcome=event.outcome, close_reason=event.reason)
+
+
+def _take_existing(state: CampaignState, event: ExistingTaken) -> CampaignState:
+    best = None
+    if event.values:
+        first = event.best(state.rules.sign)
+        best = Best(None, event.arms[first], event.values[first], event.best_parameters, event.source)
+    count, unmatched = len(event.arms), event.unmatched
+    return replace(state, existing=event, existing_count=count, existing_unmatched=unmatched, existing_best=best)
 
 
 def _pass_time(state: CampaignState, event: Event) -> CampaignState:

@@ -53,6 +53,7 @@ class Status:
     best_trial: int | None
     best_arm: int | None
     best_parameters: Mapping[str, Any]  # empty while there is no value
+    best_origin: str  # "trial 12", or "existing data: earlier.csv"; then `best_trial` is None
     recommended: Recommendation | None  # where values are so noisy that the best one may be luck
     slots: int
     epoch: int
@@ -79,7 +80,7 @@ def status_of(name: str, state: CampaignState, now: float | None = None, activit
     since = max(0.0, now - state.last_time) if now is not None and is_open else 0.0
     elapsed = state.elapsed_seconds + since
     capacity, busy = _worked_seconds(state, since)
-    done = state.succeeded + state.failed + state.stopped
+    done, best = state.succeeded + state.failed + state.stopped, state.best_known
     left = elapsed / done * max(0, state.rules.evaluations - done) if done and is_open else None
     return Status(
         name=name,
@@ -103,10 +104,11 @@ def status_of(name: str, state: CampaignState, now: float | None = None, activit
         batch=state.batches,
         batch_size=state.batch_size,
         dictionary_size=state.dictionary_size,
-        best_value=None if state.best is None else state.best.value,
-        best_trial=None if state.best is None else state.best.trial,
-        best_arm=None if state.best is None else state.best.arm,
-        best_parameters={} if state.best is None else state.best.parameters,
+        best_value=None if best is None else best.value,
+        best_trial=None if best is None else best.trial,
+        best_arm=None if best is None else best.arm,
+        best_parameters={} if best is None else best.parameters,
+        best_origin="" if best is None else best.origin,
         recommended=state.recommended,
         slots=state.slots,
         epoch=state.epoch,

@@ -245,7 +245,8 @@ def _calibration(share: float) -> str:
 def _best(status: Status) -> Text:
     if status.best_value is None:
         return Text("no value yet", style="dim")
-    return Text.assemble((f"{status.best_value:.6g}", "bold green"), f"  {named(status.best_parameters)}")
+    origin = f"  ({status.best_origin})" if status.best_trial is None else ""
+    return Text.assemble((f"{status.best_value:.6g}", "bold green"), f"  {named(status.best_parameters)}{origin}")
 
 
 def recommendation(found: Recommendation) -> str:

@@ -58,11 +58,11 @@ def say_warnings(console: Console, settings: Settings, parts: Parts) -> None:
 def summarize(console: Console, run_: runs.Run, outcome: str, reason: str) -> None:
     """The outcome of a session and the results of the campaign so far."""
     history = fold(run_.events())
-    best, now = history.best, history.status()
+    best, now = history.best_known, history.status()
     lines: list[tuple[str, str]] = [("outcome", f"{outcome}: {reason}")]
-    if best is not None and best.value is not None:
+    if best is not None:
         lines += [
-            ("best value", f"{best.value:.6g} (trial {best.trial})"),
+            ("best value", f"{best.value:.6g} ({best.origin})"),
             ("best parameters", named(best.parameters)),
         ]
     if now.recommended is not None:

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from orchestrator.campaign.attempts import Best
 from orchestrator.campaign.events import (
     AttemptEnded,
     BatchChosen,
@@ -160,13 +161,18 @@ class History:
     def best(self) -> TrialRow | None:
         """The trial with the best value; the earliest result of equals; None when nothing succeeded."""
         best = self.campaign.best
-        return None if best is None else self.trials[best.trial]
+        return None if best is None or best.trial is None else self.trials[best.trial]
+
+    @property
+    def best_known(self) -> Best | None:
+        """The best value of all, existing data included."""
+        return self.campaign.best_known
 
     @property
     def recommended(self) -> Mapping[str, Any] | None:
         """The parameters to take: those the strategy recommends where values are noisy, else those of the best value;
         None when nothing succeeded."""
-        found = self.campaign.recommended or self.campaign.best
+        found = self.campaign.recommended or self.best_known
         return None if found is None else found.parameters
 
     def copy(self) -> "History":

@@ -145,7 +145,7 @@ def state(history: History) -> str:
 
 def summary_cards(history: History) -> list[Card]:
     """The numbers at the head of the page."""
-    best, batches, now = history.best, history.batches, history.status()
+    best, batches, now = history.best_known, history.batches, history.status()
     retried = sum(1 for attempt in history.attempts if attempt.failure) - now.failed
     open_trials = now.chosen - now.done
     mean_size = f"mean size {now.chosen / len(batches):.3g}" if batches else ""
@@ -153,8 +153,9 @@ def summary_cards(history: History) -> list[Card]:
     refits = len(history.refreshes)
     per_refit = f"{now.done / refits:.3g} results each" if refits else ""
     direction = "maximised" if history.is_maximized else "minimised"
+    origin = f"{direction}, {best.origin}" if best is not None and best.trial is None else direction
     return [
-        Card("Best value", "none" if best is None else str(short(best.value)), direction),
+        Card("Best value", "none" if best is None else str(short(best.value)), origin),
         Card(
             "Evaluations done",
             f"{now.succeeded:,}",
@@ -227,10 +228,13 @@ def subtitle(history: History) -> str:
 
 
 def _best_parameters(history: History) -> list[tuple[str, str]]:
-    best = history.best
+    best, own = history.best_known, history.best
     if best is None:
         return []
-    where = [("trial", str(best.trial)), ("arm", str(best.arm)), ("batch", str(best.batch))]
+    if best.trial is None or own is None:
+        where = [("from", best.origin), ("arm", str(best.arm))]
+    else:
+        where = [("trial", str(own.trial)), ("arm", str(own.arm)), ("batch", str(own.batch))]
     return [(name, str(short(value))) for name, value in best.parameters.items()] + where
 
 

@@ -5,6 +5,7 @@ import json
 import math
 from typing import Any
 
+from orchestrator.campaign.attempts import Best
 from orchestrator.campaign.status import as_plain, idle_text
 from orchestrator.history.export import strict_json
 from orchestrator.history.fold import Attempt, History, TrialRow
@@ -83,7 +84,7 @@ def update(feed: Feed, cursor: int | None, now: float) -> Plain:
         "recent": [_ended(history, attempt) for attempt in reversed(history.attempts[-_RECENT:])],
         "failures": [_ended(history, attempt) for attempt in reversed(feed.failures)],
         "results": _results(feed, history, cursor),
-        "best": None if history.best is None else _plain_parameters(history.best),
+        "best": None if history.best_known is None else _plain_parameters(history.best_known),
         "recommended": recommended_parameters(history),
     }
     return message
@@ -126,7 +127,7 @@ def _ended(history: History, attempt: Attempt) -> Plain:
     }
 
 
-def _plain_parameters(row: TrialRow) -> Plain:
+def _plain_parameters(row: TrialRow | Best) -> Plain:
     """Parameters in short: numbers to six digits, anything long cut."""
     return {name: _short(value) for name, value in row.parameters.items()}
 

@@ -8,7 +8,7 @@ numbers a table's rows, need not be there. Results of no candidate are left out 
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +60,7 @@ def read(start: DataStart, candidates: Candidates, direction: str, time: float) 
             f"{results.shown(0)}): {ARM} must be from 0 to {len(candidates) - 1}, parameters must equal a candidate's"
         )
     taken = arms >= 0
-    return ExistingTaken(
+    event = ExistingTaken(
         time=time,
         source=results.source,
         arms=tuple(arms[taken].tolist()),
@@ -68,6 +68,8 @@ def read(start: DataStart, candidates: Candidates, direction: str, time: float) 
         unmatched=len(left_out),
         first_unmatched=results.shown(int(left_out[0])) if len(left_out) else "",
     )
+    best = event.arms[event.best(1.0 if direction == "maximize" else -1.0)]
+    return replace(event, best_parameters=candidates.parameters(best))
 
 
 def find_arm(candidates: Candidates, configuration: Mapping[str, Any]) -> int | None:

@@ -13,12 +13,14 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
+from orchestrator.campaign.attempts import Best
 from orchestrator.cli.arguments import RunFolder
 from orchestrator.cli.console import SafeConsole
 from orchestrator.cli.live import shown
 from orchestrator.cli.terminal import say
 from orchestrator.errors import RunError, StoreError, UserError
-from orchestrator.history.fold import History, TrialRow, fold
+from orchestrator.history.fold import History, fold
+from orchestrator.store import snapshots
 from orchestrator.store.runs import open_run
 from orchestrator.wording import duration, moment
 
@@ -41,14 +43,18 @@ def best(
         BestFormat, typer.Option("--format", help="yaml, json, or args: --name value, quoted for a shell.")
     ] = BestFormat.YAML,
 ) -> None:
-    """Print the best configuration that a run has found so far, for the next script.
-
-    The one with the best value; where values are noisy, the one that the strategy recommends.
-    """
-    parameters = fold(open_run(folder).events()).recommended
-    if parameters is None:
+    """Print the best configuration that a run knows, for the next script: the one that the strategy recommends where
+    values are noisy, else the one with the best value, existing data included (then standard error says so)."""
+    found = open_run(folder)
+    with found.store() as store:
+        _, state = snapshots.current(found, store)
+    best = state.best_known
+    taken = state.recommended or best
+    if best is None or taken is None:
         raise RunError(f"{folder} has no best configuration: no evaluation has succeeded")
-    print(_written(parameters, format_))
+    if taken is best and best.trial is None:
+        say(SafeConsole(stderr=True), f"the best value, {best.value:.6g}, is of the {best.origin}")
+    print(_written(taken.parameters, format_))
 
 
 def list_(folder: RunsFolder = Path("runs")) -> None:
@@ -106,16 +112,16 @@ def _comparison(histories: Sequence[History]) -> list[tuple[str, list[str]]]:
         ("state", [_state(history) for history in histories]),
         ("trials", [_trials(history) for history in histories]),
         ("best value", [_best(history) for history in histories]),
-        ("found by trial", [str(history.best.trial) if history.best else "" for history in histories]),
+        ("found by", [history.best_known.origin if history.best_known else "" for history in histories]),
         ("time", [duration(history.status().elapsed_seconds) for history in histories]),
         ("utilisation", [f"{history.status().utilization:.0%}" for history in histories]),
     ]
-    names = dict.fromkeys(name for history in histories if history.best for name in history.best.parameters)
-    return rows + [(name, [_parameter(history.best, name) for history in histories]) for name in names]
+    names = dict.fromkeys(name for history in histories if history.best_known for name in history.best_known.parameters)
+    return rows + [(name, [_parameter(history.best_known, name) for history in histories]) for name in names]
 
 
-def _parameter(row: TrialRow | None, name: str) -> str:
-    value = None if row is None else row.parameters.get(name)
+def _parameter(best: Best | None, name: str) -> str:
+    value = None if best is None else best.parameters.get(name)
     return "" if value is None else shown(value)
 
 
@@ -130,4 +136,4 @@ def _trials(history: History) -> str:
 
 
 def _best(history: History) -> str:
-    return "" if history.best is None or history.best.value is None else f"{history.best.value:.6g}"
+    return "" if history.best_known is None else f"{history.best_known.value:.6g}"

@@ -1,12 +1,15 @@
 """Existing data: read from tables and runs, matched to candidates, and what a person is told when they are wrong."""
 
+import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from typer.testing import CliRunner
 
+from bbkb import load
 from objectives.objective import Candidates
 from objectives.parameters import Choice, Range
 from objectives.space import make_candidates
@@ -21,6 +24,7 @@ from orchestrator.campaign.events import (
     TrialsDispatched,
     TrialSucceeded,
 )
+from orchestrator.cli.main import app
 from orchestrator.errors import UserError
 from orchestrator.session.existing_data import read
 from orchestrator.settings.model import from_mapping
@@ -217,3 +221,36 @@ def test_a_campaign_that_is_not_in_the_database_is_told(tmp_path: Path) -> None:
     run = other_run(tmp_path)
     with pytest.raises(UserError, match="no log named 'nothere' in its store"):
         read(DataStart(run.store_url, campaign="nothere"), grid(), "minimize", 0.0)
+
+
+BEST_KNOWN = """
+name: c
+objective: {{callable: "{folder}/train.py:objective", direction: {direction}}}
+space: {{x: {{choices: [1, 2, 3, 4]}}}}
+strategy: {{name: bbkb, warm_start: {{name: data, path: "{folder}/earlier.csv"}}}}
+budget: {{evaluations: 2}}
+workers: {{executor: inline, count: 1}}
+runs: "{folder}/runs"
+"""
+
+
+@pytest.mark.parametrize(("direction", "value", "x"), [("maximize", 30.0, 3), ("minimize", -20.0, 2)])
+def test_the_best_of_a_campaign_may_be_existing_data_and_it_says_so(
+    tmp_path: Path, direction: str, value: float, x: int
+) -> None:
+    (tmp_path / "train.py").write_text("def objective(x):\n    return 0.0\n")
+    (tmp_path / "earlier.csv").write_text("x,reward\n2,-20\n3,30\n1,5\n")
+    (tmp_path / "c.yaml").write_text(BEST_KNOWN.format(folder=tmp_path, direction=direction))
+    run = CliRunner().invoke(app, ["run", str(tmp_path / "c.yaml"), "--run", "r"], env={"COLUMNS": "200"})
+    assert f"{value:g} (existing data: {tmp_path}" in run.output
+    folder = str(tmp_path / "runs" / "r")
+    status = json.loads(CliRunner().invoke(app, ["status", folder, "--json"]).stdout)
+    assert (status["best_value"], status["best_trial"], status["best_parameters"]) == (value, None, {"x": x})
+    assert status["best_origin"].startswith(f"existing data: {tmp_path}")
+    best = CliRunner().invoke(app, ["best", folder, "--format", "json"], env={"COLUMNS": "200"})
+    assert json.loads(best.stdout) == {"x": x}
+    assert f"the best value, {value:g}, is of the existing data" in best.stderr
+    result = load(folder).best
+    assert (result.trial, result.value, result.status, result.parameters) == (None, value, "existing", {"x": x})
+    assert f"existing data: {tmp_path}" in CliRunner().invoke(app, ["compare", folder], env={"COLUMNS": "200"}).output
+    assert f"existing data: {tmp_path}" in Path(folder, "report.html").read_text()
