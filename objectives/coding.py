@@ -19,14 +19,16 @@ from its opposite.
 import math
 from collections.abc import Sequence
 from decimal import Decimal
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from ConfigSpace.hyperparameters.hp_components import UnitScaler
 from numpy.typing import NDArray
 
 from objectives.conditions import Scalar
 from objectives.parameters import Choice, Constant, Ordered, Parameter, Range
+
+if TYPE_CHECKING:
+    from ConfigSpace.hyperparameters.hp_components import UnitScaler
 
 Codes = NDArray[np.float64]
 
@@ -200,14 +202,21 @@ def _range_codes(parameter: Range, positions: Codes) -> Codes:
     # every value owns half a step to both sides, the ends too; on a log scale no more than reaches halfway to 0
     half = parameter.stride / 2.0
     low = parameter.low - (min(half, parameter.low / 2.0) if parameter.log else half)
-    scaler = UnitScaler(np.float64(low), np.float64(parameter.high + half), np.float64, log=parameter.log)
+    scaler = _unit_scaler(low, parameter.high + half, parameter.log)
     steps = np.rint((np.asarray(scaler.to_value(positions), np.float64) - parameter.low) / parameter.stride)
     return np.clip(steps, 0.0, count(parameter) - 1.0)
 
 
-def _scaler(parameter: Range) -> UnitScaler[np.float64]:
-    # the scaler itself and not a hyperparameter around it: those round their bounds to 13 decimals
-    return UnitScaler(np.float64(parameter.low), np.float64(parameter.high), np.float64, log=parameter.log)
+def _scaler(parameter: Range) -> "UnitScaler[np.float64]":
+    return _unit_scaler(parameter.low, parameter.high, parameter.log)
+
+
+def _unit_scaler(low: float, high: float, is_log: bool) -> "UnitScaler[np.float64]":
+    # imported here: ConfigSpace brings scipy.stats, half of the time that `bbkb status` would take.
+    # The scaler itself and not a hyperparameter around it: those round their bounds to 13 decimals
+    from ConfigSpace.hyperparameters.hp_components import UnitScaler
+
+    return UnitScaler(np.float64(low), np.float64(high), np.float64, log=is_log)
 
 
 def _digits(number: float) -> int:

@@ -22,7 +22,6 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import qmc
 
 from objectives import coding
 from objectives.coding import Codes
@@ -337,6 +336,8 @@ def _positions(dimensions: int, size: int, sampler: Sampler, seed: int) -> NDArr
         return np.random.default_rng(seed).random((size, dimensions))
     # a Sobol sequence is balanced at powers of two only: draw the next one and keep the beginning, which is the
     # same sequence, instead of being warned about it
+    from scipy.stats import qmc  # here: most commands draw nothing, and it takes a second to import
+
     sequence = qmc.Sobol(dimensions, scramble=True, seed=seed)
     points: NDArray[np.float64] = sequence.random_base2(max(size - 1, 0).bit_length())[:size]
     return points

@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
-from scipy.stats import qmc
 
 from objectives.parameters import Choice, Ordered
 from orchestrator.bandit.arms import Layout
@@ -104,6 +103,8 @@ class Surrogate:
         parameter has a part in, alone or with others; the shares may sum to more than 1 (Saltelli et al.
         2010, table 2).
         """
+        from scipy.stats import qmc  # here: it takes a second to import, and many reports have no surrogate
+
         count = len(self.dimensions)
         draws = qmc.Sobol(2 * count, scramble=True, seed=0).random(_SOBOL_POINTS)
         first, second = (self._located(half) for half in (draws[:, :count], draws[:, count:]))

@@ -10,7 +10,6 @@ from typing import Any
 from pydantic import ValidationError
 
 from objectives.conditions import Clause, Scalar, clauses_of
-from objectives.configspace_file import read_configspace
 from objectives.constraints import mistakes
 from objectives.objective import ObjectiveError
 from objectives.parameters import Choice, Constant, Ordered, Parameter, Range
@@ -80,6 +79,8 @@ def dump_forbid(clauses: Sequence[Clause]) -> list[dict[str, Any]]:
 
 def read_space(file: str, folder: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """`space` and `forbid` as plain values out of a ConfigSpace file below `folder`. Raises ValidationError."""
+    from objectives.configspace_file import read_configspace  # here: a file that names no such space need not wait
+
     try:
         return read_configspace(folder / Path(file).expanduser())
     except ObjectiveError as error:

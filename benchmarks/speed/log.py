@@ -1,0 +1,114 @@
+"""`python -m benchmarks.speed.log --trials 100000`: what it costs to read a long log, and how large it is.
+
+The campaign is uniform over two parameters in virtual time, with 32 workers. It is made once and kept. Every command
+is a process of its own, whose processor seconds and largest memory are measured; a stale snapshot is one of the middle
+of the log.
+"""
+
+import os
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.command import run as run_command
+
+_CAMPAIGN = """
+name: long
+objective: {{name: branin}}
+space:
+  x: {{low: 0.0, high: 1.0}}
+  y: {{low: 0.0, high: 1.0}}
+candidates: {{size: 4096}}
+strategy: {{name: uniform}}
+budget: {{evaluations: {trials}}}
+workers: {{executor: simulated, count: 32, simulation: {{seconds: 100.0, sigma: 0.5, failure_rate: 0.01}}}}
+runs: {runs}
+run: long
+"""
+# command → its arguments and goals at 10⁵ trials: seconds, MiB
+_GOALS: dict[str, tuple[list[str], float, float]] = {
+    "status": (["status"], 2.0, 300.0),
+    "resume of a finished run": (["resume"], 5.0, 300.0),
+    "verify": (["verify"], 15.0, 300.0),
+    "report": (["report"], 8.0, 300.0),
+    "export": (["export", "--output", "trials.csv"], 8.0, 300.0),
+}
+_STALE = "status, snapshot of the middle"
+
+Trials = Annotated[int, typer.Option(min=1, help="Trials of the campaign.")]
+Folder = Annotated[Path, typer.Option(help="Where the campaign is made, or was made before.")]
+
+
+def main(trials: Trials = 100_000, folder: Folder = Path("runs/speed-log")) -> None:
+    """Make the campaign where it is not there, and measure what reads its log."""
+    folder = (folder / str(trials)).absolute()
+    run = folder / "runs" / "long"
+    if not run.is_dir():
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "campaign.yaml").write_text(_CAMPAIGN.format(trials=trials, runs=folder / "runs"))
+        _, seconds, mebibytes = _measured(["run", "campaign.yaml", "--log-level", "error", "--quiet"], folder)
+        print(f"made {trials} trials in {seconds:.1f} s of processor time, {mebibytes:.0f} MiB", flush=True)
+    table = Table("what", "seconds", "MiB", f"goal at 10⁵ (here × {trials / 1e5:g})")
+    for what, (arguments, seconds_goal, mebibytes_goal) in _GOALS.items():
+        _, seconds, mebibytes = _measured([arguments[0], str(run), *arguments[1:]], folder)
+        table.add_row(what, f"{seconds:.1f}", f"{mebibytes:.0f}", f"{seconds_goal:g} s, {mebibytes_goal:g} MiB")
+    table.add_row(_STALE, *_stale(run, folder), "")
+    database, page = run / "campaign.sqlite", run / "report.html"
+    table.add_row("log, bytes a trial", f"{_log_bytes(database) / trials:.0f}", "", "500")
+    table.add_row("report, MB", f"{page.stat().st_size / 1e6:.1f}", "", "6")
+    Console(width=120).print(table)
+
+
+def _stale(run: Path, folder: Path) -> tuple[str, str]:
+    """What a status costs when half of the log is newer than its snapshot."""
+    copy = folder / "stale"
+    copy.mkdir(exist_ok=True)
+    for name in ("campaign.yaml", "provenance.json"):
+        (copy / name).write_bytes((run / name).read_bytes())
+    with sqlite3.connect(run / "campaign.sqlite") as source, sqlite3.connect(copy / "campaign.sqlite") as target:
+        source.backup(target)
+        target.execute("DELETE FROM bbkb_snapshots")
+    code = (
+        "import functools, sys; from pathlib import Path; from itertools import islice\n"
+        "from orchestrator.campaign.state import CampaignState, apply; from orchestrator.store import runs, snapshots\n"
+        "run = runs.open_run(Path(sys.argv[1]))\n"
+        "with run.store() as store:\n"
+        "    half = store.length(run.name) // 2\n"
+        "    state = functools.reduce(apply, islice(store.read(run.name), half), CampaignState())\n"
+        "    snapshots.save(store.claim(run.name, 'benchmark'), half, state)\n"
+    )
+    subprocess.run([sys.executable, "-c", code, str(copy)], check=True)
+    _, seconds, mebibytes = _measured(["status", str(copy)], folder)
+    return f"{seconds:.1f}", f"{mebibytes:.0f}"
+
+
+def _log_bytes(database: Path) -> int:
+    """Bytes of the table of events, its index included."""
+    with sqlite3.connect(database) as connection:
+        query = "SELECT SUM(pgsize) FROM dbstat WHERE name LIKE '%bbkb_events%'"
+        try:
+            return int(connection.execute(query).fetchone()[0])
+        except sqlite3.OperationalError:  # this build of SQLite has no dbstat
+            return database.stat().st_size
+
+
+def _measured(arguments: list[str], folder: Path) -> tuple[int, float, float]:
+    """Exit code, processor seconds and largest memory in MiB of one command."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "orchestrator", *arguments], cwd=folder, stdout=subprocess.DEVNULL
+    )
+    _, status, usage = os.wait4(process.pid, 0)
+    return os.waitstatus_to_exitcode(status), usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024.0
+
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+app.command()(main)
+
+if __name__ == "__main__":
+    run_command(app, "benchmarks.speed.log")
