@@ -22,7 +22,6 @@ from benchmarks.chaos.postgresql import Server
 from benchmarks.chaos.reporting import earlier, keep, line, report
 
 BROKEN = 1
-_NODES = 3
 _SHORTEST, _LONGEST = 0.05, 2.0  # of an evaluation, in seconds
 
 Kills = Annotated[int, typer.Option(min=0, help="SIGKILLs to spend.")]
@@ -34,6 +33,7 @@ Store = Annotated[
     str, typer.Option(help="sqlite, a database's URL, or postgresql: a server of its own, which is killed, too.")
 ]
 Minutes = Annotated[float, typer.Option(help="Begin no further campaign after these.")]
+Nodes = Annotated[int, typer.Option(min=2, help="Of the cluster, the head among them; two logical CPUs each.")]
 Network = Annotated[bool, typer.Option(help="Cut links between nodes in network namespaces, too (root only).")]
 Out = Annotated[Path, typer.Option(help="Folder for runs, notes and the report.")]
 Into = Annotated[Path | None, typer.Option(help="Folder of an earlier run to go on with, instead of a new one.")]
@@ -47,6 +47,7 @@ def main(
     pause: Pause = (2.0, 6.0),
     store: Store = "sqlite",
     minutes: Minutes = 60.0,
+    nodes: Nodes = 3,
     network: Network = True,
     out: Out = Path("runs/chaos"),
     into: Into = None,
@@ -60,11 +61,11 @@ def main(
         server = cleared.enter_context(Server()) if store == "postgresql" else None
         url = store if server is None else server.url
         plans = (
-            Plan(name, evaluations, _NODES * CPUS, 1000 * seed + number, url)
+            Plan(name, evaluations, nodes * CPUS, 1000 * seed + number, url)
             for number, name in islice(enumerate(cycle(kind.split(","))), begun, None)
         )
         rng = random.Random(f"{seed} {begun}")
-        for result in _courses(plans, kills, pause, rng, folder, time.monotonic() + 60.0 * minutes, server):
+        for result in _courses(plans, kills, pause, rng, folder, time.monotonic() + 60.0 * minutes, nodes, server):
             results.append(result)
             keep(folder, result)
             print(line(result), flush=True)
@@ -91,6 +92,7 @@ def _courses(
     rng: random.Random,
     folder: Path,
     deadline: float,
+    nodes: int,
     server: Server | None,
 ) -> Iterator[Result]:
     """Campaign after campaign on one cluster, and on a new one where a campaign had to be given up."""
@@ -98,7 +100,7 @@ def _courses(
     while left > 0 and time.monotonic() < deadline:
         with ExitStack() as cleared:
             cluster = cleared.enter_context(Cluster(settings(notes, _SHORTEST, _LONGEST)))
-            cluster.start(workers=_NODES - 1)
+            cluster.start(workers=nodes - 1)
             monkey, is_hung = Monkey(cluster, rng, notes, server), False
             while left > 0 and not is_hung and time.monotonic() < deadline:
                 course = Course(cluster, monkey, rng, folder, notes)

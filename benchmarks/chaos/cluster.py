@@ -128,6 +128,11 @@ class Cluster:
         """Names of the nodes that are there, the head left out: nothing of what must stay lives on these."""
         return [name for name in self._nodes if name != "head"]
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether no node is missing or still starting."""
+        return not self._waiting and all(self._is_up(name) for name in self._nodes)
+
     def environment(self, **more: str) -> dict[str, str]:
         """For whatever is to be found on the cluster: the mark, Ray's settings and the token."""
         return _environment(self.mark, self._settings, more)

@@ -82,6 +82,8 @@ class Monkey:
                 return campaign.watcher()
 
     def _kill_head(self) -> Kill | None:
+        if not self._cluster.is_whole:
+            return None
         now = time.time()
         raylet = self._cluster.replace()
         return None if raylet is None else Kill(self._strikes, now, "head", raylet)
@@ -96,8 +98,8 @@ class Monkey:
         return Kill(self._strikes, now, "server", pid)
 
     def _kill_node(self) -> Kill | None:
-        names = [name for name in self._cluster.workers if self._cluster.raylet(name) is not None]
-        if not names:
+        names = self._cluster.workers
+        if not names or not self._cluster.is_whole:  # a slow machine would be left without any
             return None
         name, now = self._rng.choice(names), time.time()
         raylet = self._cluster.kill_node(name)
