@@ -169,7 +169,7 @@ def table_objective(
         arms = {name: column[groups.first] for name, column in arms.items()}
         values, remark = groups.repeats(values), groups.remark(path)
         durations = None if durations is None else np.nanmean(groups.repeats(durations), axis=1)
-    return Table(encode(arms), arms, values, noise_std, durations, f"{target} of {path}", remark)
+    return Table(encode(arms), arms, values, noise_std, durations, f"{target} of {path}", remark=remark)
 
 
 def _numeric(path: Path, columns: dict[str, NDArray[Any]], key: str, name: str) -> NDArray[np.float64]:
