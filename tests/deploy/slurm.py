@@ -51,6 +51,11 @@ class Slurm:
         """How often it was queued again."""
         return int(self._shown(job, "Restarts"))
 
+    def has_scripts(self, node: str) -> bool:
+        """Whether a job's script still runs on a node."""
+        folder = f"{self.folder}/slurm/spool.{node}/job"
+        return subprocess.run(["pgrep", "-f", folder], capture_output=True, check=False).returncode == 0
+
     def wait(self, job: str, seconds: float = 400.0) -> None:
         """Wait until the job is over. Raises TimeoutError, after printing what it said."""
         over = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL")
@@ -83,6 +88,7 @@ def slurm(folder: Path) -> Iterator[Slurm]:
         "BBKB_OBJECT_STORE_BYTES": "80000000",
         "BBKB_RAY_HEAD_OPTIONS": "--include-dashboard=false",
         "OMP_NUM_THREADS": "1",
+        "PYTHONPATH": str(REPOSITORY),
     }
     with ExitStack() as held:
         machines = held.enter_context(Machines(NODES, _PREFIX, work))

@@ -7,16 +7,16 @@ import shutil
 import sqlite3
 import subprocess
 import tempfile
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from orchestrator.launchers.slurm import Allocation, script_for
-from orchestrator.settings.model import load
 from tests.deploy.namespaces import missing
 from tests.deploy.slurm import REPOSITORY, Slurm, bbkb, slurm
+from tests.orchestrator.serve.conftest import TOKEN, running_server
 
 _ABSENT = missing("slurmctld", "slurmd", "munged", "sbatch")
 pytestmark = [pytest.mark.slurm, pytest.mark.skipif(bool(_ABSENT), reason=_ABSENT), pytest.mark.timeout(900)]
@@ -102,25 +102,38 @@ def test_a_preempted_campaign_on_three_nodes_is_queued_again_and_finishes(cluste
     assert {row["worker"].partition(":")[0] for row in rows(run)} == {"n1", "n2", "n3"}
 
 
-def test_a_campaign_that_runs_out_of_time_is_queued_again_until_it_is_done(cluster: Slurm) -> None:
-    folder = campaign(cluster, "limited", evaluations=108, seconds=4.0)
-    file, path = folder / "campaign.yaml", folder / "limited.sbatch"
-    settings = load(file, [f"runs={folder / 'runs'}"])
-    allocation = Allocation(nodes=2, cpus=2, time="3")
-    path.write_text(script_for(allocation, settings, [str(file)], "limited", cluster.folder / "bin").text)
-    job = cluster.submit(str(path), cwd=folder)
-    cluster.wait(job)
-    assert cluster.state(job) == "COMPLETED"
-    assert cluster.restarts(job) >= 1
-    check_complete(folder / "runs" / "limited", 108, repeated=0)
-
-
-def test_a_campaign_whose_head_is_lost_goes_on_on_other_nodes(cluster: Slurm) -> None:
-    folder = campaign(cluster, "lost", evaluations=24, seconds=3.0)
-    job = cluster.submit("--nodes=2", "--cpus-per-task=2", "--time=20", str(SCRIPT), "campaign.yaml", cwd=folder)
-    run = folder / "runs" / f"slurm-{job}"
+def test_two_commands_start_a_campaign_that_is_watched_and_survives_a_lost_head_and_a_time_limit(
+    cluster: Slurm,
+) -> None:
+    folder = campaign(cluster, "guide", evaluations=180, seconds=4.0)
+    # the two commands of docs/clusters.md
+    launch = ["bbkb", "launch", "slurm", "campaign.yaml", "--nodes", "3", "--cpus", "2", "--time", "3"]
+    cluster.run(*launch, "--output", "campaign.sbatch", cwd=folder)
+    job = cluster.submit("campaign.sbatch", cwd=folder)
+    run = folder / "runs" / "sleeping"
     cluster.wait_for(lambda: succeeded(run) >= 6, "results")
+    with running_server(str(folder / "runs")) as address:
+        seen = watched(f"{address}/campaign/sleeping/events")
+    assert seen["state"] == "running"
+    assert 1 <= len(seen["running"]) <= 6
+    assert seen["status"]["succeeded"] >= 6
     cluster.run("scontrol", "update", "nodename=n1", "state=DOWN", "reason=test")
-    cluster.wait(job)
+    cluster.wait_for(lambda: not cluster.has_scripts("n1"), "end of what ran on the lost node")
+    assert cluster.state(job) == "PENDING"
+    cluster.run("scontrol", "update", "nodename=n1", "state=RESUME")
+    cluster.wait(job, 900.0)
     assert cluster.state(job) == "COMPLETED"
-    check_complete(run, 24, repeated=4)
+    assert cluster.restarts(job) >= 2  # the lost node, and at least one time limit
+    check_complete(run, 180, repeated=6)
+
+
+def watched(url: str) -> dict[str, Any]:
+    """The first update that a browser gets which knows the campaign's state."""
+    request = urllib.request.Request(url, headers={"Authorization": f"Bearer {TOKEN}"})
+    with urllib.request.urlopen(request, timeout=60.0) as stream:
+        for line in stream:
+            if line.startswith(b"data: "):
+                update: dict[str, Any] = json.loads(line.removeprefix(b"data: "))
+                if update["state"] not in ("reading", "queued"):
+                    return update
+    raise AssertionError("the server ended before the campaign's state was known")

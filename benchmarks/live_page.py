@@ -1,0 +1,175 @@
+"""How long the live page's server takes over a very long campaign: fold, first page, one update, pictures, a trial.
+
+    python -m benchmarks.live_page --evaluations 1000000 --store sqlite:////tmp/long.sqlite
+
+The log is made up: batches of 50, each evaluated and told. It is written once and found again by its name.
+"""
+
+import argparse
+import gzip
+import json
+import random
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from typing import TypeVar
+
+from orchestrator.campaign.events import (
+    BatchChosen,
+    CampaignCreated,
+    Event,
+    ModelRefreshed,
+    PickedTrial,
+    SessionOpened,
+    TrialsDispatched,
+    TrialSucceeded,
+)
+from orchestrator.errors import RunError
+from orchestrator.history.fold import History
+from orchestrator.serve import views
+from orchestrator.serve.feed import Feed
+from orchestrator.serve.sources import Source
+from orchestrator.store.event_store import EventStore, Writer
+
+T = TypeVar("T")
+
+BATCH = 50
+START = 1.75e9
+SETTINGS = {
+    "name": "long",
+    "objective": {"name": "made_up"},
+    "space": {"x": {"low": 0.0, "high": 1.0}, "y": {"low": 0.0, "high": 1.0}},
+    "strategy": {"name": "uniform"},
+    "workers": {"count": BATCH},
+}
+
+
+def settings_of(evaluations: int) -> dict[str, object]:
+    """The campaign file, whose budget leaves something to do."""
+    return {**SETTINGS, "budget": {"evaluations": 2 * evaluations}}
+
+
+def created(evaluations: int) -> CampaignCreated:
+    """The first event."""
+    settings = settings_of(evaluations)
+    return CampaignCreated(
+        time=START, name="long", seed=0, arms=1000, candidates_digest="", objective="", optimum=None, settings=settings
+    )
+
+
+def opened(evaluations: int) -> SessionOpened:
+    """The only session."""
+    return SessionOpened(
+        time=START, epoch=1, executor="ray", slots=BATCH, settings=settings_of(evaluations), adopted=()
+    )
+
+
+def batch(number: int, draws: random.Random) -> list[Event]:
+    """A batch from its choice to its refit."""
+    time_, first = START + number, number * BATCH
+    trials = range(first, first + BATCH)
+    values = [(draws.random(), draws.random()) for _ in trials]
+    picks = tuple(
+        PickedTrial(trial=trial, arm=trial % 1000, parameters={"x": x, "y": y}, mean=0.5, width=1.0, variance=0.1)
+        for trial, (x, y) in zip(trials, values, strict=True)
+    )
+    succeeded = [
+        TrialSucceeded(
+            time=time_,
+            trial=trial,
+            attempt=1,
+            value=x * (1.0 - y) + draws.gauss(0.0, 0.1),
+            started=time_ - 1.0,
+            finished=time_,
+            worker=f"node{trial % BATCH}:1",
+            metrics={},
+        )
+        for trial, (x, y) in zip(trials, values, strict=True)
+    ]
+    return [
+        BatchChosen(time=time_ - 1.0, round=number, picks=picks, reason="budget", seconds=0.01, limit=BATCH),
+        TrialsDispatched(time=time_ - 1.0, attempts=tuple((trial, 1) for trial in trials)),
+        *succeeded,
+        ModelRefreshed(time=time_, round=number + 1, trials=tuple(trials), dictionary_size=10, record={}, seconds=0.01),
+    ]
+
+
+def log_at(url: str, name: str, evaluations: int) -> Writer:
+    """The log in the store `url`, made where it is not there."""
+    store = EventStore(url)
+    if store.has(name):
+        return store.claim(name, "the benchmark")
+    store.create(name, [created(evaluations)])
+    writer = store.claim(name, "the benchmark")
+    writer.append([opened(evaluations)])
+    draws, events = random.Random(0), list[Event]()
+    for number in range(evaluations // BATCH):
+        events += batch(number, draws)
+        if len(events) > 20_000:
+            writer.append(events)
+            events = []
+    writer.append(events)
+    return writer
+
+
+def timed(what: str, make: Callable[[], T], size: Callable[[T], int] | None = None) -> T:
+    """What `make` gives, after printing how long it took."""
+    began = time.perf_counter()
+    made = make()
+    seconds = time.perf_counter() - began
+    print(f"{what:32} {seconds * 1e3:12,.1f} ms" + ("" if size is None else f" {size(made):12,} bytes"), flush=True)
+    return made
+
+
+def updates(feed: Feed, writer: Writer, evaluations: int, count: int = 20) -> Iterator[tuple[float, int]]:
+    """Seconds of the server and bytes of each of some updates, after a batch of results each."""
+    draws = random.Random(1)
+    for number in range(count):
+        writer.append(batch(evaluations // BATCH + number, draws))
+        cursor, began = feed.position, time.process_time()
+        feed.catch_up()
+        text = json.dumps(feed.locked(lambda cursor=cursor: views.update(feed, cursor, START)), default=str)  # type: ignore[misc]
+        yield time.process_time() - began, len(text)
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--evaluations", type=int, default=1_000_000)
+    parser.add_argument("--store", default="sqlite:////tmp/bbkb-long.sqlite")
+    given = parser.parse_args()
+    name = f"long-{given.evaluations}"
+    writer = timed("write the log, or find it", lambda: log_at(given.store, name, given.evaluations))
+    feed = Feed(Source(name, given.store))
+
+    def fold() -> None:
+        while feed.catch_up():
+            pass
+
+    timed("fold", fold)
+    if feed.history is None:
+        raise RunError(feed.problem)
+    history: History = feed.history
+    done = len(history.succeeded)
+    print(f"{done:,} results, {feed.position:,} events")
+
+    def dumped(value: object) -> bytes:
+        return json.dumps(value, default=str).encode()
+
+    timed("overview", lambda: dumped(views.overview([feed])), len)
+    timed("first page", lambda: dumped(views.update(feed, None, START)), len)
+    found = list(updates(feed, writer, done))
+    seconds, sizes = [one for one, _ in found], [size for _, size in found]
+    print(
+        f"{'update, 50 results, median':32} {statistics.median(seconds) * 1e3:12,.1f} ms {max(sizes):12,} bytes at most"
+    )
+    copied = timed("copy for the pictures", history.copy)
+    drawn = timed("pictures", lambda: dumped(views.pictures(copied)), len)
+    timed("pictures, compressed", lambda: gzip.compress(drawn, compresslevel=5), len)
+    timed("newest trials", lambda: dumped(views.trials(history, "newest", 0)), len)
+    timed("best trials", lambda: dumped(views.trials(history, "best", 0)), len)
+    timed("one trial", lambda: dumped(views.trial(history, done // 2)), len)
+
+
+if __name__ == "__main__":
+    main()
