@@ -55,3 +55,8 @@ def facts_html(caption: str, facts: Sequence[tuple[str, str]]) -> str:
         for name, text in facts
     )
     return f"<table><caption>{html.escape(caption)}</caption>{rows}</table>"
+
+
+def plural(count: int, noun: str, ending: str = "s") -> str:
+    """`1 batch`, `2 batches`: the number and the noun that goes with it."""
+    return f"{count:,} {noun}{'' if count == 1 else ending}"

@@ -15,7 +15,7 @@ from orchestrator.campaign.attempts import EndedAttempt
 from orchestrator.campaign.events import Recommendation
 from orchestrator.campaign.status import Status, as_plain, headline, idle_text, progress
 from orchestrator.cli.console import JsonConsole
-from orchestrator.wording import duration, one_line
+from orchestrator.wording import duration, one_line, plural
 
 _PLAIN_SECONDS = 10.0  # between two plain lines
 _JSON_SECONDS = 1.0  # between two lines of JSON
@@ -179,7 +179,10 @@ def rows(status: Status) -> list[tuple[str, Text]]:
         ("best", _best(status)),
         *([] if status.recommended is None else [("recommended", Text(recommendation(status.recommended)))]),
         ("progress", Text(f"{progress(status)} ({status.waiting} queued)")),
-        ("in flight", Text(f"{status.in_flight} on {status.slots} workers" if status.slots else "no session yet")),
+        (
+            "in flight",
+            Text(f"{status.in_flight} on {plural(status.slots, 'worker')}" if status.slots else "no session yet"),
+        ),
         *_running_rows(status),
         *_recent_rows(status),
         ("failed", Text(str(status.failed), style="red" if status.failed else "")),

@@ -17,15 +17,16 @@ from orchestrator.report.page import write_report
 from orchestrator.session.assemble import Parts
 from orchestrator.settings.model import Settings
 from orchestrator.store import runs
-from orchestrator.wording import duration
+from orchestrator.wording import duration, plural
 
 
 def describe(settings: Settings, parts: Parts) -> str:
     """What a campaign is, in one line."""
     arms, dimensions = parts.problem.candidates.features.shape
+    workers = 1 if settings.workers.executor == "inline" else settings.workers.count
     return (
         f"{arms} candidates in {dimensions} dimensions, strategy {settings.resolved()['strategy']['name']}, "
-        f"{settings.budget.evaluations} evaluations on {settings.workers.count} workers"
+        f"{settings.budget.evaluations} evaluations on {plural(workers, 'worker')}"
         + (f"; {parts.description}" if parts.description else "")
     )
 

@@ -3,7 +3,8 @@
 from typing import Any
 
 from orchestrator.history.fold import History, TrialRow
-from orchestrator.report.figure import Figure, axis, layout, plural, rounded
+from orchestrator.report.figure import Figure, axis, layout, rounded
+from orchestrator.wording import plural
 
 _MOST_CURVES = 60
 _BEST_CURVES = 10

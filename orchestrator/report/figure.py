@@ -49,11 +49,6 @@ def short(value: Any) -> Any:
     return f"{value:.6g}" if isinstance(value, float) else value
 
 
-def plural(count: int, noun: str, ending: str = "s") -> str:
-    """`1 batch`, `2 batches`: the number and the noun that goes with it."""
-    return f"{count:,} {noun}{'' if count == 1 else ending}"
-
-
 def rounded(values: Iterable[float], digits: int = 6) -> list[float | None]:
     """`values` as short JSON numbers: `digits` significant digits, None for what is not finite."""
     return [float(f"{value:.{digits}g}") if math.isfinite(value) else None for value in values]

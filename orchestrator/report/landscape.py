@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from orchestrator.report.figure import FONT, Figure, axis, label, layout, look, plural, rounded
+from orchestrator.report.figure import FONT, Figure, axis, label, layout, look, rounded
 from orchestrator.report.surrogate import Dimension, Floats, Surrogate
+from orchestrator.wording import plural
 
 _MOST_SLICES = 9
 _MOST_POINTS = 400  # results drawn in each panel

@@ -28,7 +28,7 @@ from orchestrator.campaign.status import idle_text
 from orchestrator.history.export import parameter_names, strict_json
 from orchestrator.history.fold import History, TrialRow
 from orchestrator.report.curves import learning_curves
-from orchestrator.report.figure import Figure, plural, short
+from orchestrator.report.figure import Figure, short
 from orchestrator.report.landscape import landscape
 from orchestrator.report.parallel import parallel_coordinates
 from orchestrator.report.progress import (
@@ -40,7 +40,7 @@ from orchestrator.report.progress import (
 )
 from orchestrator.report.surrogate import fit_surrogate
 from orchestrator.report.timeline import CampaignClock, gantt, utilization
-from orchestrator.wording import duration, moment
+from orchestrator.wording import duration, moment, plural
 
 _MOST_LISTED = 10_000  # trials in the table: more make the file and the page slow
 

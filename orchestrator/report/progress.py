@@ -19,10 +19,10 @@ from orchestrator.report.figure import (
     label,
     layout,
     parameters_label,
-    plural,
     rounded,
     short,
 )
+from orchestrator.wording import plural
 
 _FEW_POINTS = 60  # up to here every step gets a marker
 

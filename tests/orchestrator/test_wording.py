@@ -2,7 +2,7 @@
 
 import pytest
 
-from orchestrator.wording import duration, moment
+from orchestrator.wording import duration, moment, plural
 
 
 @pytest.mark.parametrize(
@@ -16,3 +16,7 @@ def test_durations_read_well(seconds: float, expected: str) -> None:
 def test_wall_clock_and_virtual_times_are_told_apart() -> None:
     assert moment(1.75e9) == "2025-06-15 15:06:40 UTC"
     assert moment(12.25) == "12.2 s (virtual)"
+
+
+def test_one_is_singular() -> None:
+    assert [plural(count, "batch", "es") for count in (0, 1, 2)] == ["0 batches", "1 batch", "2 batches"]

@@ -6,7 +6,7 @@ import json
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.report.figure import label, plural, rounded
+from orchestrator.report.figure import label, rounded
 
 
 @given(st.text(max_size=80))
@@ -30,7 +30,3 @@ def test_rounded_numbers_are_strict_json_and_near(values: list[float]) -> None:
     for value, short in zip(values, result, strict=True):
         assert (short is None) == (value - value != 0)
         assert short is None or abs(short - value) <= 1e-5 * abs(value)
-
-
-def test_one_is_singular() -> None:
-    assert [plural(count, "batch", "es") for count in (0, 1, 2)] == ["0 batches", "1 batch", "2 batches"]
