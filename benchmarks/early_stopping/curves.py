@@ -93,19 +93,19 @@ def load_curves(name: str, folder: Path, say: Callable[[str], None]) -> list[Lea
     Raises UserError when a line of the file cannot be read, ObjectiveError when PyTorch is missing.
     """
     training, path = TRAININGS[name](), folder / f"{name}.jsonl"
-    found = {_key(curve.configuration): curve for curve in _read(path)}
+    found = {key_of(curve.configuration): curve for curve in _read(path)}
     wanted = training.configurations()
-    missing = [(number, one) for number, one in enumerate(wanted) if _key(one) not in found]
+    missing = [(number, one) for number, one in enumerate(wanted) if key_of(one) not in found]
     if missing:
         objective = training.options.load(DataSource())
         folder.mkdir(parents=True, exist_ok=True)
         for number, configuration in missing:
             curve = train(objective, configuration, seed=number)
-            found[_key(configuration)] = curve
+            found[key_of(configuration)] = curve
             with path.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(asdict(curve)) + "\n")
             say(f"{name} {len(found)}/{len(wanted)}: accuracy {curve.accuracies[-1]:.4f}, {curve.seconds:.2f} s")
-    return [found[_key(one)] for one in wanted]
+    return [found[key_of(one)] for one in wanted]
 
 
 def train(objective: Objective, configuration: Configuration, seed: int) -> LearningCurve:
@@ -122,7 +122,8 @@ def train(objective: Objective, configuration: Configuration, seed: int) -> Lear
     return LearningCurve(configuration=configuration, accuracies=padded, seconds=round(seconds, 4))
 
 
-def _key(configuration: Configuration) -> str:
+def key_of(configuration: Configuration) -> str:
+    """What tells configurations apart."""
     return json.dumps(configuration, sort_keys=True)
 
 
