@@ -4,9 +4,10 @@ A listed class is a frozen dataclass of options. It is a new file plus one line 
 campaign file works as well, with no edit at all. Names are resolved when they are asked for, so listing is free.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from pathlib import Path
 from types import MappingProxyType
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from objectives.datasets import DataSource
 from objectives.objective import Objective, ObjectiveError
@@ -25,6 +26,7 @@ OBJECTIVES: Mapping[str, str] = MappingProxyType(
         "nas_bench_101": "objectives.recorded:NasBench101",
         "nas_bench_201": "objectives.recorded:NasBench201",
         "nas_cell": "objectives.training.nas_cell:CellNetwork",
+        "sklearn": "objectives.estimator:SklearnEstimator",
         "sine": "objectives.synthetic:Sine",
     }
 )
@@ -38,6 +40,23 @@ class ObjectiveOptions(Protocol):
 
     def default_space(self) -> Space | None:
         """The space used when the campaign file gives none; None when the objective brings its own candidates."""
+
+
+@runtime_checkable
+class ReadsFiles(Protocol):
+    """Options that name files."""
+
+    def located(self, folder: Path) -> "ObjectiveOptions":
+        """The same options with relative paths below `folder`, that of the campaign file."""
+
+
+@runtime_checkable
+class KnowsParameters(Protocol):
+    """Options of an objective that knows which parameters a space may have."""
+
+    def space_problems(self, names: Iterable[str]) -> Mapping[str, str]:
+        """What is wrong with parameters of these `names`, by name: a rule such as `is no parameter of …`. Raises
+        ObjectiveError when that cannot be found out."""
 
 
 def find_objective(name: str) -> type[ObjectiveOptions]:

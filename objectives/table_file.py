@@ -16,10 +16,15 @@ from numpy.typing import NDArray
 
 from objectives.objective import ObjectiveError
 
+MISSING = frozenset(
+    ("", "?", "NA", "N/A", "NaN", "nan", "null")
+)  # cells that stand for no value, where that is allowed
 
-def read_columns(
-    path: Path, needed: Callable[[Sequence[str]], Sequence[str]] = lambda names: names
-) -> dict[str, NDArray[Any]]:
+Needed = Callable[[Sequence[str]], Sequence[str]]
+Cells = tuple[list[int], list[Any]]  # of a column: the lines of its cells, and the cells
+
+
+def read_columns(path: Path, needed: Needed = lambda names: names) -> dict[str, NDArray[Any]]:
     """Columns (A,) of `path` in its order: int64, float64 or text. `.csv`, `.csv.gz` and `.parquet` are known.
 
     `needed` picks the columns out of all names; what the others hold does not matter.
@@ -27,6 +32,15 @@ def read_columns(
     Raises ObjectiveError on an unknown ending, a file that cannot be read, an empty table, a name that is missing or
     given twice, a ragged line, an empty cell, a number that is not finite and a mixed column.
     """
+    return {name: _typed(path, name, lines, cells) for name, (lines, cells) in _read(path, needed).items()}
+
+
+def read_columns_with_gaps(path: Path, needed: Needed) -> dict[str, NDArray[Any]]:
+    """The same with missing cells allowed: float64 with NaN for them, or text in an object array with None."""
+    return {name: _typed_with_gaps(path, name, lines, cells) for name, (lines, cells) in _read(path, needed).items()}
+
+
+def _read(path: Path, needed: Needed) -> dict[str, Cells]:
     if path.exists() and not path.is_file():
         raise ObjectiveError(f"{path} must be a regular file to be read as a table, got a folder or a device")
     if path.suffix == ".parquet":
@@ -34,15 +48,14 @@ def read_columns(
     elif path.name.endswith((".csv", ".csv.gz")):
         names, lines, cells = _read_csv(path)
     else:
-        raise ObjectiveError(f"candidates.table must end in .csv, .csv.gz or .parquet, got {str(path)!r}")
+        raise ObjectiveError(f"a table must end in .csv, .csv.gz or .parquet, got {str(path)!r}")
     for name in names:
         if not name or names.count(name) > 1:
             raise ObjectiveError(f"{path}: every column must have a name of its own, got {', '.join(map(repr, names))}")
     if not lines:
         raise ObjectiveError(f"{path}: a table must have at least one row below its header, got none")
     chosen = set(needed(names))
-    columns = zip(names, cells, strict=True)
-    return {name: _typed(path, name, lines, column) for name, column in columns if name in chosen}
+    return {name: (lines, column) for name, column in zip(names, cells, strict=True) if name in chosen}
 
 
 def _read_csv(path: Path) -> tuple[list[str], list[int], list[list[Any]]]:
@@ -90,6 +103,18 @@ def _typed(path: Path, name: str, lines: Sequence[int], cells: Sequence[Any]) ->
         if number is not None and not math.isfinite(number):
             raise ObjectiveError(f"{path}:{line}: column {name!r} must hold finite numbers, got {cell!r}")
     return np.array([str(cell) for cell in cells] if is_text else numbers)
+
+
+def _typed_with_gaps(path: Path, name: str, lines: Sequence[int], cells: Sequence[Any]) -> NDArray[Any]:
+    is_known = np.array([cell is not None and cell not in MISSING and cell == cell for cell in cells])
+    known = [(line, cell) for line, cell, one in zip(lines, cells, is_known, strict=True) if one]
+    if not known:
+        return np.full(len(cells), np.nan)
+    column = _typed(path, name, [line for line, _ in known], [cell for _, cell in known])
+    is_text = column.dtype.kind not in "if"
+    filled: NDArray[Any] = np.full(len(cells), None if is_text else np.nan, dtype=object if is_text else np.float64)
+    filled[is_known] = column
+    return filled
 
 
 def _number(cell: Any) -> int | float | None:

@@ -39,7 +39,7 @@ class RayTune:
         from ray.tune.schedulers import ASHAScheduler
 
         self._grid, self._rng = grid, np.random.default_rng([seed, 21])
-        self._scheduler = ASHAScheduler(
+        self._scheduler: Any = ASHAScheduler(
             "training_iteration", metric="accuracy", mode="max", max_t=EPOCHS, reduction_factor=REDUCTION
         )
         self._trials: dict[int, Any] = {}

@@ -26,6 +26,7 @@ from pydantic import (
 from objectives.conditions import Clause
 from objectives.datasets import DataSource
 from objectives.duplicates import Duplicates
+from objectives.names import KnowsParameters
 from objectives.objective import Objective, ObjectiveError
 from objectives.parameters import Parameter
 from objectives.space import LARGEST_SIZE, Sampler
@@ -467,6 +468,12 @@ def _objective_problems(settings: Settings) -> list[Problem]:
             settings.objective.options.check(settings.space)
         except ObjectiveError as error:
             return [aligned(("objective", "command"), str(error))]
+    if isinstance(settings.objective.options, KnowsParameters):
+        try:
+            found = settings.objective.options.space_problems(settings.space)
+        except ObjectiveError as error:
+            return [aligned(("objective", "options"), str(error))]
+        return [Problem(("space", name), rule) for name, rule in found.items()]
     return []
 
 

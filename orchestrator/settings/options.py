@@ -16,7 +16,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from objectives.command import ShellCommand
 from objectives.external import PythonCallable
-from objectives.names import ObjectiveOptions, find_objective
+from objectives.names import ObjectiveOptions, ReadsFiles, find_objective
 from objectives.objective import ObjectiveError
 from objectives.pickled import PickledFunction
 from objectives.reference import import_reference
@@ -138,7 +138,8 @@ def find_options(name: str) -> type[ObjectiveOptions]:
 def build_objective(key: str, value: str, options: Any, folder: Path) -> Any:
     """The dataclass that `objective.<key>: value` and its options make; relative folders are below `folder`."""
     if key == "name":
-        return build(find_options(value), as_mapping(options, "{epochs: 3}"))
+        named = build(find_options(value), as_mapping(options, "{epochs: 3}"))
+        return named.located(folder) if isinstance(named, ReadsFiles) else named
     cls, field, places = _EXTERNAL[key]
     given = as_mapping(options, f"{{{next(iter(places), 'sha256')}: …}}")
     if field in given:

@@ -1,0 +1,262 @@
+"""Cross-validation of any scikit-learn estimator on any table: the objective `sklearn`.
+
+The estimator is a class by its dotted name, scikit-learn's or one that follows its conventions; the parameters of the
+space are those of its constructor. The data are a CSV or Parquet file, or a data set that scikit-learn bundles.
+
+Columns are prepared inside each fold, so that nothing is learned from the rows that score:
+
+* numbers: a missing one becomes the median of its column, a column of 0 and 1 says where one was missing, and all are
+  scaled to mean 0 and variance 1;
+* text: one column of 0 and 1 for each of the 64 most frequent values, of which a missing cell is one, and one for all
+  others.
+
+Cells that are empty or hold ?, NA, N/A, NaN, nan or null are missing. The target must not have gaps.
+
+scikit-learn is imported when it is used: it costs a second.
+"""
+
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from objectives.datasets import DataSource
+from objectives.objective import Evaluation, ObjectiveError, Parameters, Report
+from objectives.parameters import Space
+from objectives.reference import did_you_mean, import_reference
+from objectives.table_file import read_columns, read_columns_with_gaps
+
+BUNDLED = ("breast_cancer", "diabetes", "digits", "iris", "wine")
+SPLIT_SEED = 0  # the folds are part of the problem, so they never change
+MOST_VALUES = 64  # of a text column that get a column of their own
+
+
+@dataclass(frozen=True, slots=True)
+class SklearnEstimator:
+    """Options: the `estimator`'s dotted name; `data`, a table's path relative to the campaign file or one of
+    breast_cancer, diabetes, digits, iris, wine; the table's column `target`; `scoring`, a name of scikit-learn's
+    (accuracy of a classifier, R² of a regressor when None); number of `folds`.
+
+    Raises ValueError when names or numbers cannot be right; what is imported or read is checked by `load`.
+    """
+
+    __pydantic_config__: ClassVar[Any] = {"extra": "forbid"}
+
+    estimator: str
+    data: str
+    target: str | None = None
+    scoring: str | None = None
+    folds: int = 5
+
+    def __post_init__(self) -> None:
+        if self.folds < 2:
+            raise ValueError(f"folds must be >= 2, got {self.folds}")
+        if not all(part.isidentifier() for part in self.estimator.split(".")) or "." not in self.estimator:
+            raise ValueError(f"estimator must be a dotted name, sklearn.svm.SVC, got {self.estimator!r}")
+        if self.is_file and self.target is None:
+            raise ValueError(f"target must name the column of {self.data} that is predicted")
+        if not self.is_file and self.data not in BUNDLED:
+            raise ValueError(
+                f"data must be a file (.csv, .csv.gz, .parquet) or one of {', '.join(BUNDLED)}, got {self.data!r}"
+                f"{did_you_mean(self.data, BUNDLED)}"
+            )
+        if not self.is_file and self.target is not None:
+            raise ValueError(f"target must not be given: {self.data} has its own, got {self.target!r}")
+
+    @property
+    def is_file(self) -> bool:
+        """Whether `data` is a path."""
+        return bool(Path(self.data).suffix)
+
+    def located(self, folder: Path) -> "SklearnEstimator":
+        """The same with a relative path of `data` below `folder`."""
+        return replace(self, data=str((folder / Path(self.data).expanduser()).resolve())) if self.is_file else self
+
+    def default_space(self) -> Space:
+        """Empty: the campaign file says which parameters are tuned."""
+        return {}
+
+    def space_problems(self, names: Iterable[str]) -> Mapping[str, str]:
+        """What is wrong with parameters of these `names`, by name. Raises ObjectiveError when the estimator cannot be
+        had."""
+        known = sorted(_made(self.estimator).get_params())
+        return {
+            name: f"is no parameter of {self.estimator}{did_you_mean(name, known) or '; there are ' + ', '.join(known)}"
+            for name in names
+            if name not in known
+        }
+
+    def load(self, source: DataSource) -> "CrossValidation":
+        """Read the table. Raises ObjectiveError when the estimator cannot be imported or made, when the table has a
+        mistake (with its line), when `scoring` is unknown and when a class has fewer rows than there are folds."""
+        from sklearn.base import is_classifier
+
+        made = _made(self.estimator)
+        _check_scoring(self.scoring)
+        table = _read_file(Path(self.data), str(self.target)) if self.is_file else _bundled(self.data)
+        objective = CrossValidation(table, self, is_classifier(made))
+        objective.check_folds()
+        return objective
+
+
+@dataclass(frozen=True, slots=True)
+class LabelledTable:
+    """`numbers` (n, p), NaN where one is missing, `texts` (n, q), None where one is missing, and `target` (n,)."""
+
+    numbers: NDArray[np.float64]
+    texts: NDArray[np.object_]
+    target: NDArray[Any]
+
+    @property
+    def features(self) -> NDArray[Any]:
+        """Numbers and texts beside each other (n, p + q)."""
+        return np.hstack([self.numbers.astype(object), self.texts]) if self.texts.shape[1] else self.numbers
+
+
+@dataclass(frozen=True, slots=True)
+class CrossValidation:
+    """The objective: the mean score of the estimator over folds that are the same for all evaluations."""
+
+    table: LabelledTable
+    options: SklearnEstimator
+    is_classifier: bool
+
+    @property
+    def description(self) -> str:
+        """The estimator, the data and their size."""
+        rows, columns = self.table.features.shape
+        return (
+            f"{self.options.folds}-fold cross-validation of {self.options.estimator} on {self.options.data}, "
+            f"{rows} rows with {columns} features"
+        )
+
+    def check_folds(self) -> None:
+        """Raise ObjectiveError when the rows do not go into the folds, or a regression has a target of text."""
+        target, folds = self.table.target, self.options.folds
+        if not self.is_classifier and target.dtype.kind not in "iufb":
+            raise ObjectiveError(
+                f"objective.options.target of the regressor {self.options.estimator} must be numbers, "
+                f"column {self.options.target!r} of {self.options.data} is text"
+            )
+        fewest = int(np.unique(target, return_counts=True)[1].min()) if self.is_classifier else len(target)
+        if fewest < folds:
+            what = "rows of every class" if self.is_classifier else "rows"
+            raise ObjectiveError(f"objective.options.folds must be at most the {what} of {self.options.data}, {fewest}")
+
+    def evaluate(self, parameters: Parameters, seed: int, report: Report) -> Evaluation:
+        """Mean score over the folds; metrics `mean` (the same), `std` over the folds and `fit_seconds` of all fits. The
+        mean of the folds so far is reported after each fold.
+
+        `seed` becomes the estimator's `random_state`, where it has one that the space does not give. Raises what the
+        estimator raises.
+        """
+        from sklearn.metrics import check_scoring
+
+        features, target = self.table.features, self.table.target
+        scores, seconds = list[float](), 0.0
+        for fold, (train, test) in enumerate(self._folds(), start=1):
+            pipeline = self._pipeline(parameters, seed)
+            began = time.process_time()
+            pipeline.fit(features[train], target[train])
+            seconds += time.process_time() - began
+            scorer = check_scoring(pipeline, scoring=self.options.scoring)
+            scores.append(float(scorer(pipeline, features[test], target[test])))
+            report(float(np.mean(scores)), step=fold)
+        mean = float(np.mean(scores))
+        return Evaluation(mean, {"mean": mean, "std": float(np.std(scores)), "fit_seconds": seconds})
+
+    def _folds(self) -> Any:
+        from sklearn.model_selection import KFold, StratifiedKFold
+
+        kind = StratifiedKFold if self.is_classifier else KFold
+        splitter = kind(self.options.folds, shuffle=True, random_state=SPLIT_SEED)
+        return splitter.split(self.table.numbers, self.table.target)
+
+    def _pipeline(self, parameters: Parameters, seed: int) -> Any:
+        """Preparation of the columns and the estimator with `parameters`."""
+        from sklearn.pipeline import make_pipeline
+
+        estimator = _made(self.options.estimator)
+        drawn = {"random_state": seed % 2**32} if "random_state" in estimator.get_params() else {}
+        estimator.set_params(**{**drawn, **parameters})
+        return make_pipeline(_preparation(self.table.numbers.shape[1], self.table.texts.shape[1]), estimator)
+
+
+def _preparation(numbers: int, texts: int) -> Any:
+    from sklearn.compose import ColumnTransformer
+    from sklearn.impute import SimpleImputer
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, StandardScaler
+
+    as_numbers = FunctionTransformer(np.asarray, kw_args={"dtype": np.float64})
+    imputer = SimpleImputer(strategy="median", add_indicator=True, keep_empty_features=True)
+    one_hot = OneHotEncoder(handle_unknown="infrequent_if_exist", max_categories=MOST_VALUES + 1, sparse_output=False)
+    return ColumnTransformer(
+        [
+            ("numbers", make_pipeline(as_numbers, imputer, StandardScaler()), list(range(numbers))),
+            ("texts", one_hot, list(range(numbers, numbers + texts))),
+        ],
+        sparse_threshold=0.0,
+    )
+
+
+def _made(name: str) -> Any:
+    """The estimator with its defaults. Raises ObjectiveError."""
+    module, _, attribute = name.rpartition(".")
+    cls = import_reference(f"{module}:{attribute}")
+    if not all(callable(getattr(cls, method, None)) for method in ("fit", "get_params", "set_params")):
+        raise ObjectiveError(
+            f"objective.options.estimator must name a class with fit, get_params and set_params, {name} lacks one"
+        )
+    try:
+        return cls()
+    except TypeError as error:
+        raise ObjectiveError(
+            f"objective.options.estimator must be a class that can be made without arguments, {name} cannot: {error}"
+        ) from error
+
+
+def _check_scoring(scoring: str | None) -> None:
+    from sklearn.metrics import get_scorer_names
+
+    if scoring is not None and scoring not in get_scorer_names():
+        raise ObjectiveError(
+            "objective.options.scoring must be a name that sklearn.metrics.get_scorer_names() lists, "
+            f"got {scoring!r}{did_you_mean(scoring, get_scorer_names())}"
+        )
+
+
+def _bundled(name: str) -> LabelledTable:
+    from sklearn import datasets
+
+    features, target = getattr(datasets, f"load_{name}")(return_X_y=True)
+    return LabelledTable(np.asarray(features, np.float64), np.empty((len(target), 0), object), np.asarray(target))
+
+
+def _read_file(path: Path, target: str) -> LabelledTable:
+    """The columns of a table; the target must not have gaps."""
+
+    def only_target(names: Iterable[str]) -> list[str]:
+        known = list(names)
+        if target not in known:
+            raise ObjectiveError(
+                f"objective.options.target must be a column of {path} ({', '.join(known)}), "
+                f"got {target!r}{did_you_mean(target, known)}"
+            )
+        return [target]
+
+    labels = read_columns(path, only_target)[target]
+    columns = read_columns_with_gaps(path, lambda names: [name for name in names if name != target])
+    if not columns:
+        raise ObjectiveError(f"{path} must have a column besides {target!r}, got none")
+    numbers = [column for column in columns.values() if column.dtype.kind == "f"]
+    texts = [column for column in columns.values() if column.dtype.kind == "O"]
+    return LabelledTable(
+        np.column_stack(numbers) if numbers else np.empty((len(labels), 0)),
+        np.column_stack(texts) if texts else np.empty((len(labels), 0), object),
+        labels,
+    )

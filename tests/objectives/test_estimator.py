@@ -1,0 +1,163 @@
+"""Cross-validation of scikit-learn's estimators, against scikit-learn's own; mistakes have their place."""
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_iris
+from sklearn.model_selection import StratifiedKFold, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.svm import SVC
+
+from objectives.datasets import DataSource
+from objectives.estimator import MOST_VALUES, SklearnEstimator
+from objectives.objective import ObjectiveError
+from orchestrator.errors import ConfigError
+from orchestrator.settings.model import load
+
+SVM, RIDGE, TREE = "sklearn.svm.SVC", "sklearn.linear_model.Ridge", "sklearn.tree.DecisionTreeClassifier"
+
+
+def loaded(**options):
+    return SklearnEstimator(**options).load(DataSource())
+
+
+def written(folder: Path, rows: list[str]) -> str:
+    (folder / "table.csv").write_text("\n".join(rows) + "\n")
+    return str(folder / "table.csv")
+
+
+def test_it_is_scikit_learns_cross_validation(silent):
+    """An oracle: `cross_val_score` with the same preparation, where nothing is missing and nothing is text."""
+    evaluation = loaded(estimator=SVM, data="iris").evaluate({"C": 2.0, "gamma": 0.1}, 0, silent)
+    features, target = load_iris(return_X_y=True)
+    folds = StratifiedKFold(5, shuffle=True, random_state=0)
+    expected = cross_val_score(make_pipeline(StandardScaler(), SVC(C=2.0, gamma=0.1)), features, target, cv=folds)
+    assert evaluation.value == evaluation.metrics["mean"] == pytest.approx(expected.mean())
+    assert evaluation.metrics["std"] == pytest.approx(expected.std())
+    assert evaluation.metrics["fit_seconds"] > 0.0
+
+
+def test_every_fold_reports_the_mean_so_far():
+    told = []
+    evaluation = loaded(estimator=SVM, data="iris", folds=3).evaluate(
+        {}, 0, lambda value, step: told.append((step, value))
+    )
+    assert [step for step, _ in told] == [1, 2, 3]
+    assert told[-1][1] == evaluation.value
+
+
+def test_the_seed_is_the_estimators_random_state_unless_the_space_gives_one(silent):
+    tree = loaded(estimator=TREE, data="wine")
+    values = [tree.evaluate({"max_features": 1, "splitter": "random"}, seed, silent).value for seed in (1, 1, 2, 3)]
+    assert values[0] == values[1]
+    assert len(set(values)) > 1
+    fixed = [tree.evaluate({"max_features": 1, "random_state": 5}, seed, silent).value for seed in (1, 2)]
+    assert fixed[0] == fixed[1]
+
+
+def test_text_columns_and_missing_cells_are_prepared(tmp_path, silent):
+    """The class is told by the text, or where the text is missing by the number: both must reach the estimator."""
+    rows = ["size,colour,empty,kind"]
+    for number in range(60):
+        colour = ("red", "blue", "?")[number % 3]
+        size = "" if number % 7 == 0 and colour != "?" else str(number % 2)
+        kind = {"red": "apple", "blue": "plum", "?": ("apple", "plum")[number % 2]}[colour]
+        rows.append(f"{size},{colour},,{kind}")
+    objective = loaded(estimator=TREE, data=written(tmp_path, rows), target="kind", scoring="accuracy")
+    assert objective.table.numbers.shape == (60, 2)
+    assert objective.table.texts.shape == (60, 1)
+    assert np.isnan(objective.table.numbers[:, 1]).all()
+    assert objective.evaluate({}, 0, silent).value == 1.0
+
+
+def test_a_text_column_of_many_values_does_not_become_as_many_features(tmp_path):
+    rows = ["name,y", *(f"name{number % 200},{number % 2}" for number in range(400))]
+    objective = loaded(estimator=TREE, data=written(tmp_path, rows), target="y")
+    pipeline = objective._pipeline({}, 0).fit(objective.table.features, objective.table.target)
+    assert pipeline[0].transform(objective.table.features).shape == (400, MOST_VALUES + 1)
+
+
+def test_a_regressor_has_the_score_that_is_asked_for(silent):
+    options = {"estimator": RIDGE, "data": "diabetes"}
+    r2 = loaded(**options).evaluate({"alpha": 1.0}, 0, silent).value
+    error = loaded(**options, scoring="neg_mean_absolute_error").evaluate({"alpha": 1.0}, 0, silent).value
+    assert 0.3 < r2 < 0.6
+    assert -60 < error < -30
+    assert math.isfinite(r2)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"estimator": "SVC", "data": "iris"}, r"must be a dotted name, sklearn\.svm\.SVC, got 'SVC'"),
+        ({"estimator": SVM, "data": "iri"}, "one of breast_cancer.*did you mean 'iris'"),
+        ({"estimator": SVM, "data": "a.csv"}, "target must name the column of a.csv"),
+        ({"estimator": SVM, "data": "iris", "target": "y"}, "target must not be given: iris has its own"),
+        ({"estimator": SVM, "data": "iris", "folds": 1}, "folds must be >= 2, got 1"),
+    ],
+)
+def test_options_that_cannot_be_right_are_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        SklearnEstimator(**options)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"estimator": "sklearn.svm.SVCC"}, "'sklearn.svm' has no 'SVCC'; did you mean 'SVC'"),
+        ({"estimator": "sklearn.smv.SVC"}, "no module named 'sklearn.smv'"),
+        ({"estimator": "pathlib.Path"}, "must name a class with fit, get_params and set_params"),
+        ({"estimator": "sklearn.ensemble.VotingClassifier"}, "can be made without arguments"),
+        ({"scoring": "acuracy"}, "got 'acuracy'; did you mean 'accuracy'"),
+        ({"folds": 51}, "folds must be at most the rows of every class of iris, 50"),
+    ],
+)
+def test_what_cannot_be_had_is_refused_before_the_campaign(options, message):
+    with pytest.raises(ObjectiveError, match=message):
+        loaded(**{"estimator": SVM, "data": "iris", **options})
+
+
+@pytest.mark.parametrize(
+    ("rows", "estimator", "message"),
+    [
+        (["a,kind", "1,x", "2,"], SVM, r"table\.csv:3: column 'kind' has an empty cell"),
+        (["a,kind", "1,x", "two,y", "?,y"], SVM, r"table\.csv:3: column 'a' must be all numbers or all text"),
+        (["a,kinds", "1,x"], SVM, "target must be a column of .*got 'kind'; did you mean 'kinds'"),
+        (["kind", "x"], SVM, "must have a column besides 'kind'"),
+        (["a,kind", "1,x", "2,y"], RIDGE, "target of the regressor .* must be numbers"),
+    ],
+)
+def test_mistakes_in_a_table_have_their_line(rows, estimator, message, tmp_path):
+    with pytest.raises(ObjectiveError, match=message):
+        loaded(estimator=estimator, data=written(tmp_path, rows), target="kind")
+
+
+def campaign(folder: Path, space: str, estimator: str = SVM) -> Path:
+    file = folder / "campaign.yaml"
+    written(folder, ["a,kind", *(f"{number},{'xy'[number % 2]}" for number in range(20))])
+    file.write_text(
+        "name: one\n"
+        f"objective: {{name: sklearn, options: {{estimator: {estimator}, data: table.csv, target: kind}}}}\n"
+        f"space:\n  {space}\n"
+        "budget: {evaluations: 3}\n"
+    )
+    return file
+
+
+def test_the_table_lies_beside_the_campaign_file(tmp_path):
+    settings = load(campaign(tmp_path, "C: {low: 0.1, high: 10}"))
+    assert settings.objective.options.data == str(tmp_path / "table.csv")
+    assert len(settings.objective.load(DataSource()).table.target) == 20
+
+
+def test_a_parameter_that_the_estimator_has_not_is_refused_with_its_line(tmp_path):
+    with pytest.raises(ConfigError, match=r"campaign\.yaml:4: space\.gama is no parameter of .*did you mean 'gamma'"):
+        load(campaign(tmp_path, "gama: {low: 0.1, high: 10}"))
+
+
+def test_an_estimator_that_cannot_be_imported_is_refused_with_its_line(tmp_path):
+    with pytest.raises(ConfigError, match=r"campaign\.yaml:2: .*has no 'SVK'"):
+        load(campaign(tmp_path, "C: {low: 0.1, high: 10}", "sklearn.svm.SVK"))
