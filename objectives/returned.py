@@ -1,5 +1,6 @@
 """What a user's code returned, as an evaluation: strict about what is a number, clear about what was got instead."""
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -8,17 +9,27 @@ import numpy as np
 from objectives.objective import Evaluation, InvalidValueError
 
 
+class MissingValueError(InvalidValueError):
+    """A mapping was returned that has no value. `evaluation`: all else that was in it; its value is NaN."""
+
+    def __init__(self, message: str, evaluation: Evaluation) -> None:
+        super().__init__(message)
+        self.evaluation = evaluation
+
+    def __reduce__(self) -> tuple[type, tuple[str, Evaluation]]:
+        return type(self), (str(self), self.evaluation)
+
+
 def as_evaluation(returned: Any, origin: str) -> Evaluation:
     """What an objective called `origin` returned, as an evaluation: a number, or a mapping with `value` in it.
 
     NaN and infinity are numbers. An entry beside `value` that is no number is left out, and named in the evaluation.
-    Raises InvalidValueError when the value is no number, saying what was returned.
+    Raises InvalidValueError when the value is no number, saying what was returned, MissingValueError when the mapping
+    has none.
     """
     if not isinstance(returned, Mapping):
         return Evaluation(as_number(returned, origin))
-    if "value" not in returned:
-        raise InvalidValueError(f"{origin} must return a mapping with 'value', got keys {_short(list(returned))}")
-    value = as_number(returned["value"], origin)
+    value = as_number(returned["value"], origin) if "value" in returned else math.nan
     metrics: dict[str, float] = {}
     left_out: dict[str, str] = {}
     for name, entry in returned.items():
@@ -28,7 +39,11 @@ def as_evaluation(returned: Any, origin: str) -> Evaluation:
             metrics[str(name)] = as_number(entry, origin)
         except InvalidValueError:
             left_out[str(name)] = f"{type(entry).__name__}, not a number"
-    return Evaluation(value, metrics, left_out)
+    evaluation = Evaluation(value, metrics, left_out)
+    if "value" not in returned:
+        message = f"{origin} must return a mapping with 'value', got keys {_short(list(returned))}"
+        raise MissingValueError(message, evaluation)
+    return evaluation
 
 
 def as_number(value: Any, origin: str) -> float:

@@ -35,6 +35,32 @@ def checked_results(indices: ArrayLike, rewards: Rewards, size: int) -> list[Obs
     return [Observation(arm, value) for arm, value in zip(arms, values, strict=True)]
 
 
+def plain_values(values: Any, metric: str) -> list[Any]:
+    """`values` of one objective as a list, mappings replaced by their `metric`, None where that is missing."""
+    return [row.get(metric) if isinstance(row, Mapping) else row for row in values]
+
+
+def checked_metrics(values: Any, names: Sequence[str], count: int) -> list[dict[str, float] | None]:
+    """The metrics `names` (m,) of `count` results: mappings, or rows of an array (n, m); None for a failure."""
+    rows = list(values)
+    if len(rows) != count:
+        raise ValueError(f"there must be one value for each configuration, got {len(rows)} for {count}")
+    return [None if row is None else _metrics(row, names) for row in rows]
+
+
+def _metrics(row: Any, names: Sequence[str]) -> dict[str, float]:
+    """A result's metrics: those `names` of a mapping, or all numbers of a sequence in their order."""
+    numbers = [row.get(name) for name in names] if isinstance(row, Mapping) else list(np.atleast_1d(np.asarray(row)))
+    if len(numbers) != len(names):
+        raise ValueError(f"a result must have {len(names)} numbers, {', '.join(names)}, got {len(numbers)}")
+    found = {}
+    for name, number in zip(names, numbers, strict=True):
+        if not isinstance(number, int | float | np.number) or not np.isfinite(number):
+            raise ValueError(f"the metric {name} must be a finite number, got {number!r}; None for a failed evaluation")
+        found[name] = float(number)
+    return found
+
+
 def checked_existing(existing: object, size: int) -> list[Observation]:
     """Existing results, a pair of indices (n,) and rewards (n,), n ≥ 1, none of which failed."""
     if not isinstance(existing, tuple | list) or len(existing) != 2:

@@ -21,16 +21,22 @@ from orchestrator.bandit.arms import Arms
 from orchestrator.bandit.growing import Grows
 from orchestrator.bandit.model.model import model_of, scores_among
 from orchestrator.bandit.strategy import Choose, Observation, Posterior, Recommends, Record, Strategy, Waiting, Waits
+from orchestrator.campaign.goals import CampaignGoals
+from orchestrator.campaign.hypervolume import Point, with_point
 from orchestrator.files import write_text
-from orchestrator.inputs import checked_limit, checked_results
+from orchestrator.inputs import checked_limit, checked_metrics, checked_results, plain_values
 from orchestrator.named_strategy import named_strategy
 from orchestrator.pool import Appended, Pool
+from orchestrator.settings.goals import checked_goals
 from orchestrator.settings.options import build_strategy, dump_strategy
 from orchestrator.settings.spaces import build_forbid, build_space, dump_forbid, dump_space
 from orchestrator.wording import facts_html
 
 Configuration = dict[str, Scalar]
 Direction = Literal["minimize", "maximize"]
+Value = float | Mapping[str, float] | None  # of a result; None: it could not be evaluated
+Told = tuple[int, Value]
+Values = Sequence[float | Mapping[str, float] | Sequence[float] | None] | ArrayLike
 
 LIMIT = 20_000  # candidates that are kept at most
 _FORMAT = 1
@@ -44,7 +50,10 @@ class SpaceOptimizer:
 
     Args:
         space: parameters by name: `Range`, `Choice`, `Ordered`, or mappings as in a campaign file.
-        direction: "minimize" or "maximize" the values told.
+        direction: "minimize" or "maximize" the values told; None: that of the first of `objectives`, else "maximize".
+        objectives: several objectives, [{"metric": "accuracy"}, {"metric": "seconds", "direction": "minimize"}]. What
+            is told are then mappings of metrics, or numbers in the order of `metrics`.
+        constraints: bounds on metrics, [{"metric": "memory_gb", "at_most": 4}].
         strategy: its name; `options` are its fields.
         seed: the same calls with the same seed give the same configurations.
         forbid: combinations that are no candidates, such as [{"model": "svm", "kernel": "poly"}].
@@ -66,8 +75,10 @@ class SpaceOptimizer:
     def __init__(
         self,
         space: Mapping[str, Parameter | Mapping[str, object]] | SearchSpace,
-        direction: Direction = "maximize",
+        direction: Direction | None = None,
         *,
+        objectives: Sequence[Mapping[str, object]] = (),
+        constraints: Sequence[Mapping[str, object]] = (),
         strategy: str = "bbkb",
         seed: int = 0,
         forbid: Sequence[Mapping[str, object]] = (),
@@ -75,31 +86,36 @@ class SpaceOptimizer:
         limit: int = LIMIT,
         **options: Any,
     ) -> None:
-        if direction not in ("minimize", "maximize"):
+        if direction not in ("minimize", "maximize", None):
             raise ValueError(f"direction must be minimize or maximize, got {direction!r}")
+        chosen = named_strategy(strategy, options)
+        given = checked_goals({"objectives": objectives, "constraints": constraints}, chosen)
+        if objectives and direction not in (None, given["objectives"][0]["direction"]):
+            raise ValueError(f"direction must be left out beside objectives, which have their own; got {direction!r}")
+        goals = CampaignGoals.of({**given, "objective": {"direction": direction or "maximize"}})
         full = space if isinstance(space, SearchSpace) else _search_space(space, build_forbid(list(forbid)))
-        self._begin(full, direction, named_strategy(strategy, options), seed, list(enqueue), checked_limit(limit))
+        self._begin(full, goals, chosen, seed, list(enqueue), checked_limit(limit))
 
     def _begin(
         self,
         space: SearchSpace,
-        direction: Direction,
+        goals: CampaignGoals,
         strategy: Strategy[Any],
         seed: int,
         enqueue: Sequence[Mapping[str, Scalar]],
         limit: int,
     ) -> None:
-        self._space, self._direction, self._strategy, self._seed = space, direction, strategy, seed
+        self._space, self._goals, self._strategy, self._seed = space, goals, strategy, seed
         self._enqueue, self._limit = [dict(one) for one in enqueue], limit
         self._pool = _first_pool(space, strategy, seed, self._enqueue, limit)
         known = self._pool.candidates
         repeats = known.repeats or getattr(strategy, "model", None) is None
         arms = Arms.of(known.features, known.parameter_of, repeats=repeats, is_sequence=known.is_sequence)
-        self._state = strategy.init(arms, np.random.default_rng([seed, 0]))
+        self._state = strategy.init(arms.with_goals(goals.for_strategy), np.random.default_rng([seed, 0]))
         self._arms = {row.tobytes(): arm for arm, row in enumerate(known.features)}
         self._pending: list[int] = []
         self._waiting = [self._arm(one) for one in self._enqueue]  # enqueued and not asked for yet
-        self._told: list[tuple[int, float | None]] = []
+        self._told: list[Told] = []
         self._log: list[dict[str, Any]] = []
 
     def ask(self, limit: int | None = None) -> list[Configuration]:
@@ -126,8 +142,11 @@ class SpaceOptimizer:
             self._add(self._space.candidate(configuration))
         self._expected([self._arm(configuration) for configuration in configurations])
 
-    def tell(self, configurations: Sequence[Mapping[str, Scalar]], values: Sequence[float | None]) -> None:
+    def tell(self, configurations: Sequence[Mapping[str, Scalar]], values: Values) -> None:
         """Values (n,) of these configurations (n,), in any order and any grouping.
+
+        With several objectives or constraints each is a mapping of metrics, or `values` is an array (n, m) with the
+        `metrics` in that order.
 
         None means that it could not be evaluated: it is not asked for again. Configurations that were never asked for
         are welcome: existing results. Raises ObjectiveError when one is not of the space, ValueError when a value is
@@ -138,16 +157,26 @@ class SpaceOptimizer:
         for configuration in configurations:
             self._add(self._space.candidate(configuration))
         arms = [self._arm(configuration) for configuration in configurations]
-        observations = checked_results(arms, list(values), len(self._pool.candidates))
-        told = [(seen.arm, seen.reward) for seen in observations]
+        if self._goals.is_single:
+            plain = plain_values(values, self._goals.objectives[0].metric)
+            observations = checked_results(arms, plain, len(self._pool.candidates))
+            told: list[Told] = [(seen.arm, seen.reward) for seen in observations]
+        else:
+            told = list(zip(arms, checked_metrics(values, self.metrics, len(arms)), strict=True))
         rng = np.random.default_rng([self._seed, 1, self._state.round])
         state = self._strategy.tell(self._state, self._signed(told), rng)
         self._learned(state, told, self._strategy.recorded(state))
         self._grow()
 
     @property
+    def metrics(self) -> tuple[str, ...]:
+        """The metrics of the objectives, then those of the constraints, each once."""
+        return (self._goals.objectives[0].metric, *self._goals.further_metrics)
+
+    @property
     def trials(self) -> list[dict[str, Any]]:
-        """What was told, in order: `configuration` and `value`, None for what could not be evaluated."""
+        """What was told, in order: `configuration` and `value`, a mapping of metrics where there are several, None for
+        what could not be evaluated."""
         parameters = self._pool.candidates.parameters
         return [{"configuration": parameters(arm), "value": value} for arm, value in self._told]
 
@@ -177,15 +206,40 @@ class SpaceOptimizer:
         """The configuration to recommend, and the mean of its values. Raises ValueError before any value.
 
         The one with the best mean value; where the fitted model says that values are noisy, the evaluated one with the
-        best posterior mean.
+        best posterior mean. With constraints the best one that satisfies them; with several objectives that of the
+        `front` which is best in the first one, and its value.
         """
         pulls = self._state.pulls
         if pulls.total == 0:
             raise ValueError("best needs at least one value; ask, evaluate and tell first")
+        if not self._goals.is_single:
+            if not (front := self.front()):
+                raise ValueError("no configuration that was told satisfies all constraints")
+            return front[0][0], front[0][1][self._goals.objectives[0].metric]
         means = pulls.reward_sums[pulls.arms] / pulls.counts[pulls.arms]
         chosen = self._strategy.recommend(self._state) if isinstance(self._strategy, Recommends) else None
         place = int(np.argmax(means)) if chosen is None else int(np.searchsorted(pulls.arms, chosen))
         return self._pool.candidates.parameters(int(pulls.arms[place])), self._sign * float(means[place])
+
+    def front(self) -> list[tuple[Configuration, dict[str, float]]]:
+        """The configurations that satisfy all constraints and that no other one is better than in every objective, with
+        the mean values of the objectives; the best of the first objective first."""
+        pulls, goals = self._state.pulls, self._goals
+        means = np.array([one.reward_sums[pulls.arms] / pulls.counts[pulls.arms] for one in pulls.outputs])
+        feasible = np.flatnonzero((means[len(goals.objectives) :] >= 0.0).all(axis=0))
+        points: dict[Point, int] = {}
+        for place in feasible.tolist():
+            points.setdefault(tuple(means[: len(goals.objectives), place].tolist()), place)
+        front: list[Point] = []
+        for point in points:
+            front = with_point(front, point)
+        return [
+            (
+                self._pool.candidates.parameters(int(pulls.arms[points[point]])),
+                {one.metric: one.sign * value for one, value in zip(goals.objectives, point, strict=True)},
+            )
+            for point in sorted(front, reverse=True)
+        ]
 
     def save(self, path: str | Path) -> None:
         """Write everything to `path` as JSON, whole or not at all."""
@@ -197,7 +251,8 @@ class SpaceOptimizer:
             "format": _FORMAT,
             "space": dump_space(self._space.parameters),
             "forbid": dump_forbid(self._space.forbid),
-            "direction": self._direction,
+            "direction": "maximize" if self._goals.objectives[0].is_maximized else "minimize",
+            **({} if self._goals.is_single else {"goals": self._goals.plain()}),
             "strategy": dump_strategy(self._strategy),
             "seed": self._seed,
             "enqueue": self._enqueue,
@@ -208,7 +263,8 @@ class SpaceOptimizer:
     def __setstate__(self, saved: Mapping[str, Any]) -> None:
         space = _search_space(saved["space"], build_forbid(saved["forbid"]))
         strategy = build_strategy(saved["strategy"])
-        self._begin(space, saved["direction"], strategy, saved["seed"], saved["enqueue"], saved["limit"])
+        goals = CampaignGoals.of({"objective": {"direction": saved["direction"]}, **saved.get("goals", {})})
+        self._begin(space, goals, strategy, saved["seed"], saved["enqueue"], saved["limit"])
         for entry in saved["log"]:
             self._repeat(entry)
 
@@ -233,7 +289,7 @@ class SpaceOptimizer:
         elif "appended" in entry:
             self._extend(Appended(entry["appended"], tuple(int(arm) for arm in entry["retired"])))
         else:
-            told = [(int(arm), None if value is None else float(value)) for arm, value in entry["told"]]
+            told = [(int(arm), _read_value(value)) for arm, value in entry["told"]]
             state = self._strategy.restore(self._state, self._signed(told), entry["record"])
             self._learned(state, told, entry["record"])
 
@@ -248,13 +304,19 @@ class SpaceOptimizer:
 
     @property
     def _sign(self) -> float:
-        return -1.0 if self._direction == "minimize" else 1.0
+        return self._goals.objectives[0].sign
 
-    def _signed(self, told: Sequence[tuple[int, float | None]]) -> list[Observation]:
+    def _signed(self, told: Sequence[Told]) -> list[Observation]:
         """Results as rewards, which are maximised."""
-        return [Observation(arm, None if value is None else self._sign * value) for arm, value in told]
+        return [self._observation(arm, value) for arm, value in told]
 
-    def _learned(self, state: Any, told: Sequence[tuple[int, float | None]], record: Record) -> None:
+    def _observation(self, arm: int, value: Value) -> Observation:
+        if value is None or not isinstance(value, Mapping):
+            return Observation(arm, None if value is None else self._sign * value)
+        first = value[self._goals.objectives[0].metric]
+        return Observation(arm, self._sign * first, self._goals.further(first, value))
+
+    def _learned(self, state: Any, told: Sequence[Told], record: Record) -> None:
         self._state = state
         self._told.extend(told)
         for arm, _ in told:
@@ -297,12 +359,21 @@ class SpaceOptimizer:
 
     def _repr_html_(self) -> str:
         """A small table, for notebooks."""
-        facts = [("direction", self._direction), ("told", str(len(self._told))), ("pending", str(len(self._pending)))]
-        if self._state.pulls.total:
+        wanted = ", ".join(map(str, (*self._goals.objectives, *self._goals.constraints)))
+        facts = [("goals", wanted), ("told", str(len(self._told))), ("pending", str(len(self._pending)))]
+        if self._goals.is_single:
+            facts[0] = ("direction", "maximize" if self._goals.objectives[0].is_maximized else "minimize")
+        if self.front():
             configuration, value = self.best()
             facts += [("best value", f"{value:.6g}")]
             facts += [("best configuration", ", ".join(f"{name}={one!r}" for name, one in configuration.items()))]
         return facts_html(f"Optimizer of {', '.join(self._space.parameters)}", facts)
+
+
+def _read_value(value: Any) -> Value:
+    if isinstance(value, Mapping):
+        return {str(name): float(number) for name, number in value.items()}
+    return None if value is None else float(value)
 
 
 def _search_space(space: Mapping[str, Parameter | Mapping[str, object]], forbid: tuple[Clause, ...]) -> SearchSpace:

@@ -84,7 +84,7 @@ class Recorded:
         return regret
 
     def evaluate(self, point: Point, rng: np.random.Generator) -> Evaluation:
-        row = self._row([values.index(point[name]) for name, values in self._values.items()])
+        row = self.row(point)
         repeats = self.rewards[row][~np.isnan(self.rewards[row])]
         duration = None if self.durations is None else float(self.durations[row])
         return Evaluation(float(rng.choice(repeats)), float(self.expected[row]), float(self.regrets[row]), duration)
@@ -98,6 +98,11 @@ class Recorded:
             if isinstance(parameter, Ordered | Choice)
         }
 
+    def level_values(self, name: str) -> Floats:
+        """The value (A,) of the parameter `name`, whose levels are numbers, in each row."""
+        place = list(self._values).index(name)
+        return np.array(self._values[name], np.float64)[self.levels[:, place]]
+
     @cached_property
     def _rows(self) -> NDArray[np.intp]:
         """The row (Π levels,) of every configuration."""
@@ -106,7 +111,9 @@ class Recorded:
         rows[np.ravel_multi_index(tuple(self.levels.T), shape)] = np.arange(len(self.levels))
         return rows
 
-    def _row(self, level: list[int]) -> int:
+    def row(self, point: Point) -> int:
+        """The row that has the value of `point`."""
+        level = [values.index(point[name]) for name, values in self._values.items()]
         if not self.is_whole:
             return int((self.levels != np.array(level)).sum(axis=1).argmin())
         return int(self._rows[np.ravel_multi_index(tuple(level), [len(v) for v in self._values.values()])])

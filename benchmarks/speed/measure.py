@@ -15,10 +15,13 @@ import numpy as np
 
 from benchmarks.speed.dispatching import memory, throughput
 from benchmarks.speed.problems import NOISE, Problem, load
+from orchestrator.bandit.arms import Arms
+from orchestrator.bandit.goals import Goals
 from orchestrator.bandit.kernels import RBF
 from orchestrator.bandit.start.warm_start import RandomStart
 from orchestrator.bandit.strategies.bbkb import BBKB
 from orchestrator.bandit.strategy import Choose, Observation
+from orchestrator.named_strategy import named_strategy
 from orchestrator.session.cluster import connect, disconnect
 from orchestrator.session.shards import ShardedArms
 
@@ -164,6 +167,38 @@ def million(arms: int, dimension: int, dictionary: int, batch: int) -> Answer:
     }
 
 
+def goals(objectives: int, told: int, cycles: int, seed: int = 0) -> Answer:
+    """Seconds a suggestion of the default strategy with so many `objectives`, after `told` results on Cadata.
+
+    Each of the `cycles` is what happens between two refits: picks one by one for 3 % of the results, then the refit.
+    """
+    problem, strategy = load("cadata"), named_strategy("bbkb", {})
+    features = (problem.features - problem.features.mean(axis=0)) / problem.features.std(axis=0)
+    rng = np.random.default_rng(seed)
+    others = np.sin(features @ rng.standard_normal((features.shape[1], objectives - 1)))
+
+    def observe(pulled: list[int]) -> list[Observation]:
+        rewards = problem.rewards(pulled, rng)
+        return [
+            Observation(arm, float(reward), tuple(others[arm].tolist()))
+            for arm, reward in zip(pulled, rewards, strict=True)
+        ]
+
+    state = strategy.init(Arms.of(features).with_goals(Goals(objectives)), rng)
+    known = rng.choice(len(features), told // 5, replace=False)
+    state = strategy.tell(state, observe(rng.choice(known, told).tolist()), rng)
+    began, picks = time.process_time(), 0
+    for _ in range(cycles):
+        pending: list[int] = []
+        for _ in range(round(0.03 * told)):
+            decision = strategy.ask(state, pending, 1)
+            assert isinstance(decision, Choose)
+            pending.append(decision.picks[0].arm)
+        state = strategy.tell(state, observe(pending), rng)
+        picks += len(pending)
+    return {"suggestion": (time.process_time() - began) / picks, "dictionary": len(state.dictionary)}
+
+
 def _products(arms: int, size: int) -> float:
     """Seconds of the A × m by m × m product of a sweep, in blocks that are in memory already."""
     block, square, clock = np.ones((2048, size)), np.ones((size, size + 1)), 0.0
@@ -269,6 +304,7 @@ MEASUREMENTS: dict[str, Callable[..., Answer]] = {
     "ours": ours,
     "authors": authors,
     "limit": limit,
+    "goals": goals,
     "million": million,
     "shards": shards,
     "optuna": optuna,

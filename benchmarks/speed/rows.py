@@ -140,6 +140,27 @@ def shards(bench: Bench) -> list[Row]:
     return rows
 
 
+def goals(bench: Bench) -> list[Row]:
+    """What a second and a third objective cost at T = 10⁴, in turns with one: medians of the ratios."""
+    found: dict[int, list[float]] = {2: [], 3: []}
+    runs = []
+    for seed in range(bench.repeats):
+        one = bench.measure("goals", objectives=1, told=10_000, cycles=2, seed=seed)
+        for objectives, ratios in found.items():
+            more = bench.measure("goals", objectives=objectives, told=10_000, cycles=2, seed=seed)
+            ratios.append(more["suggestion"] / one["suggestion"])
+            runs.append(more)
+    return [
+        Row(
+            f"one suggestion with {objectives} objectives over one with one, Cadata, T = 10^4",
+            f"{statistics.median(ratios):.2f}",
+            "<= 1.2" if objectives == 2 else "",
+            {"ratios": ratios, "runs": runs},
+        )
+        for objectives, ratios in found.items()
+    ]
+
+
 def peers(bench: Bench) -> list[Row]:
     """Seconds a suggestion of Optuna's samplers and of BoTorch, at the T they can reach."""
     rows = []
@@ -196,6 +217,7 @@ ROWS: Mapping[str, Callable[[Bench], list[Row]]] = {
     "abalone-local": beside_authors("abalone", 10_000, "global_then_local", 5),
     "growth": growth,
     "limit": limit,
+    "goals": goals,
     "million": million,
     "shards": shards,
     "peers": peers,

@@ -26,6 +26,7 @@ from orchestrator.store.runs import Run
 Function = Callable[..., object]
 Space = Mapping[str, Parameter | Mapping[str, object]]
 OnResult = Callable[[TrialResult], None]
+Goals = Sequence[Mapping[str, object]]
 
 
 class Campaign:
@@ -38,7 +39,10 @@ class Campaign:
         space: parameters by name: `Range`, `Choice`, `Ordered`, or mappings as in a campaign file.
         evaluations: number of trials.
         workers: evaluations at the same time; this machine's cores when None.
-        direction: "maximize" or "minimize".
+        direction: "maximize" or "minimize"; None: that of the first of `objectives`, else "maximize".
+        objectives: several objectives, as in a campaign file: [{"metric": "accuracy"}, {"metric": "seconds",
+            "direction": "minimize"}]. The function then returns a mapping with these metrics.
+        constraints: bounds on metrics: [{"metric": "memory_gb", "at_most": 4}].
         name: begins the name of the run's folder; the function's name when None.
         settings: further sections of a campaign file: {"strategy": {"name": "gp_ucb"}, "workers": {"retries": 0}}.
 
@@ -52,7 +56,9 @@ class Campaign:
         *,
         evaluations: int,
         workers: int | None = None,
-        direction: str = "maximize",
+        direction: str | None = None,
+        objectives: Goals = (),
+        constraints: Goals = (),
         name: str | None = None,
         settings: Mapping[str, object] | None = None,
     ) -> None:
@@ -64,7 +70,10 @@ class Campaign:
             "budget": {**_section(sections, "budget"), "evaluations": evaluations},
             "workers": {**_section(sections, "workers"), **({} if workers is None else {"count": workers})},
         }
-        tree["objective"] = {**_objective(objective, Path(str(tree.get("runs", "runs")))), "direction": direction}
+        section = _objective(objective, Path(str(tree.get("runs", "runs"))))
+        tree["objective"] = section if direction is None else {**section, "direction": direction}
+        goals = {"objectives": objectives, "constraints": constraints}
+        tree |= {key: [dict(one) for one in given] for key, given in goals.items() if given}
         self.settings: Settings = from_mapping(tree, origin="Campaign")
 
     @classmethod
@@ -135,7 +144,9 @@ def tune(
     *,
     evaluations: int,
     workers: int | None = None,
-    direction: str = "maximize",
+    direction: str | None = None,
+    objectives: Goals = (),
+    constraints: Goals = (),
     name: str | None = None,
     settings: Mapping[str, object] | None = None,
     address: str | None = None,
@@ -154,6 +165,8 @@ def tune(
         evaluations=evaluations,
         workers=workers,
         direction=direction,
+        objectives=objectives,
+        constraints=constraints,
         name=name,
         settings=settings,
     )

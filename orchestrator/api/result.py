@@ -6,6 +6,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
+from orchestrator.campaign.status import goals_text
 from orchestrator.errors import RunError
 from orchestrator.history.export import trial_columns
 from orchestrator.history.fold import History, TrialRow, fold
@@ -76,13 +77,15 @@ class Result:
 
     @property
     def best(self) -> TrialResult:
-        """The best result: a trial's, or one of the existing data (`trial` None) where that is better.
+        """The best result: a trial's, or one of the existing data (`trial` None) where that is better. With constraints
+        among the results that satisfy all of them, with several objectives that of the `front` which is best in the
+        first one.
 
         Where values are noisy it may be luck: see `recommended`. Raises RunError when there is none.
         """
         best = self.history.best_known
         if best is None:
-            raise RunError(f"{self.folder} has no best trial: no evaluation has succeeded")
+            raise RunError(f"{self.folder} has no best trial: {self.history.campaign.front.lack}")
         if best.trial is None:
             return TrialResult(trial=None, parameters=dict(best.parameters), value=best.value, status="existing")
         return TrialResult.of(self.history.trials[best.trial])
@@ -95,8 +98,21 @@ class Result:
         """
         parameters = self.history.recommended
         if parameters is None:
-            raise RunError(f"{self.folder} has nothing to recommend: no evaluation has succeeded")
+            raise RunError(f"{self.folder} has nothing to recommend: {self.history.campaign.front.lack}")
         return dict(parameters)
+
+    @property
+    def front(self) -> list[TrialResult]:
+        """The trials that no other one is better than in every objective, the best of the first objective first, among
+        those that satisfy all constraints; with one objective the best trial alone."""
+        return [TrialResult.of(row) for row in self.history.front]
+
+    @property
+    def hypervolume(self) -> float | None:
+        """The volume between the front and the reference point; None with one objective, or while nothing is
+        feasible."""
+        now = self.history.status().goals
+        return None if now is None else now.hypervolume
 
     def rows(self) -> list[Row]:
         """All trials as dictionaries, one a trial, in the order chosen; columns as in `bbkb export`."""
@@ -132,6 +148,8 @@ class Result:
             named = ", ".join(f"{name}={value!r}" for name, value in best.parameters.items())
             origin = f" ({best.origin})" if best.trial is None else ""
             facts += [("best value", f"{best.value:.6g}{origin}"), ("best parameters", named)]
+        if now.goals is not None:
+            facts.append(("goals", goals_text(now.goals)))
         return [*facts, ("folder", str(self.folder))]
 
 

@@ -1,13 +1,14 @@
 """The candidates of a bandit: their features, which feature belongs to which parameter, and whether arms repeat."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from orchestrator.bandit.arrays import Floats, Indices, read_only, same
+from orchestrator.bandit.goals import SINGLE, Goals
 
 _UNIFORM = math.sqrt(12.0)  # width over standard deviation of a uniform distribution
 _CHOICE = math.sqrt(2.0)  # distance of two choices over the height of a one-hot column
@@ -53,17 +54,23 @@ class Layout:
 class Arms:
     """The finite set of arms a strategy chooses from.
 
-    `features` (A, d): a row is an arm's feature vector; or an object that stands for such an array.
+    `features` (A, d): a row is an arm's feature vector; or an object that stands for such an array. `goals`: what the
+    rewards of a pull are about.
     """
 
     features: Any
     layout: Layout
+    goals: Goals = SINGLE
 
     def __eq__(self, other: object) -> bool:
         return same(self, other)
 
     def __len__(self) -> int:
         return len(self.features)
+
+    def with_goals(self, goals: Goals) -> "Arms":
+        """These arms, the rewards of a pull being about `goals`."""
+        return replace(self, goals=goals)
 
     @property
     def parameters(self) -> Indices:

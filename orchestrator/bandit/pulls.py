@@ -1,7 +1,7 @@
 """The sufficient statistics of a bandit: how often each arm was pulled, and the sum of its rewards."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -11,22 +11,28 @@ from orchestrator.bandit.arrays import Floats, Indices, read_only, same
 
 @dataclass(frozen=True, eq=False)
 class Pulls:
-    """`counts` (A,) and `reward_sums` (A,), both read-only. Pulls without a reward are not in here."""
+    """`counts` (A,) and `reward_sums` (A,), both read-only. Pulls without a reward are not in here.
+
+    `further_sums` (K, A): sums of the rewards of further objectives and constraints, where there are any.
+    """
 
     counts: Indices
     reward_sums: Floats
+    further_sums: Floats = field(default_factory=lambda: np.empty((0, 0)))
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "counts", read_only(self.counts, np.intp))
         object.__setattr__(self, "reward_sums", read_only(self.reward_sums, np.float64))
+        further = self.further_sums if len(self.further_sums) else np.empty((0, len(self.counts)))
+        object.__setattr__(self, "further_sums", read_only(further, np.float64))
 
     def __eq__(self, other: object) -> bool:
         return same(self, other)
 
     @staticmethod
-    def none(arms: int) -> "Pulls":
-        """No pull of `arms` arms yet."""
-        return Pulls(np.zeros(arms, np.intp), np.zeros(arms))
+    def none(arms: int, further: int = 0) -> "Pulls":
+        """No pull of `arms` arms yet; a pull will have `further` rewards beyond the first."""
+        return Pulls(np.zeros(arms, np.intp), np.zeros(arms), np.zeros((further, arms)))
 
     @cached_property
     def arms(self) -> Indices:
@@ -38,22 +44,49 @@ class Pulls:
         """How many pulls there were."""
         return int(self.counts.sum())
 
-    def add(self, arms: Sequence[int] | Indices, rewards: Sequence[float] | Floats) -> "Pulls":
-        """These pulls and one more of each of `arms` (n,) with its reward.
+    @cached_property
+    def outputs(self) -> tuple["Pulls", ...]:
+        """These pulls with one reward each, once for every reward that a pull has: the first objective's first."""
+        return (
+            self if not len(self.further_sums) else Pulls(self.counts, self.reward_sums),
+            *(Pulls(self.counts, sums) for sums in self.further_sums),
+        )
+
+    def add(
+        self,
+        arms: Sequence[int] | Indices,
+        rewards: Sequence[float] | Floats,
+        further: Sequence[Sequence[float]] | Floats = (),
+    ) -> "Pulls":
+        """These pulls and one more of each of `arms` (n,) with its reward, and its `further` ones (n, K).
 
         Raises ValueError when the rewards of an arm add up to more than a float can hold.
         """
-        counts, sums = self.counts.copy(), self.reward_sums.copy()
+        counts = self.counts.copy()
         chosen = np.asarray(arms, np.intp)
         np.add.at(counts, chosen, 1)
-        with np.errstate(over="ignore"):
-            np.add.at(sums, chosen, np.asarray(rewards, np.float64))
-        if not np.isfinite(sums).all():
-            arm = int(np.flatnonzero(~np.isfinite(sums))[0])
-            raise ValueError(f"the rewards of arm {arm} add up to more than a float can hold; divide all by a constant")
-        return Pulls(counts, sums)
+        more = np.asarray(further, np.float64).reshape(len(chosen), len(self.further_sums))
+        return Pulls(
+            counts,
+            _added(self.reward_sums, chosen, np.asarray(rewards, np.float64)),
+            np.array([_added(sums, chosen, one) for sums, one in zip(self.further_sums, more.T, strict=True)]),
+        )
 
     def extended(self, arms: int) -> "Pulls":
         """These pulls, and none of that many more arms."""
-        counts, sums = np.zeros(arms, np.intp), np.zeros(arms)
-        return Pulls(np.concatenate((self.counts, counts)), np.concatenate((self.reward_sums, sums)))
+        return Pulls(
+            np.concatenate((self.counts, np.zeros(arms, np.intp))),
+            np.concatenate((self.reward_sums, np.zeros(arms))),
+            np.hstack((self.further_sums, np.zeros((len(self.further_sums), arms)))),
+        )
+
+
+def _added(sums: Floats, arms: Indices, rewards: Floats) -> Floats:
+    """`sums` (A,) with the rewards (n,) of `arms` (n,) added."""
+    after = sums.copy()
+    with np.errstate(over="ignore"):
+        np.add.at(after, arms, rewards)
+    if not np.isfinite(after).all():
+        arm = int(np.flatnonzero(~np.isfinite(after))[0])
+        raise ValueError(f"the rewards of arm {arm} add up to more than a float can hold; divide all by a constant")
+    return after

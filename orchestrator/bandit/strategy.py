@@ -33,10 +33,14 @@ class Waiting(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """A pull that is over. `reward` is None when it could not be evaluated: the arm is then set aside."""
+    """A pull that is over. `reward` is None when it could not be evaluated: the arm is then set aside.
+
+    `further`: rewards of further objectives, then margins of constraints, where there are any (`goals`).
+    """
 
     arm: int
     reward: float | None
+    further: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +174,15 @@ class Waits(Protocol):
     @property
     def wait(self) -> Waiting:
         """The rule."""
+
+
+@runtime_checkable
+class Multiobjective(Protocol):
+    """A strategy that can be given several objectives and constraints (`Arms.goals`)."""
+
+    @property
+    def takes_goals(self) -> bool:
+        """Whether it can, with the options it has."""
 
 
 @runtime_checkable

@@ -1,10 +1,11 @@
 """What bounds a campaign, and which failures are tried again: pure rules, read from the campaign file."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from orchestrator.campaign.early_stopping import StoppingRule
+from orchestrator.campaign.goals import CampaignGoals
 from workers.messages import FailureKind
 
 # An arm that kills one worker after the other is set aside; machines are lost without an evaluation's doing, up to a
@@ -67,17 +68,19 @@ class Rules:
     refresh_overhead: float = 0.0  # the share of time that refreshes before they are due may take
     refresh_growth: float = 0.0  # the share by which results have grown when a refresh is due; 0: never for that
     stopping: StoppingRule | None = None  # of trials that report intermediate values
+    goals: CampaignGoals = field(default_factory=CampaignGoals)
 
     @classmethod
     def of(cls, settings: Mapping[str, Any], slots: int) -> "Rules":
         """Read them from a resolved campaign file."""
         budget, workers, strategy = settings["budget"], settings["workers"], settings.get("strategy", {})
+        goals = CampaignGoals.of(settings)
         hours = budget.get("hours")
         return cls(
             evaluations=budget["evaluations"],
             seconds=None if hours is None else hours * 3600.0,
             target=budget.get("target"),
-            is_maximized=settings["objective"].get("direction", "maximize") == "maximize",
+            is_maximized=goals.objectives[0].is_maximized,
             retries=workers.get("retries", 2),
             failures_before_giving_up=max(10, 2 * slots),
             memory_factor=workers.get("retry_memory_factor"),
@@ -86,6 +89,7 @@ class Rules:
             stopping=_stopping(settings.get("early_stopping")),
             refresh_overhead=strategy.get("refresh_overhead", 0.0),
             refresh_growth=strategy.get("refresh_growth", 0.0),
+            goals=goals,
         )
 
     @property

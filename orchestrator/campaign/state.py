@@ -40,6 +40,7 @@ from orchestrator.campaign.events import (
     TrialStopped,
     TrialSucceeded,
 )
+from orchestrator.campaign.front import Front
 from orchestrator.campaign.idle import Cause, IdleSeconds
 from orchestrator.campaign.learned import LearnedModel
 from orchestrator.campaign.line import Line
@@ -101,7 +102,8 @@ class CampaignState:
     session_failed: int = 0
     session_first_failure: str = ""
     session_dispatched: int = 0
-    best: Best | None = None  # of the trials
+    best: Best | None = None  # of the trials: of the first objective, among those that satisfy all constraints
+    front: Front = field(default_factory=Front)  # with one objective and no constraint nothing is in it
     recommended: Recommendation | None = None  # by the newest refresh, where values are noisy
     stalled: str = ""  # why the strategy chooses nothing more, until it learns of a result
     stop_reason: StopReason | None = None
@@ -340,16 +342,23 @@ def _dispatch(state: CampaignState, event: TrialsDispatched) -> CampaignState:
 
 def _succeed(state: CampaignState, event: TrialSucceeded) -> CampaignState:
     run = state.running[event.trial]
-    arm, sign, best = run.arm, state.rules.sign, state.best
-    if best is None or sign * event.value > sign * best.value:
+    arm, sign, best, goals = run.arm, state.rules.sign, state.best, state.rules.goals
+    is_better = best is None or sign * event.value > sign * best.value
+    if is_better and goals.is_feasible(event.value, event.metrics):
         best = Best(event.trial, arm, event.value, run.parameters)
+    front, further = state.front, goals.further(event.value, event.metrics)
+    if not goals.is_single:
+        front = front.after(goals, event.trial, (event.value, event.metrics), run.parameters)
     seconds = max(0.0, event.finished - event.started)
     return replace(
         _end_attempt(state, event, is_over=True),
-        finished=_line(state.finished).extended((FinishedTrial(event.trial, Observation(arm, sign * event.value)),)),
+        finished=_line(state.finished).extended(
+            (FinishedTrial(event.trial, Observation(arm, sign * event.value, further)),)
+        ),
         succeeded=state.succeeded + 1,
         session_succeeded=state.session_succeeded + 1,
         best=best,
+        front=front,
         remarks=(*state.remarks, event.remark) if event.remark else state.remarks,
         success_seconds=state.success_seconds + seconds,
         longest_seconds=max(state.longest_seconds, seconds),

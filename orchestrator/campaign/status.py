@@ -25,6 +25,19 @@ class RunningTrial:
     parameters: Mapping[str, Any]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GoalsStatus:
+    """How several objectives, or constraints, stand. `hypervolume` is measured from `reference`, a value an objective;
+    both are empty while no result is feasible. `feasible`: the share of results that satisfy every constraint."""
+
+    objectives: tuple[str, ...]  # such as "accuracy maximised"
+    constraints: tuple[str, ...]  # such as "memory_gb at most 4"
+    front: int  # results that no other one is better than
+    hypervolume: float | None
+    reference: tuple[float, ...]  # on the user's scale
+    feasible: float | None
+
+
 @dataclass(frozen=True, slots=True)
 class Status:
     """A snapshot. Times in seconds on the executor's clock; `value`s on the user's scale."""
@@ -67,6 +80,7 @@ class Status:
     elapsed_seconds: float  # in sessions
     calibration: float | None  # share of results within two deviations of what the model predicted, once it is known
     left_seconds: float | None  # an estimate, once something has finished
+    goals: GoalsStatus | None = None  # with one objective and no constraint there is nothing to say
 
     @property
     def done(self) -> int:
@@ -121,6 +135,22 @@ def status_of(name: str, state: CampaignState, now: float | None = None, activit
         last_time=state.last_time,
         elapsed_seconds=elapsed,
         left_seconds=_within_hours(left, elapsed, state),
+        goals=_goals_status(state),
+    )
+
+
+def _goals_status(state: CampaignState) -> GoalsStatus | None:
+    goals, front = state.rules.goals, state.front
+    if goals.is_single:
+        return None
+    pairs = zip(goals.objectives, front.reference(goals), strict=False)
+    return GoalsStatus(
+        objectives=tuple(map(str, goals.objectives)),
+        constraints=tuple(map(str, goals.constraints)),
+        front=len(front.members),
+        hypervolume=front.hypervolume(goals) if len(goals.objectives) > 1 else None,
+        reference=tuple(one.sign * reward for one, reward in pairs),
+        feasible=front.feasible / front.results if front.results else None,
     )
 
 
@@ -173,12 +203,24 @@ def as_plain(status: Status) -> dict[str, Any]:
 def headline(status: Status) -> str:
     """One plain line, for logs that are not a terminal."""
     best = "no value yet" if status.best_value is None else f"best {status.best_value:.6g}"
+    best += "" if status.goals is None else f", {goals_text(status.goals)}"
     left = "" if status.left_seconds is None else f", about {duration(status.left_seconds)} left"
     return (
         f"{status.done}/{status.evaluations} done, {best}, {progress(status)}, "
         f"{status.in_flight} in flight, {status.failed} failed, dictionary {status.dictionary_size}, "
         f"utilisation {status.utilization:.0%}{left}"
     )
+
+
+def goals_text(goals: GoalsStatus) -> str:
+    """How the goals stand, in short: front and hypervolume of several objectives, the feasible share of constraints."""
+    parts = []
+    if len(goals.objectives) > 1:
+        volume = "" if goals.hypervolume is None else f" of hypervolume {goals.hypervolume:.6g}"
+        parts.append(f"front of {goals.front}{volume}")
+    if goals.constraints and goals.feasible is not None:
+        parts.append(f"{goals.feasible:.0%} feasible")
+    return ", ".join(parts) or "no result yet"
 
 
 def progress(status: Status) -> str:

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from orchestrator.campaign.attempts import EndedAttempt
 from orchestrator.campaign.events import Recommendation
-from orchestrator.campaign.status import Status, as_plain, headline, idle_text, progress
+from orchestrator.campaign.status import Status, as_plain, goals_text, headline, idle_text, progress
 from orchestrator.cli.console import JsonConsole
 from orchestrator.wording import duration, one_line, plural
 
@@ -178,6 +178,7 @@ def rows(status: Status) -> list[tuple[str, Text]]:
     return [
         ("best", _best(status)),
         *([] if status.recommended is None else [("recommended", Text(recommendation(status.recommended)))]),
+        *([] if status.goals is None else [("goals", Text(goals_text(status.goals)))]),
         ("progress", Text(f"{progress(status)} ({status.waiting} queued)")),
         (
             "in flight",

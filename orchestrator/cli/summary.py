@@ -7,7 +7,8 @@ from rich.text import Text
 
 from orchestrator.bandit.strategy import Sequential
 from orchestrator.campaign.events import ExistingTaken
-from orchestrator.campaign.status import idle_text
+from orchestrator.campaign.goals import CampaignGoals
+from orchestrator.campaign.status import goals_text, idle_text
 from orchestrator.cli.attach import SessionEnd
 from orchestrator.cli.live import named, recommendation
 from orchestrator.cli.terminal import say, write_file
@@ -27,8 +28,14 @@ def describe(settings: Settings, parts: Parts) -> str:
     return (
         f"{arms} candidates in {dimensions} dimensions, strategy {settings.resolved()['strategy']['name']}, "
         f"{settings.budget.evaluations} evaluations on {plural(workers, 'worker')}"
+        + _goals(CampaignGoals.of(settings.resolved()))
         + (f"; {parts.description}" if parts.description else "")
     )
+
+
+def _goals(goals: CampaignGoals) -> str:
+    several = f"; objectives {', '.join(map(str, goals.objectives))}" if len(goals.objectives) > 1 else ""
+    return several + (f"; constraints {', '.join(map(str, goals.constraints))}" if goals.constraints else "")
 
 
 def say_existing(console: Console, known: ExistingTaken | None) -> None:
@@ -69,6 +76,7 @@ def summarize(console: Console, run_: runs.Run, outcome: str, reason: str) -> No
     if now.recommended is not None:
         lines.append(("recommended", recommendation(now.recommended)))
     lines += [
+        *([] if now.goals is None else [("goals", goals_text(now.goals))]),
         ("evaluations", f"{now.done}, {now.failed} of them failed"),
         *([] if history.existing is None else [("existing data", str(history.existing))]),
         ("utilisation", f"{now.utilization:.0%} of the workers' time in {duration(now.elapsed_seconds)}"),

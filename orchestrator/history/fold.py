@@ -36,6 +36,7 @@ from orchestrator.campaign.events import (
     TrialStopped,
     TrialSucceeded,
 )
+from orchestrator.campaign.goals import CampaignGoals
 from orchestrator.campaign.state import CampaignState, apply
 from orchestrator.campaign.status import Status, status_of
 from orchestrator.history.trace import Trace
@@ -153,13 +154,27 @@ class History:
         return self.settings.is_maximized
 
     @property
+    def goals(self) -> CampaignGoals:
+        """The objectives and constraints."""
+        return self.campaign.rules.goals
+
+    @property
+    def front(self) -> list[TrialRow]:
+        """The trials on the front of several objectives, in the order of their values, the best of the first one first;
+        with one objective the best trial alone."""
+        if len(self.goals.objectives) == 1:
+            return [] if self.best is None else [self.best]
+        return [self.trials[member.trial] for member in self.campaign.front.ordered]
+
+    @property
     def is_virtual(self) -> bool:
         """Whether the executor's clock counts virtual seconds."""
         return bool(self.sessions) and self.sessions[-1].executor == "simulated"
 
     @property
     def best(self) -> TrialRow | None:
-        """The trial with the best value; the earliest result of equals; None when nothing succeeded."""
+        """The trial with the best value, of the first objective where there are several, among those that satisfy all
+        constraints; the earliest result of equals; None when there is none."""
         best = self.campaign.best
         return None if best is None or best.trial is None else self.trials[best.trial]
 

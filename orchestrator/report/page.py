@@ -10,7 +10,7 @@ import gzip
 import hashlib
 import heapq
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
@@ -29,6 +29,7 @@ from orchestrator.history.export import parameter_names, strict_json
 from orchestrator.history.fold import History, TrialRow
 from orchestrator.report.curves import learning_curves
 from orchestrator.report.figure import Figure, short
+from orchestrator.report.goals import feasible_share, fronts, hypervolume_course
 from orchestrator.report.landscape import landscape
 from orchestrator.report.parallel import parallel_coordinates
 from orchestrator.report.progress import (
@@ -123,10 +124,10 @@ def _packed_plotly() -> str:
 
 def figures(history: History) -> list[Figure]:
     """Every picture of the results that this campaign has something to show in, in the page's order."""
-    first = (best_so_far, simple_regret, cumulative_regret, learning_curves)
+    first = (best_so_far, hypervolume_course, feasible_share, simple_regret, cumulative_regret, learning_curves)
     last = (parallel_coordinates, gantt, utilization)
     model = landscape(fit_surrogate(history), history.is_maximized)
-    return [*_drawn(first, history), *model, *_drawn(last, history)]
+    return [*fronts(history), *_drawn(first, history), *model, *_drawn(last, history)]
 
 
 def internal_figures(history: History) -> list[Figure]:
@@ -152,10 +153,12 @@ def summary_cards(history: History) -> list[Card]:
     idle = idle_text(now.idle_seconds)
     refits = len(history.refreshes)
     per_refit = f"{now.done / refits:.3g} results each" if refits else ""
-    direction = "maximised" if history.is_maximized else "minimised"
+    first = history.goals.objectives[0]
+    direction = str(first) if len(history.goals.objectives) > 1 else str(first).rpartition(" ")[2]
     origin = f"{direction}, {best.origin}" if best is not None and best.trial is None else direction
     return [
         Card("Best value", "none" if best is None else str(short(best.value)), origin),
+        *goal_cards(history),
         Card(
             "Evaluations done",
             f"{now.succeeded:,}",
@@ -204,6 +207,17 @@ def _fitted(refresh: ModelRefreshed) -> Mapping[str, Any] | None:
     """What a refresh recorded of the fitted model."""
     found: Mapping[str, Any] | None = refresh.record.get("model")
     return found
+
+
+def goal_cards(history: History) -> list[Card]:
+    """The front of several objectives, and how many results satisfy the constraints."""
+    now = history.status().goals
+    if now is None:
+        return []
+    volume = "none yet" if now.hypervolume is None else f"{now.hypervolume:.6g}"
+    cards = [Card("Front", plural(now.front, "result"), f"hypervolume {volume}")] * (len(now.objectives) > 1)
+    share = "none yet" if now.feasible is None else f"{now.feasible:.0%}"
+    return cards + [Card("Feasible", share, ", ".join(now.constraints))] * bool(now.constraints)
 
 
 def existing_cards(history: History) -> list[Card]:
@@ -266,8 +280,8 @@ def trial_table(history: History) -> dict[str, Any]:
     """The table of trials for the page's script: `columns` with a name and a kind, `rows` as lists, strict JSON."""
     clock = CampaignClock.of(history)
     rows = listed_rows(history)
-    names = parameter_names(rows)
-    before = [("trial", "number"), ("status", "status"), ("value", "number")]
+    names, metrics = parameter_names(rows), history.goals.further_metrics
+    before = [("trial", "number"), ("status", "status"), ("value", "number"), *((name, "number") for name in metrics)]
     after = ["batch", "attempts", "started (s)", "seconds"]
     columns = [
         *({"name": name, "kind": kind} for name, kind in before),
@@ -276,7 +290,7 @@ def trial_table(history: History) -> dict[str, Any]:
         {"name": "worker", "kind": "text"},
         {"name": "error", "kind": "message"},
     ]
-    return {"columns": columns, "rows": [_table_row(row, names, clock) for row in rows]}
+    return {"columns": columns, "rows": [_table_row(row, names, metrics, clock) for row in rows]}
 
 
 def listed_rows(history: History) -> list[TrialRow]:
@@ -294,10 +308,11 @@ def _is_numeric(rows: list[TrialRow], name: str) -> bool:
     return all(value is None or isinstance(value, int | float) for value in values)
 
 
-def _table_row(row: TrialRow, names: list[str], clock: CampaignClock) -> list[Any]:
+def _table_row(row: TrialRow, names: list[str], metrics: Sequence[str], clock: CampaignClock) -> list[Any]:
     started = None if row.started is None else round(float(clock(row.started)), 3)
     parameters = [row.parameters.get(name) for name in names]
-    cells = [row.trial, row.status, row.value, *parameters, row.batch, row.attempts, started, row.seconds]
+    found = [row.metrics.get(name) for name in metrics]
+    cells = [row.trial, row.status, row.value, *found, *parameters, row.batch, row.attempts, started, row.seconds]
     return [_cell(value) for value in [*cells, row.worker, row.error]]
 
 

@@ -41,7 +41,9 @@ def best_so_far(history: History) -> Figure | None:
     if hidden:
         caption += f" {hidden} outlying value{'s lie' if hidden > 1 else ' lies'} outside: double-click to see all."
     better = "higher" if history.is_maximized else "lower"
-    yaxis = axis(f"value ({better} is better)") | ({} if visible is None else {"range": list(visible)})
+    yaxis = axis(f"{label(history.goals.objectives[0].metric)} ({better} is better)") | (
+        {} if visible is None else {"range": list(visible)}
+    )
     xaxis = counting_axis("evaluations, in the order they finished", history.trace.count)
     return Figure(
         name="best",
@@ -120,7 +122,7 @@ def simple_regret(history: History) -> Figure | None:
         caption += f" The optimum itself was evaluated as number {int(np.argmax(regret == 0)) + 1}."
     shown = np.where(regret > 0, regret, np.nan)  # a log axis has no zero
     yaxis = axis("simple regret", type="log", exponentformat="power", dtick=1 if _decades(shown) > 2 else "D2")
-    return _step_figure("simple-regret", "Simple regret", caption, shown, yaxis)
+    return step_figure("simple-regret", "Simple regret", caption, shown, yaxis)
 
 
 def cumulative_regret(history: History) -> Figure | None:
@@ -130,7 +132,7 @@ def cumulative_regret(history: History) -> Figure | None:
         return None
     caption = "Sum of the distances to the optimum over all evaluations: flat means that the campaign exploits."
     yaxis = axis("cumulative regret", rangemode="tozero")
-    return _step_figure("cumulative-regret", "Cumulative regret", caption, np.cumsum(gaps), yaxis)
+    return step_figure("cumulative-regret", "Cumulative regret", caption, np.cumsum(gaps), yaxis)
 
 
 def _decades(values: NDArray[np.float64]) -> float:
@@ -138,7 +140,8 @@ def _decades(values: NDArray[np.float64]) -> float:
     return float(np.log10(finite.max() / finite.min())) if finite.size else 0.0
 
 
-def _step_figure(name: str, title: str, caption: str, values: NDArray[np.float64], yaxis: dict[str, Any]) -> Figure:
+def step_figure(name: str, title: str, caption: str, values: NDArray[np.float64], yaxis: dict[str, Any]) -> Figure:
+    """A step line of `values` (n,), one an evaluation."""
     shown = np.unique(np.linspace(0, len(values) - 1, MANY_POINTS).astype(int))
     trace = {
         "type": "scatter",

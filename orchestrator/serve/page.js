@@ -144,6 +144,7 @@ function showSummary(update) {
   byId("progress-text").textContent = `${status.done} of ${status.evaluations}${update.left ? `, about ${update.left} left` : ""}`;
   byId("cards").replaceChildren(
     card("Best value", status.best_value === null ? "none" : shown(status.best_value), update.maximize ? "maximised" : "minimised", true),
+    ...(update.goals ? [card("Goals", update.goals)] : []),
     card("Running", String(update.running.length && status.in_flight), `${status.slots} worker${status.slots === 1 ? "" : "s"}, ${status.waiting} queued`),
     card("Succeeded", String(status.succeeded), status.stopped ? `${status.stopped} stopped early` : ""),
     card("Failed", String(status.failed)),

@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from orchestrator.campaign.attempts import Best
-from orchestrator.campaign.status import as_plain, idle_text
+from orchestrator.campaign.status import as_plain, goals_text, idle_text
 from orchestrator.history.export import strict_json
 from orchestrator.history.fold import Attempt, History, TrialRow
 from orchestrator.report.figure import Figure
@@ -76,6 +76,7 @@ def update(feed: Feed, cursor: int | None, now: float) -> Plain:
     message |= {
         "subtitle": subtitle(history),
         "maximize": history.is_maximized,
+        "goals": "" if status.goals is None else goals_text(status.goals),
         "status": strict_json({**as_plain(status), "running": [], "recent": []}),
         "left": "" if status.left_seconds is None or not is_live else duration(status.left_seconds),
         "elapsed": duration(status.elapsed_seconds),

@@ -14,6 +14,7 @@ from threadpoolctl import threadpool_limits
 
 from objectives.command import ShellCommand
 from objectives.external import PythonCallable
+from objectives.goals import VALUE, WithMetrics
 from objectives.objective import Candidates, HasCandidates, HasOptimum, Objective
 from objectives.pickled import PickledFunction
 from objectives.space import DEFAULT_SIZE, GROWING_SIZE, LARGEST_WHOLE_SET, SearchSpace, make_candidates
@@ -23,6 +24,7 @@ from orchestrator.bandit.growing import Grows
 from orchestrator.bandit.start.warm_start import DataStart, UncertaintyStart, warm_start_of
 from orchestrator.campaign.commands import Close
 from orchestrator.campaign.events import CampaignCreated, ExistingTaken, SessionOpened
+from orchestrator.campaign.goals import CampaignGoals
 from orchestrator.campaign.status import Status
 from orchestrator.errors import CampaignError, RunError, UserError
 from orchestrator.session import existing_data
@@ -52,11 +54,15 @@ class Parts:
     @property
     def description(self) -> str:
         """What the objective says of itself and its data; empty when it says nothing."""
-        return str(getattr(self.objective, "description", ""))
+        return str(getattr(self._inner, "description", ""))
 
     def optimum(self, is_maximized: bool) -> float | None:
-        """The best noise-free value, where the objective knows it."""
+        """The best noise-free value, where the objective knows it and nothing else is wanted."""
         return self.objective.optimum(is_maximized) if isinstance(self.objective, HasOptimum) else None
+
+    @property
+    def _inner(self) -> Objective:
+        return self.objective.inner if isinstance(self.objective, WithMetrics) else self.objective
 
 
 def build(settings: Settings) -> Parts:
@@ -78,8 +84,20 @@ def build(settings: Settings) -> Parts:
         is_deterministic=settings.objective.deterministic,
         space=growing_space(settings),
         limit=settings.candidates.limit,
+        goals=CampaignGoals.of(settings.resolved()).for_strategy,
     )
-    return Parts(problem, objective, _enqueued(settings, candidates))
+    return Parts(problem, _with_metrics(objective, settings), _enqueued(settings, candidates))
+
+
+def _with_metrics(objective: Objective, settings: Settings) -> Objective:
+    """The objective, an evaluation of which fails when it has not the metrics that are objectives or constraints."""
+    if not settings.objectives and not settings.constraints:
+        return objective
+    sections = {"objectives": settings.objectives, "constraints": settings.constraints}
+    needed = tuple(
+        (one.metric, f"{section}.{number}") for section, named in sections.items() for number, one in enumerate(named)
+    )
+    return WithMetrics(objective, settings.objectives[0].metric if settings.objectives else VALUE, needed)
 
 
 def existing(settings: Settings, parts: Parts) -> ExistingTaken | None:

@@ -10,6 +10,7 @@ import numpy as np
 from objectives.objective import Candidates
 from objectives.space import SearchSpace
 from orchestrator.bandit.arms import Arms
+from orchestrator.bandit.goals import SINGLE, Goals
 from orchestrator.bandit.growing import Grows
 from orchestrator.bandit.sparse.all_arms import PlacedArms
 from orchestrator.bandit.strategy import Recommends, Strategy
@@ -39,6 +40,7 @@ class Problem:
     limit: int = 0
     trial_folders: Path | None = None  # where each trial gets a folder of its own, if it does
     is_deterministic: bool = False
+    goals: Goals = SINGLE
 
     def arms(self) -> Arms:
         """The candidates as a strategy takes them. The published algorithms may pull any arm again."""
@@ -47,7 +49,8 @@ class Problem:
         known = Arms.of(
             candidates.features, candidates.parameter_of, repeats=repeats, is_sequence=candidates.is_sequence
         )
-        return known if self.sharded_arms is None else Arms(self.sharded_arms, known.layout)
+        placed = known if self.sharded_arms is None else Arms(self.sharded_arms, known.layout)
+        return placed.with_goals(self.goals)
 
     @property
     def pool(self) -> Pool:

@@ -30,10 +30,12 @@ from objectives.names import KnowsParameters
 from objectives.objective import Objective, ObjectiveError
 from objectives.parameters import Parameter
 from objectives.space import LARGEST_SIZE, Sampler
+from orchestrator.bandit.start.warm_start import DataStart, warm_start_of
 from orchestrator.bandit.strategy import Shardable
 from orchestrator.credentials import redacted
 from orchestrator.logs import Format, Level
 from orchestrator.settings.file import Document, read, with_overrides
+from orchestrator.settings.goals import ConstraintSettings, ObjectiveMetricSettings, goal_problems, with_direction
 from orchestrator.settings.options import (
     OBJECTIVE_KEYS,
     build_objective,
@@ -349,6 +351,12 @@ class Settings(_Section):
     name: Name = Field(description="Name of the campaign, which begins the name of its run's folder.")
     seed: int = Field(default=0, ge=0, description="Seed of everything that is drawn.")
     objective: ObjectiveSettings = Field(default=ObjectiveSettings(), description="What is optimised.")
+    objectives: tuple[ObjectiveMetricSettings, ...] = Field(
+        default=(), strict=False, description="Several objectives, each a metric; the first gives a result its value."
+    )
+    constraints: tuple[ConstraintSettings, ...] = Field(
+        default=(), strict=False, description="Bounds on metrics that the best results have to keep."
+    )
     candidates: CandidateSettings = Field(default=CandidateSettings(), description="The finite set of arms.")
     space: Annotated[Mapping[str, Parameter], PlainValidator(_space), PlainSerializer(dump_space)] = Field(
         default_factory=dict,
@@ -396,12 +404,13 @@ class Settings(_Section):
     @model_validator(mode="before")
     @classmethod
     def _read_space_file(cls, tree: Any, info: ValidationInfo) -> Any:
-        return _with_space_file(tree, info)
+        return with_direction(_with_space_file(tree, info))
 
     @model_validator(mode="after")
     def _check_together(self) -> "Settings":
         checks = (
             _objective_problems,
+            _goal_problems,
             _candidate_problems,
             _space_problems,
             _computing_problems,
@@ -416,6 +425,9 @@ class Settings(_Section):
         """Everything as plain values, all defaults filled in and no password; `from_mapping` makes equal settings of
         it where there was none."""
         tree = self.model_dump(mode="json")
+        for key in ("objectives", "constraints"):
+            if not tree[key]:  # one objective is written as it was before there could be several
+                del tree[key]
         start = tree["strategy"].get("warm_start")
         if isinstance(start, dict) and isinstance(start.get("path"), str):
             start["path"] = redacted(start["path"])
@@ -427,6 +439,20 @@ def _space_problems(settings: Settings) -> list[Problem]:
     if number > most:
         return [Problem(("enqueue",), f"must hold at most budget.evaluations, {most}, configurations, got {number}")]
     return space_problems(settings.space, settings.forbid, settings.enqueue)
+
+
+def _goal_problems(settings: Settings) -> list[Problem]:
+    start = warm_start_of(settings.strategy)
+    excluded: dict[tuple[str, ...], tuple[object, str]] = {
+        ("budget", "target"): (settings.budget.target, "no single value is good enough"),
+        ("early_stopping",): (settings.early_stopping, "a trial that is stopped has none of its metrics"),
+        ("strategy", "warm_start"): (
+            start if isinstance(start, DataStart) else None,
+            "existing data have one value each",
+        ),
+    }
+    direction = settings.objective.direction
+    return goal_problems(settings.objectives, settings.constraints, direction, settings.strategy, excluded)
 
 
 def _computing_problems(settings: Settings) -> list[Problem]:

@@ -143,3 +143,69 @@ def test_configurations_that_are_evaluated_elsewhere_are_pending_and_survive_sav
     assert loaded.ask(2) == copied.ask(2) == optimizer.ask(2)
     with pytest.raises(ObjectiveError, match="x must be from 0 to 1"):
         optimizer.expect([{**elsewhere, "x": 2.0}])
+
+
+GOALS = {
+    "objectives": [{"metric": "gain"}, {"metric": "cost", "direction": "minimize"}],
+    "constraints": [{"metric": "memory", "at_most": 24}],
+}
+
+
+def results(configuration):
+    return {"gain": -loss(configuration), "cost": configuration["x"], "memory": float(configuration["size"]), "more": 1}
+
+
+def searched(optimizer, steps, as_rows=False):
+    asked = []
+    for _ in range(steps):
+        configurations = optimizer.ask(3)
+        told = [results(one) for one in configurations]
+        optimizer.tell(configurations, [[one[name] for name in optimizer.metrics] for one in told] if as_rows else told)
+        asked += configurations
+    return asked
+
+
+def test_several_objectives_and_constraints_are_told_as_mappings_or_rows(tmp_path):
+    optimizer, rows = Optimizer(space=SPACE, seed=4, **GOALS), Optimizer(space=SPACE, seed=4, **GOALS)
+    assert optimizer.metrics == ("gain", "cost", "memory")
+    assert searched(optimizer, 12) == searched(rows, 12, as_rows=True)
+    front = optimizer.front()
+    assert len(front) > 2
+    assert all(configuration["size"] <= 24 for configuration, _ in front)
+    gains, costs = zip(*((values["gain"], values["cost"]) for _, values in front), strict=True)
+    assert list(gains) == sorted(gains, reverse=True)
+    assert list(costs) == sorted(costs, reverse=True)
+    assert optimizer.best() == (front[0][0], gains[0])
+    optimizer.save(tmp_path / "search.json")
+    loaded = Optimizer.load(tmp_path / "search.json")
+    assert loaded.front() == front
+    assert loaded.trials == optimizer.trials
+    assert searched(loaded, 3) == searched(optimizer, 3)
+
+
+def test_mistakes_about_several_objectives_are_named():
+    optimizer = Optimizer(space=SPACE, **GOALS)
+    asked = optimizer.ask(1)
+    with pytest.raises(ValueError, match="the metric cost must be a finite number, got None"):
+        optimizer.tell(asked, [{"gain": 1.0, "memory": 3.0}])
+    with pytest.raises(ValueError, match="a result must have 3 numbers, gain, cost, memory, got 2"):
+        optimizer.tell(asked, [[1.0, 2.0]])
+    with pytest.raises(ValueError, match="one value for each configuration, got 0 for 1"):
+        optimizer.tell(asked, [])
+    with pytest.raises(ValueError, match="best needs at least one value"):
+        optimizer.best()
+    optimizer.tell(asked, [{"gain": 1.0, "cost": 1.0, "memory": 99.0}])
+    with pytest.raises(ValueError, match="satisfies all constraints"):
+        optimizer.best()
+    optimizer.tell(asked, [None])
+    with pytest.raises(ValueError, match="direction must be left out"):
+        Optimizer(space=SPACE, direction="minimize", **GOALS)
+    with pytest.raises(ValueError, match="bbkb and uniform"):
+        Optimizer(space=SPACE, strategy="gp_ucb", **GOALS)
+
+
+def test_one_named_objective_is_told_as_numbers_or_mappings():
+    optimizer = Optimizer(space=SPACE, objectives=[{"metric": "loss", "direction": "minimize"}])
+    first, second = optimizer.ask(2)
+    optimizer.tell([first, second], [{"loss": 2.0}, 1.0])
+    assert optimizer.best() == (second, 1.0)

@@ -35,13 +35,13 @@ class OfOptuna:
         sampler = SAMPLERS[name](seed, problem.is_deterministic)
         self._space = problem.space
         self._study = optuna.create_study(direction="maximize", sampler=sampler)
-        self._distributions = {name: _distribution(parameter) for name, parameter in problem.space.items()}
+        self._distributions = {name: distribution(parameter) for name, parameter in problem.space.items()}
         self._running: dict[int, Any] = {}
 
     def ask(self, number: int) -> Point:
         trial = self._study.ask(self._distributions)
         self._running[number] = trial
-        return {name: _value(self._space[name], value) for name, value in trial.params.items()}
+        return {name: value_of(self._space[name], value) for name, value in trial.params.items()}
 
     def tell(self, number: int, reward: float) -> None:
         self._study.tell(self._running.pop(number), reward)
@@ -50,7 +50,8 @@ class OfOptuna:
         """The largest mean: the study's best trial, where nothing is evaluated twice."""
 
 
-def _distribution(parameter: Parameter) -> BaseDistribution:
+def distribution(parameter: Parameter) -> BaseDistribution:
+    """What Optuna draws for `parameter`. Raises UserError when it has nothing of the kind."""
     match parameter:
         case Range(low=low, high=high, log=log, integer=False):
             return FloatDistribution(low, high, log=log)
@@ -61,5 +62,6 @@ def _distribution(parameter: Parameter) -> BaseDistribution:
     raise UserError(f"the benchmark's Optuna methods have no distribution for {parameter}")
 
 
-def _value(parameter: Parameter, value: Any) -> Any:
+def value_of(parameter: Parameter, value: Any) -> Any:
+    """The parameter's value that Optuna's `value` stands for."""
     return parameter.ordered[value] if isinstance(parameter, Ordered) else value

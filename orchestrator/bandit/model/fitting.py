@@ -5,7 +5,8 @@ and k(x, x) = 1, S = K + diag(v/n_i) and a constant mean m ~ N(0, 1), what is mi
 
     L(θ) = ½ (t − m1)ᵀ S⁻¹ (t − m1) + ½ log det S + ½ m² + Σ_j ½ (log ℓ_j − log ℓ₀)² + ½ ((log v − log v₀)/τ)²
 
-with m = 1ᵀS⁻¹t/(1ᵀS⁻¹1 + 1), its minimiser, so that its derivative does not matter. With a = S⁻¹(t − m1),
+with m = 1ᵀS⁻¹t/(1ᵀS⁻¹1 + 1), its minimiser, so that its derivative does not matter. Several objectives and constraints
+share kernel and noise: the terms in t are summed over them, with a mean each. With a = S⁻¹(t − m1),
 
     ∂L/∂log ℓ_j = ½ Σ_{ab} (S⁻¹ − a aᵀ)_{ab} g(r_ab) D_j,ab/ℓ_j² + (log ℓ_j − log ℓ₀)
 
@@ -66,7 +67,10 @@ def is_due(results: int, last: Fitted) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class Evidence:
-    """What a fit sees: `features` (p, d), `scores` (p,) and `counts` (p,) of distinct arms; all pulls: `results`."""
+    """What a fit sees: `features` (p, d), `scores` (p,) and `counts` (p,) of distinct arms; all pulls: `results`.
+
+    With further objectives and constraints `scores` is (J, p), a row for each.
+    """
 
     features: Floats
     scores: Floats
@@ -112,7 +116,7 @@ class _Objective:
     """L(θ) and its gradient. θ: log ℓ (p,), in units of extents, and log v unless `noise` is known."""
 
     def __init__(self, evidence: Evidence, layout: Layout, family: AnyKernel, noise: float | None) -> None:
-        self._scores, self._noise, self._parameters = evidence.scores, noise, layout.parameters
+        self._scores, self._noise, self._parameters = np.atleast_2d(evidence.scores), noise, layout.parameters
         self._shares = 1.0 / evidence.counts
         self._features = evidence.features / layout.extents[layout.parameters]
         self._shape = _SHAPES[type(family)]
@@ -128,11 +132,13 @@ class _Objective:
         scaled = self._features / np.exp(theta[:count])[self._parameters]
         correlations, slopes = self._shape(_squared_distances(scaled))
         inverse, half_log_determinant = _inverse(correlations, noise * self._shares + _JITTER)
-        solved, ones = inverse @ self._scores, inverse.sum(axis=1)
-        mean = float(solved.sum()) / (float(ones.sum()) + 1.0)
-        weights = solved - mean * ones
-        loss = 0.5 * float((self._scores - mean) @ weights) + half_log_determinant + 0.5 * mean * mean
-        sensitivity = inverse - np.multiply.outer(weights, weights)
+        ones, loss, sensitivity = inverse.sum(axis=1), 0.0, float(len(self._scores)) * inverse
+        for scores in self._scores:
+            solved = inverse @ scores
+            mean = float(solved.sum()) / (float(ones.sum()) + 1.0)
+            weights = solved - mean * ones
+            loss += 0.5 * float((scores - mean) @ weights) + half_log_determinant + 0.5 * mean * mean
+            sensitivity -= np.multiply.outer(weights, weights)
         steps = self._typical_steps(theta)
         gradient = np.empty(len(theta))
         gradient[:count] = self._lengthscale_gradient(sensitivity * slopes, scaled) + steps

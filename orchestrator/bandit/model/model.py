@@ -83,10 +83,10 @@ class Model:
         """The fit to all `pulls` when one is due, else `fitted`; `look_up` gives the features of arms."""
         if not self.is_fitted or not is_due(pulls.total, fitted):
             return fitted
-        scores = scores_of(mean_rewards(pulls), self.outputs)
-        chosen = chosen_for_fit(scores)
+        scores = np.array([scores_of(mean_rewards(one), self.outputs) for one in pulls.outputs])
+        chosen = chosen_for_fit(scores.sum(axis=0) if len(scores) > 1 else scores[0])
         seen = pulls.arms[chosen]
-        evidence = Evidence(look_up(seen), scores[chosen], pulls.counts[seen], pulls.total)
+        evidence = Evidence(look_up(seen), scores[:, chosen], pulls.counts[seen], pulls.total)
         return fit(evidence, layout, self.kernel, fitted, self.noise)
 
 

@@ -13,9 +13,10 @@ import numpy as np
 
 from orchestrator.bandit.arrays import Floats, Indices
 from orchestrator.bandit.kernels import Kernel
-from orchestrator.bandit.sparse.blocks import Block, Ceiling, Fit, Line, LocalCovariance, Pulled
+from orchestrator.bandit.sparse.blocks import Block, Ceiling, Fit, Line, LocalCovariance, Pulled, Roof
 from orchestrator.bandit.sparse.columns import Points
 from orchestrator.bandit.sparse.lazy import Taken
+from orchestrator.bandit.sparse.scalarising import Scalarising
 
 T = TypeVar("T")
 Query = Callable[[Block], T]
@@ -104,10 +105,10 @@ class AllArms:
         means, variances, rows = zip(*answers, strict=True)
         return np.concatenate(means)[order], np.concatenate(variances)[order], np.concatenate(rows)[order]
 
-    def sweep(self, fit: Fit) -> tuple[Floats, Floats]:
-        """μ̃ and σ̃² of every arm under `fit`, (A,) each."""
-        means, variances = zip(*self._each(partial(Block.sweep, fit=fit)), strict=True)
-        return np.concatenate(means), np.concatenate(variances)
+    def sweep(self, fit: Fit) -> tuple[Floats, Floats, Floats]:
+        """μ̃ and σ̃² of every arm under `fit`, (A,) each, and μ̃ of further outputs (K, A)."""
+        means, variances, further = zip(*self._each(partial(Block.sweep, fit=fit)), strict=True)
+        return np.concatenate(means), np.concatenate(variances), np.hstack(further)
 
     def local_sums(self, fit: Fit, arms: Indices | None, pulled: Pulled, covariance: LocalCovariance) -> Floats:
         """See `Block.local_sums`: of `arms` (n,), of every arm (A,) if None."""
@@ -147,6 +148,25 @@ class AllArms:
     def tighten(self, fit: Fit, line: Line, arms: Indices) -> Floats:
         """See `Block.tighten`: of `arms` (n,)."""
         return self._at(arms, lambda positions: partial(Block.tighten, fit=fit, line=line, positions=positions))
+
+    def reaching(
+        self, lines: tuple[Line, ...], blocked: Indices, scalarising: Scalarising, best: float, most: int
+    ) -> tuple[Indices, Floats]:
+        """See `Block.reaching`: arms (n,), ascending, and bounds (n,); `blocked` are left out."""
+        queries = [
+            (number, partial(Block.reaching, roof=Roof(lines, part), scalarising=scalarising, best=best, most=most))
+            for number, part in enumerate(self._within(blocked))
+        ]
+        answers = zip(self.blocks.starts, self.blocks.ask(queries), strict=False)
+        arms, bounds = zip(*((chosen + start, bounds) for start, (chosen, bounds) in answers), strict=True)
+        return np.concatenate(arms), np.concatenate(bounds)
+
+    def tighten_all(self, fit: Fit, lines: tuple[Line, ...], arms: Indices) -> Floats:
+        """See `Block.tighten_all`: of `arms` (n,), (J, n)."""
+        answers, order = self._parts(
+            arms, lambda positions: partial(Block.tighten_all, fit=fit, lines=lines, positions=positions)
+        )
+        return answers[0] if order is None else np.hstack(answers)[:, order]
 
     def _each(self, query: Query[T]) -> list[T]:
         """The answers of all blocks to the same question."""

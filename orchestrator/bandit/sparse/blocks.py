@@ -6,7 +6,7 @@ arms): that saves time and changes no answer, so any number of states may use on
 the same, bit for bit, in any division of the arms into blocks.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal
 
@@ -16,7 +16,8 @@ from orchestrator.bandit.arrays import Floats, Indices
 from orchestrator.bandit.kernels import Kernel
 from orchestrator.bandit.recent import Recent
 from orchestrator.bandit.sparse.columns import KernelColumns, Points
-from orchestrator.bandit.sparse.lazy import Taken, take
+from orchestrator.bandit.sparse.lazy import Taken, largest, take
+from orchestrator.bandit.sparse.scalarising import Scalarising
 
 BLOCK = 2048  # arms a matrix product: a block of a usual dictionary stays in the cache
 KEPT = 2  # posteriors whose moments of all arms are kept, and bounds made of them
@@ -29,6 +30,7 @@ class Fit:
 
     `defect`: how far rounding has taken H K_𝒮 Hᵀ from diag(b/(b + λ)), which it is (Frobenius norm, estimated).
     `offset`: the constant mean m; `loadings` are of the scores less m, and so are all means that a block gives.
+    `further_loadings` (K, r) and `further_offsets` (K,): of further objectives and constraints, where there are any.
     """
 
     basis: Points
@@ -37,6 +39,8 @@ class Fit:
     loadings: Floats
     defect: float
     offset: float = 0.0
+    further_loadings: Floats = field(default_factory=lambda: np.empty((0, 0)))
+    further_offsets: Floats = field(default_factory=lambda: np.empty(0))
 
     @cached_property
     def roots(self) -> Floats:
@@ -47,6 +51,13 @@ class Fit:
     def weights(self) -> Floats:
         """a (r,) with μ̃(x) = k_𝒮(x)ᵀ a."""
         return self.loadings @ self.transform
+
+    @cached_property
+    def further_weights(self) -> Floats:
+        """`weights` of the further outputs (K, r)."""
+        return (
+            self.further_loadings @ self.transform if len(self.further_loadings) else np.empty((0, len(self.spectrum)))
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,6 +91,20 @@ class Ceiling:
         return self.line.reference, self.line.slope, self.line.constant, self.blocked.tobytes()
 
 
+@dataclass(frozen=True, eq=False)
+class Roof:
+    """Bounds on all outputs of a block's arms, a line each, all of one reference; `blocked`: see `Ceiling`."""
+
+    lines: tuple[Line, ...]
+    blocked: Indices
+
+    @property
+    def key(self) -> tuple[Fit, bytes]:
+        """Equal for equal bounds on one block, but for the arms that are blocked."""
+        numbers = [(line.slope, line.constant) for line in self.lines]
+        return self.lines[0].reference, np.array(numbers).tobytes()
+
+
 class Block:
     """n arms with `features` (n, d), a `kernel` and `regularization` λ. Positions are within the block."""
 
@@ -87,8 +112,9 @@ class Block:
         self.kernel, self.features, self.regularization = kernel, features, regularization
         self.columns = KernelColumns(kernel, features)
         self.diagonal = kernel.diagonal(features)
-        self._moments: Recent[Fit, tuple[Floats, Floats]] = Recent(KEPT)
+        self._moments: Recent[Fit, tuple[Floats, Floats, Floats]] = Recent(KEPT)
         self._bounds: Recent[tuple[Fit, float, float, bytes], Floats] = Recent(KEPT)
+        self._roofs: Recent[tuple[Fit, bytes], Floats] = Recent(KEPT)
 
     def look_up(self, positions: Indices) -> Floats:
         """Features (p, d) of the arms at `positions` (p,)."""
@@ -98,17 +124,19 @@ class Block:
         """k(x, x_s) for x at `positions` (p,) and s in `columns` (m): (p, m)."""
         return self.columns.rows(positions, columns)
 
-    def sweep(self, fit: Fit) -> tuple[Floats, Floats]:
-        """μ̃ and σ̃² of every arm under `fit`, (n,) each, by joint matrix products."""
+    def sweep(self, fit: Fit) -> tuple[Floats, Floats, Floats]:
+        """μ̃ and σ̃² of every arm under `fit`, (n,) each, and μ̃ of further outputs (K, n), by joint matrix products."""
         mean, explained = np.empty(len(self.features)), np.empty(len(self.features))
-        stacked = np.vstack((fit.roots, fit.weights)).T
+        rank, further = len(fit.spectrum), np.empty((len(fit.further_weights), len(self.features)))
+        stacked = np.vstack((fit.roots, fit.weights, fit.further_weights)).T
         for low in range(0, len(mean), BLOCK):
             part = slice(low, low + BLOCK)
             product = self.columns.rows(part, fit.basis) @ stacked
-            explained[part] = np.einsum("ij,ij->i", product[:, :-1], product[:, :-1])
-            mean[part] = product[:, -1]
+            explained[part] = np.einsum("ij,ij->i", product[:, :rank], product[:, :rank])
+            mean[part] = product[:, rank]
+            further[:, part] = product[:, rank + 1 :].T
         # rounding can take a well-known arm below 0
-        return mean, np.maximum(self.diagonal - explained, 0.0) / self.regularization
+        return mean, np.maximum(self.diagonal - explained, 0.0) / self.regularization, further
 
     def moments(self, fit: Fit, positions: Indices) -> tuple[Floats, Floats, Floats]:
         """μ̃ (p,), σ̃² (p,) and y (p, r) under `fit` of the arms at `positions` (p,).
@@ -143,19 +171,45 @@ class Block:
         return self._bounds.get(ceiling.key, lambda: self._bound(ceiling))
 
     def _bound(self, ceiling: Ceiling) -> Floats:
-        mean, deviation = self._reference(ceiling.line.reference)
+        mean, deviation, _ = self._reference(ceiling.line.reference)
         bounds: Floats = mean + ceiling.line.slope * deviation
         bounds += ceiling.line.constant
         bounds[ceiling.blocked] = -np.inf
         return bounds
 
-    def _reference(self, fit: Fit) -> tuple[Floats, Floats]:
-        """μ̃ and σ̃ of every arm under `fit`, (n,) each; computed when they are not kept."""
+    def reaching(self, roof: Roof, scalarising: Scalarising, best: float, most: int) -> tuple[Indices, Floats]:
+        """Positions (n,), ascending, and bounds (n,) of the arms whose bound on the scalarised score reaches `best`; if
+        that is −∞, of the `most` arms of largest bound."""
+        bounds = scalarising.scores(self._roofs.get(roof.key, lambda: self._raise(roof)))
+        bounds[roof.blocked] = -np.inf
+        chosen = np.flatnonzero(bounds >= best) if best > -np.inf else np.sort(largest(bounds, most))
+        return chosen, bounds[chosen]
+
+    def _raise(self, roof: Roof) -> Floats:
+        """The bounds (J, n) on all outputs."""
+        mean, deviation, further = self._reference(roof.lines[0].reference)
+        bounds = np.empty((len(roof.lines), len(mean)))
+        for row, line, means in zip(bounds, roof.lines, (mean, *further), strict=True):
+            np.multiply(deviation, line.slope, out=row)
+            row += means + line.constant
+        return bounds
+
+    def tighten_all(self, fit: Fit, lines: tuple[Line, ...], positions: Indices) -> Floats:
+        """As `tighten`, for all outputs: (J, p)."""
+        rows = self.columns.rows(positions, fit.basis)
+        means = np.vstack((fit.weights, fit.further_weights)) @ rows.T
+        deviation = self._reference(lines[0].reference)[1][positions]
+        slopes, constants = np.array([(line.slope, line.constant) for line in lines]).T
+        bounds: Floats = means + slopes[:, None] * deviation + constants[:, None]
+        return bounds
+
+    def _reference(self, fit: Fit) -> tuple[Floats, Floats, Floats]:
+        """μ̃ and σ̃ of every arm under `fit`, (n,) each, and μ̃ of further outputs (K, n); computed when not kept."""
         return self._moments.get(fit, lambda: self._refer(fit))
 
-    def _refer(self, fit: Fit) -> tuple[Floats, Floats]:
-        mean, variance = self.sweep(fit)
-        return mean, np.sqrt(variance)
+    def _refer(self, fit: Fit) -> tuple[Floats, Floats, Floats]:
+        mean, variance, further = self.sweep(fit)
+        return mean, np.sqrt(variance), further
 
     def tighten(self, fit: Fit, line: Line, positions: Indices) -> Floats:
         """The bounds of `line` with the means of `fit` instead, for the arms at `positions` (p,): (p,)."""

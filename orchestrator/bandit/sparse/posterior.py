@@ -138,10 +138,13 @@ class SparseModel:
         transform = (
             solve_triangular(factor, scaled, lower=True, trans="T", check_finite=False).T if len(kept) else scaled
         )
-        loadings, offset = self._loadings(transform, kernel_pulled, pulls)
+        outputs = [self._loadings(transform, kernel_pulled, one) for one in pulls.outputs]
+        (loadings, offset), further = outputs[0], outputs[1:]
         transform = np.ascontiguousarray(transform)
         defect = _defect(gram[np.ix_(kept, kept)], transform, spectrum, self.regularization)
-        return SparsePosterior(self, Fit(basis, transform, spectrum, loadings, defect, offset))
+        more = np.array([one for one, _ in further]).reshape(len(further), len(spectrum))
+        offsets = np.array([one for _, one in further])
+        return SparsePosterior(self, Fit(basis, transform, spectrum, loadings, defect, offset, more, offsets))
 
     def _loadings(self, transform: Floats, kernel_pulled: Floats, pulls: Pulls) -> tuple[Floats, float]:
         """Σ_p (s_p − n_p m) y_p (r,), and m."""
@@ -185,10 +188,16 @@ class SparsePosterior:
         """σ̃² of every arm (A,) on the 1/λ scale, ≥ 0, read-only."""
         return self._sweep[1]
 
+    @property
+    def means(self) -> Floats:
+        """μ̃ of every output of every arm (J, A): the first objective's first."""
+        return np.vstack((self.mean, self._sweep[2] + self.fit.further_offsets[:, None]))
+
     @cached_property
-    def _sweep(self) -> tuple[Floats, Floats]:
-        mean, variance = self.model.all_arms.sweep(self.fit)
-        return read_only(mean + self.fit.offset, np.float64), read_only(variance, np.float64)
+    def _sweep(self) -> tuple[Floats, Floats, Floats]:
+        mean, variance, further = self.model.all_arms.sweep(self.fit)
+        own = read_only(mean + self.fit.offset, np.float64)
+        return own, read_only(variance, np.float64), read_only(further, np.float64)
 
     def moments(self, arms: Indices) -> tuple[Floats, Floats, Floats]:
         """μ̃ less m (n,), σ̃² (n,) and y (n, r) of `arms` (n,).

@@ -19,6 +19,7 @@ one matrix product and one Cholesky factorisation a value of ρ. Where rounding 
 undetected, the bound on σ̃² is off by at most ρ²η/((ρ − 1)λ).
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -27,6 +28,7 @@ from orchestrator.bandit.arrays import Floats, Indices
 from orchestrator.bandit.kernels import Kernel
 from orchestrator.bandit.sparse.all_arms import AllArms
 from orchestrator.bandit.sparse.blocks import Fit, Line
+from orchestrator.bandit.sparse.scalarising import Scalarising
 
 LADDER = (1.2, 1.4, 1.7, 2.0, 2.5, 3.0, 4.0, 6.0, 9.0)  # values of ρ that are tried
 # Allowances for rounding: of a sum against that of its magnitudes (`Rounding`); of an eigenvalue of the matrix above,
@@ -40,25 +42,27 @@ class Rounding:
     """What rounding may do to a posterior, out of the magnitudes of the terms of y(x) = T k_𝒮(x).
 
     A near-singular K_𝒮 gives a T with entries up to 1e7 that nearly cancel, so no fixed allowance is right for all.
-    Relative: `variance` of σ̃² to the prior's, `mean` of μ̃ to √k(x, x).
+    Relative: `variance` of σ̃² to the prior's, `mean` of μ̃ to √k(x, x); `further` (K,) of further outputs' μ̃.
     """
 
     def __init__(self, fit: Fit, kernel: Kernel) -> None:
         terms = np.abs(fit.transform) @ np.sqrt(kernel.diagonal(fit.basis.features))  # of y(x) / √k(x, x), at most
         self.variance = ROUNDING * (2.0 * float(np.linalg.norm(np.sqrt(fit.spectrum) * terms)) + 1.0)
         self.mean = ROUNDING * float(np.abs(fit.loadings) @ terms)
+        self.further = tuple(ROUNDING * float(np.abs(loadings) @ terms) for loadings in fit.further_loadings)
 
 
 @dataclass(frozen=True)
 class PosteriorShift:
     """How far a posterior is from the reference: `ratio` ρ and `distance` d.
 
-    `slack`: what rounding may add to ρ σ̃₀², relative to the prior.
+    `slack`: what rounding may add to ρ σ̃₀², relative to the prior. `further` (K,): d of further outputs.
     """
 
     ratio: float
     distance: float
     slack: float
+    further: tuple[float, ...]
 
 
 class Screen:
@@ -89,11 +93,21 @@ class Screen:
         old, reference = self._reference or (fit, rounding)
         # √(ρσ̃₀² + s) ≤ √ρ σ̃₀ + √s, so all that rounding may do is one number for all arms
         variances = drift.ratio * reference.variance + rounding.variance + drift.slack
-        deviations = width * variances**0.5 + drift.distance * (reference.variance + drift.slack) ** 0.5
-        constant = rounding.mean + reference.mean + deviations / float(np.sqrt(self._regularization))
-        constant *= float(np.sqrt(self._prior))
-        own = Line(old, width * drift.ratio**0.5, constant)  # to be used with the fit's own means
-        return UpperBounds(self, all_arms, fit, own, replace(own, slope=own.slope + drift.distance), blocked)
+
+        def lines(distance: float, means: float) -> tuple[Line, Line]:
+            """Bounds on one output: to be used with the fit's own means, and with those of its reference."""
+            deviations = width * variances**0.5 + distance * (reference.variance + drift.slack) ** 0.5
+            constant = means + deviations / float(np.sqrt(self._regularization))
+            constant *= float(np.sqrt(self._prior))
+            own = Line(old, width * drift.ratio**0.5, constant)
+            return own, replace(own, slope=own.slope + distance)
+
+        own, line = lines(drift.distance, rounding.mean + reference.mean)
+        further = tuple(
+            lines(distance, now + before)
+            for distance, now, before in zip(drift.further, rounding.further, reference.further, strict=True)
+        )
+        return UpperBounds(self, all_arms, fit, ((own, line), *further), blocked)
 
     def spend(self, arms: int, cost: float) -> None:
         """Take note of work on single arms."""
@@ -104,14 +118,16 @@ class Screen:
         if self._reference is not None and self._spent < all_arms.count:
             old, before = self._reference
             cross = all_arms.kernel_rows(old.basis.arms, fit.basis)
-            drift = self._drift(old, fit, cross, before.mean + rounding.mean)
+            means = (before.mean + rounding.mean, *map(sum, zip(before.further, rounding.further, strict=True)))
+            drift = self._drift(old, fit, cross, means)
             if drift is not None:
                 return drift
         self._reference, self._spent, self._rung = (fit, rounding), 0.0, 0
-        return PosteriorShift(1.0, 0.0, 0.0)
+        return PosteriorShift(1.0, 0.0, 0.0, (0.0,) * len(fit.further_loadings))
 
-    def _drift(self, old: Fit, new: Fit, cross: Floats, means: float) -> PosteriorShift | None:
-        """How far `new` is from `old`; None when it is too far. `cross`: k(𝒮₀, 𝒮); `means`: rounding of both means."""
+    def _drift(self, old: Fit, new: Fit, cross: Floats, means: Sequence[float]) -> PosteriorShift | None:
+        """How far `new` is from `old`; None when it is too far. `cross`: k(𝒮₀, 𝒮); `means` (J,): rounding of both means
+        of each output."""
         product = old.transform @ cross @ new.transform.T
         rho = self._ratio(old, new, product)
         if rho is None:
@@ -119,8 +135,13 @@ class Screen:
         doubt = DEFECTS * (old.defect + new.defect)  # what rounding may do to X
         slack = rho**2 / (rho - 1.0) * (2.0 * doubt / (rho - 1.0) + EIGENVALUE_ROUNDING)
         # ‖θ − θ₀‖² is what is left of sums of magnitude (`mean` / ROUNDING)² that nearly cancel
-        lost = float(np.sqrt(self._regularization / ROUNDING)) * means
-        return PosteriorShift(rho, self._distance(old, new, product, doubt) + lost, slack)
+        lost = float(np.sqrt(self._regularization / ROUNDING))
+        pairs = [(old.loadings, new.loadings), *zip(old.further_loadings, new.further_loadings, strict=True)]
+        distances = [
+            self._distance((old, was), (new, now), product, doubt) + lost * mean
+            for (was, now), mean in zip(pairs, means, strict=True)
+        ]
+        return PosteriorShift(rho, distances[0], slack, tuple(distances[1:]))
 
     def _ratio(self, old: Fit, new: Fit, product: Floats) -> float | None:
         """The first ρ of the ladder that is certified, beginning one rung below the last one that was."""
@@ -136,15 +157,21 @@ class Screen:
                 return rho
         return None
 
-    def _distance(self, old: Fit, new: Fit, product: Floats, doubt: float) -> float:
-        """d in orthonormal coordinates of the two spans, in which θ is loadings / (b + λ)^{1/2}; `doubt`: of X."""
+    def _distance(
+        self, before_refit: tuple[Fit, Floats], after_refit: tuple[Fit, Floats], product: Floats, doubt: float
+    ) -> float:
+        """d in orthonormal coordinates of the two spans, in which θ is loadings / (b + λ)^{1/2}; `doubt`: of X.
+
+        A fit is given with the loadings (r,) of one output.
+        """
+        (old, old_loadings), (new, new_loadings) = before_refit, after_refit
         roots = np.sqrt(old.spectrum + self._regularization)
-        before, now = old.loadings / roots, new.loadings / np.sqrt(new.spectrum + self._regularization)
-        seen = roots * (product @ new.loadings)  # θ in the old coordinates
+        before, now = old_loadings / roots, new_loadings / np.sqrt(new.spectrum + self._regularization)
+        seen = roots * (product @ new_loadings)  # θ in the old coordinates
         norm = before @ before + now @ now - 2.0 * before @ seen  # ‖θ − θ₀‖²
         squared = float(self._regularization * norm + old.spectrum @ (seen - before) ** 2)
         floor = np.finfo(np.float64).eps * new.spectrum.max(initial=0.0) + np.finfo(np.float64).tiny
-        error = doubt * float(np.linalg.norm(new.loadings / np.sqrt(np.maximum(new.spectrum, floor))))
+        error = doubt * float(np.linalg.norm(new_loadings / np.sqrt(np.maximum(new.spectrum, floor))))
         error = (error + ROUNDING * float(np.linalg.norm(before))) * float(roots.max(initial=0.0))
         return float(np.sqrt(max(squared, 0.0))) + error
 
@@ -152,12 +179,16 @@ class Screen:
 class UpperBounds:
     """Upper bounds on all arms that were not looked at: a `Rest` over all blocks, at a few passes over the arms.
 
-    `own`: bounds to be used with the means of `fit`; `line`: with those of its reference.
+    `lines`: for each output, the first objective's first, bounds to be used with the means of `fit`, and with those of
+    its reference. What a `Rest` gives is of the first output.
     """
 
-    def __init__(self, screen: Screen, all_arms: AllArms, fit: Fit, own: Line, line: Line, blocked: Indices) -> None:
-        self._screen, self._all_arms, self._fit, self._own = screen, all_arms, fit, own
-        self._ceilings = all_arms.ceilings(line, blocked)
+    def __init__(
+        self, screen: Screen, all_arms: AllArms, fit: Fit, lines: Sequence[tuple[Line, Line]], blocked: Indices
+    ) -> None:
+        self._screen, self._all_arms, self._fit = screen, all_arms, fit
+        self._own, self._lines = (tuple(some) for some in zip(*lines, strict=True))
+        self._ceilings = all_arms.ceilings(self._lines[0], blocked)
         self._tops = all_arms.tops(self._ceilings)
         self._below = [np.inf] * len(self._tops)  # bounds from there on are taken
 
@@ -180,7 +211,19 @@ class UpperBounds:
     def tighten(self, arms: Indices) -> Floats:
         """Bounds for `arms` (n,) with their own means, one product with the dictionary's kernel rows each: (n,)."""
         self._screen.spend(len(arms), TIGHTEN_COST)
-        return self._all_arms.tighten(self._fit, self._own, arms)
+        return self._all_arms.tighten(self._fit, self._own[0], arms)
+
+    def reaching(self, blocked: Indices, scalarising: Scalarising, best: float, most: int) -> tuple[Indices, Floats]:
+        """Arms (n,) but `blocked`, ascending, whose bounds (n,) on the scalarised score reach `best`.
+
+        If that is −∞: of each block the `most` arms of largest bounds.
+        """
+        return self._all_arms.reaching(self._lines, blocked, scalarising, best, most)
+
+    def tighten_all(self, arms: Indices) -> Floats:
+        """As `tighten`, for all outputs: (J, n)."""
+        self._screen.spend(len(arms), TIGHTEN_COST)
+        return self._all_arms.tighten_all(self._fit, self._own, arms)
 
     def looked_at(self, arms: int) -> None:
         """Take note of that many arms whose moments were computed one by one."""

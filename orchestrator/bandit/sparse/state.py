@@ -10,6 +10,7 @@ import numpy as np
 
 from orchestrator.bandit.arms import Arms, Layout, checked_features
 from orchestrator.bandit.arrays import Floats, Indices, read_only, same
+from orchestrator.bandit.goals import SINGLE, Goals
 from orchestrator.bandit.model.model import Model
 from orchestrator.bandit.model.outputs import is_wild, mean_rewards
 from orchestrator.bandit.pulls import Pulls
@@ -33,6 +34,16 @@ def rewarded(observations: Sequence[Observation]) -> tuple[list[int], list[float
     return [arm for arm, _ in pairs], [float(reward) for _, reward in pairs]
 
 
+def further_rewards(observations: Sequence[Observation], count: int) -> list[tuple[float, ...]]:
+    """The `count` further rewards of each observation that has a reward. Raises ValueError on another number of them,
+    or when one is not finite."""
+    found = [(seen.arm, seen.further) for seen in observations if seen.reward is not None]
+    for arm, further in found:
+        if len(further) != count or not np.isfinite(further).all():
+            raise ValueError(f"arm {arm} must have {count} finite further rewards, got {further}")
+    return [further for _, further in found]
+
+
 def with_set_aside(set_aside: Indices, observations: Sequence[Observation]) -> Indices:
     """`set_aside`, ascending, and the arms that could not be evaluated."""
     failed = [seen.arm for seen in observations if seen.reward is None]
@@ -46,7 +57,8 @@ class SparseState:
     `pulls`: those with a reward. `dictionary` (m,), ascending. `information_gain`: G of the confidence width. `round`:
     how many `tell`s. `initial`: the warm start's arms, in order. `set_aside`: arms that could not be evaluated,
     ascending, and those that were retired. `layout`: what is known of the arms. `calibration`: of the calibrated model,
-    None without one. `grown_at`: how many pulls there were when arms were appended last.
+    None without one. `grown_at`: how many pulls there were when arms were appended last. `goals`: what the rewards of a
+    pull are about.
     """
 
     model: SparseModel
@@ -59,6 +71,7 @@ class SparseState:
     layout: Layout | None = None
     calibration: Calibration | None = None
     grown_at: int = 0
+    goals: Goals = SINGLE
 
     def __eq__(self, other: object) -> bool:
         return same(self, other)
@@ -124,7 +137,7 @@ class SparseState:
         """The next round's state with these pulls and set-aside arms in it; what is drawn is left as it was."""
         return replace(
             self,
-            pulls=self.pulls.add(*rewarded(observations)),
+            pulls=self.pulls.add(*rewarded(observations), further_rewards(observations, self.goals.further)),
             round=self.round + 1,
             set_aside=with_set_aside(self.set_aside, observations),
         )
@@ -135,11 +148,12 @@ def initial_state(
     initial: tuple[int, ...],
     layout: Layout | None = None,
     calibration: Calibration | None = None,
+    goals: Goals = SINGLE,
 ) -> SparseState:
     """The state before any pull."""
     nothing = read_only((), np.intp)
-    pulls = Pulls.none(len(model.arms))
-    return SparseState(model, pulls, nothing, 0.0, 0, initial, nothing, layout, calibration)
+    pulls = Pulls.none(len(model.arms), goals.further)
+    return SparseState(model, pulls, nothing, 0.0, 0, initial, nothing, layout, calibration, goals=goals)
 
 
 def exhausted(state: SparseState, pending: Sequence[int]) -> Wait | None:
@@ -207,9 +221,9 @@ def recommended(state: SparseState, belief: Belief | None = None) -> int | None:
     """The pulled arm to recommend where it may not be the one of largest mean reward; else None.
 
     That of largest posterior mean where the fitted noise says that mean rewards are noisy. A mean reward that is too
-    far above all others to be believed is left out.
+    far above all others to be believed is left out. None with several objectives or constraints.
     """
-    if state.calibration is None or not state.pulls.total:
+    if state.calibration is None or not state.pulls.total or not state.goals.is_single:
         return None
     arms, means = state.pulls.arms, mean_rewards(state.pulls)
     wild = is_wild(means)

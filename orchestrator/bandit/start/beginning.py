@@ -6,6 +6,7 @@ import numpy as np
 
 from orchestrator.bandit.arms import Arms, Layout
 from orchestrator.bandit.arrays import Floats
+from orchestrator.bandit.goals import SINGLE
 from orchestrator.bandit.kernels import AnyKernel
 from orchestrator.bandit.model.model import Model
 from orchestrator.bandit.sparse.all_arms import PlacedArms
@@ -45,4 +46,7 @@ def begin_state(
     else:
         sparse, calibration = begin_model(model, features, layout)
     initial = () if warm_start is None else warm_start.draw(sparse, rng, layout)
-    return initial_state(sparse, initial, layout, calibration)
+    goals = arms.goals if isinstance(arms, Arms) else SINGLE
+    if not goals.is_single and model is None:
+        raise ValueError("several objectives or constraints need the calibrated model: leave strategy.preset out")
+    return initial_state(sparse, initial, layout, calibration, goals)

@@ -37,6 +37,7 @@ from orchestrator.bandit.sparse.dictionary import Resampling, resparsify
 from orchestrator.bandit.sparse.lazy import ArgmaxQueue
 from orchestrator.bandit.sparse.picking import Picking
 from orchestrator.bandit.sparse.posterior import SparsePosterior
+from orchestrator.bandit.sparse.scalarised import GoalQueue, leaders, worth
 from orchestrator.bandit.sparse.state import (
     SparseState,
     checked,
@@ -206,7 +207,10 @@ class BBKB:
         picking = Picking.begin(state, self.width_at(state), blocked, is_conditioned=self.model is not None)
         course = _Course(picking, self._drift(picking.posterior))
         course.begin(pending)
-        course.queue = picking.queue(blocked, self.lazy)
+        if state.goals.is_single:
+            course.queue = picking.queue(blocked, self.lazy)
+        else:
+            course.queue = GoalQueue(state, picking, blocked, state.pulls.total + len(pending), self.lazy)
         return course
 
     @cached_property
@@ -285,6 +289,11 @@ class BBKB:
         return recommended(state)
 
     @property
+    def takes_goals(self) -> bool:
+        """See `Multiobjective`: with the calibrated model."""
+        return self.model is not None
+
+    @property
     def grows(self) -> bool:
         """See `Grows`: with the calibrated model, whose lengthscales new arms follow."""
         return self.model is not None
@@ -294,8 +303,9 @@ class BBKB:
         if state.calibration is None or not is_growth_due(state.pulls.total, state.grown_at):
             return None
         pulled = state.pulls.arms
-        best = np.argsort(-state.posterior.moments(pulled)[0], kind="stable")[:AROUND]
-        return Growth(around=tuple(pulled[best].tolist()), lengthscales=state.calibration.fitted.lengthscales)
+        best = pulled[np.argsort(-state.posterior.moments(pulled)[0], kind="stable")[:AROUND]]
+        around = tuple(best.tolist()) if state.goals.is_single else leaders(state, AROUND)
+        return Growth(around=around, lengthscales=state.calibration.fitted.lengthscales)
 
     def extend(self, state: SparseState, features: Floats, retired: Sequence[int]) -> SparseState:
         """See `Grows`. The posterior is that of the same pulls and dictionary."""
@@ -308,7 +318,8 @@ class BBKB:
             return ()
         kept = np.union1d(np.union1d(state.set_aside, state.pulls.arms), np.array(pending, np.intp))
         never = np.setdiff1d(np.arange(len(state.model.arms)), kept, assume_unique=True)
-        order = np.argsort(self.posterior(state).ucb[never], kind="stable")
+        worths = self.posterior(state).ucb if state.goals.is_single else worth(state, self.width_at(state))
+        order = np.argsort(worths[never], kind="stable")
         return tuple(never[order[: live - most]].tolist())
 
     def posterior(self, state: SparseState) -> Posterior:

@@ -14,6 +14,8 @@ from rich.table import Table
 from rich.text import Text
 
 from orchestrator.campaign.attempts import Best
+from orchestrator.campaign.state import CampaignState
+from orchestrator.campaign.status import goals_text
 from orchestrator.cli.arguments import RunFolder
 from orchestrator.cli.console import SafeConsole
 from orchestrator.cli.live import shown
@@ -44,17 +46,22 @@ def best(
     ] = BestFormat.YAML,
 ) -> None:
     """Print the best configuration that a run knows, for the next script: the one that the strategy recommends where
-    values are noisy, else the one with the best value, existing data included (then standard error says so)."""
+    values are noisy, else the one with the best value, existing data included (then standard error says so).
+
+    With several objectives the front, a list, the best of the first objective first: of each configuration its
+    objectives' values and its parameters; with --format args a line a configuration.
+    """
     found = open_run(folder)
     with found.store() as store:
         _, state = snapshots.current(found, store)
     best = state.best_known
     taken = state.recommended or best
     if best is None or taken is None:
-        raise RunError(f"{folder} has no best configuration: no evaluation has succeeded")
+        raise RunError(f"{folder} has no best configuration: {state.front.lack}")
     if taken is best and best.trial is None:
         say(SafeConsole(stderr=True), f"the best value, {best.value:.6g}, is of the {best.origin}")
-    print(_written(taken.parameters, format_))
+    is_single = len(state.rules.goals.objectives) == 1
+    print(_written(taken.parameters, format_) if is_single else _written_front(state, format_))
 
 
 def list_(folder: RunsFolder = Path("runs")) -> None:
@@ -89,6 +96,22 @@ def _written(parameters: Mapping[str, object], format_: BestFormat) -> str:
             return shlex.join(part for name, value in known.items() for part in (f"--{name}", str(value)))
         case BestFormat.YAML:
             return yaml.safe_dump(known, sort_keys=False, allow_unicode=True).rstrip()
+
+
+def _written_front(state: CampaignState, format_: BestFormat) -> str:
+    if format_ is BestFormat.ARGS:
+        return "\n".join(_written(member.parameters, format_) for member in state.front.ordered)
+    names = [one.metric for one in state.rules.goals.objectives]
+    found = [
+        {
+            "objectives": dict(zip(names, member.values, strict=True)),
+            "parameters": {name: value for name, value in member.parameters.items() if value is not None},
+        }
+        for member in state.front.ordered
+    ]
+    if format_ is BestFormat.JSON:
+        return json.dumps(found)
+    return yaml.safe_dump(found, sort_keys=False, allow_unicode=True).rstrip()
 
 
 def _histories(folder: Path) -> Iterator[tuple[Path, History]]:
@@ -136,4 +159,7 @@ def _trials(history: History) -> str:
 
 
 def _best(history: History) -> str:
+    now = history.status().goals
+    if now is not None and len(now.objectives) > 1:
+        return goals_text(now)
     return "" if history.best_known is None else f"{history.best_known.value:.6g}"

@@ -1,0 +1,95 @@
+"""Optimisers that are compared: asked for one candidate at a time, and given accuracy and cost of each."""
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+import numpy as np
+import optuna
+
+from benchmarks.goals.problems import Table
+from benchmarks.peers.methods.of_optuna import distribution, value_of
+from orchestrator.bandit.arms import Arms
+from orchestrator.bandit.goals import Goals
+from orchestrator.bandit.strategy import Choose, Observation
+from orchestrator.named_strategy import named_strategy
+
+optuna.logging.set_verbosity(logging.ERROR)
+
+
+class Method(Protocol):
+    """Suggestions are numbered by the harness: 0, 1, …."""
+
+    def ask(self, number: int) -> int:
+        """The row of the table to evaluate."""
+
+    def tell(self, number: int, accuracy: float, cost: float) -> None:
+        """What came of suggestion `number`."""
+
+
+class Ours:
+    """A strategy of the product, on all candidates of the table."""
+
+    def __init__(self, problem: Table, seed: int, name: str) -> None:
+        self._problem, self._seed = problem, seed
+        self._strategy = named_strategy(name, {})
+        known = problem.candidates
+        arms = Arms.of(
+            known.features, known.parameter_of, repeats=problem.table.arms is None, is_sequence=known.is_sequence
+        ).with_goals(Goals(2) if problem.limit is None else Goals(1, 1))
+        self._state: Any = self._strategy.init(arms, np.random.default_rng([seed, 0]))
+        self._pending: dict[int, int] = {}
+
+    def ask(self, number: int) -> int:
+        decision = self._strategy.ask(self._state, tuple(self._pending.values()), 1)
+        if not isinstance(decision, Choose):
+            raise ValueError(f"the strategy waits: {decision.reason}")
+        self._pending[number] = decision.picks[0].arm
+        return int(self._problem.rows[decision.picks[0].arm])
+
+    def tell(self, number: int, accuracy: float, cost: float) -> None:
+        further = -cost if self._problem.limit is None else self._problem.limit - cost
+        seen = Observation(self._pending.pop(number), accuracy, (further,))
+        self._state = self._strategy.tell(self._state, [seen], np.random.default_rng([self._seed, 1, number]))
+
+
+class OfOptuna:
+    """A study in memory. `make` gives its sampler."""
+
+    def __init__(self, problem: Table, seed: int, make: Callable[..., optuna.samplers.BaseSampler]) -> None:
+        self._problem = problem
+        self._distributions = {name: distribution(one) for name, one in problem.table.space.items()}
+        directions = ["maximize", "minimize"] if problem.limit is None else ["maximize"]
+        self._study = optuna.create_study(directions=directions, sampler=make(seed=seed))
+        self._running: dict[int, optuna.Trial] = {}
+
+    def ask(self, number: int) -> int:
+        trial = self._study.ask(self._distributions)
+        self._running[number] = trial
+        space = self._problem.table.space
+        return self._problem.table.row({name: value_of(space[name], value) for name, value in trial.params.items()})
+
+    def tell(self, number: int, accuracy: float, cost: float) -> None:
+        trial = self._running.pop(number)
+        if self._problem.limit is None:
+            self._study.tell(trial, [accuracy, cost])
+        else:
+            trial.set_constraint("cost", cost - self._problem.limit)
+            self._study.tell(trial, accuracy)
+
+
+SAMPLERS: Mapping[str, Callable[..., optuna.samplers.BaseSampler]] = {
+    "tpe": optuna.samplers.TPESampler,
+    "nsga-ii": optuna.samplers.NSGAIISampler,
+}
+LABELS: Mapping[str, str] = {
+    "bbkb": "bbkb (default)",
+    "uniform": "random search",
+    "tpe": "Optuna TPE",
+    "nsga-ii": "Optuna NSGA-II",
+}
+
+
+def make_method(name: str, problem: Table, seed: int) -> Method:
+    """The method `name` of LABELS."""
+    return OfOptuna(problem, seed, SAMPLERS[name]) if name in SAMPLERS else Ours(problem, seed, name)

@@ -1,0 +1,78 @@
+"""One search in simulated time: `workers` evaluations at once, the n-th as long and as noisy with every method."""
+
+import heapq
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from benchmarks.goals.methods import Method
+from benchmarks.goals.problems import Table
+from benchmarks.peers.search import SIGMA
+
+MARKS = (50, 100, 200)  # results after which the loss is computed
+_NOISE, _DURATION = 11, 12  # streams
+
+
+@dataclass(frozen=True, kw_only=True)
+class Record:
+    """A finished search: the loss after each of MARKS, and CPU milliseconds of asking and telling a suggestion.
+
+    `feasible` and `best`: results until the first feasible one was found, and until the best one of this search that is
+    feasible; 0 where there is none, or no constraint.
+    """
+
+    problem: str
+    method: str
+    workers: int
+    seed: int
+    losses: Sequence[float]
+    feasible: int
+    best: int
+    milliseconds: float
+
+
+def search(problem: Table, method: Method, name: str, workers: int, seed: int) -> Record:
+    """Run `method`, called `name`, on `problem`."""
+    evaluations = MARKS[-1]
+    running: list[tuple[float, int]] = []
+    rows: list[int] = []
+    told: list[int] = []
+    now, spent = 0.0, 0.0
+    while len(told) < evaluations:
+        while len(running) < workers and len(rows) < evaluations:
+            began = time.process_time()
+            rows.append(method.ask(len(rows)))
+            spent += time.process_time() - began
+            drawn = np.random.default_rng([seed, _DURATION, len(rows) - 1]).standard_normal()
+            lasts = float(np.exp(SIGMA * drawn - SIGMA**2 / 2))
+            if problem.table.durations is not None:
+                lasts = float(problem.table.durations[rows[-1]])
+            heapq.heappush(running, (now + lasts, len(rows) - 1))
+        now, number = heapq.heappop(running)
+        accuracy, cost = problem.evaluate(rows[number], np.random.default_rng([seed, _NOISE, number]))
+        began = time.process_time()
+        method.tell(number, accuracy, cost)
+        spent += time.process_time() - began
+        told.append(rows[number])
+    order = np.array(told)
+    feasible, best = _found(problem, order)
+    return Record(
+        problem=problem.name,
+        method=name,
+        workers=workers,
+        seed=seed,
+        losses=[problem.loss(order[:mark]) for mark in MARKS],
+        feasible=feasible,
+        best=best,
+        milliseconds=1e3 * spent / evaluations,
+    )
+
+
+def _found(problem: Table, order: np.ndarray) -> tuple[int, int]:
+    if problem.limit is None:
+        return 0, 0
+    within = problem.costs[order] <= problem.limit
+    worth = np.where(within, problem.accuracies[order], -np.inf)
+    return (int(within.argmax()) + 1, int(worth.argmax()) + 1) if within.any() else (0, 0)

@@ -1,0 +1,47 @@
+"""An objective whose metrics are objectives or constraints of a campaign: a result without them is a failure."""
+
+import math
+from dataclasses import dataclass
+
+from objectives.objective import Evaluation, InvalidValueError, Objective, Parameters, Report
+from objectives.returned import MissingValueError
+
+VALUE = "value"  # names what an objective returns as its value
+_NAMED = 8  # metrics that a message lists
+
+
+@dataclass(frozen=True)
+class WithMetrics:
+    """`inner`, the value of whose evaluations is its metric `first`, and that must have all `needed` ones.
+
+    `needed`: pairs of a metric's name and where in the campaign file it is named. Those come first among the metrics,
+    so that they are kept when there are too many. What `inner` returned as its value stays a metric, `value`, where it
+    is not the first one.
+    """
+
+    inner: Objective
+    first: str
+    needed: tuple[tuple[str, str], ...]
+
+    def evaluate(self, parameters: Parameters, seed: int, report: Report) -> Evaluation:
+        """See `Objective`. Raises InvalidValueError when a metric is missing or not finite."""
+        try:
+            found = self.inner.evaluate(parameters, seed, report)
+            returned = {**found.metrics, VALUE: found.value}
+        except MissingValueError as error:  # a mapping of metrics alone is enough
+            found, returned = error.evaluation, dict(error.evaluation.metrics)
+        for name, place in self.needed:
+            self._check(found, returned, name, place)
+        value = returned.pop(self.first)
+        named = {name: returned[name] for name, _ in self.needed if name in returned}
+        return Evaluation(value, {**named, **returned}, found.left_out)
+
+    @staticmethod
+    def _check(found: Evaluation, returned: dict[str, float], name: str, place: str) -> None:
+        if name in found.left_out:
+            raise InvalidValueError(f"the metric {name!r}, which {place} names, is a {found.left_out[name]}")
+        if name not in returned:
+            listed = ", ".join(list(returned)[:_NAMED]) or "none"
+            raise InvalidValueError(f"the objective returned no metric {name!r}, which {place} names; it has {listed}")
+        if not math.isfinite(returned[name]):
+            raise InvalidValueError(f"the metric {name!r}, which {place} names, must be finite, got {returned[name]}")

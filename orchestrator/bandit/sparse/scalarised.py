@@ -1,0 +1,162 @@
+"""Picking arms for several objectives and constraints, on one dictionary.
+
+Variances depend on the pulls only, so all outputs share counts, dictionary, factorisation and kernel columns; each has
+its own sums of scores, hence its own mean. An arm is picked by `scalarising` of its upper bounds μ̃_j + width · σ̃.
+
+The scalarisation changes from pick to pick, so no queue of one score serves: for each pick, arms are looked at that are
+not yet, as long as their bounds reach the best score among those that are. Looking at all arms picks the same.
+"""
+
+import numpy as np
+
+from orchestrator.bandit.arrays import Floats, Indices
+from orchestrator.bandit.goals import Goals
+from orchestrator.bandit.model.outputs import Outputs, Scale, mean_rewards, scores_of
+from orchestrator.bandit.pulls import Pulls
+from orchestrator.bandit.sparse.picking import Picking
+from orchestrator.bandit.sparse.scalarising import Scalarising, direction
+from orchestrator.bandit.sparse.state import SparseState
+
+REACH = 0.1  # of the front's range in an objective: z is so far below its worst point
+LEAST_RANGE = 0.1  # standard deviations of the scores
+FIRST_SEEN, FIRST_LOOK = 32, 2  # arms looked at when there is none yet, and at a time afterwards
+
+
+def floors_and_limits(pulls: Pulls, goals: Goals, outputs: Outputs) -> tuple[Floats, Floats]:
+    """z (J,), a little below the front of the results, and the score (C,) of a margin of 0 of each constraint.
+
+    The front is that of the mean rewards that satisfy all constraints, if there are any. With z below the worst of all
+    results, most directions lead past it.
+    """
+    objectives, constraints = pulls.outputs[: goals.objectives], pulls.outputs[goals.objectives :]
+    limits = [float(Scale(one, outputs).scores(np.zeros(1))[0]) for one in constraints]
+    if len(objectives) == 1:
+        return np.zeros(1), np.array(limits)  # scores are upper bounds as they are
+    scores = np.array([scores_of(mean_rewards(one), outputs) for one in objectives])
+    feasible = np.all([mean_rewards(one) >= 0.0 for one in constraints], axis=0) if constraints else np.array(True)
+    front = front_of(scores[:, feasible] if feasible.any() and feasible.ndim else scores)
+    worst, best = front.min(axis=1), front.max(axis=1)
+    return worst - REACH * np.maximum(best - worst, LEAST_RANGE), np.array(limits)
+
+
+def front_of(points: Floats) -> Floats:
+    """The columns of `points` (J, n), n >= 1, that no other one is better than: (J, f)."""
+    left, found = points[:, np.argsort(-points.sum(axis=0), kind="stable")], []
+    while left.shape[1]:
+        found.append(left[:, 0])  # of the largest sum: nothing is better
+        left = left[:, (left > left[:, :1]).any(axis=0)]
+    return np.array(found).T
+
+
+class GoalQueue:
+    """An `ArgmaxQueue` whose score is another one with each arm that it gives.
+
+    `number`: pulls before the first pick, which the directions are counted from. `is_lazy`: looking at few arms.
+    """
+
+    def __init__(self, state: SparseState, picking: Picking, blocked: Indices, number: int, is_lazy: bool) -> None:
+        self._goals, self._picking, self._blocked, self._number = state.goals, picking, blocked, number
+        fit = state.posterior.fit
+        offsets = np.array([fit.offset, *fit.further_offsets])  # means of blocks are less these
+        floors, limits = floors_and_limits(state.pulls, state.goals, state.model.outputs)
+        self._floors = floors - offsets[: len(floors)] if len(floors) > 1 else floors
+        self._limits = limits - offsets[len(floors) :]
+        self._loadings = fit.further_loadings
+        self._seen: Indices = np.empty(0, np.intp)
+        self._means = np.empty((len(self._loadings), 0))  # of further outputs, of the arms in `_seen`
+        self._is_lazy = is_lazy
+
+    def top(self) -> int:
+        """The arm with the largest score of the next scalarisation. Ties: the lowest index. −1 when no arm is left."""
+        theta = direction(self._number, self._goals.objectives)
+        self._number += 1
+        scalarising = Scalarising(self._floors, theta, self._limits)
+        arm, best = self._best(scalarising)
+        if best == -np.inf or not self._is_lazy:
+            most = FIRST_SEEN if self._is_lazy else len(self._picking.posterior.posterior.model.arms)
+            arms, _ = self._picking.bounds.reaching(self._blocked, scalarising, -np.inf, most)
+            self._picking.enter(self._unseen(arms))
+            arm, best = self._best(scalarising)
+        return self._look_further(scalarising, arm, best)
+
+    def block(self, arm: int) -> None:
+        """Let `arm` not come up any more."""
+        self._blocked = np.union1d(self._blocked, [arm])
+
+    def _look_further(self, scalarising: Scalarising, arm: int, best: float) -> int:
+        """The best arm of all, `arm` with score `best` being the best of those looked at."""
+        if best == -np.inf:
+            return arm
+        arms, bounds = self._picking.bounds.reaching(self._blocked, scalarising, best, 0)
+        is_new = np.isin(arms, self._picking.arms, assume_unique=True, invert=True)
+        arms, bounds = arms[is_new], bounds[is_new]
+        if len(arms):
+            bounds = np.minimum(bounds, scalarising.scores(self._picking.bounds.tighten_all(arms)))
+        look = FIRST_LOOK
+        while len(arms := arms[bounds >= best]):  # an arm with an equal score may have the lower index
+            bounds = bounds[bounds >= best]
+            order = np.argsort(-bounds, kind="stable")
+            self._picking.enter(np.sort(arms[order[:look]]))
+            arms, bounds, look = arms[order[look:]], bounds[order[look:]], 2 * look
+            arm, best = self._best(scalarising)
+        return arm
+
+    def _unseen(self, arms: Indices) -> Indices:
+        return arms[np.isin(arms, self._picking.arms, assume_unique=True, invert=True)]
+
+    def _best(self, scalarising: Scalarising) -> tuple[int, float]:
+        """The arm looked at with the largest score, and that; (−1, −∞) if there is none that may come up."""
+        posterior = self._picking.posterior
+        self._follow()
+        if not len(self._seen):
+            return -1, -np.inf
+        upper = np.vstack((posterior.mean, self._means))
+        upper += self._picking.width * np.sqrt(posterior.variance)
+        scores = scalarising.scores(upper)
+        scores[np.isin(self._seen, self._blocked, assume_unique=True)] = -np.inf
+        first = int(scores.argmax())  # arms ascend, so this is the lowest index among equals
+        return (int(self._seen[first]), float(scores[first])) if scores[first] > -np.inf else (-1, -np.inf)
+
+    def _follow(self) -> None:
+        """Means of further outputs for the arms that were looked at since."""
+        posterior = self._picking.posterior
+        if len(self._seen) == len(posterior.arms):
+            return
+        is_new = np.isin(posterior.arms, self._seen, assume_unique=True, invert=True)
+        means = np.empty((len(self._loadings), len(posterior.arms)))
+        means[:, ~is_new] = self._means
+        # vecdot, not @: an arm's mean is the same, whatever else is computed with it
+        means[:, is_new] = np.vecdot(posterior.rows[is_new], self._loadings[:, None, :])
+        self._seen, self._means = posterior.arms, means
+
+
+def leaders(state: SparseState, count: int) -> tuple[int, ...]:
+    """At most `count` arms that were pulled, spread over the front of their posterior means, the first ones of the
+    directions' sequence first."""
+    fit, pulled = state.posterior.fit, state.pulls.arms
+    mean, _, rows = state.posterior.moments(pulled)
+    further = np.vecdot(rows, fit.further_loadings[:, None, :]) + fit.further_offsets[:, None]
+    means = np.vstack((mean + fit.offset, further))
+    floors, limits = floors_and_limits(state.pulls, state.goals, state.model.outputs)
+    found: list[int] = []
+    for number in range(count):
+        theta = direction(number, state.goals.objectives)
+        scores = Scalarising(floors, theta, limits).scores(means)
+        scores[np.searchsorted(pulled, found)] = -np.inf
+        if scores.max() > -np.inf:
+            found.append(int(pulled[np.argmax(scores)]))
+    return tuple(found)
+
+
+def worth(state: SparseState, width: float) -> Floats:
+    """How promising every arm is (A,): the volume between z and its upper bounds.
+
+    That is, up to a constant, the mean of s_θ to the power J over all directions (Golovin and Zhang 2020, Lemma 5).
+    With one objective it is the bound itself. Arms that cannot satisfy the constraints come after all others.
+    """
+    upper = state.posterior.means + width * np.sqrt(state.posterior.variance)
+    floors, limits = floors_and_limits(state.pulls, state.goals, state.model.outputs)
+    above = upper[: len(floors)] - floors[:, None]
+    volumes = above if len(floors) == 1 else np.prod(np.maximum(above, 0.0), axis=0, keepdims=True)
+    one = Scalarising(np.zeros(1), np.ones(1), limits)
+    return one.scores(np.vstack((volumes, upper[len(floors) :])))

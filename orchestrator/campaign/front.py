@@ -1,0 +1,88 @@
+"""The front of a campaign: the results that satisfy all constraints and that no other result is better than.
+
+Another result is better when it is as good in every objective and better in one. Of equal results the first one stays.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+from orchestrator.campaign.goals import CampaignGoals
+from orchestrator.campaign.hypervolume import hypervolume, is_as_good
+
+
+@dataclass(frozen=True, slots=True)
+class FrontMember:
+    """A result on the front: the objectives' `values` on the user's scale, and as `rewards`, which are maximised."""
+
+    trial: int
+    values: tuple[float, ...]
+    rewards: tuple[float, ...]
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Front:
+    """`members` in the order found, out of `results`, of which `feasible` satisfy every constraint.
+
+    `worst`: the lowest reward of these in each objective; empty while there is none.
+    """
+
+    members: tuple[FrontMember, ...] = ()
+    worst: tuple[float, ...] = ()
+    results: int = 0
+    feasible: int = 0
+
+    def after(
+        self,
+        goals: CampaignGoals,
+        trial: int,
+        result: tuple[float, Mapping[str, float]],
+        parameters: Mapping[str, Any],
+    ) -> "Front":
+        """The front after one more result, its value and its metrics, of the configuration `parameters`."""
+        values = goals.values(*result)
+        if not goals.is_feasible(*result):
+            return replace(self, results=self.results + 1)
+        rewards = goals.rewards(values)
+        worst = tuple(map(min, self.worst, rewards)) if self.worst else rewards
+        members = self.members
+        if not any(is_as_good(member.rewards, rewards) for member in members):
+            kept = tuple(member for member in members if not is_as_good(rewards, member.rewards))
+            members = (*kept, FrontMember(trial, values, rewards, parameters))
+        return Front(members, worst, self.results + 1, self.feasible + 1)
+
+    @property
+    def ordered(self) -> list[FrontMember]:
+        """The members, the best of the first objective first."""
+        return sorted(self.members, key=lambda member: member.rewards, reverse=True)
+
+    @property
+    def lack(self) -> str:
+        """Why a campaign has no best result, when it has none."""
+        if self.results:
+            return f"none of {self.results} results satisfies all constraints"
+        return "no evaluation has succeeded"
+
+    def reference(self, goals: CampaignGoals) -> tuple[float, ...]:
+        """What the hypervolume is measured from, as rewards: `reference` of each objective, else its worst result.
+
+        Empty while nothing is feasible.
+        """
+        pairs = zip(goals.objectives, self.worst, strict=False)
+        return tuple(worst if one.reference is None else one.sign * one.reference for one, worst in pairs)
+
+    def hypervolume(self, goals: CampaignGoals) -> float | None:
+        """The front's hypervolume; None while nothing is feasible."""
+        if not self.members:
+            return None
+        reference = self.reference(goals)
+        if reference not in self._volumes:
+            self._volumes[reference] = hypervolume([member.rewards for member in self.members], reference)
+        return self._volumes[reference]
+
+    @cached_property
+    def _volumes(self) -> dict[tuple[float, ...], float]:
+        """Hypervolumes by reference: a status asks for the same one again and again."""
+        return {}

@@ -1,0 +1,129 @@
+"""What a campaign is after: one or several objectives, each a metric with a direction, and constraints on metrics.
+
+Pure values, read from the resolved campaign file. `value` names what an objective returns as its value; a result's
+recorded value is always that of the first objective's metric.
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from orchestrator.bandit.goals import Goals
+
+VALUE = "value"  # the metric that an objective returns as its value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObjectiveGoal:
+    """A metric to be maximised or minimised. `reference`: a value that is just not good enough, for hypervolumes; None:
+    the worst one of the results."""
+
+    metric: str
+    is_maximized: bool = True
+    reference: float | None = None
+
+    @property
+    def sign(self) -> float:
+        """What turns a value into a reward, which is maximised."""
+        return 1.0 if self.is_maximized else -1.0
+
+    def __str__(self) -> str:
+        return f"{self.metric} {'maximised' if self.is_maximized else 'minimised'}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConstraintGoal:
+    """A metric that must not be above `at_most` or below `at_least`; at least one of them is given."""
+
+    metric: str
+    at_most: float | None = None
+    at_least: float | None = None
+
+    def margin(self, value: float) -> float:
+        """How far inside the constraint `value` is: at least 0 where it holds."""
+        margins = [] if self.at_most is None else [self.at_most - value]
+        return min([*margins, value - self.at_least] if self.at_least is not None else margins)
+
+    def __str__(self) -> str:
+        bounds = (("at least", self.at_least), ("at most", self.at_most))
+        named = (f"{words} {bound:.6g}" for words, bound in bounds if bound is not None)
+        return f"{self.metric} {' and '.join(named)}"
+
+
+@dataclass(frozen=True, slots=True)
+class CampaignGoals:
+    """The objectives, at least one, and the constraints."""
+
+    objectives: tuple[ObjectiveGoal, ...] = (ObjectiveGoal(metric=VALUE),)
+    constraints: tuple[ConstraintGoal, ...] = ()
+
+    @staticmethod
+    def of(settings: Mapping[str, Any]) -> "CampaignGoals":
+        """Read them from a resolved campaign file."""
+        is_maximized = settings["objective"].get("direction", "maximize") == "maximize"
+        named = tuple(
+            ObjectiveGoal(
+                metric=one["metric"],
+                is_maximized=one.get("direction", "maximize") == "maximize",
+                reference=one.get("reference"),
+            )
+            for one in settings.get("objectives", ())
+        )
+        constraints = tuple(
+            ConstraintGoal(metric=one["metric"], at_most=one.get("at_most"), at_least=one.get("at_least"))
+            for one in settings.get("constraints", ())
+        )
+        return CampaignGoals(named or (ObjectiveGoal(metric=VALUE, is_maximized=is_maximized),), constraints)
+
+    def plain(self) -> dict[str, Any]:
+        """The sections of a campaign file that `of` reads them from, beside its objective."""
+        directions = {True: "maximize", False: "minimize"}
+        return {
+            "objectives": [
+                {"metric": one.metric, "direction": directions[one.is_maximized], "reference": one.reference}
+                for one in self.objectives
+            ],
+            "constraints": [asdict(one) for one in self.constraints],
+        }
+
+    @property
+    def is_single(self) -> bool:
+        """Whether there is one objective and no constraint."""
+        return len(self.objectives) == 1 and not self.constraints
+
+    @property
+    def further_metrics(self) -> tuple[str, ...]:
+        """The metrics of objectives and constraints, each once, but for that of the first objective."""
+        names = [*(one.metric for one in self.objectives), *(one.metric for one in self.constraints)]
+        return tuple(dict.fromkeys(names))[1:]
+
+    @property
+    def for_strategy(self) -> Goals:
+        """What a strategy has to know of them."""
+        return Goals(len(self.objectives), len(self.constraints))
+
+    def values(self, value: float, metrics: Mapping[str, float]) -> tuple[float, ...]:
+        """The objectives' values of a result, on the user's scale. `value`: the first one's.
+
+        Raises KeyError when a metric is missing.
+        """
+        return tuple(self._metric(one.metric, value, metrics) for one in self.objectives)
+
+    def margins(self, value: float, metrics: Mapping[str, float]) -> tuple[float, ...]:
+        """How far inside each constraint a result is. Raises KeyError when a metric is missing."""
+        return tuple(one.margin(self._metric(one.metric, value, metrics)) for one in self.constraints)
+
+    def further(self, value: float, metrics: Mapping[str, float]) -> tuple[float, ...]:
+        """Rewards of all objectives but the first, then margins (`bandit.strategy.Observation`)."""
+        return (*self.rewards(self.values(value, metrics))[1:], *self.margins(value, metrics))
+
+    def rewards(self, values: tuple[float, ...]) -> tuple[float, ...]:
+        """The objectives' `values`, all to be maximised."""
+        return tuple(one.sign * value for one, value in zip(self.objectives, values, strict=True))
+
+    def is_feasible(self, value: float, metrics: Mapping[str, float]) -> bool:
+        """Whether a result satisfies every constraint."""
+        return all(margin >= 0.0 for margin in self.margins(value, metrics))
+
+    def _metric(self, name: str, value: float, metrics: Mapping[str, float]) -> float:
+        return value if name == self.objectives[0].metric else metrics[name]

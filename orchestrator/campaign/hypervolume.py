@@ -1,0 +1,63 @@
+"""The hypervolume of a front: the volume between its points and a reference point that all of them are better than.
+
+Exact for any number of objectives. Two are swept over; more are cut into slices along the last one, in each of which
+one objective fewer is left (While, Hingston, Barone, Huband 2006, "A faster algorithm for calculating hypervolume").
+The front of a slice is kept from one to the next, so three objectives take a number of steps that is quadratic in the
+points.
+"""
+
+from collections.abc import Sequence
+
+Point = tuple[float, ...]
+
+
+def hypervolume(points: Sequence[Sequence[float]], reference: Sequence[float]) -> float:
+    """The volume of all that is worse than some of `points` (n, J) and better than `reference` (J,).
+
+    All are rewards, to be maximised; J >= 1. Points that are not better than the reference in every objective count for
+    nothing.
+    """
+    inside = {
+        tuple(value - least for value, least in zip(point, reference, strict=True))
+        for point in points
+        if all(value > least for value, least in zip(point, reference, strict=True))
+    }
+    return _volume(sorted(inside, key=lambda point: point[-1], reverse=True))
+
+
+def _volume(points: Sequence[Point]) -> float:
+    """Above the origin, of points whose last objective falls from one to the next."""
+    if not points:
+        return 0.0
+    if len(points[0]) == 1:
+        return points[0][0]
+    if len(points[0]) == 2:
+        return _area(points)
+    total, front = 0.0, list[Point]()
+    ends = [*(point[-1] for point in points[1:]), 0.0]
+    for point, end in zip(points, ends, strict=True):
+        front = with_point(front, point[:-1])
+        if point[-1] > end:
+            total += (point[-1] - end) * _volume(sorted(front, key=lambda one: one[-1], reverse=True))
+    return total
+
+
+def _area(points: Sequence[Point]) -> float:
+    total, widest = 0.0, 0.0
+    for width, height in points:
+        if width > widest:
+            total += (width - widest) * height
+            widest = width
+    return total
+
+
+def with_point(front: Sequence[Point], point: Point) -> list[Point]:
+    """The points of `front` that `point` does not dominate, and `point` unless one of them is as good in everything."""
+    if any(is_as_good(other, point) for other in front):
+        return list(front)
+    return [*(other for other in front if not is_as_good(point, other)), point]
+
+
+def is_as_good(one: Sequence[float], other: Sequence[float]) -> bool:
+    """Whether `one` is at least as good as `other` in every objective (rewards)."""
+    return all(mine >= theirs for mine, theirs in zip(one, other, strict=True))

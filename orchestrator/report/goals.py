@@ -1,0 +1,101 @@
+"""Pictures of several objectives and of constraints: the front, its hypervolume, the share of feasible results."""
+
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+
+from orchestrator.campaign.front import Front
+from orchestrator.campaign.hypervolume import hypervolume
+from orchestrator.history.fold import History, TrialRow
+from orchestrator.report.figure import MANY_POINTS, Figure, axis, label, layout, parameters_label, rounded
+from orchestrator.report.progress import step_figure
+from orchestrator.wording import plural
+
+_MOST_PAIRS = 3  # pictures of the front
+_MOST_VOLUMES = 200  # hypervolumes that are computed for a picture
+
+
+def fronts(history: History) -> list[Figure]:
+    """The results in the plane of each pair of objectives, the front in front; none with one objective."""
+    pairs = list(combinations(range(len(history.goals.objectives)), 2))[:_MOST_PAIRS]
+    return [_front(history, pair) for pair in pairs if history.succeeded]
+
+
+def _front(history: History, pair: tuple[int, int]) -> Figure:
+    goals, members = history.goals, {member.trial for member in history.campaign.front.members}
+    shown = history.succeeded[-MANY_POINTS:]
+    others = [row for row in shown if row.trial not in members]
+    inside = [row for row in others if goals.is_feasible(row.value or 0.0, row.metrics)]
+    outside = [row for row in others if not goals.is_feasible(row.value or 0.0, row.metrics)]
+    traces = [_points(history, inside, pair, "evaluations", {"color": "--point", "size": 6, "opacity": 0.6})]
+    if outside:
+        traces.append(_points(history, outside, pair, "infeasible", {"color": "--muted", "size": 5, "symbol": "x"}))
+    on_front = sorted((history.trials[trial] for trial in members), key=lambda row: _values(history, row)[pair[0]])
+    traces.append(_points(history, on_front, pair, "front", {"color": "--accent", "size": 9}))
+    if len(goals.objectives) == 2:
+        traces[-1] |= {"mode": "lines+markers", "line": {"color": "--accent", "width": 1.5, "dash": "dot"}}
+    first, second = (goals.objectives[number] for number in pair)
+    caption = f"{plural(len(members), 'result')} that no other is better than in every objective"
+    caption += " and that satisfy the constraints." if goals.constraints else "."
+    if len(history.succeeded) > len(shown):
+        caption += f" Besides these the newest {len(shown):,} are drawn."
+    return Figure(
+        name="front" if pair == (0, 1) else f"front-{pair[0]}-{pair[1]}",
+        title=f"Front: {first.metric} and {second.metric}",
+        caption=caption,
+        traces=traces,
+        layout=layout(axis(label(first)), axis(label(second)), height=400, showlegend=True),
+    )
+
+
+def _values(history: History, row: TrialRow) -> tuple[float, ...]:
+    return history.goals.values(row.value or 0.0, row.metrics)
+
+
+def _points(
+    history: History, rows: list[TrialRow], pair: tuple[int, int], name: str, marker: dict[str, Any]
+) -> dict[str, Any]:
+    values = [_values(history, row) for row in rows]
+    return {
+        "type": "scatter",
+        "mode": "markers",
+        "name": name,
+        "x": rounded(one[pair[0]] for one in values),
+        "y": rounded(one[pair[1]] for one in values),
+        "text": [f"trial {row.trial}<br>{parameters_label(row.parameters.items())}" for row in rows],
+        "hovertemplate": "<b>%{x}, %{y}</b><br>%{text}<extra></extra>",
+        "marker": marker,
+    }
+
+
+def hypervolume_course(history: History) -> Figure | None:
+    """The hypervolume of the front after each evaluation; None with one objective."""
+    goals, last = history.goals, history.campaign.front
+    if len(goals.objectives) < 2 or not last.members:
+        return None
+    front, changes = Front(), list[tuple[int, Front]]()
+    for place, row in enumerate(history.succeeded):
+        before = front.members
+        front = front.after(goals, row.trial, (row.value or 0.0, row.metrics), {})
+        if front.members is not before and front.members != before:
+            changes.append((place, front))
+    chosen = np.unique(np.linspace(0, len(changes) - 1, _MOST_VOLUMES).astype(int))
+    reference, volumes = last.reference(goals), np.zeros(len(history.succeeded))
+    for number in chosen.tolist():
+        place, known = changes[number]
+        volumes[place:] = hypervolume([member.rewards for member in known.members], reference)
+    pairs = zip(goals.objectives, reference, strict=True)
+    measured = ", ".join(f"{one.metric} {one.sign * reward:.4g}" for one, reward in pairs)
+    caption = f"The volume between the front and the reference point: {measured}."
+    return step_figure("hypervolume", "Hypervolume", caption, volumes, axis("hypervolume", rangemode="tozero"))
+
+
+def feasible_share(history: History) -> Figure | None:
+    """The share of all results so far that satisfy every constraint; None without constraints."""
+    if not history.goals.constraints or not history.succeeded:
+        return None
+    feasible = [history.goals.is_feasible(row.value or 0.0, row.metrics) for row in history.succeeded]
+    shares = np.cumsum(feasible) / np.arange(1, len(feasible) + 1)
+    caption = f"Results that satisfy {' and '.join(map(str, history.goals.constraints))}, of all so far."
+    return step_figure("feasible", "Feasible results", caption, shares, axis("share", range=[0, 1.02]))

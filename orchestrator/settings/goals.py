@@ -1,0 +1,131 @@
+"""The campaign file's sections `objectives` and `constraints`, and what they exclude."""
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal, Self, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
+from pydantic.config import JsonDict
+
+from orchestrator.bandit.strategies import STRATEGIES
+from orchestrator.bandit.strategies.presets import with_preset
+from orchestrator.bandit.strategy import Multiobjective
+from orchestrator.settings.problems import Problem, describe, failure
+
+MetricName = Annotated[str, Field(min_length=1, max_length=100)]
+
+_BOUNDS: JsonDict = {"anyOf": [{"required": ["at_most"]}, {"required": ["at_least"]}]}
+
+
+class _Goal(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+    metric: MetricName = Field(description="Name of the metric; value is what the objective returns as its value.")
+
+
+class ObjectiveMetricSettings(_Goal):
+    """One of several objectives: a metric and its direction."""
+
+    direction: Literal["maximize", "minimize"] = Field(
+        default="maximize", description="Whether high or low values are good."
+    )
+    reference: float | None = Field(
+        default=None,
+        description="A value just not good enough, which hypervolumes are measured from; else the worst result.",
+    )
+
+
+class ConstraintSettings(_Goal):
+    """A bound on a metric that results have to keep."""
+
+    model_config = ConfigDict(json_schema_extra=_BOUNDS)
+
+    at_most: float | None = Field(default=None, description="The largest value that is allowed.")
+    at_least: float | None = Field(default=None, description="The smallest value that is allowed.")
+
+    @model_validator(mode="after")
+    def _check_bounds(self) -> Self:
+        if self.at_most is None and self.at_least is None:
+            raise failure([Problem((), f"the constraint on {self.metric} must have at_most or at_least")])
+        if self.at_most is not None and self.at_least is not None and self.at_least > self.at_most:
+            raise failure([Problem(("at_least",), f"must be <= at_most, {self.at_most:g}, got {self.at_least:g}")])
+        return self
+
+
+_OBJECTIVES = TypeAdapter(tuple[ObjectiveMetricSettings, ...])
+_CONSTRAINTS = TypeAdapter(tuple[ConstraintSettings, ...])
+G = TypeVar("G", bound=_Goal)
+
+
+def checked_goals(given: Mapping[str, Sequence[Mapping[str, object]]], strategy: object) -> dict[str, Any]:
+    """The sections `objectives` and `constraints` of `given` as plain values, for a caller without a campaign file.
+
+    Raises ValueError with the first mistake.
+    """
+    objectives = _checked(_OBJECTIVES, given, "objectives")
+    constraints = _checked(_CONSTRAINTS, given, "constraints")
+    direction = objectives[0].direction if objectives else ""
+    if problems := goal_problems(objectives, constraints, direction, strategy, {}):
+        raise ValueError(str(problems[0]))
+    return {
+        "objectives": [one.model_dump() for one in objectives],
+        "constraints": [one.model_dump() for one in constraints],
+    }
+
+
+def _checked(
+    adapter: TypeAdapter[tuple[G, ...]], given: Mapping[str, Sequence[Mapping[str, object]]], section: str
+) -> tuple[G, ...]:
+    values = tuple(given.get(section, ()))
+    try:
+        return adapter.validate_python(values)
+    except ValidationError as error:
+        raise ValueError(str(describe(error, values)[0].below(section))) from error
+
+
+def with_direction(tree: Any) -> Any:
+    """The campaign's plain values with the direction of the first of `objectives` as that of the objective."""
+    objectives = tree.get("objectives") if isinstance(tree, Mapping) else None
+    first = objectives[0] if isinstance(objectives, list | tuple) and objectives else None
+    objective = tree.get("objective", {}) if isinstance(tree, Mapping) else None
+    if not isinstance(first, Mapping) or not isinstance(objective, Mapping) or "direction" in objective:
+        return tree
+    return {**tree, "objective": {**objective, "direction": first.get("direction", "maximize")}}
+
+
+def goal_problems(
+    objectives: Sequence[ObjectiveMetricSettings],
+    constraints: Sequence[ConstraintSettings],
+    direction: str,
+    strategy: object,
+    excluded: Mapping[tuple[str, ...], tuple[object, str]],
+) -> list[Problem]:
+    """What is wrong with goals beside the rest of the file.
+
+    `direction`: the objective's. `excluded`: sections that several objectives, or constraints, exclude: what is given
+    there (None for nothing), and why.
+    """
+    names = [one.metric for one in objectives]
+    for number, name in enumerate(names):
+        if name in names[:number]:
+            return [Problem(("objectives", number, "metric"), f"must be another one than before, got {name!r}")]
+    if objectives and direction != objectives[0].direction:
+        rule = f"must be left out, or be that of the first of objectives, {objectives[0].direction}"
+        return [Problem(("objective", "direction"), rule, direction)]
+    if len(objectives) < 2 and not constraints:
+        return []
+    if not (isinstance(strategy, Multiobjective) and strategy.takes_goals):
+        rule = "must be one of those that take several objectives and constraints"
+        return [Problem(("strategy",), f"{rule}: {' and '.join(_that_take_goals())}")]
+    if len(objectives) < 2:
+        excluded = {keys: found for keys, found in excluded.items() if keys != ("budget", "target")}
+    return [
+        Problem(keys, f"must not be given beside several objectives or constraints: {why}")
+        for keys, (given, why) in excluded.items()
+        if given is not None
+    ]
+
+
+def _that_take_goals() -> list[str]:
+    """The strategies that do at their default options."""
+    built = {name: cls(**with_preset(cls, {})) for name, cls in STRATEGIES.items()}
+    return [name for name, one in built.items() if isinstance(one, Multiobjective) and one.takes_goals]

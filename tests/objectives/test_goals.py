@@ -1,0 +1,82 @@
+import math
+import pickle
+
+import pytest
+
+from objectives.external import call_with
+from objectives.goals import WithMetrics
+from objectives.objective import Evaluation, InvalidValueError, Objective
+from objectives.returned import MissingValueError, as_evaluation
+from workers.evaluate import evaluate
+from workers.messages import Failure, FailureKind, Limits, Success, Trial
+
+NEEDED = (("accuracy", "objectives.0"), ("latency", "objectives.1"))
+
+
+class Returns(Objective):
+    def __init__(self, returned: object) -> None:
+        self.returned = returned
+
+    def evaluate(self, parameters, seed, report) -> Evaluation:
+        return call_with(lambda: self.returned, parameters, seed, report, "f")
+
+
+def outcome(returned: object, first: str = "accuracy", needed: tuple[tuple[str, str], ...] = NEEDED):
+    trial = Trial(id=0, arm=0, parameters={}, seed=0)
+    return evaluate(WithMetrics(Returns(returned), first, needed), trial, Limits())
+
+
+def test_the_value_is_the_first_metric_and_what_was_returned_as_value_stays() -> None:
+    found = outcome({"value": 9.0, "accuracy": 0.5, "latency": 3, "other": 1.0})
+    assert isinstance(found, Success)
+    assert found.value == 0.5
+    assert found.metrics == {"latency": 3.0, "other": 1.0, "value": 9.0}
+
+
+def test_a_mapping_of_metrics_alone_is_enough() -> None:
+    found = outcome({"accuracy": 0.5, "latency": 3})
+    assert isinstance(found, Success)
+    assert (found.value, found.metrics) == (0.5, {"latency": 3.0})
+
+
+def test_a_constraint_on_a_metric_beside_the_value() -> None:
+    found = outcome({"value": 2.0, "memory": 1.0}, "value", (("memory", "constraints.0"),))
+    assert isinstance(found, Success)
+    assert (found.value, found.metrics) == (2.0, {"memory": 1.0})
+
+
+@pytest.mark.parametrize(
+    ("returned", "message"),
+    [
+        ({"accuracy": 0.5}, "returned no metric 'latency', which objectives.1 names; it has accuracy"),
+        (0.5, "returned no metric 'accuracy', which objectives.0 names; it has value"),
+        ({"accuracy": 0.5, "latency": math.nan}, "'latency', which objectives.1 names, must be finite, got nan"),
+        ({"accuracy": "high", "latency": 1}, "'accuracy', which objectives.0 names, is a str, not a number"),
+    ],
+)
+def test_a_result_without_a_metric_of_a_goal_is_a_failure(returned, message) -> None:
+    found = outcome(returned)
+    assert isinstance(found, Failure)
+    assert found.kind is FailureKind.INVALID_VALUE
+    assert message in found.message
+
+
+def test_metrics_of_goals_are_kept_when_there_are_too_many() -> None:
+    many = {f"metric {number}": 1.0 for number in range(150)}
+    found = outcome({**many, "accuracy": 0.5, "latency": 3})
+    assert isinstance(found, Success)
+    assert found.metrics["latency"] == 3.0
+    assert len(found.metrics) == 100
+
+
+def test_without_goals_a_mapping_must_have_a_value() -> None:
+    with pytest.raises(InvalidValueError, match="must return a mapping with 'value', got keys"):
+        as_evaluation({"accuracy": 1.0}, "f")
+
+
+def test_the_error_travels_between_processes() -> None:
+    with pytest.raises(MissingValueError) as found:
+        as_evaluation({"accuracy": 1.0}, "f")
+    copy = pickle.loads(pickle.dumps(found.value))
+    assert str(copy) == str(found.value)
+    assert copy.evaluation.metrics == {"accuracy": 1.0}

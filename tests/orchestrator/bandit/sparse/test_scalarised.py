@@ -1,0 +1,240 @@
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from orchestrator.bandit.arms import Arms
+from orchestrator.bandit.goals import Goals
+from orchestrator.bandit.model.model import Model
+from orchestrator.bandit.model.outputs import Scale
+from orchestrator.bandit.sparse.all_arms import LocalBlocks
+from orchestrator.bandit.sparse.blocks import Block
+from orchestrator.bandit.sparse.scalarised import leaders, worth
+from orchestrator.bandit.sparse.scalarising import INFEASIBLE, Scalarising, direction
+from orchestrator.bandit.strategies.bbkb import BBKB
+from orchestrator.bandit.strategies.presets import with_preset
+from orchestrator.bandit.strategy import Choose, Observation
+
+POINTS = np.random.default_rng(3).random((160, 2))
+
+
+def strategy(**options) -> BBKB:
+    return BBKB(**with_preset(BBKB, options))
+
+
+def outputs(arm: int, goals: Goals) -> tuple[float, ...]:
+    """Two objectives in conflict, a third, and a constraint that half of the square satisfies."""
+    x, y = POINTS[arm]
+    objectives = (np.sin(3 * x) - y, -np.sin(3 * x) + 0.5 * y - (x - 0.5) ** 2, np.cos(4 * x * y))
+    return tuple(map(float, (*objectives[: goals.objectives], *([0.6 - x] * goals.constraints))))
+
+
+def observation(arm: int, goals: Goals) -> Observation:
+    first, *further = outputs(arm, goals)
+    return Observation(arm, first, tuple(further))
+
+
+def play(chosen: BBKB, goals: Goals, rounds: int, batch: int, repeats: bool = True, seed: int = 0):
+    """States and picks of a search in which half of what is pending is told each round."""
+    state = chosen.init(Arms.of(POINTS, repeats=repeats).with_goals(goals), np.random.default_rng(seed))
+    pending: list[int] = []
+    for number in range(rounds):
+        decision = chosen.ask(state, pending, batch)
+        assert isinstance(decision, Choose)
+        picks = [pick.arm for pick in decision.picks]
+        yield state, tuple(pending), picks
+        pending += picks
+        told, pending = pending[: (len(pending) + 1) // 2], pending[(len(pending) + 1) // 2 :]
+        rng = np.random.default_rng([seed, number])
+        state = chosen.tell(state, [observation(arm, goals) for arm in told], rng)
+
+
+def slow_scores(state, pulls: list[int], number: int, width: float) -> np.ndarray:
+    """Scores of all arms after `pulls` without rewards: dense matrices, no laziness, no shared factor."""
+    model, dictionary, counts = state.model, state.dictionary, state.pulls.counts
+    kernel, noise = model.kernel.cross(POINTS, POINTS), model.regularization
+    to_dictionary, gram = kernel[:, dictionary], kernel[np.ix_(dictionary, dictionary)]
+    inner = to_dictionary.T @ (counts[:, None] * to_dictionary) + noise * gram
+    nystrom = to_dictionary @ np.linalg.pinv(gram, hermitian=True, rcond=1e-13) @ to_dictionary.T
+    posterior = (kernel - nystrom) / noise + to_dictionary @ np.linalg.pinv(inner, hermitian=True) @ to_dictionary.T
+    means, observed, limits = [], [], []
+    feasible = np.ones(len(state.pulls.arms), bool)
+    for output, one in enumerate(state.pulls.outputs):
+        scale = Scale(one, model.outputs)
+        scores = np.zeros(len(POINTS))
+        scores[one.arms] = scale.scores(one.reward_sums[one.arms] / one.counts[one.arms])
+        shared = np.linalg.pinv(nystrom[np.ix_(one.arms, one.arms)] + noise * np.diag(1 / one.counts[one.arms]))
+        offset = (shared @ scores[one.arms]).sum() / (shared.sum() + 1.0)
+        weights = np.linalg.pinv(inner, hermitian=True) @ to_dictionary.T @ (counts * (scores - offset))
+        means.append(to_dictionary @ weights + offset)
+        if output < state.goals.objectives:
+            observed.append(scores[one.arms])
+        else:
+            feasible &= one.reward_sums[one.arms] >= 0
+            limits.append(scale.scores(np.zeros(1))[0])
+    if pulls:
+        cross = posterior[:, pulls]
+        posterior = posterior - cross @ np.linalg.solve(cross[pulls] + np.eye(len(pulls)), cross.T)
+    upper = np.array(means) + width * np.sqrt(np.maximum(np.diag(posterior), 0.0))
+    theta, floors = direction(number, state.goals.objectives), np.zeros(1)
+    if state.goals.objectives > 1:
+        points = np.array(observed).T[feasible if feasible.any() else slice(None)]
+        front = np.array(
+            [one for one in points if not any((other >= one).all() and (other > one).any() for other in points)]
+        )
+        floors = front.min(axis=0) - 0.1 * np.maximum(np.ptp(front, axis=0), 0.1)
+    return Scalarising(floors, theta, np.array(limits)).scores(upper)
+
+
+@settings(max_examples=12)
+@given(
+    seed=st.integers(0, 10**6),
+    goals=st.sampled_from([Goals(2), Goals(3), Goals(1, 1), Goals(2, 1), Goals(2, 2)]),
+    repeats=st.booleans(),
+)
+def test_looking_at_few_arms_picks_what_looking_at_all_picks(seed, goals, repeats) -> None:
+    eager = strategy(lazy=False)
+    for state, pending, picks in play(strategy(), goals, 7, 9, repeats, seed):
+        decision = eager.ask(state, pending, 9)
+        assert isinstance(decision, Choose)
+        assert [pick.arm for pick in decision.picks] == picks
+
+
+@pytest.mark.parametrize("goals", [Goals(2), Goals(1, 1), Goals(2, 1), Goals(3, 1)])
+def test_picks_are_those_of_dense_matrices(goals) -> None:
+    chosen = strategy(model=Model(noise=0.05))
+    for state, pending, picks in play(chosen, goals, 8, 6):
+        if state.pulls.total < 16:
+            continue
+        for place, arm in enumerate(picks):
+            pulls = [*pending, *picks[:place]]
+            scores = slow_scores(state, pulls, state.pulls.total + len(pulls), chosen.width_at(state))
+            assert scores[arm] >= scores.max() - 1e-6 * abs(scores.max())
+
+
+def test_choosing_one_by_one_is_choosing_a_batch() -> None:
+    goals = Goals(2, 1)
+    for state, pending, picks in play(strategy(), goals, 5, 8):
+        one_by_one: list[int] = []
+        for _ in picks:
+            decision = strategy().ask(state, (*pending, *one_by_one), 1)
+            assert isinstance(decision, Choose)
+            one_by_one.append(decision.picks[0].arm)
+        assert one_by_one == picks
+
+
+def test_a_state_is_restored_from_its_record() -> None:
+    goals, chosen = Goals(2, 1), strategy()
+    before = chosen.init(Arms.of(POINTS).with_goals(goals), np.random.default_rng(0))
+    told = [observation(arm, goals) for arm in before.initial]
+    after = chosen.tell(before, told, np.random.default_rng(1))
+    assert chosen.restore(before, told, chosen.recorded(after)) == after
+
+
+def test_the_scale_of_an_objective_does_not_matter() -> None:
+    def picks(factor: float, shift: float) -> list[list[int]]:
+        chosen, found = strategy(), []
+        state = chosen.init(Arms.of(POINTS).with_goals(Goals(2)), np.random.default_rng(0))
+        for number in range(4):
+            decision = chosen.ask(state, (), 8)
+            assert isinstance(decision, Choose)
+            arms = [pick.arm for pick in decision.picks]
+            found.append(arms)
+            told = []
+            for arm in arms:
+                first, second = outputs(arm, Goals(2))
+                told.append(Observation(arm, first, (factor * second + shift,)))
+            state = chosen.tell(state, told, np.random.default_rng(number))
+        return found
+
+    assert picks(1.0, 0.0) == picks(1000.0, -5e5)
+
+
+def test_pulls_gather_where_the_constraint_holds() -> None:
+    goals = Goals(1, 1)
+    found = [arm for _, _, picks in play(strategy(), goals, 14, 6) for arm in picks]
+    late = [outputs(arm, goals)[1] >= 0 for arm in found[40:]]
+    assert np.mean(late) > 0.8
+    best = max(outputs(arm, goals)[0] for arm in range(160) if outputs(arm, goals)[1] >= 0)
+    assert max(outputs(arm, goals)[0] for arm in found if outputs(arm, goals)[1] >= 0) == best
+
+
+def test_leaders_are_pulled_arms_along_the_front_and_worth_counts_every_objective() -> None:
+    goals = Goals(2)
+    *_, (state, _, _) = play(strategy(), goals, 10, 8)
+    led = leaders(state, 5)
+    assert len(set(led)) == len(led) == 5
+    assert all(state.pulls.counts[arm] for arm in led)
+    firsts = [outputs(arm, goals)[0] for arm in led]
+    assert max(firsts) - min(firsts) > 0.5  # not all at one end
+    assert worth(state, 1.0).shape == (160,)
+
+
+@given(st.integers(0, 10**6), st.integers(1, 3), st.integers(0, 2))
+def test_scores_rise_with_every_bound(seed, objectives, constraints) -> None:
+    rng = np.random.default_rng(seed)
+    lower = rng.normal(size=(objectives + constraints, 20))
+    upper = lower + rng.exponential(size=lower.shape) * (rng.random(lower.shape) < 0.5)
+    scalarising = Scalarising(rng.normal(size=objectives), direction(seed, objectives), rng.normal(size=constraints))
+    assert (scalarising.scores(lower.copy()) <= scalarising.scores(upper)).all()
+
+
+def test_an_arm_that_satisfies_the_constraints_comes_before_one_that_misses_them() -> None:
+    scalarising = Scalarising(np.zeros(1), np.ones(1), np.array([1.0]))
+    scores = scalarising.scores(np.array([[-50.0, 9.0, 9.0], [1.0, 0.9, 0.2]]))
+    assert scores[0] == -50.0
+    assert INFEASIBLE > scores[1] > scores[2]
+
+
+def test_directions_cover_the_positive_part_of_the_sphere_evenly() -> None:
+    for objectives in (2, 3):
+        found = np.array([direction(number, objectives) for number in range(400)])
+        assert (found > 0).all()
+        assert np.allclose(np.linalg.norm(found, axis=1), 1.0)
+        assert np.allclose(found.mean(axis=0), found.mean(), atol=0.02)
+    angles = np.sort(np.arctan2(*np.array([direction(number, 2) for number in range(200)]).T)) / (np.pi / 2)
+    assert np.abs(angles - (np.arange(200) + 0.5) / 200).max() < 0.04
+    assert direction(7, 1).tolist() == [1.0]
+
+
+def test_goals_need_the_calibrated_model_and_as_many_rewards() -> None:
+    arms = Arms.of(POINTS).with_goals(Goals(2))
+    with pytest.raises(ValueError, match="need the calibrated model"):
+        BBKB().init(arms, np.random.default_rng(0))
+    assert strategy().takes_goals
+    assert not BBKB().takes_goals
+    state = strategy().init(arms, np.random.default_rng(0))
+    with pytest.raises(ValueError, match="arm 3 must have 1 finite further rewards"):
+        strategy().tell(state, [Observation(3, 1.0)], np.random.default_rng(0))
+    with pytest.raises(ValueError, match="at least 1 objective"):
+        Goals(0)
+
+
+class InBlocks:
+    """Arms in several blocks of this process, as they are with several actors."""
+
+    def __init__(self, features: np.ndarray, parts: int) -> None:
+        self.features, self.parts = features, parts
+
+    def __len__(self) -> int:
+        return len(self.features)
+
+    def blocks(self, kernel, regularization) -> LocalBlocks:
+        return LocalBlocks([Block(kernel, part, regularization) for part in np.array_split(self.features, self.parts)])
+
+    def extended(self, features: np.ndarray) -> "InBlocks":
+        return InBlocks(np.concatenate((self.features, features)), self.parts)
+
+
+def test_arms_in_several_blocks_give_the_same_picks() -> None:
+    goals, chosen = Goals(2, 1), strategy()
+    known = Arms.of(POINTS)
+    placed = Arms(InBlocks(POINTS, 3), known.layout, goals)
+    state, pending = chosen.init(placed, np.random.default_rng(0)), list[int]()
+    for number, (_, _, picks) in enumerate(play(chosen, goals, 6, 8)):
+        decision = chosen.ask(state, pending, 8)
+        assert isinstance(decision, Choose)
+        assert [pick.arm for pick in decision.picks] == picks
+        pending = [*pending, *picks]
+        told, pending = pending[: (len(pending) + 1) // 2], pending[(len(pending) + 1) // 2 :]
+        state = chosen.tell(state, [observation(arm, goals) for arm in told], np.random.default_rng([0, number]))

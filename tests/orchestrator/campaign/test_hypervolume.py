@@ -1,0 +1,45 @@
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orchestrator.campaign.hypervolume import hypervolume, is_as_good, with_point
+
+small = st.integers(-1, 5).map(float)
+
+
+@pytest.mark.parametrize("objectives", [2, 3, 4])
+def test_it_is_the_share_of_random_points_that_some_point_is_better_than(objectives) -> None:
+    rng = np.random.default_rng(objectives)
+    points = rng.random((12, objectives))
+    drawn = rng.random((40_000, objectives))
+    covered = (drawn[:, None, :] < points[None]).all(axis=2).any(axis=1).mean()
+    assert hypervolume(points.tolist(), [0.0] * objectives) == pytest.approx(covered, abs=0.01)
+
+
+@given(st.integers(1, 4).flatmap(lambda size: st.lists(st.tuples(*[small] * size), max_size=5)))
+def test_it_is_the_number_of_unit_cells_below_some_point(points) -> None:
+    size = len(points[0]) if points else 2
+    cells = itertools.product(range(5), repeat=size)
+    below = sum(
+        any(all(cell < value for cell, value in zip(one, point, strict=True)) for point in points) for one in cells
+    )
+    assert hypervolume(points, [0.0] * size) == pytest.approx(below)
+
+
+def test_the_reference_shifts_it() -> None:
+    assert hypervolume([(3.0, 2.0), (2.0, 4.0)], (1.0, 1.0)) == pytest.approx(2 * 1 + 1 * 2)
+    assert hypervolume([(3.0, 1.0)], (1.0, 1.0)) == 0.0
+    assert hypervolume([], (0.0, 0.0)) == 0.0
+
+
+@given(st.lists(st.tuples(small, small, small), max_size=12))
+def test_a_front_holds_what_no_other_point_is_better_than(points) -> None:
+    front: list[tuple[float, ...]] = []
+    for point in points:
+        front = with_point(front, point)
+    best = {one for one in points if not any(is_as_good(other, one) and other != one for other in points)}
+    assert set(front) == best
+    assert len(front) == len(best)

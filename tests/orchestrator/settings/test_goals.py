@@ -1,0 +1,76 @@
+"""Tests of orchestrator/settings/goals.py: what `objectives` and `constraints` may say."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import jsonschema
+import pytest
+
+from orchestrator.errors import ConfigError
+from orchestrator.settings.goals import checked_goals
+from orchestrator.settings.model import from_mapping
+from orchestrator.settings.schema import schema
+
+PAIR = [{"metric": "accuracy"}, {"metric": "latency", "direction": "minimize"}]
+SMALL: Mapping[str, Any] = {"name": "x", "objective": {"name": "branin"}, "budget": {"evaluations": 5}}
+
+
+def test_goals_are_read_and_read_back_and_the_direction_is_that_of_the_first() -> None:
+    turned = [{"metric": "loss", "direction": "minimize"}, {"metric": "accuracy", "reference": 0.5}]
+    settings = from_mapping({**SMALL, "objectives": turned, "constraints": [{"metric": "memory", "at_most": 4}]})
+    assert settings.objective.direction == "minimize"
+    assert settings.constraints[0].at_most == 4
+    assert from_mapping(settings.resolved()) == settings
+    assert json.loads(json.dumps(settings.resolved()))["objectives"][1]["reference"] == 0.5
+
+
+def test_without_goals_the_resolved_file_does_not_name_them() -> None:
+    assert not {"objectives", "constraints"} & from_mapping(SMALL).resolved().keys()
+
+
+MISTAKES: list[tuple[dict[str, Any], str]] = [
+    ({"objectives": [{"direction": "minimize"}]}, "objectives.0.metric is required"),
+    ({"objectives": [{"metric": "a", "direction": "up"}]}, "objectives.0.direction must be 'maximize' or 'minimize'"),
+    ({"objectives": [{"metric": "a"}, {"metric": "a"}]}, "objectives.1.metric must be another one than before"),
+    ({"constraints": [{"metric": "a"}]}, "the constraint on a must have at_most or at_least"),
+    ({"constraints": [{"metric": "a", "at_most": 1, "at_least": 2}]}, "constraints.0.at_least must be <= at_most, 1"),
+    (
+        {"objectives": PAIR, "objective": {"name": "branin", "direction": "minimize"}},
+        "objective.direction must be left",
+    ),
+    ({"objectives": PAIR, "budget": {"evaluations": 5, "target": 1}}, "budget.target must not be given beside several"),
+    ({"objectives": PAIR, "early_stopping": {"rule": "asha"}}, "early_stopping must not be given beside several"),
+    ({"objectives": PAIR, "strategy": {"name": "gp_ucb"}}, "strategy must be one of those that take several"),
+    ({"objectives": PAIR, "strategy": {"preset": "paper"}}, "objectives and constraints: bbkb and uniform"),
+    (
+        {"objectives": PAIR, "strategy": {"warm_start": {"name": "data", "path": "x.csv"}}},
+        "strategy.warm_start must not be given beside several",
+    ),
+]
+
+
+@pytest.mark.parametrize(("changed", "message"), MISTAKES)
+def test_a_mistake_is_named_with_its_place(changed, message) -> None:
+    with pytest.raises(ConfigError) as error:
+        from_mapping({**SMALL, **changed})
+    assert message in str(error.value)
+
+
+def test_a_target_beside_a_constraint_is_a_value_that_satisfies_it() -> None:
+    constraints = [{"metric": "memory", "at_most": 4}]
+    from_mapping({**SMALL, "constraints": constraints, "budget": {"evaluations": 5, "target": 1}})
+
+
+def test_the_schema_describes_goals_and_refuses_a_constraint_without_a_bound() -> None:
+    checker = jsonschema.Draft202012Validator(schema())
+    assert checker.is_valid({**SMALL, "objectives": PAIR, "constraints": [{"metric": "a", "at_least": 1}]})
+    assert not checker.is_valid({**SMALL, "constraints": [{"metric": "a"}]})
+    assert not checker.is_valid({**SMALL, "objectives": [{"metric": "a", "direction": "up"}]})
+
+
+def test_goals_of_a_caller_without_a_file_are_checked_too() -> None:
+    with pytest.raises(ValueError, match=r"objectives\.0\.metric is required"):
+        checked_goals({"objectives": [{}]}, object())
+    with pytest.raises(ValueError, match="bbkb and uniform"):
+        checked_goals({"objectives": PAIR}, object())

@@ -1,0 +1,147 @@
+"""A campaign with two objectives and a constraint, from the file to the front: run once, looked at from all sides."""
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from objectives.parameters import Range
+from orchestrator.api import Result, load, tune
+from orchestrator.campaign.events import CampaignCreated, TrialSucceeded, body_of
+from orchestrator.cli.live import rows
+from orchestrator.cli.main import app
+from orchestrator.errors import RunError
+from orchestrator.report.page import figures, summary_cards
+from orchestrator.serve.views import pictures
+from orchestrator.session.assemble import build
+from orchestrator.session.replaying import replay_until
+from orchestrator.settings.model import from_mapping
+from orchestrator.store.runs import open_run
+from orchestrator.store.verify import verify
+
+SPACE = {"x": Range(0.0, 1.0), "y": Range(0.0, 1.0)}
+OBJECTIVES = [{"metric": "accuracy"}, {"metric": "size", "direction": "minimize", "reference": 2.0}]
+CONSTRAINTS = [{"metric": "memory", "at_most": 1.2}]
+
+
+def train(x: float, y: float) -> dict[str, float]:
+    return {"accuracy": 1 - (x - 0.7) ** 2 - (y - 0.3) ** 2, "size": x + y, "memory": 2 * x}
+
+
+def tuned(folder: Path, evaluations: int = 40, **goals) -> Result:
+    settings = {"runs": str(folder), "workers": {"executor": "simulated"}, "seed": 3}
+    return tune(train, SPACE, evaluations=evaluations, workers=4, progress=False, settings=settings, **goals)
+
+
+@pytest.fixture(scope="module")
+def result(tmp_path_factory: pytest.TempPathFactory) -> Result:
+    return tuned(tmp_path_factory.mktemp("runs"), objectives=OBJECTIVES, constraints=CONSTRAINTS)
+
+
+def shown(*arguments: str) -> str:
+    found = CliRunner().invoke(app, arguments, catch_exceptions=False, env={"COLUMNS": "200"})
+    assert found.exit_code == 0, found.output
+    return found.output
+
+
+def test_the_front_holds_feasible_trials_that_no_other_is_better_than(result: Result) -> None:
+    feasible = [row for row in result.rows() if row["metric.memory"] <= 1.2]
+    front = {(one.value, one.metrics["size"]) for one in result.front}
+    for row in feasible:
+        value, size = row["value"], row["metric.size"]
+        is_beaten = any(a >= value and b <= size and (a, b) != (value, size) for a, b in front)
+        assert is_beaten != ((value, size) in front)
+    assert [one.value for one in result.front] == sorted((one.value for one in result.front), reverse=True)
+    assert result.best == result.front[0]
+    assert result.best.value == max(row["value"] for row in feasible)
+    assert result.hypervolume is not None
+    assert result.hypervolume > 1.3
+    assert load(result.folder).front == result.front
+    assert "front of" in repr(result)
+
+
+def test_the_search_spreads_along_the_front(result: Result) -> None:
+    sizes = sorted(one.metrics["size"] for one in result.front)
+    assert len(sizes) >= 8
+    assert sizes[-1] - sizes[0] > 0.5  # of 0 … 1, where the most accurate one is
+
+
+def test_what_was_drawn_is_drawn_again_and_the_log_is_sound(result: Result) -> None:
+    run = open_run(result.folder)
+    problem = build(from_mapping(dict(result.history.settings.plain))).problem
+    replayed = replay_until(problem, list(run.events()), None, is_checked=True)
+    assert replayed.repeated > 10
+    assert replayed.differences == ()
+    with run.store() as store:
+        assert verify(store, run.name).problems == ()
+
+
+def test_a_campaign_that_is_resumed_goes_on_as_if_it_had_not_stopped(result: Result, tmp_path: Path) -> None:
+    short = tuned(tmp_path, evaluations=24, objectives=OBJECTIVES, constraints=CONSTRAINTS)
+    shown("resume", str(short.folder), "--set", "budget.evaluations=40")
+    longer = load(short.folder)
+    assert len(longer.rows()) == 40
+    assert [row["x"] for row in longer.rows()[:20]] == [row["x"] for row in result.rows()[:20]]
+    assert longer.hypervolume == pytest.approx(result.hypervolume, rel=0.05)
+
+
+def test_status_report_and_page_show_front_hypervolume_and_feasible_share(result: Result) -> None:
+    status = result.history.status()
+    assert status.goals is not None
+    assert status.goals.front == len(result.front)
+    assert status.goals.reference[1] == 2.0
+    assert "hypervolume" in dict(rows(status))["goals"].plain
+    names = [figure.name for figure in figures(result.history)]
+    assert names[:4] == ["front", "best", "hypervolume", "feasible"]
+    assert {figure["name"] for figure in pictures(result.history)["figures"]} >= {"front", "hypervolume"}
+    volumes = next(figure for figure in figures(result.history) if figure.name == "hypervolume").traces[0]["y"]
+    assert volumes == sorted(volumes)
+    assert volumes[-1] == pytest.approx(result.hypervolume, rel=1e-5)
+    assert {"Front", "Feasible"} <= {card.name for card in summary_cards(result.history)}
+
+
+def test_commands_show_it(result: Result) -> None:
+    folder = str(result.folder)
+    found = yaml.safe_load(shown("best", folder))
+    assert [one["objectives"]["accuracy"] for one in found] == [one.value for one in result.front]
+    assert found == json.loads(shown("best", folder, "--format", "json"))
+    assert len(shown("best", folder, "--format", "args").splitlines()) == len(result.front)
+    assert f"front of {len(result.front)} of hypervolume" in shown("list", str(result.folder.parent))
+    assert "feasible" in shown("status", folder)
+
+
+def test_the_log_of_one_objective_says_nothing_of_goals(tmp_path: Path) -> None:
+    settings = {"runs": str(tmp_path), "workers": {"executor": "inline"}, "strategy": {"name": "uniform"}}
+    one = tune(lambda x, y: x, SPACE, evaluations=2, workers=1, progress=False, settings=settings)
+    created, *events = open_run(one.folder).events()
+    assert isinstance(created, CampaignCreated)
+    assert not {"objectives", "constraints"} & set(created.settings)
+    succeeded = next(event for event in events if isinstance(event, TrialSucceeded))
+    assert "metrics" not in json.loads(body_of(succeeded))
+    assert one.history.status().goals is None
+    assert one.front == [one.best]
+
+
+def test_uniform_takes_goals_and_a_constraint_that_nothing_satisfies_leaves_no_best(tmp_path: Path) -> None:
+    settings = {"runs": str(tmp_path), "workers": {"executor": "inline"}, "strategy": {"name": "uniform"}}
+    never = [{"metric": "memory", "at_most": -1}]
+    found = tune(
+        train, SPACE, evaluations=3, progress=False, settings=settings, objectives=OBJECTIVES, constraints=never
+    )
+    assert found.front == []
+    assert found.hypervolume is None
+    with pytest.raises(RunError, match="none of 3 results satisfies all constraints"):
+        _ = found.best
+    with pytest.raises(RunError, match="none of 3 results satisfies all constraints"):
+        CliRunner().invoke(app, ["best", str(found.folder)], catch_exceptions=False)
+    assert found.report.is_file()
+
+
+def test_a_result_without_a_metric_fails_and_says_which(tmp_path: Path) -> None:
+    settings = {"runs": str(tmp_path), "workers": {"executor": "inline"}, "strategy": {"name": "uniform"}}
+    found = tune(
+        lambda x, y: {"accuracy": x}, SPACE, evaluations=2, progress=False, settings=settings, objectives=OBJECTIVES
+    )
+    assert all("no metric 'size', which objectives.1 names" in str(row["error"]) for row in found.rows())
