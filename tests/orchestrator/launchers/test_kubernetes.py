@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import jsonschema
+import kubernetes_validate
 import pytest
 import yaml
 from hypothesis import given, settings
@@ -18,6 +19,7 @@ from orchestrator.settings.model import Settings, from_mapping, load
 REPOSITORY = Path(__file__).parents[3]
 QUICKSTART = REPOSITORY / "configs" / "quickstart.yaml"
 CRDS = os.environ.get("BBKB_KUBERAY_CRDS")
+KUBERNETES = "1.34"
 TEXT = "name: sine\n"
 
 
@@ -102,6 +104,19 @@ def test_a_pod_must_hold_one_evaluation() -> None:
     with pytest.raises(UserError, match=r"--cpus must be >= workers\.cpus = 4"):
         workers_on(Pods(image="i", cpus=2), settings_of(cpus=4.0))
     assert workers_on(Pods(image="i", pods=2, cpus=8, gpus=1), settings_of(gpus=0.5)) == 4
+
+
+@pytest.mark.parametrize("store", ["sqlite", "postgresql://server/campaigns"])
+def test_kubernetes_own_schema_knows_every_key(store: str) -> None:
+    made = manifests(store=store, pods=Pods(image="i", pods=2, gpus=1))
+    cluster = made.pop("RayJob")["spec"]["rayClusterSpec"]
+    groups = [cluster["headGroupSpec"], *cluster["workerGroupSpecs"]]
+    pods = [{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, **group["template"]} for group in groups]
+    for manifest in (*made.values(), *pods):
+        kubernetes_validate.validate(manifest, KUBERNETES, strict=True)
+    pods[0]["spec"]["containerz"] = []
+    with pytest.raises(kubernetes_validate.ValidationError, match="containerz"):
+        kubernetes_validate.validate(pods[0], KUBERNETES, strict=True)
 
 
 @pytest.mark.skipif(CRDS is None, reason="needs BBKB_KUBERAY_CRDS, a folder with the operator's CRDs")
