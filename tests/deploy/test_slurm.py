@@ -119,7 +119,7 @@ def test_two_commands_start_a_campaign_that_is_watched_and_survives_a_lost_head_
     assert seen["status"]["succeeded"] >= 6
     cluster.run("scontrol", "update", "nodename=n1", "state=DOWN", "reason=test")
     cluster.wait_for(lambda: not cluster.has_scripts("n1"), "end of what ran on the lost node")
-    assert cluster.state(job) == "PENDING"
+    cluster.wait_for(lambda: cluster.state(job) == "PENDING", "job that was queued again")
     cluster.run("scontrol", "update", "nodename=n1", "state=RESUME")
     cluster.wait(job, 900.0)
     assert cluster.state(job) == "COMPLETED"
