@@ -154,7 +154,7 @@ def contours(surrogate: Surrogate, order: Sequence[int], is_maximized: bool) -> 
     traces: list[dict[str, Any]] = []
     for number, (pair, panel) in enumerate(zip(pairs, panels, strict=True)):
         suffix, width = _suffix(number + 1), 1.0 / len(pairs)
-        domain = [number * width, (number + 0.78) * width]
+        domain = [number * width, (number + 0.7) * width]  # the next one's ticks and title lie between
         frame[f"xaxis{suffix}"] = _ticked(surrogate.dimensions[pair[0]]) | {"domain": domain, "anchor": f"y{suffix}"}
         frame[f"yaxis{suffix}"] = _ticked(surrogate.dimensions[pair[1]]) | {"anchor": f"x{suffix}"}
         axes = {"xaxis": f"x{suffix}", "yaxis": f"y{suffix}"}
@@ -169,7 +169,7 @@ def contours(surrogate: Surrogate, order: Sequence[int], is_maximized: bool) -> 
         ),
         traces=traces,
         layout=frame,
-        min_width=300 * len(pairs),
+        min_width=330 * len(pairs),
     )
 
 

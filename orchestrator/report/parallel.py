@@ -40,7 +40,12 @@ def parallel_coordinates(history: History) -> Figure | None:
         "cmin": low,
         "cmax": high,
         "showscale": True,
-        "colorbar": {"title": {"text": "value", "side": "right"}, "thickness": 14, "outlinewidth": 0, "tickfont": FONT},
+        "colorbar": {
+            "title": {"text": "value", "side": "right", "font": FONT},
+            "thickness": 14,
+            "outlinewidth": 0,
+            "tickfont": FONT,
+        },
     }
     trace = {
         "type": "parcoords",

@@ -117,7 +117,7 @@ function drawBest() {
   const last = improvements.length ? [[count, improvements[improvements.length - 1][1]]] : [];
   const line = [...improvements, ...last];
   const few = points.length <= 300;
-  const axis = (title, more) => ({ title: { text: title, standoff: 10 }, gridcolor: "--grid", linecolor: "--line", zeroline: false, automargin: true, ...more });
+  const axis = (title, more) => ({ title: { text: title, standoff: 10, font: { size: 13, color: "--muted" } }, gridcolor: "--grid", linecolor: "--line", zeroline: false, automargin: true, ...more });
   const font = { family: "system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif", size: 13, color: "--ink" };
   const spec = {
     data: [
