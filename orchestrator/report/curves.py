@@ -11,9 +11,9 @@ _BEST_CURVES = 10
 
 
 def learning_curves(history: History) -> Figure | None:
-    """The curves of the best and the newest trials, the best one in front; None when the objective reports nothing."""
+    """The curves of the best and the newest trials, the best one in front; None when no trial reported at two steps."""
     rows = [row for row in history.reporting.values() if row.reports]
-    if not rows:
+    if not any(len(row.reports) > 1 for row in rows):
         return None
     shown = _shown(history, rows)
     best = history.best

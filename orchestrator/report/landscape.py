@@ -13,6 +13,7 @@ from orchestrator.wording import plural
 
 _MOST_SLICES = 9
 _MOST_POINTS = 400  # results drawn in each panel
+_CONTOUR_GAP = 0.11  # of the picture's width, for the ticks and the title of the axis of the next one
 _LINE, _CONTOUR = 61, 25  # grid points of a curve, and of one side of a contour picture
 _PAIRS = ((0, 1), (0, 2), (1, 2))  # of the most important parameters
 _SCALE = [[0, "--scale-worst"], [0.75, "--scale-middle"], [1, "--scale-best"]]
@@ -153,8 +154,8 @@ def contours(surrogate: Surrogate, order: Sequence[int], is_maximized: bool) -> 
     frame: dict[str, Any] = {**look(340), "margin": {"l": 64, "r": 16, "t": 16, "b": 48}}
     traces: list[dict[str, Any]] = []
     for number, (pair, panel) in enumerate(zip(pairs, panels, strict=True)):
-        suffix, width = _suffix(number + 1), 1.0 / len(pairs)
-        domain = [number * width, (number + 0.7) * width]  # the next one's ticks and title lie between
+        suffix, width = _suffix(number + 1), (1.0 - _CONTOUR_GAP * (len(pairs) - 1)) / len(pairs)
+        domain = [number * (width + _CONTOUR_GAP), number * (width + _CONTOUR_GAP) + width]
         frame[f"xaxis{suffix}"] = _ticked(surrogate.dimensions[pair[0]]) | {"domain": domain, "anchor": f"y{suffix}"}
         frame[f"yaxis{suffix}"] = _ticked(surrogate.dimensions[pair[1]]) | {"anchor": f"x{suffix}"}
         axes = {"xaxis": f"x{suffix}", "yaxis": f"y{suffix}"}

@@ -246,9 +246,9 @@ def _best_parameters(history: History) -> list[tuple[str, str]]:
     if best is None:
         return []
     if best.trial is None or own is None:
-        where = [("from", best.origin), ("arm", str(best.arm))]
+        where = [("from", best.origin), ("candidate", str(best.arm))]
     else:
-        where = [("trial", str(own.trial)), ("arm", str(own.arm)), ("batch", str(own.batch))]
+        where = [("trial", str(own.trial)), ("candidate", str(own.arm)), ("batch", str(own.batch))]
     return [(name, str(short(value))) for name, value in best.parameters.items()] + where
 
 

@@ -55,9 +55,12 @@ def test_every_picture_of_the_landscape_is_strict_json_with_one_panel_a_paramete
 def test_learning_curves_need_reports_and_put_the_best_in_front() -> None:
     history = SyntheticLog(trials=12, failure_share=0.0).history()
     assert learning_curves(history) is None
+    for row in history.trials:  # one step each is no curve
+        row.reports[1] = 0.5
+        history.reporting[row.trial] = row
+    assert learning_curves(history) is None
     for row in history.trials:
         row.reports.update({step: row.trial + step / 10 for step in range(1, 4)})
-        history.reporting[row.trial] = row
     figure = learning_curves(history)
     assert figure is not None
     assert history.best is not None
