@@ -28,7 +28,7 @@ class Method(Protocol):
 
 
 class Ours:
-    """A strategy of the product, on all candidates of the table."""
+    """A strategy of the product, on all candidates of the table. It learns of results when a campaign would let it."""
 
     def __init__(self, problem: Table, seed: int, name: str) -> None:
         self._problem, self._seed = problem, seed
@@ -39,6 +39,8 @@ class Ours:
         ).with_goals(Goals(2) if problem.limit is None else Goals(1, 1))
         self._state: Any = self._strategy.init(arms, np.random.default_rng([seed, 0]))
         self._pending: dict[int, int] = {}
+        self._seen: dict[int, Observation] = {}  # results that the strategy has not learned from
+        self._told = 0
 
     def ask(self, number: int) -> int:
         decision = self._strategy.ask(self._state, tuple(self._pending.values()), 1)
@@ -49,8 +51,16 @@ class Ours:
 
     def tell(self, number: int, accuracy: float, cost: float) -> None:
         further = -cost if self._problem.limit is None else self._problem.limit - cost
-        seen = Observation(self._pending.pop(number), accuracy, (further,))
-        self._state = self._strategy.tell(self._state, [seen], np.random.default_rng([self._seed, 1, number]))
+        self._seen[number] = Observation(self._pending[number], accuracy, (further,))
+        running = len(self._pending) - len(self._seen)
+        if len(self._seen) < getattr(self._strategy, "refresh_growth", 0.0) * (self._told + running):
+            return
+        rng = np.random.default_rng([self._seed, 1, self._told])
+        self._state = self._strategy.tell(self._state, list(self._seen.values()), rng)
+        self._told += len(self._seen)
+        for seen in self._seen:
+            del self._pending[seen]
+        self._seen = {}
 
 
 class OfOptuna:
