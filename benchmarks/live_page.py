@@ -6,6 +6,7 @@ The log is made up: batches of 50, each evaluated and told. It is written once a
 """
 
 import argparse
+import functools
 import gzip
 import json
 import random
@@ -29,7 +30,8 @@ from orchestrator.history.fold import History
 from orchestrator.serve import views
 from orchestrator.serve.feed import Feed
 from orchestrator.serve.sources import Source
-from orchestrator.store.event_store import EventStore, Writer
+from orchestrator.store.event_store import EventStore
+from orchestrator.store.store import Writer
 
 T = TypeVar("T")
 
@@ -128,7 +130,7 @@ def updates(feed: Feed, writer: Writer, evaluations: int, count: int = 20) -> It
         writer.append(batch(evaluations // BATCH + number, draws))
         cursor, began = feed.position, time.process_time()
         feed.catch_up()
-        text = json.dumps(feed.locked(lambda cursor=cursor: views.update(feed, cursor, START)), default=str)  # type: ignore[misc]
+        text = json.dumps(feed.locked(functools.partial(views.update, feed, cursor, START)), default=str)
         yield time.process_time() - began, len(text)
 
 

@@ -13,13 +13,13 @@ import math
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import numpy as np
 import typer
 
 from objectives.datasets import DataSource
-from objectives.objective import Candidates, Objective, ObjectiveError
+from objectives.objective import Candidates, Objective, ObjectiveError, Parameters
 from objectives.parameters import Ordered
 from objectives.space import make_candidates
 from objectives.training.cnn import ConvolutionalNetwork
@@ -38,7 +38,7 @@ def tabulate(objective: Objective, candidates: Candidates, seed: int) -> list[Ro
     return [_row(objective, candidates.parameters(arm), seed + arm) for arm in range(len(candidates))]
 
 
-def _row(objective: Objective, parameters: dict[str, Any], seed: int) -> Row:
+def _row(objective: Objective, parameters: Parameters, seed: int) -> Row:
     began = time.perf_counter()
     value = objective.evaluate(parameters, seed, _silent).value
     seconds = time.perf_counter() - began

@@ -19,7 +19,7 @@ from its opposite.
 import math
 from collections.abc import Sequence
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -93,7 +93,7 @@ def spaced(parameter: Parameter, number: int) -> Codes:
     return np.unique(_range_codes(parameter, np.linspace(0.0, 1.0, number)))
 
 
-def values(parameter: Parameter, codes: Codes) -> NDArray[Any]:
+def values(parameter: Parameter, codes: Codes) -> NDArray[np.generic]:
     """Values (A,) of `codes` (A,), None where a code is NaN."""
     exists = ~np.isnan(codes)
     if exists.all():
@@ -103,7 +103,7 @@ def values(parameter: Parameter, codes: Codes) -> NDArray[Any]:
     return column
 
 
-def _values(parameter: Parameter, codes: Codes) -> NDArray[Any]:
+def _values(parameter: Parameter, codes: Codes) -> NDArray[np.generic]:
     if not isinstance(parameter, Range):
         return _array(levels(parameter))[codes.astype(np.intp)]
     if parameter.stride is None:
@@ -115,7 +115,7 @@ def _values(parameter: Parameter, codes: Codes) -> NDArray[Any]:
     return np.round(parameter.low + codes * parameter.stride, digits)
 
 
-def encode(parameter: Parameter, column: NDArray[Any]) -> Codes:
+def encode(parameter: Parameter, column: NDArray[np.generic]) -> Codes:
     """Codes (A,) of values (A,) that `values` gave: the same bits for the same values."""
     exists = np.array([value is not None for value in column]) if column.dtype == object else np.ones(len(column), bool)
     if None in levels(parameter):
@@ -134,7 +134,7 @@ def encode(parameter: Parameter, column: NDArray[Any]) -> Codes:
     return codes
 
 
-def restored(parameter: Parameter, column: NDArray[np.object_]) -> NDArray[Any]:
+def restored(parameter: Parameter, column: NDArray[np.object_]) -> NDArray[np.generic]:
     """The array (A,) that `values` gave, out of its elements."""
     if is_real(parameter):
         return column.astype(np.float64)
@@ -230,7 +230,7 @@ def _listed(allowed: Sequence[Scalar]) -> str:
     return f"one of {shown}{', …' if len(allowed) > 8 else ''}"
 
 
-def _array(allowed: Sequence[Scalar]) -> NDArray[Any]:
+def _array(allowed: Sequence[Scalar]) -> NDArray[np.generic]:
     """Levels as an array that gives back the very same values: numpy would turn (True, 2) into integers."""
     if len({type(level) for level in allowed}) == 1 and isinstance(allowed[0], bool | float | str):
         return np.array(allowed)

@@ -1,4 +1,4 @@
-"""Any shell command as an objective, run in a process group of its own that never outlives the evaluation.
+"""A shell command as an objective, run in a process group of its own that never outlives the evaluation.
 
 Three things end the whole group, so that no child keeps computing: the command's end, any exception in the worker (a
 time-out, an interrupt), and the worker's death. The last needs no cooperation: the group holds the reading end of a
@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 from objectives.objective import Evaluation, HasFolder, InvalidValueError, ObjectiveError, Parameters, Report
 from objectives.reference import did_you_mean
@@ -94,7 +94,7 @@ class ShellCommand:
             }
             if isinstance(report, HasFolder) and report.folder is not None:
                 given["BBKB_FOLDER"] = str(report.folder)
-            text, values = self._substituted(parameters)
+            text, values = self._substitute(parameters)
             output = self._run(text, {**given, **values}, report)
             return _read_result(result) if result.exists() else _last_line(output)
 
@@ -129,7 +129,7 @@ class ShellCommand:
                     f'--x={{{name}}} without quotes, or v={{{name}}}; … "$v" inside of them'
                 )
 
-    def _substituted(self, parameters: Parameters) -> tuple[str, dict[str, str]]:
+    def _substitute(self, parameters: Parameters) -> tuple[str, dict[str, str]]:
         """The command with an environment variable in the place of each placeholder, and the variables' values."""
         text, values = "", dict[str, str]()
         for literal, name, form in self._pieces():
@@ -171,7 +171,7 @@ class ShellCommand:
         return text_out
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> object:
     # format() of these takes no format specification, or formats True as a number
     return str(value) if value is None or isinstance(value, bool) else value
 

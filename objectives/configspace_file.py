@@ -18,7 +18,8 @@ from ConfigSpace.hyperparameters import FloatHyperparameter, Hyperparameter, Int
 
 from objectives.objective import ObjectiveError
 
-Plain = dict[str, Any]  # YAML values
+Plain = dict[str, object]  # YAML values
+AnyHyperparameter = Hyperparameter[Any, Any]
 
 
 class _Loader(yaml.SafeLoader):
@@ -51,7 +52,7 @@ _RELATIONS: Mapping[type[ForbiddenRelation], str] = {
 }
 
 
-def read_configspace(path: Path) -> tuple[Plain, list[Plain]]:
+def read_configspace(path: Path) -> tuple[dict[str, Plain], list[Plain]]:
     """The `space` and `forbid` of a campaign file out of a ConfigSpace file.
 
     Raises ObjectiveError when it cannot be read, is none, or says something that has no counterpart here.
@@ -74,7 +75,7 @@ def read_configspace(path: Path) -> tuple[Plain, list[Plain]]:
     return plain(space)
 
 
-def plain(space: ConfigSpace.ConfigurationSpace) -> tuple[Plain, list[Plain]]:
+def plain(space: ConfigSpace.ConfigurationSpace) -> tuple[dict[str, Plain], list[Plain]]:
     """The `space` and `forbid` of a campaign file. Raises ObjectiveError on what has no counterpart here."""
     parameters = {name: _parameter(parameter) for name, parameter in space.items()}
     for condition in space.conditions:
@@ -84,7 +85,7 @@ def plain(space: ConfigSpace.ConfigurationSpace) -> tuple[Plain, list[Plain]]:
     return parameters, forbid
 
 
-def _parameter(parameter: Hyperparameter[Any, Any]) -> Plain:
+def _parameter(parameter: AnyHyperparameter) -> Plain:
     match parameter:
         case ConfigSpace.CategoricalHyperparameter():
             choices = [_scalar(choice) for choice in parameter.choices]
@@ -111,13 +112,13 @@ def _any_of(condition: Condition | Conjunction) -> list[Plain]:
     parent = condition.parent
     match condition:
         case ConfigSpace.InCondition():
-            test: Plain | list[Any] = [_scalar(value) for value in condition.values]
+            test: Plain | list[object] = [_scalar(value) for value in condition.values]
         case ConfigSpace.EqualsCondition():
             test = [_scalar(condition.value)]
         case ConfigSpace.NotEqualsCondition():
             test = [value for value in _levels(parent) if value != condition.value]
         case _:
-            test = _bounded(parent, _CONDITIONS[type(condition)], condition.value)
+            test = _comparison(parent, _CONDITIONS[type(condition)], condition.value)
     return [{parent.name: test}]
 
 
@@ -136,7 +137,7 @@ def _forbidden(forbidden: ForbiddenClause | ForbiddenConjunction | ForbiddenRela
             return [{forbidden.left.name: {_RELATIONS[type(forbidden)]: forbidden.right.name}}]
         case ForbiddenClause():
             parameter, operator = forbidden.hyperparameter, _CLAUSES[type(forbidden)]
-            return [{parameter.name: _bounded(parameter, operator, getattr(forbidden, "value", None))}]
+            return [{parameter.name: _comparison(parameter, operator, getattr(forbidden, "value", None))}]
     raise ObjectiveError(f"a {type(forbidden).__name__} is not known here")
 
 
@@ -149,19 +150,19 @@ def _merged(clauses: Sequence[Plain]) -> Plain:
     merged: Plain = {}
     for clause in clauses:
         for name, test in clause.items():
-            both = (merged.get(name, test), test)
+            other = merged.get(name)
             if name not in merged:
                 merged[name] = test
-            elif all(isinstance(one, list) for one in both):
-                merged[name] = [value for value in merged[name] if value in test]
-            elif all(isinstance(one, dict) for one in both) and not set(merged[name]) & set(test):
-                merged[name] = {**merged[name], **test}
+            elif isinstance(other, list) and isinstance(test, list):
+                merged[name] = [value for value in other if value in test]
+            elif isinstance(other, dict) and isinstance(test, dict) and not set(other) & set(test):
+                merged[name] = {**other, **test}
             else:
                 raise ObjectiveError(f"the conditions on {name!r} cannot be joined; write them as one")
     return merged
 
 
-def _bounded(parameter: Hyperparameter[Any, Any], operator: str, value: Any) -> Plain | list[Any]:
+def _comparison(parameter: AnyHyperparameter, operator: str, value: object) -> Plain | list[object]:
     """A comparison; of ordered values, which ConfigSpace compares by their order, the list of those that pass."""
     if not isinstance(parameter, ConfigSpace.OrdinalHyperparameter):
         return {operator: _scalar(value)}
@@ -176,7 +177,7 @@ def _bounded(parameter: Hyperparameter[Any, Any], operator: str, value: Any) -> 
     return levels[sliced[operator]]
 
 
-def _levels(parameter: Hyperparameter[Any, Any]) -> list[Any]:
+def _levels(parameter: AnyHyperparameter) -> list[object]:
     match parameter:
         case ConfigSpace.CategoricalHyperparameter():
             return [_scalar(choice) for choice in parameter.choices]
@@ -189,5 +190,5 @@ def _levels(parameter: Hyperparameter[Any, Any]) -> list[Any]:
     raise ObjectiveError(f"a condition that {parameter.name!r} differs from a value has no counterpart here")
 
 
-def _scalar(value: Any) -> Any:
+def _scalar(value: object) -> object:
     return value.item() if hasattr(value, "item") else value

@@ -11,12 +11,17 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from objectives.objective import ObjectiveError
+
+if TYPE_CHECKING:
+    from sklearn.utils import Bunch
+
+T = TypeVar("T")
 
 FOLDER_VARIABLE = "BBKB_DATA"
 SEX_CODES = {"M": 1.0, "F": 2.0, "I": 3.0}  # Abalone's only text column: male, female, infant
@@ -125,7 +130,7 @@ def raw_housing(ratios: NDArray[np.float64], target: NDArray[np.float64]) -> Reg
     return Regression(tuple(names.split()), features, np.rint(target * 1e5), "California housing from scikit-learn")
 
 
-def _read(path: Path, reader: Callable[[Path], Any]) -> Any:
+def _read(path: Path, reader: Callable[[Path], T]) -> T:
     try:
         return reader(path)
     except Exception as error:  # whatever a damaged file makes numpy, csv and gzip raise
@@ -149,7 +154,7 @@ def _read_table(path: Path) -> tuple[tuple[str, ...], NDArray[np.float64]]:
     return tuple(header[:8]), table
 
 
-def _download(source: DataSource, title: str, name: str, fetch: Callable[[], Any]) -> Any:
+def _download(source: DataSource, title: str, name: str, fetch: Callable[[], T]) -> T:
     """What `fetch` brings if the user allowed it; raises ObjectiveError with the remedies otherwise."""
     looked = f"{source.folder / name} is not there" if source.folder else "no data folder is given"
     remedy = (
@@ -164,19 +169,22 @@ def _download(source: DataSource, title: str, name: str, fetch: Callable[[], Any
         raise ObjectiveError(f"{title} could not be downloaded: {error!r} ({looked}); {remedy}") from error
 
 
-def _fetch_mnist() -> Any:
+def _fetch_mnist() -> "Bunch":
     from sklearn.datasets import fetch_openml
 
-    return fetch_openml("mnist_784", version=1, as_frame=False, parser="liac-arff")
+    bunch: Bunch = fetch_openml("mnist_784", version=1, as_frame=False, parser="liac-arff")
+    return bunch
 
 
-def _fetch_abalone() -> Any:
+def _fetch_abalone() -> "Bunch":
     from sklearn.datasets import fetch_openml
 
-    return fetch_openml("abalone", version=1, as_frame=False, parser="liac-arff")
+    bunch: Bunch = fetch_openml("abalone", version=1, as_frame=False, parser="liac-arff")
+    return bunch
 
 
-def _fetch_housing() -> Any:
+def _fetch_housing() -> "Bunch":
     from sklearn.datasets import fetch_california_housing
 
-    return fetch_california_housing()
+    bunch: Bunch = fetch_california_housing()
+    return bunch

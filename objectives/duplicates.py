@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,7 +44,7 @@ class Groups:
         return table
 
 
-def group(columns: Mapping[str, NDArray[Any]]) -> Groups:
+def group(columns: Mapping[str, NDArray[np.generic]]) -> Groups:
     """Group the rows of `columns`, each (rows,), of which there is at least one."""
     codes = np.column_stack([np.unique(column, return_inverse=True)[1] for column in columns.values()])
     _, first, of = np.unique(codes, axis=0, return_index=True, return_inverse=True)

@@ -28,7 +28,7 @@ from objectives.datasets import DataSource
 from objectives.objective import Evaluation, ObjectiveError, Parameters, Report
 from objectives.parameters import Space
 from objectives.reference import did_you_mean, import_reference
-from objectives.table_file import read_columns, read_columns_with_gaps
+from objectives.table_file import Column, read_columns, read_columns_with_gaps
 
 BUNDLED = ("breast_cancer", "diabetes", "digits", "iris", "wine")
 SPLIT_SEED = 0  # the folds are part of the problem, so they never change
@@ -44,7 +44,7 @@ class SklearnEstimator:
     Raises ValueError when names or numbers cannot be right; what is imported or read is checked by `load`.
     """
 
-    __pydantic_config__: ClassVar[Any] = {"extra": "forbid"}
+    __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}
 
     estimator: str
     data: str
@@ -109,10 +109,10 @@ class LabelledTable:
 
     numbers: NDArray[np.float64]
     texts: NDArray[np.object_]
-    target: NDArray[Any]
+    target: Column
 
     @property
-    def features(self) -> NDArray[Any]:
+    def features(self) -> Column:
         """Numbers and texts beside each other (n, p + q)."""
         return np.hstack([self.numbers.astype(object), self.texts]) if self.texts.shape[1] else self.numbers
 
@@ -207,7 +207,7 @@ def _preparation(numbers: int, texts: int) -> Any:
 def _made(name: str) -> Any:
     """The estimator with its defaults. Raises ObjectiveError."""
     module, _, attribute = name.rpartition(".")
-    cls = import_reference(f"{module}:{attribute}")
+    cls: Any = import_reference(f"{module}:{attribute}")
     if not all(callable(getattr(cls, method, None)) for method in ("fit", "get_params", "set_params")):
         raise ObjectiveError(
             f"objective.options.estimator must name a class with fit, get_params and set_params, {name} lacks one"

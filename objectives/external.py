@@ -8,7 +8,6 @@ import inspect
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
 
 from objectives.command import CommandFailedError, ShellCommand
 from objectives.objective import Evaluation, HasFolder, ObjectiveError, Parameters, Report
@@ -42,12 +41,12 @@ class PythonCallable:
         that are `conditional`."""
         check_signature(self.function(), parameters, f"objective.callable {self.path!r}", conditional)
 
-    def function(self) -> Callable[..., Any]:
+    def function(self) -> Callable[..., object]:
         """What `path` names. Raises ObjectiveError when it cannot be imported, or called."""
         found = import_reference(self.path, self.search_paths)
         if not callable(found):
             raise ObjectiveError(f"objective.callable must name a function, {self.path!r} is {type(found).__name__}")
-        function: Callable[..., Any] = found
+        function: Callable[..., object] = found
         return function
 
 

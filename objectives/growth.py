@@ -11,7 +11,6 @@ and those that are candidates already, are dropped.
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -67,7 +66,9 @@ def joined(space: SearchSpace, candidates: Candidates, more: Candidates) -> Cand
     return Candidates(features, columns, *kinds)
 
 
-def _comparable(one: NDArray[Any], other: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+def _comparable(
+    one: NDArray[np.generic], other: NDArray[np.generic]
+) -> tuple[NDArray[np.generic], NDArray[np.generic]]:
     """Both as objects when one of them is: joining numbers with None would make objects of another kind."""
     if one.dtype == object or other.dtype == object:
         return one.astype(object), other.astype(object)
@@ -94,15 +95,15 @@ class _Children:
         allowed = np.empty((0, len(self._kinds)))
         for _ in range(_ROUNDS):
             missing = count - len(allowed)
-            drawn = self._space.existing(self._mixed(missing))
+            drawn = self._space.existing(self._mix(missing))
             allowed = np.concatenate((allowed, drawn[self._space.allowed(drawn)]))
             if len(allowed) >= count:
                 break
         return allowed
 
-    def _mixed(self, count: int) -> Codes:
+    def _mix(self, count: int) -> Codes:
         stepped, redrawn = -(-count // 2), count // 4
-        parts = (self._stepped(stepped), self._redrawn(redrawn), self._crossed(count - stepped - redrawn))
+        parts = (self._step(stepped), self._redraw(redrawn), self._cross(count - stepped - redrawn))
         return np.concatenate(parts)
 
     def _chosen(self, count: int) -> tuple[Codes, Mask]:
@@ -116,14 +117,14 @@ class _Children:
         positions = self._rng.random((count, len(self._kinds)))
         return np.stack([coding.draw(kind, positions[:, column]) for column, kind in enumerate(self._kinds)], axis=1)
 
-    def _stepped(self, count: int) -> Codes:
+    def _step(self, count: int) -> Codes:
         codes, has = self._chosen(count)
         scale = np.exp(self._rng.uniform(np.log(SMALLEST_STEP), np.log(LARGEST_STEP), count))[:, None]
         steps = scale * self._steps * self._rng.standard_normal(codes.shape)
         is_moved = has & (self._fine | self._coarse(has))
         for column, kind in enumerate(self._kinds):
             rows = np.flatnonzero(is_moved[:, column])
-            codes[rows, column] = self._moved(kind, codes[rows, column], steps[rows, column], not self._fine[column])
+            codes[rows, column] = self._move(kind, codes[rows, column], steps[rows, column], not self._fine[column])
         return codes
 
     def _coarse(self, has: Mask) -> Mask:
@@ -135,7 +136,7 @@ class _Children:
         moved: Mask = eligible & (rank < number[:, None])
         return moved
 
-    def _moved(self, kind: Parameter, codes: Codes, steps: Codes, is_coarse: bool) -> Codes:
+    def _move(self, kind: Parameter, codes: Codes, steps: Codes, is_coarse: bool) -> Codes:
         """`codes` (n,) after `steps` (n,) on the parameter's scale, by one value at least where `is_coarse`."""
         if coding.is_real(kind):
             return np.clip(codes + steps, 0.0, 1.0)
@@ -149,13 +150,13 @@ class _Children:
             moved = np.where(moved == codes, codes + ahead, moved)
         return moved
 
-    def _redrawn(self, count: int) -> Codes:
+    def _redraw(self, count: int) -> Codes:
         codes, has = self._chosen(count)
         order = np.where(has & self._varying, self._rng.random(has.shape), -1.0)
         rows, columns = np.arange(count), order.argmax(axis=1)
         codes[rows, columns] = self._fresh(count)[rows, columns]
         return codes
 
-    def _crossed(self, count: int) -> Codes:
+    def _cross(self, count: int) -> Codes:
         (one, _), (other, _) = self._chosen(count), self._chosen(count)
         return np.where(self._rng.random(one.shape) < 0.5, one, other)

@@ -13,7 +13,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-Parameters = Mapping[str, Any]
+Parameters = Mapping[str, Any]  # values of whatever types the space has
 
 
 class ObjectiveError(Exception):
@@ -79,7 +79,7 @@ class Candidates:
     """
 
     features: NDArray[np.float64]
-    columns: Mapping[str, NDArray[Any]]
+    columns: Mapping[str, NDArray[np.generic]]
     parameter_of: NDArray[np.intp] = field(default_factory=lambda: np.empty(0, np.intp))
     repeats: bool = True
     conditional: frozenset[str] = frozenset()
@@ -113,7 +113,7 @@ class Candidates:
         return {name: value for name, value in named.items() if value is not None or name not in self.conditional}
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> object:
     return value.item() if isinstance(value, np.generic) else value
 
 

@@ -8,7 +8,7 @@ Each kind has `when`: the conditions under which the parameter exists (`objectiv
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from objectives.conditions import Clause, Scalar, When, clauses_of
 
@@ -26,7 +26,7 @@ class Range:
     number of steps.
     """
 
-    __pydantic_config__: ClassVar[Mapping[str, Any]] = {"extra": "forbid"}
+    __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}
 
     low: float
     high: float
@@ -79,7 +79,7 @@ class Choice:
     Raises ValueError when there is none, two are equal, or weights are not one positive number a choice.
     """
 
-    __pydantic_config__: ClassVar[Mapping[str, Any]] = {"extra": "forbid"}
+    __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}
 
     choices: tuple[Scalar, ...]
     weights: tuple[float, ...] | None = None
@@ -103,7 +103,7 @@ class Ordered:
     Raises ValueError when there is none or two are equal.
     """
 
-    __pydantic_config__: ClassVar[Mapping[str, Any]] = {"extra": "forbid"}
+    __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}
 
     ordered: tuple[Scalar, ...]
     when: When | None = None
@@ -121,7 +121,7 @@ class Constant:
     `when` gives the conditions under which the parameter exists, such as {model: svm}.
     """
 
-    __pydantic_config__: ClassVar[Mapping[str, Any]] = {"extra": "forbid"}
+    __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}
 
     constant: Scalar
     when: When | None = None

@@ -32,7 +32,7 @@ class PickledFunction:
 
     def evaluate(self, parameters: Parameters, seed: int, report: Report) -> Evaluation:
         """Call the function; raises whatever it raises, and InvalidValueError when it returns no number."""
-        function = _loaded(self)
+        function = _load_once(self)
         return call_with(function, parameters, seed, report, getattr(function, "__qualname__", "the function"))
 
     def check(self, parameters: Iterable[str], conditional: Collection[str] = ()) -> None:
@@ -66,7 +66,7 @@ class PickledFunction:
 
 
 @lru_cache(maxsize=8)
-def _loaded(pickled: PickledFunction) -> Callable[..., object]:
+def _load_once(pickled: PickledFunction) -> Callable[..., object]:
     """The function, loaded once a process."""
     return pickled.function()
 

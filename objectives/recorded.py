@@ -20,10 +20,13 @@ from numpy.typing import NDArray
 
 from objectives.cell_features import Encoding, encode_cells
 from objectives.cells import CONVOLUTION, OPERATIONS, POOLING, CellSet
+from objectives.conditions import Scalar
 from objectives.datasets import FOLDER_VARIABLE, DataSource
 from objectives.objective import Evaluation, ObjectiveError, Parameters, Report
 from objectives.parameters import Choice, Ordered, Space
 from objectives.tabular import Table, recorded_evaluation
+
+Arrays = Mapping[str, NDArray[Any]]  # of a NumPy archive, by name
 
 Floats = NDArray[np.float64]
 T = TypeVar("T")
@@ -109,7 +112,7 @@ class RecordedGrid:
 class NasBench201:
     """Cells of six edges, each with one of five operations, trained on the images of `dataset`."""
 
-    __pydantic_config__: ClassVar[Any] = {"extra": "forbid"}
+    __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}
 
     dataset: Literal["cifar10", "cifar100"] = "cifar10"
 
@@ -126,7 +129,7 @@ class NasBench201:
 class FcNet:
     """A network of two layers on the regression set `dataset`; the value is its mean squared error."""
 
-    __pydantic_config__: ClassVar[Any] = {"extra": "forbid"}
+    __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}
 
     dataset: Literal["protein_structure", "parkinsons_telemonitoring"] = "protein_structure"
 
@@ -143,7 +146,7 @@ class FcNet:
 class HpobenchMlp:
     """A multi-layer perceptron on the classification set `dataset`."""
 
-    __pydantic_config__: ClassVar[Any] = {"extra": "forbid"}
+    __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}
 
     dataset: Literal["australian", "blood_transfusion", "car", "phoneme", "vehicle"] = "vehicle"
 
@@ -161,7 +164,7 @@ class NasBench101:
     """The recorded cells with six vertices whose inner ones have one of `operations`, `all` three or the `paper`'s two
     (Calandriello et al. 2020, appendix D.2); `encoding`: their features. One training a cell was recorded."""
 
-    __pydantic_config__: ClassVar[Any] = {"extra": "forbid"}
+    __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}
 
     operations: Literal["paper", "all"] = "paper"
     encoding: Encoding = Encoding.ADJACENCY
@@ -174,7 +177,7 @@ class NasBench101:
         """The table; raises ObjectiveError when the file is not in the data folder."""
         return _read(source, "nasbench101/nasbench101_30001.npz", self._table)
 
-    def _table(self, arrays: Mapping[str, NDArray[Any]]) -> Table:
+    def _table(self, arrays: Arrays) -> Table:
         names = OPERATIONS if self.operations == "all" else (CONVOLUTION, POOLING)
         numbers = [OPERATIONS.index(name) for name in names]
         chosen = (arrays["n_vertices"] == 6) & np.isin(arrays["ops"][:, 1:5], numbers).all(axis=1)
@@ -198,7 +201,7 @@ class NasBench101:
 def _grid(source: DataSource, folder: str, column: str, space: Space) -> RecordedGrid:
     name, levels = f"{folder}/{folder}.npz", tuple(map(len, _levels(space).values()))
 
-    def read(arrays: Mapping[str, NDArray[Any]]) -> Floats:
+    def read(arrays: Arrays) -> Floats:
         target = arrays[column].astype(np.float64)
         ordered = np.full_like(target, np.nan)
         ordered[np.ravel_multi_index(tuple(arrays["index"].T), levels)] = target
@@ -209,7 +212,7 @@ def _grid(source: DataSource, folder: str, column: str, space: Space) -> Recorde
     return RecordedGrid(space, _read(source, name, read), f"the table {folder}, {column}")
 
 
-def _levels(space: Space) -> dict[str, tuple[Any, ...]]:
+def _levels(space: Space) -> dict[str, tuple[Scalar, ...]]:
     return {
         name: one.ordered if isinstance(one, Ordered) else one.choices
         for name, one in space.items()
@@ -217,7 +220,7 @@ def _levels(space: Space) -> dict[str, tuple[Any, ...]]:
     }
 
 
-def _read(source: DataSource, name: str, make: Callable[[Mapping[str, NDArray[Any]]], T]) -> T:
+def _read(source: DataSource, name: str, make: Callable[[Arrays], T]) -> T:
     path: Path | None = source.file(name)
     if path is None:
         raise ObjectiveError(

@@ -8,12 +8,11 @@ from collections.abc import Iterable, Sequence
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 from objectives.objective import ObjectiveError
 
 
-def import_reference(reference: str, search_paths: Sequence[str] = ()) -> Any:
+def import_reference(reference: str, search_paths: Sequence[str] = ()) -> object:
     """The attribute that a reference names.
 
     Args:

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import SupportsFloat, SupportsIndex
 
 import numpy as np
 
@@ -20,7 +20,7 @@ class MissingValueError(InvalidValueError):
         return type(self), (str(self), self.evaluation)
 
 
-def as_evaluation(returned: Any, origin: str) -> Evaluation:
+def as_evaluation(returned: object, origin: str) -> Evaluation:
     """What an objective called `origin` returned, as an evaluation: a number, or a mapping with `value` in it.
 
     NaN and infinity are numbers. An entry beside `value` that is no number is left out, and named in the evaluation.
@@ -46,13 +46,11 @@ def as_evaluation(returned: Any, origin: str) -> Evaluation:
     return evaluation
 
 
-def as_number(value: Any, origin: str) -> float:
+def as_number(value: object, origin: str) -> float:
     """`value` as a float: Python's and numpy's numbers, 0-d arrays and tensors; InvalidValueError on anything else."""
     # bool and text would convert, but are far more likely a slip (a comparison returned, a value not parsed)
-    is_number = (
-        not isinstance(value, bool | np.bool_ | str | bytes | np.complexfloating) and getattr(value, "ndim", 0) == 0
-    )
-    if is_number:
+    is_slip = isinstance(value, bool | np.bool_ | np.complexfloating) or getattr(value, "ndim", 0) != 0
+    if isinstance(value, SupportsFloat | SupportsIndex) and not is_slip:
         try:
             return float(value)
         except (TypeError, ValueError, OverflowError):
@@ -60,7 +58,7 @@ def as_number(value: Any, origin: str) -> float:
     raise InvalidValueError(f"{origin} must return a number, got {type(value).__name__} {_short(value)}")
 
 
-def _short(value: Any, length: int = 80) -> str:
+def _short(value: object, length: int = 80) -> str:
     """A representation that stays short and never fails (Python refuses to print integers of 4300 digits)."""
     try:
         text = repr(value[: length + 1] if isinstance(value, str | bytes) else value)

@@ -5,8 +5,9 @@ They need no data, so a listed class is its own objective: `load` gives back the
 
 import math
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 import numpy as np
 
@@ -24,7 +25,7 @@ class Sine:
     expensive one.
     """
 
-    __pydantic_config__: ClassVar[Any] = {"extra": "forbid"}
+    __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}
 
     noise_std: float = 0.1
     seconds: float = 0.0
@@ -58,7 +59,7 @@ class Branin:
     noise has the paper's variance, 0.01; `seconds` is how long an evaluation sleeps, to play an expensive one.
     """
 
-    __pydantic_config__: ClassVar[Any] = {"extra": "forbid"}
+    __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}
 
     noise_std: float = 0.1
     seconds: float = 0.0

@@ -21,10 +21,11 @@ MISSING = frozenset(
 )  # cells that stand for no value, where that is allowed
 
 Needed = Callable[[Sequence[str]], Sequence[str]]
-Cells = tuple[list[int], list[Any]]  # of a column: the lines of its cells, and the cells
+Column = NDArray[Any]  # numbers or text
+Cells = tuple[list[int], Sequence[object]]  # of a column: the lines of its cells, and the cells
 
 
-def read_columns(path: Path, needed: Needed = lambda names: names) -> dict[str, NDArray[Any]]:
+def read_columns(path: Path, needed: Needed = lambda names: names) -> dict[str, Column]:
     """Columns (A,) of `path` in its order: int64, float64 or text. `.csv`, `.csv.gz` and `.parquet` are known.
 
     `needed` picks the columns out of all names; what the others hold does not matter.
@@ -32,10 +33,10 @@ def read_columns(path: Path, needed: Needed = lambda names: names) -> dict[str, 
     Raises ObjectiveError on an unknown ending, a file that cannot be read, an empty table, a name that is missing or
     given twice, a ragged line, an empty cell, a number that is not finite and a mixed column.
     """
-    return {name: _typed(path, name, lines, cells) for name, (lines, cells) in _read(path, needed).items()}
+    return {name: _as_typed(path, name, lines, cells) for name, (lines, cells) in _read(path, needed).items()}
 
 
-def read_columns_with_gaps(path: Path, needed: Needed) -> dict[str, NDArray[Any]]:
+def read_columns_with_gaps(path: Path, needed: Needed) -> dict[str, Column]:
     """The same with missing cells allowed: float64 with NaN for them, or text in an object array with None."""
     return {name: _typed_with_gaps(path, name, lines, cells) for name, (lines, cells) in _read(path, needed).items()}
 
@@ -58,7 +59,7 @@ def _read(path: Path, needed: Needed) -> dict[str, Cells]:
     return {name: (lines, column) for name, column in zip(names, cells, strict=True) if name in chosen}
 
 
-def _read_csv(path: Path) -> tuple[list[str], list[int], list[list[Any]]]:
+def _read_csv(path: Path) -> tuple[list[str], list[int], Sequence[Sequence[object]]]:
     opener = gzip.open if path.suffix == ".gz" else open
     try:
         with opener(path, "rt", encoding="utf-8-sig", newline="") as file:  # spreadsheets write a byte order mark
@@ -74,7 +75,7 @@ def _read_csv(path: Path) -> tuple[list[str], list[int], list[list[Any]]]:
     return names, [line for line, _ in rows], cells
 
 
-def _read_parquet(path: Path) -> tuple[list[str], list[int], list[list[Any]]]:
+def _read_parquet(path: Path) -> tuple[list[str], list[int], Sequence[Sequence[object]]]:
     try:
         from pyarrow import ArrowException, parquet  # an extra that most installations do without
     except ImportError as error:
@@ -88,7 +89,7 @@ def _read_parquet(path: Path) -> tuple[list[str], list[int], list[list[Any]]]:
     return table.column_names, list(range(1, table.num_rows + 1)), [column.to_pylist() for column in table.columns]
 
 
-def _typed(path: Path, name: str, lines: Sequence[int], cells: Sequence[Any]) -> NDArray[Any]:
+def _as_typed(path: Path, name: str, lines: Sequence[int], cells: Sequence[object]) -> Column:
     for line, cell in zip(lines, cells, strict=True):
         if cell is None or cell == "":
             raise ObjectiveError(f"{path}:{line}: column {name!r} has an empty cell; fill it or remove the row")
@@ -105,19 +106,19 @@ def _typed(path: Path, name: str, lines: Sequence[int], cells: Sequence[Any]) ->
     return np.array([str(cell) for cell in cells] if is_text else numbers)
 
 
-def _typed_with_gaps(path: Path, name: str, lines: Sequence[int], cells: Sequence[Any]) -> NDArray[Any]:
+def _typed_with_gaps(path: Path, name: str, lines: Sequence[int], cells: Sequence[object]) -> Column:
     is_known = np.array([cell is not None and cell not in MISSING and cell == cell for cell in cells])
     known = [(line, cell) for line, cell, one in zip(lines, cells, is_known, strict=True) if one]
     if not known:
         return np.full(len(cells), np.nan)
-    column = _typed(path, name, [line for line, _ in known], [cell for _, cell in known])
+    column = _as_typed(path, name, [line for line, _ in known], [cell for _, cell in known])
     is_text = column.dtype.kind not in "if"
-    filled: NDArray[Any] = np.full(len(cells), None if is_text else np.nan, dtype=object if is_text else np.float64)
+    filled: Column = np.full(len(cells), None if is_text else np.nan, dtype=object if is_text else np.float64)
     filled[is_known] = column
     return filled
 
 
-def _number(cell: Any) -> int | float | None:
+def _number(cell: object) -> int | float | None:
     """The number a cell holds or spells; None for text (and for what a Parquet file holds besides numbers)."""
     if isinstance(cell, bool) or not isinstance(cell, int | float | str):
         return None
@@ -134,7 +135,7 @@ def _number(cell: Any) -> int | float | None:
         return None
 
 
-def encode(columns: Mapping[str, NDArray[Any]], most_choices: int = 64) -> NDArray[np.float64]:
+def encode(columns: Mapping[str, Column], most_choices: int = 64) -> NDArray[np.float64]:
     """Features (A, d): numbers scaled to [0, 1] by their least and greatest, text one-hot over √2 (as `Choice`).
 
     A column that never varies is no feature. Raises ObjectiveError when a text column has more than `most_choices`
@@ -147,13 +148,14 @@ def encode(columns: Mapping[str, NDArray[Any]], most_choices: int = 64) -> NDArr
     return features
 
 
-def _encode_column(name: str, column: NDArray[Any], most_choices: int) -> NDArray[np.float64]:
+def _encode_column(name: str, column: Column, most_choices: int) -> NDArray[np.float64]:
     if column.dtype.kind in "if":
-        low, high = float(column.min()), float(column.max())
+        numbers = column.astype(np.float64)
+        low, high = float(numbers.min()), float(numbers.max())
         if low == high:
             return np.empty((len(column), 0))
         unit = 0.5 if math.isinf(high - low) else 1.0  # halved when it spans all of float64
-        return ((column * unit - low * unit) / (high * unit - low * unit))[:, None]
+        return ((numbers * unit - low * unit) / (high * unit - low * unit))[:, None]
     levels, index = np.unique(column, return_inverse=True)
     if len(levels) > most_choices:
         raise ObjectiveError(

@@ -9,7 +9,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,7 +38,7 @@ class Table:
     """
 
     features: NDArray[np.float64]
-    columns: Mapping[str, NDArray[Any]]
+    columns: Mapping[str, NDArray[np.generic]]
     target: NDArray[np.float64]
     noise_std: float = 0.0
     seconds: NDArray[np.float64] | None = None
@@ -100,7 +100,7 @@ def recorded_evaluation(repeats: NDArray[np.float64], rng: np.random.Generator) 
 class Abalone:
     """The age of 4177 shells, in rings, from eight measurements (UCI), as a bandit problem."""
 
-    __pydantic_config__: ClassVar[Any] = {"extra": "forbid"}
+    __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}
 
     noise_std: float = 0.01
 
@@ -120,7 +120,7 @@ class Abalone:
 class Cadata:
     """The median house value of 20640 Californian blocks (Pace & Barry 1997) as a bandit problem."""
 
-    __pydantic_config__: ClassVar[Any] = {"extra": "forbid"}
+    __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}
 
     noise_std: float = 0.01
 
@@ -172,7 +172,7 @@ def table_objective(
     return Table(encode(arms), arms, values, noise_std, durations, f"{target} of {path}", remark=remark)
 
 
-def _numeric(path: Path, columns: dict[str, NDArray[Any]], key: str, name: str) -> NDArray[np.float64]:
+def _numeric(path: Path, columns: dict[str, NDArray[np.generic]], key: str, name: str) -> NDArray[np.float64]:
     if name not in columns:
         raise ObjectiveError(
             f"candidates.{key} must be a column of {path} ({', '.join(columns)}), "

@@ -85,7 +85,7 @@ def checked_indices(indices: ArrayLike, size: int) -> list[int]:
     return [int(arm) for arm in array]
 
 
-def build_part(table: Mapping[str, Callable[..., T]], given: T | str | Mapping[str, Any], part: str) -> T:
+def build_part(table: Mapping[str, Callable[..., T]], given: T | str | Mapping[str, object], part: str) -> T:
     """The kernel or warm start that `given` stands for: a name, a mapping such as {"name": "rbf", "lengthscale": 0.5},
     or the object itself."""
     if isinstance(given, str):
@@ -108,7 +108,7 @@ def look_up(table: Mapping[str, T], name: object, what: str) -> T:
     return table[name]
 
 
-def construct(chosen: Callable[..., T], options: Mapping[str, Any], what: str) -> T:
+def construct(chosen: Callable[..., T], options: Mapping[str, object], what: str) -> T:
     """`chosen(**options)`."""
     known = [name for name in inspect.signature(chosen).parameters if name != "name"]
     for option in options:

@@ -9,13 +9,13 @@ from orchestrator.bandit.model.model import Model
 from orchestrator.bandit.start.warm_start import WARM_STARTS, DataStart
 from orchestrator.bandit.strategies import STRATEGIES
 from orchestrator.bandit.strategies.presets import with_preset
-from orchestrator.bandit.strategy import Strategy
+from orchestrator.bandit.strategy import AnyStrategy
 from orchestrator.inputs import build_part, construct, look_up
 
 _PARTS: Mapping[str, Mapping[str, type[Any]]] = {"kernel": KERNELS, "warm_start": WARM_STARTS}
 
 
-def named_strategy(name: str, given: Mapping[str, Any], has_existing: bool = False) -> Strategy[Any]:
+def named_strategy(name: str, given: Mapping[str, Any], has_existing: bool = False) -> AnyStrategy:
     """The strategy `name` with the options `given`, whose parts may be names, mappings or objects.
 
     `has_existing`: results known before take the place of its warm start. Raises ValueError on what is not allowed.
@@ -30,11 +30,11 @@ def named_strategy(name: str, given: Mapping[str, Any], has_existing: bool = Fal
         raise ValueError("the warm start data is for campaign files, which are read; give existing=(indices, rewards)")
     if has_existing and any(field.name == "warm_start" for field in fields(chosen)):
         options["warm_start"] = DataStart("existing results")
-    strategy: Strategy[Any] = construct(chosen, options, f"the strategy {name}")
+    strategy: AnyStrategy = construct(chosen, options, f"the strategy {name}")
     return strategy
 
 
-def _build_model(mapping: Mapping[str, Any]) -> Model:
+def _build_model(mapping: Mapping[str, object]) -> Model:
     """The model that a mapping such as {"outputs": "rank"} stands for."""
     options = dict(mapping)
     if "kernel" in options:

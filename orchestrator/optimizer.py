@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from orchestrator.bandit.arms import Arms
 from orchestrator.bandit.model.model import model_of, scores_among
-from orchestrator.bandit.strategy import Choose, Posterior, Recommends, Strategy, Waiting, Waits, begin
+from orchestrator.bandit.strategy import AnyStrategy, Choose, Posterior, Recommends, Waiting, Waits, begin
 from orchestrator.inputs import (
     checked_existing,
     checked_indices,
@@ -70,9 +70,9 @@ class Optimizer:
         strategy: str = "bbkb",
         seed: int = 0,
         existing: tuple[ArrayLike, ArrayLike] | None = None,
-        **options: Any,
+        **options: object,
     ) -> None:
-        self._strategy: Strategy[Any] = named_strategy(strategy, options, existing is not None)
+        self._strategy: AnyStrategy = named_strategy(strategy, options, existing is not None)
         self._seed = seed
         arms = candidates if isinstance(candidates, Arms) else Arms.of(candidates)
         self._size = len(arms)

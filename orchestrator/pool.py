@@ -6,7 +6,6 @@ log is read again. A growth holds values, not features, so that it can be stored
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +15,7 @@ from objectives.growth import grow, joined
 from objectives.objective import Candidates
 from objectives.space import SearchSpace
 from orchestrator.bandit.growing import Grows, Growth
+from orchestrator.bandit.strategy import StrategyState
 
 GROWTH = 256  # candidates appended at once, at most
 
@@ -39,12 +39,17 @@ class Pool:
     space: SearchSpace | None = None
     limit: int = 0
 
-    def wanted(self, strategy: object, state: Any) -> Growth | None:
+    def wanted(self, strategy: object, state: StrategyState) -> Growth | None:
         """What the strategy wants to have appended now; None for nothing."""
         return strategy.growth(state) if self.space is not None and isinstance(strategy, Grows) else None
 
     def growth(
-        self, strategy: Grows, state: Any, wanted: Growth, pending: Sequence[int], rng: np.random.Generator
+        self,
+        strategy: Grows[StrategyState],
+        state: StrategyState,
+        wanted: Growth,
+        pending: Sequence[int],
+        rng: np.random.Generator,
     ) -> Appended:
         """New candidates as `wanted`, and which to retire for them; nothing when all that was drawn is there already.
 

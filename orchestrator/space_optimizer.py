@@ -20,7 +20,16 @@ from objectives.space import DEFAULT_SIZE, GROWING_SIZE, LARGEST_WHOLE_SET, Sear
 from orchestrator.bandit.arms import Arms
 from orchestrator.bandit.growing import Grows
 from orchestrator.bandit.model.model import model_of, scores_among
-from orchestrator.bandit.strategy import Choose, Observation, Posterior, Recommends, Record, Strategy, Waiting, Waits
+from orchestrator.bandit.strategy import (
+    AnyStrategy,
+    Choose,
+    Observation,
+    Posterior,
+    Recommends,
+    Record,
+    Waiting,
+    Waits,
+)
 from orchestrator.campaign.goals import CampaignGoals
 from orchestrator.campaign.hypervolume import Point, with_point
 from orchestrator.files import write_text
@@ -84,7 +93,7 @@ class SpaceOptimizer:
         forbid: Sequence[Mapping[str, object]] = (),
         enqueue: Sequence[Mapping[str, Scalar]] = (),
         limit: int = LIMIT,
-        **options: Any,
+        **options: object,
     ) -> None:
         if direction not in ("minimize", "maximize", None):
             raise ValueError(f"direction must be minimize or maximize, got {direction!r}")
@@ -100,7 +109,7 @@ class SpaceOptimizer:
         self,
         space: SearchSpace,
         goals: CampaignGoals,
-        strategy: Strategy[Any],
+        strategy: AnyStrategy,
         seed: int,
         enqueue: Sequence[Mapping[str, Scalar]],
         limit: int,
@@ -164,7 +173,7 @@ class SpaceOptimizer:
         else:
             told = list(zip(arms, checked_metrics(values, self.metrics, len(arms)), strict=True))
         rng = np.random.default_rng([self._seed, 1, self._state.round])
-        state = self._strategy.tell(self._state, self._signed(told), rng)
+        state = self._strategy.tell(self._state, self._as_rewards(told), rng)
         self._learned(state, told, self._strategy.recorded(state))
         self._grow()
 
@@ -245,7 +254,7 @@ class SpaceOptimizer:
         """Write everything to `path` as JSON, whole or not at all."""
         write_text(Path(path), json.dumps(self.__getstate__()) + "\n")
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         """What is saved, and pickled."""
         return {
             "format": _FORMAT,
@@ -290,7 +299,7 @@ class SpaceOptimizer:
             self._extend(Appended(entry["appended"], tuple(int(arm) for arm in entry["retired"])))
         else:
             told = [(int(arm), _read_value(value)) for arm, value in entry["told"]]
-            state = self._strategy.restore(self._state, self._signed(told), entry["record"])
+            state = self._strategy.restore(self._state, self._as_rewards(told), entry["record"])
             self._learned(state, told, entry["record"])
 
     def _asked(self, arms: Sequence[int]) -> None:
@@ -306,7 +315,7 @@ class SpaceOptimizer:
     def _sign(self) -> float:
         return self._goals.objectives[0].sign
 
-    def _signed(self, told: Sequence[Told]) -> list[Observation]:
+    def _as_rewards(self, told: Sequence[Told]) -> list[Observation]:
         """Results as rewards, which are maximised."""
         return [self._observation(arm, value) for arm, value in told]
 
@@ -386,7 +395,7 @@ def _search_space(space: Mapping[str, Parameter | Mapping[str, object]], forbid:
 
 
 def _first_pool(
-    space: SearchSpace, strategy: Strategy[Any], seed: int, enqueue: Sequence[Mapping[str, Scalar]], limit: int
+    space: SearchSpace, strategy: AnyStrategy, seed: int, enqueue: Sequence[Mapping[str, Scalar]], limit: int
 ) -> Pool:
     grows = isinstance(strategy, Grows) and strategy.grows
     grows = grows and not (space.is_finite and space.count(LARGEST_WHOLE_SET) is not None)

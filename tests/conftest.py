@@ -3,6 +3,7 @@
 The environment is set before anything imports ray.
 """
 
+import logging
 import os
 import secrets
 import shutil
@@ -34,16 +35,16 @@ def ray_cluster() -> Iterator[str]:
     folder = tempfile.mkdtemp(prefix="bb", dir="/tmp")  # short: the path of a Unix socket ends at 107 bytes
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)  # Ray leaves log files and sockets to the collector
-        context = ray.init(
+        ray.init(
             address="local",
             num_cpus=4,
             include_dashboard=False,
             log_to_driver=False,
-            logging_level="ERROR",
+            logging_level=logging.ERROR,
             object_store_memory=150 * 2**20,
             _temp_dir=folder,
         )
-    yield str(context.address_info["gcs_address"])
+    yield str(ray.get_runtime_context().gcs_address)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)
         ray.shutdown()

@@ -19,7 +19,6 @@ import time
 import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Any
 
 from objectives.objective import EvaluationStopped, InvalidValueError, Objective
 from workers.children import children_ended
@@ -76,11 +75,11 @@ def evaluate(
     """
     now = SteadyClock() if now is None else now
     where = worker_name() if worker is None else worker
-    limits = _raised(limits, trial.memory_factor)
+    limits = _raise_memory(limits, trial.memory_factor)
     reports = Reports(publish, trial.folder)
     started = now()
     try:
-        with _confined(limits) if is_expendable else _host_interrupts():
+        with _confine(limits) if is_expendable else _host_interrupts():
             if trial.folder is not None:
                 trial.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             result = _before_deadline(  # what was returned is looked at there: it may run code of its own
@@ -232,7 +231,7 @@ def _before_deadline(call: Callable[[], Result], seconds: float | None) -> Resul
         _restore_alarm(host_handler, host_timer, time.monotonic() - began)
 
 
-def _restore_alarm(handler: Any, timer: tuple[float, float], elapsed: float) -> None:
+def _restore_alarm(handler: "signal._HANDLER", timer: tuple[float, float], elapsed: float) -> None:
     """Give the host its alarm back, as if it had run on meanwhile."""
     delay, interval = timer
     signal.setitimer(signal.ITIMER_REAL, 0.0)
@@ -242,7 +241,7 @@ def _restore_alarm(handler: Any, timer: tuple[float, float], elapsed: float) -> 
 
 
 @contextlib.contextmanager
-def _confined(limits: Limits) -> Iterator[None]:
+def _confine(limits: Limits) -> Iterator[None]:
     """What holds in a process that may die for its evaluation."""
     with _hard_deadline(limits.timeout_seconds), children_ended(), restored(), _memory_bound(limits.memory_bytes):
         yield
@@ -280,7 +279,7 @@ def _memory_bound(memory_bytes: int | None) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
 
 
-def _raised(limits: Limits, memory_factor: float) -> Limits:
+def _raise_memory(limits: Limits, memory_factor: float) -> Limits:
     """The limits of an attempt that may use this much more memory."""
     if limits.memory_bytes is None or memory_factor == 1.0:
         return limits

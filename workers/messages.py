@@ -8,11 +8,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
 
 
 class FailureKind(StrEnum):
-    """Why an attempt gave no value. Each kind has its own retry rule (`orchestrator.campaign.state`)."""
+    """Why an attempt gave no value. Each kind has its own retry rule (`orchestrator.campaign.rules`)."""
 
     ERROR = "error"  # the objective raised
     INVALID_VALUE = "invalid value"  # it returned no finite number
@@ -29,7 +28,7 @@ class Trial:
 
     id: int
     arm: int
-    parameters: Mapping[str, Any]
+    parameters: Mapping[str, object]
     seed: int
     attempt: int = 1
     memory_factor: float = 1.0

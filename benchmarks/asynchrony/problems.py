@@ -6,7 +6,7 @@ Features and targets are standardised. A regret of 1 is then one standard deviat
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,7 +44,7 @@ class Standardised:
     which only `cells` knows.
     """
 
-    __pydantic_config__: ClassVar[Any] = {"extra": "forbid"}
+    __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}
 
     table: Name = "fcnet"
     has_seconds: bool = False
@@ -101,7 +101,7 @@ def cells(source: DataSource) -> Table:
     return Table(np.hstack(parts).astype(np.float64), {}, accuracies, NOISE_STD, seconds, described)
 
 
-def _arrays(source: DataSource, name: str) -> Mapping[str, NDArray[Any]]:
+def _arrays(source: DataSource, name: str) -> Mapping[str, NDArray[np.generic]]:
     path = source.file(name)
     if path is None:
         where = source.folder or "which is not given"

@@ -8,7 +8,6 @@ signal's variance of 1 likeliest, which is the kernel's own.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any
 
 from benchmarks.asynchrony.problems import TABLES, Standardised
 from benchmarks.asynchrony.rivals import Barrier, Liar
@@ -80,7 +79,7 @@ def _reference(named: type) -> str:
     return f"{named.__module__}:{named.__qualname__}"
 
 
-_STRATEGIES: Mapping[str, Callable[[int], Mapping[str, Any]]] = {
+_STRATEGIES: Mapping[str, Callable[[int], Mapping[str, object]]] = {
     CALIBRATED: lambda workers: {"name": "bbkb"},
     "async": lambda workers: {"name": "bbkb", "mode": "async"},
     "global": lambda workers: {"name": "bbkb", "mode": "async", "termination": "global"},

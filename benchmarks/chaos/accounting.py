@@ -110,7 +110,7 @@ def account(
     unrecorded = [it for it in own if (float(it.pid), it.began) not in recorded]
     handover_seconds = _handover_seconds(successes, own, kills)
     openings = [event.time for event in events if isinstance(event, SessionOpened)]
-    blamed = {it: _blamed(it, kills, handover_seconds, openings) for it in unrecorded}
+    blamed = {it: _blame(it, kills, handover_seconds, openings) for it in unrecorded}
     unexplained = [it for it, kill in blamed.items() if kill is None]
     lost = [it for it in unexplained if it.ended is not None]
     broken_off = [it for it in unexplained if it.ended is None]
@@ -120,7 +120,7 @@ def account(
         *(f"broken off, and no kill explains it: trial {trials[it.seed]}, {it}" for it in broken_off),
         *twice,
         *_unfinished(evaluations, successes, failures),
-        *_invented(successes, own),
+        *_invented_results(successes, own),
         *(f"failed by itself: {event}" for event in failures if event.failure not in _HARMLESS),
         *(f"gave up: {it}" for it in events if isinstance(it, SessionClosed) and it.outcome != "finished"),
     ]
@@ -157,7 +157,7 @@ def _unfinished(evaluations: int, successes: Sequence[TrialSucceeded], failures:
     return [f"trial {trial} never ended" for trial in range(evaluations) if trial not in ended]
 
 
-def _invented(successes: Sequence[TrialSucceeded], executed: Sequence[Execution]) -> list[str]:
+def _invented_results(successes: Sequence[TrialSucceeded], executed: Sequence[Execution]) -> list[str]:
     """Results of no execution that was noted."""
     noted = {(float(it.pid), it.began) for it in executed if it.ended is not None}
     return [
@@ -181,7 +181,7 @@ def _handover_seconds(
     return max([_LEAST_HANDOVER_SECONDS, *quiet])
 
 
-def _blamed(
+def _blame(
     execution: Execution, kills: Sequence[Kill], handover_seconds: float, openings: Sequence[float]
 ) -> Kill | None:
     """The kill that an execution was lost to: the first since it began, or one just before."""

@@ -8,7 +8,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -24,7 +24,7 @@ from objectives.reference import did_you_mean
 from orchestrator.errors import UserError
 
 MARGIN = 0.005  # of accuracy: what is within it of the best final one counts as found
-RULES: Mapping[str, Mapping[str, Any] | None] = {
+RULES: Mapping[str, Mapping[str, object] | None] = {
     "none": None,
     "asha": {"rule": "asha", "reduction": float(peers.REDUCTION), "first_step": 1},
     "median": {"rule": "median", "after": 3},

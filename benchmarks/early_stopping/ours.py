@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from benchmarks.early_stopping.curves import TRAININGS, LearningCurve, key_of, load_curves
 from benchmarks.papers.campaigns import finished_log
@@ -20,7 +20,7 @@ MOST_EVALUATIONS = 500
 class RecordedCurves:
     """Options of the objective: the curves `training` of the cache in `folder`."""
 
-    __pydantic_config__: ClassVar[Any] = {"extra": "forbid"}
+    __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}
 
     training: str
     folder: str
@@ -61,7 +61,13 @@ class Found:
 
 
 def search(
-    training: str, folder: Path, strategy: str, rule: Mapping[str, Any] | None, target: float, workers: int, seed: int
+    training: str,
+    folder: Path,
+    strategy: str,
+    rule: Mapping[str, object] | None,
+    target: float,
+    workers: int,
+    seed: int,
 ) -> Found:
     """One campaign. Raises CampaignError when it ends otherwise than finished."""
     name = f"{training}-{strategy}-{rule['rule'] if rule else 'none'}-seed{seed}"

@@ -39,7 +39,7 @@ class AuthorsRun:
     seconds: float
 
 
-def compare(comparison: Comparison, found: Runs, request: Request) -> tuple[Table, list[dict[str, Any]]]:
+def compare(comparison: Comparison, found: Runs, request: Request) -> tuple[Table, list[dict[str, object]]]:
     """Our Global-BBKB beside theirs: the table, and their runs one by one. Raises UserError without their code.
 
     A finished run of theirs is kept as JSON and not repeated.

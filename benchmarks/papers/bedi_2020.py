@@ -7,9 +7,8 @@ Printed there: squared exponential kernel of lengthscale 1, σ² = 0.001, ε = 1
 import math
 from collections.abc import Mapping
 from itertools import product
-from typing import Any
 
-from benchmarks.papers.campaigns import Method, default_method
+from benchmarks.papers.campaigns import Method, Plain, Tree, default_method
 from objectives.parameters import Parameter, Range, Space
 
 NOISE_VARIANCE = 1e-3  # σ²
@@ -60,7 +59,7 @@ def method(name: str, space: Space, horizon: int) -> Method:
     if name == "bkb":
         return Method(name, label(name), _bkb(kernel, initial))
     kind, acquisition = name.split("_")
-    strategy: dict[str, Any] = {
+    strategy: Plain = {
         "name": f"compressed_{acquisition}",
         "kernel": kernel,
         "noise_variance": NOISE_VARIANCE,
@@ -72,7 +71,7 @@ def method(name: str, space: Space, horizon: int) -> Method:
     return Method(name, label(name), strategy)
 
 
-def _compression(kind: str, horizon: int) -> dict[str, Any]:
+def _compression(kind: str, horizon: int) -> Plain:
     """A run that skips is over when it has skipped `horizon` steps in a row."""
     match kind:
         case "dense":
@@ -82,7 +81,7 @@ def _compression(kind: str, horizon: int) -> dict[str, Any]:
     return {**_compression("compressed", horizon), "evaluate_uninformative": False, "max_skipped": horizon}
 
 
-def _bkb(kernel: Mapping[str, Any], initial: int) -> dict[str, Any]:
+def _bkb(kernel: Tree, initial: int) -> Plain:
     return {
         "name": "bkb",
         "kernel": kernel,

@@ -4,9 +4,8 @@ Not printed there, and so chosen here: λ = ξ² = 1e-4, C̃ = 2, the first arm 
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
-from benchmarks.papers.campaigns import Method, default_method
+from benchmarks.papers.campaigns import Method, Plain, Tree, default_method
 
 LABELS: Mapping[str, str] = {
     "bbkb": "Global-BBKB",
@@ -23,9 +22,9 @@ LABELS: Mapping[str, str] = {
 
 NOISE_VARIANCE = 1e-4  # ξ² = 0.01²
 WORKERS = 64  # of BBKB's default, which does not work in batches
-RANDOM_START: Mapping[str, Any] = {"name": "random", "pulls": 1}
+RANDOM_START: Tree = {"name": "random", "pulls": 1}
 
-_WIDTH: Mapping[str, Any] = {"noise_variance": NOISE_VARIANCE, "norm_bound": 1.0}  # F
+_WIDTH: Tree = {"noise_variance": NOISE_VARIANCE, "norm_bound": 1.0}  # F
 _OVERSAMPLING = 2.0  # q̄
 _RATIO = 2.0  # C̃, and GP-BUCB's C
 
@@ -35,7 +34,7 @@ def method(
     bandwidth: float,
     horizon: int,
     stop: int | None = None,
-    warm_start: Mapping[str, Any] = RANDOM_START,
+    warm_start: Tree = RANDOM_START,
 ) -> Method:
     """The method called `name` in `LABELS` with a Gaussian kernel exp(−‖x − x'‖²/(2 bandwidth²)) and δ = 1/horizon.
 
@@ -48,7 +47,7 @@ def method(
     return Method(name, LABELS[name], strategy, stop)
 
 
-def _strategy(name: str, kernel: Mapping[str, Any], delta: float, start: Mapping[str, Any]) -> dict[str, Any]:
+def _strategy(name: str, kernel: Tree, delta: float, start: Tree) -> Plain:
     model = {"kernel": kernel, "regularization": NOISE_VARIANCE}
     optimistic = {"name": name, **model, **_WIDTH, "delta": delta}
     match name:

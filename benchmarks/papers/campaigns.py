@@ -36,7 +36,9 @@ SLOTS = 256
 # Where a run lies and whence its data came changes nothing in it: its log refuses other candidates anyway.
 _PLACES = ("runs", "data.folder", "data.download", "store")
 
-Section = Mapping[str, Any] | Callable[[int], Mapping[str, Any]]
+Tree = Mapping[str, Any]  # plain values, as in a campaign file
+Plain = dict[str, Any]  # the same, new
+Section = Tree | Callable[[int], Tree]
 
 
 @dataclass(frozen=True)
@@ -54,7 +56,7 @@ class Method:
     evaluations: int | None = None
     workers: int | None = None
 
-    def strategy_of(self, seed: int) -> Mapping[str, Any]:
+    def strategy_of(self, seed: int) -> Tree:
         """The campaign file's section `strategy` for a seed."""
         return _of_seed(self.strategy, seed)
 
@@ -84,7 +86,7 @@ class _Job:
 
     method: str
     seed: int
-    settings: Mapping[str, Any] = field(repr=False)
+    settings: Tree = field(repr=False)
 
     def __str__(self) -> str:
         return f"{self.method}, seed {self.seed}"
@@ -131,13 +133,13 @@ def campaign(comparison: Comparison, method: Method, seed: int, request: Request
     return from_mapping(tree, origin=f"{comparison.name}, {method.name}")
 
 
-def _in_batches(strategy: Mapping[str, Any]) -> Mapping[str, Any]:
+def _in_batches(strategy: Tree) -> Tree:
     """The papers' algorithms wait for a whole batch, unless a method says otherwise."""
     has_modes = hasattr(STRATEGIES.get(strategy["name"]), "mode")
     return {"mode": "batch", **strategy} if has_modes else strategy
 
 
-def _of_seed(section: Section, seed: int) -> Mapping[str, Any]:
+def _of_seed(section: Section, seed: int) -> Tree:
     return section(seed) if callable(section) else section
 
 
@@ -200,7 +202,7 @@ def _find(settings: Settings) -> tuple[runs.Run | None, Sequence[Event]]:
     return None, ()
 
 
-def _is_same(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
+def _is_same(old: Tree, new: Tree) -> bool:
     return all(difference.key in _PLACES for difference in differences(old, new))
 
 

@@ -6,12 +6,11 @@ domains.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 
 from benchmarks.papers.bedi_2020 import ACQUISITIONS, KINDS, METHODS, NOISE_VARIANCE, OTHERS, label, method
-from benchmarks.papers.campaigns import Comparison, Runs, run_all
+from benchmarks.papers.campaigns import Comparison, Runs, Tree, run_all
 from benchmarks.papers.experiment import Experiment, Request
 from benchmarks.papers.findings import Cell, Curve, Figure, Findings, Floats, Interval, Panel, Table
 from benchmarks.papers.measured import Measured
@@ -31,10 +30,10 @@ class Setting:
 
     name: str
     title: str
-    objective: Mapping[str, Any]
+    objective: Tree
     size: int
     sampler: str
-    workers: Mapping[str, Any] | None = None
+    workers: Tree | None = None
 
     def comparison(self, request: Request) -> Comparison:
         """The request's methods on it."""

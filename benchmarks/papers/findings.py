@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -113,4 +113,4 @@ class Findings:
     tables: Sequence[Table]
     figures: Sequence[Figure]
     notes: Sequence[str] = ()
-    numbers: Mapping[str, Any] = field(default_factory=dict)
+    numbers: Mapping[str, object] = field(default_factory=dict)

@@ -4,15 +4,15 @@ Timing and batch sizes on all 12416 cells, where most rewards are a stand-in; re
 accuracy (see `nasbench101_cells`). Regularised evolution is the paper's rival.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
 from benchmarks.papers.calandriello_2020 import LABELS, method, with_uniform
-from benchmarks.papers.campaigns import Comparison, Method, Runs, run_all
+from benchmarks.papers.campaigns import Comparison, Method, Plain, Runs, Tree, run_all
 from benchmarks.papers.experiment import Experiment, Request
 from benchmarks.papers.findings import Curve, Figure, Findings, Floats, Interval, Panel, Table
 from benchmarks.papers.measured import Measured
@@ -64,20 +64,20 @@ def _with_start(plain: _Scenario, request: Request) -> _Scenario:
     names = [name for name in request.methods if name in STARTED]
     found = []
     for cells, before in zip(CELLS, (plain.everything, plain.recorded), strict=True):
-        methods = [_started(name, cells, request) for name in names]
+        methods = [_start_from(name, cells, request) for name in names]
         comparison = Comparison(f"{cells}-initial", _problem(cells), methods)
         found.append({**before, **(run_all(comparison, request) if methods else {})})
     return _Scenario(*found)
 
 
-def _problem(cells: str) -> dict[str, Any]:
+def _problem(cells: str) -> Plain:
     return {"objective": {"name": f"{Cells.__module__}:{Cells.__qualname__}", "options": {"cells": cells}}}
 
 
-def _started(name: str, cells: Literal["all", "recorded"], request: Request) -> Method:
+def _start_from(name: str, cells: Literal["all", "recorded"], request: Request) -> Method:
     """The method with the evaluations of its seed as its warm start."""
 
-    def strategy(seed: int) -> Mapping[str, Any]:
+    def strategy(seed: int) -> Tree:
         start = {"name": "data", "path": str(initial_evaluations(cells, seed, request))}
         return method(name, WITH_START, request.evaluations, warm_start=start).strategy_of(seed)
 

@@ -7,10 +7,10 @@ convolutions, each half scaled so that no cell's norm exceeds 1.
 Accuracies are known here for 914 of the cells, one training each. The others get a stand-in, see `Cells`.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +22,9 @@ from objectives.parameters import Space
 from objectives.tabular import Table
 from orchestrator.bandit.arrays import Floats
 from orchestrator.bandit.kernels import RBF
+
+T = TypeVar("T")
+Arrays = Mapping[str, NDArray[Any]]  # of a NumPy archive
 
 RECORDED, SPACE = "nasbench101/nasbench101_30001.npz", "nasbench101/space_423624.npz"
 VERTICES, CONVOLUTION, POOLING = 6, 0, 2
@@ -44,7 +47,7 @@ class Cells:
     table the data come from has one training a cell, so noise is added; the paper draws one of three trainings.
     """
 
-    __pydantic_config__: ClassVar[Any] = {"extra": "forbid"}
+    __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}
 
     cells: Literal["recorded", "all"] = "recorded"
     noise_std: float = 0.01
@@ -91,7 +94,7 @@ def encode(adjacency: NDArray[Any], operations: NDArray[Any]) -> Floats:
     return np.hstack([edges, convolutions])
 
 
-def _arrays(source: DataSource, name: str, read: Callable[[Any], Any]) -> Any:
+def _arrays(source: DataSource, name: str, read: Callable[[Arrays], T]) -> T:
     path = source.file(name)
     if path is None:
         where = source.folder or "no data folder is given"
@@ -99,7 +102,7 @@ def _arrays(source: DataSource, name: str, read: Callable[[Any], Any]) -> Any:
     return _opened(path, read)
 
 
-def _opened(path: Path, read: Callable[[Any], Any]) -> Any:
+def _opened(path: Path, read: Callable[[Arrays], T]) -> T:
     try:
         with path.open("rb") as file, np.load(file) as arrays:
             return read(arrays)
@@ -107,20 +110,20 @@ def _opened(path: Path, read: Callable[[Any], Any]) -> Any:
         raise ObjectiveError(f"{path} cannot be read as NAS-Bench-101: {error!r}; replace it") from error
 
 
-def _chosen(arrays: Any) -> NDArray[np.intp]:
+def _chosen(arrays: Arrays) -> NDArray[np.intp]:
     """The paper's cells among those of a file."""
     operations = arrays["ops"]
     is_allowed = np.isin(operations[:, 1:5], (CONVOLUTION, POOLING)).all(axis=1)
     return np.flatnonzero((arrays["n_vertices"] == VERTICES) & is_allowed)
 
 
-def _recorded(arrays: Any) -> tuple[Floats, Floats, Floats]:
+def _recorded(arrays: Arrays) -> tuple[Floats, Floats, Floats]:
     rows = _chosen(arrays)
     accuracies = arrays["val_acc_108"][rows].astype(np.float64)
     seconds = arrays["train_time_108"][rows].astype(np.float64)
     return encode(arrays["adjacency"][rows], arrays["ops"][rows, 1:5]), accuracies, seconds
 
 
-def _space(arrays: Any) -> Floats:
+def _space(arrays: Arrays) -> Floats:
     rows = _chosen(arrays)
     return encode(arrays["adjacency"][rows], arrays["ops"][rows, 1:5])

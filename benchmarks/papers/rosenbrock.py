@@ -1,8 +1,9 @@
 """Rosenbrock's function as the compressed bandit papers have it (Bedi, Sadler et al., equation 4.2): an objective."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 import numpy as np
 
@@ -21,7 +22,7 @@ class Rosenbrock:
     at most.
     """
 
-    __pydantic_config__: ClassVar[Any] = {"extra": "forbid"}
+    __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}
 
     noise_std: float = 0.1
 

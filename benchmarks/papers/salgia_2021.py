@@ -6,11 +6,10 @@ tenth of that noise, which is what the paper prints as R, and as a user gets it 
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
-from benchmarks.papers.campaigns import Method, Runs, default_method
+from benchmarks.papers.campaigns import Method, Plain, Runs, Tree, default_method
 from benchmarks.papers.findings import Curve, Figure, Panel
 from benchmarks.papers.measured import Measured
 from benchmarks.papers.regression import steps
@@ -28,14 +27,14 @@ LABELS: Mapping[str, str] = {
 METHODS = tuple(LABELS)
 
 _MARGIN = 0.01  # ε of EI and ξ of PI
-_RANDOM_START: Mapping[str, Any] = {"name": "random", "pulls": 1}
+_RANDOM_START: Tree = {"name": "random", "pulls": 1}
 
 
 def method(
     name: str,
-    model: Mapping[str, Any],
-    width: Mapping[str, Any],
-    threds: Mapping[str, Any],
+    model: Tree,
+    width: Tree,
+    threds: Tree,
     horizon: int,
     stop: int | None = None,
 ) -> Method:
@@ -51,9 +50,7 @@ def method(
     return Method(name, LABELS[name], strategy, stop)
 
 
-def _strategy(
-    name: str, model: Mapping[str, Any], width: Mapping[str, Any], threds: Mapping[str, Any], horizon: int
-) -> dict[str, Any]:
+def _strategy(name: str, model: Tree, width: Tree, threds: Tree, horizon: int) -> Plain:
     match name:
         case "gp_threds":
             return {"name": name, **model, **width, **threds}

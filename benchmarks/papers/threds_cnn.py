@@ -12,9 +12,9 @@ For repeats there is a smaller twin (`threds_cnn_twin`), a table of trainings do
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from benchmarks.papers.campaigns import Comparison, Method, Runs, run_all
+from benchmarks.papers.campaigns import Comparison, Method, Runs, Tree, run_all
 from benchmarks.papers.experiment import Experiment, Request
 from benchmarks.papers.findings import Cell, Findings, Interval, Table
 from benchmarks.papers.salgia_2021 import LABELS, METHODS, method, regret_figure
@@ -35,10 +35,10 @@ REPORTED: Mapping[int, Mapping[str, float]] = {
     200: {"gp_threds": 0.077, "adaptive_discretization": 0.203},
 }
 
-_MODEL: Mapping[str, Any] = {"kernel": {"name": "matern52", "lengthscale": 0.2}, "regularization": 1e-4}
+_MODEL: Tree = {"kernel": {"name": "matern52", "lengthscale": 0.2}, "regularization": 1e-4}
 _NOISE_STD = 0.01  # of what is added to an accuracy; R, which the text prints as 1e-4
-_WIDTH: Mapping[str, Any] = {"norm_bound": 0.5, "noise_scale": _NOISE_STD, "delta": 0.025}
-_THREDS: Mapping[str, Any] = {
+_WIDTH: Tree = {"norm_bound": 0.5, "noise_scale": _NOISE_STD, "delta": 0.025}
+_THREDS: Tree = {
     "delta": 0.02,
     "low": 0.3,
     "high": 1.4,
@@ -47,7 +47,7 @@ _THREDS: Mapping[str, Any] = {
     "max_local_pulls": 8,
     "grid_points": 1536,
 }
-_WHOLE: Mapping[str, Any] = {"initial_points": 23_808, "final_points": 23_808}  # IGP-UCB looks at every setting
+_WHOLE: Tree = {"initial_points": 23_808, "final_points": 23_808}  # IGP-UCB looks at every setting
 
 
 def methods(request: Request) -> list[Method]:
@@ -115,7 +115,7 @@ class Twin:
     Without noise the methods that draw nothing would do the same with every seed.
     """
 
-    __pydantic_config__: ClassVar[Any] = {"extra": "forbid"}
+    __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}
 
     noise_std: float = _NOISE_STD
 

@@ -7,11 +7,11 @@ deviation and Rosenbrock's first bracket has u², as in the authors' released co
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 import numpy as np
 
-from benchmarks.papers.campaigns import Comparison, Method, Runs, run_all
+from benchmarks.papers.campaigns import Comparison, Method, Runs, Tree, run_all
 from benchmarks.papers.experiment import Experiment, Request
 from benchmarks.papers.findings import Cell, Findings, Interval, Table
 from benchmarks.papers.salgia_2021 import LABELS, METHODS, method, regret_figure
@@ -33,7 +33,7 @@ class Rosenbrock:
     N(0, `noise_std`²) is added.
     """
 
-    __pydantic_config__: ClassVar[Any] = {"extra": "forbid"}
+    __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}
 
     noise_std: float = NOISE_STD
     exponent: int = 2
@@ -67,9 +67,9 @@ class Setting:
 
     name: str
     title: str
-    objective: Mapping[str, Any]
+    objective: Tree
     norm_bound: float
-    threds: Mapping[str, Any]
+    threds: Tree
     reported: Mapping[str, tuple[float, float]]
 
 

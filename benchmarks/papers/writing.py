@@ -5,7 +5,6 @@ import dataclasses
 import json
 import math
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from rich.box import SIMPLE_HEAD
@@ -21,7 +20,7 @@ def write(findings: Findings, folder: Path, console: Console) -> None:
     """Print the tables and notes, write `findings.json`, one CSV a table and each figure as PNG and SVG."""
     folder.mkdir(parents=True, exist_ok=True)
     for table in findings.tables:
-        console.print(_printed(table))
+        console.print(_print_table(table))
         _write_csv(table, folder / f"{table.name}.csv")
     for note in findings.notes:
         console.print(Text(f"* {note}"), soft_wrap=True)
@@ -43,7 +42,7 @@ def _draw(figure: Figure, folder: Path, console: Console) -> None:
         console.print(Text(f"figure {path}"), soft_wrap=True)
 
 
-def _printed(table: Table) -> Printed:
+def _print_table(table: Table) -> Printed:
     printed = Printed(title=table.title, title_justify="left", box=SIMPLE_HEAD)
     for number, column in enumerate(table.columns):
         printed.add_column(column, justify="right" if number else "left", no_wrap=True)
@@ -75,7 +74,7 @@ def _parts(cell: Cell, both: bool) -> list[str | int | float]:
     return [cell, ""] if both else [cell]
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> object:
     """`value` as JSON can hold it: dataclasses as objects, arrays as lists, NaN and infinities as null."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {field.name: _plain(getattr(value, field.name)) for field in dataclasses.fields(value)}

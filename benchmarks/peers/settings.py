@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import yaml
 
@@ -68,12 +67,12 @@ def settings(workers: str, evaluations: str) -> list[Setting]:
     ]
 
 
-def strategies(texts: Sequence[str]) -> dict[str, dict[str, Any]]:
+def strategies(texts: Sequence[str]) -> dict[str, dict[str, object]]:
     """`label={name: bbkb, width: 1}` as label and settings. Raises UserError on anything else."""
     return dict(_strategy(text) for text in texts)
 
 
-def _strategy(text: str) -> tuple[str, dict[str, Any]]:
+def _strategy(text: str) -> tuple[str, dict[str, object]]:
     label, _, written = text.partition("=")
     try:
         given = yaml.safe_load(written)

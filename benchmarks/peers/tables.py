@@ -16,13 +16,14 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
-from typing import Any
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.papers.nasbench101_cells import RECORDED, VERTICES
 from benchmarks.peers.problems import Evaluation, Group, Point
+from objectives.conditions import Scalar
 from objectives.datasets import DataSource
 from objectives.objective import Candidates, ObjectiveError
 from objectives.parameters import Choice, Ordered, Space
@@ -90,7 +91,7 @@ class Recorded:
         return Evaluation(float(rng.choice(repeats)), float(self.expected[row]), float(self.regrets[row]), duration)
 
     @cached_property
-    def _values(self) -> dict[str, tuple[Any, ...]]:
+    def _values(self) -> dict[str, tuple[Scalar, ...]]:
         """The levels of each parameter, in order."""
         return {
             name: tuple(parameter.ordered if isinstance(parameter, Ordered) else parameter.choices)
@@ -122,14 +123,14 @@ class Recorded:
 def _grid(folder: str, column: str, sign: float) -> Callable[[DataSource], Recorded]:
     def load(source: DataSource) -> Recorded:
         arrays = _arrays(source, f"{folder}/{folder}.npz")
-        described: dict[str, list[Any]] = json.loads(_file(source, f"{folder}/space.json").read_text())
+        described: dict[str, list[Scalar]] = json.loads(_file(source, f"{folder}/space.json").read_text())
         space = {name: _parameter(levels) for name, levels in described.items()}
         return Recorded(space, arrays["index"].astype(np.intp), sign * arrays[column].astype(np.float64))
 
     return load
 
 
-def _parameter(levels: list[Any]) -> Ordered | Choice:
+def _parameter(levels: list[Scalar]) -> Ordered | Choice:
     return Choice(tuple(levels)) if isinstance(levels[0], str) else Ordered(tuple(levels))
 
 
@@ -165,12 +166,12 @@ def load_table(name: str, source: DataSource) -> Recorded:
     return TABLES[name](source)
 
 
-def _arrays(source: DataSource, name: str) -> Mapping[str, NDArray[Any]]:
+def _arrays(source: DataSource, name: str) -> Mapping[str, NDArray[np.generic]]:
     with np.load(_file(source, name)) as arrays:
         return dict(arrays)
 
 
-def _file(source: DataSource, name: str) -> Any:
+def _file(source: DataSource, name: str) -> Path:
     path = source.file(name)
     if path is None:
         raise ObjectiveError(

@@ -3,7 +3,7 @@
 import functools
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -11,6 +11,7 @@ from typing import Any
 
 from rich.console import Console
 
+from benchmarks.speed.rows import Answer
 from orchestrator.campaign.events import TrialsDispatched, TrialSucceeded
 from orchestrator.campaign.status import Status
 from orchestrator.cli.launch import launch
@@ -19,7 +20,6 @@ from orchestrator.session.cluster import connect, disconnect
 from orchestrator.settings.model import Settings, from_mapping
 from orchestrator.store import runs
 
-Answer = dict[str, Any]
 IN_FLIGHT = 256  # of raw tasks: the driver never has nothing to collect
 
 
@@ -28,7 +28,7 @@ def noop(x: float) -> float:
     return -((x - 0.3) ** 2)
 
 
-def _settings(folder: Path, strategy: dict[str, Any], evaluations: int, workers: dict[str, Any]) -> Settings:
+def _settings(folder: Path, strategy: Answer, evaluations: int, workers: Mapping[str, object]) -> Settings:
     return from_mapping(
         {
             "name": "noop",
@@ -112,7 +112,7 @@ def _tune(evaluations: int, cores: int, folder: Path) -> float:
     os.environ["RAY_AIR_NEW_OUTPUT"] = "0"
     from ray import tune
 
-    def trainable(config: dict[str, Any]) -> None:
+    def trainable(config: Answer) -> None:
         tune.report({"value": noop(config["x"])})
 
     tuner = tune.Tuner(

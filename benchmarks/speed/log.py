@@ -76,7 +76,8 @@ def _stale(run: Path, folder: Path) -> tuple[str, str]:
         target.execute("DELETE FROM bbkb_snapshots")
     code = (
         "import functools, sys; from pathlib import Path; from itertools import islice\n"
-        "from orchestrator.campaign.state import CampaignState, apply; from orchestrator.store import runs, snapshots\n"
+        "from orchestrator.campaign.state import CampaignState; from orchestrator.campaign.transitions import apply\n"
+        "from orchestrator.store import runs, snapshots\n"
         "run = runs.open_run(Path(sys.argv[1]))\n"
         "with run.store() as store:\n"
         "    half = store.length(run.name) // 2\n"

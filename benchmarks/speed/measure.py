@@ -7,7 +7,7 @@ import json
 import resource
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,17 +15,16 @@ import numpy as np
 
 from benchmarks.speed.dispatching import memory, throughput
 from benchmarks.speed.problems import NOISE, Problem, load
+from benchmarks.speed.rows import Answer
 from orchestrator.bandit.arms import Arms
 from orchestrator.bandit.goals import Goals
 from orchestrator.bandit.kernels import RBF
 from orchestrator.bandit.start.warm_start import RandomStart
 from orchestrator.bandit.strategies.bbkb import BBKB
-from orchestrator.bandit.strategy import Choose, Observation
+from orchestrator.bandit.strategy import Choose, Decision, Observation
 from orchestrator.named_strategy import named_strategy
 from orchestrator.session.cluster import connect, disconnect
 from orchestrator.session.shards import ShardedArms
-
-Answer = dict[str, Any]
 
 
 def mebibytes() -> float:
@@ -244,7 +243,7 @@ def _in_batches(problem: Problem, strategy: BBKB, horizon: int, batch: int, arms
         init, tell = strategy.init, strategy.tell
 
         @staticmethod
-        def ask(state: Any, pending: Any, limit: int) -> Any:
+        def ask(state: Any, pending: Sequence[int], limit: int) -> Decision:
             return strategy.ask(state, pending, min(limit, batch))
 
     return play(problem, Cut(), horizon, 0, arms)  # type: ignore[arg-type]
@@ -255,7 +254,7 @@ def optuna(sampler: str, horizon: int, dimension: int = 8) -> Answer:
     import optuna as library
 
     library.logging.set_verbosity(library.logging.ERROR)
-    samplers: dict[str, Callable[[], Any]] = {
+    samplers: dict[str, Callable[[], object]] = {
         "tpe": lambda: library.samplers.TPESampler(seed=0),
         "gp": lambda: library.samplers.GPSampler(seed=0),
     }

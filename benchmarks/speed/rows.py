@@ -25,7 +25,7 @@ class Bench:
     authors: Path | None
     data: Path | None
 
-    def measure(self, measurement: str, /, **options: Any) -> Answer:
+    def measure(self, measurement: str, /, **options: object) -> Answer:
         """One measurement in a process of its own. Raises BbkbError with the last line of what it said."""
         environment = dict(os.environ) | dict.fromkeys(THREADS, str(self.threads))
         if self.data is not None:
@@ -46,7 +46,7 @@ class Row:
     what: str
     found: str
     goal: str
-    numbers: Mapping[str, Any]
+    numbers: Mapping[str, object]
 
 
 def beside_authors(name: str, horizon: int, rule: str, goal: float) -> Callable[[Bench], list[Row]]:

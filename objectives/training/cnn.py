@@ -12,8 +12,9 @@ then suits every image, also 9×9 on the 4×4 that is left of scikit-learn's 8×
 PyTorch is an extra and is imported when an evaluation needs it.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 
@@ -41,7 +42,7 @@ class ConvolutionalNetwork:
     option out of range.
     """
 
-    __pydantic_config__: ClassVar[Any] = {"extra": "forbid"}
+    __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}
 
     epochs: int = 3
     dataset: Literal["auto", "mnist", "digits"] = "auto"

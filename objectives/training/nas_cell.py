@@ -10,8 +10,9 @@ PyTorch is an extra and is imported when an evaluation needs it.
 
 import math
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 
@@ -46,7 +47,7 @@ class CellNetwork:
     Raises ValueError on an option out of range.
     """
 
-    __pydantic_config__: ClassVar[Any] = {"extra": "forbid"}
+    __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}
 
     vertices: int = 6
     operations: tuple[str, ...] = (CONVOLUTION, POOLING)

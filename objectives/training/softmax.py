@@ -11,7 +11,7 @@ the training rows. Dropout zeroes every input of every row independently with pr
 1 − p, in training only.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Literal
 
@@ -36,7 +36,7 @@ class SoftmaxRegression:
     `auto` is MNIST when the data folder has it, scikit-learn's bundled digits otherwise; it never downloads.
     """
 
-    __pydantic_config__: ClassVar[Any] = {"extra": "forbid"}
+    __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}
 
     epochs: int = 3
     dataset: Literal["auto", "mnist", "digits"] = "auto"
@@ -203,9 +203,12 @@ def _batches(order: NDArray[np.intp], size: int) -> Iterator[NDArray[np.intp]]:
         yield order[start : start + size]
 
 
+_Array = NDArray[Any]  # of either width, as the training has it
+
+
 def loss_and_gradient(
-    weights: Weights, inputs: NDArray[Any], labels: NDArray[np.intp], l2: float
-) -> tuple[float, NDArray[Any], NDArray[Any]]:
+    weights: Weights, inputs: _Array, labels: NDArray[np.intp], l2: float
+) -> tuple[float, _Array, _Array]:
     """Mean loss over `inputs` (n, d) with the penalty, and its gradients by matrix (d, k) and intercepts (k,)."""
     count = len(labels)
     log_probabilities = _log_softmax(inputs @ weights.matrix + weights.intercepts)
@@ -229,7 +232,7 @@ def measure(weights: Weights, rows: Rows) -> tuple[float, float]:
     return right / len(rows.labels), loss / len(rows.labels)
 
 
-def _log_softmax(scores: NDArray[Any]) -> NDArray[Any]:
-    shifted: NDArray[Any] = scores - scores.max(axis=1, keepdims=True)
+def _log_softmax(scores: _Array) -> _Array:
+    shifted: _Array = scores - scores.max(axis=1, keepdims=True)
     shifted -= np.log(np.exp(shifted).sum(axis=1, keepdims=True))
     return shifted

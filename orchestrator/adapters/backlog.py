@@ -3,7 +3,6 @@
 import threading
 from collections import deque
 from collections.abc import Mapping
-from typing import Any
 
 from objectives.conditions import Scalar
 from orchestrator.space_optimizer import SpaceOptimizer
@@ -35,7 +34,7 @@ class Backlog:
     def take(self) -> Configuration | None:
         """A configuration; None when none is ready yet, or the strategy waits. Raises what the thread raised."""
         if not self._size:
-            return self._proposed()
+            return self._propose()
         self._raise()
         with self._lock:
             configuration = self._ready.popleft() if self._ready else None
@@ -58,7 +57,7 @@ class Backlog:
             worker.join()
         self._raise()
 
-    def _proposed(self) -> Configuration | None:
+    def _propose(self) -> Configuration | None:
         asked = self._optimizer.ask(1)
         return asked[0] if asked else None
 
@@ -89,7 +88,7 @@ class Backlog:
             with self._lock:
                 for _ in results:
                     self._results.popleft()
-        made = None if results else self._proposed()
+        made = None if results else self._propose()
         with self._lock:
             if made is not None:
                 self._ready.append(made)
@@ -104,12 +103,12 @@ class Backlog:
         if error is not None:
             raise error
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         """Without threads and locks. A proposal or result under way in the thread is waited for."""
         self.settle()
         left_out = ("_lock", "_worker", "_error")
         return {name: value for name, value in self.__dict__.items() if name not in left_out}
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
+    def __setstate__(self, state: dict[str, object]) -> None:
         self.__dict__.update(state)
         self._begin()

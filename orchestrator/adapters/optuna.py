@@ -13,7 +13,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from objectives.conditions import Scalar
 from objectives.objective import ObjectiveError
-from orchestrator.adapters.optuna_space import space_of, to_optuna, to_ours
+from orchestrator.adapters.optuna_space import Values, space_of, to_optuna, to_ours
 from orchestrator.space_optimizer import SpaceOptimizer
 
 Configuration = Mapping[str, Scalar]
@@ -59,9 +59,7 @@ class BBKBSampler(BaseSampler):  # type: ignore[misc]  # Optuna's types are not 
             common = self._intersection.calculate(study)
         return {name: distribution for name, distribution in common.items() if not distribution.single()}
 
-    def sample_relative(
-        self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
-    ) -> dict[str, Any]:
+    def sample_relative(self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]) -> Values:
         """A proposal for the whole space; empty before there is one."""
         if len(study.directions) > 1:
             raise ValueError(f"BBKBSampler is for one objective, the study has {len(study.directions)}")
@@ -76,7 +74,7 @@ class BBKBSampler(BaseSampler):  # type: ignore[misc]  # Optuna's types are not 
 
     def sample_independent(
         self, study: Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
-    ) -> Any:
+    ) -> object:
         """A value of a parameter that is not common to all trials."""
         return self._independent.sample_independent(study, trial, param_name, param_distribution)
 
@@ -84,11 +82,11 @@ class BBKBSampler(BaseSampler):  # type: ignore[misc]  # Optuna's types are not 
         """A new seed for independent draws; proposals depend on the results and the given seed."""
         self._independent.reseed_rng()
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         """Without the lock."""
         return {name: value for name, value in self.__dict__.items() if name != "_lock"}
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
+    def __setstate__(self, state: dict[str, object]) -> None:
         self.__dict__.update(state)
         self._lock = threading.RLock()
 

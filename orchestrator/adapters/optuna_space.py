@@ -9,7 +9,10 @@ from typing import Any
 
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 
+from objectives.conditions import Scalar
 from objectives.parameters import Choice, Parameter, Range, Space
+
+Values = dict[str, Any]  # of Optuna: a choice may be any object
 
 
 def space_of(distributions: Mapping[str, BaseDistribution]) -> Space:
@@ -17,13 +20,13 @@ def space_of(distributions: Mapping[str, BaseDistribution]) -> Space:
     return {f"p{place}": _parameter(distribution) for place, distribution in enumerate(distributions.values())}
 
 
-def to_ours(distributions: Mapping[str, BaseDistribution], values: Mapping[str, Any]) -> dict[str, Any]:
+def to_ours(distributions: Mapping[str, BaseDistribution], values: Values) -> dict[str, Scalar]:
     """Values of Optuna as those of the space."""
     named = enumerate(distributions.items())
     return {f"p{place}": _ours(distribution, values[name]) for place, (name, distribution) in named}
 
 
-def to_optuna(distributions: Mapping[str, BaseDistribution], values: Mapping[str, Any]) -> dict[str, Any]:
+def to_optuna(distributions: Mapping[str, BaseDistribution], values: Values) -> Values:
     """Values of the space as Optuna's."""
     named = enumerate(distributions.items())
     return {name: _optunas(distribution, values[f"p{place}"]) for place, (name, distribution) in named}
@@ -40,9 +43,9 @@ def _parameter(distribution: BaseDistribution) -> Parameter:
     raise ValueError(f"BBKBSampler knows no parameter for {distribution}")
 
 
-def _ours(distribution: BaseDistribution, value: Any) -> Any:
+def _ours(distribution: BaseDistribution, value: Any) -> Scalar:
     return int(distribution.to_internal_repr(value)) if isinstance(distribution, CategoricalDistribution) else value
 
 
-def _optunas(distribution: BaseDistribution, value: Any) -> Any:
+def _optunas(distribution: BaseDistribution, value: Any) -> object:
     return distribution.choices[value] if isinstance(distribution, CategoricalDistribution) else value

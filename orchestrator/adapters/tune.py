@@ -9,7 +9,7 @@ from typing import Any
 from ray.tune.search import Searcher
 
 from orchestrator.adapters.backlog import Backlog, Configuration
-from orchestrator.adapters.tune_space import TuneSpace
+from orchestrator.adapters.tune_space import Config, TuneSpace
 from orchestrator.space_optimizer import SpaceOptimizer
 
 
@@ -27,7 +27,7 @@ class BBKBSearch(Searcher):
 
     def __init__(
         self,
-        space: Mapping[str, Any] | None = None,
+        space: Mapping[str, object] | None = None,
         metric: str | None = None,
         mode: str | None = None,
         *,
@@ -50,7 +50,7 @@ class BBKBSearch(Searcher):
         if space is not None:
             self._begin(space)
 
-    def set_search_properties(self, metric: str | None, mode: str | None, config: dict[str, Any], **spec: Any) -> bool:
+    def set_search_properties(self, metric: str | None, mode: str | None, config: Config, **spec: object) -> bool:
         """Take what TuneConfig and `param_space` say; False when a space was given before."""
         if self._backlog is not None and TuneSpace.of(config).domains:
             return False
@@ -66,7 +66,7 @@ class BBKBSearch(Searcher):
         self._max_concurrent = max_concurrent
         return True
 
-    def suggest(self, trial_id: str) -> dict[str, Any] | None:
+    def suggest(self, trial_id: str) -> Config | None:
         """A configuration for the trial; None when as many run as may, or none is ready yet: Tune asks again."""
         if self._backlog is None:
             raise ValueError(
@@ -80,7 +80,7 @@ class BBKBSearch(Searcher):
         self._running[trial_id] = configuration
         return self._space.config(configuration)
 
-    def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
+    def on_trial_complete(self, trial_id: str, result: Config | None = None, error: bool = False) -> None:
         """Take in the trial's last metric. A trial that was not suggested here is not known and changes nothing."""
         configuration = self._running.pop(trial_id, None)
         if configuration is not None and self._backlog is not None:
@@ -88,7 +88,7 @@ class BBKBSearch(Searcher):
 
     def add_evaluated_point(
         self,
-        parameters: dict[str, Any],
+        parameters: Config,
         value: float,
         error: bool = False,
         pruned: bool = False,
@@ -115,7 +115,7 @@ class BBKBSearch(Searcher):
         state = pickle.loads(Path(checkpoint_path).read_bytes())
         self._space, self._running, self._metric, self._mode, self._backlog = state
 
-    def _begin(self, config: Mapping[str, Any]) -> None:
+    def _begin(self, config: Mapping[str, object]) -> None:
         self._space = TuneSpace.of(config)
         if self._space.domains:
             optimizer = SpaceOptimizer(
@@ -123,7 +123,7 @@ class BBKBSearch(Searcher):
             )
             self._backlog = Backlog(optimizer, self._size)
 
-    def _reward(self, result: Mapping[str, Any]) -> float | None:
+    def _reward(self, result: Mapping[str, object]) -> float | None:
         if self._metric is None or self._mode is None:
             raise ValueError("BBKBSearch needs metric and mode: give them to it, or to TuneConfig")
         value = result.get(self._metric)

@@ -13,6 +13,8 @@ from ray.tune.search.sample import Categorical, Domain, Float, Integer, LogUnifo
 from objectives.conditions import Scalar
 from objectives.parameters import Choice, Constant, Parameter, Range
 
+Config = dict[str, Any]  # of Tune: keys and values of any kind
+
 _GRID = "grid_search"
 
 
@@ -23,7 +25,7 @@ class TuneSpace:
     domains: Mapping[tuple[str, ...], Domain]
 
     @staticmethod
-    def of(config: Mapping[str, Any]) -> "TuneSpace":
+    def of(config: Mapping[str, object]) -> "TuneSpace":
         """The domains of `config`. Raises ValueError, naming path and remedy, on grid_search."""
         return TuneSpace(dict(_domains(config, ())))
 
@@ -32,9 +34,9 @@ class TuneSpace:
         """Our parameters. Raises ValueError, naming path and remedy, on a domain that is sampled in another way."""
         return {f"p{place}": _parameter(path, domain) for place, (path, domain) in enumerate(self.domains.items())}
 
-    def config(self, configuration: Mapping[str, Scalar]) -> dict[str, Any]:
+    def config(self, configuration: Mapping[str, Scalar]) -> Config:
         """A configuration of ours as Tune's, nested."""
-        config: dict[str, Any] = {}
+        config: Config = {}
         for place, (path, domain) in enumerate(self.domains.items()):
             inner = config
             for key in path[:-1]:
@@ -43,7 +45,7 @@ class TuneSpace:
             inner[path[-1]] = domain.categories[value] if isinstance(domain, Categorical) else value
         return config
 
-    def configuration(self, config: Mapping[str, Any]) -> dict[str, Scalar]:
+    def configuration(self, config: Mapping[str, object]) -> dict[str, Scalar]:
         """A configuration of Tune's as ours. Raises KeyError when a parameter, ValueError when a choice is unknown."""
         found: dict[str, Scalar] = {}
         for place, (path, domain) in enumerate(self.domains.items()):
@@ -54,7 +56,7 @@ class TuneSpace:
         return found
 
 
-def _domains(config: Mapping[str, Any], above: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Domain]]:
+def _domains(config: Mapping[str, object], above: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Domain]]:
     for key, value in config.items():
         path = (*above, key)
         if isinstance(value, Domain):

@@ -2,8 +2,6 @@
 
 import functools
 import os
-import shlex
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -16,11 +14,10 @@ from orchestrator.cli.console import SafeConsole
 from orchestrator.cli.launch import launch
 from orchestrator.errors import UserError
 from orchestrator.report import write_report
-from orchestrator.session.assemble import build, existing
+from orchestrator.session.assemble import build, create_run, existing
 from orchestrator.settings.model import Settings, from_mapping
 from orchestrator.settings.model import load as load_settings
 from orchestrator.settings.options import dump
-from orchestrator.store import runs
 from orchestrator.store.runs import Run
 
 Function = Callable[..., object]
@@ -99,7 +96,7 @@ class Campaign:
             with Notifier(run, on_result):
                 launch(run, self.settings, SafeConsole(quiet=not progress), address)
         finally:
-            finished = _reported(run)
+            finished = _report_result(run)
         return finished
 
     def submit(self, address: str | None = None) -> Submitted:
@@ -127,11 +124,7 @@ class Campaign:
     def _create(self) -> Run:
         """The run's folder with the first events of its log."""
         parts = build(self.settings)
-        optimum = parts.optimum(self.settings.objective.direction == "maximize")
-        known = existing(self.settings, parts)
-        began = shlex.join(sys.argv)
-        candidates, first = parts.problem.candidates, parts.enqueued
-        return runs.create(self.settings, candidates, parts.description, optimum, began, known, first)
+        return create_run(self.settings, parts, existing(self.settings, parts))
 
     def __repr__(self) -> str:
         budget, workers = self.settings.budget.evaluations, self.settings.workers.count
@@ -173,7 +166,7 @@ def tune(
     return campaign.run(address=address, progress=progress, on_result=on_result)
 
 
-def _reported(run: Run) -> Result:
+def _report_result(run: Run) -> Result:
     result = result_of(run)
     write_report(result.history, run.report_file)
     return result

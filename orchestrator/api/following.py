@@ -63,32 +63,22 @@ class Notifier:
 
 def _result(event: Event, parameters: dict[int, Parameters]) -> TrialResult | None:
     """The trial that is over with this event, taken out of `parameters`; None with any other event."""
+    value: float | None
     match event:
         case TrialSucceeded():
-            return TrialResult(
-                trial=event.trial,
-                parameters=parameters.pop(event.trial),
-                value=event.value,
-                status="succeeded",
-                metrics=event.metrics,
-                seconds=event.finished - event.started,
-            )
+            value, status, error, metrics = event.value, "succeeded", "", event.metrics
         case TrialStopped():
-            return TrialResult(
-                trial=event.trial,
-                parameters=parameters.pop(event.trial),
-                value=event.value,
-                status="stopped",
-                seconds=event.finished - event.started,
-            )
+            value, status, error, metrics = event.value, "stopped", "", {}
         case TrialFailed(is_final=True):
-            return TrialResult(
-                trial=event.trial,
-                parameters=parameters.pop(event.trial),
-                value=None,
-                status="failed",
-                seconds=event.finished - event.started,
-                error=f"{event.failure}: {event.message}",
-            )
+            value, status, error, metrics = None, "failed", f"{event.failure}: {event.message}", {}
         case _:
             return None
+    return TrialResult(
+        trial=event.trial,
+        parameters=parameters.pop(event.trial),
+        value=value,
+        status=status,
+        metrics=metrics,
+        seconds=event.finished - event.started,
+        error=error,
+    )

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from orchestrator.campaign.status import goals_text
 from orchestrator.errors import RunError
@@ -16,8 +16,8 @@ from orchestrator.wording import facts_html
 if TYPE_CHECKING:
     import pandas
 
-Parameters: TypeAlias = Mapping[str, object]
-Row: TypeAlias = dict[str, object]
+Parameters: TypeAlias = Mapping[str, Any]
+Row: TypeAlias = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

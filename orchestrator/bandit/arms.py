@@ -111,12 +111,12 @@ class Arms:
         return Arms(rows, layout)
 
 
-def as_arms(arms: Any) -> Arms:
+def as_arms(arms: Arms | ArrayLike) -> Arms:
     """`arms` as they are, or an (A, d) array as arms that may repeat. Raises ValueError as `Arms.of` does."""
     return arms if isinstance(arms, Arms) else Arms.of(arms)
 
 
-def checked_features(features: Any) -> Floats:
+def checked_features(features: ArrayLike) -> Floats:
     """`features` (A, d) as a read-only float array. Raises ValueError when it is empty, not 2-D or not finite."""
     checked: Floats = read_only(features, np.float64)
     if checked.ndim != 2 or 0 in checked.shape:

@@ -1,25 +1,30 @@
 """Read-only arrays, and equality of frozen values that hold arrays."""
 
 from dataclasses import fields
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+D = TypeVar("D", bound=np.generic)
 
 Floats = NDArray[np.float64]
 Indices = NDArray[np.intp]
 
 
-def read_only(values: Any, dtype: type) -> NDArray[Any]:
+def read_only(values: ArrayLike, dtype: type[D]) -> NDArray[D]:
     """`values` as a C-contiguous array of `dtype` that nothing can change; a copy, unless it is one already."""
     if isinstance(values, np.ndarray) and values.dtype == dtype and values.flags.c_contiguous and _is_fixed(values):
         return values
-    array: NDArray[Any] = np.array(values, dtype=dtype, order="C")
+    array: NDArray[D] = np.array(values, dtype=dtype, order="C")
     array.flags.writeable = False
     return array
 
 
-def _is_fixed(array: NDArray[Any]) -> bool:
+def _is_fixed(array: NDArray[D]) -> bool:
     """Whether neither the array nor what it is a view of can be written to."""
     owner: Any = array
     while isinstance(owner, np.ndarray):
@@ -32,7 +37,7 @@ def _is_fixed(array: NDArray[Any]) -> bool:
         return False
 
 
-def same(one: Any, other: Any) -> bool:
+def same(one: "DataclassInstance", other: object) -> bool:
     """Whether two dataclass instances have the same type and equal fields; arrays are compared element by element."""
     if type(one) is not type(other):
         return False

@@ -7,13 +7,16 @@ out of a space the strategy does not know.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, TypeVar, runtime_checkable
 
 from orchestrator.bandit.arrays import Floats
 
 FIRST_GROWTH = 16  # results
 GROWTH_SHARE = 0.15  # of the results at the last growth
 AROUND = 5  # arms
+
+
+S = TypeVar("S")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,21 +28,21 @@ class Growth:
 
 
 @runtime_checkable
-class Grows(Protocol):
+class Grows(Protocol[S]):
     """A strategy whose arms may become more while it runs."""
 
     @property
     def grows(self) -> bool:
         """Whether it ever wants more arms, with the options it has."""
 
-    def growth(self, state: Any) -> Growth | None:
+    def growth(self, state: S) -> Growth | None:
         """What new arms are wanted at `state`; None when it is not time."""
 
-    def extend(self, state: Any, features: Floats, retired: Sequence[int]) -> Any:
+    def extend(self, state: S, features: Floats, retired: Sequence[int]) -> S:
         """The state with new arms behind the others, `features` (n, d), n ≥ 0, and without the `retired` ones, which
         are never chosen again. Growth is due again only after further results."""
 
-    def surplus(self, state: Any, pending: Sequence[int], most: int) -> tuple[int, ...]:
+    def surplus(self, state: S, pending: Sequence[int], most: int) -> tuple[int, ...]:
         """Arms to retire so that at most `most` are left: those of least upper bound among the arms that were never
         pulled and are not `pending`; as many as there are of these."""
 

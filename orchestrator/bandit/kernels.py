@@ -7,7 +7,7 @@ a column may be kept or computed again, whole or in blocks, without changing a s
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Protocol
+from typing import ClassVar, Literal, Protocol
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from orchestrator.bandit.arrays import Floats
 
 Lengthscale = float | tuple[float, ...]
 BLOCK = 16_384  # entries of a kernel matrix that are computed at a time
-_REFUSE_UNKNOWN: Mapping[str, Any] = {"extra": "forbid"}
+_REFUSE_UNKNOWN: Mapping[str, str] = {"extra": "forbid"}
 
 
 class Kernel(Protocol):
@@ -35,14 +35,14 @@ class RBF:
     lengthscale: Lengthscale = 1.0
     variance: float = 1.0
     name: Literal["rbf"] = "rbf"
-    __pydantic_config__: ClassVar[Mapping[str, Any]] = _REFUSE_UNKNOWN
+    __pydantic_config__: ClassVar[Mapping[str, str]] = _REFUSE_UNKNOWN
 
     def __post_init__(self) -> None:
         _check(self)
 
     def cross(self, X: Floats, Y: Floats) -> Floats:
         """k(x, y) for all rows of X (n, d) and Y (p, d): (n, p)."""
-        return _scaled(self.variance, np.exp(-0.5 * _squared_distances(X, Y, self.lengthscale)))
+        return _scale(self.variance, np.exp(-0.5 * _squared_distances(X, Y, self.lengthscale)))
 
     def diagonal(self, X: Floats) -> Floats:
         """k(x, x) for all rows of X (n, d): (n,)."""
@@ -56,7 +56,7 @@ class Matern32:
     lengthscale: Lengthscale = 1.0
     variance: float = 1.0
     name: Literal["matern32"] = "matern32"
-    __pydantic_config__: ClassVar[Mapping[str, Any]] = _REFUSE_UNKNOWN
+    __pydantic_config__: ClassVar[Mapping[str, str]] = _REFUSE_UNKNOWN
 
     def __post_init__(self) -> None:
         _check(self)
@@ -64,7 +64,7 @@ class Matern32:
     def cross(self, X: Floats, Y: Floats) -> Floats:
         """k(x, y) for all rows of X (n, d) and Y (p, d): (n, p)."""
         r = np.sqrt(3.0 * _squared_distances(X, Y, self.lengthscale))
-        return _scaled(self.variance, (1.0 + r) * np.exp(-r))
+        return _scale(self.variance, (1.0 + r) * np.exp(-r))
 
     def diagonal(self, X: Floats) -> Floats:
         """k(x, x) for all rows of X (n, d): (n,)."""
@@ -78,7 +78,7 @@ class Matern52:
     lengthscale: Lengthscale = 1.0
     variance: float = 1.0
     name: Literal["matern52"] = "matern52"
-    __pydantic_config__: ClassVar[Mapping[str, Any]] = _REFUSE_UNKNOWN
+    __pydantic_config__: ClassVar[Mapping[str, str]] = _REFUSE_UNKNOWN
 
     def __post_init__(self) -> None:
         _check(self)
@@ -86,7 +86,7 @@ class Matern52:
     def cross(self, X: Floats, Y: Floats) -> Floats:
         """k(x, y) for all rows of X (n, d) and Y (p, d): (n, p)."""
         r = np.sqrt(5.0 * _squared_distances(X, Y, self.lengthscale))
-        return _scaled(self.variance, (1.0 + r + r * r / 3.0) * np.exp(-r))
+        return _scale(self.variance, (1.0 + r + r * r / 3.0) * np.exp(-r))
 
     def diagonal(self, X: Floats) -> Floats:
         """k(x, x) for all rows of X (n, d): (n,)."""
@@ -100,7 +100,7 @@ class Linear:
     lengthscale: Lengthscale = 1.0
     variance: float = 1.0
     name: Literal["linear"] = "linear"
-    __pydantic_config__: ClassVar[Mapping[str, Any]] = _REFUSE_UNKNOWN
+    __pydantic_config__: ClassVar[Mapping[str, str]] = _REFUSE_UNKNOWN
 
     def __post_init__(self) -> None:
         _check(self)
@@ -111,14 +111,14 @@ class Linear:
         products = np.zeros((len(X), len(Y)))
         for x, y in zip(X.T, Y.T, strict=True):  # not X @ Yᵀ: BLAS rounds by position and shape, see the module
             products += np.multiply.outer(x, y)
-        return _scaled(self.variance, products)
+        return _scale(self.variance, products)
 
     def diagonal(self, X: Floats) -> Floats:
         """k(x, x) for all rows of X (n, d): (n,)."""
         total = np.zeros(len(X))
         for x in (X / _scales(X, self.lengthscale)).T:  # the same order of additions as in `cross`
             total += x * x
-        return _scaled(self.variance, total)
+        return _scale(self.variance, total)
 
 
 AnyKernel = RBF | Matern32 | Matern52 | Linear
@@ -126,7 +126,7 @@ AnyKernel = RBF | Matern32 | Matern52 | Linear
 KERNELS: Mapping[str, type[AnyKernel]] = {"rbf": RBF, "matern32": Matern32, "matern52": Matern52, "linear": Linear}
 
 
-def _check(kernel: Any) -> None:
+def _check(kernel: "AnyKernel") -> None:
     """Turn numbers and arrays of NumPy into floats and tuples of them; refuse what is not > 0 and finite."""
     scales, variance = _numbers("lengthscale", kernel.lengthscale), _numbers("variance", kernel.variance)
     if scales.ndim > 1 or not scales.size or not ((scales > 0) & (scales < math.inf)).all():
@@ -171,5 +171,5 @@ def _squared_distances(X: Floats, Y: Floats, lengthscale: Lengthscale) -> Floats
     return squares
 
 
-def _scaled(variance: float, correlations: Floats) -> Floats:
+def _scale(variance: float, correlations: Floats) -> Floats:
     return correlations if variance == 1.0 else variance * correlations

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from orchestrator.bandit.arms import Arms
 from orchestrator.bandit.pulls import Pulls
 
-Record = Mapping[str, Any]
+Record = Mapping[str, Any]  # plain values: each strategy knows what it wrote
 Mode = Literal["async", "batch"]  # how a campaign runs a strategy whose bounds hold with pulls pending
 
 
@@ -102,6 +102,7 @@ class StrategyState(Protocol):
 
 
 S = TypeVar("S", bound=StrategyState)
+S_contra = TypeVar("S_contra", bound=StrategyState, contravariant=True)
 
 
 class Strategy(Protocol[S]):
@@ -140,11 +141,14 @@ class Strategy(Protocol[S]):
         """The belief over all arms at `state`, with no pull pending."""
 
 
-@runtime_checkable
-class BeginsWithExisting(Protocol):
-    """A strategy whose first `tell` would do existing data no justice."""
+AnyStrategy = Strategy[Any]  # one of which only its own functions know the state
 
-    def begin(self, state: Any, existing: Sequence[Observation], rng: np.random.Generator) -> Any:
+
+@runtime_checkable
+class BeginsWithExisting(Protocol[S]):
+    """A strategy that must initialise from existing data differently from an ordinary `tell`."""
+
+    def begin(self, state: S, existing: Sequence[Observation], rng: np.random.Generator) -> S:
         """State after `init` and these pulls made elsewhere, all with a reward. Counts as a `tell`: `restore` rebuilds
         it too."""
 
@@ -186,10 +190,10 @@ class Multiobjective(Protocol):
 
 
 @runtime_checkable
-class Recommends(Protocol):
+class Recommends(Protocol[S_contra]):
     """A strategy that knows better than the largest mean reward which arm is best."""
 
-    def recommend(self, state: Any) -> int | None:
+    def recommend(self, state: S_contra) -> int | None:
         """The arm to recommend, one that was pulled; None: that of the largest mean reward."""
 
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from orchestrator.campaign.events import AttemptEnded, TrialFailed, TrialStopped
 
@@ -16,7 +15,7 @@ class RunningAttempt:
     arm: int
     attempt: int
     since: float
-    parameters: Mapping[str, Any] = field(default_factory=dict)
+    parameters: Mapping[str, object] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +25,7 @@ class Best:
     trial: int | None
     arm: int
     value: float
-    parameters: Mapping[str, Any] = field(default_factory=dict)
+    parameters: Mapping[str, object] = field(default_factory=dict)
     source: str = ""
 
     @property
@@ -43,7 +42,7 @@ class EndedAttempt:
     attempt: int
     time: float  # when its outcome was recorded
     seconds: float  # how long it took
-    parameters: Mapping[str, Any]
+    parameters: Mapping[str, object]
     value: float | None = None
     failure: str = ""  # its kind; empty for a success
     message: str = ""  # at most `_MESSAGE_LENGTH` characters
@@ -51,7 +50,7 @@ class EndedAttempt:
     is_final: bool = True  # False: the trial will be tried again
 
 
-def ended_attempt(event: AttemptEnded, parameters: Mapping[str, Any]) -> EndedAttempt:
+def ended_attempt(event: AttemptEnded, parameters: Mapping[str, object]) -> EndedAttempt:
     """The attempt whose outcome `event` is, at a trial with these parameters."""
     return EndedAttempt(
         trial=event.trial,

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from orchestrator.bandit.strategy import Observation
 from orchestrator.campaign.endings import SessionOutcome, StopReason
@@ -19,7 +18,7 @@ class QueuedAttempt:
     arm: int
     attempt: int
     not_before: float = 0.0
-    parameters: Mapping[str, Any] = field(default_factory=dict, compare=False)
+    parameters: Mapping[str, object] = field(default_factory=dict, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ class CampaignCreated:
     candidates_digest: str  # sha256 of features and parameters: a resume on other candidates is refused
     objective: str  # what it says of itself, its data included: a resume on other data is refused
     optimum: float | None  # best noise-free value, where the objective knows it
-    settings: Mapping[str, Any]  # the resolved campaign file
+    settings: Mapping[str, object]  # the resolved campaign file
     kind: Literal["campaign_created"] = "campaign_created"
 
 
@@ -43,7 +43,7 @@ class ExistingTaken:
     values: tuple[float, ...]  # of these arms, on the user's scale
     unmatched: int  # results of no candidate, left out
     first_unmatched: str  # one of them, for a person; empty when there is none
-    best_parameters: Mapping[str, Any] = field(default_factory=dict)  # of the best of them
+    best_parameters: Mapping[str, object] = field(default_factory=dict)  # of the best of them
     kind: Literal["existing_taken"] = "existing_taken"
 
     def best(self, sign: float) -> int:
@@ -67,9 +67,8 @@ class SessionOpened:
     epoch: int
     executor: str
     slots: int
-    settings: Mapping[
-        str, Any
-    ]  # the campaign file as this session uses it (budget, workers, computing may have changed)
+    # the campaign file as this session uses it (budget, workers, computing may have changed)
+    settings: Mapping[str, object]
     adopted: tuple[int, ...] = ()
     kind: Literal["session_opened"] = "session_opened"
 
@@ -90,7 +89,7 @@ class PickedTrial:
 
     trial: int
     arm: int
-    parameters: Mapping[str, Any]  # so that the log explains itself without the candidates
+    parameters: Mapping[str, object]  # so that the log explains itself without the candidates
     mean: float | None = None
     width: float | None = None
     variance: float | None = None
@@ -193,7 +192,7 @@ class ReopenedTrial:
     arm: int
     attempt: int
     failure: str  # workers.messages.FailureKind
-    parameters: Mapping[str, Any]
+    parameters: Mapping[str, object]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -225,7 +224,7 @@ class Recommendation:
     """
 
     arm: int
-    parameters: Mapping[str, Any]
+    parameters: Mapping[str, object]
     value: float
     evaluations: int
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 LEAST_PREDICTED = 20  # results predicted before their share inside says anything
 LEAST_SHARE = 0.8  # of results inside μ ± 2σ, below which a model is not valid
@@ -26,7 +25,7 @@ class LearnedModel:
     evaluations: int
 
     @staticmethod
-    def of(record: Mapping[str, Any]) -> "LearnedModel | None":
+    def of(record: Mapping[str, object]) -> "LearnedModel | None":
         """What `record` says of a fitted model; None without one."""
         model = record.get("model")
         if not isinstance(model, Mapping) or "predicted" not in model:

@@ -6,7 +6,7 @@ list; only the newest may extend it in place, any other copies its stretch first
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, TypeVar, overload
+from typing import TypeVar, overload
 
 T = TypeVar("T")
 
@@ -74,7 +74,7 @@ class Line(Sequence[T]):
             return NotImplemented
         return len(self) == len(other) and all(mine == theirs for mine, theirs in zip(self, other, strict=True))
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return Line, (tuple(self),)  # what other lines see is not taken along
 
     def __repr__(self) -> str:

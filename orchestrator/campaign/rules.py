@@ -1,8 +1,13 @@
-"""What bounds a campaign, and which failures are tried again: pure rules, read from the campaign file."""
+"""What bounds a campaign, and which failures are tried again: pure rules, read from the campaign file in a log.
+
+A log of an older version lacks the settings that came later. What is the default here is what such a version did.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Annotated, Literal
+
+from pydantic import Field, TypeAdapter
 
 from orchestrator.campaign.early_stopping import StoppingRule
 from orchestrator.campaign.goals import CampaignGoals
@@ -15,6 +20,7 @@ NODES_A_TRIAL_MAY_COST = 10
 CANCELLATIONS_OF_A_TRIAL = 10
 # Seconds that a trial waits after its second failed attempt; twice as long after each one more, up to the longest.
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 1.0, 60.0
+RETRIES = 2  # of a failed evaluation
 # Successes before their durations say how long an evaluation may take.
 DURATIONS_TO_LEARN_FROM = 5
 
@@ -52,6 +58,54 @@ class AttemptFailures:
         return 0.0 if doublings < 0 else min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2.0**doublings)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Budget:
+    evaluations: int
+    hours: float | None = None
+    target: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Strategy:
+    mode: object = "batch"  # a strategy of a user may use the word for something else
+    refresh_overhead: float = 0.0
+    refresh_growth: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Workers:
+    retries: int = RETRIES
+    retry_memory_factor: float | None = None
+    timeout_seconds: float | None = None
+    timeout_factor: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Asha:
+    rule: Literal["asha"]
+    reduction: float
+    first_step: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Median:
+    rule: Literal["median"]
+    after: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Settings:
+    """The settings that are rules of a campaign."""
+
+    budget: _Budget
+    strategy: _Strategy = field(default_factory=_Strategy)
+    workers: _Workers = field(default_factory=_Workers)
+    early_stopping: Annotated[_Asha | _Median, Field(discriminator="rule")] | None = None
+
+
+_SETTINGS = TypeAdapter(_Settings)
+
+
 @dataclass(frozen=True, slots=True)
 class Rules:
     """What bounds a campaign. `evaluations` counts trials, failed ones included, so that a campaign always ends."""
@@ -60,7 +114,7 @@ class Rules:
     seconds: float | None = None  # in sessions; pauses do not count
     target: float | None = None
     is_maximized: bool = True
-    retries: int = 2
+    retries: int = RETRIES
     failures_before_giving_up: int = 10  # in one session, with no success in it
     memory_factor: float | None = None  # more memory for an attempt after one that ran out of it
     timeout_factor: float | None = None  # an attempt's deadline, in longest durations so far
@@ -71,24 +125,24 @@ class Rules:
     goals: CampaignGoals = field(default_factory=CampaignGoals)
 
     @classmethod
-    def of(cls, settings: Mapping[str, Any], slots: int) -> "Rules":
-        """Read them from a resolved campaign file."""
-        budget, workers, strategy = settings["budget"], settings["workers"], settings.get("strategy", {})
+    def of(cls, settings: Mapping[str, object], slots: int) -> "Rules":
+        """Read them from a resolved campaign file. Raises a ValueError when it is none."""
+        read = _SETTINGS.validate_python(settings)
+        budget, workers, strategy = read.budget, read.workers, read.strategy
         goals = CampaignGoals.of(settings)
-        hours = budget.get("hours")
         return cls(
-            evaluations=budget["evaluations"],
-            seconds=None if hours is None else hours * 3600.0,
-            target=budget.get("target"),
+            evaluations=budget.evaluations,
+            seconds=None if budget.hours is None else budget.hours * 3600.0,
+            target=budget.target,
             is_maximized=goals.objectives[0].is_maximized,
-            retries=workers.get("retries", 2),
+            retries=workers.retries,
             failures_before_giving_up=max(10, 2 * slots),
-            memory_factor=workers.get("retry_memory_factor"),
-            timeout_factor=None if workers.get("timeout_seconds") else workers.get("timeout_factor"),
-            is_asynchronous=strategy.get("mode", "batch") == "async",
-            stopping=_stopping(settings.get("early_stopping")),
-            refresh_overhead=strategy.get("refresh_overhead", 0.0),
-            refresh_growth=strategy.get("refresh_growth", 0.0),
+            memory_factor=workers.retry_memory_factor,
+            timeout_factor=None if workers.timeout_seconds else workers.timeout_factor,
+            is_asynchronous=strategy.mode == "async",
+            stopping=_stopping(read.early_stopping),
+            refresh_overhead=strategy.refresh_overhead,
+            refresh_growth=strategy.refresh_growth,
             goals=goals,
         )
 
@@ -119,9 +173,11 @@ class Rules:
                 return attempt_failures.charged <= self.retries
 
 
-def _stopping(settings: Mapping[str, Any] | None) -> StoppingRule | None:
-    if settings is None:
-        return None
-    if settings["rule"] == "median":
-        return StoppingRule.median(settings["after"])
-    return StoppingRule.asha(settings["reduction"], settings["first_step"])
+def _stopping(settings: _Asha | _Median | None) -> StoppingRule | None:
+    match settings:
+        case None:
+            return None
+        case _Median():
+            return StoppingRule.median(settings.after)
+        case _Asha():
+            return StoppingRule.asha(settings.reduction, settings.first_step)

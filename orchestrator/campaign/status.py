@@ -3,14 +3,13 @@
 import heapq
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
 
 from orchestrator.campaign.attempts import EndedAttempt
 from orchestrator.campaign.endings import Phase
 from orchestrator.campaign.events import Recommendation
 from orchestrator.campaign.idle import LABELS
 from orchestrator.campaign.state import CampaignState, idle_cause
-from orchestrator.wording import duration, iso
+from orchestrator.wording import duration, iso, plural
 
 _RUNNING_SHOWN = 8
 
@@ -22,7 +21,7 @@ class RunningTrial:
     trial: int
     attempt: int
     seconds: float
-    parameters: Mapping[str, Any]
+    parameters: Mapping[str, object]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +43,7 @@ class Status:
 
     name: str
     phase: str  # created, running, stopping, closed
-    activity: str  # what the driver does now: "evaluating", "choosing a batch", "refreshing the model"…
+    activity: str  # what the driver does now: "evaluating", "choosing a batch", "refitting the model"…
     outcome: str  # of the last session that closed: finished, failed, interrupted
     reason: str
     evaluations: int  # the budget
@@ -65,7 +64,7 @@ class Status:
     best_value: float | None
     best_trial: int | None
     best_arm: int | None
-    best_parameters: Mapping[str, Any]  # empty while there is no value
+    best_parameters: Mapping[str, object]  # empty while there is no value
     best_origin: str  # "trial 12", or "existing data: earlier.csv"; then `best_trial` is None
     recommended: Recommendation | None  # where values are so noisy that the best one may be luck
     slots: int
@@ -193,7 +192,7 @@ def _within_hours(left: float | None, elapsed: float, state: CampaignState) -> f
     return max(0.0, min(left, state.rules.seconds - elapsed))
 
 
-def as_plain(status: Status) -> dict[str, Any]:
+def as_plain(status: Status) -> dict[str, object]:
     """The status in plain values for JSON: times in ISO 8601, UTC; durations in seconds."""
     plain = asdict(status)
     recent = [{**attempt, "time": iso(attempt["time"])} for attempt in plain["recent"]]
@@ -207,8 +206,7 @@ def headline(status: Status) -> str:
     left = "" if status.left_seconds is None else f", about {duration(status.left_seconds)} left"
     return (
         f"{status.done}/{status.evaluations} done, {best}, {progress(status)}, "
-        f"{status.in_flight} in flight, {status.failed} failed, dictionary {status.dictionary_size}, "
-        f"utilisation {status.utilization:.0%}{left}"
+        f"{status.in_flight} running, {status.failed} failed, utilisation {status.utilization:.0%}{left}"
     )
 
 
@@ -224,9 +222,9 @@ def goals_text(goals: GoalsStatus) -> str:
 
 
 def progress(status: Status) -> str:
-    """How far the algorithm is: refreshes in asynchronous mode, batches otherwise."""
+    """How far the algorithm is: refits of the model in asynchronous mode, batches otherwise."""
     if status.is_asynchronous:
-        return f"{status.refreshes} refreshes"
+        return plural(status.refreshes, "refit")
     return f"batch {status.batch} of {status.batch_size}"
 
 

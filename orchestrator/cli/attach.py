@@ -9,21 +9,22 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from orchestrator.campaign.events import CampaignCreated, Event, SessionClosed, SessionOpened
-from orchestrator.campaign.state import CampaignState, apply
+from orchestrator.campaign.state import CampaignState
 from orchestrator.campaign.status import Status, status_of
+from orchestrator.campaign.transitions import apply
 from orchestrator.cli.live import View
 from orchestrator.errors import RunError
 from orchestrator.settings.file import read
-from orchestrator.store.event_store import EventStore, Holding, Stop
 from orchestrator.store.lease import Watch, described, watched
 from orchestrator.store.runs import Run
+from orchestrator.store.store import Holding, Stop, Store
 from orchestrator.wording import duration, moment
 
 RESTART_SECONDS = 60.0  # for a central actor that died to be taken up again: it loads its data anew
 TAKE_UP_SECONDS = 15.0  # that `attach` waits for a central actor that is found dead to restart
 _LOOK_SECONDS = 0.5
 
-_COMPUTING = {"choosing": "choosing a batch", "refreshing": "refreshing the model"}
+_COMPUTING = {"choosing": "choosing a batch", "refreshing": "refitting the model"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +39,7 @@ class SessionEnd:
 class Follower:
     """A log folded so far. `status` is the same snapshot that the run itself would give, as of its last event."""
 
-    def __init__(self, run: Run, store: EventStore) -> None:
+    def __init__(self, run: Run, store: Store) -> None:
         self._run = run
         self._store = store
         self._name = run.name
@@ -79,7 +80,7 @@ class Follower:
 
 def follow(
     run: Run,
-    store: EventStore,
+    store: Store,
     view: View,
     stop: Stop = "",
     sleep: Callable[[float], None] = time.sleep,
@@ -118,7 +119,7 @@ def follow(
 
 def unheld(
     run: Run,
-    store: EventStore,
+    store: Store,
     say: Callable[[str], None],
     sleep: Callable[[float], None] = time.sleep,
     clock: Callable[[], float] = time.monotonic,
@@ -152,14 +153,14 @@ def _is_on_ray(run: Run) -> bool:
     return bool(read(run.settings_file).tree["workers"]["executor"] == "ray")
 
 
-def check_held(run: Run, store: EventStore, say: Callable[[str], None]) -> Holding:
+def check_held(run: Run, store: Store, say: Callable[[str], None]) -> Holding:
     """The lease of the process that runs it. Raises RunError when there is none."""
     if (why := unheld(run, store, say)) is not None:
         raise RunError(f"only a run that a process runs can be stopped, and {why}")
     return store.holding(run.name)
 
 
-def last_ending(run: Run, store: EventStore) -> SessionEnd | None:
+def last_ending(run: Run, store: Store) -> SessionEnd | None:
     """How the run's last session ended; None when it has none, or it did not say."""
     follower = Follower(run, store)
     follower.catch_up()

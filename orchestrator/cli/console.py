@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
@@ -23,11 +22,11 @@ class SafeConsole(Console):
 class JsonConsole(SafeConsole):
     """A console that writes lines of JSON: whatever is printed becomes a message."""
 
-    def print(self, *objects: Any, **options: Any) -> None:
+    def print(self, *objects: object, **options: object) -> None:
         """One message."""
         self.emit({"message": " ".join(str(one) for one in objects)})
 
-    def emit(self, line: Mapping[str, Any]) -> None:
+    def emit(self, line: Mapping[str, object]) -> None:
         """Write one line."""
         self.file.write(json.dumps(line, ensure_ascii=True, default=str) + "\n")
         self.file.flush()

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Mapping
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Protocol, Self
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -15,7 +15,7 @@ from orchestrator.campaign.attempts import EndedAttempt
 from orchestrator.campaign.events import Recommendation
 from orchestrator.campaign.status import Status, as_plain, goals_text, headline, idle_text, progress
 from orchestrator.cli.console import JsonConsole
-from orchestrator.wording import duration, one_line, plural
+from orchestrator.wording import duration, one_line
 
 _PLAIN_SECONDS = 10.0  # between two plain lines
 _JSON_SECONDS = 1.0  # between two lines of JSON
@@ -180,15 +180,12 @@ def rows(status: Status) -> list[tuple[str, Text]]:
         *([] if status.recommended is None else [("recommended", Text(recommendation(status.recommended)))]),
         *([] if status.goals is None else [("goals", Text(goals_text(status.goals)))]),
         ("progress", Text(f"{progress(status)} ({status.waiting} queued)")),
-        (
-            "in flight",
-            Text(f"{status.in_flight} on {plural(status.slots, 'worker')}" if status.slots else "no session yet"),
-        ),
+        ("workers", Text(f"{status.in_flight} of {status.slots} busy" if status.slots else "no session yet")),
         *_running_rows(status),
         *_recent_rows(status),
         ("failed", Text(str(status.failed), style="red" if status.failed else "")),
         *([("existing", Text(_existing(status)))] if status.existing else []),
-        ("dictionary", Text(f"{status.dictionary_size} inducing points")),
+        ("model", Text(f"{status.dictionary_size} inducing points: the evaluated candidates that it keeps")),
         *([] if status.calibration is None else [("calibration", Text(_calibration(status.calibration)))]),
         *(("warning", Text(remark, style="red")) for remark in status.remarks),
         *([("set aside", Text(_set_aside(status), style="red"))] if status.set_aside else []),
@@ -281,11 +278,11 @@ def _now(status: Status) -> str:
     return status.activity
 
 
-def shown(value: Any) -> str:
+def shown(value: object) -> str:
     """A parameter's value, short."""
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-def named(parameters: Mapping[str, Any]) -> str:
+def named(parameters: Mapping[str, object]) -> str:
     """`learning_rate=0.01, layers=3`, the values short."""
     return ", ".join(f"{name}={shown(value)}" for name, value in parameters.items())

@@ -1,7 +1,6 @@
 """`bbkb replay` on the terminal: the posterior at a point of the log, and what another computation says."""
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
 
 import numpy as np
 from rich.console import Console, Group, RenderableType
@@ -12,8 +11,9 @@ from orchestrator.campaign.events import BatchChosen
 from orchestrator.cli.live import named
 from orchestrator.session.problem import Problem, Progress
 from orchestrator.session.replaying import Replayed
+from orchestrator.wording import plural
 
-Parameters = Callable[[int], Mapping[str, Any]]  # of an arm
+Parameters = Callable[[int], Mapping[str, object]]  # of an arm
 
 REASONS_SHOWN = 10
 
@@ -28,7 +28,7 @@ def _parts(replayed: Replayed, problem: Problem, parameters: Parameters, top: in
     yield Text(
         f"after {replayed.position} events: {campaign.trials} chosen, {campaign.succeeded} succeeded, "
         f"{campaign.failed} failed, {len(campaign.running)} running, {len(campaign.finished)} not yet in the model, "
-        f"{campaign.round} refreshes, {campaign.dictionary_size} inducing points"
+        f"{plural(campaign.round, 'refit')}, {campaign.dictionary_size} inducing points"
     )
     yield Text("")
     yield from _posterior(replayed.progress, problem, parameters, top)

@@ -2,13 +2,13 @@
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
 
 from orchestrator.campaign.commands import Close, Stop
 from orchestrator.campaign.endings import SessionOutcome
 from orchestrator.campaign.events import SessionOpened
 from orchestrator.campaign.policy import decide
-from orchestrator.campaign.state import CampaignState, apply
+from orchestrator.campaign.state import CampaignState
+from orchestrator.campaign.transitions import apply
 from orchestrator.errors import RunError, UserError
 from orchestrator.settings.changes import CHANGEABLE, differences, may_change
 from orchestrator.settings.model import Settings, from_mapping
@@ -35,7 +35,7 @@ def find_begun(settings: Settings, or_resume: bool) -> runs.Run | None:
     return begun
 
 
-def check_changes(folder: Path, old: Mapping[str, Any], settings: Settings, say: Callable[[str], None]) -> None:
+def check_changes(folder: Path, old: Mapping[str, object], settings: Settings, say: Callable[[str], None]) -> None:
     """Say what differs from the run's settings `old`. Raises RunError when a resume may not change it."""
     # keys that are newer than the run had their defaults then
     changes = differences(from_mapping(old).resolved(), settings.resolved())

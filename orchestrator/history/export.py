@@ -16,11 +16,14 @@ import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
+from types import ModuleType
 from typing import Any, Literal, get_args
 
 from orchestrator.errors import UserError
 from orchestrator.history.fold import History, TrialRow
 from orchestrator.wording import iso
+
+Columns = dict[str, list[Any]]  # by name, a cell a row
 
 Format = Literal["csv", "json", "parquet"]
 
@@ -55,7 +58,7 @@ def export(history: History, format: Format, existing: bool = False, is_safe: bo
     raise UserError(f"the export's format must be one of {', '.join(get_args(Format))}, got {format!r}")
 
 
-def trial_columns(history: History) -> dict[str, list[Any]]:
+def trial_columns(history: History) -> Columns:
     """The table as columns of equal length; None where a trial has no such value."""
     rows = history.trials
     columns = {name: [getattr(row, name) for row in rows] for name in FIRST_COLUMNS}
@@ -68,7 +71,7 @@ def trial_columns(history: History) -> dict[str, list[Any]]:
     return columns
 
 
-def existing_columns(history: History) -> dict[str, list[Any]]:
+def existing_columns(history: History) -> Columns:
     """Results known before the campaign: `arm` and `reward`, on the user's scale, as a warm start reads them again."""
     existing = history.existing
     if existing is None:
@@ -97,7 +100,7 @@ def _parameter_columns(names: Sequence[str]) -> dict[str, str]:
     return columns
 
 
-def _to_csv(columns: dict[str, list[Any]], is_safe: bool) -> bytes:
+def _to_csv(columns: Columns, is_safe: bool) -> bytes:
     """RFC 4180: lines end with CRLF, so that a lone CR or LF inside a field is quoted too."""
     text = io.StringIO(newline="")
     writer = csv.writer(text)
@@ -107,26 +110,26 @@ def _to_csv(columns: dict[str, list[Any]], is_safe: bool) -> bytes:
     return text.getvalue().encode()
 
 
-def _inert(value: Any) -> Any:
+def _inert(value: object) -> object:
     """A cell that no spreadsheet runs: a text that begins like a formula gets an apostrophe; numbers stay numbers."""
     cell = _cell(value)
     return f"'{cell}" if isinstance(cell, str) and cell.startswith(_FORMULA_SIGNS) else cell
 
 
-def _cell(value: Any) -> Any:
+def _cell(value: object) -> object:
     """Text and numbers as they are (floats round-trip); booleans, lists and mappings as JSON."""
     if value is None or (isinstance(value, str | int | float) and not isinstance(value, bool)):
         return value
     return json.dumps(strict_json(value), ensure_ascii=False, default=str)
 
 
-def _to_json(columns: dict[str, list[Any]]) -> bytes:
+def _to_json(columns: Columns) -> bytes:
     rows = zip(*columns.values(), strict=True)
     objects = [dict(zip(columns, map(strict_json, row), strict=True)) for row in rows]
     return (json.dumps(objects, ensure_ascii=False, allow_nan=False, indent=1, default=str) + "\n").encode()
 
 
-def strict_json(value: Any) -> Any:
+def strict_json(value: object) -> object:
     """`value` in plain lists and dicts, with None for what JSON has no number for: NaN and the infinities."""
     if isinstance(value, Mapping):
         return {str(key): strict_json(item) for key, item in value.items()}
@@ -135,7 +138,7 @@ def strict_json(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def _to_parquet(columns: dict[str, list[Any]]) -> bytes:
+def _to_parquet(columns: Columns) -> bytes:
     try:
         import pyarrow as pa
         import pyarrow.parquet as pq
@@ -150,7 +153,7 @@ def _to_parquet(columns: dict[str, list[Any]]) -> bytes:
     return sink.getvalue()
 
 
-def _arrow_array(pa: Any, name: str, values: list[Any]) -> Any:
+def _arrow_array(pa: ModuleType, name: str, values: list[Any]) -> object:
     """Fixed columns and metrics have fixed types, so that an empty campaign has the same schema as a full one."""
     if name in TIME_COLUMNS:
         moments = [None if value is None else datetime.fromisoformat(value) for value in values]

@@ -12,7 +12,7 @@ clock.
 import functools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Literal
 
 from orchestrator.campaign.attempts import Best
 from orchestrator.campaign.events import (
@@ -37,8 +37,9 @@ from orchestrator.campaign.events import (
     TrialSucceeded,
 )
 from orchestrator.campaign.goals import CampaignGoals
-from orchestrator.campaign.state import CampaignState, apply
+from orchestrator.campaign.state import CampaignState
 from orchestrator.campaign.status import Status, status_of
+from orchestrator.campaign.transitions import apply
 from orchestrator.history.trace import Trace
 from orchestrator.settings.recorded import RecordedSettings, read_recorded
 
@@ -75,7 +76,7 @@ class TrialRow:
         return self.pick.arm
 
     @property
-    def parameters(self) -> Mapping[str, Any]:
+    def parameters(self) -> Mapping[str, object]:
         """The candidate's parameters."""
         return self.pick.parameters
 
@@ -146,12 +147,12 @@ class History:
     @property
     def is_asynchronous(self) -> bool:
         """Whether the strategy receives results as they come, not batch by batch."""
-        return self.settings.is_asynchronous
+        return self.campaign.rules.is_asynchronous
 
     @property
     def is_maximized(self) -> bool:
         """Whether high values are good."""
-        return self.settings.is_maximized
+        return self.campaign.rules.is_maximized
 
     @property
     def goals(self) -> CampaignGoals:
@@ -184,7 +185,7 @@ class History:
         return self.campaign.best_known
 
     @property
-    def recommended(self) -> Mapping[str, Any] | None:
+    def recommended(self) -> Mapping[str, object] | None:
         """The parameters to take: those the strategy recommends where values are noisy, else those of the best value;
         None when nothing succeeded."""
         found = self.campaign.recommended or self.best_known

@@ -7,12 +7,15 @@ repeated export adds what is new and nothing twice.
 import json
 import math
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from orchestrator.errors import UserError
 from orchestrator.history.fold import History, TrialRow
+
+if TYPE_CHECKING:
+    from mlflow.tracking import MlflowClient
 
 _STATE_FILE = "bbkb-exported.json"  # in TensorBoard's folder: how many trials of which campaign are in it
 _TRIAL_TAG, _RUN_TAG = "bbkb.trial", "bbkb.run"
@@ -30,7 +33,7 @@ def to_tensorboard(history: History, run: str, folder: Path) -> int:
         from tensorboardX.summary import hparams
     except ImportError:
         raise _missing("tensorboard") from None
-    done = _exported(folder, run)
+    done = _read_exported(folder, run)
     if all(row.trial in done for row in _over(history)):
         return 0
     best: float | None = None
@@ -82,11 +85,11 @@ def to_mlflow(history: History, run: str, uri: str) -> int:
         raise UserError(f"MLflow at {uri} cannot be used: {error}; give another address by --output") from error
 
 
-def _log_children(client: Any, history: History, run: str) -> int:
+def _log_children(client: "MlflowClient", history: History, run: str) -> int:
     found = client.get_experiment_by_name(history.created.name)
     experiment = client.create_experiment(history.created.name) if found is None else found.experiment_id
     parent = _parent(client, experiment, history, run)
-    done = _logged(client, experiment, parent)
+    done = _logged_trials(client, experiment, parent)
     new = [row for row in _over(history) if row.trial not in done]
     for row in new:
         _log_trial(client, experiment, parent, row)
@@ -97,7 +100,7 @@ def _log_children(client: Any, history: History, run: str) -> int:
     return len(new)
 
 
-def _parent(client: Any, experiment: str, history: History, run: str) -> str:
+def _parent(client: "MlflowClient", experiment: str, history: History, run: str) -> str:
     quoted = run.replace("'", "")
     known = client.search_runs([experiment], f"tags.`{_RUN_TAG}` = '{quoted}'")
     if known:
@@ -109,7 +112,7 @@ def _parent(client: Any, experiment: str, history: History, run: str) -> str:
     return str(created.info.run_id)
 
 
-def _logged(client: Any, experiment: str, parent: str) -> set[int]:
+def _logged_trials(client: "MlflowClient", experiment: str, parent: str) -> set[int]:
     """Trials that are children already; one that an interrupted export left half-logged is removed."""
     done: set[int] = set()
     token = None
@@ -125,7 +128,7 @@ def _logged(client: Any, experiment: str, parent: str) -> set[int]:
             return done
 
 
-def _log_trial(client: Any, experiment: str, parent: str, row: TrialRow) -> None:
+def _log_trial(client: "MlflowClient", experiment: str, parent: str, row: TrialRow) -> None:
     from mlflow.entities import Metric, Param
 
     began = row.started if row.started is not None else 0.0
@@ -144,12 +147,12 @@ def _log_trial(client: Any, experiment: str, parent: str, row: TrialRow) -> None
     client.set_tag(child, _TRIAL_TAG, str(row.trial))  # last: the child is whole
 
 
-def _exported(folder: Path, run: str) -> set[int]:
+def _read_exported(folder: Path, run: str) -> set[int]:
     file = folder / _STATE_FILE
     if not file.exists():
         return set()
     try:
-        state: Mapping[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+        state: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
         of, trials = str(state["run"]), {int(trial) for trial in state["trials"]}
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UserError(f"{file} is damaged: remove {folder}, and export again") from error

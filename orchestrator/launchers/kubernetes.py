@@ -18,6 +18,8 @@ from orchestrator.launchers.writing import Setting
 from orchestrator.session.environment import RAY_SETTINGS
 from orchestrator.settings.model import Settings
 
+Manifest = dict[str, Any]  # or a part of one, as Kubernetes reads it
+
 _NAME = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 _LONGEST_NAME = 47  # of a RayJob: the operator appends to it
 _QUANTITY = re.compile(r"[0-9]+(\.[0-9]+)?(Ki|Mi|Gi|Ti|k|M|G|T)?")
@@ -47,7 +49,7 @@ class Pods:
                 raise UserError(f"--{name} must be a quantity of Kubernetes such as 4Gi, got {quantity!r}")
 
     @property
-    def resources(self) -> dict[str, Any]:
+    def resources(self) -> Manifest:
         """Of a worker: as much asked for as allowed, so that it is not evicted for what it uses."""
         wanted = {"cpu": str(self.cpus), "memory": self.memory}
         if self.gpus:
@@ -55,7 +57,7 @@ class Pods:
         return {"requests": wanted, "limits": dict(wanted)}
 
 
-def manifests_for(pods: Pods, settings: Settings, campaign: str, run: str, token: str) -> list[dict[str, Any]]:
+def manifests_for(pods: Pods, settings: Settings, campaign: str, run: str, token: str) -> list[Manifest]:
     """Secret with `token`, ConfigMap with the text of the campaign file, PersistentVolumeClaim (SQLite) and RayJob.
 
     Raises UserError when the run's name cannot be one in Kubernetes, or a pod cannot hold one evaluation.
@@ -75,7 +77,7 @@ def manifests_for(pods: Pods, settings: Settings, campaign: str, run: str, token
     return [secret, config, *([claim] if settings.store == "sqlite" else []), job]
 
 
-def as_yaml(manifests: list[dict[str, Any]]) -> str:
+def as_yaml(manifests: list[Manifest]) -> str:
     """The manifests as one file for `kubectl apply`."""
     return yaml.safe_dump_all(manifests, sort_keys=False, default_flow_style=False, width=120)
 
@@ -111,7 +113,7 @@ def reasons(pods: Pods, settings: Settings, run: str) -> tuple[Setting, ...]:
     )
 
 
-def _job(pods: Pods, settings: Settings, run: str) -> dict[str, Any]:
+def _job(pods: Pods, settings: Settings, run: str) -> Manifest:
     count = workers_on(pods, settings)
     grace = grace_seconds(settings.workers.timeout_seconds)
     begin = f"bbkb run {_CAMPAIGN}/campaign.yaml --set runs={_RUNS} --workers {count} --run {run} --or-resume"
@@ -140,7 +142,7 @@ def _job(pods: Pods, settings: Settings, run: str) -> dict[str, Any]:
     }
 
 
-def _head(pods: Pods, settings: Settings, run: str, grace: int) -> dict[str, Any]:
+def _head(pods: Pods, settings: Settings, run: str, grace: int) -> Manifest:
     """Ray's head: no evaluation runs on it (no CPUs for Ray), the coordinator does."""
     wanted = {"cpu": "2", "memory": "4Gi"}
     spec = _pod("ray-head", pods.image, {"requests": wanted, "limits": dict(wanted)}, grace)
@@ -149,12 +151,12 @@ def _head(pods: Pods, settings: Settings, run: str, grace: int) -> dict[str, Any
     container["volumeMounts"] = [{"name": "runs", "mountPath": _RUNS}, {"name": "campaign", "mountPath": _CAMPAIGN}]
     if not is_file:
         container["envFrom"] = [{"secretRef": {"name": f"{run}-store"}}]
-    runs: dict[str, Any] = {"persistentVolumeClaim": {"claimName": f"{run}-runs"}} if is_file else {"emptyDir": {}}
+    runs: Manifest = {"persistentVolumeClaim": {"claimName": f"{run}-runs"}} if is_file else {"emptyDir": {}}
     spec["volumes"] = [{"name": "runs", **runs}, {"name": "campaign", "configMap": {"name": f"{run}-campaign"}}]
     return {"rayStartParams": {"num-cpus": "0", "dashboard-host": "0.0.0.0"}, "template": {"spec": spec}}
 
 
-def _pod(name: str, image: str, resources: dict[str, Any], grace: int) -> dict[str, Any]:
+def _pod(name: str, image: str, resources: Manifest, grace: int) -> Manifest:
     return {
         "terminationGracePeriodSeconds": grace,
         "securityContext": {"runAsNonRoot": True, "runAsUser": 1000, "fsGroup": 1000},

@@ -1,9 +1,7 @@
 """Learning curves: the intermediate values that the objective reports, a line a trial."""
 
-from typing import Any
-
 from orchestrator.history.fold import History, TrialRow
-from orchestrator.report.figure import Figure, axis, layout, rounded
+from orchestrator.report.figure import Figure, Spec, axis, layout, rounded
 from orchestrator.wording import plural
 
 _MOST_CURVES = 60
@@ -41,7 +39,7 @@ def _shown(history: History, rows: list[TrialRow]) -> list[TrialRow]:
     return list({row.trial: row for row in [*best, *newest]}.values())
 
 
-def _line(row: TrialRow, is_best: bool) -> dict[str, Any]:
+def _line(row: TrialRow, is_best: bool) -> Spec:
     steps = sorted(row.reports)
     dash = {"running": "dash", "stopped": "dot"}.get(row.status, "solid")
     return {

@@ -12,6 +12,8 @@ from typing import Any
 
 from orchestrator.wording import one_line
 
+Spec = dict[str, Any]  # a part of a picture, as plotly reads it
+
 MANY_POINTS = 2000  # from here on points are drawn by WebGL, where the browser has it: SVG takes seconds
 FONT = {"family": "system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif", "size": 13, "color": "--ink"}
 
@@ -23,13 +25,13 @@ class Figure:
     name: str  # its id on the page
     title: str
     caption: str  # what to look for
-    traces: list[dict[str, Any]]
-    layout: dict[str, Any]
+    traces: list[Spec]
+    layout: Spec
     is_wide: bool = True
     min_width: int = field(default=0)  # pixels; a wider picture scrolls sideways on a narrow screen
 
     @property
-    def spec(self) -> dict[str, Any]:
+    def spec(self) -> Spec:
         """The whole picture in plotly's JSON format."""
         return {"data": self.traces, "layout": self.layout}
 
@@ -39,12 +41,12 @@ def label(text: object, limit: int = 60) -> str:
     return html.escape(one_line(text, limit), quote=False)
 
 
-def parameters_label(parameters: Iterable[tuple[str, Any]]) -> str:
+def parameters_label(parameters: Iterable[tuple[str, object]]) -> str:
     """Hover text: a line a parameter."""
     return "<br>".join(f"{label(name)} = {label(short(value))}" for name, value in parameters)
 
 
-def short(value: Any) -> Any:
+def short(value: object) -> object:
     """Numbers to six significant digits, everything else unchanged."""
     return f"{value:.6g}" if isinstance(value, float) else value
 
@@ -54,23 +56,23 @@ def rounded(values: Iterable[float], digits: int = 6) -> list[float | None]:
     return [float(f"{value:.{digits}g}") if math.isfinite(value) else None for value in values]
 
 
-def axis(title: str, **options: Any) -> dict[str, Any]:
+def axis(title: str, **options: Any) -> Spec:
     """An axis with a title (its unit in brackets); `options` are plotly's."""
     look = {"gridcolor": "--grid", "linecolor": "--line", "zeroline": False, "automargin": True}
     return {"title": {"text": title, "standoff": 10, "font": {"size": 13, "color": "--muted"}}, **look, **options}
 
 
-def counting_axis(title: str, count: int) -> dict[str, Any]:
+def counting_axis(title: str, count: int) -> Spec:
     """An axis for 1, 2, …, `count`: ticks at whole numbers only."""
     return axis(title, range=[0.4, max(count, 8) + 0.6], **({"dtick": 1} if count <= 12 else {}))
 
 
-def layout(xaxis: dict[str, Any], yaxis: dict[str, Any], height: int = 320, **options: Any) -> dict[str, Any]:
+def layout(xaxis: Spec, yaxis: Spec, height: int = 320, **options: Any) -> Spec:
     """The layout every picture starts from."""
     return {**look(height), "xaxis": xaxis, "yaxis": yaxis, **options}
 
 
-def look(height: int) -> dict[str, Any]:
+def look(height: int) -> Spec:
     """Colours, font and margins of a picture `height` pixels high."""
     return {
         "height": height,

@@ -2,12 +2,11 @@
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from orchestrator.report.figure import FONT, Figure, axis, label, layout, look, rounded
+from orchestrator.report.figure import FONT, Figure, Spec, axis, label, layout, look, rounded
 from orchestrator.report.surrogate import Dimension, Floats, Surrogate
 from orchestrator.wording import plural
 
@@ -61,8 +60,8 @@ def slices(surrogate: Surrogate, order: Sequence[int]) -> Figure:
     shown = list(order[:_MOST_SLICES])
     columns = min(3, len(shown))
     lines = math.ceil(len(shown) / columns)
-    traces: list[dict[str, Any]] = []
-    frame: dict[str, Any] = {**look(80 + 230 * lines), "margin": {"l": 56, "r": 16, "t": 16, "b": 40}}
+    traces: list[Spec] = []
+    frame: Spec = {**look(80 + 230 * lines), "margin": {"l": 56, "r": 16, "t": 16, "b": 40}}
     for number, place in enumerate(shown):
         traces += _slice(surrogate, place, number + 1)
         frame |= _panel(number, columns, lines, surrogate.dimensions[place])
@@ -81,7 +80,7 @@ def slices(surrogate: Surrogate, order: Sequence[int]) -> Figure:
     )
 
 
-def _slice(surrogate: Surrogate, place: int, number: int) -> list[dict[str, Any]]:
+def _slice(surrogate: Surrogate, place: int, number: int) -> list[Spec]:
     dimension = surrogate.dimensions[place]
     grid = dimension.grid(_LINE)
     line = np.tile(surrogate.best, (len(grid), 1))
@@ -120,18 +119,18 @@ def _slice(surrogate: Surrogate, place: int, number: int) -> list[dict[str, Any]
     ]
 
 
-def _panel(number: int, columns: int, lines: int, dimension: Dimension) -> dict[str, Any]:
+def _panel(number: int, columns: int, lines: int, dimension: Dimension) -> Spec:
     """The axes of one panel in a grid of panels, the first at the top left."""
     column, line = number % columns, number // columns
     width, height = 1.0 / columns, 1.0 / lines
     suffix = _suffix(number + 1)
-    x = _ticked(dimension) | {"domain": [column * width, (column + 0.86) * width], "anchor": f"y{suffix}"}
+    x = _with_ticks(dimension) | {"domain": [column * width, (column + 0.86) * width], "anchor": f"y{suffix}"}
     bottom = 1.0 - (line + 1) * height
     y = axis("value", domain=[bottom + 0.26 * height, bottom + height], anchor=f"x{suffix}", nticks=5)
     return {f"xaxis{suffix}": x, f"yaxis{suffix}": y}
 
 
-def _ticked(dimension: Dimension) -> dict[str, Any]:
+def _with_ticks(dimension: Dimension) -> Spec:
     ticks = dimension.axis.ticks
     texts = [label(text, 12) for text in ticks.values()]
     return axis(
@@ -151,13 +150,16 @@ def contours(surrogate: Surrogate, order: Sequence[int], is_maximized: bool) -> 
     panels = [_grid_means(surrogate, pair) for pair in pairs]
     means = np.concatenate([panel[2].ravel() for panel in panels])
     bounds = (float(means.min()), float(means.max()))
-    frame: dict[str, Any] = {**look(340), "margin": {"l": 64, "r": 16, "t": 16, "b": 48}}
-    traces: list[dict[str, Any]] = []
+    frame: Spec = {**look(340), "margin": {"l": 64, "r": 16, "t": 16, "b": 48}}
+    traces: list[Spec] = []
     for number, (pair, panel) in enumerate(zip(pairs, panels, strict=True)):
         suffix, width = _suffix(number + 1), (1.0 - _CONTOUR_GAP * (len(pairs) - 1)) / len(pairs)
         domain = [number * (width + _CONTOUR_GAP), number * (width + _CONTOUR_GAP) + width]
-        frame[f"xaxis{suffix}"] = _ticked(surrogate.dimensions[pair[0]]) | {"domain": domain, "anchor": f"y{suffix}"}
-        frame[f"yaxis{suffix}"] = _ticked(surrogate.dimensions[pair[1]]) | {"anchor": f"x{suffix}"}
+        frame[f"xaxis{suffix}"] = _with_ticks(surrogate.dimensions[pair[0]]) | {
+            "domain": domain,
+            "anchor": f"y{suffix}",
+        }
+        frame[f"yaxis{suffix}"] = _with_ticks(surrogate.dimensions[pair[1]]) | {"anchor": f"x{suffix}"}
         axes = {"xaxis": f"x{suffix}", "yaxis": f"y{suffix}"}
         traces.append({**axes, **_heights(panel, bounds, is_maximized), "showscale": number == len(pairs) - 1})
         traces.append({**axes, **_dots(surrogate, pair)})
@@ -174,7 +176,7 @@ def contours(surrogate: Surrogate, order: Sequence[int], is_maximized: bool) -> 
     )
 
 
-def _heights(panel: tuple[Floats, Floats, Floats], bounds: tuple[float, float], is_maximized: bool) -> dict[str, Any]:
+def _heights(panel: tuple[Floats, Floats, Floats], bounds: tuple[float, float], is_maximized: bool) -> Spec:
     across, up, means = panel
     low, high = bounds
     return {
@@ -192,7 +194,7 @@ def _heights(panel: tuple[Floats, Floats, Floats], bounds: tuple[float, float], 
     }
 
 
-def _dots(surrogate: Surrogate, pair: tuple[int, int]) -> dict[str, Any]:
+def _dots(surrogate: Surrogate, pair: tuple[int, int]) -> Spec:
     some = _some(surrogate)
     return {
         "type": "scatter",

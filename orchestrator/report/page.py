@@ -28,7 +28,7 @@ from orchestrator.campaign.status import idle_text
 from orchestrator.history.export import parameter_names, strict_json
 from orchestrator.history.fold import History, TrialRow
 from orchestrator.report.curves import learning_curves
-from orchestrator.report.figure import Figure, short
+from orchestrator.report.figure import Figure, Spec, short
 from orchestrator.report.goals import feasible_share, fronts, hypervolume_course
 from orchestrator.report.landscape import landscape
 from orchestrator.report.parallel import parallel_coordinates
@@ -107,7 +107,7 @@ def resource(name: str) -> str:
     return resources.files("orchestrator.report").joinpath(name).read_text(encoding="utf-8")
 
 
-def packed(value: Any) -> str:
+def packed(value: object) -> str:
     """`value` as strict JSON, gzipped, in base64: a third of the size, and no character that means anything in HTML.
 
     Raises ValueError on NaN and infinities, which JSON does not have.
@@ -276,7 +276,7 @@ def _session_rows(history: History) -> list[dict[str, str]]:
     ]
 
 
-def trial_table(history: History) -> dict[str, Any]:
+def trial_table(history: History) -> Spec:
     """The table of trials for the page's script: `columns` with a name and a kind, `rows` as lists, strict JSON."""
     clock = CampaignClock.of(history)
     rows = listed_rows(history)
@@ -316,7 +316,7 @@ def _table_row(row: TrialRow, names: list[str], metrics: Sequence[str], clock: C
     return [_cell(value) for value in [*cells, row.worker, row.error]]
 
 
-def _cell(value: Any) -> Any:
+def _cell(value: object) -> object:
     """Numbers to six significant digits, lists and mappings as JSON text."""
     if isinstance(value, float):
         return strict_json(float(f"{value:.6g}"))
@@ -325,7 +325,7 @@ def _cell(value: Any) -> Any:
     return value
 
 
-def as_yaml(settings: Mapping[str, Any]) -> str:
+def as_yaml(settings: Mapping[str, object]) -> str:
     """The resolved campaign file, its keys in their order."""
     plain = json.loads(
         json.dumps(settings, default=lambda value: dict(value) if isinstance(value, Mapping) else str(value))

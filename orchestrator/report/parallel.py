@@ -10,7 +10,7 @@ import numpy as np
 from objectives.parameters import Choice, Ordered, Parameter, Range
 from orchestrator.history.export import parameter_names
 from orchestrator.history.fold import History, TrialRow
-from orchestrator.report.figure import FONT, Figure, label, look, rounded
+from orchestrator.report.figure import FONT, Figure, Spec, label, look, rounded
 from orchestrator.wording import one_line
 
 _MISSING = "none"  # tick of a conditional parameter that is inactive
@@ -88,7 +88,7 @@ class ParameterAxis:
     is_stepped: bool = False  # positions are the numbers of steps, 0, 1, …
 
     @property
-    def dimension(self) -> dict[str, Any]:
+    def dimension(self) -> Spec:
         """The axis in plotly's format."""
         return {
             "label": label(self.name, 24),
@@ -99,7 +99,7 @@ class ParameterAxis:
         }
 
 
-def parameter_axis(name: str, values: list[Any], parameter: Parameter | None = None) -> ParameterAxis:
+def parameter_axis(name: str, values: Sequence[Any], parameter: Parameter | None = None) -> ParameterAxis:
     """The axis of a parameter: its range (logarithmic where the space says so), its steps, or its categories.
 
     `values` (n,) are the trials'; None: the parameter is inactive there. Without a `parameter` (the candidates are a
@@ -109,13 +109,15 @@ def parameter_axis(name: str, values: list[Any], parameter: Parameter | None = N
         return _step_axis(name, values, parameter.ordered)
     if isinstance(parameter, Choice):
         return _step_axis(name, values, parameter.choices)
-    known = [value for value in values if value is not None]
+    known: list[Any] = [value for value in values if value is not None]
     if not known or not all(isinstance(value, int | float) and not isinstance(value, bool) for value in known):
         return _step_axis(name, values, sorted({str(value) for value in known}))
     return _numeric_axis(name, values, known, parameter if isinstance(parameter, Range) else None)
 
 
-def _numeric_axis(name: str, values: list[Any], known: list[float], parameter: Range | None) -> ParameterAxis:
+def _numeric_axis(
+    name: str, values: Sequence[float | None], known: list[float], parameter: Range | None
+) -> ParameterAxis:
     is_log = parameter is not None and parameter.log
     bounds = [] if parameter is None else [parameter.low, parameter.high]
     scale = math.log10 if is_log else float
@@ -131,7 +133,7 @@ def _numeric_axis(name: str, values: list[Any], known: list[float], parameter: R
     return ParameterAxis(name, positions, (low, high), ticks)
 
 
-def _step_axis(name: str, values: list[Any], levels: Sequence[Any]) -> ParameterAxis:
+def _step_axis(name: str, values: Sequence[object], levels: Sequence[object]) -> ParameterAxis:
     """One step a level, in the given order, then one for every other value that occurs."""
     taken = [_MISSING if value is None else str(value) for value in values]
     steps = list(dict.fromkeys([*(_MISSING if level is None else str(level) for level in levels), *taken]))

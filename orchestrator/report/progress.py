@@ -4,8 +4,6 @@ Regret follows the field's definitions: with f* the optimum and f(aₜ) the nois
 simple regret is min over s ≤ t of |f* − f(aₛ)|, cumulative regret the sum over s ≤ t of |f* − f(aₛ)|.
 """
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -14,6 +12,7 @@ from orchestrator.history.trace import Point
 from orchestrator.report.figure import (
     MANY_POINTS,
     Figure,
+    Spec,
     axis,
     counting_axis,
     label,
@@ -54,7 +53,7 @@ def best_so_far(history: History) -> Figure | None:
     )
 
 
-def _points(points: list[Point[TrialRow]], values: NDArray[np.float64]) -> dict[str, Any]:
+def _points(points: list[Point[TrialRow]], values: NDArray[np.float64]) -> Spec:
     few = len(points) <= _FEW_POINTS * 5
     rows = [point.item for point in points]
     return {
@@ -69,7 +68,7 @@ def _points(points: list[Point[TrialRow]], values: NDArray[np.float64]) -> dict[
     }
 
 
-def _best_line(history: History, visible: tuple[float, float] | None) -> dict[str, Any]:
+def _best_line(history: History, visible: tuple[float, float] | None) -> Spec:
     """A step at every improvement, then on to the last evaluation; it begins where the picture does."""
     steps = history.trace.improvements
     low, high = visible or (-np.inf, np.inf)
@@ -140,7 +139,7 @@ def _decades(values: NDArray[np.float64]) -> float:
     return float(np.log10(finite.max() / finite.min())) if finite.size else 0.0
 
 
-def step_figure(name: str, title: str, caption: str, values: NDArray[np.float64], yaxis: dict[str, Any]) -> Figure:
+def step_figure(name: str, title: str, caption: str, values: NDArray[np.float64], yaxis: Spec) -> Figure:
     """A step line of `values` (n,), one an evaluation."""
     shown = np.unique(np.linspace(0, len(values) - 1, MANY_POINTS).astype(int))
     trace = {
@@ -177,13 +176,11 @@ def refresh_sizes(history: History) -> Figure | None:
     if not refreshes:
         return None
     sizes = np.array([len(refresh.trials) for refresh in refreshes])
-    caption = (
-        f"{plural(len(refreshes), 'refresh', 'es')}, {sizes.mean():.3g} results in the mean, at most {sizes.max()}."
-    )
-    texts = [f"refreshed in {short(refresh.seconds)} s" for refresh in refreshes]
-    traces = _columns(sizes, texts, "refresh %{x}: <b>%{y} results</b><br>%{text}<extra></extra>")
-    picture = layout(counting_axis("refresh", len(sizes)), axis("results learned of", rangemode="tozero"))
-    title = "Results a refresh"
+    caption = f"{plural(len(refreshes), 'refit')}, {sizes.mean():.3g} results in the mean, at most {sizes.max()}."
+    texts = [f"refitted in {short(refresh.seconds)} s" for refresh in refreshes]
+    traces = _columns(sizes, texts, "refit %{x}: <b>%{y} results</b><br>%{text}<extra></extra>")
+    picture = layout(counting_axis("refit", len(sizes)), axis("results learned of", rangemode="tozero"))
+    title = "Results a refit"
     return Figure(name="refreshes", title=title, caption=caption, traces=traces, layout=picture, is_wide=False)
 
 
@@ -193,16 +190,16 @@ def dictionary_sizes(history: History) -> Figure | None:
     sizes = np.array([refresh.dictionary_size for refresh in refreshes], dtype=int)
     if not sizes.any():
         return None
-    refreshed = plural(len(refreshes), "refresh", "es")
+    refreshed = plural(len(refreshes), "refit")
     caption = f"Arms that stand for all evaluated ones in the model. {refreshed}, {sizes[-1]} at the end."
-    texts = [f"{len(refresh.trials)} new results, refreshed in {short(refresh.seconds)} s" for refresh in refreshes]
-    traces = _columns(sizes, texts, "refresh %{x}: <b>%{y} arms</b><br>%{text}<extra></extra>")
-    picture = layout(counting_axis("refresh", len(sizes)), axis("dictionary size (arms)", rangemode="tozero"))
+    texts = [f"{len(refresh.trials)} new results, refitted in {short(refresh.seconds)} s" for refresh in refreshes]
+    traces = _columns(sizes, texts, "refit %{x}: <b>%{y} arms</b><br>%{text}<extra></extra>")
+    picture = layout(counting_axis("refit", len(sizes)), axis("dictionary size (arms)", rangemode="tozero"))
     title = "Dictionary size"
     return Figure(name="dictionary", title=title, caption=caption, traces=traces, layout=picture, is_wide=False)
 
 
-def _columns(sizes: NDArray[Any], texts: list[str], hover: str) -> list[dict[str, Any]]:
+def _columns(sizes: NDArray[np.generic], texts: list[str], hover: str) -> list[Spec]:
     """Bars while they can be distinguished, a filled step line after that: it stays fast with 10⁴ of them."""
     common = {"x0": 1, "y": sizes.tolist(), "text": texts, "hovertemplate": hover}
     if len(sizes) <= _FEW_POINTS:

@@ -10,7 +10,6 @@ for choices. The model sees them in the unit cube, choices one-hot divided by âˆ
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -175,7 +174,7 @@ def _dimensions(history: History, rows: Sequence[TrialRow]) -> tuple[Dimension, 
     names = list(space) or list(dict.fromkeys(name for row in rows for name in row.parameters))
     found = []
     for name in names:
-        values: list[Any] = [row.parameters.get(name) for row in rows]
+        values: list[object] = [row.parameters.get(name) for row in rows]
         if len({str(value) for value in values}) < 2:
             continue
         axis = parameter_axis(name, values, space.get(name))

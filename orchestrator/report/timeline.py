@@ -4,13 +4,12 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from orchestrator.history.fold import Attempt, History
-from orchestrator.report.figure import Figure, axis, label, layout, rounded, short
+from orchestrator.report.figure import Figure, Spec, axis, label, layout, rounded, short
 from workers.messages import FailureKind
 
 _COLORS = {
@@ -147,7 +146,7 @@ def _merged(bars: list[_Bar], resolution: float) -> Iterator[_Bar]:
     yield current
 
 
-def _lane_trace(bars: list[_Bar], kind: str, count: int, unit: str) -> dict[str, Any]:
+def _lane_trace(bars: list[_Bar], kind: str, count: int, unit: str) -> Spec:
     return {
         "type": "bar",
         "orientation": "h",
@@ -169,7 +168,7 @@ def _bar_label(bar: _Bar, unit: str) -> str:
     return f"<b>{who}</b>: {ended}<br>{short(bar.started)} to {short(bar.finished)} {unit}"
 
 
-def _resumes(clock: CampaignClock, seconds: float) -> list[dict[str, Any]]:
+def _resumes(clock: CampaignClock, seconds: float) -> list[Spec]:
     line = {"color": "--muted", "width": 1.5, "dash": "dot"}
     return [
         {"type": "line", "x0": x, "x1": x, "yref": "paper", "y0": 0, "y1": 1, "line": line}

@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable
 from importlib import resources
 from pathlib import Path
-from typing import Any
 
 import plotly
 from aiohttp import web
@@ -167,7 +166,7 @@ class Server:
                 text = last
                 if reached != cursor or now - looked >= REFRESH_SECONDS:
                     looked = now
-                    text = _dumped(await asyncio.to_thread(make, cursor))
+                    text = _to_json(await asyncio.to_thread(make, cursor))
                 if text != last:
                     await response.write(f"id: {reached}\ndata: {text}\n\n".encode())
                     cursor, last, spoken = reached, text, now
@@ -222,17 +221,17 @@ def _draw(feed: Feed) -> tuple[int, bytes] | None:
     if history is None:
         return None
     drawn = views.pictures(history)  # not under the lock: the fold goes on meanwhile
-    return int(drawn["position"]), gzip.compress(_dumped(drawn).encode(), compresslevel=5)
+    return int(drawn["position"]), gzip.compress(_to_json(drawn).encode(), compresslevel=5)
 
 
 async def _read(feed: Feed, make: Callable[[History], views.Plain | None]) -> web.Response:
     found = await asyncio.to_thread(feed.read, make)
     if found is None:
         raise web.HTTPNotFound(text="there is no such trial\n")
-    return web.json_response(found, dumps=_dumped)
+    return web.json_response(found, dumps=_to_json)
 
 
-def _dumped(value: Any) -> str:
+def _to_json(value: object) -> str:
     return json.dumps(value, allow_nan=False, separators=(",", ":"), default=str)
 
 

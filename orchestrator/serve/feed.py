@@ -17,8 +17,9 @@ from orchestrator.campaign.events import CampaignCreated, Event
 from orchestrator.errors import BbkbError, RunError
 from orchestrator.history.fold import Attempt, History, advance, begin
 from orchestrator.serve.sources import Source
-from orchestrator.store.event_store import EventStore, Holding, Stop
+from orchestrator.store.event_store import EventStore
 from orchestrator.store.lease import Watch
+from orchestrator.store.store import Holding, Stop, Store
 
 T = TypeVar("T")
 
@@ -38,7 +39,7 @@ class Feed:
         self.problem = ""
         self.failures: deque[Attempt] = deque(maxlen=RECENT_FAILURES)
         self._arrivals = array("q")  # the log's position after each result
-        self._store: EventStore | None = None
+        self._store: Store | None = None
         self._watch = Watch()
         self._lock = threading.Lock()
 
@@ -91,12 +92,12 @@ class Feed:
             if self._store is not None:
                 self._store.close()
 
-    def _opened(self) -> EventStore:
+    def _opened(self) -> Store:
         if self._store is None:
             self._store = EventStore(self.source.url)
         return self._store
 
-    def _fold(self, store: EventStore) -> bool:
+    def _fold(self, store: Store) -> bool:
         self.holding = store.holding(self.source.name)
         self.is_held = self._watch.is_held(self.holding)
         self.length = max(self.length, store.length(self.source.name))

@@ -106,7 +106,7 @@ def _running(history: History, now: float) -> list[Plain]:
     ]
 
 
-def _last_report(row: TrialRow) -> Any:
+def _last_report(row: TrialRow) -> object:
     if not row.reports:
         return None
     step = max(row.reports)
@@ -133,7 +133,7 @@ def _plain_parameters(row: TrialRow | Best) -> Plain:
     return {name: _short(value) for name, value in row.parameters.items()}
 
 
-def _short(value: Any) -> Any:
+def _short(value: object) -> object:
     if isinstance(value, float):
         return strict_json(float(f"{value:.6g}"))
     if isinstance(value, bool | int) or value is None:

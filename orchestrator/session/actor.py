@@ -11,7 +11,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import ray
 from ray.exceptions import ActorUnavailableError, GetTimeoutError, RayActorError
@@ -27,6 +27,9 @@ from orchestrator.session.handover import forget_store, leave_store, with_store
 from orchestrator.session.metrics import Metrics
 from orchestrator.settings.model import Settings, from_mapping
 from orchestrator.store.runs import Run, open_run
+
+T = TypeVar("T")
+ActorHandle = Any  # of Ray, which declares no methods of remote classes
 
 NAMESPACE = "bbkb"
 ANSWER_KEPT_SECONDS = 60.0  # for a watcher to ask how the session ended
@@ -146,7 +149,7 @@ def check_not_barren(events: Sequence[Event]) -> None:
 class RemoteSession:
     """A session in the central actor, seen by a process that watches it. Raises ActorLostError if it dies for good."""
 
-    def __init__(self, run: Run, actor: Any, length: int) -> None:
+    def __init__(self, run: Run, actor: ActorHandle, length: int) -> None:
         self._run = run
         self._actor = actor
         self._length = length  # of the log before the session
@@ -223,7 +226,7 @@ class RemoteSession:
         ray.kill(self._actor, no_restart=True)
         forget_store(self._run.name)
 
-    def _ask(self, reference: Any, seconds: float) -> Any:
+    def _ask(self, reference: "ray.ObjectRef[T]", seconds: float) -> T | None:
         """The actor's answer; None when there is none in time, or while it restarts."""
         try:
             answer = ray.get(reference, timeout=seconds)
@@ -247,7 +250,7 @@ def _name(run: Run) -> str:
     return f"bbkb {run.name}"
 
 
-def _found(run: Run) -> Any:
+def _found(run: Run) -> ActorHandle | None:
     """The run's central actor on this cluster, None when there is none."""
     try:
         return ray.get_actor(_name(run), NAMESPACE)

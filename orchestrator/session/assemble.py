@@ -2,6 +2,8 @@
 
 import json
 import logging
+import shlex
+import sys
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -32,9 +34,11 @@ from orchestrator.session.driver import Driver
 from orchestrator.session.notify import notifying
 from orchestrator.session.problem import Problem, Progress, replay
 from orchestrator.settings.model import Settings
-from orchestrator.store.event_store import EventStore, Writer
+from orchestrator.store import runs
+from orchestrator.store.event_store import EventStore
 from orchestrator.store.lease import Heartbeat, Identity, take
 from orchestrator.store.runs import Run, digest, write_settings
+from orchestrator.store.store import Store, Writer
 from workers.executor import Executor, ExecutorError
 from workers.inline import InlineExecutor
 from workers.messages import Limits
@@ -86,7 +90,7 @@ def build(settings: Settings) -> Parts:
         limit=settings.candidates.limit,
         goals=CampaignGoals.of(settings.resolved()).for_strategy,
     )
-    return Parts(problem, _with_metrics(objective, settings), _enqueued(settings, candidates))
+    return Parts(problem, _with_metrics(objective, settings), _find_enqueued(settings, candidates))
 
 
 def _with_metrics(objective: Objective, settings: Settings) -> Objective:
@@ -111,7 +115,23 @@ def existing(settings: Settings, parts: Parts) -> ExistingTaken | None:
     return existing_data.read(start, parts.problem.candidates, settings.objective.direction, time.time())
 
 
-def _enqueued(settings: Settings, candidates: Candidates) -> tuple[int, ...]:
+def create_run(settings: Settings, parts: Parts, known: ExistingTaken | None) -> Run:
+    """The folder of a new run with the first events of its log; `known` is what `existing` gave.
+
+    Raises RunError or StoreError as `store.runs.create` does.
+    """
+    return runs.create(
+        settings,
+        parts.problem.candidates,
+        parts.description,
+        parts.optimum(settings.objective.direction == "maximize"),
+        shlex.join(sys.argv),
+        known,
+        parts.enqueued,
+    )
+
+
+def _find_enqueued(settings: Settings, candidates: Candidates) -> tuple[int, ...]:
     """The arms of the configurations to be evaluated first. Raises UserError when one is no candidate."""
     arms = [existing_data.find_arm(candidates, configuration) for configuration in settings.enqueue]
     for number, arm in enumerate(arms):
@@ -211,13 +231,13 @@ def open_session(run: Run, settings: Settings, observe: Callable[[Status], None]
         return Session(driver, opened, heartbeat, held.pop_all(), settings.computing.threads)
 
 
-def _open_store(run: Run, held: ExitStack) -> EventStore:
+def _open_store(run: Run, held: ExitStack) -> Store:
     store = EventStore(run.store_url)
     held.callback(store.close)
     return store
 
 
-def _claim(store: EventStore, run: Run, settings: Settings) -> Writer:
+def _claim(store: Store, run: Run, settings: Settings) -> Writer:
     return take(store, run.name, settings=json.dumps(settings.resolved()))
 
 
@@ -250,7 +270,7 @@ def _place_arms(problem: Problem, settings: Settings, held: ExitStack) -> Proble
     return problem
 
 
-def _replay(run: Run, store: EventStore, parts: Parts, problem: Problem, settings: Settings) -> Progress:
+def _replay(run: Run, store: Store, parts: Parts, problem: Problem, settings: Settings) -> Progress:
     """Both states, rebuilt from the log of the same candidates and objective."""
     created, rest = run.stream(store)
     _check_unchanged(run, parts, created)

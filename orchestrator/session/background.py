@@ -7,30 +7,38 @@ executors whose clock stands still meanwhile (virtual time) or that evaluate in 
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Generic, TypeVar
+
+T = TypeVar("T")
 
 _FIRST_NAP_SECONDS, _LONGEST_NAP_SECONDS = 0.0005, 0.02
 
 
 @dataclass
-class _Computation:
+class _Computation(Generic[T]):
     """A call under way. `finish` takes its result, in the loop's thread."""
 
-    call: Callable[[], Any]
-    finish: Callable[[Any], None]
+    call: Callable[[], T]
+    finish: Callable[[T], None]
     is_over: threading.Event = field(default_factory=threading.Event)
-    result: Any = None
+    results: list[T] = field(default_factory=list)  # one, once it is there
     error: BaseException | None = None
     nap_seconds: float = _FIRST_NAP_SECONDS
 
     def run(self) -> None:
         """Keep what the call returns or raises."""
         try:
-            self.result = self.call()
+            self.results.append(self.call())
         except BaseException as error:  # handed over to the loop's thread, which raises it
             self.error = error
         finally:
             self.is_over.set()
+
+    def deliver(self) -> None:
+        """Hand the result to `finish`; raises what the call raised."""
+        if self.error is not None:
+            raise self.error
+        self.finish(self.results[0])
 
 
 class Computing:
@@ -38,9 +46,9 @@ class Computing:
 
     def __init__(self, in_background: bool) -> None:
         self.is_beside = in_background
-        self._current: _Computation | None = None
+        self._current: _Computation[Any] | None = None
 
-    def start(self, call: Callable[[], Any], finish: Callable[[Any], None]) -> None:
+    def start(self, call: Callable[[], T], finish: Callable[[T], None]) -> None:
         """Compute `call()` and hand what it returns to `finish`, from `poll`. Nothing else may be under way."""
         self._current = _Computation(call, finish)
         if self.is_beside:
@@ -55,9 +63,7 @@ class Computing:
         if current is None or not current.is_over.is_set():
             return
         self._current = None
-        if current.error is not None:
-            raise current.error
-        current.finish(current.result)
+        current.deliver()
 
     def nap(self) -> bool:
         """Wait a moment for what is under way, a longer one each time; False at once when nothing is."""

@@ -134,7 +134,7 @@ def _open_notes(address: str) -> tuple[str, ...]:
     )
 
 
-def _init(name: str, **options: Any) -> Any:
+def _init(name: str, **options: Any) -> object:
     Config.initialize("")  # Ray read its environment when it was imported; this makes it look again
     job = JobConfig(metadata={"job_name": name} if name else {})
     return ray.init(
@@ -226,7 +226,7 @@ def _gcs_address() -> str:
     return str(ray.get_runtime_context().gcs_address)
 
 
-def _dashboard_url(context: Any) -> str | None:
+def _dashboard_url(context: object) -> str | None:
     url = getattr(context, "dashboard_url", None)
     return f"http://{url}" if url else None
 

@@ -12,10 +12,10 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from enum import StrEnum
-from typing import Any, Literal
+from typing import Literal
 
 from orchestrator.bandit.growing import Grows
-from orchestrator.bandit.strategy import Choose, Decision, begin
+from orchestrator.bandit.strategy import Choose, Decision, StrategyState, begin
 from orchestrator.campaign.commands import Ask, Await, Begin, Close, Dispatch, GiveUp, Grow, Pause, Stop, Tell
 from orchestrator.campaign.endings import Phase, SessionOutcome, StopReason
 from orchestrator.campaign.events import (
@@ -37,8 +37,9 @@ from orchestrator.campaign.events import (
     TrialSucceeded,
 )
 from orchestrator.campaign.policy import decide
-from orchestrator.campaign.state import apply, is_expected, is_final, is_running, knows_remark, stops_early
+from orchestrator.campaign.state import is_expected, is_final, is_running, knows_remark, stops_early
 from orchestrator.campaign.status import Status, idle_seconds, status_of
+from orchestrator.campaign.transitions import apply
 from orchestrator.errors import BbkbError, CampaignError, StoreError
 from orchestrator.pool import Appended
 from orchestrator.session.background import Computing
@@ -46,7 +47,7 @@ from orchestrator.session.event_lines import log_event
 from orchestrator.session.problem import BEGIN, GROW, TELL, Problem, Progress, Refreshed, judged, with_growth
 from orchestrator.session.reports import RecordedReports
 from orchestrator.store import snapshots
-from orchestrator.store.event_store import Writer
+from orchestrator.store.store import Writer
 from workers.executor import Executor
 from workers.messages import Failure, FailureKind, IntermediateValue, Outcome, Stopped, Success
 
@@ -313,17 +314,17 @@ class Driver:
         strategy, model = self._problem.strategy, self._model
         rng = self._problem.rng(TELL, self._campaign.round + 1)
         trials = tuple(finished.trial for finished in command.finished)
-        self._refresh(trials, "refreshing the model", lambda: strategy.tell(model, observations, rng))
+        self._refresh(trials, "refitting the model", lambda: strategy.tell(model, observations, rng))
 
-    def _refresh(self, trials: tuple[int, ...], activity: str, refreshed: Callable[[], Any]) -> None:
+    def _refresh(self, trials: tuple[int, ...], activity: str, refreshed: Callable[[], StrategyState]) -> None:
         """Replace the strategy's state, and record what was drawn."""
         began = self._began("refreshing", activity)
         problem, pool, sign = self._problem, self._pool, self._campaign.rules.sign
         self._computing.start(
-            lambda: judged(problem, pool, refreshed(), sign), lambda found: self._refreshed(found, trials, began)
+            lambda: judged(problem, pool, refreshed(), sign), lambda found: self._finish_refresh(found, trials, began)
         )
 
-    def _refreshed(self, found: Refreshed, trials: tuple[int, ...], began: float) -> None:
+    def _finish_refresh(self, found: Refreshed, trials: tuple[int, ...], began: float) -> None:
         self._model = found.model
         self._measured(Span.REFIT, time.perf_counter() - began)
         self._record(

@@ -35,7 +35,7 @@ class _Results:
     `labels` (n,) say which result is meant."""
 
     source: str
-    columns: Mapping[str, NDArray[Any]]
+    columns: Mapping[str, NDArray[np.generic]]
     values: NDArray[np.float64]
     labels: Sequence[str]
 
@@ -72,7 +72,7 @@ def read(start: DataStart, candidates: Candidates, direction: str, time: float) 
     return replace(event, best_parameters=candidates.parameters(best))
 
 
-def find_arm(candidates: Candidates, configuration: Mapping[str, Any]) -> int | None:
+def find_arm(candidates: Candidates, configuration: Mapping[str, object]) -> int | None:
     """The first arm that has all values of `configuration`, conditional parameters that it leaves out not existing;
     None when there is none, or it names a parameter that no candidate has."""
     wanted = {**dict.fromkeys(candidates.conditional), **configuration}
@@ -131,7 +131,7 @@ def _read_table(start: DataStart, candidates: Candidates) -> _Results:
     return _Results(str(path), columns, values.astype(np.float64), labels)
 
 
-def _parameters(place: str, candidates: Candidates, given: Sequence[str] | Mapping[str, Any]) -> list[str]:
+def _parameters(place: str, candidates: Candidates, given: Sequence[str] | Mapping[str, object]) -> list[str]:
     """The parameters to match by. Raises UserError when one that candidates differ in is not given."""
     names = list(candidates.columns)
     missing = [name for name in names if name not in given and (name != ROW or len(names) == 1)]
@@ -154,10 +154,11 @@ def _arms(results: _Results, candidates: Candidates) -> NDArray[np.intp]:
         raise UserError(
             f"{results.source}: column {ARM!r} must hold whole numbers, got {str(arms[wrong[0]])!r} in {place}"
         )
-    return np.where((arms >= 0) & (arms < len(candidates)), arms, -1).astype(np.intp)
+    numbers = arms.astype(np.float64)
+    return np.where((numbers >= 0) & (numbers < len(candidates)), numbers, -1).astype(np.intp)
 
 
-def _matches(arms: Mapping[str, NDArray[Any]], results: Mapping[str, NDArray[Any]]) -> NDArray[np.intp]:
+def _matches(arms: Mapping[str, NDArray[np.generic]], results: Mapping[str, NDArray[np.generic]]) -> NDArray[np.intp]:
     """The first arm that equals each result in all columns of `results` (n,); −1 where there is none."""
     count = len(next(iter(arms.values())))
     group = np.zeros(count + len(next(iter(results.values()))), np.intp)
@@ -169,14 +170,16 @@ def _matches(arms: Mapping[str, NDArray[Any]], results: Mapping[str, NDArray[Any
     return np.where(known[at] == group[count:], first[at], -1)
 
 
-def _comparable(one: NDArray[Any], other: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+def _comparable(
+    one: NDArray[np.generic], other: NDArray[np.generic]
+) -> tuple[NDArray[np.generic], NDArray[np.generic]]:
     """Both columns as rounded numbers if they are numbers, else as text."""
     if one.dtype.kind in "iuf" and other.dtype.kind in "iuf":
         return _rounded(one), _rounded(other)
     return np.array([_text(value) for value in one.tolist()]), np.array([_text(value) for value in other.tolist()])
 
 
-def _rounded(numbers: NDArray[Any]) -> NDArray[np.float64]:
+def _rounded(numbers: NDArray[np.generic]) -> NDArray[np.float64]:
     """To 12 digits, in decimal as they are printed: rounding what was rounded changes nothing."""
     return np.array([float(f"{number:.12g}") for number in numbers.tolist()]) + 0.0
 
@@ -192,7 +195,7 @@ def _text(value: Any) -> str:
     return f"{number:.12g}" if math.isfinite(number) else str(value)
 
 
-def _array(values: Sequence[Any]) -> NDArray[Any]:
+def _array(values: Sequence[object]) -> NDArray[np.generic]:
     """Numbers as floats, anything else as it is."""
     if all(isinstance(value, int | float) and not isinstance(value, bool) for value in values):
         return np.array(values, np.float64)

@@ -23,7 +23,7 @@ from pathlib import Path
 from orchestrator.campaign.events import AttemptEnded, Event, SessionClosed, TrialFailed
 from orchestrator.campaign.status import Status
 from orchestrator.credentials import UnsetVariableError, in_environment
-from orchestrator.settings.model import NotifySettings
+from orchestrator.settings.sections import NotifySettings
 from orchestrator.store.runs import Run
 from orchestrator.wording import duration
 from workers.messages import FailureKind

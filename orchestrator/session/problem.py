@@ -3,7 +3,6 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -13,10 +12,11 @@ from orchestrator.bandit.arms import Arms
 from orchestrator.bandit.goals import SINGLE, Goals
 from orchestrator.bandit.growing import Grows
 from orchestrator.bandit.sparse.all_arms import PlacedArms
-from orchestrator.bandit.strategy import Recommends, Strategy
+from orchestrator.bandit.strategy import AnyStrategy, Recommends, StrategyState
 from orchestrator.campaign.commands import QueuedAttempt
 from orchestrator.campaign.events import CandidatesGrown, Event, ModelRefreshed, Recommendation
-from orchestrator.campaign.state import CampaignState, apply
+from orchestrator.campaign.state import CampaignState
+from orchestrator.campaign.transitions import apply
 from orchestrator.errors import CampaignError
 from orchestrator.pool import Appended, Pool
 from workers.messages import Trial
@@ -34,7 +34,7 @@ class Problem:
     name: str
     seed: int
     candidates: Candidates
-    strategy: Strategy[Any]
+    strategy: AnyStrategy
     sharded_arms: PlacedArms | None = None
     space: SearchSpace | None = None
     limit: int = 0
@@ -74,7 +74,7 @@ class Progress:
     """The state of the campaign, of its strategy and of its candidates after the same events."""
 
     campaign: CampaignState
-    model: Any  # the strategy's state
+    model: StrategyState  # the strategy's state
     pool: Pool
 
 
@@ -82,12 +82,12 @@ class Progress:
 class Refreshed:
     """A strategy's state after a refresh, and what the log says of it beside its record."""
 
-    model: Any
+    model: StrategyState
     wants_growth: bool
     recommended: Recommendation | None
 
 
-def judged(problem: Problem, pool: Pool, model: Any, sign: float) -> Refreshed:
+def judged(problem: Problem, pool: Pool, model: StrategyState, sign: float) -> Refreshed:
     """`model`, the strategy's new state; a reward is `sign` times a value.
 
     The posterior that this may take is the one that the next choice is made by.
@@ -96,7 +96,7 @@ def judged(problem: Problem, pool: Pool, model: Any, sign: float) -> Refreshed:
     return Refreshed(model, wants_growth, _recommendation(problem, pool, model, sign))
 
 
-def _recommendation(problem: Problem, pool: Pool, model: Any, sign: float) -> Recommendation | None:
+def _recommendation(problem: Problem, pool: Pool, model: StrategyState, sign: float) -> Recommendation | None:
     arm = problem.strategy.recommend(model) if isinstance(problem.strategy, Recommends) else None
     if arm is None:
         return None
@@ -121,7 +121,9 @@ def advance(problem: Problem, progress: Progress, event: Event) -> Progress:
     return Progress(apply(progress.campaign, event), model, pool)
 
 
-def with_growth(problem: Problem, model: Any, pool: Pool, event: CandidatesGrown) -> tuple[Any, Pool]:
+def with_growth(
+    problem: Problem, model: StrategyState, pool: Pool, event: CandidatesGrown
+) -> tuple[StrategyState, Pool]:
     """The strategy's state and the pool with what the event appended.
 
     Raises CampaignError when the log has a growth that the strategy of its settings cannot have.

@@ -5,7 +5,8 @@ import json
 from collections.abc import Collection, Iterable
 
 from orchestrator.campaign.events import BatchChosen, Event, PickedTrial, ReopenedTrial, TrialFailed, TrialsReopened
-from orchestrator.campaign.state import CampaignState, apply
+from orchestrator.campaign.state import CampaignState
+from orchestrator.campaign.transitions import apply
 from orchestrator.settings.model import Settings
 from orchestrator.store import snapshots
 from orchestrator.store.lease import take

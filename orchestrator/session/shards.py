@@ -127,9 +127,9 @@ class ShardBlocks:
 
     def ask(self, queries: Sequence[tuple[int, Query[T]]]) -> list[T]:
         """See `Blocks`."""
-        return _get([self._sent(self._parts[number], query) for number, query in queries])
+        return _get([self._send(self._parts[number], query) for number, query in queries])
 
-    def _sent(self, part: Part, query: Query[T]) -> "ray.ObjectRef[T]":
+    def _send(self, part: Part, query: Query[T]) -> "ray.ObjectRef[T]":
         buffer = io.BytesIO()
         writer = _Writer(buffer, self._stored)
         writer.dump(query)

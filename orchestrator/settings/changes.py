@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 # The log stays true when these change; anything else would make it another campaign.
 CHANGEABLE = ("budget", "workers", "computing", "log", "runs", "run")
@@ -13,11 +12,11 @@ class Change:
     """A dotted key with its old and new value; None where it is absent."""
 
     key: str
-    old: Any
-    new: Any
+    old: object
+    new: object
 
 
-def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[Change]:
+def differences(old: Mapping[str, object], new: Mapping[str, object]) -> list[Change]:
     """The keys that differ, in the order of `old`, then those only in `new`. Lists are compared whole."""
     before, after = dict(_leaves(old)), dict(_leaves(new))
     return [
@@ -33,7 +32,7 @@ def may_change(key: str) -> bool:
     return key.partition(".")[0] in CHANGEABLE
 
 
-def _leaves(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+def _leaves(tree: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, object]]:
     for key, value in tree.items():
         if isinstance(value, Mapping) and value:
             yield from _leaves(value, f"{prefix}{key}.")

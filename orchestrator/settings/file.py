@@ -21,13 +21,15 @@ Keys = tuple[str | int, ...]
 # Anchors may be used several times, so a few lines can stand for billions of values.
 MAX_VALUES = 100_000
 MAX_BYTES = 4_000_000
+Tree = Mapping[str, Any]  # plain values, as YAML and JSON have them
+Plain = dict[str, Any]  # the same, new
 
 
 @dataclass(frozen=True)
 class Document:
     """What was read: `tree` holds plain values, `places` says where each key was written, `origin` what was read."""
 
-    tree: Mapping[str, Any]
+    tree: Tree
     places: Mapping[Keys, str]
     origin: str
 
@@ -54,7 +56,7 @@ def read(path: Path) -> Document:
     return Document(tree, places, origin)
 
 
-def write(tree: Mapping[str, Any]) -> str:
+def write(tree: Tree) -> str:
     """Plain values as YAML text, all ASCII, that `read` and any other reader turn back into them."""
     return yaml.dump(dict(tree), Dumper=_Dumper, sort_keys=False, width=120)
 
@@ -171,7 +173,7 @@ class _Reading:
     places: dict[Keys, str]
     count: int = 0
 
-    def value(self, node: yaml.Node, keys: Keys) -> Any:
+    def value(self, node: yaml.Node, keys: Keys) -> object:
         self.count += 1
         if self.count > MAX_VALUES:
             raise self.error(node, f"a campaign file must hold at most {MAX_VALUES} values, anchors counted")
@@ -219,7 +221,7 @@ def _assignment(override: str, place: str) -> tuple[Keys, Any, dict[Keys, str]]:
     return keys, value, inner
 
 
-def _assign(tree: dict[str, Any], keys: Keys, value: Any, place: str) -> None:
+def _assign(tree: Plain, keys: Keys, value: object, place: str) -> None:
     node: Any = tree
     for depth, key in enumerate(keys[:-1], start=1):
         if node.get(key) is None:
@@ -230,11 +232,11 @@ def _assign(tree: dict[str, Any], keys: Keys, value: Any, place: str) -> None:
     node[keys[-1]] = value
 
 
-def _copy(value: Any) -> Any:
+def _copy(value: object) -> Any:
     if isinstance(value, Mapping):
         return {key: _copy(child) for key, child in value.items()}
     return [_copy(child) for child in value] if isinstance(value, list) else value
 
 
-def _kind(value: Any) -> str:
+def _kind(value: object) -> str:
     return {list: "list", str: "text", bool: "true/false value"}.get(type(value), "number")

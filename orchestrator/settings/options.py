@@ -24,7 +24,7 @@ from orchestrator.bandit.model.model import Model
 from orchestrator.bandit.strategies import STRATEGIES
 from orchestrator.bandit.strategies.presets import with_preset
 from orchestrator.errors import ConfigError
-from orchestrator.settings.file import Document
+from orchestrator.settings.file import Document, Plain, Tree
 from orchestrator.settings.problems import Problem, describe, failure, shown, suggestion, unknown_key
 
 DEFAULT_STRATEGY = "bbkb"
@@ -32,7 +32,7 @@ OBJECTIVE_KEYS = ("name", "callable", "command", "function")
 RETIRED = {"fillers": "picks for idle workers raised the regret and kept fewer workers busy"}
 
 # key in the file → class, the field that holds the key's value, and fields that name folders with their defaults
-_EXTERNAL: Mapping[str, tuple[type, str, Mapping[str, Callable[[], Any]]]] = {
+_EXTERNAL: Mapping[str, tuple[type, str, Mapping[str, Callable[[], object]]]] = {
     "callable": (PythonCallable, "path", {"search_paths": lambda: [".", str(Path.cwd())]}),
     "command": (ShellCommand, "command", {"working_directory": lambda: "."}),
     "function": (PickledFunction, "path", {}),
@@ -45,22 +45,22 @@ def adapter(cls: type) -> TypeAdapter[Any]:
     return TypeAdapter(cls)
 
 
-def dump(options: Any) -> dict[str, Any]:
+def dump(options: object) -> Plain:
     """A dataclass as plain values, all defaults filled in; `build(type(options), dump(options)) == options`."""
     cls: type = type(options)
-    dumped: dict[str, Any] = adapter(cls).dump_python(options, mode="json")
+    dumped: Plain = adapter(cls).dump_python(options, mode="json")
     return dumped
 
 
-def build(cls: type, options: Mapping[str, Any]) -> Any:
+def build(cls: type, options: Tree) -> Any:
     """`cls(**options)`, checked. Raises pydantic's ValidationError holding everything that is wrong."""
     hints = get_type_hints(cls, include_extras=True)
     known = [field.name for field in dataclasses.fields(cls) if field.init]
     problems = [unknown_key(key, known) for key in options if key not in known]
-    values: dict[str, Any] = {}
+    values: Plain = {}
     for key in filter(options.__contains__, known):
         try:
-            values[key] = _nested(hints[key], options[key])
+            values[key] = _build_value(hints[key], options[key])
         except ValidationError as error:
             problems += [problem.below(key) for problem in describe(error, options[key])]
     try:
@@ -76,7 +76,7 @@ def build(cls: type, options: Mapping[str, Any]) -> Any:
     return built
 
 
-def build_strategy(options: Any, folder: Path | None = None) -> Any:
+def build_strategy(options: object, folder: Path | None = None) -> Any:
     """The strategy that `options` names, with its fields; relative paths of existing data are below `folder`.
 
     Raises ValidationError.
@@ -87,13 +87,13 @@ def build_strategy(options: Any, folder: Path | None = None) -> Any:
     if folder is not None and isinstance(start, Mapping) and start.get("name") == "data" and start.get("path"):
         fields["warm_start"] = {**start, "path": _located(folder, start["path"])}
     try:
-        fields = with_preset(chosen, _without_retired(fields))
+        fields = with_preset(chosen, _drop_retired(fields))
     except ValueError as error:
         raise failure([Problem(("preset",), str(error).removeprefix("strategy.preset "))]) from error
     return build(chosen, fields)
 
 
-def _without_retired(fields: Mapping[str, Any]) -> dict[str, Any]:
+def _drop_retired(fields: Tree) -> Plain:
     """`fields` without options of older versions that are off, as resolved files of older runs have them."""
     for name, reason in RETIRED.items():
         if fields.get(name):
@@ -120,7 +120,7 @@ def with_model_in_strategy(document: Document) -> Document:
     return replace(document, tree=tree, places={**document.places, **moved})
 
 
-def dump_strategy(strategy: Any) -> dict[str, Any]:
+def dump_strategy(strategy: object) -> Plain:
     """The mapping that `build_strategy` turns into `strategy`."""
     cls = type(strategy)
     listed = (name for name, candidate in STRATEGIES.items() if candidate is cls)
@@ -135,7 +135,7 @@ def find_options(name: str) -> type[ObjectiveOptions]:
         raise ValueError(str(error)) from error
 
 
-def build_objective(key: str, value: str, options: Any, folder: Path) -> Any:
+def build_objective(key: str, value: str, options: object, folder: Path) -> Any:
     """The dataclass that `objective.<key>: value` and its options make; relative folders are below `folder`."""
     if key == "name":
         named = build(find_options(value), as_mapping(options, "{epochs: 3}"))
@@ -149,7 +149,7 @@ def build_objective(key: str, value: str, options: Any, folder: Path) -> Any:
     return build(cls, {**given, **located, field: value})
 
 
-def dump_objective(options: Any) -> dict[str, Any]:
+def dump_objective(options: object) -> Plain:
     """The mapping of options that `build_objective` turns into `options`; empty for None."""
     fields = {} if options is None else dump(options)
     for cls, field, _ in _EXTERNAL.values():
@@ -158,7 +158,7 @@ def dump_objective(options: Any) -> dict[str, Any]:
     return fields
 
 
-def alternatives(annotation: Any) -> dict[str, type]:
+def alternatives(annotation: object) -> dict[str, type]:
     """The dataclasses that a union offers, by the `name` each of them carries; empty for any other annotation."""
     while get_origin(annotation) is Annotated:
         annotation = get_args(annotation)[0]
@@ -166,7 +166,7 @@ def alternatives(annotation: Any) -> dict[str, type]:
     return {name: member for member in members for name in _names(member)}
 
 
-def _located(folder: Path, path: Any) -> Any:
+def _located(folder: Path, path: object) -> object:
     """A path below `folder`; a database URL as it is, but for the file that a SQLite URL names."""
     scheme, slashes, file = path.partition(":///") if isinstance(path, str) else ("", "", "")
     if slashes and scheme.startswith("sqlite"):
@@ -174,20 +174,20 @@ def _located(folder: Path, path: Any) -> Any:
     return path if isinstance(path, str) and "://" in path else _joined(folder, path)
 
 
-def _joined(folder: Path, place: Any) -> Any:
+def _joined(folder: Path, place: object) -> object:
     if isinstance(place, list | tuple):
         return [_joined(folder, one) for one in place]
     return str((folder / Path(place).expanduser()).resolve()) if isinstance(place, str) else place
 
 
-def _names(member: Any) -> tuple[str, ...]:
+def _names(member: object) -> tuple[str, ...]:
     if not (isinstance(member, type) and dataclasses.is_dataclass(member)):
         return ()
     hint = get_type_hints(member).get("name")
     return get_args(hint) if get_origin(hint) is Literal else ()
 
 
-def _nested(annotation: Any, value: Any) -> Any:
+def _build_value(annotation: object, value: object) -> object:
     choices = alternatives(annotation)
     if isinstance(value, Mapping) and Model in get_args(annotation):
         return build(Model, value)
@@ -202,21 +202,21 @@ def _nested(annotation: Any, value: Any) -> Any:
     return build(choices[name], value)
 
 
-def as_mapping(options: Any, example: str) -> dict[str, Any]:
+def as_mapping(options: object, example: str) -> Plain:
     """`options` as a dict. Raises ValidationError naming `example` when it is no mapping."""
     if not isinstance(options, Mapping):
         raise failure([Problem((), f"must be a mapping such as {example}", shown(options))])
     return dict(options)
 
 
-def _strategy_class(name: Any) -> type:
+def _strategy_class(name: object) -> type:
     if isinstance(name, str) and name in STRATEGIES:
         return STRATEGIES[name]
     if not isinstance(name, str) or ":" not in name:
         rule = f"must be a listed strategy or package.module:Name, got {shown(name)}"
         raise failure([Problem(("name",), f"{rule}; {suggestion(str(name), list(STRATEGIES))}")])
     try:
-        cls: type = import_reference(name)
+        cls: Any = import_reference(name)
     except ObjectiveError as error:
         raise failure([Problem(("name",), f"cannot be imported: {error}")]) from error
     if not (isinstance(cls, type) and dataclasses.is_dataclass(cls)):

@@ -81,7 +81,7 @@ def failure(problems: Iterable[Problem]) -> ValidationError:
     )
 
 
-def describe(error: ValidationError, tree: Any, model: type[BaseModel] | None = None) -> list[Problem]:
+def describe(error: ValidationError, tree: object, model: type[BaseModel] | None = None) -> list[Problem]:
     """The mistakes in `tree` that pydantic found. `model` tells which keys there are where one is unknown."""
     found = [_described(details, tree, model) for details in error.errors(include_url=False)]
     return _without_union_noise(found)
@@ -96,7 +96,7 @@ def config_error(document: Document, error: ValidationError, model: type[BaseMod
     return ConfigError("\n".join(dict.fromkeys(lines)))
 
 
-def aligned(keys: Keys, message: str, value: Any = None) -> Problem:
+def aligned(keys: Keys, message: str, value: object = None) -> Problem:
     """The problem at `keys` out of a message that names the path it knows itself (`kernel.lengthscale must be …`)."""
     subject, _, rule = message.partition(" ")
     path: Keys = tuple(subject.rstrip(":").split("."))
@@ -119,7 +119,7 @@ def suggestion(word: str, known: Sequence[str]) -> str:
     return did_you_mean(word, known).removeprefix("; ") or f"there are {', '.join(known)}"
 
 
-def shown(value: Any) -> str:
+def shown(value: object) -> str:
     """A value as it would stand in the file, cut at 60 characters."""
     text = redacted(json.dumps(value, ensure_ascii=False, default=repr))
     return text if len(text) <= 60 else text[:57] + "…"
@@ -133,7 +133,7 @@ class _Found:
     union: Keys | None = None
 
 
-def _described(details: ErrorDetails, tree: Any, model: type[BaseModel] | None) -> _Found:
+def _described(details: ErrorDetails, tree: object, model: type[BaseModel] | None) -> _Found:
     kind, ctx = details["type"], details.get("ctx", {})
     keys, union = _written(details["loc"], tree, kind)
     if kind == _OURS:
@@ -171,7 +171,7 @@ def _written(loc: Keys, tree: Any, kind: str) -> tuple[Keys, Keys | None]:
     return tuple(keys), union
 
 
-def _has(tree: Any, part: str | int) -> bool:
+def _has(tree: object, part: str | int) -> bool:
     if isinstance(tree, Mapping):
         return part in tree
     return isinstance(tree, Sequence) and not isinstance(tree, str) and isinstance(part, int) and part < len(tree)

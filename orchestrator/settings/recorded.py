@@ -7,27 +7,23 @@ are left out. A session, which needs all of it, builds `Settings` instead.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, TypeVar
+from typing import TypeVar
 
 from pydantic import BaseModel, ValidationError
 
 from objectives.parameters import Parameter
-from orchestrator.settings.file import Document
-from orchestrator.settings.model import BudgetSettings, Settings, WorkerSettings
+from orchestrator.settings.file import Document, Tree
+from orchestrator.settings.model import Settings
 from orchestrator.settings.options import OBJECTIVE_KEYS
 from orchestrator.settings.problems import config_error, describe, failure
+from orchestrator.settings.sections import BudgetSettings, WorkerSettings
 from orchestrator.settings.spaces import build_space
 
 Section = TypeVar("Section", bound=BaseModel)
 
 
-class _Objective(BaseModel):
-    direction: Literal["maximize", "minimize"] = "maximize"
-
-
 class _Strategy(BaseModel):
     name: str = ""
-    mode: str = ""  # only some strategies have one
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,29 +31,24 @@ class RecordedSettings:
     """What one session ran with. `plain` is the whole resolved file, to be shown."""
 
     objective: str  # its name, or whatever else is given; empty for a table that is the objective itself
-    is_maximized: bool
     strategy: str
-    is_asynchronous: bool
     space: Mapping[str, Parameter]  # empty when the candidates are a table's rows
     budget: BudgetSettings
     workers: WorkerSettings
-    plain: Mapping[str, Any]
+    plain: Tree
 
 
-def read_recorded(tree: Mapping[str, Any]) -> RecordedSettings:
+def read_recorded(tree: Tree) -> RecordedSettings:
     """Read a resolved campaign file out of a log. Raises ConfigError, each mistake with its key.
 
     A section that the log does not have, since an older version wrote it, has its model's defaults.
     """
     try:
-        objective = _section(_Objective, tree, "objective")
         sources = tree.get("objective", {})
         strategy = _section(_Strategy, tree, "strategy")
         return RecordedSettings(
             objective=next((str(source) for key in OBJECTIVE_KEYS if (source := sources.get(key))), ""),
-            is_maximized=objective.direction == "maximize",
             strategy=strategy.name,
-            is_asynchronous=strategy.mode == "async",
             space=build_space(tree.get("space", {})),
             budget=_section(BudgetSettings, tree, "budget"),
             workers=_section(WorkerSettings, tree, "workers"),
@@ -67,7 +58,7 @@ def read_recorded(tree: Mapping[str, Any]) -> RecordedSettings:
         raise config_error(Document(tree, {}, "the campaign file in the log"), error, Settings) from error
 
 
-def _section(model: type[Section], tree: Mapping[str, Any], name: str) -> Section:
+def _section(model: type[Section], tree: Tree, name: str) -> Section:
     values = {key: value for key, value in tree.get(name, {}).items() if key in model.model_fields}
     try:
         return model.model_validate(values)

@@ -14,6 +14,7 @@ from objectives.constraints import mistakes
 from objectives.objective import ObjectiveError
 from objectives.parameters import Choice, Constant, Ordered, Parameter, Range
 from objectives.space import SearchSpace
+from orchestrator.settings.file import Plain
 from orchestrator.settings.options import as_mapping, build, dump
 from orchestrator.settings.problems import Problem, aligned, describe, failure, shown
 
@@ -30,7 +31,7 @@ Configuration = Mapping[str, Scalar]
 _NAME = re.compile(r"^[^\W\d][\w.:-]*$")
 
 
-def build_space(space: Any) -> dict[str, Parameter]:
+def build_space(space: object) -> dict[str, Parameter]:
     """The parameters of a search space by name. Raises ValidationError."""
     parameters: dict[str, Parameter] = {}
     problems: list[Problem] = []
@@ -48,12 +49,12 @@ def build_space(space: Any) -> dict[str, Parameter]:
     return parameters
 
 
-def dump_space(space: Mapping[str, Parameter]) -> dict[str, Any]:
+def dump_space(space: Mapping[str, Parameter]) -> Plain:
     """The mapping that `build_space` turns into `space`."""
     return {name: dump(parameter) for name, parameter in space.items()}
 
 
-def build_forbid(forbid: Any) -> tuple[Clause, ...]:
+def build_forbid(forbid: object) -> tuple[Clause, ...]:
     """The forbidden clauses of a search space. Raises ValidationError."""
     if not isinstance(forbid, list | tuple):
         raise failure([Problem((), "must be a list such as [{model: svm, kernel: poly}]", shown(forbid))])
@@ -69,7 +70,7 @@ def build_forbid(forbid: Any) -> tuple[Clause, ...]:
     return tuple(clauses)
 
 
-def dump_forbid(clauses: Sequence[Clause]) -> list[dict[str, Any]]:
+def dump_forbid(clauses: Sequence[Clause]) -> list[Plain]:
     """The list that `build_forbid` turns into `clauses`."""
     return [
         {name: list(test) if isinstance(test, tuple) else dict(test) for name, test in clause.items()}
@@ -77,7 +78,7 @@ def dump_forbid(clauses: Sequence[Clause]) -> list[dict[str, Any]]:
     ]
 
 
-def read_space(file: str, folder: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+def read_space(file: str, folder: Path) -> tuple[Plain, list[Plain]]:
     """`space` and `forbid` as plain values out of a ConfigSpace file below `folder`. Raises ValidationError."""
     from objectives.configspace_file import read_configspace  # here: a file that names no such space need not wait
 
@@ -87,7 +88,7 @@ def read_space(file: str, folder: Path) -> tuple[dict[str, Any], list[dict[str, 
         raise failure([Problem(("space",), f": {error}")]) from error
 
 
-def build_enqueue(enqueue: Any) -> tuple[Configuration, ...]:
+def build_enqueue(enqueue: object) -> tuple[Configuration, ...]:
     """The configurations to be evaluated first. Raises ValidationError."""
     if not isinstance(enqueue, list | tuple):
         raise failure([Problem((), "must be a list such as [{learning_rate: 0.1}]", shown(enqueue))])
@@ -125,7 +126,7 @@ def space_problems(
     return found
 
 
-def _build_parameter(options: Any) -> Parameter:
+def _build_parameter(options: object) -> Parameter:
     fields = as_mapping(options, "{low: 0, high: 1}")
     kind = next((cls for key, cls in PARAMETERS.items() if key in fields), None)
     if kind is None:

@@ -1,9 +1,9 @@
 """A connection to SQLite or PostgreSQL, and a database's own errors as ours."""
 
+import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError, NoSuchModuleError, SQLAlchemyError
@@ -83,7 +83,7 @@ def shown(url: str) -> str:
     return credentials.redacted(url)
 
 
-def _make_sqlite_durable(connection: Any, _record: Any) -> None:
+def _make_sqlite_durable(connection: sqlite3.Connection, _record: object) -> None:
     cursor = connection.cursor()
     cursor.execute(f"PRAGMA busy_timeout={int(1000 * BUSY_SECONDS)}")
     cursor.execute("PRAGMA journal_mode=WAL")
@@ -91,7 +91,7 @@ def _make_sqlite_durable(connection: Any, _record: Any) -> None:
     cursor.close()
 
 
-def _make_sqlite_tolerant(connection: Any, _record: Any) -> None:
+def _make_sqlite_tolerant(connection: sqlite3.Connection, _record: object) -> None:
     cursor = connection.cursor()
     cursor.execute(f"PRAGMA busy_timeout={int(1000 * BUSY_SECONDS)}")
     cursor.execute("PRAGMA query_only=ON")

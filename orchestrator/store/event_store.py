@@ -1,26 +1,13 @@
-"""The append-only event log, on SQLAlchemy Core: SQLite in the run's folder by default, PostgreSQL by URL.
+"""The store on SQLAlchemy Core: SQLite in the run's folder by default, PostgreSQL by URL.
 
-Contract (`tests/orchestrator/store/test_event_store.py` runs it on every database at hand):
-
-* `append` writes its events in one transaction and returns when they are durable: SQLite runs with a write-ahead log
-  and `synchronous=FULL`, PostgreSQL with its default synchronous commit. Either all of them are there or none.
-* Writing needs a claim. A claim raises the campaign's epoch; every append checks it in its own transaction, so whoever
-  holds an older epoch cannot write a single event more (`FencedError`), however late it wakes up. Whether a campaign
-  may be claimed is no question of the store: `orchestrator/store/lease.py` knows who is alive, and claims with the
-  epoch that it has seen, so that of two who take over one wins.
-* A claim decides the settings of its session in the same transaction: of several processes that want to continue a
-  campaign, the settings of the one that wins are the campaign's, and nothing of the others is written.
-* Events come back in the order they were appended, gap-free. Each carries a checksum over itself and the checksum
-  before it, so an event that is changed, removed, inserted or moved is found. Reading needs no claim, never blocks a
-  writer and makes no file.
-* Several campaigns can share a database.
+What it promises is in `store.Store`. SQLite runs with a write-ahead log and `synchronous=FULL`, PostgreSQL with its
+default synchronous commit.
 """
 
 import contextlib
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 import sqlalchemy as sa
 
@@ -30,38 +17,12 @@ from orchestrator.errors import FencedError, HeldError, RunError, StoreError
 from orchestrator.store.database import connect, file_of, shown, translated
 from orchestrator.store.migrations import NewerVersionError, bring_up_to_date, columns_of, tables_version
 from orchestrator.store.rows import Row, Snapshot, decode, encode
+from orchestrator.store.store import PAGE, Extent, Holding, Stop, Writer
 from orchestrator.store.tables import CAMPAIGNS, EVENTS, HOLDERS, SNAPSHOTS
 from orchestrator.wording import moment
 
-_PAGE = 1000  # events a reader takes at a time
 # the columns that databases of every version have
 _CAMPAIGN = sa.select(*(CAMPAIGNS.c[name] for name in ("campaign", "epoch", "holder", "since", "length")))
-
-Stop = Literal["", "drain", "now"]  # what the holder was asked to do: nothing, end cleanly, end at once
-
-
-@dataclass(frozen=True, slots=True)
-class Holding:
-    """Who runs a campaign. `holder` is for people, empty: no process; `since` and `last_beat` are its clock."""
-
-    epoch: int
-    holder: str = ""
-    identity: str = ""
-    since: float = 0.0
-    last_beat: float = 0.0
-    beats: int = 0
-    stop: Stop = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Extent:
-    """How long a log says it is, how many events there are, and the position of the last (-1: none). `head`: the
-    checksum that the last one must have; None where an older version wrote it."""
-
-    length: int
-    events: int
-    last: int
-    head: int | None = None
 
 
 class EventStore:
@@ -107,7 +68,7 @@ class EventStore:
 
     def claim(
         self, campaign: str, holder: str, identity: str = "", seen: int | None = None, settings: str = ""
-    ) -> "Writer":
+    ) -> Writer:
         """Become the campaign's only writer, from now on; `holder` names this process to the one that is fenced off.
 
         `seen`: the epoch that was found free. Raises HeldError when another process was faster; None: take it from any
@@ -120,7 +81,7 @@ class EventStore:
             has_won = connection.execute(taken).rowcount == 1  # an update first: it locks
             row = connection.execute(_CAMPAIGN.where(is_it)).one_or_none()
             if row is None:
-                raise self._unknown(campaign)
+                raise self._unknown_error(campaign)
             if not has_won:
                 raise HeldError(
                     f"campaign {campaign!r} has just been taken up by {row.holder} (epoch {row.epoch}): watch it with "
@@ -137,7 +98,7 @@ class EventStore:
         with self._reading() as connection:
             row = connection.execute(_CAMPAIGN.where(CAMPAIGNS.c.campaign == campaign)).one_or_none()
             if row is None:
-                raise self._unknown(campaign)
+                raise self._unknown_error(campaign)
             if not sa.inspect(connection).has_table(HOLDERS.name):
                 return Holding(row.epoch)  # of an older version
             query = sa.select(*(HOLDERS.c[name] for name in Holding.__slots__)).where(HOLDERS.c.campaign == campaign)
@@ -173,7 +134,7 @@ class EventStore:
         before = self.rows(campaign, position - 1, limit=1) if position else []
         return before[0].checksum if before and before[0].position == position - 1 else 0
 
-    def rows(self, campaign: str, position: int, limit: int = _PAGE) -> list[Row]:
+    def rows(self, campaign: str, position: int, limit: int = PAGE) -> list[Row]:
         """At most `limit` events as they lie there, from `position` on; unchecked."""
         with self._reading() as connection:
             query = self._rows_of(connection).where(EVENTS.c.campaign == campaign, EVENTS.c.position >= position)
@@ -243,7 +204,7 @@ class EventStore:
             # one statement: no writer comes between
             row = connection.execute(query.where(CAMPAIGNS.c.campaign == campaign)).one_or_none()
         if row is None:
-            raise self._unknown(campaign)
+            raise self._unknown_error(campaign)
         return Extent(*row)
 
     def has(self, campaign: str) -> bool:
@@ -269,7 +230,7 @@ class EventStore:
             query = sa.select(CAMPAIGNS.c.length).where(CAMPAIGNS.c.campaign == campaign)
             found: int | None = connection.execute(query).scalar_one_or_none()
         if found is None:
-            raise self._unknown(campaign)
+            raise self._unknown_error(campaign)
         return found
 
     def damages(self) -> list[str]:
@@ -291,7 +252,7 @@ class EventStore:
         locked = CAMPAIGNS.update().where(mine).values(epoch=CAMPAIGNS.c.epoch)
         with self._writing() as connection:
             if connection.execute(locked).rowcount != 1:
-                raise self._fenced(connection, campaign, epoch)
+                raise self._fenced_error(connection, campaign, epoch)
             length, head = connection.execute(sa.select(CAMPAIGNS.c.length, CAMPAIGNS.c.head).where(mine)).one()
             there = 0 if position is None else min(length - position, len(events))
             if there < 0:
@@ -334,7 +295,7 @@ class EventStore:
         beaten = HOLDERS.update().where(mine).values(beats=HOLDERS.c.beats + 1, last_beat=time.time())
         with self._writing() as connection:
             if connection.execute(beaten).rowcount != 1:
-                raise self._fenced(connection, campaign, epoch)
+                raise self._fenced_error(connection, campaign, epoch)
             return cast(Stop, connection.execute(sa.select(HOLDERS.c.stop).where(mine)).scalar_one())
 
     def release(self, campaign: str, epoch: int) -> None:
@@ -377,10 +338,10 @@ class EventStore:
         if self._file is not None and not self._file.exists():
             raise StoreError(f"there is no database {shown(self.url)}: no campaign was ever stored there")
 
-    def _unknown(self, campaign: str) -> RunError:
+    def _unknown_error(self, campaign: str) -> RunError:
         return RunError(f"there is no campaign {campaign!r} in {shown(self.url)}")
 
-    def _fenced(self, connection: sa.Connection, campaign: str, epoch: int) -> FencedError:
+    def _fenced_error(self, connection: sa.Connection, campaign: str, epoch: int) -> FencedError:
         row = connection.execute(_CAMPAIGN.where(CAMPAIGNS.c.campaign == campaign)).one_or_none()
         if row is None:
             return FencedError(f"campaign {campaign!r} is no longer in {shown(self.url)}")
@@ -390,31 +351,5 @@ class EventStore:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Writer:
-    """The right to append to one campaign, until another process claims it. `length`: of the log then."""
-
-    store: EventStore
-    campaign: str
-    epoch: int
-    length: int
-
-    def append(self, events: Sequence[Event], position: int | None = None) -> None:
-        """Write these events in one transaction; they are durable on return. Raises FencedError, StoreError.
-
-        `position`: see `EventStore.append`.
-        """
-        if events:
-            self.store.append(self.campaign, self.epoch, events, position)
-
-    def beat(self) -> Stop:
-        """A heartbeat; what this session was asked to do. Raises FencedError, StoreError."""
-        return self.store.beat(self.campaign, self.epoch)
-
-    def release(self) -> None:
-        """Let go, so that the next session need not ask whether this one lives. Raises StoreError."""
-        self.store.release(self.campaign, self.epoch)
-
-
-def _columns(holding: Holding) -> dict[str, Any]:
+def _columns(holding: Holding) -> dict[str, object]:
     return {name: getattr(holding, name) for name in Holding.__slots__}

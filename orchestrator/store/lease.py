@@ -21,7 +21,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from orchestrator.errors import FencedError, HeldError, StoreError
-from orchestrator.store.event_store import EventStore, Holding, Stop, Writer
+from orchestrator.store.store import Holding, Stop, Store, Writer
 from orchestrator.wording import duration, moment
 
 BEAT_SECONDS = 2.0
@@ -107,7 +107,7 @@ class Watch:
 
 
 def watched(
-    store: EventStore,
+    store: Store,
     campaign: str,
     say: Callable[[str], None] = lambda line: None,
     watch: Watch | None = None,
@@ -130,7 +130,7 @@ def watched(
 
 
 def find_free(
-    store: EventStore,
+    store: Store,
     campaign: str,
     say: Callable[[str], None] = lambda line: None,
     watch: Watch | None = None,
@@ -147,7 +147,7 @@ def find_free(
 
 
 def take(
-    store: EventStore,
+    store: Store,
     campaign: str,
     say: Callable[[str], None] = lambda line: None,
     me: Identity | None = None,

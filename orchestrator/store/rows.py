@@ -4,7 +4,6 @@ import zlib
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from hashlib import blake2b
-from typing import Any
 
 from orchestrator.campaign.events import Event, body_of, event_of, from_json
 from orchestrator.store.migrations import EVENT_VERSION, check_event_version, from_version_1
@@ -42,14 +41,14 @@ class Snapshot:
     version: str
     body: str
 
-    def columns(self) -> dict[str, Any]:
+    def columns(self) -> dict[str, object]:
         """As it lies in the database."""
         return asdict(self)
 
 
 def encode(
     campaign: str, epoch: int, position: int, events: Sequence[Event], previous: int
-) -> tuple[list[dict[str, Any]], int]:
+) -> tuple[list[dict[str, object]], int]:
     """Rows for these events from `position` on, chained to the checksum `previous`; and the checksum of the last."""
     rows = []
     for index, event in enumerate(events, start=position):

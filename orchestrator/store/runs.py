@@ -19,20 +19,21 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
-from typing import Any
 
 from objectives.objective import Candidates
 from orchestrator import credentials, files
 from orchestrator.campaign.events import BatchChosen, CampaignCreated, Event, ExistingTaken, PickedTrial, SessionOpened
 from orchestrator.errors import RunError
 from orchestrator.settings import file as campaign_file
+from orchestrator.settings.file import Tree
 from orchestrator.settings.model import Settings
 from orchestrator.store.event_store import EventStore
+from orchestrator.store.store import Store
 
 _PROVENANCE = "provenance.json"
 _VERSIONED = ("bbkb-orchestrator", "ray", "numpy", "scipy", "scikit-learn", "SQLAlchemy", "ConfigSpace")
@@ -61,7 +62,7 @@ class Run:
         return self.folder / "report.html"
 
     @contextmanager
-    def store(self) -> Iterator[EventStore]:
+    def store(self) -> Iterator[Store]:
         """The store, open."""
         store = EventStore(self.store_url)
         try:
@@ -74,17 +75,17 @@ class Run:
         with self.store() as store:
             return self.read(store)
 
-    def read(self, store: EventStore) -> list[Event]:
+    def read(self, store: Store) -> list[Event]:
         """The whole log out of its open store; raises as `events` does."""
         created, rest = self.stream(store)
         return [created, *rest]
 
-    def stream(self, store: EventStore) -> tuple[CampaignCreated, Iterator[Event]]:
+    def stream(self, store: Store) -> tuple[CampaignCreated, Iterator[Event]]:
         """The first event, and the others a page at a time, so that a long log need not fit into memory; raises as
         `events` does."""
         return self.first(store), store.read(self.name, after=1)
 
-    def first(self, store: EventStore) -> CampaignCreated:
+    def first(self, store: Store) -> CampaignCreated:
         """The first event. Raises RunError when there is none."""
         created = store.event_at(self.name, 0)
         if not isinstance(created, CampaignCreated):
@@ -93,7 +94,7 @@ class Run:
             )
         return created
 
-    def recorded_settings(self, store: EventStore) -> Mapping[str, Any]:
+    def recorded_settings(self, store: Store) -> Tree:
         """The campaign file as the newest session used it."""
         opened = store.newest(self.name, "session_opened")
         return opened.settings if isinstance(opened, SessionOpened) else self.first(store).settings
@@ -293,7 +294,7 @@ def _store_url(store: str, folder: Path) -> str:
     return f"sqlite:///{folder / 'campaign.sqlite'}" if store == "sqlite" else store
 
 
-def _provenance(run: Run, settings: Settings, began: str) -> dict[str, Any]:
+def _provenance(run: Run, settings: Settings, began: str) -> dict[str, object]:
     return {
         "campaign": run.name,
         "began": credentials.redacted(began),

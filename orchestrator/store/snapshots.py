@@ -13,10 +13,11 @@ from hashlib import blake2b
 from pydantic import ConfigDict, TypeAdapter
 
 from orchestrator.campaign.events import CampaignCreated, Event
-from orchestrator.campaign.state import CampaignState, apply
-from orchestrator.store.event_store import EventStore, Writer
+from orchestrator.campaign.state import CampaignState
+from orchestrator.campaign.transitions import apply
 from orchestrator.store.rows import Snapshot
 from orchestrator.store.runs import Run
+from orchestrator.store.store import Store, Writer
 from orchestrator.version import __version__
 
 SNAPSHOT_EVENTS = 20_000  # written in a session between two snapshots; the last one is written when it closes
@@ -44,7 +45,7 @@ def save(writer: Writer, position: int, state: CampaignState) -> None:
         writer.store.save_snapshot(writer.campaign, Snapshot(position, head, _version(), body))
 
 
-def load(store: EventStore, campaign: str) -> tuple[int, CampaignState]:
+def load(store: Store, campaign: str) -> tuple[int, CampaignState]:
     """How many events the newest snapshot that counts has folded in, and their state; 0 and none where there is none.
 
     Raises StoreError when the database cannot be read.
@@ -59,7 +60,7 @@ def load(store: EventStore, campaign: str) -> tuple[int, CampaignState]:
     return found.position, state
 
 
-def current(run: Run, store: EventStore) -> tuple[CampaignCreated, CampaignState]:
+def current(run: Run, store: Store) -> tuple[CampaignCreated, CampaignState]:
     """The log's first event, and what all of it folds to. Raises RunError, StoreError."""
     created = run.first(store)
     position, state = load(store, run.name)

@@ -23,10 +23,11 @@ from orchestrator.campaign.events import (
     TrialStopped,
     TrialSucceeded,
 )
-from orchestrator.campaign.state import CampaignState, apply
+from orchestrator.campaign.state import CampaignState
+from orchestrator.campaign.transitions import apply
 from orchestrator.errors import StoreError
-from orchestrator.store.event_store import EventStore, Extent
 from orchestrator.store.rows import Row
+from orchestrator.store.store import Extent, Store
 from orchestrator.wording import moment
 
 _PAGE = 1000
@@ -73,7 +74,7 @@ class Findings:
         yield f"damaged: {len(self.problems)} problems" if self.problems else "sound"
 
 
-def verify(store: EventStore, campaign: str) -> Findings:
+def verify(store: Store, campaign: str) -> Findings:
     """Check a campaign's log. Damage is among the findings; raises StoreError when the database cannot be used at all,
     RunError when there is no such campaign."""
     holding = store.holding(campaign)
@@ -98,7 +99,7 @@ def verify(store: EventStore, campaign: str) -> Findings:
     return audit.findings(holding.holder)
 
 
-def _extent(store: EventStore, campaign: str, problems: list[str]) -> Extent:
+def _extent(store: Store, campaign: str, problems: list[str]) -> Extent:
     length = store.length(campaign)
     try:
         return store.extent(campaign)
@@ -107,7 +108,7 @@ def _extent(store: EventStore, campaign: str, problems: list[str]) -> Extent:
         return Extent(length, length, length - 1)
 
 
-def _damages(store: EventStore) -> list[str]:
+def _damages(store: Store) -> list[str]:
     try:
         return store.damages()
     except StoreError as error:
@@ -118,7 +119,7 @@ def _missing(first: int, last: int) -> str:
     return f"event {first} is missing" if first == last else f"events {first} to {last} are missing"
 
 
-def _rows(store: EventStore, campaign: str, length: int, problems: list[str]) -> Iterator[Row]:
+def _rows(store: Store, campaign: str, length: int, problems: list[str]) -> Iterator[Row]:
     """All rows that can be read, a page at a time; one by one where a page cannot."""
     salvaged: dict[int, Row] | None = None
     for start in range(0, length, _PAGE):
@@ -132,7 +133,7 @@ def _rows(store: EventStore, campaign: str, length: int, problems: list[str]) ->
 
 
 def _one_by_one(
-    store: EventStore, campaign: str, positions: range, salvaged: Mapping[int, Row], problems: list[str]
+    store: Store, campaign: str, positions: range, salvaged: Mapping[int, Row], problems: list[str]
 ) -> list[Row]:
     found = []
     for position in positions:
@@ -159,7 +160,7 @@ class _Trial:
 class _Audit:
     """The books. `problems` fill up on the way; `state` is what `campaign.apply` makes of the same events."""
 
-    store: EventStore
+    store: Store
     campaign: str
     problems: list[str]
     notes: list[str] = field(default_factory=list)
@@ -194,7 +195,7 @@ class _Audit:
             self.problems.append(str(error))
             self.state = None
             return
-        wrong = [*self._placed(row, event), *self._booked(event)]
+        wrong = [*self._placed(row, event), *self._book(event)]
         if event.kind != row.kind:
             wrong.append(f"its body says {event.kind}")
         self.problems += [f"event {row.position} ({row.kind}): {what}" for what in wrong]
@@ -282,7 +283,7 @@ class _Audit:
             yield "no session is open"
         self.epoch = max(self.epoch, row.epoch)
 
-    def _booked(self, event: Event) -> Iterator[str]:
+    def _book(self, event: Event) -> Iterator[str]:
         match event:
             case CampaignCreated():
                 self.arms = event.arms
@@ -291,7 +292,7 @@ class _Audit:
             case BatchChosen():
                 yield from self._chosen(event)
             case TrialsDispatched():
-                yield from self._dispatched(event)
+                yield from self._book_dispatch(event)
             case TrialSucceeded() | TrialFailed() | TrialStopped():
                 yield from self._ended(event)
             case TrialsReopened():
@@ -334,7 +335,7 @@ class _Audit:
             if pick.trial not in self.trials:
                 self.trials[pick.trial] = _Trial(pick.arm)
 
-    def _dispatched(self, event: TrialsDispatched) -> Iterator[str]:
+    def _book_dispatch(self, event: TrialsDispatched) -> Iterator[str]:
         for number, attempt in event.attempts:
             trial = self.trials.get(number)
             if trial is None:

@@ -3,12 +3,13 @@
 import csv
 import math
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from benchmarks.tabulate_cnn import grid, tabulate, write
-from objectives.objective import Evaluation
+from benchmarks.tabulate_cnn import Row, grid, tabulate, write
+from objectives.objective import Candidates, Evaluation, Parameters, Report
 from objectives.tabular import table_objective
 from objectives.training.cnn import ConvolutionalNetwork
 
@@ -17,7 +18,7 @@ from objectives.training.cnn import ConvolutionalNetwork
 class Formula:
     """Diverges at the largest learning rate; else a number that tells all settings and seeds apart."""
 
-    def evaluate(self, parameters, seed, report):
+    def evaluate(self, parameters: Parameters, seed: int, report: Report) -> Evaluation:
         if parameters["learning_rate"] == 0.1:
             return Evaluation(math.nan)
         return Evaluation(
@@ -26,35 +27,35 @@ class Formula:
 
 
 @pytest.fixture
-def silent():
+def silent() -> Report:
     return lambda value, step=None: None
 
 
 @pytest.fixture(scope="module")
-def candidates():
+def candidates() -> Candidates:
     return grid(ConvolutionalNetwork())
 
 
 @pytest.fixture(scope="module")
-def rows(candidates):
+def rows(candidates: Candidates) -> list[Row]:
     return tabulate(Formula(), candidates, seed=7)
 
 
-def test_the_grid_is_part_of_the_papers_space(candidates):
+def test_the_grid_is_part_of_the_papers_space(candidates: Candidates) -> None:
     assert len(candidates) == 4 * 4 * 4 * 3 * 6
     for name, parameter in ConvolutionalNetwork().default_space().items():
         levels = getattr(parameter, "ordered", range(10, 41))
         assert set(candidates.columns[name].tolist()) <= set(levels)
 
 
-def test_every_setting_has_its_value_with_a_seed_of_its_own(candidates, rows):
+def test_every_setting_has_its_value_with_a_seed_of_its_own(candidates: Candidates, rows: list[Row]) -> None:
     for arm in (0, 1, len(rows) - 2):
-        expected = Formula().evaluate(candidates.parameters(arm), 7 + arm, None).value
+        expected = Formula().evaluate(candidates.parameters(arm), 7 + arm, silent).value
         assert rows[arm]["accuracy"] == (0.0 if math.isnan(expected) else expected)
     assert {row["accuracy"] for row in rows if row["log10_learning_rate"] == -1} == {0.0}
 
 
-def test_the_tables_read_back_as_objectives(tmp_path, rows, silent):
+def test_the_tables_read_back_as_objectives(tmp_path: Path, rows: list[Row], silent: Report) -> None:
     """Both give the values of the rows, and no two settings look alike; only the second knows the seconds."""
     write(rows, tmp_path / "new")
     plain = table_objective(tmp_path / "new" / "mnist_cnn.csv", "accuracy")
@@ -68,7 +69,7 @@ def test_the_tables_read_back_as_objectives(tmp_path, rows, silent):
         assert evaluation.metrics["seconds"] == rows[arm]["seconds"]
 
 
-def test_powers_stand_by_their_exponent(tmp_path, rows):
+def test_powers_stand_by_their_exponent(tmp_path: Path, rows: list[Row]) -> None:
     write(rows, tmp_path)
     with (tmp_path / "mnist_cnn.csv").open(encoding="utf-8", newline="") as file:
         read = list(csv.DictReader(file))

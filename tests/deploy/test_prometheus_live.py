@@ -1,6 +1,7 @@
 """A real Prometheus beside a running campaign: it finds Ray's nodes by the shipped configuration, every query of the
 dashboard and every metric of the alerts has series, and the rules are evaluated without an error."""
 
+import functools
 import json
 import re
 import runpy
@@ -94,7 +95,7 @@ def test_every_query_of_the_dashboard_has_series_while_a_campaign_runs(prometheu
 
 def test_every_metric_of_the_alerts_has_series_and_no_rule_has_an_error(prometheus: str) -> None:
     for metric in sorted(set(re.findall(r"ray_bbkb_\w+", (DEPLOY / "prometheus" / "alerts.yml").read_text()))):
-        wait_for(lambda metric=metric: _has_series(prometheus, metric), f"series of {metric}", 200.0)
+        wait_for(functools.partial(_has_series, prometheus, metric), f"series of {metric}", 200.0)
 
     def rules() -> list[dict[str, Any]]:
         groups = _asked(prometheus, "rules")["groups"]

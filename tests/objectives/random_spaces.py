@@ -1,11 +1,14 @@
 """Hypothesis strategies: search spaces of all kinds of parameters, with conditions and forbidden clauses."""
 
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from hypothesis import strategies as st
 
+from objectives.conditions import Clause, Scalar
 from objectives.objective import ObjectiveError
-from objectives.parameters import Choice, Ordered, Range
+from objectives.parameters import Choice, Ordered, Parameter, Range
 from objectives.space import SearchSpace
 
 _words = st.lists(st.sampled_from(["a", "b", "c", "d"]), min_size=2, max_size=4, unique=True)
@@ -34,20 +37,21 @@ parameters = reals | discrete
 
 
 @st.composite
-def conditions(draw, name, parameter):
+def conditions(draw: st.DrawFn, name: str, parameter: Parameter) -> Any:
     """A clause about one parameter that may hold or not."""
     if isinstance(parameter, Choice):
         return {name: draw(st.lists(st.sampled_from(parameter.choices), min_size=1, max_size=2, unique=True))}
     if isinstance(parameter, Ordered):
         return {name: draw(st.sampled_from(parameter.ordered))}
+    assert isinstance(parameter, Range)
     middle = parameter.low + draw(st.floats(0.2, 0.8)) * (parameter.high - parameter.low)
     return {name: {draw(st.sampled_from(["above", "below", "at_least", "at_most"])): middle}}
 
 
 @st.composite
-def spaces(draw, kinds=parameters, most=5):
+def spaces(draw: st.DrawFn, kinds: st.SearchStrategy[Parameter] = parameters, most: int = 5) -> SearchSpace:
     """A search space; later parameters may depend on earlier ones, and two of them may be forbidden together."""
-    space = {}
+    space: dict[str, Parameter] = {}
     for name in "uvwxyz"[: draw(st.integers(1, most))]:
         parameter = draw(kinds)
         if space and draw(st.integers(0, 2)) == 0:
@@ -55,14 +59,14 @@ def spaces(draw, kinds=parameters, most=5):
             when = draw(conditions(parent, space[parent]))
             parameter = replace(parameter, when=when)
         space[name] = parameter
-    forbid = []
+    forbid: tuple[Clause, ...] = ()
     if len(space) > 1 and draw(st.booleans()):
         one, other = draw(st.permutations(sorted(space)))[:2]
-        forbid = [{**draw(conditions(one, space[one])), **draw(conditions(other, space[other]))}]
+        forbid = ({**draw(conditions(one, space[one])), **draw(conditions(other, space[other]))},)
     return SearchSpace(space, forbid)
 
 
-def is_valid(space, configuration):
+def is_valid(space: SearchSpace, configuration: Mapping[str, Scalar]) -> bool:
     """Whether a configuration is in the space, by the rules for a person's configurations."""
     try:
         space.code_of(configuration)

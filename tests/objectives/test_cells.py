@@ -1,6 +1,7 @@
 """The space of cells against its published size and against a slow enumeration."""
 
 import itertools
+from typing import Any
 
 import numpy as np
 import pytest
@@ -35,7 +36,7 @@ def slow_classes(vertices: int) -> set[frozenset[tuple[object, ...]]]:
     return found
 
 
-def renumbered(edges, operations, vertices):
+def renumbered(edges: Any, operations: Any, vertices: Any) -> Any:
     for inner in itertools.permutations(range(1, vertices - 1)):
         place = {0: 0, vertices - 1: vertices - 1, **{old: new for new, old in enumerate(inner, start=1)}}
         moved = tuple(sorted((place[u], place[v]) for u, v in edges))

@@ -6,13 +6,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from objectives import coding
-from objectives.parameters import Choice, Range
+from objectives.parameters import Choice, Parameter, Range
 from tests.objectives.random_spaces import discrete, parameters
 
 
 @settings(max_examples=60, deadline=None)
 @given(parameters, st.lists(st.floats(0, 1), min_size=1, max_size=20))
-def test_values_and_codes_are_each_others_inverse(parameter, positions):
+def test_values_and_codes_are_each_others_inverse(parameter: Parameter, positions: list[float]) -> None:
     values = coding.values(parameter, coding.draw(parameter, np.array(positions)))
     codes = coding.encode(parameter, values)
     again = coding.values(parameter, codes)
@@ -27,7 +27,7 @@ def test_values_and_codes_are_each_others_inverse(parameter, positions):
 
 @settings(max_examples=40, deadline=None)
 @given(discrete)
-def test_all_values_are_reached_and_spaced_codes_are_distinct(parameter):
+def test_all_values_are_reached_and_spaced_codes_are_distinct(parameter: Parameter) -> None:
     drawn = coding.draw(parameter, np.linspace(0, 1, 20_001))
     assert set(drawn) == set(range(int(coding.count(parameter))))
     few = coding.spaced(parameter, 3)
@@ -35,13 +35,13 @@ def test_all_values_are_reached_and_spaced_codes_are_distinct(parameter):
     assert {few[0], few[-1]} == {0.0, coding.count(parameter) - 1.0}
 
 
-def test_steps_are_decimal():
+def test_steps_are_decimal() -> None:
     values = coding.values(Range(0, 1, step=0.05), np.arange(21.0))
     assert values.tolist() == [round(0.05 * k, 2) for k in range(21)]
     assert 0.15 in values.tolist()
 
 
-def test_weights_share_out_the_draws():
+def test_weights_share_out_the_draws() -> None:
     drawn = coding.draw(Choice(("a", "b"), weights=(3.0, 1.0)), np.linspace(0, 1, 1000, endpoint=False))
     assert np.bincount(drawn.astype(int)).tolist() == [750, 250]
 
@@ -56,6 +56,6 @@ def test_weights_share_out_the_draws():
         (Choice(("a", "b")), "c", "must be one of 'a', 'b', got 'c'"),
     ],
 )
-def test_a_value_that_a_parameter_cannot_take_is_refused(parameter, value, rule):
+def test_a_value_that_a_parameter_cannot_take_is_refused(parameter: Parameter, value: object, rule: str) -> None:
     with pytest.raises(ValueError, match=rule):
         coding.code_of(parameter, value)

@@ -6,27 +6,29 @@ import subprocess
 import sys
 import textwrap
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from objectives.command import KEPT_BYTES, CommandFailedError, ShellCommand
-from objectives.objective import InvalidValueError, ObjectiveError
+from objectives.objective import Evaluation, InvalidValueError, ObjectiveError
 
 PYTHON = shlex.quote(sys.executable)
 REPOSITORY = Path(__file__).parents[2]
 
 
-def report(value, step=None): ...
+def report(value: object, step: int | None = None) -> None: ...
 
 
-def run(command, parameters=None, seed=0, **options):
+def run(command: str, parameters: dict[str, object] | None = None, seed: int = 0, **options: Any) -> Evaluation:
     return ShellCommand(command, **options).evaluate(parameters or {}, seed, report)
 
 
-def is_alive(pid):
+def is_alive(pid: int) -> bool:
     """Whether a process runs; one that is dead but not yet reaped by its new parent does not."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
@@ -34,7 +36,7 @@ def is_alive(pid):
         return False
 
 
-def wait_for(condition):
+def wait_for(condition: Callable[[], bool]) -> None:
     """Wait for what must happen soon; the test's own time limit ends it when it never does."""
     while not condition():
         time.sleep(0.01)
@@ -42,28 +44,28 @@ def wait_for(condition):
 
 @settings(max_examples=25, deadline=None)
 @given(st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=20))
-def test_any_text_reaches_the_command_unharmed(text):
+def test_any_text_reaches_the_command_unharmed(text: str) -> None:
     evaluation = run('test {word} = "$WORD" && echo 1', {"word": text}, environment={"WORD": text})
     assert evaluation.value == 1
 
 
-def test_values_are_formatted_and_braces_written_twice():
+def test_values_are_formatted_and_braces_written_twice() -> None:
     assert run("x={a}; echo ${{x}}{b:02d}", {"a": 1, "b": 5}).value == 105
     assert run("test {flag} = True && test {none} = None && echo 1", {"flag": True, "none": None}).value == 1
     assert run("echo {rate:.1f}", {"rate": 0.26}).value == 0.3
 
 
-def test_parameters_and_seed_are_in_the_environment(tmp_path):
+def test_parameters_and_seed_are_in_the_environment(tmp_path: Path) -> None:
     script = "import json, os; print(json.loads(os.environ['BBKB_PARAMETERS'])['x'] + int(os.environ['BBKB_SEED']))"
     assert run(f"{PYTHON} -c {shlex.quote(script)}", {"x": 0.5}, seed=7).value == 7.5
     assert run("test $PWD -ef {here} && echo 1", {"here": str(tmp_path)}, working_directory=str(tmp_path)).value == 1
 
 
-def test_the_value_is_the_last_line_that_is_not_empty():
+def test_the_value_is_the_last_line_that_is_not_empty() -> None:
     assert run("echo epoch 1; echo 0.25; echo; echo '  '").value == 0.25
 
 
-def test_the_result_file_wins_and_brings_metrics():
+def test_the_result_file_wins_and_brings_metrics() -> None:
     evaluation = run("""echo 3; echo '{{"value": 0.5, "loss": 2}}' > $BBKB_RESULT""")
     assert (evaluation.value, dict(evaluation.metrics)) == (0.5, {"loss": 2.0})
     assert run("echo 0.75 > $BBKB_RESULT").value == 0.75
@@ -79,12 +81,12 @@ def test_the_result_file_wins_and_brings_metrics():
         ("echo '{{}}' > $BBKB_RESULT", "BBKB_RESULT must return a mapping with 'value'"),
     ],
 )
-def test_a_command_that_gives_no_number_is_an_invalid_value(command, message):
+def test_a_command_that_gives_no_number_is_an_invalid_value(command: str, message: str) -> None:
     with pytest.raises(InvalidValueError, match=message):
         run(command)
 
 
-def test_a_failing_command_tells_its_status_and_the_end_of_its_errors():
+def test_a_failing_command_tells_its_status_and_the_end_of_its_errors() -> None:
     with pytest.raises(CommandFailedError) as caught:
         run("for i in $(seq 100); do echo line $i >&2; done; echo 1; exit 3")
     assert "ended with status 3" in str(caught.value)
@@ -94,7 +96,7 @@ def test_a_failing_command_tells_its_status_and_the_end_of_its_errors():
         run("kill -SEGV $$")
 
 
-def test_endless_output_is_bounded_and_its_end_kept():
+def test_endless_output_is_bounded_and_its_end_kept() -> None:
     flood = f"head -c {300 * KEPT_BYTES} /dev/zero"
     with pytest.raises(CommandFailedError) as caught:
         run(f"{flood} >&2; {flood}; echo the end >&2; exit 1")
@@ -103,25 +105,25 @@ def test_endless_output_is_bounded_and_its_end_kept():
     assert run(f"{flood} >&2; {flood}; echo; echo 4").value == 4
 
 
-def test_what_the_command_leaves_running_dies_with_it(tmp_path):
+def test_what_the_command_leaves_running_dies_with_it(tmp_path: Path) -> None:
     pid_file = tmp_path / "pid"
     assert run("sleep 1000 & echo $! > {file}; echo 1", {"file": str(pid_file)}).value == 1
     wait_for(lambda: not is_alive(int(pid_file.read_text())))
 
 
-def test_a_command_may_wait_for_its_own_children():
+def test_a_command_may_wait_for_its_own_children() -> None:
     assert run("true & wait; echo 1").value == 1
 
 
-def test_an_exception_in_the_worker_kills_the_whole_group(tmp_path, monkeypatch):
+def test_an_exception_in_the_worker_kills_the_whole_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pid_file, waiting = tmp_path / "pid", tmp_path / "waiting"
     waitid = os.waitid
 
-    def waitid_told(*arguments):
+    def waitid_told(*arguments: int) -> object:
         waiting.touch()
         return waitid(*arguments)
 
-    def interrupt(signum, frame):
+    def interrupt(signum: int, frame: object) -> None:
         raise TimeoutError("time is up")
 
     monkeypatch.setattr(os, "waitid", waitid_told)
@@ -139,7 +141,7 @@ def test_an_exception_in_the_worker_kills_the_whole_group(tmp_path, monkeypatch)
     wait_for(lambda: not is_alive(int(pid_file.read_text())))
 
 
-def test_the_workers_death_kills_the_whole_group(tmp_path):
+def test_the_workers_death_kills_the_whole_group(tmp_path: Path) -> None:
     pid_file = tmp_path / "pid"
     script = f"""
         from objectives.command import ShellCommand
@@ -153,7 +155,9 @@ def test_the_workers_death_kills_the_whole_group(tmp_path):
     wait_for(lambda: not is_alive(child))
 
 
-def test_a_child_that_left_the_group_does_not_hold_the_result_back(tmp_path, monkeypatch):
+def test_a_child_that_left_the_group_does_not_hold_the_result_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("objectives.command.DRAIN_SECONDS", 0.2)
     pid_file = tmp_path / "pid"
     # the leaver keeps the pipes open; it is awaited, so that it has left before the group is killed
@@ -165,7 +169,7 @@ def test_a_child_that_left_the_group_does_not_hold_the_result_back(tmp_path, mon
         os.kill(int(pid_file.read_text()), signal.SIGKILL)
 
 
-def test_memory_is_limited_for_the_command_only():
+def test_memory_is_limited_for_the_command_only() -> None:
     greedy = f"{PYTHON} -c 'bytearray(400_000_000); print(1)'"
     assert run(greedy).value == 1
     with pytest.raises(CommandFailedError, match="MemoryError"):
@@ -173,7 +177,7 @@ def test_memory_is_limited_for_the_command_only():
     assert run(greedy).value == 1
 
 
-def test_no_file_and_no_process_is_left_behind(tmp_path, monkeypatch):
+def test_no_file_and_no_process_is_left_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     before = len(os.listdir("/proc/self/fd"))
     for _ in range(5):
@@ -182,13 +186,13 @@ def test_no_file_and_no_process_is_left_behind(tmp_path, monkeypatch):
     wait_for(lambda: len(os.listdir("/proc/self/fd")) <= before)
 
 
-def test_it_travels_to_a_worker():
+def test_it_travels_to_a_worker() -> None:
     command = ShellCommand("echo {x}", environment={"A": "b"}, memory_bytes=10**9)
     assert pickle.loads(pickle.dumps(command)) == command
 
 
 @pytest.mark.parametrize("text", ["echo {", "echo }", "echo {} 1", "echo {x!r}"])
-def test_a_text_that_is_no_template_is_refused_when_built(text):
+def test_a_text_that_is_no_template_is_refused_when_built(text: str) -> None:
     with pytest.raises(ObjectiveError, match=r"a literal brace is written \{\{ or \}\}"):
         ShellCommand(text)
 
@@ -201,7 +205,7 @@ def test_a_text_that_is_no_template_is_refused_when_built(text):
         (ShellCommand("true", working_directory="/no/such/folder"), "working directory '/no/such/folder' is not there"),
     ],
 )
-def test_a_command_that_does_not_fit_is_refused_early(command, message):
+def test_a_command_that_does_not_fit_is_refused_early(command: ShellCommand, message: str) -> None:
     with pytest.raises(ObjectiveError, match=message):
         command.check(["learning_rate"])
     ShellCommand("train --lr {learning_rate}").check(["learning_rate", "unused"])

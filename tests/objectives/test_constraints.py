@@ -1,5 +1,8 @@
 """Conditions and forbidden clauses: ConfigSpace is the oracle of what exists and what is allowed."""
 
+from collections.abc import Mapping
+from typing import Any
+
 import ConfigSpace
 import numpy as np
 import pytest
@@ -11,13 +14,14 @@ from ConfigSpace.exceptions import (
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from objectives.conditions import Clause, clauses_of
 from objectives.constraints import mistakes, ordered
-from objectives.objective import ObjectiveError
-from objectives.parameters import Choice, Constant, Ordered, Range
+from objectives.objective import Candidates, ObjectiveError
+from objectives.parameters import Choice, Constant, Ordered, Parameter, Range
 from objectives.space import SearchSpace, make_candidates
 from tests.objectives.random_spaces import is_valid, spaces
 
-TREE = {
+TREE: dict[str, Parameter] = {
     "model": Choice(("svm", "forest", "knn")),
     "C": Range(1e-3, 1e3, log=True, when={"model": "svm"}),
     "kernel": Choice(("rbf", "poly"), when={"model": "svm"}),
@@ -27,7 +31,7 @@ TREE = {
 }
 
 
-def oracle():
+def oracle() -> ConfigSpace.ConfigurationSpace:
     """TREE in ConfigSpace's own words, without the forbidden clause, which it refuses to add to some spaces."""
     space = ConfigSpace.ConfigurationSpace()
     model = ConfigSpace.CategoricalHyperparameter("model", ["svm", "forest", "knn"])
@@ -46,10 +50,10 @@ def oracle():
     return space
 
 
-FORBID = ({"model": "forest", "depth": [8, 9]},)
+FORBID = clauses_of([{"model": "forest", "depth": [8, 9]}])
 
 
-def test_every_candidate_of_a_conditional_space_is_valid_for_configspace():
+def test_every_candidate_of_a_conditional_space_is_valid_for_configspace() -> None:
     candidates = make_candidates(SearchSpace(TREE, FORBID), 500, seed=3)
     theirs = oracle()
     for arm in range(len(candidates)):
@@ -71,7 +75,7 @@ def test_every_candidate_of_a_conditional_space_is_valid_for_configspace():
         },
     )
 )
-def test_a_configuration_is_accepted_where_configspace_accepts_it(configuration):
+def test_a_configuration_is_accepted_where_configspace_accepts_it(configuration: dict[str, Any]) -> None:
     try:
         ConfigSpace.Configuration(oracle(), values=configuration)
         accepted = True
@@ -80,7 +84,7 @@ def test_a_configuration_is_accepted_where_configspace_accepts_it(configuration)
     assert is_valid(SearchSpace(TREE, FORBID), configuration) == accepted
 
 
-def drawn(space, seed):
+def drawn(space: SearchSpace, seed: int) -> Candidates | None:
     """Candidates; None where nearly everything is forbidden, or one value is left."""
     try:
         return make_candidates(space, 64, "random", seed)
@@ -90,9 +94,10 @@ def drawn(space, seed):
 
 @settings(max_examples=60, deadline=None)
 @given(spaces(), st.integers(0, 1000))
-def test_every_drawn_candidate_satisfies_conditions_and_forbidden_clauses(space, seed):
+def test_every_drawn_candidate_satisfies_conditions_and_forbidden_clauses(space: SearchSpace, seed: int) -> None:
     candidates = drawn(space, seed)
     assume(candidates is not None)
+    assert candidates is not None
     assert len(np.unique(candidates.features, axis=0)) == len(candidates)
     assert candidates.features.min() >= 0
     assert candidates.features.max() <= 1
@@ -100,30 +105,33 @@ def test_every_drawn_candidate_satisfies_conditions_and_forbidden_clauses(space,
         assert is_valid(space, candidates.parameters(arm)), candidates.parameters(arm)
 
 
-def test_a_finite_conditional_space_is_enumerated_once_each():
-    space = {name: parameter for name, parameter in TREE.items() if name != "C"}
+def test_a_finite_conditional_space_is_enumerated_once_each() -> None:
+    space: dict[str, Parameter] = {name: parameter for name, parameter in TREE.items() if name != "C"}
     candidates = make_candidates(SearchSpace(space, FORBID))
     found = {tuple(sorted(candidates.parameters(arm).items())) for arm in range(len(candidates))}
-    depths = lambda most: sum(2 if depth >= 5 else 1 for depth in range(1, most + 1))  # noqa: E731
+
+    def depths(most: int) -> int:
+        return sum(2 if depth >= 5 else 1 for depth in range(1, most + 1))
+
     assert len(found) == len(candidates) == (1 + 4) + depths(7) + depths(9)
     assert SearchSpace(space, FORBID).count(1000) == len(candidates)
     assert SearchSpace(space, FORBID).count(len(candidates) - 1) is None
 
 
-def test_a_space_of_many_branches_is_enumerated_though_its_product_is_not():
+def test_a_space_of_many_branches_is_enumerated_though_its_product_is_not() -> None:
     branches = {f"p{number}": Range(1, 10, integer=True, when={"model": number}) for number in range(50)}
     space = SearchSpace({"model": Choice(tuple(range(50))), **branches})
     assert len(make_candidates(space)) == 500
 
 
-def test_a_space_that_cannot_be_enumerated_is_given_up_before_memory_is():
+def test_a_space_that_cannot_be_enumerated_is_given_up_before_memory_is() -> None:
     wide = {f"p{number}": Range(1, 10**9, integer=True) for number in range(30)}
     assert SearchSpace(wide).count(100_000) is None
     assert len(make_candidates(wide, 50)) == 50
 
 
-def test_inactive_features_are_constant_and_half_of_the_largest():
-    space = {
+def test_inactive_features_are_constant_and_half_of_the_largest() -> None:
+    space: dict[str, Parameter] = {
         "model": Choice(("a", "b")),
         "x": Range(1, 9, when={"model": "a"}),
         "c": Choice(("p", "q", "r"), when={"model": "a"}),
@@ -136,7 +144,7 @@ def test_inactive_features_are_constant_and_half_of_the_largest():
     assert set(candidates.parameters(int(np.flatnonzero(inactive)[0]))) == {"model"}
 
 
-def test_two_parameters_can_be_compared():
+def test_two_parameters_can_be_compared() -> None:
     space = SearchSpace(
         {"low": Range(0, 9, integer=True), "high": Range(0, 9, integer=True)}, ({"low": {"above": "high"}},)
     )
@@ -176,7 +184,9 @@ def test_two_parameters_can_be_compared():
         ),
     ],
 )
-def test_a_mistake_between_parameters_is_placed(space, forbid, keys, rule):
+def test_a_mistake_between_parameters_is_placed(
+    space: Mapping[str, Parameter], forbid: tuple[Clause, ...], keys: tuple[str, ...], rule: str
+) -> None:
     found = mistakes(space, forbid)
     assert [one.keys for one in found] == [keys]
     assert rule in found[0].rule
@@ -184,11 +194,11 @@ def test_a_mistake_between_parameters_is_placed(space, forbid, keys, rule):
         SearchSpace(space, forbid)
 
 
-def test_parents_come_before_their_children_and_else_the_order_stays():
-    space = {"b": Range(0, 1, when={"c": 1}), "a": Range(0, 1), "c": Ordered((1, 2))}
+def test_parents_come_before_their_children_and_else_the_order_stays() -> None:
+    space: dict[str, Parameter] = {"b": Range(0, 1, when={"c": 1}), "a": Range(0, 1), "c": Ordered((1, 2))}
     assert ordered(space) == ["a", "c", "b"]
 
 
-def test_forbidding_everything_is_refused():
+def test_forbidding_everything_is_refused() -> None:
     with pytest.raises(ObjectiveError, match="forbid leaves hardly any configuration"):
-        make_candidates(SearchSpace({"m": Choice((1, 2))}, ({"m": [1, 2]},)))
+        make_candidates(SearchSpace({"m": Choice((1, 2))}, ({"m": (1, 2)},)))

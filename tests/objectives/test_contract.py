@@ -4,14 +4,16 @@ import dataclasses
 import math
 import pickle
 from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
 from objectives.datasets import DataSource
-from objectives.names import OBJECTIVES, find_objective
-from objectives.objective import HasCandidates, HasOptimum, Objective
+from objectives.names import OBJECTIVES, ObjectiveOptions, find_objective
+from objectives.objective import Candidates, Evaluation, HasCandidates, HasOptimum, Objective, Report
 from objectives.parameters import Range
 from objectives.space import make_candidates
 from tests.objectives.recorded_files import GRIDS, write_cells, write_grid
@@ -32,7 +34,7 @@ HERE = [name for name in OBJECTIVES if name not in EXTRAS or find_spec(EXTRAS[na
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Small stand-ins of the tables, so that the contract is the same on every machine."""
     import gzip
 
@@ -49,35 +51,38 @@ def folder(tmp_path_factory):
 
 
 @pytest.fixture(params=HERE)
-def options(request):
+def options(request: pytest.FixtureRequest) -> ObjectiveOptions:
     return TypeAdapter(find_objective(request.param)).validate_python(OPTIONS.get(request.param, {}))
 
 
 @pytest.fixture
-def objective(options, folder):
+def objective(options: ObjectiveOptions, folder: Path) -> Objective:
     return options.load(DataSource(folder))
 
 
 @pytest.fixture
-def candidates(options, objective):
+def candidates(options: ObjectiveOptions, objective: Objective) -> Candidates:
     space = options.default_space()
     if space == {}:  # the campaign file gives it
         space = {"C": Range(0.1, 10.0, log=True)}
-    return objective.candidates() if space is None else make_candidates(space, 16)
+    if space is None:
+        assert isinstance(objective, HasCandidates)
+        return objective.candidates()
+    return make_candidates(space, 16)
 
 
-def some(candidates):
+def some(candidates: Candidates) -> range:
     """Arms to be evaluated: all of a small table, the first ones where an evaluation trains."""
     return range(min(len(candidates), 40 if len(candidates) <= 40 else 4))
 
 
-def timeless(evaluation):
+def timeless(evaluation: Evaluation) -> Evaluation:
     """The evaluation without the time it took."""
     metrics = {name: metric for name, metric in evaluation.metrics.items() if not name.endswith("seconds")}
     return dataclasses.replace(evaluation, metrics=metrics)
 
 
-def test_options_are_a_frozen_dataclass_that_refuses_unknown_keys(options):
+def test_options_are_a_frozen_dataclass_that_refuses_unknown_keys(options: Any) -> None:
     kind = type(options)
     assert dataclasses.is_dataclass(kind)
     assert hash(options) == hash(dataclasses.replace(options))
@@ -86,12 +91,12 @@ def test_options_are_a_frozen_dataclass_that_refuses_unknown_keys(options):
     assert TypeAdapter(kind).json_schema()["additionalProperties"] is False
 
 
-def test_it_is_an_objective_with_candidates_or_a_space(options, objective):
+def test_it_is_an_objective_with_candidates_or_a_space(options: ObjectiveOptions, objective: Objective) -> None:
     assert isinstance(objective, Objective)
     assert (options.default_space() is None) == isinstance(objective, HasCandidates)
 
 
-def test_a_value_is_finite_for_every_candidate(objective, candidates, silent):
+def test_a_value_is_finite_for_every_candidate(objective: Objective, candidates: Candidates, silent: Report) -> None:
     for arm in some(candidates):
         evaluation = objective.evaluate(candidates.parameters(arm), 0, silent)
         assert type(evaluation.value) is float
@@ -99,7 +104,9 @@ def test_a_value_is_finite_for_every_candidate(objective, candidates, silent):
         assert all(type(metric) is float and math.isfinite(metric) for metric in evaluation.metrics.values())
 
 
-def test_parameters_and_seed_decide_the_evaluation_here_and_on_a_worker(objective, candidates, silent):
+def test_parameters_and_seed_decide_the_evaluation_here_and_on_a_worker(
+    objective: Objective, candidates: Candidates, silent: Report
+) -> None:
     there = pickle.loads(pickle.dumps(objective))
     for arm, seed in ((0, 0), (0, 1), (len(candidates) - 1, 2**63)):
         parameters = candidates.parameters(arm)
@@ -109,7 +116,7 @@ def test_parameters_and_seed_decide_the_evaluation_here_and_on_a_worker(objectiv
         assert first == again == elsewhere
 
 
-def test_evaluating_changes_nothing(objective, candidates, silent):
+def test_evaluating_changes_nothing(objective: Objective, candidates: Candidates, silent: Report) -> None:
     before, parameters = pickle.dumps(objective), candidates.parameters(0)
     given = dict(parameters)
     objective.evaluate(parameters, 0, silent)
@@ -117,12 +124,14 @@ def test_evaluating_changes_nothing(objective, candidates, silent):
     assert parameters == given
 
 
-def test_no_noise_free_value_is_beyond_the_optimum(objective, candidates, silent):
+def test_no_noise_free_value_is_beyond_the_optimum(
+    objective: Objective, candidates: Candidates, silent: Report
+) -> None:
     evaluations = [objective.evaluate(candidates.parameters(arm), 0, silent) for arm in some(candidates)]
     noise_free = [evaluation.metrics["noise_free"] for evaluation in evaluations if "noise_free" in evaluation.metrics]
     assert bool(noise_free) == isinstance(objective, HasOptimum)
-    if noise_free:
+    if isinstance(objective, HasOptimum):
         assert objective.optimum(maximize=False) <= min(noise_free)
         assert max(noise_free) <= objective.optimum(maximize=True)
-    if isinstance(objective, HasCandidates) and noise_free:
+    if isinstance(objective, HasOptimum) and isinstance(objective, HasCandidates):
         assert objective.optimum(maximize=True) == max(noise_free)

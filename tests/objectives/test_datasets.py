@@ -1,4 +1,5 @@
 import gzip
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -35,7 +36,9 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("load", LOADERS.values())
-def test_a_named_folder_that_is_not_there_is_an_error_and_no_other_data_are_taken(load, tmp_path, monkeypatch):
+def test_a_named_folder_that_is_not_there_is_an_error_and_no_other_data_are_taken(
+    load: Callable[..., object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("BBKB_DATA", str(tmp_path / "mistyped"))
     with pytest.raises(ObjectiveError, match=r"must name a folder, and there is none at .*mistyped: correct the path"):
         load(DataSource.find(may_download=True))
@@ -43,7 +46,7 @@ def test_a_named_folder_that_is_not_there_is_an_error_and_no_other_data_are_take
         SoftmaxRegression(dataset="auto").load(DataSource.find())
 
 
-def test_a_folder_given_wins_over_the_environment(monkeypatch, tmp_path):
+def test_a_folder_given_wins_over_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("BBKB_DATA", "/somewhere")
     assert DataSource.find() == DataSource(Path("/somewhere"))
     assert DataSource.find(tmp_path, may_download=True) == DataSource(tmp_path, may_download=True)
@@ -51,7 +54,7 @@ def test_a_folder_given_wins_over_the_environment(monkeypatch, tmp_path):
     assert DataSource.find() == DataSource(None)
 
 
-def test_the_folders_files_are_read(folder):
+def test_the_folders_files_are_read(folder: Path) -> None:
     source = DataSource(folder)
     abalone, cadata, mnist = load_abalone(source), load_cadata(source), load_mnist(source)
     np.testing.assert_array_equal(abalone.features[:, :2], [[1, 0.455], [2, 0.53], [3, 0.33]])
@@ -65,7 +68,7 @@ def test_the_folders_files_are_read(folder):
         assert str(folder) in read.source
 
 
-def test_the_real_data_have_their_published_shape(source):
+def test_the_real_data_have_their_published_shape(source: DataSource) -> None:
     """With the data folder the published sizes and means, without it the bundled digits'."""
     assert load_digits().pixels.shape == (1797, 64)
     assert load_digits().pixels.max() == load_digits().brightest
@@ -80,7 +83,7 @@ def test_the_real_data_have_their_published_shape(source):
 
 
 @pytest.mark.parametrize("name", LOADERS)
-def test_missing_data_are_met_with_every_remedy(name, tmp_path):
+def test_missing_data_are_met_with_every_remedy(name: str, tmp_path: Path) -> None:
     for source, place in ((DataSource(tmp_path), str(tmp_path / name)), (DataSource(), "no data folder is given")):
         with pytest.raises(ObjectiveError) as caught:
             LOADERS[name](source)
@@ -89,14 +92,14 @@ def test_missing_data_are_met_with_every_remedy(name, tmp_path):
 
 
 @pytest.mark.parametrize("name", LOADERS)
-def test_a_damaged_file_is_named(name, folder):
+def test_a_damaged_file_is_named(name: str, folder: Path) -> None:
     (folder / name).write_bytes(b"PK\x03\x04 not what it should be")
     with pytest.raises(ObjectiveError, match=f"{name} cannot be read"):
         LOADERS[name](DataSource(folder))
 
 
-def test_a_failed_download_is_a_users_message(monkeypatch):
-    def fails():
+def test_a_failed_download_is_a_users_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails() -> None:
         raise OSError("no route to host")
 
     monkeypatch.setattr(datasets, "_fetch_mnist", fails)
@@ -104,7 +107,7 @@ def test_a_failed_download_is_a_users_message(monkeypatch):
         load_mnist(DataSource(may_download=True))
 
 
-def test_downloads_become_the_same_values_as_the_folders_files(monkeypatch, folder):
+def test_downloads_become_the_same_values_as_the_folders_files(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     on_disk = DataSource(folder)
     raw = load_cadata(on_disk)
     longitude, latitude, age, rooms, bedrooms, population, households, income = raw.features.T
@@ -140,7 +143,7 @@ def test_downloads_become_the_same_values_as_the_folders_files(monkeypatch, fold
     np.testing.assert_array_equal(load_mnist(online).labels, mnist.labels)
 
 
-def test_the_published_counts_come_back_from_ratios():
+def test_the_published_counts_come_back_from_ratios() -> None:
     rng = np.random.default_rng(0)
     households = rng.integers(1, 6000, 500)
     rooms, bedrooms, population = rng.integers(1, 40000, (3, 500))

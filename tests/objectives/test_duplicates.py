@@ -1,11 +1,14 @@
 """Equal rows of a user's table are merged into one candidate, and a person is told; or each stays one."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from objectives.duplicates import group
+from objectives.objective import Report
 from objectives.tabular import table_candidates, table_objective
 
 TABLE = (
@@ -14,7 +17,7 @@ TABLE = (
 
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.sampled_from("ab")), min_size=1, max_size=30))
-def test_each_row_belongs_to_the_first_that_equals_it(rows):
+def test_each_row_belongs_to_the_first_that_equals_it(rows: list[tuple[int, ...]]) -> None:
     columns = {"number": np.array([row[0] for row in rows]), "text": np.array([row[1] for row in rows])}
     groups = group(columns)
     assert [rows[first] for first in groups.first] == list(dict.fromkeys(rows))
@@ -25,7 +28,7 @@ def test_each_row_belongs_to_the_first_that_equals_it(rows):
         assert values[index][~np.isnan(values[index])].tolist() == expected
 
 
-def test_a_merged_row_draws_one_of_its_values_and_says_what_was_merged(tmp_path, silent):
+def test_a_merged_row_draws_one_of_its_values_and_says_what_was_merged(tmp_path: Path, silent: Report) -> None:
     path = tmp_path / "runs.csv"
     path.write_text(TABLE)
     table = table_objective(path, "accuracy", seconds="took")
@@ -38,7 +41,7 @@ def test_a_merged_row_draws_one_of_its_values_and_says_what_was_merged(tmp_path,
     assert "row 3 repeats row 1" in candidates.remark
 
 
-def test_each_row_is_a_candidate_of_its_own_on_request(tmp_path):
+def test_each_row_is_a_candidate_of_its_own_on_request(tmp_path: Path) -> None:
     path = tmp_path / "runs.csv"
     path.write_text(TABLE)
     kept = table_objective(path, "accuracy", seconds="took", duplicates="keep").candidates()
@@ -49,7 +52,7 @@ def test_each_row_is_a_candidate_of_its_own_on_request(tmp_path):
 
 
 @pytest.mark.parametrize("target", ["", "accuracy"])
-def test_a_table_without_duplicates_is_taken_as_it_is(tmp_path, target):
+def test_a_table_without_duplicates_is_taken_as_it_is(tmp_path: Path, target: str | None) -> None:
     path = tmp_path / "runs.csv"
     path.write_text("rate,accuracy\n0.3,0.8\n0.1,0.9\n0.2,0.8\n")
     merged = table_objective(path, target).candidates() if target else table_candidates(path)

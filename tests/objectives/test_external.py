@@ -1,10 +1,13 @@
 import pickle
 import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
 from objectives.external import PythonCallable
-from objectives.objective import InvalidValueError, ObjectiveError
+from objectives.objective import InvalidValueError, ObjectiveError, Report
 
 MODULE = """
 def plain(x, scale=1):
@@ -34,7 +37,7 @@ constant = 3
 
 
 @pytest.fixture
-def callable_named(tmp_path, monkeypatch):
+def callable_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], PythonCallable]:
     """Builds a PythonCallable of a function in MODULE, found by its search path only."""
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.delitem(sys.modules, "users_module", raising=False)
@@ -42,34 +45,40 @@ def callable_named(tmp_path, monkeypatch):
     return lambda name: PythonCallable(f"users_module:{name}", (str(tmp_path),))
 
 
-def test_parameters_are_keywords(callable_named, silent):
+def test_parameters_are_keywords(callable_named: Callable[[str], PythonCallable], silent: Report) -> None:
     assert callable_named("plain").evaluate({"x": 3, "scale": 2}, 0, silent).value == 6
 
 
-def test_the_seed_and_the_report_are_given_when_named(callable_named):
-    told = []
-    evaluation = callable_named("seeded").evaluate({"x": 1}, 41, told.append)
+def test_the_seed_and_the_report_are_given_when_named(callable_named: Callable[[str], PythonCallable]) -> None:
+    told: list[Any] = []
+    evaluation = callable_named("seeded").evaluate({"x": 1}, 41, cast(Any, told.append))
     assert (evaluation.value, dict(evaluation.metrics)) == (42, {"seed": 41})
     callable_named("reporting").evaluate({"x": 1}, 0, lambda value, step=None: told.append((value, step)))
     assert told == [(0.5, 4)]
 
 
-def test_a_parameter_called_seed_is_the_parameter(callable_named, silent):
+def test_a_parameter_called_seed_is_the_parameter(
+    callable_named: Callable[[str], PythonCallable], silent: Report
+) -> None:
     assert callable_named("seeded").evaluate({"x": 1, "seed": 5}, 41, silent).value == 6
 
 
-def test_keyword_catchers_get_the_parameters_only(callable_named, silent):
+def test_keyword_catchers_get_the_parameters_only(
+    callable_named: Callable[[str], PythonCallable], silent: Report
+) -> None:
     assert callable_named("anything").evaluate({"a": 1, "b": 2}, 0, silent).value == 2
 
 
-def test_what_the_function_raises_passes_through(callable_named, silent):
+def test_what_the_function_raises_passes_through(
+    callable_named: Callable[[str], PythonCallable], silent: Report
+) -> None:
     with pytest.raises(ZeroDivisionError, match="of the user's own"):
         callable_named("failing").evaluate({"x": 1}, 0, silent)
     with pytest.raises(InvalidValueError, match="users_module:worded must return a number, got str 'high'"):
         callable_named("worded").evaluate({"x": 1}, 0, silent)
 
 
-def test_it_travels_to_a_worker(callable_named, silent):
+def test_it_travels_to_a_worker(callable_named: Callable[[str], PythonCallable], silent: Report) -> None:
     objective = callable_named("plain")
     assert pickle.loads(pickle.dumps(objective)).evaluate({"x": 3}, 0, silent) == objective.evaluate(
         {"x": 3}, 0, silent
@@ -80,7 +89,9 @@ def test_it_travels_to_a_worker(callable_named, silent):
     ("name", "parameters"),
     [("plain", ["x"]), ("plain", ["x", "scale"]), ("seeded", ["x"]), ("reporting", ["x"]), ("anything", ["a", "b"])],
 )
-def test_a_function_that_fits_the_space_passes_the_check(callable_named, silent, name, parameters):
+def test_a_function_that_fits_the_space_passes_the_check(
+    callable_named: Callable[[str], PythonCallable], silent: Report, name: str, parameters: list[str]
+) -> None:
     objective = callable_named(name)
     objective.check(parameters)
     objective.evaluate(dict.fromkeys(parameters, 1), 0, silent)  # and the check was right
@@ -96,10 +107,12 @@ def test_a_function_that_fits_the_space_passes_the_check(callable_named, silent,
         ("constant", ["x"], "must name a function, 'users_module:constant' is int"),
     ],
 )
-def test_a_function_that_does_not_fit_is_refused_early(callable_named, name, parameters, message):
+def test_a_function_that_does_not_fit_is_refused_early(
+    callable_named: Callable[[str], PythonCallable], name: str, parameters: list[str], message: str
+) -> None:
     with pytest.raises(ObjectiveError, match=message):
         callable_named(name).check(parameters)
 
 
-def test_a_builtin_without_a_signature_is_given_the_benefit_of_the_doubt():
+def test_a_builtin_without_a_signature_is_given_the_benefit_of_the_doubt() -> None:
     PythonCallable("builtins:dict").check(["x"])

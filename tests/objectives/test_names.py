@@ -8,11 +8,11 @@ from objectives.objective import ObjectiveError
 from objectives.synthetic import Branin
 
 
-def test_a_listed_name_and_a_reference_find_the_same_class():
+def test_a_listed_name_and_a_reference_find_the_same_class() -> None:
     assert find_objective("branin") is find_objective("objectives.synthetic:Branin") is Branin
 
 
-def test_a_misspelt_name_is_met_with_the_list_and_the_nearest():
+def test_a_misspelt_name_is_met_with_the_list_and_the_nearest() -> None:
     with pytest.raises(ObjectiveError, match=r"one of abalone, branin, .*got 'brannin'; did you mean 'branin'"):
         find_objective("brannin")
 
@@ -20,16 +20,16 @@ def test_a_misspelt_name_is_met_with_the_list_and_the_nearest():
 @pytest.mark.parametrize(
     ("reference", "lack"), [("math:sqrt", "load"), ("decimal:Decimal", "load"), ("math:pi", "load")]
 )
-def test_a_reference_to_something_else_is_refused(reference, lack):
+def test_a_reference_to_something_else_is_refused(reference: str, lack: str) -> None:
     with pytest.raises(ObjectiveError, match=f"must name a class with load.*{reference}.*lacks {lack}"):
         find_objective(reference)
 
 
-def test_the_table_is_sorted():
+def test_the_table_is_sorted() -> None:
     assert list(OBJECTIVES) == sorted(OBJECTIVES)
 
 
-def test_objectives_reach_a_worker_without_the_slow_imports():
+def test_objectives_reach_a_worker_without_the_slow_imports() -> None:
     script = (
         "import sys; from objectives.names import OBJECTIVES, find_objective\n"
         "for name in OBJECTIVES: find_objective(name)\n"

@@ -1,3 +1,6 @@
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
@@ -16,7 +19,7 @@ ADAPTER: TypeAdapter[Parameter] = TypeAdapter(Parameter)
         ({"constant": "adam"}, Constant("adam")),
     ],
 )
-def test_a_campaign_files_mapping_becomes_a_parameter(mapping, parameter):
+def test_a_campaign_files_mapping_becomes_a_parameter(mapping: dict[str, Any], parameter: Parameter) -> None:
     built = ADAPTER.validate_python(mapping)
     assert built == parameter
     levels = getattr(built, "choices", ())
@@ -26,7 +29,7 @@ def test_a_campaign_files_mapping_becomes_a_parameter(mapping, parameter):
 @pytest.mark.parametrize(
     "mapping", [{"low": 0, "high": 1, "lgo": True}, {"choices": [1], "log": True}, {"constant": 1, "low": 0}]
 )
-def test_unknown_keys_are_refused(mapping):
+def test_unknown_keys_are_refused(mapping: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
         ADAPTER.validate_python(mapping)
 
@@ -43,6 +46,6 @@ def test_unknown_keys_are_refused(mapping):
         (lambda: Ordered((1, 1.0)), "ordered must differ from each other, got 1.0 twice"),
     ],
 )
-def test_a_wrong_parameter_is_refused_with_its_rule(build, rule):
+def test_a_wrong_parameter_is_refused_with_its_rule(build: Callable[[], object], rule: str) -> None:
     with pytest.raises(ValueError, match=rule):
         build()

@@ -1,5 +1,6 @@
 import math
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -7,11 +8,11 @@ from objectives.objective import ObjectiveError
 from objectives.reference import did_you_mean, import_reference
 
 
-def test_a_reference_is_what_it_names():
+def test_a_reference_is_what_it_names() -> None:
     assert import_reference("math:sqrt") is math.sqrt
 
 
-def test_a_module_is_found_on_the_search_path(tmp_path, monkeypatch):
+def test_a_module_is_found_on_the_search_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "path", list(sys.path))
     (tmp_path / "module_found_on_search_path.py").write_text("answer = 42")
     assert import_reference("module_found_on_search_path:answer", [str(tmp_path)]) == 42
@@ -28,7 +29,7 @@ def test_a_module_is_found_on_the_search_path(tmp_path, monkeypatch):
         ("math:sqtr", "has no 'sqtr'; did you mean 'sqrt'"),
     ],
 )
-def test_a_wrong_reference_is_refused(reference, message):
+def test_a_wrong_reference_is_refused(reference: str, message: str) -> None:
     with pytest.raises(ObjectiveError, match=message):
         import_reference(reference)
 
@@ -41,13 +42,15 @@ def test_a_wrong_reference_is_refused(reference, message):
         ("def (:", "failed with SyntaxError"),
     ],
 )
-def test_a_module_that_fails_on_import_is_told_apart_from_a_missing_one(tmp_path, monkeypatch, text, message):
+def test_a_module_that_fails_on_import_is_told_apart_from_a_missing_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, message: str
+) -> None:
     monkeypatch.setattr(sys, "path", list(sys.path))
     (tmp_path / "module_that_fails.py").write_text(text)
     with pytest.raises(ObjectiveError, match=message):
         import_reference("module_that_fails:f", [str(tmp_path)])
 
 
-def test_did_you_mean_says_nothing_when_nothing_is_near():
+def test_did_you_mean_says_nothing_when_nothing_is_near() -> None:
     assert did_you_mean("lerning_rate", ["learning_rate", "l2"]) == "; did you mean 'learning_rate'?"
     assert did_you_mean("zzz", ["learning_rate", "l2"]) == ""

@@ -1,5 +1,6 @@
 from decimal import Decimal
 from fractions import Fraction
+from typing import NoReturn
 
 import numpy as np
 import pytest
@@ -9,23 +10,23 @@ from objectives.returned import as_evaluation
 
 
 class Unprintable:
-    def __repr__(self):
+    def __repr__(self) -> NoReturn:
         raise RuntimeError("no")
 
 
 @pytest.mark.parametrize("number", [2, 2.0, np.float32(2), np.int64(2), np.array(2.0), Fraction(4, 2), Decimal(2)])
-def test_any_number_is_a_value(number):
+def test_any_number_is_a_value(number: object) -> None:
     evaluation = as_evaluation(number, "f")
     assert evaluation.value == 2.0
     assert type(evaluation.value) is float
 
 
-def test_a_mapping_has_a_value_and_metrics():
+def test_a_mapping_has_a_value_and_metrics() -> None:
     evaluation = as_evaluation({"value": 1, "loss": np.float32(0.5), "epochs": 3}, "f")
     assert (evaluation.value, dict(evaluation.metrics)) == (1.0, {"loss": 0.5, "epochs": 3.0})
 
 
-def test_nan_and_infinity_are_passed_on_for_whoever_records_them():
+def test_nan_and_infinity_are_passed_on_for_whoever_records_them() -> None:
     assert np.isnan(as_evaluation(float("nan"), "f").value)
     assert as_evaluation(-np.inf, "f").value == -np.inf
 
@@ -35,13 +36,13 @@ def test_nan_and_infinity_are_passed_on_for_whoever_records_them():
     [None, "0.9", b"0.9", True, np.True_, 1j, np.complex64(1), [0.9], np.array([0.9]), (), object(), 10**1_000_000],
     ids=lambda returned: type(returned).__name__,
 )
-def test_anything_else_is_refused_telling_what_was_got(returned):
+def test_anything_else_is_refused_telling_what_was_got(returned: object) -> None:
     with pytest.raises(InvalidValueError, match=f"f must return a number, got {type(returned).__name__} ") as caught:
         as_evaluation(returned, "f")
     assert len(str(caught.value)) < 200
 
 
-def test_an_object_that_cannot_be_shown_is_refused_all_the_same():
+def test_an_object_that_cannot_be_shown_is_refused_all_the_same() -> None:
     with pytest.raises(InvalidValueError, match="got Unprintable that cannot be shown"):
         as_evaluation(Unprintable(), "f")
 
@@ -53,12 +54,12 @@ def test_an_object_that_cannot_be_shown_is_refused_all_the_same():
         ({"value": "high"}, "f must return a number, got str 'high'"),
     ],
 )
-def test_a_wrong_mapping_is_refused(returned, message):
+def test_a_wrong_mapping_is_refused(returned: object, message: str) -> None:
     with pytest.raises(InvalidValueError, match=message):
         as_evaluation(returned, "f")
 
 
-def test_a_metric_that_is_no_number_does_not_discard_the_value():
+def test_a_metric_that_is_no_number_does_not_discard_the_value() -> None:
     folds = np.array([0.9, 0.97, 0.98])
     evaluation = as_evaluation({"value": 0.95, "folds": folds, "model": "x.pt", "loss": np.float32(0.5)}, "f")
     assert (evaluation.value, dict(evaluation.metrics)) == (0.95, {"loss": 0.5})

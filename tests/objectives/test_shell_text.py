@@ -1,4 +1,5 @@
 import subprocess
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -84,7 +85,9 @@ HOSTILE = [
         'n="$(printf %s {x} | wc -c)"; echo "$n"',
     ],
 )
-def test_whatever_a_value_holds_it_is_one_word_and_nothing_of_it_is_run(command: str, value: str, tmp_path) -> None:
+def test_whatever_a_value_holds_it_is_one_word_and_nothing_of_it_is_run(
+    command: str, value: str, tmp_path: Path
+) -> None:
     parameters: Parameters = {"x": value}
     evaluation = ShellCommand(command, str(tmp_path)).evaluate(parameters, 0, Unheard())
     assert evaluation.value == len(value.encode())

@@ -1,13 +1,16 @@
 import itertools
 import math
+from collections.abc import Mapping
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from objectives.conditions import Scalar
 from objectives.objective import ObjectiveError
-from objectives.space import Choice, Constant, Ordered, Range, make_candidates
+from objectives.parameters import Parameter
+from objectives.space import Choice, Constant, Ordered, Range, Sampler, make_candidates
 
 reals = st.builds(
     lambda low, width, log: Range(low, low + width, log=log),
@@ -29,7 +32,7 @@ spaces = st.dictionaries(st.sampled_from("abcdef"), parameters, max_size=3).map(
 SAMPLERS = st.sampled_from(["sobol", "random", "grid"])
 
 
-def values_of(parameter):
+def values_of(parameter: Parameter) -> list[Scalar]:
     match parameter:
         case Choice(choices=values) | Ordered(ordered=values):
             return list(values)
@@ -41,7 +44,9 @@ def values_of(parameter):
 
 @settings(max_examples=40, deadline=None)
 @given(spaces, st.integers(1, 300), SAMPLERS, st.integers(0, 2**31))
-def test_every_candidate_lies_in_the_space_and_the_unit_cube(space, size, sampler, seed):
+def test_every_candidate_lies_in_the_space_and_the_unit_cube(
+    space: Mapping[str, Parameter], size: int, sampler: Sampler, seed: int
+) -> None:
     smallest_grid = 2 ** sum(isinstance(p, Range) for p in space.values()) * math.prod(
         len(values_of(p)) for p in space.values() if not isinstance(p, Range)
     )
@@ -63,7 +68,9 @@ def test_every_candidate_lies_in_the_space_and_the_unit_cube(space, size, sample
 
 @settings(max_examples=30, deadline=None)
 @given(spaces, st.integers(1, 300), st.sampled_from(["sobol", "random"]), st.integers(0, 2**31))
-def test_no_two_arms_are_the_same_and_the_seed_decides(space, size, sampler, seed):
+def test_no_two_arms_are_the_same_and_the_seed_decides(
+    space: Mapping[str, Parameter], size: int, sampler: Sampler, seed: int
+) -> None:
     candidates = make_candidates(space, size, sampler, seed)
     again = make_candidates(space, size, sampler, seed)
     assert len(np.unique(candidates.features, axis=0)) == len(candidates)
@@ -74,7 +81,7 @@ def test_no_two_arms_are_the_same_and_the_seed_decides(space, size, sampler, see
 
 @settings(max_examples=40, deadline=None)
 @given(st.dictionaries(st.sampled_from("abc"), st.builds(Choice, levels) | st.builds(Ordered, levels)), SAMPLERS)
-def test_a_finite_space_is_taken_whole(space, sampler):
+def test_a_finite_space_is_taken_whole(space: Mapping[str, Parameter], sampler: Sampler) -> None:
     space = {**space, "n": Range(1, 9, integer=True, log=True)}
     candidates = make_candidates(space, None, sampler)
     expected = set(itertools.product(*(map(repr, values_of(space[name])) for name in candidates.columns)))
@@ -86,7 +93,7 @@ def test_a_finite_space_is_taken_whole(space, sampler):
 
 @settings(max_examples=30, deadline=None)
 @given(reals | integers)
-def test_a_range_stands_at_its_value_on_its_own_scale(parameter):
+def test_a_range_stands_at_its_value_on_its_own_scale(parameter: Range) -> None:
     candidates = make_candidates({"x": parameter}, 50, "random")
     values = candidates.columns["x"].astype(float)
     scale = np.log if parameter.log else lambda x: x
@@ -95,7 +102,7 @@ def test_a_range_stands_at_its_value_on_its_own_scale(parameter):
     np.testing.assert_allclose(candidates.features[:, 0], (scale(values) - low) / (high - low), atol=1e-6)
 
 
-def test_two_different_choices_are_at_distance_one_and_ordinals_equally_spaced():
+def test_two_different_choices_are_at_distance_one_and_ordinals_equally_spaced() -> None:
     candidates = make_candidates({"c": Choice(("a", "b", "c")), "o": Ordered((1, 10, 1000))})
     for i, j in itertools.combinations(range(len(candidates)), 2):
         a, b = candidates.parameters(i), candidates.parameters(j)
@@ -104,40 +111,40 @@ def test_two_different_choices_are_at_distance_one_and_ordinals_equally_spaced()
         assert squared == pytest.approx((a["c"] != b["c"]) + (steps / 2) ** 2)
 
 
-def test_a_constant_is_a_parameter_but_no_feature():
+def test_a_constant_is_a_parameter_but_no_feature() -> None:
     candidates = make_candidates({"x": Range(0, 1), "c": Constant("adam"), "one": Choice((True,))}, 4)
     assert candidates.features.shape == (4, 1)
     assert candidates.parameters(0) | {"x": 0} == {"x": 0, "c": "adam", "one": True}
 
 
-def test_equal_levels_of_different_types_keep_their_types():
+def test_equal_levels_of_different_types_keep_their_types() -> None:
     candidates = make_candidates({"c": Choice((True, 2, 0.5, None, "x"))})
     values = sorted((candidates.parameters(arm)["c"] for arm in range(5)), key=repr)
     assert values == [0.5, 2, None, True, "x"] or values == ["x", 0.5, 2, None, True]
     assert {type(value) for value in values} == {bool, int, float, type(None), str}
 
 
-def test_the_ends_of_an_integer_range_get_their_full_share():
+def test_the_ends_of_an_integer_range_get_their_full_share() -> None:
     space = {"n": Range(1, 4, integer=True), "x": Range(0, 1)}
     values = make_candidates(space, 4000, "random").columns["n"]
     assert np.bincount(values)[1:].min() > 800  # 1000 each expected; half a share would be 667 at the ends
 
 
-def test_a_sobol_pool_is_balanced_and_a_longer_one_begins_the_same():
+def test_a_sobol_pool_is_balanced_and_a_longer_one_begins_the_same() -> None:
     features = make_candidates({"x": Range(0, 1), "y": Range(0, 1)}, 64).features
     assert (np.bincount((features[:, 0] * 64).astype(int), minlength=64) == 1).all()
     longer = make_candidates({"x": Range(0, 1), "y": Range(0, 1)}, 100).features
     np.testing.assert_array_equal(features, longer[:64])
 
 
-def test_a_grid_has_both_ends_and_as_many_levels_as_fit():
+def test_a_grid_has_both_ends_and_as_many_levels_as_fit() -> None:
     candidates = make_candidates({"x": Range(1, 100, log=True), "n": Range(0, 2, integer=True)}, 16, "grid")
     assert sorted(set(candidates.columns["n"])) == [0, 1, 2]
     np.testing.assert_allclose(sorted(set(candidates.columns["x"])), np.geomspace(1, 100, 5))
     assert len(candidates) == 15
 
 
-def test_coarse_integers_are_dropped_keeping_the_first():
+def test_coarse_integers_are_dropped_keeping_the_first() -> None:
     space = {"n": Range(1, 3, integer=True), "m": Range(1, 400, integer=True)}
     candidates = make_candidates(space, 1000, "random", seed=3)
     assert len(candidates) < 1000
@@ -148,7 +155,7 @@ def test_coarse_integers_are_dropped_keeping_the_first():
     assert len({tuple(candidates.parameters(arm).values()) for arm in range(len(candidates))}) == len(candidates)
 
 
-def test_a_tiny_bound_is_not_rounded():
+def test_a_tiny_bound_is_not_rounded() -> None:
     values = make_candidates({"l2": Range(1.2345678e-12, 1e-3, log=True)}, 3, "grid").columns["l2"]
     np.testing.assert_allclose(values.min(), 1.2345678e-12, rtol=1e-12)
 
@@ -159,13 +166,15 @@ def test_a_tiny_bound_is_not_rounded():
         ({}, 8, "sobol", "space must hold a parameter that varies"),
         ({"c": Constant(1), "d": Choice((1,))}, 8, "sobol", "space must hold a parameter that varies"),
         ({"x": Range(0, 1)}, 10**11, "sobol", "candidates.size must be <= 10000000, got 100000000000"),
-        ({"c": Choice(range(90_000)), "x": Range(0, 1)}, 9000, "sobol", "candidates.size must be smaller"),
+        ({"c": Choice(tuple(range(90_000))), "x": Range(0, 1)}, 9000, "sobol", "candidates.size must be smaller"),
         ({"x": Range(0, 1)}, 0, "sobol", "candidates.size must be >= 1, got 0"),
         ({"x": Range(0, 1)}, 8, "lhs", "candidates.sampler must be sobol, random or grid, got 'lhs'"),
         ({"x": Range(0, 1), "c": Choice((1, 2, 3))}, 5, "grid", "candidates.size must be >= 6 for a grid"),
         ({"x": Range(0, 1e300, integer=True)}, 8, "sobol", "space.x must stay within"),
     ],
 )
-def test_what_cannot_be_made_is_refused_with_a_remedy(space, size, sampler, message):
+def test_what_cannot_be_made_is_refused_with_a_remedy(
+    space: Mapping[str, Parameter], size: int, sampler: Sampler, message: str
+) -> None:
     with pytest.raises(ObjectiveError, match=message):
         make_candidates(space, size, sampler)

@@ -3,12 +3,13 @@ import time
 import numpy as np
 import pytest
 
+from objectives.objective import Report
 from objectives.space import make_candidates
 from objectives.synthetic import Branin, Sine, branin, sine
 
 
 @pytest.mark.parametrize("objective", [Sine(noise_std=0.0), Branin(noise_std=0.0)])
-def test_the_optimum_is_the_best_of_a_fine_grid(objective, silent):
+def test_the_optimum_is_the_best_of_a_fine_grid(objective: Sine | Branin, silent: Report) -> None:
     space = objective.default_space()
     candidates = make_candidates(space, 160_000 if len(space) == 2 else 10_001, "grid")
     # every 7th arm is fine enough, and both ends of the grid are kept
@@ -18,26 +19,26 @@ def test_the_optimum_is_the_best_of_a_fine_grid(objective, silent):
     assert min(values) - 1e-3 <= objective.optimum(maximize=False) <= min(values)
 
 
-def test_branin_is_the_classical_function_scaled():
+def test_branin_is_the_classical_function_scaled() -> None:
     """The classical minimum 0.397887 is taken in three places; the scaled function is (54.81 − classical) / 51.95."""
     for u, v in ((-np.pi, 12.275), (np.pi, 2.275), (9.42478, 2.475)):
         assert 54.81 - 51.95 * branin((u + 5) / 15, v / 15) == pytest.approx(0.397887, abs=1e-5)
 
 
-def test_branin_has_mean_zero_and_variance_one_over_the_square():
+def test_branin_has_mean_zero_and_variance_one_over_the_square() -> None:
     side = (np.arange(200) + 0.5) / 200
     values = np.array([branin(x, y) for x in side for y in side])
     assert abs(values.mean()) < 0.01
     assert abs(values.std() - 1) < 0.02
 
 
-def test_sine_is_the_papers_formula():
+def test_sine_is_the_papers_formula() -> None:
     assert sine(0.0) == 1.0
     assert sine(np.pi) == pytest.approx(-1 + 0.1 * np.pi)
 
 
 @pytest.mark.parametrize("objective", [Sine(noise_std=0.5), Branin(noise_std=0.5)])
-def test_noise_has_the_deviation_asked_for(objective, silent):
+def test_noise_has_the_deviation_asked_for(objective: Sine | Branin, silent: Report) -> None:
     parameters = {"x": 0.3, "y": 0.4}
     evaluations = [objective.evaluate(parameters, seed, silent) for seed in range(2000)]
     noise = np.array([evaluation.value - evaluation.metrics["noise_free"] for evaluation in evaluations])
@@ -45,8 +46,8 @@ def test_noise_has_the_deviation_asked_for(objective, silent):
     assert abs(noise.std() - 0.5) < 0.05
 
 
-def test_an_expensive_function_sleeps(monkeypatch, silent):
-    slept = []
+def test_an_expensive_function_sleeps(monkeypatch: pytest.MonkeyPatch, silent: Report) -> None:
+    slept: list[float] = []
     monkeypatch.setattr(time, "sleep", slept.append)
     Sine(seconds=3.0).evaluate({"x": 1.0}, 0, silent)
     Sine().evaluate({"x": 1.0}, 0, silent)
@@ -56,11 +57,11 @@ def test_an_expensive_function_sleeps(monkeypatch, silent):
 @pytest.mark.parametrize("kind", [Sine, Branin])
 @pytest.mark.parametrize("option", ["noise_std", "seconds"])
 @pytest.mark.parametrize("value", [-1.0, float("nan"), float("inf")])
-def test_a_wrong_option_is_refused(kind, option, value):
+def test_a_wrong_option_is_refused(kind: type[Sine | Branin], option: str, value: float) -> None:
     with pytest.raises(ValueError, match=f"{option} must be finite and >= 0"):
         kind(**{option: value})
 
 
-def test_a_missing_coordinate_is_named(silent):
+def test_a_missing_coordinate_is_named(silent: Report) -> None:
     with pytest.raises(ValueError, match="the space must have x and y, got x, z"):
         Branin().evaluate({"x": 0.1, "z": 0.2}, 0, silent)

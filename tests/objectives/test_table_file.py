@@ -1,6 +1,6 @@
 import gzip
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -8,14 +8,16 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
+from numpy.typing import NDArray
 
 from objectives.objective import ObjectiveError
 from objectives.table_file import encode, read_columns
+from orchestrator.bandit.arrays import Floats
 
 TEXT = "depth,rate,optimizer\n2,1e-3,adam\n4,0.1,sgd\n\n8,1,sgd\n"
 
 
-def check(columns):
+def check(columns: Mapping[str, NDArray[np.generic]]) -> None:
     assert list(columns) == ["depth", "rate", "optimizer"]
     assert columns["depth"].tolist() == [2, 4, 8]
     assert columns["depth"].dtype == np.int64
@@ -23,19 +25,19 @@ def check(columns):
     assert columns["optimizer"].tolist() == ["adam", "sgd", "sgd"]
 
 
-def test_csv_columns_get_their_types(tmp_path):
+def test_csv_columns_get_their_types(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
     path.write_text("\ufeff" + TEXT, encoding="utf-8")
     check(read_columns(path))
 
 
-def test_compressed_csv_is_read(tmp_path):
+def test_compressed_csv_is_read(tmp_path: Path) -> None:
     path = tmp_path / "t.csv.gz"
     path.write_bytes(gzip.compress(TEXT.encode()))
     check(read_columns(path))
 
 
-def test_parquet_is_read(tmp_path):
+def test_parquet_is_read(tmp_path: Path) -> None:
     pyarrow = pytest.importorskip("pyarrow")
     from pyarrow import parquet
 
@@ -47,7 +49,7 @@ def test_parquet_is_read(tmp_path):
         read_columns(tmp_path / "hole.parquet")
 
 
-def test_parquet_without_pyarrow_names_the_extra(tmp_path, monkeypatch):
+def test_parquet_without_pyarrow_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(ObjectiveError, match=r"pip install 'bbkb-orchestrator\[parquet\]' or give a CSV file"):
         read_columns(tmp_path / "t.parquet")
@@ -70,14 +72,14 @@ def test_parquet_without_pyarrow_names_the_extra(tmp_path, monkeypatch):
         ('a\n"1\n', "cannot be read as a CSV table"),
     ],
 )
-def test_a_mistake_is_told_with_file_line_and_column(tmp_path, text, message):
+def test_a_mistake_is_told_with_file_line_and_column(tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "t.csv").write_text(text)
     with pytest.raises(ObjectiveError, match=message):
         read_columns(tmp_path / "t.csv")
 
 
 @pytest.mark.parametrize(("name", "message"), [("t.xlsx", "must end in .csv"), ("none.csv", "none.csv cannot be read")])
-def test_a_file_that_is_no_table_is_refused(tmp_path, name, message):
+def test_a_file_that_is_no_table_is_refused(tmp_path: Path, name: str, message: str) -> None:
     with pytest.raises(ObjectiveError, match=message):
         read_columns(tmp_path / name)
 
@@ -86,7 +88,7 @@ def test_a_file_that_is_no_table_is_refused(tmp_path, name, message):
 @example(np.array([0.0, 5e-324]))  # the narrowest and the widest columns there are
 @example(np.array([-1.7e308, 0.0, 1.7e308]))
 @given(arrays.arrays(np.float64, st.integers(2, 20), elements=st.floats(allow_nan=False, allow_infinity=False)))
-def test_numbers_are_scaled_to_the_unit_interval_in_order(column):
+def test_numbers_are_scaled_to_the_unit_interval_in_order(column: Floats) -> None:
     if (column == column[0]).all():
         with pytest.raises(ObjectiveError, match="must have a feature column that varies, got x"):
             encode({"x": column})
@@ -97,14 +99,14 @@ def test_numbers_are_scaled_to_the_unit_interval_in_order(column):
     assert (np.diff(feature[np.argsort(column)]) >= 0).all()
 
 
-def test_text_is_one_hot_at_distance_one_and_constants_are_left_out():
+def test_text_is_one_hot_at_distance_one_and_constants_are_left_out() -> None:
     features = encode({"c": np.array(["a", "b", "a"]), "k": np.array([3, 3, 3]), "t": np.array(["z", "z", "z"])})
     assert features.shape == (3, 2)
     assert np.linalg.norm(features[0] - features[1]) == pytest.approx(1)
     assert (features[0] == features[2]).all()
 
 
-def test_a_column_of_names_is_refused_before_it_fills_the_memory():
+def test_a_column_of_names_is_refused_before_it_fills_the_memory() -> None:
     with pytest.raises(ObjectiveError, match="text column 'id' must have at most 64 different values, got 65"):
         encode({"id": np.array([f"run-{i}" for i in range(65)])})
 

@@ -1,15 +1,18 @@
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import pytest
 
 from objectives.datasets import DataSource, Regression
-from objectives.objective import ObjectiveError
+from objectives.objective import ObjectiveError, Report
 from objectives.tabular import Abalone, Cadata, Table, table_candidates, table_objective
 
 FEATURES = np.array([[0.0], [0.5], [1.0]])
 COLUMNS = {"depth": np.array([1, 2, 3])}
 
 
-def test_a_candidate_carries_its_row_and_what_people_read(silent):
+def test_a_candidate_carries_its_row_and_what_people_read(silent: Report) -> None:
     table = Table(FEATURES, COLUMNS, np.array([0.1, 0.3, 0.2]))
     candidates = table.candidates()
     assert candidates.parameters(1) == {"row": 1, "depth": 2}
@@ -19,7 +22,7 @@ def test_a_candidate_carries_its_row_and_what_people_read(silent):
     assert (table.optimum(maximize=True), table.optimum(maximize=False)) == (0.3, 0.1)
 
 
-def test_the_seed_picks_among_the_repeats_that_are_there(silent):
+def test_the_seed_picks_among_the_repeats_that_are_there(silent: Report) -> None:
     table = Table(FEATURES, COLUMNS, np.array([[1.0, 2.0, np.nan], [5.0, np.inf, 7.0], [0.0, 0.0, 0.0]]))
     values = {table.evaluate({"row": 0}, seed, silent).value for seed in range(50)}
     assert values == {1.0, 2.0}
@@ -27,7 +30,7 @@ def test_the_seed_picks_among_the_repeats_that_are_there(silent):
     assert table.optimum(maximize=True) == 6.0
 
 
-def test_noise_has_the_deviation_asked_for_and_seconds_are_told(silent):
+def test_noise_has_the_deviation_asked_for_and_seconds_are_told(silent: Report) -> None:
     table = Table(FEATURES, COLUMNS, np.array([1.0, 2.0, 3.0]), noise_std=0.2, seconds=np.array([10.0, 20.0, 30.0]))
     evaluations = [table.evaluate({"row": 2}, seed, silent) for seed in range(2000)]
     values = np.array([evaluation.value for evaluation in evaluations])
@@ -38,7 +41,7 @@ def test_noise_has_the_deviation_asked_for_and_seconds_are_told(silent):
 
 
 @pytest.mark.parametrize("row", [-1, 3, 1.0, "1", None])
-def test_a_row_that_is_not_there_is_refused(silent, row):
+def test_a_row_that_is_not_there_is_refused(silent: Report, row: object) -> None:
     with pytest.raises(ValueError, match="parameter 'row' must be an integer from 0 to 2, got"):
         Table(FEATURES, COLUMNS, np.zeros(3)).evaluate({"row": row}, 0, silent)
 
@@ -55,12 +58,14 @@ def test_a_row_that_is_not_there_is_refused(silent, row):
         ({"features": np.full((3, 1), np.nan)}, "features must be finite"),
     ],
 )
-def test_a_table_that_does_not_fit_together_is_refused(change, message):
+def test_a_table_that_does_not_fit_together_is_refused(change: dict[str, Any], message: str) -> None:
     with pytest.raises((ObjectiveError, ValueError), match=message):
         Table(**{"features": FEATURES, "columns": COLUMNS, "target": np.zeros(3), **change})
 
 
-def test_a_data_set_is_standardised_and_its_target_scaled_to_the_unit_interval(monkeypatch, source, silent):
+def test_a_data_set_is_standardised_and_its_target_scaled_to_the_unit_interval(
+    monkeypatch: pytest.MonkeyPatch, source: DataSource, silent: Report
+) -> None:
     """On the real data where the folder is there, else on a stand-in of the same shape; both named problems."""
     if source.file("abalone/abalone.csv") is None:
         rng = np.random.default_rng(0)
@@ -80,7 +85,7 @@ def test_a_data_set_is_standardised_and_its_target_scaled_to_the_unit_interval(m
         assert table.description
 
 
-def test_a_users_table_with_a_target_is_an_objective(tmp_path, silent):
+def test_a_users_table_with_a_target_is_an_objective(tmp_path: Path, silent: Report) -> None:
     path = tmp_path / "runs.csv"
     path.write_text("rate,optimizer,accuracy,took\n0.1,adam,0.9,60\n0.2,sgd,0.8,30\n")
     table = table_objective(path, target="accuracy", seconds="took")
@@ -90,7 +95,7 @@ def test_a_users_table_with_a_target_is_an_objective(tmp_path, silent):
     assert (evaluation.value, dict(evaluation.metrics)) == (0.9, {"noise_free": 0.9, "seconds": 60.0})
 
 
-def test_a_users_table_without_a_target_is_candidates(tmp_path):
+def test_a_users_table_without_a_target_is_candidates(tmp_path: Path) -> None:
     path = tmp_path / "arms.csv"
     path.write_text("rate,optimizer\n0.1,adam\n0.2,sgd\n0.4,adam\n")
     candidates = table_candidates(path)
@@ -105,7 +110,7 @@ def test_a_users_table_without_a_target_is_candidates(tmp_path):
         ("optimizer", "candidates.target: column 'optimizer' of .* must be numbers, got text"),
     ],
 )
-def test_a_target_that_cannot_be_one_is_refused(tmp_path, target, message):
+def test_a_target_that_cannot_be_one_is_refused(tmp_path: Path, target: str, message: str) -> None:
     path = tmp_path / "runs.csv"
     path.write_text("optimizer,accuracy\nadam,0.9\nsgd,0.8\n")
     with pytest.raises(ObjectiveError, match=message):
@@ -113,7 +118,7 @@ def test_a_target_that_cannot_be_one_is_refused(tmp_path, target, message):
 
 
 @pytest.mark.parametrize("options", [Abalone, Cadata])
-def test_data_that_are_nowhere_are_a_users_message(options):
+def test_data_that_are_nowhere_are_a_users_message(options: type[Abalone | Cadata]) -> None:
     with pytest.raises(ObjectiveError, match="BBKB_DATA"):
         options().load(DataSource())
     with pytest.raises(ValueError, match="noise_std must be finite and >= 0"):

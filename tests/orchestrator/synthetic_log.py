@@ -6,8 +6,9 @@ page or file) and are tried again, some fail for good, and sessions are killed i
 
 import heapq
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -202,7 +203,7 @@ class _Simulation:
         )  # fmt: skip
 
     def _success(self, started: float, worker: int, trial: int, attempt: int) -> TrialSucceeded:
-        parameters = self.picks[trial].parameters
+        parameters = cast(Mapping[str, Any], self.picks[trial].parameters)
         miss = (np.log10(parameters["learning_rate"]) + 1.6) / 2, parameters["dropout"] - 0.3
         quality = OPTIMUM - 0.3 * miss[0] ** 2 - miss[1] ** 2 - 0.02 * ACTIVATIONS.index(parameters["activation"])
         sign, offset = (1.0, 0.0) if self.log.direction == "maximize" else (-1.0, 1.0)

@@ -22,7 +22,14 @@ from orchestrator.bandit.strategies import STRATEGIES
 from orchestrator.bandit.strategies.bbkb import BBKB
 from orchestrator.bandit.strategy import Choose, Observation
 from orchestrator.campaign.commands import Close
-from orchestrator.campaign.events import BatchChosen, CampaignCreated, Event, SessionOpened, TrialSucceeded
+from orchestrator.campaign.events import (
+    AttemptEnded,
+    BatchChosen,
+    CampaignCreated,
+    Event,
+    SessionOpened,
+    TrialSucceeded,
+)
 from orchestrator.campaign.state import CampaignState
 from orchestrator.session.driver import Driver
 from orchestrator.session.problem import INIT, TELL, Problem, advance, begin_progress, replay
@@ -143,7 +150,9 @@ def test_batch_mode_makes_the_pulls_of_a_plain_loop(tmp_path: Path) -> None:
         arms = [pick.arm for pick in decision.picks]
         # in the order in which they finished: sums of rewards round by it
         finished = [
-            event.trial for event in store.read("c") if getattr(event, "is_final", True) and hasattr(event, "attempt")
+            event.trial
+            for event in store.read("c")
+            if isinstance(event, AttemptEnded) and getattr(event, "is_final", True)
         ]
         batch = sorted(range(trial, trial + len(arms)), key=finished.index)
         observations = [Observation(arms[number - trial], rewards.get(number)) for number in batch]
@@ -273,7 +282,7 @@ def test_a_campaign_can_be_stopped_while_the_strategy_computes(slow: Any) -> Non
     assert puppet.has_news.wait(200)
     puppet.finish(puppet.submitted[0])
     assert began.wait(200)
-    assert driver.status().activity == "refreshing the model"
+    assert driver.status().activity == "refitting the model"
     driver.stop(now=True)
     assert _wait_for(store, "session_closed")
 

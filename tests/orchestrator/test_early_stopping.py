@@ -8,7 +8,7 @@ import textwrap
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -53,7 +53,7 @@ def test_poor_trials_stop_early_and_the_best_is_whole(tmp_path: Path, executor: 
     assert len(stopped) >= 15
     assert len(stopped) + sum(row["status"] == "succeeded" for row in rows) == 40
     assert result.best.value == max(row["value"] for row in rows if row["status"] == "succeeded")
-    assert len(reports_of(result, result.best.trial)) == STEPS
+    assert len(reports_of(result, cast(int, result.best.trial))) == STEPS
     with open_run(result.folder).store() as store:
         assert verify(store, result.folder.name).problems == ()
 
@@ -132,7 +132,7 @@ def test_a_command_reports_by_lines_and_is_stopped_by_sigterm(tmp_path: Path) ->
     result = tune(command, {"x": Range(0.0, 1.0)}, evaluations=12, progress=False, settings=made)
     stopped = [row for row in result.rows() if row["status"] == "stopped"]
     assert len(list(tmp_path.glob("*.cleaned"))) == len(stopped) > 0
-    assert [step for step, _ in reports_of(result, result.best.trial)] == list(range(1, 10))
+    assert [step for step, _ in reports_of(result, cast(int, result.best.trial))] == list(range(1, 10))
 
 
 def test_each_trial_has_a_folder_that_its_attempts_share(tmp_path: Path) -> None:

@@ -1,29 +1,35 @@
-"""`Optimizer(space={...})`: configurations are asked and told, candidates grow, what is saved goes on exactly."""
+"""`Search(space={...})`: configurations are asked and told, candidates grow, what is saved goes on exactly."""
 
 import json
 import pickle
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from bbkb import Choice, Optimizer, Ordered, Range
+from objectives.conditions import Scalar
 from objectives.objective import ObjectiveError
 from orchestrator.space_optimizer import SpaceOptimizer
+
+Search: Any = Optimizer  # with a space it makes a SpaceOptimizer, which its signature cannot say
 
 SPACE = {
     "x": Range(0.0, 1.0),
     "lr": Range(1e-4, 1.0, log=True),
-    "model": Choice(["svm", "forest"]),
+    "model": Choice(("svm", "forest")),
     "depth": Range(2, 8, integer=True, when={"model": "forest"}),
-    "size": Ordered([8, 16, 32]),
+    "size": Ordered((8, 16, 32)),
 }
 
 
-def loss(configuration):
+def loss(configuration: Mapping[str, Any]) -> Any:
     away = 0.0 if configuration["model"] == "forest" else 0.2
     return (configuration["x"] - 0.3) ** 2 + abs(configuration.get("depth", 5) - 4) / 10 + away + configuration["lr"]
 
 
-def advanced(optimizer, steps, batch=2):
+def advanced(optimizer: SpaceOptimizer, steps: int, batch: int = 2) -> list[dict[str, Scalar]]:
     asked = []
     for _ in range(steps):
         configurations = optimizer.ask(batch)
@@ -32,8 +38,8 @@ def advanced(optimizer, steps, batch=2):
     return asked
 
 
-def test_it_finds_a_good_configuration_among_appended_candidates():
-    optimizer = Optimizer(space=SPACE, direction="minimize", seed=3)
+def test_it_finds_a_good_configuration_among_appended_candidates() -> None:
+    optimizer = Search(space=SPACE, direction="minimize", seed=3)
     advanced(optimizer, 30)
     best, value = optimizer.best()
     assert value == min(trial["value"] for trial in optimizer.trials) or value < 0.05
@@ -44,13 +50,13 @@ def test_it_finds_a_good_configuration_among_appended_candidates():
     assert optimizer.pending == []
 
 
-def test_what_is_saved_goes_on_exactly(tmp_path):
-    optimizer = Optimizer(space=SPACE, direction="minimize", forbid=[{"model": "svm", "size": 32}], seed=5)
+def test_what_is_saved_goes_on_exactly(tmp_path: Path) -> None:
+    optimizer = Search(space=SPACE, direction="minimize", forbid=[{"model": "svm", "size": 32}], seed=5)
     advanced(optimizer, 12)
     left = optimizer.ask(3)
     optimizer.save(tmp_path / "search.json")
     json.loads((tmp_path / "search.json").read_text())
-    loaded = Optimizer.load(tmp_path / "search.json")
+    loaded = Search.load(tmp_path / "search.json")
     assert loaded.pending == left == optimizer.pending
     assert loaded.trials == optimizer.trials
     assert loaded.best() == optimizer.best()
@@ -58,30 +64,30 @@ def test_what_is_saved_goes_on_exactly(tmp_path):
     assert len(loaded.candidates) == len(optimizer.candidates) > 1024
 
 
-def test_the_same_seed_asks_the_same():
-    one, other = (Optimizer(space=SPACE, seed=1) for _ in range(2))
+def test_the_same_seed_asks_the_same() -> None:
+    one, other = (Search(space=SPACE, seed=1) for _ in range(2))
     assert advanced(one, 10) == advanced(other, 10)
 
 
-def test_enqueued_configurations_come_first_and_are_pending():
+def test_enqueued_configurations_come_first_and_are_pending() -> None:
     wanted = [{"x": 0.25, "lr": 0.01, "model": "svm", "size": 8}, {"x": 0.5, "lr": 0.1, "model": "svm", "size": 16}]
-    optimizer = Optimizer(space=SPACE, enqueue=wanted)
+    optimizer = Search(space=SPACE, enqueue=wanted)
     assert optimizer.ask(1) + optimizer.ask(1) == wanted
     assert optimizer.pending == wanted
     assert optimizer.ask(1)[0] not in wanted
 
 
-def test_a_configuration_that_was_never_asked_for_is_learned_from(tmp_path):
-    optimizer = Optimizer(space=SPACE, direction="minimize")
+def test_a_configuration_that_was_never_asked_for_is_learned_from(tmp_path: Path) -> None:
+    optimizer = Search(space=SPACE, direction="minimize")
     known = {"x": 0.123456, "lr": 0.0123, "model": "forest", "depth": 4, "size": 16}
     optimizer.tell([known], [0.001])
     assert optimizer.best() == (known, 0.001)
     optimizer.save(tmp_path / "search.json")
-    assert Optimizer.load(tmp_path / "search.json").best() == (known, 0.001)
+    assert Search.load(tmp_path / "search.json").best() == (known, 0.001)
 
 
-def test_what_could_not_be_evaluated_is_not_asked_for_again():
-    optimizer = Optimizer(space={"n": Range(1, 4, integer=True)})
+def test_what_could_not_be_evaluated_is_not_asked_for_again() -> None:
+    optimizer = Search(space={"n": Range(1, 4, integer=True)})
     seen = []
     for _ in range(4):
         (configuration,) = optimizer.ask()
@@ -102,28 +108,30 @@ def test_what_could_not_be_evaluated_is_not_asked_for_again():
         ({"x": 0.5, "lr": 0.1, "model": "svm", "size": 8}, float("nan"), ValueError, "must be finite"),
     ],
 )
-def test_what_is_told_is_checked(configuration, value, error, message):
+def test_what_is_told_is_checked(
+    configuration: Mapping[str, Any], value: object, error: type[Exception], message: str
+) -> None:
     with pytest.raises(error, match=message):
-        Optimizer(space=SPACE).tell([configuration], [value])
+        Search(space=SPACE).tell([configuration], [value])
 
 
-def test_a_wrong_argument_is_refused():
+def test_a_wrong_argument_is_refused() -> None:
     with pytest.raises(ValueError, match="direction must be minimize or maximize, got 'min'"):
-        Optimizer(space=SPACE, direction="min")
+        Search(space=SPACE, direction="min")
     with pytest.raises(ValueError, match=r"configurations must be a list, got a mapping"):
-        Optimizer(space=SPACE).tell({"x": 1}, [1.0])
+        Search(space=SPACE).tell({"x": 1}, [1.0])
     with pytest.raises(ObjectiveError, match="did you mean 'model'"):
-        Optimizer(space={"x": Range(0, 1, when={"modl": "a"}), "model": Choice(["a", "b"])})
+        Search(space={"x": Range(0, 1, when={"modl": "a"}), "model": Choice(("a", "b"))})
 
 
-def test_a_file_that_was_not_saved_by_it_is_refused(tmp_path):
+def test_a_file_that_was_not_saved_by_it_is_refused(tmp_path: Path) -> None:
     (tmp_path / "other.json").write_text("[]")
     with pytest.raises(ValueError, match=r"other\.json is not a saved Optimizer"):
-        Optimizer.load(tmp_path / "other.json")
+        Search.load(tmp_path / "other.json")
 
 
-def test_a_strategy_without_growth_gets_a_fixed_pool():
-    optimizer = Optimizer(space=SPACE, strategy="uniform")
+def test_a_strategy_without_growth_gets_a_fixed_pool() -> None:
+    optimizer = Search(space=SPACE, strategy="uniform")
     assert isinstance(optimizer, SpaceOptimizer)
     advanced(optimizer, 20)
     assert len(optimizer.candidates) > 2000
@@ -131,14 +139,14 @@ def test_a_strategy_without_growth_gets_a_fixed_pool():
         optimizer.tell([{"x": 0.123456, "lr": 0.0123, "model": "forest", "depth": 4, "size": 16}], [1.0])
 
 
-def test_configurations_that_are_evaluated_elsewhere_are_pending_and_survive_saving(tmp_path):
-    optimizer = Optimizer(space=SPACE, direction="minimize", seed=5)
+def test_configurations_that_are_evaluated_elsewhere_are_pending_and_survive_saving(tmp_path: Path) -> None:
+    optimizer = Search(space=SPACE, direction="minimize", seed=5)
     advanced(optimizer, 12)
     elsewhere = {"x": 0.123, "lr": 0.01, "model": "forest", "depth": 3, "size": 16}
     optimizer.expect([elsewhere])
     assert optimizer.pending == [elsewhere]
     optimizer.save(tmp_path / "search.json")
-    loaded, copied = Optimizer.load(tmp_path / "search.json"), pickle.loads(pickle.dumps(optimizer))
+    loaded, copied = Search.load(tmp_path / "search.json"), pickle.loads(pickle.dumps(optimizer))
     assert loaded.pending == copied.pending == [elsewhere]
     assert loaded.ask(2) == copied.ask(2) == optimizer.ask(2)
     with pytest.raises(ObjectiveError, match="x must be from 0 to 1"):

@@ -7,7 +7,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -73,7 +73,8 @@ def test_an_evaluation_becomes_a_success_with_all_it_told() -> None:
         report(0.5)
         report(math.nan)
         report(0.75, step=10)
-        return Evaluation(parameters["x"] + seed, {"noise_free": np.float32(1.5)})
+        metrics: Any = {"noise_free": np.float32(1.5)}
+        return Evaluation(parameters["x"] + seed, metrics)
 
     outcome = outcome_of(action, now=iter([100.0, 103.0]).__next__, worker="here:1")
     assert isinstance(outcome, Success)
@@ -168,7 +169,7 @@ def test_an_invalid_value_that_the_objective_found_itself_keeps_its_words() -> N
 
 
 def test_a_report_that_is_no_number_is_an_invalid_value() -> None:
-    failure = failure_of(outcome_of(lambda parameters, seed, report: report("high")))
+    failure = failure_of(outcome_of(lambda parameters, seed, report: cast(Any, report)("high")))
     assert failure.kind is FailureKind.INVALID_VALUE
     assert failure.message == "a reported value must be a finite number, got 'high' (str)"
 
@@ -268,12 +269,17 @@ def loop_catching(exceptions: type[BaseException], times: int) -> None:
             time.sleep(20)
 
 
+def swallow_the_first_alarm(*_: object) -> None:
+    loop_catching(BaseException, 1)
+    loop_catching(Exception, 1)
+
+
 @pytest.mark.parametrize(
     "action",
     [
         lambda *_: time.sleep(20),
         lambda *_: loop_catching(Exception, 1),
-        lambda *_: loop_catching(BaseException, 1) or loop_catching(Exception, 1),  # swallows the first alarm only
+        swallow_the_first_alarm,
     ],
 )
 def test_what_passes_its_time_out_is_stopped(action: Callable[..., Any]) -> None:
@@ -302,8 +308,12 @@ def test_an_alarm_of_the_host_is_given_back() -> None:
 def test_outside_the_main_thread_a_time_out_is_not_kept_but_does_no_harm() -> None:
     outcomes: list[Outcome] = []
 
+    def slowly(*_: object) -> Evaluation:
+        time.sleep(0.05)
+        return Evaluation(1.0)
+
     def run() -> None:
-        outcomes.append(outcome_of(lambda *_: time.sleep(0.05) or Evaluation(1.0), Limits(timeout_seconds=0.01)))
+        outcomes.append(outcome_of(slowly, Limits(timeout_seconds=0.01)))
 
     thread = threading.Thread(target=run)
     thread.start()

@@ -16,6 +16,7 @@ import ray
 
 from workers.messages import Limits, Outcome, Trial
 from workers.on_ray.ledger import NAMESPACE, HeldAttempt, Ledger
+from workers.on_ray.objective import Box, Reference
 from workers.on_ray.places import Placement, memory_request
 from workers.on_ray.worker_actor import WorkerActor
 
@@ -43,50 +44,50 @@ class _Worker:
 class WorkerPool:
     """The worker actors of one campaign. The executor sees to it that no more than its slots are busy."""
 
-    def __init__(self, box: list[Any], slots: int, limits: Limits, placement: Placement) -> None:
+    def __init__(self, box: Box, slots: int, limits: Limits, placement: Placement) -> None:
         self._box = box
         self.slots = slots  # evaluations at the same time: may be set anew as the cluster grows and shrinks
         self._limits = limits
         self._placing = placement
         self._ledger = Ledger(placement.campaign)
-        self._busy: dict[Any, _Worker] = {}  # by the reference to what it evaluates
+        self._busy: dict[Reference, _Worker] = {}  # by the reference to what it evaluates
         self._idle: list[_Worker] = []  # the longest idle first
         self._noted: dict[tuple[int, int], _Worker | None] = {}  # what the ledger holds of ours, and who wrote it
         self._next_touch = 0.0
         self._next_room = 0.0
         self.touch()
 
-    def start(self, trial: Trial) -> Any:
+    def start(self, trial: Trial) -> Reference:
         """A reference to its outcome, on an idle worker that has asked for enough memory, or on a new one."""
-        worker = self._taken(memory_request(self._limits, trial.memory_factor))
+        worker = self._take_worker(memory_request(self._limits, trial.memory_factor))
         known, worker.acknowledged = worker.acknowledged, []
         evaluate = worker.actor.evaluate.options(name=self._placing.label)
-        reference = evaluate.remote(self._box, trial, self._limits, known)
+        reference: Reference = evaluate.remote(self._box, trial, self._limits, known)
         self._busy[reference] = worker
         self._noted[trial.id, trial.attempt] = worker
         return reference
 
-    def ask(self, reference: Any, trial: int, attempt: int) -> Any:
+    def ask(self, reference: Reference, trial: int, attempt: int) -> Reference:
         """Another reference to the same outcome, for when Ray lost sight of the call but not of the worker.
 
         It resolves to None when the worker has not evaluated that attempt.
         """
         worker = self._busy.pop(reference)
-        again = worker.actor.outcome.remote(trial, attempt)
+        again: Reference = worker.actor.outcome.remote(trial, attempt)
         self._busy[again] = worker
         return again
 
-    def free(self, reference: Any) -> None:
+    def free(self, reference: Reference) -> None:
         """The evaluation is over and its worker well."""
         worker = self._busy.pop(reference)
         worker.idle_since, worker.has_begun = time.monotonic(), True
         self._idle.append(worker)
 
-    def end(self, reference: Any) -> None:
+    def end(self, reference: Reference) -> None:
         """Kill the worker that evaluates it, or forget one that died by itself."""
         self._kill(self._busy.pop(reference))
 
-    def adopt(self, attempts: Mapping[int, int]) -> tuple[list[Outcome], dict[Any, tuple[int, int, HeldAttempt]]]:
+    def adopt(self, attempts: Mapping[int, int]) -> tuple[list[Outcome], dict[Reference, tuple[int, int, HeldAttempt]]]:
         """What workers of an earlier session hold of these (trial → attempt): outcomes that are there, and references
         to those to come, with (trial, attempt, entry). All other workers of the campaign are killed."""
         entries = {(trial, attempt): self._ledger.read(trial, attempt) for trial, attempt in attempts.items()}
@@ -173,7 +174,7 @@ class WorkerPool:
             self._idle.remove(worker)
             self._kill(worker)
 
-    def _taken(self, memory: int | None) -> _Worker:
+    def _take_worker(self, memory: int | None) -> _Worker:
         fitting = [worker for worker in self._idle if memory is None or (worker.memory or 0) >= memory]
         if fitting:
             worker = fitting[-1]  # the one that was busy last, so that the others may get idle enough to end

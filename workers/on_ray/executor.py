@@ -11,7 +11,6 @@ import time
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import ray
 from ray.exceptions import ActorUnavailableError, RayError
@@ -23,7 +22,7 @@ from workers.executor import ExecutorError, TakeReports
 from workers.messages import Failure, FailureKind, Limits, Outcome, Stopped, Success, Trial
 from workers.on_ray.actors import IDLE_SECONDS, WorkerPool
 from workers.on_ray.failures import described, fetched, is_process_death, kind_of
-from workers.on_ray.objective import put_objective
+from workers.on_ray.objective import Reference, put_objective
 from workers.on_ray.places import NodeWatch, Placement, Places, check_feasible, is_saturated
 from workers.on_ray.reports import ReportReceiver
 from workers.on_ray.tasks import RayTasks
@@ -85,9 +84,10 @@ class RayExecutor:
         self._streaks: defaultdict[str, Streak] = defaultdict(Streak)  # by worker
         self._next_lease_look = 0.0  # monotonic clock
         self._queue: OrderedDict[int, Trial] = OrderedDict()  # by trial id, in the order submitted
-        self._running: dict[Any, _Attempt] = {}  # by reference, the oldest first; at most `slots`
-        self._references: dict[int, Any] = {}  # of what runs, by trial id
-        self._suspects: dict[Any, float] = {}  # a node has died, maybe theirs: until when (monotonic) to wait for them
+        self._running: dict[Reference, _Attempt] = {}  # by reference, the oldest first; at most `slots`
+        self._references: dict[int, Reference] = {}  # of what runs, by trial id
+        # a node has died, maybe theirs: until when (monotonic) to wait for them
+        self._suspects: dict[Reference, float] = {}
         self._reports = ReportReceiver(placement.campaign)
         self._listener: TakeReports | None = None
         self._outcomes: list[Outcome] = []  # not handed out yet
@@ -200,7 +200,7 @@ class RayExecutor:
         is_very_short = sum(self._durations) < VERY_SHORT_SECONDS * len(self._durations)
         return self.slots + max(self.slots, READY_TASKS) if is_very_short else self.slots
 
-    def _enter(self, reference: Any, attempt: _Attempt) -> None:
+    def _enter(self, reference: Reference, attempt: _Attempt) -> None:
         self._running[reference] = attempt
         self._references[attempt.trial] = reference
 
@@ -212,7 +212,7 @@ class RayExecutor:
         for reference, result in zip(ready, fetched(ready), strict=True):
             self._take(reference, result)
 
-    def _take(self, reference: Any, result: Outcome | RayError | None) -> None:
+    def _take(self, reference: Reference, result: Outcome | RayError | None) -> None:
         """One result, or what Ray raised, or None for an attempt that a worker was asked for and has not evaluated."""
         attempt = self._running[reference]
         if isinstance(result, ActorUnavailableError):  # the connection broke; the worker may be well and evaluating
@@ -239,7 +239,7 @@ class RayExecutor:
             del self._streaks[outcome.worker]
         return is_damaged
 
-    def _leave(self, reference: Any, is_well: bool) -> None:
+    def _leave(self, reference: Reference, is_well: bool) -> None:
         """A worker actor is free again, or of no more use."""
         if self._running[reference].place is self._pool:
             (self._pool.free if is_well else self._pool.end)(reference)
@@ -255,7 +255,7 @@ class RayExecutor:
             mean = sum(self._durations) / len(self._durations)
             self._is_short = mean < (LONG_SECONDS if self._is_short else SHORT_SECONDS)
 
-    def _settle(self, reference: Any, outcome: Outcome) -> None:
+    def _settle(self, reference: Reference, outcome: Outcome) -> None:
         """This attempt is over; a reference that resolves later is not looked at any more."""
         self._outcomes.append(outcome)
         if isinstance(outcome, Stopped):
@@ -281,7 +281,7 @@ class RayExecutor:
         age = attempt.age_seconds()
         return age >= seconds and attempt.place.evaluation_seconds(attempt.trial, attempt.attempt, age) >= seconds
 
-    def _give_up(self, reference: Any, kind: FailureKind, message: str) -> None:
+    def _give_up(self, reference: Reference, kind: FailureKind, message: str) -> None:
         """Kill an attempt and settle it at once: its reference may never resolve."""
         attempt = self._running[reference]
         identity = {"trial": attempt.trial, "attempt": attempt.attempt}

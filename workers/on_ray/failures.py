@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterable
-from typing import Any
 
 import ray
 from ray.exceptions import (
@@ -17,6 +16,7 @@ from ray.exceptions import (
 
 from workers.evaluate import MESSAGE_CHARACTERS, printable, summary_of
 from workers.messages import FailureKind, Outcome
+from workers.on_ray.objective import Reference
 
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
@@ -70,7 +70,7 @@ def described(error: RayError) -> str:
     return f"{summary}\n{text[-(MESSAGE_CHARACTERS - len(summary) - 1) :]}"
 
 
-def fetched(references: list[Any]) -> Iterable[Outcome | RayError | None]:
+def fetched(references: list[Reference]) -> Iterable[Outcome | RayError | None]:
     """Each one's result or what Ray raises for it; all at once in the common case that nothing was raised."""
     try:
         return list(ray.get(references))
@@ -78,7 +78,7 @@ def fetched(references: list[Any]) -> Iterable[Outcome | RayError | None]:
         return [_fetched_one(reference) for reference in references]
 
 
-def _fetched_one(reference: Any) -> Outcome | RayError | None:
+def _fetched_one(reference: Reference) -> Outcome | RayError | None:
     try:
         result: Outcome | None = ray.get(reference)
     except RayError as error:

@@ -1,15 +1,19 @@
 """The objective on its way to Ray's workers: pickled once a campaign, unpickled once a worker process."""
 
 from functools import lru_cache
-from typing import Any
+from typing import TypeAlias
 
 import ray
 
 from objectives.objective import Objective
 from workers.executor import ExecutorError
+from workers.messages import Outcome
+
+Box: TypeAlias = "list[ray.ObjectRef[Objective]]"  # of one
+Reference: TypeAlias = "ray.ObjectRef[Outcome]"  # to what an attempt will give
 
 
-def put_objective(objective: Objective) -> list[Any]:
+def put_objective(objective: Objective) -> Box:
     """What a worker needs to get it. Raises ExecutorError when the objective cannot be pickled.
 
     The reference comes in a list because Ray would fetch and unpickle a bare one for every call: a third of the
@@ -24,12 +28,11 @@ def put_objective(objective: Objective) -> list[Any]:
         ) from error
 
 
-def get_objective(box: list[Any]) -> Objective:
+def get_objective(box: Box) -> Objective:
     """The objective in this worker process."""
-    return _fetched(box[0])
+    return _fetch(box[0])
 
 
 @lru_cache(maxsize=1)
-def _fetched(reference: Any) -> Objective:
-    objective: Objective = ray.get(reference)
-    return objective
+def _fetch(reference: "ray.ObjectRef[Objective]") -> Objective:
+    return ray.get(reference)

@@ -13,7 +13,7 @@ import ray
 from workers.evaluate import evaluate, grace_seconds, is_worn_out
 from workers.messages import Limits, Outcome, Trial
 from workers.on_ray.ledger import HeldAttempt, Ledger
-from workers.on_ray.objective import get_objective
+from workers.on_ray.objective import Box, Reference, get_objective
 from workers.on_ray.places import Placement, memory_request
 from workers.on_ray.reports import ReportSender
 from workers.surroundings import Streak
@@ -34,20 +34,21 @@ class _Submission:
 class RayTasks:
     """Gives attempts to Ray as tasks. Ray's own retries are off: the campaign alone counts attempts."""
 
-    def __init__(self, box: list[Any], limits: Limits, placement: Placement) -> None:
+    def __init__(self, box: Box, limits: Limits, placement: Placement) -> None:
         self._box = box
         self._limits = limits
         self._placing = placement
         self._remotes: dict[float, Any] = {}  # by memory factor: to make one takes as long as to submit a task
 
-    def start(self, trial: Trial) -> Any:
+    def start(self, trial: Trial) -> Reference:
         """A reference to its outcome."""
         if trial.memory_factor not in self._remotes:
             self._remotes[trial.memory_factor] = self._remote(trial.memory_factor)
         submission = _Submission(Ledger(self._placing.campaign), time.time())
-        return self._remotes[trial.memory_factor].remote(self._box, trial, self._limits, submission)
+        reference: Reference = self._remotes[trial.memory_factor].remote(self._box, trial, self._limits, submission)
+        return reference
 
-    def end(self, reference: Any) -> None:
+    def end(self, reference: Reference) -> None:
         """Kill the process that evaluates it."""
         ray.cancel(reference, force=True)
 
@@ -76,11 +77,11 @@ class RayTasks:
         )
 
 
-def evaluate_remotely(box: list[Any], trial: Trial, limits: Limits, submission: _Submission) -> Outcome:
+def evaluate_remotely(box: Box, trial: Trial, limits: Limits, submission: _Submission) -> Outcome:
     """What runs on the worker, whose process may die for it."""
     objective = get_objective(box)
     sender = ReportSender(submission.ledger.campaign, trial.id, trial.attempt)
-    with _EVALUATING, _late_start_noted(trial, limits, submission), contextlib.closing(sender):
+    with _EVALUATING, _note_late_start(trial, limits, submission), contextlib.closing(sender):
         outcome = evaluate(objective, trial, limits, is_expendable=True, publish=sender)
     if is_worn_out(outcome) or _STREAK.is_damaged_after(trial.arm, outcome):
         threading.Thread(target=_retire, daemon=True).start()
@@ -88,7 +89,7 @@ def evaluate_remotely(box: list[Any], trial: Trial, limits: Limits, submission: 
 
 
 @contextlib.contextmanager
-def _late_start_noted(trial: Trial, limits: Limits, submission: _Submission) -> Iterator[None]:
+def _note_late_start(trial: Trial, limits: Limits, submission: _Submission) -> Iterator[None]:
     """Keep in the ledger when an attempt began that had to wait long for this process.
 
     Should the process die, its age would suggest that the time-out ended it. The usual prompt start costs no message.

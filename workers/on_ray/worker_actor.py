@@ -8,19 +8,19 @@ here has to answer while it evaluates.
 """
 
 import contextlib
+import functools
 import os
 import sys
 import threading
 import time
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import ray
 
 from workers.evaluate import evaluate
 from workers.messages import Limits, Outcome, Trial
 from workers.on_ray.ledger import HeldAttempt, Ledger
-from workers.on_ray.objective import get_objective
+from workers.on_ray.objective import Box, get_objective
 from workers.on_ray.reports import ReportSender
 
 _LOOKS = 20.0  # at the lease, while it lasts
@@ -42,12 +42,12 @@ class WorkerActor:
         return self._name
 
     def evaluate(
-        self, boxed_objective: list[Any], trial: Trial, limits: Limits, acknowledged: Sequence[tuple[int, int]]
+        self, boxed_objective: Box, trial: Trial, limits: Limits, acknowledged: Sequence[tuple[int, int]]
     ) -> Outcome:
         """The outcome of this attempt, which the ledger has too. `acknowledged` attempts are struck out there."""
         objective = get_objective(boxed_objective)
         for attempt in acknowledged:
-            self._tell(lambda attempt=attempt: self._ledger.forget(*attempt))
+            self._tell(functools.partial(self._ledger.forget, *attempt))
         self._write(trial, HeldAttempt(self._name, self._node, time.time()))
         with contextlib.closing(ReportSender(self._campaign, trial.id, trial.attempt)) as sender:
             outcome = evaluate(objective, trial, limits, is_expendable=True, publish=sender)
@@ -62,7 +62,7 @@ class WorkerActor:
     def _write(self, trial: Trial, entry: HeldAttempt | Outcome) -> None:
         self._tell(lambda: self._ledger.write(trial.id, trial.attempt, entry))
 
-    def _tell(self, write: Any) -> None:
+    def _tell(self, write: Callable[[], None]) -> None:
         """Write into the ledger. A head that is away for a while is no reason to lose an evaluation: only a session
         that takes over just then would miss the entry, and evaluate again."""
         try:

@@ -41,7 +41,7 @@ class OfAx:
         """The largest mean."""
 
 
-def _config(name: str, parameter: Parameter) -> Any:
+def _config(name: str, parameter: Parameter) -> object:
     kind: Literal["int"] = "int"
     match parameter:
         case Range(low=low, high=high, log=log, integer=False):

@@ -50,7 +50,7 @@ class OfSmac:
         return {name: _value(self._space[name], incumbents[0][name]) for name in self._space}
 
 
-def _never(config: Any, seed: int = 0) -> float:
+def _never(config: object, seed: int = 0) -> float:
     raise AssertionError("SMAC evaluates nothing itself here: it is asked and given results")
 
 

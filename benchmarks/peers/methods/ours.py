@@ -14,6 +14,7 @@ from orchestrator.bandit.strategy import Posterior
 from orchestrator.optimizer import Optimizer
 from orchestrator.space_optimizer import Configuration, SpaceOptimizer
 
+Options = Mapping[str, Any]  # of a strategy, as in a campaign file
 Floats = NDArray[np.float64]
 
 
@@ -29,7 +30,7 @@ class Belief:
 class Ours:
     """On the arms that a problem has. `settings` are the strategy's name and options."""
 
-    def __init__(self, candidates: Candidates, seed: int, settings: Mapping[str, Any]) -> None:
+    def __init__(self, candidates: Candidates, seed: int, settings: Options) -> None:
         self._candidates = candidates
         options = {name: value for name, value in settings.items() if name != "name"}
         arms = Arms.of(
@@ -63,7 +64,7 @@ class Ours:
 class OursInSpace:
     """On a space, as a user gives it. `settings` are the strategy's name and options."""
 
-    def __init__(self, problem: Problem, seed: int, settings: Mapping[str, Any]) -> None:
+    def __init__(self, problem: Problem, seed: int, settings: Options) -> None:
         options = {name: value for name, value in settings.items() if name != "name"}
         self._optimizer = SpaceOptimizer(problem.space, strategy=settings["name"], seed=seed, **options)
         self._running: dict[int, Configuration] = {}
@@ -87,6 +88,6 @@ class OursInSpace:
         return Belief(self._optimizer.candidates, self._optimizer.posterior, self._optimizer.scores)
 
 
-def ours(problem: Problem, seed: int, settings: Mapping[str, Any]) -> Ours | OursInSpace:
+def ours(problem: Problem, seed: int, settings: Options) -> Ours | OursInSpace:
     """The method for a problem: all of its arms where it has a list of them, else its space."""
     return OursInSpace(problem, seed, settings) if problem.arms is None else Ours(problem.arms, seed, settings)

@@ -89,7 +89,9 @@ class ExactPosterior:
         # log det(I + K/λ) over the multiset is log det(I + NK/λ) over the distinct arms
         gain = float(2.0 * np.log(factor.diagonal()).sum() + np.log(counts / lam).sum())
         mean, variance = read_only(mean + offset, np.float64), read_only(variance, np.float64)
-        return replace(prior, mean=mean, variance=variance, information_gain=gain)._replaced(order, counts, factor)
+        return replace(prior, mean=mean, variance=variance, information_gain=gain)._replace_factor(
+            order, counts, factor
+        )
 
     def rescored(self, pulls: Pulls) -> "ExactPosterior":
         """The belief with the mean that the scores of `pulls` give, all of whose arms were pulled here: O(p² + pA)."""
@@ -137,7 +139,7 @@ class ExactPosterior:
         count = len(self.order)
         factor = np.zeros((count + 1, count + 1))
         factor[:count, :count], factor[:count, count], factor[count, count] = self.factor, row, math.sqrt(pivot)
-        return self._replaced(np.append(self.order, arm), np.append(self.counts, 1), factor)
+        return self._replace_factor(np.append(self.order, arm), np.append(self.counts, 1), factor)
 
     def _with_another_pull(self, arm: int) -> "ExactPosterior":
         position = int(np.flatnonzero(self.order == arm)[0])
@@ -149,9 +151,9 @@ class ExactPosterior:
         factor = self.factor.copy()
         # λ/n is a lower bound on a squared pivot; rounding may say otherwise
         downdate(factor[position:, position:], difference, lam / counts[position:])
-        return self._replaced(self.order, counts, factor)
+        return self._replace_factor(self.order, counts, factor)
 
-    def _replaced(self, order: Indices, counts: Indices, factor: Floats) -> "ExactPosterior":
+    def _replace_factor(self, order: Indices, counts: Indices, factor: Floats) -> "ExactPosterior":
         frozen = read_only(factor, np.float64)
         return replace(self, order=read_only(order, np.intp), counts=read_only(counts, np.intp), factor=frozen)
 
@@ -238,14 +240,14 @@ class ExactState:
         ground = self.ground.observe(observations)
         if model is None:
             return ExactState(ground, self._pulled(*rewarded(observations)))
-        return self._scored(refitted(checked(ground, self.ground, observations, self._moments), model), observations)
+        return self._score(refitted(checked(ground, self.ground, observations, self._moments), model), observations)
 
     def restored(self, observations: Sequence[Observation], model: Model | None, record: Record) -> "ExactState":
         """`observe` with the warm start's arms and what was fitted read from `record`."""
         if model is None:
             return self.observe(observations).with_start(record.get("initial", self.ground.initial))
         ground = restored_calibration(self.ground.observe(observations), model, record)
-        return self._scored(ground, observations).with_start(record["initial"])
+        return self._score(ground, observations).with_start(record["initial"])
 
     def recorded(self) -> Record:
         """What `restored` reads."""
@@ -263,7 +265,7 @@ class ExactState:
             belief = belief.pull(arm, reward)
         return belief
 
-    def _scored(self, ground: SparseState, observations: Sequence[Observation]) -> "ExactState":
+    def _score(self, ground: SparseState, observations: Sequence[Observation]) -> "ExactState":
         """`ground` with its belief: new scores for all arms, after a fit a new kernel too."""
         arms, belief = rewarded(observations)[0], self.belief
         if not ground.pulls.total:

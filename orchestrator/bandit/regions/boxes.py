@@ -93,7 +93,7 @@ class BoxedArms:
 
     def nearest(self, box: Box, arms: Indices) -> int:
         """The one of `arms` (n ≥ 1) nearest to the box's centre; ties: the first."""
-        return int(arms[self._snapped(np.full((1, self.dimension), 0.5), box, arms)[0]])
+        return int(arms[self._snap(np.full((1, self.dimension), 0.5), box, arms)[0]])
 
     def grid(self, box: Box, points: int, arms: Indices) -> Indices:
         """D_g: those of the `arms` in the box that stand for it, ascending (GP-ThreDS §3.2.2).
@@ -106,7 +106,7 @@ class BoxedArms:
             return held
         cells = self._cells(box, points)
         centres = (np.indices(cells).reshape(self.dimension, -1).T + 0.5) / cells
-        return held[np.unique(self._snapped(centres, box, held))]
+        return held[np.unique(self._snap(centres, box, held))]
 
     def _cells(self, box: Box, points: int) -> tuple[int, ...]:
         """Into how many cells each feature's edge is cut (d,): as even as possible, with at least `points` in all.
@@ -129,7 +129,7 @@ class BoxedArms:
         """From the centre to the upper corner (d,), in feature units."""
         return np.asarray(self.spans * (np.asarray(box.high) - box.low) / 2.0)
 
-    def _snapped(self, fractions: Floats, box: Box, arms: Indices) -> Indices:
+    def _snap(self, fractions: Floats, box: Box, arms: Indices) -> Indices:
         """Positions (n,) among `arms` of the nearest to points (n, d) given as fractions of the box's edges."""
         places = np.asarray(box.low) + fractions * (np.asarray(box.high) - box.low)
         return np.asarray(cdist(places * self.spans, self.coordinates[arms] * self.spans).argmin(axis=1))

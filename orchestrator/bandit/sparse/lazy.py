@@ -103,18 +103,18 @@ class EagerQueue:
     """Looks at every arm from the start. `blocked`: arms that may not come up although they were looked at."""
 
     def __init__(self, rest: AnyRest, contenders: Contenders, blocked: Indices = NOTHING) -> None:
-        self._contenders, self._blocked = contenders, _blocked(contenders, blocked)
+        self._contenders, self._drop_allowed = contenders, _drop_allowed(contenders, blocked)
         while rest.top > -np.inf:
             arms, _, _ = rest.take(-np.inf, FIRST_NEAR)
             contenders.enter(arms[np.isin(arms, contenders.arms, invert=True)])
 
     def top(self) -> int:
         """See `ArgmaxQueue`."""
-        return _best(self._contenders, self._blocked)[0]
+        return _best(self._contenders, self._drop_allowed)[0]
 
     def block(self, arm: int) -> None:
         """See `ArgmaxQueue`."""
-        self._blocked = np.append(self._blocked, arm)
+        self._drop_allowed = np.append(self._drop_allowed, arm)
 
 
 class LazyQueue:
@@ -126,7 +126,7 @@ class LazyQueue:
 
     def __init__(self, rest: AnyRest, contenders: Contenders, blocked: Indices = NOTHING) -> None:
         self._contenders, self._rest = contenders, rest
-        self._blocked, self._before = _blocked(contenders, blocked), contenders.arms
+        self._drop_allowed, self._before = _drop_allowed(contenders, blocked), contenders.arms
         self._near, self._near_bounds = NOTHING, np.empty(0)
         self._is_tight = np.empty(0, bool)
         self._near_top = -np.inf
@@ -134,7 +134,7 @@ class LazyQueue:
     def top(self) -> int:
         """See `ArgmaxQueue`."""
         while True:
-            arm, best = _best(self._contenders, self._blocked)
+            arm, best = _best(self._contenders, self._drop_allowed)
             # an arm outside with an equal score may have the lower index
             if best <= self._rest.top > -np.inf:
                 self._come_near(best)
@@ -145,7 +145,7 @@ class LazyQueue:
 
     def block(self, arm: int) -> None:
         """See `ArgmaxQueue`."""
-        self._blocked = np.append(self._blocked, arm)
+        self._drop_allowed = np.append(self._drop_allowed, arm)
 
     def _come_near(self, best: float) -> None:
         """Take from the rest what reaches `best`."""
@@ -189,7 +189,7 @@ def largest(bounds: Floats, count: int) -> Indices:
     return order[bounds[order] > -np.inf]
 
 
-def _blocked(contenders: Contenders, blocked: Indices) -> Indices:
+def _drop_allowed(contenders: Contenders, blocked: Indices) -> Indices:
     """Contenders that may not come up: those looked at for another reason than their bound."""
     return np.intersect1d(contenders.arms, blocked)
 

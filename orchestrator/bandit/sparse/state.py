@@ -4,9 +4,9 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from orchestrator.bandit.arms import Arms, Layout, checked_features
 from orchestrator.bandit.arrays import Floats, Indices, read_only, same
@@ -20,7 +20,7 @@ from orchestrator.bandit.sparse.posterior import SparseModel, SparsePosterior
 from orchestrator.bandit.strategy import Observation, Record, Wait
 
 
-def checked_arms(arms: Any) -> Floats:
+def checked_arms(arms: Arms | ArrayLike) -> Floats:
     """Features (A, d), read-only, of `arms`: of `Arms`, or of an array. Raises ValueError on a bad array."""
     return arms.features if isinstance(arms, Arms) else checked_features(arms)
 

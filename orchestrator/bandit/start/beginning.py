@@ -1,8 +1,7 @@
 """The state that a strategy begins with: its model, published or calibrated, and the arms of its warm start."""
 
-from typing import Any
-
 import numpy as np
+from numpy.typing import ArrayLike
 
 from orchestrator.bandit.arms import Arms, Layout
 from orchestrator.bandit.arrays import Floats
@@ -18,7 +17,7 @@ from orchestrator.bandit.start.warm_start import AnyWarmStart
 AnyArms = Arms | Floats | PlacedArms
 
 
-def known(arms: Any) -> tuple[Floats | PlacedArms, Layout | None]:
+def known(arms: Arms | PlacedArms | ArrayLike) -> tuple[Floats | PlacedArms, Layout | None]:
     """Features of `arms` and what else is known of them. Raises ValueError on an array that is not allowed."""
     if isinstance(arms, PlacedArms):
         return arms, None

@@ -6,7 +6,7 @@ are read and matched to arms outside the bandit core, and `begin_sparse` takes t
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
+from typing import ClassVar, Literal, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -26,7 +26,7 @@ class RandomStart:
 
     pulls: int = 1
     name: Literal["random"] = "random"
-    __pydantic_config__: ClassVar[Mapping[str, Any]] = {"extra": "forbid"}
+    __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}
 
     def __post_init__(self) -> None:
         if self.pulls < 1:
@@ -49,7 +49,7 @@ class UncertaintyStart:
     workers: int | None = None
     max_pulls: int = 64
     name: Literal["uncertainty"] = "uncertainty"
-    __pydantic_config__: ClassVar[Mapping[str, Any]] = {"extra": "forbid"}
+    __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}
 
     def __post_init__(self) -> None:
         if self.workers is not None and self.workers < 1:
@@ -77,7 +77,7 @@ class SpreadStart:
 
     pulls: int = 16
     name: Literal["spread"] = "spread"
-    __pydantic_config__: ClassVar[Mapping[str, Any]] = {"extra": "forbid"}
+    __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}
 
     def __post_init__(self) -> None:
         if self.pulls < 1:
@@ -129,7 +129,7 @@ class DataStart:
     campaign: str | None = None
     reward: str = "reward"
     name: Literal["data"] = "data"
-    __pydantic_config__: ClassVar[Mapping[str, Any]] = {"extra": "forbid"}
+    __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}
 
     def __post_init__(self) -> None:
         if not self.path:

@@ -6,7 +6,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal, get_args
+from typing import ClassVar, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -94,7 +94,9 @@ class CellState:
         cells: list[Cell] = []
         for cell in self.cells:
             is_whole = failed.isdisjoint(cell.members)
-            cells += [cell] if is_whole else self._held(cell.box, cell, [a for a in cell.members if a not in failed])
+            cells += (
+                [cell] if is_whole else self._held_cells(cell.box, cell, [a for a in cell.members if a not in failed])
+            )
         return replace(after, cells=tuple(cells))
 
     def split(self, positions: Sequence[int]) -> "CellState":
@@ -106,10 +108,10 @@ class CellState:
                 continue
             born = replace(cell, depth=cell.depth + 1, parent=cell.arm)
             for half in self.boxed.halves(cell.box):
-                cells += self._held(half, born, cell.members)
+                cells += self._held_cells(half, born, cell.members)
         return replace(self, cells=tuple(cells), splits=(*self.splits, tuple(positions)))
 
-    def _held(self, box: Box, like: Cell, members: Sequence[int]) -> list[Cell]:
+    def _held_cells(self, box: Box, like: Cell, members: Sequence[int]) -> list[Cell]:
         """`like` with this box and those of `members` that are in it; nothing when there is none."""
         held = self.boxed.inside(box, np.asarray(members, np.intp))
         if not len(held):
@@ -161,7 +163,7 @@ class AdaptiveDiscretization:
     constants: Constants = "norm"
     horizon: int = 1000
     is_sequential: ClassVar[Literal[True]] = True
-    __pydantic_config__: ClassVar[Mapping[str, Any]] = {"extra": "forbid"}
+    __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}
 
     def __post_init__(self) -> None:
         require_positive(self, "regularization")
@@ -183,7 +185,7 @@ class AdaptiveDiscretization:
         root = Box.unit(boxed.dimension)
         every = np.arange(len(model.arms))
         cell = Cell(root, 0, boxed.nearest(root, every), None, tuple(every.tolist()))
-        return self._settled(CellState(ExactState.start(model, ()), boxed, (cell,), ()))
+        return self._settle(CellState(ExactState.start(model, ()), boxed, (cell,), ()))
 
     def ask(self, state: CellState, pending: Sequence[int], limit: int) -> Decision:
         """The arm of the cell with the largest index, unless one is pending. Ties: the first cell."""
@@ -197,7 +199,7 @@ class AdaptiveDiscretization:
 
     def tell(self, state: CellState, observations: Sequence[Observation], rng: np.random.Generator) -> CellState:
         """State after these newly finished pulls, split until the best cell's arm has to be pulled. Draws nothing."""
-        return self._settled(state.observe(observations))
+        return self._settle(state.observe(observations))
 
     def recorded(self, state: CellState) -> Record:
         """The splits of the last `tell`: another machine's rounding must not change the tree."""
@@ -272,7 +274,7 @@ class AdaptiveDiscretization:
             is_long &= depths + 1 <= math.log2(self.horizon)
         return np.asarray(is_long & (deviation <= self.variations(state)[depths]))
 
-    def _settled(self, state: CellState) -> CellState:
+    def _settle(self, state: CellState) -> CellState:
         """The state after the splits that come before the next pull: the best cell's, as long as it may be split.
 
         Before any pull no half is better than its whole, so cells that tie are split at once: in high dimensions there

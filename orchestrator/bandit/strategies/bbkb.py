@@ -13,7 +13,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, ClassVar, Literal, get_args
+from typing import ClassVar, Literal, get_args
 
 import numpy as np
 
@@ -122,7 +122,7 @@ class BBKB:
     wait: Waiting = Waiting.DRIFT_BUDGET
     model: Model | None = None
     is_shardable: ClassVar[Literal[True]] = True  # `init` takes arms that lie elsewhere
-    __pydantic_config__: ClassVar[Mapping[str, Any]] = {"extra": "forbid"}
+    __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}
 
     def __post_init__(self) -> None:
         require_positive(self, "regularization")

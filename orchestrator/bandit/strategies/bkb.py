@@ -6,7 +6,7 @@ One pull at a time, and a new dictionary after each: BBKB with batches of one, a
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal, get_args
+from typing import ClassVar, Literal, get_args
 
 import numpy as np
 
@@ -75,7 +75,7 @@ class BKB:
     width: float | None = None
     model: Model | None = None
     is_sequential: ClassVar[Literal[True]] = True
-    __pydantic_config__: ClassVar[Mapping[str, Any]] = {"extra": "forbid"}
+    __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}
 
     def __post_init__(self) -> None:
         require_positive(self, "regularization")

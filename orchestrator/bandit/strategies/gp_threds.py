@@ -15,7 +15,7 @@ is high-performing. Inside a search, the belief is made of that visit's rewards 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal, get_args
+from typing import ClassVar, Literal, get_args
 
 import numpy as np
 
@@ -105,7 +105,7 @@ class GPThreDS:
     horizon: int = 1000
     walk_error: float = 0.25
     is_sequential: ClassVar[Literal[True]] = True
-    __pydantic_config__: ClassVar[Mapping[str, Any]] = {"extra": "forbid"}
+    __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}
 
     def __post_init__(self) -> None:
         require_positive(self, "regularization", "c")
@@ -155,7 +155,7 @@ class GPThreDS:
 
         Rewards of arms that are not on the grid of the visit are counted, but no part of its belief.
         """
-        after, verdicts = self._regridded(state.observe(observations)), []
+        after, verdicts = self._renew_grid(state.observe(observations)), []
         while (verdict := self.verdict(after)) is not None:
             verdicts.append(verdict)
             after = self._advance(after, verdict)
@@ -167,7 +167,7 @@ class GPThreDS:
 
     def restore(self, state: ThresholdState, observations: Sequence[Observation], record: Record) -> ThresholdState:
         """`tell` with the seed and the verdicts of `record`."""
-        after, verdicts = self._regridded(state.observe(observations)), tuple(int(arm) for arm in record["verdicts"])
+        after, verdicts = self._renew_grid(state.observe(observations)), tuple(int(arm) for arm in record["verdicts"])
         for verdict in verdicts:
             after = self._advance(after, verdict)
         return replace(after, seed=int(record["seed"]), verdicts=verdicts)
@@ -306,7 +306,7 @@ class GPThreDS:
             arms = np.setdiff1d(arms, state.boxed.inside(leaf, arms))
         return read_only(state.boxed.grid(node, self.grid_points, arms), np.intp)
 
-    def _regridded(self, state: ThresholdState) -> ThresholdState:
+    def _renew_grid(self, state: ThresholdState) -> ThresholdState:
         """The state itself, unless every arm of the grid has failed: then with a new grid of the box's other arms."""
         progress = state.progress
         if len(progress.visit.grid):

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from orchestrator.bandit.checks import require_not_negative, require_optional, require_positive, require_probability
 from orchestrator.bandit.exact.incremental import ExactState
@@ -48,7 +48,7 @@ class GPUCB(ExactStrategy):
     width: float | None = None
     model: Model | None = None
     is_sequential: ClassVar[Literal[True]] = True
-    __pydantic_config__: ClassVar[Mapping[str, Any]] = {"extra": "forbid"}
+    __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}
 
     def __post_init__(self) -> None:
         require_positive(self, "regularization")

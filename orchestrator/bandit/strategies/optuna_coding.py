@@ -62,7 +62,7 @@ class Coding:
         """What the sampler knows the arm by."""
         return {name: self._value(name, self._features[arm, columns]) for name, columns in self.columns.items()}
 
-    def nearest(self, suggested: Mapping[str, Any], excluded: Indices) -> int:
+    def nearest(self, suggested: Mapping[str, object], excluded: Indices) -> int:
         """The arm nearest to the suggestion, in units of the parameters' extents; the first of equally near ones."""
         distance = np.zeros(len(self.arms))
         for name, columns in self.columns.items():

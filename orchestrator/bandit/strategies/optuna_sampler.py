@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, ClassVar, get_args
+from typing import TYPE_CHECKING, ClassVar, get_args
 
 import numpy as np
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 _STATELESS = ("TPESampler", "GPSampler", "RandomSampler")  # these read nothing but parameters and values of a study
 
-Notes = Mapping[str, Any]  # attributes of a trial or a study, as JSON can hold them
+Notes = Mapping[str, object]  # attributes of a trial or a study, as JSON can hold them
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,10 +82,10 @@ class OptunaSampler:
     """
 
     sampler: str = "TPESampler"
-    options: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, object] = field(default_factory=dict)
     mode: Mode = "async"
     refresh_growth: float = 0.01
-    __pydantic_config__: ClassVar[Mapping[str, Any]] = {"extra": "forbid"}
+    __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}
 
     def __post_init__(self) -> None:
         if find_spec("optuna") is None:
@@ -109,7 +109,7 @@ class OptunaSampler:
             return refused
         running = list(pending)
         while len(running) < len(pending) + limit:
-            excluded = _excluded(state, running)
+            excluded = _excluded_arms(state, running)
             if len(excluded) == len(state.arms):
                 break
             study = self._study(state, running)
@@ -214,7 +214,7 @@ def _noted(study: "Study", coding: Coding, reward: float) -> Notes:
     return noted
 
 
-def _excluded(state: OptunaState, running: Sequence[int]) -> Indices:
+def _excluded_arms(state: OptunaState, running: Sequence[int]) -> Indices:
     """Arms that may not be pulled: set aside, and where arms do not repeat the pulled and the running ones."""
     if state.arms.repeats:
         return state.set_aside

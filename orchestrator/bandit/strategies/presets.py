@@ -27,7 +27,7 @@ class Preset(StrEnum):
     PAPER = "paper"
 
 
-_CALIBRATED: Mapping[str, Any] = {
+_CALIBRATED: Mapping[str, object] = {
     "model": Model(),
     "warm_start": SpreadStart(),
     "width": WIDTH,

@@ -4,7 +4,7 @@ search", Algorithm 1): tournaments among the youngest, and age, not a low reward
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -64,7 +64,7 @@ class RegularizedEvolution:
     tournament: int = 10
     neighbours: int = 10
     batch_size: int = 10
-    __pydantic_config__: ClassVar[Mapping[str, Any]] = {"extra": "forbid"}
+    __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}
 
     def __post_init__(self) -> None:
         for name in ("population", "tournament", "neighbours", "batch_size"):

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
@@ -37,7 +37,7 @@ class Uniform:
     """Uniform arms, set-aside ones excepted. The i-th pull is a function of the seed and i, so `ask` is pure."""
 
     takes_goals: ClassVar[Literal[True]] = True  # it looks at none of them
-    __pydantic_config__: ClassVar[Mapping[str, Any]] = {"extra": "forbid"}
+    __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}
 
     def init(self, arms: Arms | Floats, rng: np.random.Generator) -> UniformState:
         """State before any pull of `arms` (A, d)."""

@@ -48,11 +48,11 @@ def strategies() -> None:
         console.print(Text(f"    {options or 'no options'}", "dim"), soft_wrap=True)
 
 
-def _default(field: dataclasses.Field[Any]) -> Any:
+def _default(field: dataclasses.Field[Any]) -> object:
     return field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
 
 
-def _shown(value: Any) -> str:
+def _shown(value: object) -> str:
     """A default as it is written in a campaign file."""
     if not dataclasses.is_dataclass(value) or isinstance(value, type):
         return str(value)

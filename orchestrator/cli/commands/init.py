@@ -50,13 +50,13 @@ def init(
     values = {"name": file.stem.replace("_", "-"), "evaluations": evaluations, "workers": workers, "schema": SCHEMA}
     companion, source = _COMPANIONS[chosen]
     console = SafeConsole()
-    _write(console, file, _filled(f"{chosen.value}.yaml.jinja", values))
-    _write(console, file.parent / companion, _filled(source, values))
+    _write(console, file, _fill(f"{chosen.value}.yaml.jinja", values))
+    _write(console, file.parent / companion, _fill(source, values))
     _write(console, file.parent / SCHEMA, json.dumps(schema(), indent=1) + "\n")
     say(console, f"check it with: bbkb validate {file}; run it with: bbkb run {file}")
 
 
-def _filled(template: str, values: Mapping[str, object]) -> str:
+def _fill(template: str, values: Mapping[str, object]) -> str:
     loader = PackageLoader("orchestrator.cli", "templates")
     environment = Environment(loader=loader, undefined=StrictUndefined, keep_trailing_newline=True)
     return environment.get_template(template).render(values)

@@ -31,6 +31,7 @@ from orchestrator.settings.model import load
 from orchestrator.store import runs, snapshots
 from orchestrator.store.comparison import Comparison, compare
 from orchestrator.store.event_store import EventStore
+from orchestrator.store.store import Store
 from orchestrator.store.verify import verify as verify_log
 from orchestrator.wording import duration
 
@@ -59,7 +60,7 @@ def verify(
     console, checked = SafeConsole(), runs.open_run(folder)
     with contextlib.closing(EventStore(checked.store_url, is_salvage=True)) as store:
         findings = verify_log(store, checked.name)
-        compared = None if against is None else _compared(store, checked.name, against)
+        compared = None if against is None else _compare_with(store, checked.name, against)
     for line in findings.lines():
         say(console, line)
     if compared is not None:
@@ -68,7 +69,7 @@ def verify(
         raise typer.Exit(FAILED)
 
 
-def _compared(store: EventStore, name: str, against: Path) -> Comparison:
+def _compare_with(store: Store, name: str, against: Path) -> Comparison:
     file = against / "campaign.sqlite" if against.is_dir() else against
     with contextlib.closing(EventStore(f"sqlite:///{file.resolve()}", is_salvage=True)) as copy:
         return compare(store, copy, name)

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from orchestrator.campaign.attempts import Best
 from orchestrator.campaign.state import CampaignState
-from orchestrator.campaign.status import goals_text
+from orchestrator.campaign.status import Status, goals_text
 from orchestrator.cli.arguments import RunFolder
 from orchestrator.cli.console import SafeConsole
 from orchestrator.cli.live import shown
@@ -70,7 +70,8 @@ def list_(folder: RunsFolder = Path("runs")) -> None:
     count = 0
     for path, history in _histories(folder):
         count += 1
-        table.add_row(Text(path.name), moment(history.created.time), _state(history), _trials(history), _best(history))
+        state, trials = _state(history), _trials(history.status())
+        table.add_row(Text(path.name), moment(history.created.time), state, trials, _best(history))
     console = SafeConsole()
     if count:
         console.print(table)
@@ -130,14 +131,15 @@ def _histories(folder: Path) -> Iterator[tuple[Path, History]]:
 
 
 def _comparison(histories: Sequence[History]) -> list[tuple[str, list[str]]]:
+    now = [history.status() for history in histories]
     rows: list[tuple[str, list[str]]] = [
         ("strategy", [history.settings.strategy for history in histories]),
         ("state", [_state(history) for history in histories]),
-        ("trials", [_trials(history) for history in histories]),
+        ("trials", [_trials(status) for status in now]),
         ("best value", [_best(history) for history in histories]),
         ("found by", [history.best_known.origin if history.best_known else "" for history in histories]),
-        ("time", [duration(history.status().elapsed_seconds) for history in histories]),
-        ("utilisation", [f"{history.status().utilization:.0%}" for history in histories]),
+        ("time", [duration(status.elapsed_seconds) for status in now]),
+        ("utilisation", [f"{status.utilization:.0%}" for status in now]),
     ]
     names = dict.fromkeys(name for history in histories if history.best_known for name in history.best_known.parameters)
     return rows + [(name, [_parameter(history.best_known, name) for history in histories]) for name in names]
@@ -152,8 +154,7 @@ def _state(history: History) -> str:
     return history.sessions[-1].outcome if history.sessions else "created"
 
 
-def _trials(history: History) -> str:
-    status = history.status()
+def _trials(status: Status) -> str:
     failed = f", {status.failed} failed" if status.failed else ""
     return f"{status.done} of {status.evaluations}{failed}"
 

@@ -3,8 +3,6 @@
 import contextlib
 import functools
 import json
-import shlex
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -33,7 +31,7 @@ from orchestrator.cli.resume import check_address, check_budget, check_changes, 
 from orchestrator.cli.summary import describe, save_report, say_existing, say_warnings, summarize
 from orchestrator.cli.terminal import EXIT_CODES, say
 from orchestrator.errors import UserError
-from orchestrator.session.assemble import build, existing
+from orchestrator.session.assemble import build, create_run, existing
 from orchestrator.session.retrying import reopen
 from orchestrator.settings.model import Settings, load
 from orchestrator.settings.recorded import read_recorded
@@ -81,10 +79,7 @@ def run(
         runs.check_writable(settings)
         say_plan(console, settings, parts, known, address)
         return
-    optimum = parts.optimum(settings.objective.direction == "maximize")
-    began = shlex.join(sys.argv)
-    candidates, first = parts.problem.candidates, parts.enqueued
-    new = runs.create(settings, candidates, parts.description, optimum, began, known, first)
+    new = create_run(settings, parts, known)
     say(console, f"{settings.name}: {describe(settings, parts)}")
     say_warnings(console, settings, parts)
     say_existing(console, known)
@@ -154,7 +149,7 @@ def _check_resumable(
 def _session(console: Console, run_: runs.Run, settings: Settings, address: str | None, serve: bool) -> None:
     """Run one session, report, summarise, and leave with the exit code of its outcome."""
     try:
-        with _served(console, run_) if serve else contextlib.nullcontext():
+        with _serve_page(console, run_) if serve else contextlib.nullcontext():
             outcome, reason = launch(run_, settings, console, address)
     except BaseException:
         with contextlib.suppress(UserError):  # the first error is the one to report
@@ -165,7 +160,7 @@ def _session(console: Console, run_: runs.Run, settings: Settings, address: str 
     raise typer.Exit(EXIT_CODES[outcome])
 
 
-def _served(console: Console, run_: runs.Run) -> contextlib.AbstractContextManager[None]:
+def _serve_page(console: Console, run_: runs.Run) -> contextlib.AbstractContextManager[None]:
     from orchestrator.serve.running import serving  # a run without the page does not load aiohttp
 
     return serving(str(run_.folder.parent), run_.name, functools.partial(say, console))

@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.asynchrony.rivals import Barrier, Liar
+from orchestrator.bandit.arms import as_arms
 from orchestrator.bandit.kernels import RBF
 from orchestrator.bandit.sparse.state import SparseState
 from orchestrator.bandit.start.warm_start import RandomStart
@@ -19,7 +20,7 @@ START = RandomStart(3)
 def told(strategy: Strategy[SparseState], seed: int, rounds: int = 2) -> SparseState:
     """A state after the warm start and `rounds` − 1 batches of four, with noisy rewards."""
     rng = np.random.default_rng(seed)
-    state = strategy.init(ARMS, rng)
+    state = strategy.init(as_arms(ARMS), rng)
     for _ in range(rounds):
         chosen = strategy.ask(state, (), 4)
         assert isinstance(chosen, Choose)

@@ -9,7 +9,7 @@ from benchmarks.papers.campaigns import campaign
 from benchmarks.papers.experiment import Request
 from benchmarks.papers.findings import Interval
 from benchmarks.papers.salgia_2021 import LABELS, METHODS
-from benchmarks.papers.threds_synthetic import BRANIN, ROSENBROCK, Rosenbrock, comparison, run
+from benchmarks.papers.threds_synthetic import BRANIN, ROSENBROCK, Rosenbrock, Setting, comparison, run
 
 
 def request_(folder: Path, evaluations: int = 4) -> Request:
@@ -17,7 +17,9 @@ def request_(folder: Path, evaluations: int = 4) -> Request:
 
 
 @pytest.mark.parametrize("settings", [(BRANIN,), (ROSENBROCK,)])
-def test_every_method_stands_beside_the_authors_results(settings, tmp_path: Path, monkeypatch) -> None:
+def test_every_method_stands_beside_the_authors_results(
+    settings: tuple[Setting, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(threds_synthetic, "GRID", 36)
     found = run(settings, request_(tmp_path))
     assert [table.name for table in found.tables] == [f"threds-{setting.name}" for setting in settings]
@@ -28,7 +30,7 @@ def test_every_method_stands_beside_the_authors_results(settings, tmp_path: Path
         assert [row[papers] for row in table.rows[5:]] == ["–"] * 3
 
 
-def test_the_table_says_where_the_curves_end(tmp_path: Path, monkeypatch) -> None:
+def test_the_table_says_where_the_curves_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(threds_synthetic, "GRID", 36)
     found = run((BRANIN,), request_(tmp_path))
     table, panels = found.tables[0], found.figures[0].panels
@@ -71,12 +73,14 @@ def test_rosenbrocks_maximum_is_where_it_says(exponent: int) -> None:
 
     grid = np.linspace(0.0, 1.0, 61)  # 2/3 is on it
     values = np.array([[value(x, y) for y in grid] for x in grid])
-    assert np.unravel_index(values.argmax(), values.shape) == (40, 40)
+    assert tuple(map(int, np.unravel_index(values.argmax(), values.shape))) == (40, 40)
     assert values.max() == pytest.approx(exact.optimum(maximize=True))
     assert exact.optimum(maximize=False) is None
 
 
 def test_the_two_formulas_differ_off_the_diagonal_by_the_square() -> None:
     parameters = {"x": 0.0, "y": 1.0}  # u = 0.8, v = 1.1
-    values = [Rosenbrock(0.0, exponent).evaluate(parameters, 0, print).value for exponent in (1, 2)]
+    values = [
+        Rosenbrock(0.0, exponent).evaluate(parameters, 0, lambda value, step=None: None).value for exponent in (1, 2)
+    ]
     assert values == pytest.approx([10 - 100 * 0.3**2 - 0.04, 10 - 100 * (1.1 - 0.64) ** 2 - 0.04])

@@ -33,56 +33,56 @@ def record(
     )
 
 
-def test_results_come_when_their_workers_are_done_when_suggesting_takes_no_time():
+def test_results_come_when_their_workers_are_done_when_suggesting_takes_no_time() -> None:
     assert record().timed() == pytest.approx([1.0, 2.0, 4.0])
 
 
-def test_counted_suggestions_delay_what_comes_after_them():
+def test_counted_suggestions_delay_what_comes_after_them() -> None:
     # evaluations of 10 s: an ask is 0.1, a tell 0.2. Evaluation 0 runs 0.1 to 1.1; 1 from 0.2 to 2.2; 0 is told at 1.1
     # until 1.3, the third is asked for until 1.4 and ends at 4.4
     assert record().timed(seconds=10.0) == pytest.approx([1.1, 2.2, 4.4])
 
 
-def test_a_slow_method_is_the_bottleneck_when_its_time_counts():
+def test_a_slow_method_is_the_bottleneck_when_its_time_counts() -> None:
     # evaluations of 1 s: asks are 1, tells 2. Evaluation 0 ends at 2, when both are asked for, and is told until 4; the
     # third starts at 5; 1 ended at 4 but is told at 5, until 7; the third ended at 8
     assert record().timed(seconds=1.0) == pytest.approx([2.0, 5.0, 8.0])
 
 
-def test_the_regret_at_a_share_is_that_of_the_recommendation_then():
+def test_the_regret_at_a_share_is_that_of_the_recommendation_then() -> None:
     assert [measures.at_share(record(), share) for share in (0.25, 0.5, 1.0)] == [1.0, 1.0, 0.25]
 
 
-def test_the_regret_at_a_time_is_that_of_the_last_recommendation_before_it():
+def test_the_regret_at_a_time_is_that_of_the_last_recommendation_before_it() -> None:
     # T / W = 1.5 mean evaluations: one result of three is in by then
     assert measures.at_time(record(), 1.0, None) == 1.0
     assert measures.at_time(record(), 4.0 / 1.5, None) == 0.25
 
 
-def test_one_diverged_evaluation_counts_at_most_the_cut():
+def test_one_diverged_evaluation_counts_at_most_the_cut() -> None:
     assert measures.cumulative(record()) == pytest.approx((1.0 + 0.5 + measures.WORST) / 3)
 
 
-def test_milliseconds_are_of_asking_and_telling():
+def test_milliseconds_are_of_asking_and_telling() -> None:
     assert measures.milliseconds(record()) == pytest.approx(3000.0)
 
 
-def test_logarithms_are_cut_where_the_regret_is_nought():
+def test_logarithms_are_cut_where_the_regret_is_nought() -> None:
     assert measures.log10(0.0) == math.log10(measures.SMALLEST)
 
 
-def test_only_searches_that_all_methods_finished_are_compared():
+def test_only_searches_that_all_methods_finished_are_compared() -> None:
     one, other = record(seed=0), record(seed=1)
     assert measures.common({"a": {("p", 0): one, ("p", 1): other}, "b": {("p", 1): other}}) == [("p", 1)]
 
 
-def test_ranks_are_shared_by_equals():
+def test_ranks_are_shared_by_equals() -> None:
     found = {name: {("p", 0): record(recommended=value)} for name, value in {"a": 0.1, "b": 0.2, "c": 0.2}.items()}
     ranked = measures.ranks(found, [("p", 0)], lambda one: measures.at_share(one, 1.0))
     assert {name: one.mean for name, one in ranked.items()} == {"a": 1.0, "b": 2.5, "c": 2.5}
 
 
-def test_differences_are_paired_search_by_search():
+def test_differences_are_paired_search_by_search() -> None:
     keys = [("p", 0), ("p", 1), ("q", 0)]
     theirs = {key: record(recommended=value) for key, value in zip(keys, (0.5, 0.9, 0.1), strict=True)}
     ours = {key: record(recommended=value - 0.05) for key, value in zip(keys, (0.5, 0.9, 0.1), strict=True)}
@@ -90,7 +90,7 @@ def test_differences_are_paired_search_by_search():
     assert (found.mean, found.low, found.high) == pytest.approx((-0.05, -0.05, -0.05))
 
 
-def test_the_interval_holds_the_mean_and_is_wider_when_problems_differ():
+def test_the_interval_holds_the_mean_and_is_wider_when_problems_differ() -> None:
     keys = [(problem, seed) for problem in "pqrs" for seed in range(5)]
     alike = measures.estimate(np.tile([0.0, 1.0, 2.0, 3.0, 4.0], 4), keys)
     apart = measures.estimate(np.repeat([0.0, 1.0, 3.0, 4.0], 5), keys)

@@ -28,7 +28,7 @@ EVALUATIONS = 10
 @pytest.mark.filterwarnings("ignore")  # the libraries' own
 @pytest.mark.parametrize("name", METHODS)
 @pytest.mark.parametrize("problem", [Function("branin", 0, 0.01), TABLE], ids=["function", "table"])
-def test_a_method_searches(name: str, problem: Function | Recorded):
+def test_a_method_searches(name: str, problem: Function | Recorded) -> None:
     method = make_method(name, problem, 0, EVALUATIONS, {})
     record = search(problem, method, 3, EVALUATIONS, 0, ("problem", name))
     assert len(record.regrets) == EVALUATIONS
@@ -36,18 +36,18 @@ def test_a_method_searches(name: str, problem: Function | Recorded):
     assert np.isfinite(record.recommended).all()
 
 
-def test_ours_chooses_among_the_points_there_are():
+def test_ours_chooses_among_the_points_there_are() -> None:
     cells = Recorded(TABLE.space, TABLE.levels[::2], TABLE.rewards[::2], is_whole=False)
     record = search(cells, make_method("bbkb", cells, 0, EVALUATIONS, {}), 2, EVALUATIONS, 0, ("cells", "bbkb"))
     assert set(record.regrets) <= set(cells.regrets)
 
 
-def test_a_strategy_of_ours_takes_options():
+def test_a_strategy_of_ours_takes_options() -> None:
     own = {"wide": {"name": "bbkb", "norm_bound": 5.0}}
     record = search(TABLE, make_method("wide", TABLE, 0, EVALUATIONS, own), 2, EVALUATIONS, 0, ("table", "wide"))
     assert len(record.regrets) == EVALUATIONS
 
 
-def test_an_unknown_method_is_named_with_the_nearest():
+def test_an_unknown_method_is_named_with_the_nearest() -> None:
     with pytest.raises(UserError, match=r"got 'tpee'; did you mean 'tpe'"):
         known_methods(("tpee",), {})

@@ -23,13 +23,13 @@ OPTIMA = {
 
 
 @pytest.mark.parametrize("name", SHAPES)
-def test_a_function_has_its_published_minimum(name: str):
+def test_a_function_has_its_published_minimum(name: str) -> None:
     shape = SHAPES[name]
     assert shape.of(np.array(OPTIMA[name])) == pytest.approx(shape.smallest, abs=1e-5)
 
 
 @pytest.mark.parametrize("name", SHAPES)
-def test_no_point_is_below_the_minimum(name: str):
+def test_no_point_is_below_the_minimum(name: str) -> None:
     shape = SHAPES[name]
     low, high = np.array(shape.low), np.array(shape.high)
     points = low + (high - low) * RNG.uniform(-0.2, 1.2, (5000, len(low)))
@@ -38,7 +38,7 @@ def test_no_point_is_below_the_minimum(name: str):
 
 @pytest.mark.parametrize("name", [name for name in SHAPES if name != "branin"])
 @pytest.mark.parametrize("seed", range(10))
-def test_the_shifted_optimum_stays_in_the_space_and_has_no_regret(name: str, seed: int):
+def test_the_shifted_optimum_stays_in_the_space_and_has_no_regret(name: str, seed: int) -> None:
     function, shape = Function(name, seed), SHAPES[name]
     low, high = np.array(shape.low), np.array(shape.high)
     place = (np.array(OPTIMA[name][0]) - low) / (high - low) + function._shift
@@ -47,14 +47,14 @@ def test_the_shifted_optimum_stays_in_the_space_and_has_no_regret(name: str, see
     assert evaluation.regret == pytest.approx(0.0, abs=1e-5)
 
 
-def test_the_median_of_all_points_has_a_regret_of_one():
+def test_the_median_of_all_points_has_a_regret_of_one() -> None:
     function = Function("hartmann6", 3)
     points = np.random.default_rng(1).random((3000, 6))
     regrets = [function.evaluate({f"x{i}": float(v) for i, v in enumerate(row)}, RNG).regret for row in points]
     assert np.median(regrets) == pytest.approx(1.0, abs=0.05)
 
 
-def test_noise_is_a_hundredth_of_the_unit_and_not_in_the_regret():
+def test_noise_is_a_hundredth_of_the_unit_and_not_in_the_regret() -> None:
     clean, noisy = Function("ackley10", 0), Function("ackley10", 0, 0.01)
     point = dict.fromkeys(clean.space, 0.3)
     rewards = [noisy.evaluate(point, np.random.default_rng(seed)).reward for seed in range(400)]
@@ -62,13 +62,13 @@ def test_noise_is_a_hundredth_of_the_unit_and_not_in_the_regret():
     assert noisy.evaluate(point, RNG).regret == clean.evaluate(point, RNG).regret
 
 
-def test_a_repeat_is_drawn_and_a_missing_one_never():
+def test_a_repeat_is_drawn_and_a_missing_one_never() -> None:
     table = Recorded({"x": Ordered((1, 2))}, np.array([[0], [1]]), np.array([[1.0, 2.0, np.nan], [5.0, 5.0, 5.0]]))
     seen = {table.evaluate({"x": 1}, np.random.default_rng(seed)).reward for seed in range(30)}
     assert seen == {1.0, 2.0}
 
 
-def test_a_point_that_was_not_recorded_has_the_value_of_the_nearest_row():
+def test_a_point_that_was_not_recorded_has_the_value_of_the_nearest_row() -> None:
     space = {"a": Ordered((0, 1)), "b": Ordered((0, 1)), "c": Ordered((0, 1))}
     table = Recorded(
         space, np.array([[0, 0, 0], [1, 1, 1], [1, 0, 1]]), np.array([[1.0], [2.0], [3.0]]), is_whole=False
@@ -79,7 +79,7 @@ def test_a_point_that_was_not_recorded_has_the_value_of_the_nearest_row():
     assert table.arms.parameters(2) == {"a": 1, "b": 0, "c": 1}
 
 
-def test_a_table_is_read_from_the_data_folder(tmp_path: Path):
+def test_a_table_is_read_from_the_data_folder(tmp_path: Path) -> None:
     folder = tmp_path / "hpobench_mlp"
     folder.mkdir()
     index = np.array([[i, j] for i in range(2) for j in range(3)], np.uint8)
@@ -89,6 +89,6 @@ def test_a_table_is_read_from_the_data_folder(tmp_path: Path):
     assert table.evaluate({"alpha": 1.0, "width": 32}, RNG).regret == pytest.approx((10.5 - 8.5) / (10.5 - 5.5))
 
 
-def test_data_that_are_missing_are_named(tmp_path: Path):
+def test_data_that_are_missing_are_named(tmp_path: Path) -> None:
     with pytest.raises(ObjectiveError, match=r"fcnet/fcnet.npz must be in the data folder"):
         load_table("fcnet-protein", DataSource(tmp_path))

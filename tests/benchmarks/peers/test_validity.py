@@ -8,7 +8,7 @@ from benchmarks.peers.validity import held_by
 RNG = np.random.default_rng(0)
 
 
-def test_a_right_model_holds_95_percent_of_all_and_of_the_best_what_is_foretold():
+def test_a_right_model_holds_95_percent_of_all_and_of_the_best_what_is_foretold() -> None:
     mean, deviation = RNG.standard_normal(20_000), RNG.uniform(0.1, 1.0, 20_000)
     everything, best, right, _ = held_by(mean, deviation, mean + deviation * RNG.standard_normal(20_000), RNG)
     assert everything == pytest.approx(0.954, abs=0.01)
@@ -16,14 +16,14 @@ def test_a_right_model_holds_95_percent_of_all_and_of_the_best_what_is_foretold(
     assert best < everything
 
 
-def test_without_any_knowledge_a_right_model_holds_about_half_of_the_best():
+def test_without_any_knowledge_a_right_model_holds_about_half_of_the_best() -> None:
     _, best, right, above = held_by(np.zeros(20_000), np.ones(20_000), RNG.standard_normal(20_000), RNG)
     assert best == pytest.approx(0.54, abs=0.05)
     assert right == pytest.approx(0.54, abs=0.02)
     assert above == 1.0
 
 
-def test_a_model_that_is_too_sure_holds_fewer_than_foretold():
+def test_a_model_that_is_too_sure_holds_fewer_than_foretold() -> None:
     truth = RNG.standard_normal(5000)
     everything, best, right, _ = held_by(0.5 * truth, np.full(5000, 0.1), truth, RNG)
     assert everything < 0.5

@@ -5,12 +5,14 @@ import subprocess
 import sys
 from collections.abc import Callable
 from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from objectives.datasets import DataSource
-from objectives.objective import ObjectiveError
+from objectives.objective import ObjectiveError, Report
 from objectives.space import make_candidates
 from objectives.training.cnn import (
     ConvolutionalNetwork,
@@ -39,23 +41,25 @@ def with_torch(test: Callable[..., None]) -> Callable[..., None]:
 
 
 @pytest.fixture
-def any_torch(monkeypatch):
+def any_torch(monkeypatch: pytest.MonkeyPatch) -> None:
     """Loading, which only looks whether PyTorch is there, goes on without it."""
     monkeypatch.setattr("objectives.training.torch_training.find_spec", lambda name: object())
 
 
 @pytest.fixture
-def digits():
-    return ConvolutionalNetwork(dataset="digits").load(DataSource())
+def digits() -> ConvolutionalTraining:
+    loaded = ConvolutionalNetwork(dataset="digits").load(DataSource())
+    assert isinstance(loaded, ConvolutionalTraining)
+    return loaded
 
 
-def blank(options=ConvolutionalNetwork()):  # noqa: B008  # frozen
+def blank(options: ConvolutionalNetwork = ConvolutionalNetwork()) -> ConvolutionalTraining:  # noqa: B008  # frozen
     """A training on twelve black images of two classes, which needs no data and no time."""
     rows = Rows(np.zeros((12, 64), np.uint8), np.arange(12) % 2, 1 / 16)
     return ConvolutionalTraining(rows, rows, rows, options, "blank")
 
 
-def write_mnist(folder, **left_out):
+def write_mnist(folder: Path, **left_out: object) -> DataSource:
     """A stand-in of MNIST with 80 training images a class and 30 test images, each as bright as its number."""
     path = folder / "mnist" / "mnist.npz"
     path.parent.mkdir()
@@ -65,11 +69,12 @@ def write_mnist(folder, **left_out):
         "x_test": np.full((30, 28, 28), 255, np.uint8),
         "y_test": (np.arange(30) % 10).astype(np.uint8),
     }
-    np.savez(path, **{name: array for name, array in arrays.items() if name not in left_out})
+    kept: dict[str, Any] = {name: array for name, array in arrays.items() if name not in left_out}
+    np.savez(path, **kept)
     return DataSource(folder)
 
 
-def test_the_space_is_the_papers():
+def test_the_space_is_the_papers() -> None:
     """Appendix D.3: 8 batch sizes, 4 × 4 kernel sizes, 31 numbers of units, 6 learning rates, each mapped to [0, 1]."""
     candidates = make_candidates(ConvolutionalNetwork().default_space(), size=None)
     assert len(candidates) == 8 * 4 * 4 * 31 * 6 == 23_808
@@ -84,14 +89,16 @@ def test_the_space_is_the_papers():
     np.testing.assert_allclose(candidates.features, np.stack(expected, axis=1), atol=1e-12)
 
 
-def test_importing_it_needs_no_torch():
+def test_importing_it_needs_no_torch() -> None:
     script = (
         "import sys; sys.modules['torch'] = None; import objectives.training.cnn as cnn; cnn.ConvolutionalNetwork()"
     )
     subprocess.run([sys.executable, "-c", script], check=True)
 
 
-def test_a_missing_torch_is_told_with_the_remedy_before_the_campaign_and_on_a_worker(monkeypatch, silent):
+def test_a_missing_torch_is_told_with_the_remedy_before_the_campaign_and_on_a_worker(
+    monkeypatch: pytest.MonkeyPatch, silent: Report
+) -> None:
     monkeypatch.setattr("objectives.training.torch_training.find_spec", lambda name: None)
     with pytest.raises(ObjectiveError, match=REMEDY):
         ConvolutionalNetwork(dataset="digits").load(DataSource())
@@ -100,7 +107,7 @@ def test_a_missing_torch_is_told_with_the_remedy_before_the_campaign_and_on_a_wo
 
 
 @pytest.mark.usefixtures("any_torch")
-def test_the_digits_are_split_once_for_all_with_equal_classes():
+def test_the_digits_are_split_once_for_all_with_equal_classes() -> None:
     first, second = (ConvolutionalNetwork(dataset="digits").load(DataSource()) for _ in range(2))
     parts = [first.train, first.validation, first.test]
     np.testing.assert_array_equal(first.test.pixels, second.test.pixels)
@@ -110,7 +117,7 @@ def test_the_digits_are_split_once_for_all_with_equal_classes():
 
 
 @pytest.mark.usefixtures("any_torch")
-def test_mnist_is_tested_on_its_test_images(tmp_path):
+def test_mnist_is_tested_on_its_test_images(tmp_path: Path) -> None:
     training = ConvolutionalNetwork(train_size=500).load(write_mnist(tmp_path))
     assert "MNIST's training images" in training.description
     assert [len(part.labels) for part in (training.train, training.validation, training.test)] == [500, 100, 30]
@@ -119,14 +126,14 @@ def test_mnist_is_tested_on_its_test_images(tmp_path):
 
 
 @pytest.mark.usefixtures("any_torch")
-def test_a_file_without_the_test_images_is_refused(tmp_path):
+def test_a_file_without_the_test_images_is_refused(tmp_path: Path) -> None:
     source = write_mnist(tmp_path, x_test=None)
     with pytest.raises(ObjectiveError, match=r"mnist\.npz must hold x_test and y_test.*replace it"):
         ConvolutionalNetwork(train_size=500).load(source)
 
 
 @pytest.mark.usefixtures("any_torch")
-def test_auto_falls_back_on_the_bundled_digits_and_says_so():
+def test_auto_falls_back_on_the_bundled_digits_and_says_so() -> None:
     description = ConvolutionalNetwork().load(DataSource()).description
     assert "bundled digits" in description
     assert "BBKB_DATA" in description
@@ -135,13 +142,13 @@ def test_auto_falls_back_on_the_bundled_digits_and_says_so():
 
 
 @pytest.mark.usefixtures("any_torch")
-def test_a_train_size_that_leaves_no_test_rows_is_refused():
+def test_a_train_size_that_leaves_no_test_rows_is_refused() -> None:
     with pytest.raises(ObjectiveError, match=r"train_size must leave rows of every class.*rarest has 174; got 1500"):
         ConvolutionalNetwork(dataset="digits", train_size=1500).load(DataSource())
 
 
 @with_torch
-def test_it_learns_digits(digits, silent):
+def test_it_learns_digits(digits: ConvolutionalTraining, silent: Report) -> None:
     evaluation = digits.evaluate(GOOD, 0, silent)
     assert evaluation.value > 0.93
     assert evaluation.metrics["validation_accuracy"] > 0.9
@@ -149,7 +156,7 @@ def test_it_learns_digits(digits, silent):
 
 
 @with_torch
-def test_it_learns_mnist_where_it_is_there_and_digits_where_not(source, silent):
+def test_it_learns_mnist_where_it_is_there_and_digits_where_not(source: DataSource, silent: Report) -> None:
     """The default data set: MNIST (a subset here) with the folder, the bundled digits without."""
     has_mnist = source.file("mnist/mnist.npz") is not None
     training = ConvolutionalNetwork(train_size=1000).load(source)
@@ -159,7 +166,7 @@ def test_it_learns_mnist_where_it_is_there_and_digits_where_not(source, silent):
 
 
 @with_torch
-def test_every_kernel_keeps_the_size_of_every_image():
+def test_every_kernel_keeps_the_size_of_every_image() -> None:
     """Scores come out for all settings and both sizes of image, with as many weights as the layers have by hand."""
     import torch
 
@@ -175,7 +182,7 @@ def test_every_kernel_keeps_the_size_of_every_image():
 
 
 @with_torch
-def test_a_learning_rate_of_nearly_nothing_learns_nothing(digits, silent):
+def test_a_learning_rate_of_nearly_nothing_learns_nothing(digits: ConvolutionalTraining, silent: Report) -> None:
     """Weights stay what they were drawn: the mean loss of an untrained network is near that of guessing, log 10."""
     evaluation = digits.evaluate({**GOOD, "learning_rate": 1e-30}, 0, silent)
     assert evaluation.value < 0.3
@@ -183,7 +190,7 @@ def test_a_learning_rate_of_nearly_nothing_learns_nothing(digits, silent):
 
 
 @with_torch
-def test_momentum_and_every_parameter_matter(digits, silent):
+def test_momentum_and_every_parameter_matter(digits: ConvolutionalTraining, silent: Report) -> None:
     plain = ConvolutionalTraining(
         digits.train,
         digits.validation,
@@ -198,7 +205,7 @@ def test_momentum_and_every_parameter_matter(digits, silent):
 
 
 @with_torch
-def test_every_epoch_is_reported_with_its_validation_accuracy(digits):
+def test_every_epoch_is_reported_with_its_validation_accuracy(digits: ConvolutionalTraining) -> None:
     told = []
     evaluation = digits.evaluate(GOOD, 3, lambda value, step=None: told.append((step, value)))
     assert [step for step, _ in told] == [1, 2, 3]
@@ -206,7 +213,7 @@ def test_every_epoch_is_reported_with_its_validation_accuracy(digits):
 
 
 @with_torch
-def test_a_diverging_training_returns_nan(digits):
+def test_a_diverging_training_returns_nan(digits: ConvolutionalTraining) -> None:
     told = []
     evaluation = digits.evaluate({**GOOD, "learning_rate": 1e30}, 0, lambda value, step=None: told.append(value))
     assert np.isnan([evaluation.value, *evaluation.metrics.values()]).all()
@@ -214,7 +221,7 @@ def test_a_diverging_training_returns_nan(digits):
 
 
 @with_torch
-def test_the_seed_alone_decides_and_it_travels_to_a_worker(digits, silent):
+def test_the_seed_alone_decides_and_it_travels_to_a_worker(digits: ConvolutionalTraining, silent: Report) -> None:
     import torch
 
     there = pickle.loads(pickle.dumps(digits))
@@ -225,7 +232,7 @@ def test_the_seed_alone_decides_and_it_travels_to_a_worker(digits, silent):
 
 
 @with_torch
-def test_the_process_keeps_its_generator_and_its_threads(silent):
+def test_the_process_keeps_its_generator_and_its_threads(silent: Report) -> None:
     """Also after a training that fails, here for labels that are not among the classes of the training rows."""
     import torch
 
@@ -244,14 +251,16 @@ def test_the_process_keeps_its_generator_and_its_threads(silent):
 
 
 @with_torch
-def test_an_evaluation_uses_as_many_threads_as_it_may(monkeypatch, silent):
+def test_an_evaluation_uses_as_many_threads_as_it_may(monkeypatch: pytest.MonkeyPatch, silent: Report) -> None:
     import torch
 
-    used = []
-    monkeypatch.setattr(
-        "objectives.training.cnn.build_network",
-        lambda *args, **named: used.append(torch.get_num_threads()) or build_network(*args, **named),
-    )
+    used: list[int] = []
+
+    def noting_threads(*arguments: Any, **named: Any) -> Any:
+        used.append(torch.get_num_threads())
+        return build_network(*arguments, **named)
+
+    monkeypatch.setattr("objectives.training.cnn.build_network", noting_threads)
     for threads in (1, 2):
         blank(ConvolutionalNetwork(threads=threads)).evaluate(GOOD, 0, silent)
     assert used == [1, 2]
@@ -268,7 +277,7 @@ def test_an_evaluation_uses_as_many_threads_as_it_may(monkeypatch, silent):
         ({"momentum": 0.9}, "parameters of the convolutional network are learning_rate, .*; got 'momentum'"),
     ],
 )
-def test_a_wrong_parameter_is_refused(silent, parameters, message):
+def test_a_wrong_parameter_is_refused(silent: Report, parameters: dict[str, float], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         blank().evaluate(parameters, 0, silent)
 
@@ -276,6 +285,6 @@ def test_a_wrong_parameter_is_refused(silent, parameters, message):
 @pytest.mark.parametrize(
     "option", [{"epochs": 0}, {"train_size": 0}, {"train_size": 120}, {"momentum": 1.0}, {"threads": 0}]
 )
-def test_a_wrong_option_is_refused(option):
+def test_a_wrong_option_is_refused(option: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=f"{next(iter(option))} must .*got {next(iter(option.values()))}"):
         ConvolutionalNetwork(**option)

@@ -5,29 +5,30 @@ import pickle
 import subprocess
 import sys
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 
 from objectives.cells import CONVOLUTION, OPERATIONS, POOLING
 from objectives.datasets import DataSource
-from objectives.objective import ObjectiveError
+from objectives.objective import ObjectiveError, Report
 from objectives.training.nas_cell import CELL, CellNetwork
 
 CHAIN = f"0-1 1-2 2-3 {CONVOLUTION} {CONVOLUTION}"
 
 
-def training(**options):
+def training(**options: Any) -> Any:
     pytest.importorskip("torch", reason="the objective nas_cell needs PyTorch")
     return CellNetwork(**{"dataset": "digits", "train_size": 200, "validation_size": 100, **options}).load(DataSource())
 
 
-def test_importing_it_needs_no_torch():
+def test_importing_it_needs_no_torch() -> None:
     script = "import sys; sys.modules['torch'] = None; import objectives.training.nas_cell as nas; nas.CellNetwork()"
     subprocess.run([sys.executable, "-c", script], check=True)
 
 
-def test_a_missing_torch_is_said_with_the_remedy(monkeypatch):
+def test_a_missing_torch_is_said_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("objectives.training.torch_training.find_spec", lambda name: None)
     with pytest.raises(ObjectiveError, match=r"nas_cell must find PyTorch.*bbkb-orchestrator\[torch\]"):
         CellNetwork(dataset="digits").load(DataSource())
@@ -45,12 +46,12 @@ def test_a_missing_torch_is_said_with_the_remedy(monkeypatch):
         ({"learning_rate": 0.0}, "learning_rate must be finite and > 0"),
     ],
 )
-def test_options_out_of_range_are_refused(options, message):
+def test_options_out_of_range_are_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         CellNetwork(**options)
 
 
-def test_the_candidates_are_the_papers_cells():
+def test_the_candidates_are_the_papers_cells() -> None:
     candidates = training().candidates()
     assert candidates.features.shape == (12_416, 19)
     arm = candidates.parameters(7)
@@ -58,20 +59,20 @@ def test_the_candidates_are_the_papers_cells():
     assert arm[CELL].count(CONVOLUTION) == arm["convolutions"]
 
 
-def test_a_wider_space_and_other_features():
+def test_a_wider_space_and_other_features() -> None:
     wide = training(vertices=5, operations=OPERATIONS, encoding="edge_types").candidates()
     assert len(wide) == 2441
     assert not np.array_equal(wide.features.shape, (2441, 19))
 
 
-def test_a_wide_space_is_drawn_from(monkeypatch):
+def test_a_wide_space_is_drawn_from(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("objectives.training.nas_cell.MOST_CELLS", 100)
     first, second = (training(vertices=5).candidates() for _ in range(2))
     assert len(first) == 100
     np.testing.assert_array_equal(first.columns[CELL], second.columns[CELL])
 
 
-def test_it_learns_and_reports_every_epoch():
+def test_it_learns_and_reports_every_epoch() -> None:
     told = []
     options = {"train_size": 500, "epochs": 3, "batch_size": 25}
     evaluation = training(**options).evaluate({CELL: CHAIN}, 0, lambda value, step=None: told.append((step, value)))
@@ -80,7 +81,7 @@ def test_it_learns_and_reports_every_epoch():
     assert evaluation.metrics["seconds"] > 0.0
 
 
-def test_the_seed_alone_decides_here_and_on_a_worker(silent):
+def test_the_seed_alone_decides_here_and_on_a_worker(silent: Report) -> None:
     one = training(epochs=1)
     there = pickle.loads(pickle.dumps(one))
     losses = [
@@ -90,17 +91,17 @@ def test_the_seed_alone_decides_here_and_on_a_worker(silent):
     assert losses[0] == losses[1] != losses[2]
 
 
-def test_a_diverging_training_gives_nan(silent):
+def test_a_diverging_training_gives_nan(silent: Report) -> None:
     evaluation = training(epochs=1, learning_rate=1e30).evaluate({CELL: CHAIN}, 0, silent)
     assert math.isnan(evaluation.value)
 
 
-def test_what_is_no_cell_is_refused(silent):
+def test_what_is_no_cell_is_refused(silent: Report) -> None:
     with pytest.raises(ValueError, match="a cell must have 1 to 9 edges"):
         training().evaluate({}, 0, silent)
 
 
-def test_the_number_of_weights_is_that_counted_by_hand():
+def test_the_number_of_weights_is_that_counted_by_hand() -> None:
     """A chain of a 3×3 convolution and a pooling, one stack of one cell with four channels, ten classes."""
     torch = pytest.importorskip("torch", reason="the objective nas_cell needs PyTorch")
     from objectives.cells import Cell
@@ -114,7 +115,7 @@ def test_the_number_of_weights_is_that_counted_by_hand():
     assert network(torch.zeros(2, 1, 8, 8)).shape == (2, 10)
 
 
-def test_every_kind_of_cell_gives_scores_for_small_and_large_images():
+def test_every_kind_of_cell_gives_scores_for_small_and_large_images() -> None:
     torch = pytest.importorskip("torch", reason="the objective nas_cell needs PyTorch")
     from objectives.cells import Cell
     from objectives.training.cell_network import build_cell_network, vertex_channels
@@ -129,6 +130,6 @@ def test_every_kind_of_cell_gives_scores_for_small_and_large_images():
     assert vertex_channels(chain, 6, 7) == [6, 3, 4, 3, 7]  # vertex 1 is as wide as the one it feeds
 
 
-def test_the_default_description_says_which_images(silent):
+def test_the_default_description_says_which_images(silent: Report) -> None:
     assert "bundled digits" in training().description
     assert "MNIST is used when" in replace(CellNetwork(), train_size=200).load(DataSource()).description

@@ -1,5 +1,6 @@
 import pickle
 import warnings
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ from hypothesis.extra import numpy as arrays
 from scipy.optimize import check_grad
 
 from objectives.datasets import DataSource
-from objectives.objective import ObjectiveError
+from objectives.objective import ObjectiveError, Report
 from objectives.training.softmax import (
     Rows,
     SoftmaxParameters,
@@ -19,12 +20,13 @@ from objectives.training.softmax import (
     measure,
     train_epoch,
 )
+from orchestrator.bandit.arrays import Floats
 
 GOOD = {"learning_rate": 0.3, "batch_size": 32, "dropout": 0.1, "l2": 1e-5}
 
 
 @pytest.fixture(scope="module")
-def digits():
+def digits() -> Any:
     return SoftmaxRegression(epochs=5, dataset="digits").load(DataSource())
 
 
@@ -35,30 +37,30 @@ def digits():
     st.lists(st.integers(0, 1), min_size=4, max_size=4),
     st.floats(0, 1),
 )
-def test_the_gradient_agrees_with_finite_differences(start, inputs, labels, l2):
+def test_the_gradient_agrees_with_finite_differences(start: Floats, inputs: Floats, labels: Any, l2: float) -> None:
     labels, shape = np.array(labels), (3, 2)
     flat = start.ravel()[:8]  # (3, 2) weights and 2 intercepts
 
-    def unpack(x):
-        return Weights(x[:6].reshape(shape), x[6:])
+    def unpack(x: Floats) -> Weights:
+        return Weights(cast(Any, x[:6].reshape(shape)), cast(Any, x[6:]))
 
-    def loss(x):
+    def loss(x: Floats) -> float:
         return loss_and_gradient(unpack(x), inputs, labels, l2)[0]
 
-    def gradient(x):
+    def gradient(x: Floats) -> Floats:
         _, matrix, intercepts = loss_and_gradient(unpack(x), inputs, labels, l2)
         return np.concatenate([matrix.ravel(), intercepts])
 
     assert check_grad(loss, gradient, flat) < 1e-6
 
 
-def test_it_learns_digits(digits, silent):
+def test_it_learns_digits(digits: Any, silent: Report) -> None:
     evaluation = digits.evaluate(GOOD, 0, silent)
     assert evaluation.value > 0.9
     assert evaluation.metrics["training_loss"] < np.log(10)
 
 
-def test_it_learns_mnist_where_it_is_there_and_digits_where_not(source, silent):
+def test_it_learns_mnist_where_it_is_there_and_digits_where_not(source: DataSource, silent: Report) -> None:
     """The default data set: MNIST (a subset here) with the folder, the bundled digits without."""
     has_mnist = source.file("mnist/mnist.npz") is not None
     training = SoftmaxRegression(epochs=5, train_size=10_000 if has_mnist else None).load(source)
@@ -66,7 +68,7 @@ def test_it_learns_mnist_where_it_is_there_and_digits_where_not(source, silent):
     assert training.evaluate(GOOD, 0, silent).value > 0.88
 
 
-def test_auto_falls_back_on_the_bundled_digits_and_says_so():
+def test_auto_falls_back_on_the_bundled_digits_and_says_so() -> None:
     description = SoftmaxRegression().load(DataSource()).description
     assert "bundled digits" in description
     assert "BBKB_DATA" in description
@@ -74,31 +76,32 @@ def test_auto_falls_back_on_the_bundled_digits_and_says_so():
         SoftmaxRegression(dataset="mnist").load(DataSource())
 
 
-def test_the_split_is_stratified_disjoint_and_fixed():
+def test_the_split_is_stratified_disjoint_and_fixed() -> None:
     first, second = (SoftmaxRegression(dataset="digits").load(DataSource()) for _ in range(2))
     np.testing.assert_array_equal(first.validation.pixels, second.validation.pixels)
     assert (len(first.train.labels), len(first.validation.labels)) == (1437, 360)
     shares = [np.bincount(rows.labels) / len(rows.labels) for rows in (first.train, first.validation)]
-    np.testing.assert_allclose(*shares, atol=0.005)
+    one, other = shares
+    np.testing.assert_allclose(one, other, atol=0.005)
     everything = np.vstack([first.train.pixels, first.validation.pixels]).sum()
     assert everything == 561718  # the sum of all of scikit-learn's digits
 
 
-def test_train_size_shrinks_the_training_rows_only():
+def test_train_size_shrinks_the_training_rows_only() -> None:
     training = SoftmaxRegression(dataset="digits", train_size=100).load(DataSource())
     assert (len(training.train.labels), len(training.validation.labels)) == (100, 360)
     with pytest.raises(ObjectiveError, match="train_size and validation_fraction must fit into 1797 rows, got 1700"):
         SoftmaxRegression(dataset="digits", train_size=1700).load(DataSource())
 
 
-def test_every_epoch_is_reported(digits):
+def test_every_epoch_is_reported(digits: Any) -> None:
     told = []
     evaluation = digits.evaluate(GOOD, 3, lambda value, step=None: told.append((step, value)))
     assert [step for step, _ in told] == [1, 2, 3, 4, 5]
     assert told[-1][1] == evaluation.value
 
 
-def test_a_diverging_training_returns_nan_without_warnings(digits):
+def test_a_diverging_training_returns_nan_without_warnings(digits: Any) -> None:
     told = []
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -108,7 +111,7 @@ def test_a_diverging_training_returns_nan_without_warnings(digits):
     assert told == []
 
 
-def test_dropout_keeps_the_inputs_in_expectation():
+def test_dropout_keeps_the_inputs_in_expectation() -> None:
     """With one weightless step on many copies of one row, the gradient's mean over masks is the undropped one."""
     copies = 20_000
     rows = Rows(np.tile(np.array([[0, 128, 255]], np.uint8), (copies, 1)), np.zeros(copies, np.intp), 1 / 255)
@@ -117,11 +120,12 @@ def test_dropout_keeps_the_inputs_in_expectation():
         train_epoch(zero, rows, SoftmaxParameters(1.0, copies, dropout), np.random.default_rng(0)).matrix
         for dropout in (0.0, 0.5)
     ]
-    assert not np.array_equal(*steps)
-    np.testing.assert_allclose(*steps, atol=0.02)
+    one, other = steps
+    assert not np.array_equal(one, other)
+    np.testing.assert_allclose(one, other, atol=0.02)
 
 
-def test_the_penalty_shrinks_the_weights(digits):
+def test_the_penalty_shrinks_the_weights(digits: Any) -> None:
     zero = Weights(np.zeros((64, 10), np.float32), np.zeros(10, np.float32))
     norms = [
         np.linalg.norm(train_epoch(zero, digits.train, SoftmaxParameters(l2=l2), np.random.default_rng(0)).matrix)
@@ -130,15 +134,15 @@ def test_the_penalty_shrinks_the_weights(digits):
     assert norms[0] > norms[1] > norms[2]
 
 
-def test_measuring_in_blocks_is_measuring_at_once(monkeypatch, digits):
+def test_measuring_in_blocks_is_measuring_at_once(monkeypatch: pytest.MonkeyPatch, digits: Any) -> None:
     rng = np.random.default_rng(0)
     weights = Weights(rng.standard_normal((64, 10)).astype(np.float32), np.zeros(10, np.float32))
     whole = measure(weights, digits.train)
     monkeypatch.setattr("objectives.training.softmax.BLOCK", 100)
-    np.testing.assert_allclose(measure(weights, digits.train), whole, rtol=1e-6)
+    assert measure(weights, digits.train) == pytest.approx(whole, rel=1e-6)
 
 
-def test_it_travels_to_a_worker(digits, silent):
+def test_it_travels_to_a_worker(digits: Any, silent: Report) -> None:
     there = pickle.loads(pickle.dumps(digits))
     assert there.evaluate(GOOD, 1, silent) == digits.evaluate(GOOD, 1, silent)
     assert digits.evaluate(GOOD, 2, silent) != digits.evaluate(GOOD, 1, silent)
@@ -155,12 +159,12 @@ def test_it_travels_to_a_worker(digits, silent):
         ({"momentum": 0.9}, "parameters of softmax regression are learning_rate, .*; got 'momentum'"),
     ],
 )
-def test_a_wrong_parameter_is_refused(digits, silent, parameters, message):
+def test_a_wrong_parameter_is_refused(digits: Any, silent: Report, parameters: dict[str, float], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         digits.evaluate(parameters, 0, silent)
 
 
 @pytest.mark.parametrize("option", [{"epochs": 0}, {"validation_fraction": 0.0}, {"validation_fraction": 1.0}])
-def test_a_wrong_option_is_refused(option):
+def test_a_wrong_option_is_refused(option: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=next(iter(option))):
         SoftmaxRegression(**option)

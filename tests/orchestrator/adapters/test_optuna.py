@@ -1,6 +1,7 @@
 """BBKB as a sampler, with Optuna itself."""
 
 import pickle
+from typing import Any
 
 import numpy as np
 import optuna
@@ -17,23 +18,23 @@ optuna.logging.set_verbosity(optuna.logging.ERROR)
 SPACE = {"x": FloatDistribution(0.0, 1.0), "kind": CategoricalDistribution(("a", None, 2.5))}
 
 
-def study_of(direction: str = "minimize", **options: object) -> optuna.Study:
+def study_of(direction: str = "minimize", **options: Any) -> optuna.Study:
     return optuna.create_study(direction=direction, sampler=BBKBSampler(**options))
 
 
 def objective(trial: optuna.Trial) -> float:
-    return (trial.suggest_float("x", 0.0, 1.0) - 0.3) ** 2 + (
-        trial.suggest_categorical("kind", ("a", None, 2.5)) == "a"
-    )
+    x = float(trial.suggest_float("x", 0.0, 1.0))
+    return (x - 0.3) ** 2 + float(trial.suggest_categorical("kind", ("a", None, 2.5)) == "a")
 
 
 def optimizer(study: optuna.Study) -> SpaceOptimizer:
     found = study.sampler._optimizer
     assert found is not None
-    return found
+    result: SpaceOptimizer = found
+    return result
 
 
-def test_a_study_moves_to_the_best_parameters():
+def test_a_study_moves_to_the_best_parameters() -> None:
     study = study_of()
     study.optimize(objective, n_trials=40)
     values = [trial.value for trial in study.trials]
@@ -41,13 +42,13 @@ def test_a_study_moves_to_the_best_parameters():
     assert study.best_params["x"] == pytest.approx(0.3, abs=0.1)
 
 
-def test_the_direction_of_the_study_is_kept():
+def test_the_direction_of_the_study_is_kept() -> None:
     study = study_of("maximize")
     study.optimize(lambda trial: -objective(trial), n_trials=30)
     assert study.best_params["x"] == pytest.approx(0.3, abs=0.15)
 
 
-def test_distributions_become_parameters_and_values_come_back():
+def test_distributions_become_parameters_and_values_come_back() -> None:
     distributions = {
         "lr": FloatDistribution(1e-4, 1.0, log=True),
         "drop": FloatDistribution(0.0, 0.5, step=0.25),
@@ -64,7 +65,7 @@ def test_distributions_become_parameters_and_values_come_back():
     assert to_optuna(distributions, to_ours(distributions, values)) == values
 
 
-def test_running_trials_are_pending_and_told_once_when_they_are_over():
+def test_running_trials_are_pending_and_told_once_when_they_are_over() -> None:
     study = study_of()
     study.tell(study.ask(SPACE), 1.0)
     running = [study.ask(SPACE) for _ in range(4)]
@@ -80,7 +81,7 @@ def test_running_trials_are_pending_and_told_once_when_they_are_over():
     assert len(optimizer(study).trials) == 6
 
 
-def test_trials_of_other_processes_are_taken_in_as_they_are():
+def test_trials_of_other_processes_are_taken_in_as_they_are() -> None:
     study = study_of()
     study.add_trials([create_trial(params={"x": 0.25, "kind": None}, distributions=SPACE, value=0.1)] * 2)
     study.add_trial(create_trial(state=TrialState.RUNNING, params={"x": 0.9, "kind": "a"}, distributions=SPACE))
@@ -90,7 +91,7 @@ def test_trials_of_other_processes_are_taken_in_as_they_are():
     assert to_optuna(known, optimizer(study).pending[0]) == {"x": 0.9, "kind": "a"}
 
 
-def test_a_trial_that_had_no_parameters_yet_is_taken_in_later():
+def test_a_trial_that_had_no_parameters_yet_is_taken_in_later() -> None:
     study = study_of()
     study.tell(study.ask(SPACE), 1.0)
     elsewhere = optuna.samplers.RandomSampler()
@@ -104,7 +105,7 @@ def test_a_trial_that_had_no_parameters_yet_is_taken_in_later():
     assert len(optimizer(study).trials) == 2
 
 
-def test_a_new_sampler_learns_a_long_study_in_one_refit(monkeypatch: pytest.MonkeyPatch):
+def test_a_new_sampler_learns_a_long_study_in_one_refit(monkeypatch: pytest.MonkeyPatch) -> None:
     study = study_of()
     rng = np.random.default_rng(0)
     points = [{"x": float(x), "kind": "a"} for x in rng.random(300)]
@@ -119,7 +120,7 @@ def test_a_new_sampler_learns_a_long_study_in_one_refit(monkeypatch: pytest.Monk
     assert looked_at == []
 
 
-def test_a_pruned_trial_counts_with_its_last_value_and_a_failed_one_is_not_tried_again():
+def test_a_pruned_trial_counts_with_its_last_value_and_a_failed_one_is_not_tried_again() -> None:
     study = study_of()
     study.tell(study.ask(SPACE), 1.0)
     pruned, failed = study.ask(SPACE), study.ask(SPACE)
@@ -132,23 +133,23 @@ def test_a_pruned_trial_counts_with_its_last_value_and_a_failed_one_is_not_tried
     assert values.count(None) == 1
 
 
-def test_parameters_that_only_some_trials_have_are_drawn_alone():
+def test_parameters_that_only_some_trials_have_are_drawn_alone() -> None:
     def branching(trial: optuna.Trial) -> float:
         x = trial.suggest_float("x", 0.0, 1.0)
-        return x + (trial.suggest_int("depth", 1, 3) if x > 0.5 else 0)
+        return float(x + (trial.suggest_int("depth", 1, 3) if x > 0.5 else 0))
 
     study = study_of()
     study.optimize(branching, n_trials=12)
     assert set(study.sampler._space) == {"x"}
 
 
-def test_several_objectives_are_refused():
+def test_several_objectives_are_refused() -> None:
     study = optuna.create_study(directions=["minimize", "minimize"], sampler=BBKBSampler())
     with pytest.raises(ValueError, match="BBKBSampler is for one objective, the study has 2"):
         study.ask(SPACE)
 
 
-def test_a_pickled_sampler_goes_on_as_it_would_have():
+def test_a_pickled_sampler_goes_on_as_it_would_have() -> None:
     study = study_of()
     study.optimize(objective, n_trials=15)
     copy = pickle.loads(pickle.dumps(study.sampler))

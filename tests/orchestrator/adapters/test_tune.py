@@ -23,7 +23,7 @@ def search(**options: Any) -> BBKBSearch:
 
 
 def value(config: dict[str, Any]) -> float:
-    return (config["x"] - 0.3) ** 2 + (config["inner"]["kind"] == "b")
+    return float((config["x"] - 0.3) ** 2 + (config["inner"]["kind"] == "b"))
 
 
 def drive(searcher: BBKBSearch, trials: int, first: int = 0) -> list[dict[str, Any]]:
@@ -37,7 +37,7 @@ def drive(searcher: BBKBSearch, trials: int, first: int = 0) -> list[dict[str, A
     return configs
 
 
-def test_a_space_of_tune_becomes_parameters_by_path():
+def test_a_space_of_tune_becomes_parameters_by_path() -> None:
     config = {
         "a": tune.loguniform(1e-3, 1.0),
         "b": {"n": tune.randint(2, 5), "m": tune.qrandint(2, 8, 2)},
@@ -60,7 +60,7 @@ def test_a_space_of_tune_becomes_parameters_by_path():
 
 
 @given(count=st.integers(1, 30), step=st.integers(1, 4))
-def test_every_value_that_tune_draws_is_one_of_the_space(count: int, step: int):
+def test_every_value_that_tune_draws_is_one_of_the_space(count: int, step: int) -> None:
     domains = {"n": tune.qrandint(0, count * step, step), "m": tune.randint(3, 3 + count), "x": tune.uniform(0, 1)}
     space = TuneSpace.of(domains)
     for _ in range(5):
@@ -68,7 +68,7 @@ def test_every_value_that_tune_draws_is_one_of_the_space(count: int, step: int):
         SearchSpace(space.parameters).code_of(space.configuration(drawn))
 
 
-def test_a_result_from_elsewhere_is_learned_as_it_is():
+def test_a_result_from_elsewhere_is_learned_as_it_is() -> None:
     searcher = search()
     searcher.add_evaluated_point({"x": 0.31, "inner": {"kind": "a"}, "fixed": 3}, 0.5)
     assert searcher._backlog is not None
@@ -86,24 +86,24 @@ def test_a_result_from_elsewhere_is_learned_as_it_is():
         ({"a": tune.sample_from(lambda spec: 1)}, "a must be tune.uniform"),
     ],
 )
-def test_a_space_that_cannot_be_searched_is_refused(config: dict[str, Any], message: str):
+def test_a_space_that_cannot_be_searched_is_refused(config: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         BBKBSearch(config, metric="loss", mode="min")
 
 
-def test_it_searches_where_the_loss_is_small():
+def test_it_searches_where_the_loss_is_small() -> None:
     configs = drive(search(), 40)
     late = [value(config) for config in configs[-10:]]
     assert sum(late) / 10 < sum(value(config) for config in configs[:10]) / 10
 
 
-def test_the_larger_is_better_with_mode_max():
+def test_the_larger_is_better_with_mode_max() -> None:
     searcher = BBKBSearch({"x": tune.uniform(0, 1)}, "score", "max", backlog=0)
     assert searcher._reward({"score": 2.0}) == 2.0
     assert search()._reward({"loss": 2.0}) == -2.0
 
 
-def test_no_more_trials_run_than_may():
+def test_no_more_trials_run_than_may() -> None:
     searcher = search(max_concurrent=2)
     assert searcher.suggest("a") is not None
     assert searcher.suggest("b") is not None
@@ -112,7 +112,7 @@ def test_no_more_trials_run_than_may():
     assert searcher.suggest("c") is not None
 
 
-def test_a_concurrency_limiter_sets_the_limit():
+def test_a_concurrency_limiter_sets_the_limit() -> None:
     searcher = search()
     limited = tune.search.ConcurrencyLimiter(searcher, max_concurrent=1)
     assert limited.suggest("a") is not None
@@ -120,7 +120,7 @@ def test_a_concurrency_limiter_sets_the_limit():
 
 
 @pytest.mark.parametrize("ended", [{"error": True}, {"result": {"loss": math.nan}}, {"result": {}}, {"result": None}])
-def test_a_trial_without_a_finite_metric_is_not_proposed_again(ended: dict[str, Any]):
+def test_a_trial_without_a_finite_metric_is_not_proposed_again(ended: dict[str, Any]) -> None:
     searcher = BBKBSearch({"n": tune.randint(0, 3)}, "loss", "min", backlog=0)
     failed = searcher.suggest("a")
     searcher.on_trial_complete("a", **ended)
@@ -131,7 +131,7 @@ def test_a_trial_without_a_finite_metric_is_not_proposed_again(ended: dict[str, 
         searcher.on_trial_complete(f"t{number}", {"loss": 1.0})
 
 
-def test_a_restored_search_goes_on_as_the_saved_one_would_have(tmp_path: Path):
+def test_a_restored_search_goes_on_as_the_saved_one_would_have(tmp_path: Path) -> None:
     saved, restored = search(), search(seed=9)
     drive(saved, 12)
     running = saved.suggest("running")
@@ -143,7 +143,7 @@ def test_a_restored_search_goes_on_as_the_saved_one_would_have(tmp_path: Path):
     assert drive(saved, 5, first=20) == drive(restored, 5, first=20)
 
 
-def test_a_backlog_answers_at_once_and_survives_saving(tmp_path: Path):
+def test_a_backlog_answers_at_once_and_survives_saving(tmp_path: Path) -> None:
     searcher = search(backlog=3)
     assert searcher._backlog is not None
     searcher.suggest("early")  # nothing is ready yet, or it is: either is fine, and the thread is at work now
@@ -157,7 +157,7 @@ def test_a_backlog_answers_at_once_and_survives_saving(tmp_path: Path):
     assert restored.suggest("t9") is not None
 
 
-def test_an_error_while_proposing_ahead_is_raised_by_the_next_call(monkeypatch: pytest.MonkeyPatch):
+def test_an_error_while_proposing_ahead_is_raised_by_the_next_call(monkeypatch: pytest.MonkeyPatch) -> None:
     searcher = search(backlog=1)
     assert searcher._backlog is not None
     searcher._backlog.settle()
@@ -169,7 +169,7 @@ def test_an_error_while_proposing_ahead_is_raised_by_the_next_call(monkeypatch: 
         searcher._backlog.settle()
 
 
-def test_a_metric_that_was_never_named_is_asked_for():
+def test_a_metric_that_was_never_named_is_asked_for() -> None:
     searcher = BBKBSearch(SPACE, backlog=0)
     searcher.suggest("a")
     with pytest.raises(ValueError, match="BBKBSearch needs metric and mode"):
@@ -177,7 +177,7 @@ def test_a_metric_that_was_never_named_is_asked_for():
 
 
 @pytest.mark.filterwarnings("ignore")  # Ray Tune's own
-def test_tune_runs_and_restores_an_experiment(ray_cluster: str, tmp_path: Path):
+def test_tune_runs_and_restores_an_experiment(ray_cluster: str, tmp_path: Path) -> None:
     """Through Tuner: space, metric and mode come from it, and its checkpoints hold the search."""
     searcher = BBKBSearch(backlog=1)
     tuner = tune.Tuner(
@@ -189,7 +189,8 @@ def test_tune_runs_and_restores_an_experiment(ray_cluster: str, tmp_path: Path):
     results = tuner.fit()
     assert len(results) == 3
     assert not results.errors
-    assert all(result.config is not None and result.config["fixed"] == 3 for result in results)
+    found = [results[number] for number in range(len(results))]
+    assert all(result.config is not None and result.config["fixed"] == 3 for result in found)
     again = BBKBSearch()
     again.restore_from_dir(str(tmp_path / "run"))
     assert again._metric == "loss"

@@ -12,10 +12,11 @@ import pytest
 from objectives.objective import ObjectiveError
 from objectives.parameters import Choice, Range
 from orchestrator.api import Campaign, Result, TrialResult, load, tune
+from orchestrator.api.campaign import Space
 from orchestrator.errors import ConfigError, RunError, UserError
 
 REPOSITORY = Path(__file__).parents[3]
-SPACE = {"x": Range(0.0, 1.0), "model": Choice(("a", "b"))}
+SPACE: Space = {"x": Range(0.0, 1.0), "model": Choice(("a", "b"))}
 
 
 @pytest.fixture
@@ -94,7 +95,7 @@ def test_a_result_without_a_success_has_no_best(inline: dict[str, Any]) -> None:
 
 
 def test_a_notebook_shows_the_result_as_a_table_with_its_text_escaped(inline: dict[str, Any]) -> None:
-    space = {"x": Range(0.0, 1.0), "model": Choice(("<script>", "b"))}
+    space: Space = {"x": Range(0.0, 1.0), "model": Choice(("<script>", "b"))}
     result = tune(lambda x, model: float(model != "b"), space, evaluations=6, progress=False, settings=inline)
     shown = result._repr_html_()
     assert "<script>" not in shown
@@ -184,6 +185,6 @@ def test_a_script_with_functions_of_its_own_runs_on_ray_and_resumes(tmp_path: Pa
     done = subprocess.run([sys.executable, script], cwd=tmp_path, capture_output=True, text=True, check=True)
     assert done.stdout.split()[-2:] == ["finished", "6"]
     (folder,) = (tmp_path / "runs").glob("objective-*")
-    again = [sys.executable, "-m", "orchestrator", "resume", folder, "--set", "budget.evaluations=8"]
+    again = [sys.executable, "-m", "orchestrator", "resume", str(folder), "--set", "budget.evaluations=8"]
     subprocess.run(again, cwd=tmp_path, capture_output=True, text=True, check=True)
     assert len(load(folder)) == 8

@@ -32,7 +32,8 @@ optimizer
 def test_a_notebook_shows_progress_and_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[3]))
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
-    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(source) for source in CELLS])
+    v4: Any = nbformat.v4  # it has no annotations
+    notebook = v4.new_notebook(cells=[v4.new_code_cell(source) for source in CELLS])
     client = NotebookClient(notebook, timeout=120, resources={"metadata": {"path": str(tmp_path)}})
     client.execute()
     progress, *shown = [cell.outputs for cell in notebook.cells]

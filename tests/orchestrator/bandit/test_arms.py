@@ -1,3 +1,5 @@
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -37,6 +39,6 @@ def test_one_far_value_hardly_changes_an_extent() -> None:
         (np.zeros((3, 2)), (0, 2), "must number"),
     ],
 )
-def test_parts_that_do_not_fit_together_are_refused(features, parameters, message) -> None:
+def test_parts_that_do_not_fit_together_are_refused(features: Any, parameters: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Arms.of(features, parameters)

@@ -28,21 +28,21 @@ def three_arms(set_aside: list[int]) -> SparseState:
 
 
 @pytest.mark.parametrize("size", [0, -1, float("inf"), float("nan")])
-def test_a_positive_field_is_above_zero_and_finite(size) -> None:
+def test_a_positive_field_is_above_zero_and_finite(size: float) -> None:
     require_positive(Options(1e-9), "size")
     with pytest.raises(ValueError, match=f"strategy.size must be > 0, got {size}"):
         require_positive(Options(size), "size")
 
 
 @pytest.mark.parametrize("size", [-1e-9, float("inf"), float("nan")])
-def test_a_field_that_is_not_negative_may_be_zero(size) -> None:
+def test_a_field_that_is_not_negative_may_be_zero(size: float) -> None:
     require_not_negative(Options(0), "size")
     with pytest.raises(ValueError, match=f"strategy.size must be >= 0, got {size}"):
         require_not_negative(Options(size), "size")
 
 
 @pytest.mark.parametrize("size", [0, 1, -0.5, float("nan")])
-def test_a_probability_is_neither_zero_nor_one(size) -> None:
+def test_a_probability_is_neither_zero_nor_one(size: float) -> None:
     require_probability(Options(0.5), "size")
     with pytest.raises(ValueError, match=f"strategy.size must be > 0 and < 1, got {size}"):
         require_probability(Options(size), "size")

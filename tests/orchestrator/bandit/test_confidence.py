@@ -1,14 +1,21 @@
 import math
+from typing import Any
 
 import numpy as np
 import pytest
 
-from orchestrator.bandit.confidence import Confidence, information_growth, rkhs_width
-from orchestrator.bandit.kernels import RBF, Matern32, Matern52
+from orchestrator.bandit.confidence import Confidence, Schedule, information_growth, rkhs_width
+from orchestrator.bandit.kernels import RBF, AnyKernel, Matern32, Matern52
 
 
-def confidence(schedule, **changes) -> Confidence:
-    settings = {"noise_variance": 0.04, "regularization": 0.09, "norm_bound": 2.0, "delta": 0.1, "ratio_threshold": 3.0}
+def confidence(schedule: Schedule, **changes: object) -> Confidence:
+    settings: dict[str, Any] = {
+        "noise_variance": 0.04,
+        "regularization": 0.09,
+        "norm_bound": 2.0,
+        "delta": 0.1,
+        "ratio_threshold": 3.0,
+    }
     return Confidence(schedule=schedule, **(settings | changes))
 
 
@@ -22,13 +29,13 @@ def test_the_theory_s_width_by_hand() -> None:
 
 
 @pytest.mark.parametrize(("schedule", "c"), [("practical", 1), ("theory", 3)])
-def test_the_information_gain_sums_over_pulls(schedule, c) -> None:
+def test_the_information_gain_sums_over_pulls(schedule: Schedule, c: int) -> None:
     gain = confidence(schedule).gain(np.array([0.5, 0.5, 2.0]))
     assert gain == pytest.approx(2 * math.log(1 + c * 0.5) + math.log(1 + c * 2.0))
 
 
 @pytest.mark.parametrize("schedule", ["practical", "theory"])
-def test_more_information_or_confidence_widens(schedule) -> None:
+def test_more_information_or_confidence_widens(schedule: Schedule) -> None:
     width = confidence(schedule).width(1.0)
     assert confidence(schedule).width(2.0) > width
     assert confidence(schedule, delta=0.01).width(1.0) > width
@@ -41,7 +48,7 @@ def test_the_width_of_the_bayesian_scale_by_hand() -> None:
 
 
 @pytest.mark.parametrize("kernel", [Matern32(0.2), Matern52(0.2)])
-def test_information_grows_with_the_root_of_the_pulls_under_a_matern_kernel(kernel) -> None:
+def test_information_grows_with_the_root_of_the_pulls_under_a_matern_kernel(kernel: AnyKernel) -> None:
     assert [information_growth(kernel, pulls) for pulls in (0, 1, 49)] == [0.0, 1.0, 7.0]
 
 

@@ -1,3 +1,5 @@
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -9,7 +11,7 @@ from sklearn.gaussian_process import kernels as oracle
 from orchestrator.bandit import kernels as kernels_module
 from orchestrator.bandit.kernels import KERNELS, RBF, AnyKernel, Linear, Matern32, Matern52
 
-ORACLES = {
+ORACLES: dict[type[AnyKernel], Any] = {
     RBF: lambda scale: oracle.RBF(scale),
     Matern32: lambda scale: oracle.Matern(scale, nu=1.5),
     Matern52: lambda scale: oracle.Matern(scale, nu=2.5),
@@ -23,7 +25,9 @@ def points(seed: int, count: int, d: int = 3) -> np.ndarray:
 
 @pytest.mark.parametrize("kernel", list(ORACLES))
 @pytest.mark.parametrize("lengthscale", [0.7, (0.5, 1.0, 2.0)])
-def test_stationary_kernels_equal_those_of_scikit_learn(kernel, lengthscale) -> None:
+def test_stationary_kernels_equal_those_of_scikit_learn(
+    kernel: type[AnyKernel], lengthscale: float | tuple[float, ...]
+) -> None:
     X, Y = points(0, 20), points(1, 15)
     expected = 1.7 * ORACLES[kernel](np.array(lengthscale))(X, Y)
     np.testing.assert_allclose(kernel(lengthscale, 1.7).cross(X, Y), expected, rtol=1e-12, atol=1e-14)
@@ -37,7 +41,9 @@ def test_the_linear_kernel_is_a_scaled_dot_product() -> None:
 
 @EVERY_KERNEL
 @given(seed=st.integers(0, 10**6))
-def test_the_gram_matrix_is_symmetric_positive_semidefinite_with_the_stated_diagonal(kernel, seed) -> None:
+def test_the_gram_matrix_is_symmetric_positive_semidefinite_with_the_stated_diagonal(
+    kernel: type[AnyKernel], seed: int
+) -> None:
     X = points(seed, 12)
     gram = kernel(1.3, 0.8).cross(X, X)
     np.testing.assert_array_equal(gram, gram.T)
@@ -47,7 +53,9 @@ def test_the_gram_matrix_is_symmetric_positive_semidefinite_with_the_stated_diag
 
 @EVERY_KERNEL
 @given(seed=st.integers(0, 10**6), low=st.integers(0, 40), size=st.integers(1, 30))
-def test_an_entry_does_not_depend_on_what_is_asked_for_with_it(kernel, seed, low, size) -> None:
+def test_an_entry_does_not_depend_on_what_is_asked_for_with_it(
+    kernel: type[AnyKernel], seed: int, low: int, size: int
+) -> None:
     X, Y = points(seed, 70, d=5), points(seed + 1, 9, d=5)
     whole, block = kernel(0.9, 1.1).cross(X, Y), slice(low, low + size)
     np.testing.assert_array_equal(kernel(0.9, 1.1).cross(X[block], Y), whole[block])
@@ -62,7 +70,9 @@ def test_an_entry_does_not_depend_on_what_is_asked_for_with_it(kernel, seed, low
     block=st.sampled_from([1, 7, 50, 16_384]),
     scales=st.sampled_from([0.3, (0.5, 1.0, 2.0)]),
 )
-def test_squared_distances_are_those_of_a_double_loop_bit_for_bit_in_any_blocks(seed, n, p, block, scales) -> None:
+def test_squared_distances_are_those_of_a_double_loop_bit_for_bit_in_any_blocks(
+    seed: int, n: int, p: int, block: int, scales: float | tuple[float, ...]
+) -> None:
     X, Y = points(seed, n), points(seed + 1, p)
     divisors = np.broadcast_to(scales, 3)
     expected = np.zeros((n, p))
@@ -88,7 +98,7 @@ def test_near_duplicates_keep_their_distance() -> None:
 
 
 @EVERY_KERNEL
-def test_a_scale_that_is_not_positive_is_refused_by_name(kernel) -> None:
+def test_a_scale_that_is_not_positive_is_refused_by_name(kernel: type[AnyKernel]) -> None:
     with pytest.raises(ValueError, match=r"strategy\.kernel\.lengthscale must be > 0 and finite, got -1"):
         kernel(-1)
     with pytest.raises(ValueError, match=r"strategy\.kernel\.lengthscale must be > 0"):
@@ -98,13 +108,13 @@ def test_a_scale_that_is_not_positive_is_refused_by_name(kernel) -> None:
 
 
 @EVERY_KERNEL
-def test_one_lengthscale_a_feature_is_needed(kernel) -> None:
+def test_one_lengthscale_a_feature_is_needed(kernel: type[AnyKernel]) -> None:
     with pytest.raises(ValueError, match="one for each of the 3 features, got 2 numbers"):
         kernel((1.0, 2.0)).cross(points(0, 4), points(1, 4))
 
 
 @pytest.mark.parametrize("name", list(KERNELS))
-def test_a_mapping_names_its_kernel(name) -> None:
+def test_a_mapping_names_its_kernel(name: str) -> None:
     adapter = TypeAdapter(AnyKernel)
     assert adapter.validate_python({"name": name, "lengthscale": [1, 2]}) == KERNELS[name]((1.0, 2.0))
     assert adapter.validate_python({"name": name, "lengthscale": 2}) == KERNELS[name](2.0)
@@ -113,12 +123,13 @@ def test_a_mapping_names_its_kernel(name) -> None:
 
 
 @pytest.mark.parametrize("kernel", list(KERNELS.values()))
-def test_numbers_and_arrays_of_numpy_are_as_good_as_those_of_python(kernel) -> None:
+def test_numbers_and_arrays_of_numpy_are_as_good_as_those_of_python(kernel: Any) -> None:
     for scale in (np.float32(0.25), np.array(0.25), np.float64(0.25)):
         assert kernel(scale, np.int64(2)) == kernel(0.25, 2.0)
         assert type(kernel(scale).lengthscale) is float
     assert kernel(np.int64(1)) == kernel(1.0)
     assert kernel(np.array([0.25, 1])) == kernel((0.25, 1.0)) == kernel([0.25, 1])
+    bad: Any
     for bad in ("much", None, {}, np.ones((2, 2)), []):
         with pytest.raises(ValueError, match=r"strategy\.kernel\.lengthscale must be"):
             kernel(bad)

@@ -6,7 +6,7 @@ from orchestrator.bandit.pulls import Pulls
 
 
 @given(st.lists(st.tuples(st.integers(0, 6), st.integers(-9, 9))))
-def test_counts_and_sums_are_those_of_the_list_of_pulls(rows) -> None:
+def test_counts_and_sums_are_those_of_the_list_of_pulls(rows: list[tuple[int, int]]) -> None:
     pulls = Pulls.none(7).add([arm for arm, _ in rows], [reward for _, reward in rows])
     assert pulls.total == len(rows)
     assert pulls.arms.tolist() == sorted({arm for arm, _ in rows})

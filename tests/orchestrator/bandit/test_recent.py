@@ -5,12 +5,17 @@ from orchestrator.bandit.recent import Recent
 
 
 @given(st.lists(st.integers(0, 5)), st.integers(1, 4))
-def test_the_values_used_last_are_kept_and_the_others_are_made_again(keys, capacity) -> None:
+def test_the_values_used_last_are_kept_and_the_others_are_made_again(keys: list[int], capacity: int) -> None:
     kept: Recent[int, int] = Recent(capacity)
     used: list[int] = []
     for key in keys:
         made: list[int] = []
-        assert kept.get(key, lambda key=key, made=made: made.append(key) or 10 * key) == 10 * key
+
+        def make(key: int = key, made: list[int] = made) -> int:
+            made.append(key)
+            return 10 * key
+
+        assert kept.get(key, make) == 10 * key
         assert bool(made) == (key not in list(dict.fromkeys(reversed(used)))[:capacity])
         used.append(key)
 

@@ -48,7 +48,8 @@ from orchestrator.campaign.rules import (
     AttemptFailures,
     Rules,
 )
-from orchestrator.campaign.state import CampaignState, apply, is_expected, is_final
+from orchestrator.campaign.state import CampaignState, is_expected, is_final
+from orchestrator.campaign.transitions import apply
 from workers.messages import Failure, FailureKind, Success
 
 
@@ -473,9 +474,9 @@ def test_a_refresh_comes_early_where_it_is_cheap_next_to_an_evaluation() -> None
 
 
 def test_a_refresh_is_due_when_results_have_grown_by_the_share_asked_for() -> None:
-    first = (batch(0, list(range(20)), limit=20), dispatched(*((trial, 1) for trial in range(20))))
-    told = (*first, *(success(trial) for trial in range(10)), refreshed(*range(10)))
-    grown = (*told, *(success(trial, time=2.0) for trial in (10, 11)))
+    first: tuple[Event, ...] = (batch(0, list(range(20)), limit=20), dispatched(*((trial, 1) for trial in range(20))))
+    told: tuple[Event, ...] = (*first, *(success(trial) for trial in range(10)), refreshed(*range(10)))
+    grown: tuple[Event, ...] = (*told, *(success(trial, time=2.0) for trial in (10, 11)))
     # two results more than ten, eight in flight
     assert isinstance(decide(asynchronous(*grown, slots=20, evaluations=99, refresh_growth=0.1), 2.0), Tell)
     assert isinstance(decide(asynchronous(*grown, slots=20, evaluations=99, refresh_growth=0.15), 2.0), Ask)
@@ -495,9 +496,13 @@ def test_while_the_strategy_computes_workers_are_fed_from_the_stock() -> None:
 
 
 def test_the_stock_covers_the_results_that_come_in_while_the_strategy_computes() -> None:
-    chosen = [batch(0, [5, 6], limit=2), dispatched((0, 1), (1, 1))]
-    results = [success(0, time=1.0), ComputingBegan(time=1.0, what="choosing"), batch(2, [7], time=1.5, limit=1)]
-    rest = [dispatched((2, 1), time=1.5), success(1, time=2.0), batch(3, [8], time=2.0, limit=1)]
+    chosen: list[Event] = [batch(0, [5, 6], limit=2), dispatched((0, 1), (1, 1))]
+    results: list[Event] = [
+        success(0, time=1.0),
+        ComputingBegan(time=1.0, what="choosing"),
+        batch(2, [7], time=1.5, limit=1),
+    ]
+    rest: list[Event] = [dispatched((2, 1), time=1.5), success(1, time=2.0), batch(3, [8], time=2.0, limit=1)]
     state = asynchronous(*chosen, *results, *rest, dispatched((3, 1), time=2.0))
     assert state.choosing_seconds == 0.0  # no computation was announced before the last batch
     state = asynchronous(*chosen, *results, dispatched((2, 1), time=1.5), success(1, time=2.0))
@@ -579,7 +584,10 @@ def test_a_deadline_is_learned_from_durations_where_the_campaign_says_so() -> No
 
 
 def test_idle_seconds_are_booked_to_their_cause() -> None:
-    events = [batch(0, [5, 6], time=1.0, limit=2), dispatched((0, 1), (1, 1), time=1.0)]  # 1 s with two workers idle
+    events: list[Event] = [
+        batch(0, [5, 6], time=1.0, limit=2),
+        dispatched((0, 1), (1, 1), time=1.0),
+    ]  # 1 s with two workers idle
     events += [success(0, time=3.0), ComputingBegan(time=3.0, what="choosing")]
     events += [batch(2, [], time=3.5, limit=1)]  # half a second with one worker idle
     state = asynchronous(*events, success(1, time=7.0), evaluations=20)  # 3.5 s more, for the drift budget
@@ -592,7 +600,8 @@ def test_idle_seconds_are_booked_to_their_cause() -> None:
 
 def test_the_number_of_workers_follows_the_places_of_the_cluster() -> None:
     opened = SessionOpened(time=0.0, epoch=1, executor="ray", slots=2, settings=settings_of(evaluations=10))
-    grown = [opened, PlacesChanged(time=10.0, slots=6), PlacesChanged(time=20.0, slots=3)]
-    state = functools.reduce(apply, [*grown, StopRequested(time=30.0, reason="interrupted")], CampaignState())
+    grown: list[Event] = [opened, PlacesChanged(time=10.0, slots=6), PlacesChanged(time=20.0, slots=3)]
+    stop = StopRequested(time=30.0, reason=StopReason.INTERRUPTED)
+    state = functools.reduce(apply, [*grown, stop], CampaignState())
     assert state.slots == 3
     assert state.capacity_seconds == 10 * 2 + 10 * 6 + 10 * 3

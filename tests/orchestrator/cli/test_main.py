@@ -13,8 +13,9 @@ from pathlib import Path
 import pytest
 
 from orchestrator.bandit.strategies import STRATEGIES
-from orchestrator.campaign.state import CampaignState, apply
+from orchestrator.campaign.state import CampaignState
 from orchestrator.campaign.status import status_of
+from orchestrator.campaign.transitions import apply
 from orchestrator.errors import BbkbError
 from orchestrator.store.runs import open_run
 

@@ -18,6 +18,7 @@ from objectives.table_file import read_columns
 from orchestrator.campaign.events import (
     BatchChosen,
     CampaignCreated,
+    Event,
     ExistingTaken,
     PickedTrial,
     SessionOpened,
@@ -41,7 +42,7 @@ def one_trial(parameters: dict[str, Any], outcome: TrialSucceeded | TrialFailed 
         time=0.0, name="c", seed=0, arms=9, candidates_digest="", objective="", optimum=None, settings=CONFIGURATION
     )
     pick = PickedTrial(trial=0, arm=7, parameters=parameters, mean=0.0, width=0.0, variance=0.0)
-    events = [
+    events: list[Event] = [
         created,
         SessionOpened(time=0.0, epoch=1, executor="inline", slots=1, settings=CONFIGURATION),
         BatchChosen(time=0.0, round=1, picks=(pick,), reason="r", seconds=0.0),
@@ -170,7 +171,7 @@ def test_an_unknown_format_is_refused_with_the_known_ones(history: History) -> N
 
 
 @pytest.mark.parametrize("format", ["csv", "json", "parquet"])
-def test_existing_data_are_no_trials_and_are_written_on_request(format: str, tmp_path: Path) -> None:
+def test_existing_data_are_no_trials_and_are_written_on_request(format: Format, tmp_path: Path) -> None:
     events = SyntheticLog(trials=5).events()
     known = ExistingTaken(
         time=0.0, source="t.csv", arms=(4, 2), values=(0.5, 0.1), unmatched=1, first_unmatched="row 3: x=9"

@@ -10,8 +10,10 @@ from hypothesis import strategies as st
 
 from orchestrator.campaign.endings import SessionOutcome
 from orchestrator.campaign.events import SessionClosed, SessionOpened
-from orchestrator.campaign.state import CampaignState, apply
+from orchestrator.campaign.rules import Rules
+from orchestrator.campaign.state import CampaignState
 from orchestrator.campaign.status import as_plain, status_of
+from orchestrator.campaign.transitions import apply
 from orchestrator.errors import ConfigError
 from orchestrator.history.fold import advance, begin, fold
 from orchestrator.report.page import summary_cards
@@ -127,9 +129,9 @@ def test_recorded_settings_need_no_import_and_ignore_keys_that_a_section_no_long
     tree["objective"] = {"callable": "no_such_module:f", "direction": "minimize", "options": {}}
     tree["strategy"] = {"name": "no_such_module:Strategy", "mode": "async"}
     tree["budget"]["abandoned_key"] = 3
-    read = read_recorded(tree)
+    read, rules = read_recorded(tree), Rules.of(tree, slots=1)
     assert (read.objective, read.strategy) == ("no_such_module:f", "no_such_module:Strategy")
-    assert (read.is_maximized, read.is_asynchronous, read.budget.evaluations) == (False, True, 80)
+    assert (rules.is_maximized, rules.is_asynchronous, read.budget.evaluations) == (False, True, 80)
 
 
 def test_a_damaged_campaign_file_in_a_log_is_named_with_its_mistake() -> None:

@@ -1,6 +1,7 @@
 """The central actor on a cluster that was joined: it restarts itself, needs no watcher, and leaves in the end."""
 
 import collections
+import functools
 import os
 import re
 import signal
@@ -188,7 +189,7 @@ def test_a_killed_actor_restarts_and_no_evaluation_runs_twice(make: Callable[...
     run = make(evaluations=12, seconds=0.7)
     session = start(run)
     for mark in (2, 6):
-        eventually(lambda mark=mark: successes(run) >= mark)
+        eventually(functools.partial(lambda least: successes(run) >= least, mark))
         os.kill(eventually(central_process)[0], signal.SIGKILL)
     assert session.result() == ("finished", "budget spent")
     assert set(executions(tmp_path).values()) == {1}

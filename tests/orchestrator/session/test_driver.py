@@ -4,7 +4,7 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -13,6 +13,7 @@ from objectives.objective import Candidates, Evaluation, Parameters, Report
 from orchestrator.bandit.start.warm_start import DataStart
 from orchestrator.bandit.strategies import STRATEGIES
 from orchestrator.campaign.commands import Close
+from orchestrator.campaign.endings import SessionOutcome
 from orchestrator.campaign.events import (
     CampaignCreated,
     Event,
@@ -26,7 +27,8 @@ from orchestrator.errors import CampaignError, FencedError, StoreError
 from orchestrator.history.fold import fold
 from orchestrator.session.driver import Driver
 from orchestrator.session.problem import Problem, Progress, replay
-from orchestrator.store.event_store import EventStore, Writer
+from orchestrator.store.event_store import EventStore
+from orchestrator.store.store import Writer
 from workers.executor import Executor
 from workers.inline import InlineExecutor
 from workers.messages import FailureKind, Limits
@@ -112,7 +114,7 @@ class Campaign:
 def test_a_campaign_ends_with_every_trial_evaluated_once(tmp_path: Path, strategy: str, kind: str) -> None:
     campaign = Campaign(tmp_path, strategy=strategy)
     executor = campaign.simulated() if kind == "simulated" else InlineExecutor(campaign.objective, Limits())
-    assert campaign.run(executor) == Close("finished", "budget spent")
+    assert campaign.run(executor) == Close(SessionOutcome.FINISHED, "budget spent")
     succeeded = [event.trial for event in campaign.events() if isinstance(event, TrialSucceeded)]
     assert sorted(succeeded) == list(range(30))
 
@@ -122,7 +124,7 @@ def test_bbkb_finds_the_top_of_a_parabola(tmp_path: Path) -> None:
     campaign.run(campaign.simulated())
     best = fold(campaign.events()).best
     assert best is not None
-    assert abs(best.parameters["x"] - 0.3) < 0.1
+    assert abs(cast(float, best.parameters["x"]) - 0.3) < 0.1
 
 
 def test_an_interrupt_just_after_a_transaction_writes_nothing_twice(tmp_path: Path, monkeypatch: Any) -> None:
@@ -139,7 +141,7 @@ def test_an_interrupt_just_after_a_transaction_writes_nothing_twice(tmp_path: Pa
     assert next(calls) == 6  # the end of the session was written after the interrupt
     events = campaign.events()
     assert len({repr(event) for event in events}) == len(events)
-    assert campaign.run(campaign.simulated()) == Close("finished", "budget spent")
+    assert campaign.run(campaign.simulated()) == Close(SessionOutcome.FINISHED, "budget spent")
     succeeded = [event.trial for event in campaign.events() if isinstance(event, TrialSucceeded)]
     assert sorted(succeeded) == list(range(30))
 
@@ -228,7 +230,7 @@ def test_a_result_is_stored_before_anything_is_done_about_it(tmp_path: Path) -> 
         def close(self, leave_running: bool = False) -> None:
             inner.close(leave_running)
 
-    campaign.run(Watched())
+    campaign.run(cast(Executor, Watched()))
     assert stored_when_submitting == list(range(8))
 
 
@@ -245,7 +247,7 @@ def test_a_doubled_result_is_counted_once(tmp_path: Path) -> None:
 def test_a_clean_stop_lets_running_evaluations_end(tmp_path: Path) -> None:
     campaign = Campaign(tmp_path)
     executor = campaign.simulated()
-    driver = campaign.driver(executor, lambda status: driver.stop() if status.succeeded == 5 else None)
+    driver: Driver = campaign.driver(executor, lambda status: driver.stop() if status.succeeded == 5 else None)
     assert driver.run(campaign.opened(executor)).outcome == "interrupted"
     rows = fold(campaign.events()).trials
     assert not any(row.status == "running" for row in rows)
@@ -254,10 +256,10 @@ def test_a_clean_stop_lets_running_evaluations_end(tmp_path: Path) -> None:
 def test_a_stop_at_once_gives_running_evaluations_back(tmp_path: Path) -> None:
     campaign = Campaign(tmp_path)
     executor = campaign.simulated()
-    driver = campaign.driver(executor, lambda status: driver.stop(now=True) if status.succeeded == 5 else None)
+    driver: Driver = campaign.driver(executor, lambda status: driver.stop(now=True) if status.succeeded == 5 else None)
     close = driver.run(campaign.opened(executor))
     assert "were cancelled" in close.reason
-    assert campaign.run(campaign.simulated()) == Close("finished", "budget spent")
+    assert campaign.run(campaign.simulated()) == Close(SessionOutcome.FINISHED, "budget spent")
     assert fold(campaign.events()).status().done == 30
 
 
@@ -305,7 +307,7 @@ def test_a_strategy_that_breaks_is_told_and_nothing_finished_is_lost(
         raise ArithmeticError("no such number")
 
     monkeypatch.setattr(type(campaign.problem.strategy), "tell", broken)
-    with pytest.raises(CampaignError, match="ArithmeticError in refreshing the model: no such number"):
+    with pytest.raises(CampaignError, match="ArithmeticError in refitting the model: no such number"):
         driver.run(campaign.opened(executor))
     events = campaign.events()
     assert isinstance(events[-1], SessionClosed)
@@ -342,7 +344,7 @@ def test_a_campaign_with_existing_data_chooses_with_them_in_its_posterior(
     history = fold(campaign.events())
     first = history.batches[0].picks[0]
     # the parabola falls to both sides: the best known place when maximised, an end when minimised
-    assert (abs(first.parameters["x"] - 0.6) < 0.2) == (direction == "maximize")
+    assert (abs(cast(float, first.parameters["x"]) - 0.6) < 0.2) == (direction == "maximize")
     assert len(history.trials) == 12
     assert history.existing is not None
     assert (history.refreshes[0].trials, history.refreshes[0].round) == ((), 1)
@@ -370,7 +372,7 @@ def test_a_campaign_killed_before_it_has_learned_existing_data_learns_them_on_re
     with pytest.raises(Killed):
         campaign.driver(executor, kill).run(campaign.opened(executor))
     assert not fold(campaign.events()).refreshes  # what it learned was not committed yet
-    assert campaign.run(campaign.simulated()) == Close("finished", "budget spent")
+    assert campaign.run(campaign.simulated()) == Close(SessionOutcome.FINISHED, "budget spent")
     (tmp_path / "undisturbed").mkdir()
     undisturbed = with_existing(tmp_path / "undisturbed", "bbkb")
     undisturbed.run(undisturbed.simulated())
@@ -389,7 +391,7 @@ def test_a_store_that_is_away_for_a_while_is_waited_for(tmp_path: Path, monkeypa
 
     monkeypatch.setattr(Writer, "append", away)
     monkeypatch.setattr("orchestrator.session.driver._STORE_RETRY_SECONDS", 0.001)
-    assert campaign.run(campaign.simulated()) == Close("finished", "budget spent")
+    assert campaign.run(campaign.simulated()) == Close(SessionOutcome.FINISHED, "budget spent")
     assert len(fold(campaign.events()).succeeded) == 30
 
 
@@ -408,13 +410,14 @@ def test_a_store_that_stays_away_ends_the_session_and_leaves_evaluations_to_the_
     monkeypatch.setattr(Writer, "append", away)
     monkeypatch.setattr("orchestrator.session.driver._STORE_RETRY_SECONDS", 0.001)
     monkeypatch.setattr("orchestrator.session.driver.STORE_PATIENCE_SECONDS", 0.01)
-    executor, closed = campaign.simulated(), []
+    executor = campaign.simulated()
+    closed: list[Any] = []
     monkeypatch.setattr(executor, "close", closed.append)
     with pytest.raises(StoreError, match="the disk is full"):
         campaign.run(executor)
     assert closed == [True]
     monkeypatch.setattr(Writer, "append", append)
-    assert campaign.run(campaign.simulated()) == Close("finished", "budget spent")
+    assert campaign.run(campaign.simulated()) == Close(SessionOutcome.FINISHED, "budget spent")
 
 
 def test_an_attempt_past_its_deadline_is_cancelled_and_what_it_says_later_is_ignored(tmp_path: Path) -> None:

@@ -1,7 +1,9 @@
 import logging
+from typing import Any
 
 import pytest
 
+from orchestrator.campaign.endings import SessionOutcome, StopReason
 from orchestrator.campaign.events import (
     BatchChosen,
     ComputingBegan,
@@ -17,7 +19,7 @@ from orchestrator.campaign.events import (
 )
 from orchestrator.session.event_lines import log_event
 
-ENDED = {"time": 9.0, "trial": 3, "attempt": 2, "started": 1.0, "finished": 5.0, "worker": "host:7"}
+ENDED: dict[str, Any] = {"time": 9.0, "trial": 3, "attempt": 2, "started": 1.0, "finished": 5.0, "worker": "host:7"}
 
 
 @pytest.mark.parametrize(
@@ -51,8 +53,8 @@ def test_the_end_of_an_attempt_is_a_line_with_its_trial_and_attempt(
             "INFO",
             "2 results, dictionary of 5",
         ),
-        (StopRequested(time=0.0, reason="hours"), "INFO", "stop requested: hours"),
-        (SessionClosed(time=0.0, outcome="failed", reason="why"), "ERROR", "session closed, failed: why"),
+        (StopRequested(time=0.0, reason=StopReason.TIME_SPENT), "INFO", "stop requested: time budget spent"),
+        (SessionClosed(time=0.0, outcome=SessionOutcome.FAILED, reason="why"), "ERROR", "session closed, failed: why"),
     ],
 )
 def test_the_course_of_a_session_is_written(

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from typer.testing import CliRunner
 
 from bbkb import load
 from objectives.objective import Candidates
-from objectives.parameters import Choice, Range
+from objectives.parameters import Choice, Range, Space
 from objectives.space import make_candidates
 from orchestrator.bandit.start.warm_start import DataStart
 from orchestrator.campaign.events import (
@@ -30,7 +31,7 @@ from orchestrator.session.existing_data import read
 from orchestrator.settings.model import from_mapping
 from orchestrator.store import runs
 
-SPACE = {
+SPACE: Space = {
     "x": Range(1e-4, 1.0, log=True),
     "layers": Range(1, 6, integer=True),
     "kind": Choice(("relu", "tanh")),
@@ -47,7 +48,7 @@ def grid() -> Candidates:
     return Candidates(x[:, None], {"x": x})
 
 
-def taken(path: Path, text: str, of: Candidates | None = None, **options: str) -> ExistingTaken:
+def taken(path: Path, text: str, of: Candidates | None = None, **options: Any) -> ExistingTaken:
     path.write_text(text)
     return read(DataStart(str(path), **options), of or grid(), "maximize", 0.0)
 
@@ -69,7 +70,9 @@ def table(of: Candidates, arms: list[int]) -> str:
 
 @settings(max_examples=15, deadline=None)
 @given(arms=st.lists(st.integers(0, 59), min_size=1, max_size=40))
-def test_every_row_finds_its_candidate_by_its_parameters(tmp_path_factory, arms: list[int]) -> None:
+def test_every_row_finds_its_candidate_by_its_parameters(
+    tmp_path_factory: pytest.TempPathFactory, arms: list[int]
+) -> None:
     found = taken(tmp_path_factory.mktemp("t") / "t.csv", table(candidates(), arms), candidates())
     assert found.arms == tuple(arms)
     assert found.values == tuple(arm / 8 for arm in arms)
@@ -144,7 +147,7 @@ def test_the_number_of_a_tables_row_need_not_be_given_and_the_first_of_equal_row
     ],
 )
 def test_a_table_that_is_wrong_is_told_with_place_and_remedy(
-    tmp_path: Path, text: str, options: dict[str, str], message: str
+    tmp_path: Path, text: str, options: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(UserError, match=message):
         taken(tmp_path / "t.csv", text, **options)
@@ -179,12 +182,12 @@ def other_run(folder: Path, direction: str = "minimize", events: list[Event] | N
     return made
 
 
-def evaluations(settings: dict) -> list[Event]:
+def evaluations(settings: dict[str, Any]) -> list[Event]:
     picks = tuple(
         PickedTrial(trial=trial, arm=arm, parameters=grid().parameters(arm), mean=0.0, width=1.0, variance=1.0)
         for trial, arm in enumerate((4, 7, 4))
     )
-    over = {"attempt": 1, "started": 0.0, "finished": 1.0, "worker": "w", "time": 1.0}
+    over: dict[str, Any] = {"attempt": 1, "started": 0.0, "finished": 1.0, "worker": "w", "time": 1.0}
     return [
         SessionOpened(time=0.0, epoch=1, executor="inline", slots=1, settings=settings),
         BatchChosen(time=0.0, round=0, picks=picks, reason="limit", seconds=0.0),

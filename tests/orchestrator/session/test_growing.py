@@ -1,19 +1,22 @@
 """Campaigns whose candidates become more: the log rebuilds them, and everything that reads it agrees."""
 
+from collections.abc import Callable
 from functools import reduce
 from itertools import pairwise
 from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from orchestrator.bandit.sparse.state import SparseState
 from orchestrator.campaign.events import BatchChosen, CandidatesGrown, Event
 from orchestrator.cli.main import app
 from orchestrator.errors import UserError
 from orchestrator.history.fold import fold
 from orchestrator.session.assemble import build, open_session
-from orchestrator.session.problem import Problem, advance, begin_progress
+from orchestrator.session.problem import Problem, Progress, advance, begin_progress
 from orchestrator.session.replaying import replay_until
 from orchestrator.settings.model import Settings, from_mapping, load
 from orchestrator.store import runs
@@ -30,7 +33,7 @@ SPACE = {
 
 
 @pytest.fixture
-def campaign(tmp_path: Path):
+def campaign(tmp_path: Path) -> Callable[..., Settings]:
     """Settings of a campaign whose space is of all kinds of parameters; sections may be given."""
     (tmp_path / "objective_of_growth.py").write_text(OBJECTIVE)
 
@@ -63,11 +66,11 @@ def growths_of(events: list[Event]) -> list[CandidatesGrown]:
     return [event for event in events if isinstance(event, CandidatesGrown)]
 
 
-def replayed(problem: Problem, events: list[Event]):
+def replayed(problem: Problem, events: list[Event]) -> Progress:
     return reduce(lambda progress, event: advance(problem, progress, event), events, begin_progress(problem))
 
 
-def test_candidates_are_appended_and_chosen_and_the_log_explains_them(campaign) -> None:
+def test_candidates_are_appended_and_chosen_and_the_log_explains_them(campaign: Callable[..., Settings]) -> None:
     settings = campaign()
     run = evaluated(settings)
     events = run.events()
@@ -81,7 +84,9 @@ def test_candidates_are_appended_and_chosen_and_the_log_explains_them(campaign) 
     assert fold(events).appended == sum(event.size for event in growths)
 
 
-def test_the_limit_bounds_what_is_live_and_only_candidates_never_chosen_are_retired(campaign) -> None:
+def test_the_limit_bounds_what_is_live_and_only_candidates_never_chosen_are_retired(
+    campaign: Callable[..., Settings],
+) -> None:
     settings = campaign()
     events = evaluated(settings).events()
     progress = begin_progress(build(settings).problem)
@@ -92,7 +97,7 @@ def test_the_limit_bounds_what_is_live_and_only_candidates_never_chosen_are_reti
             chosen |= {pick.arm for pick in event.picks}
         if isinstance(event, CandidatesGrown):
             assert not chosen & set(event.retired)
-            live = len(progress.pool.candidates) - len(progress.model.set_aside)
+            live = len(progress.pool.candidates) - len(cast(SparseState, progress.model).set_aside)
             assert live <= 1100
     retired = {arm for event in growths_of(events) for arm in event.retired}
     assert retired
@@ -106,7 +111,7 @@ def build_once(settings: Settings) -> Problem:
     return _BUILT.setdefault(settings.runs, build(settings).problem)
 
 
-def test_a_replay_repeats_every_choice_and_every_growth(campaign) -> None:
+def test_a_replay_repeats_every_choice_and_every_growth(campaign: Callable[..., Settings]) -> None:
     settings = campaign()
     run = evaluated(settings)
     outcome = replay_until(build(settings).problem, run.events(), None, is_checked=True)
@@ -117,7 +122,7 @@ def test_a_replay_repeats_every_choice_and_every_growth(campaign) -> None:
     assert shown.exit_code == 0, shown.output
 
 
-def test_a_log_cut_anywhere_leads_to_the_same_state(campaign) -> None:
+def test_a_log_cut_anywhere_leads_to_the_same_state(campaign: Callable[..., Settings]) -> None:
     settings = campaign()
     events, problem = evaluated(settings).events(), build(settings).problem
     whole = replayed(problem, events)
@@ -125,12 +130,12 @@ def test_a_log_cut_anywhere_leads_to_the_same_state(campaign) -> None:
     places = [place for place, event in enumerate(events) if isinstance(event, CandidatesGrown)]
     for place in places[:2]:
         before, after = replayed(problem, events[:place]), replayed(problem, events[: place + 1])
-        assert len(after.pool.candidates) == len(after.model.arms)
-        assert len(after.pool.candidates) == len(before.pool.candidates) + events[place].size
-        assert after.model.grown_at == before.model.pulls.total
+        assert len(after.pool.candidates) == len(cast(SparseState, after.model).arms)
+        assert len(after.pool.candidates) == len(before.pool.candidates) + cast(CandidatesGrown, events[place]).size
+        assert cast(SparseState, after.model).grown_at == before.model.pulls.total
 
 
-def test_a_resume_goes_on_growing(campaign) -> None:
+def test_a_resume_goes_on_growing(campaign: Callable[..., Settings]) -> None:
     run = evaluated(campaign())
     first = len(growths_of(run.events()))
     larger = load(run.settings_file, ["budget.evaluations=60"])
@@ -144,7 +149,7 @@ def test_a_resume_goes_on_growing(campaign) -> None:
     assert replay_until(build(larger).problem, events, None, is_checked=True).differences == ()
 
 
-def test_enqueued_configurations_are_the_first_trials(campaign) -> None:
+def test_enqueued_configurations_are_the_first_trials(campaign: Callable[..., Settings]) -> None:
     wanted = [{"x": 0.25, "n": 500, "m": "c"}, {"x": 0.5, "n": 1, "m": "a", "s": 0.15}]
     events = evaluated(campaign(enqueue=wanted)).events()
     first = next(event for event in events if isinstance(event, BatchChosen))
@@ -161,11 +166,13 @@ def test_enqueued_configurations_are_the_first_trials(campaign) -> None:
         {"space": {"m": {"choices": ["a", "b"]}, "x": {"low": 0, "high": 1, "step": 0.1}, "n": {"constant": 1}}},
     ],
 )
-def test_candidates_stay_as_they_are_where_growth_is_not_wanted_or_not_possible(campaign, sections) -> None:
+def test_candidates_stay_as_they_are_where_growth_is_not_wanted_or_not_possible(
+    campaign: Callable[..., Settings], sections: dict[str, Any]
+) -> None:
     settings = campaign(**{"forbid": [], **sections})
     assert build(settings).problem.space is None
 
 
-def test_growth_that_is_asked_for_and_cannot_be_is_refused(campaign) -> None:
+def test_growth_that_is_asked_for_and_cannot_be_is_refused(campaign: Callable[..., Settings]) -> None:
     with pytest.raises(UserError, match=r"candidates\.grow needs a space and a strategy"):
         build(campaign(candidates={"grow": True}, strategy={"name": "uniform"}))

@@ -7,8 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from orchestrator.campaign.idle import LABELS
-from orchestrator.campaign.state import CampaignState, apply
+from orchestrator.campaign.state import CampaignState
 from orchestrator.campaign.status import Status, status_of
+from orchestrator.campaign.transitions import apply
 from orchestrator.session.driver import Span
 from orchestrator.session.metrics import DESCRIPTIONS, totals_of
 from tests.orchestrator.synthetic_log import SyntheticLog

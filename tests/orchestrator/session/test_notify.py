@@ -19,7 +19,8 @@ from orchestrator.campaign.status import Status, status_of
 from orchestrator.errors import ConfigError
 from orchestrator.session import notify
 from orchestrator.session.notify import notifying
-from orchestrator.settings.model import NotifySettings, from_mapping
+from orchestrator.settings.model import from_mapping
+from orchestrator.settings.sections import NotifySettings
 from orchestrator.store.runs import Run
 
 CLOSED = SessionClosed(time=2.0, outcome=SessionOutcome.FINISHED, reason="budget spent")

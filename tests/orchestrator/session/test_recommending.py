@@ -11,6 +11,8 @@ from typer.testing import CliRunner
 
 from objectives.parameters import Choice, Range
 from orchestrator.api import Result, tune
+from orchestrator.api.campaign import Space
+from orchestrator.bandit.strategy import Recommends
 from orchestrator.campaign.events import ModelRefreshed, event_of
 from orchestrator.cli.live import render
 from orchestrator.cli.main import app
@@ -30,7 +32,7 @@ def searched(tmp_path: Path, noise: float, direction: str, step: float | None = 
         return 100.0 + float((x - 0.4) ** 2 + 0.1 * n + noise * drawn) * (1 if direction == "minimize" else -1)
 
     settings = {"runs": str(tmp_path / "runs"), "workers": {"executor": "inline", "count": 2}}
-    space = {"x": Range(0.0, 1.0, step=step), "n": Choice((0, 1))}
+    space: Space = {"x": Range(0.0, 1.0, step=step), "n": Choice((0, 1))}
     return tune(value, space, evaluations=40, direction=direction, progress=False, settings=settings)
 
 
@@ -43,6 +45,7 @@ def test_the_log_has_what_the_strategy_recommended_after_each_refresh(noisy: Res
     run = open_run(noisy.folder)
     problem, events = build(load(run.settings_file)).problem, run.events()
     progress, recommended = begin_progress(problem), 0
+    assert isinstance(problem.strategy, Recommends)
     for event in events:
         progress = advance(problem, progress, event)
         if isinstance(event, ModelRefreshed):
@@ -50,19 +53,22 @@ def test_the_log_has_what_the_strategy_recommended_after_each_refresh(noisy: Res
             assert (event.recommended and event.recommended.arm) == arm
             recommended += arm is not None
     assert recommended
-    values = [row.value for row in noisy.history.trials if row.arm == progress.campaign.recommended.arm]
-    assert progress.campaign.recommended.evaluations == len(values)
-    assert progress.campaign.recommended.value == pytest.approx(np.mean(values))
+    found = progress.campaign.recommended
+    assert found is not None
+    values = [float(row.value or 0.0) for row in noisy.history.trials if row.arm == found.arm]
+    assert found.evaluations == len(values)
+    assert found.value == pytest.approx(np.mean(values))
 
 
 def test_every_view_shows_what_is_recommended(noisy: Result) -> None:
     found = noisy.history.campaign.recommended
+    assert found is not None
     assert noisy.recommended == found.parameters
     printed = CliRunner().invoke(app, ["best", str(noisy.folder), "--format", "json"], catch_exceptions=False)
     assert json.loads(printed.output) == found.parameters
-    console = Console(file=io.StringIO(), width=200)
-    console.print(render(noisy.history.status()))
-    assert "best posterior mean: the best value may be luck" in console.file.getvalue()
+    screen = io.StringIO()
+    Console(file=screen, width=200).print(render(noisy.history.status()))
+    assert "best posterior mean: the best value may be luck" in screen.getvalue()
     assert dict(recommended_parameters(noisy.history))["evaluations"] == str(found.evaluations)
     assert "Recommended: best posterior mean" in page(noisy.history, "noisy")
     assert next(name.split(",")[0] for name, _ in model_facts(noisy.history)) == "Fitted lengthscales"
@@ -77,4 +83,6 @@ def test_without_noise_the_best_value_is_what_is_recommended(tmp_path: Path) -> 
 
 def test_a_refresh_of_an_older_log_recommends_nothing() -> None:
     body = '{"time":1,"round":1,"trials":[0],"dictionary_size":1,"record":{},"seconds":0}'
-    assert event_of("model_refreshed", body).recommended is None
+    event = event_of("model_refreshed", body)
+    assert isinstance(event, ModelRefreshed)
+    assert event.recommended is None

@@ -14,9 +14,9 @@ from orchestrator.errors import HeldError, UserError
 from orchestrator.history.fold import fold
 from orchestrator.session.retrying import failed_trials, reopen
 from orchestrator.settings.model import load
-from orchestrator.store.event_store import EventStore
 from orchestrator.store.lease import Heartbeat, take
 from orchestrator.store.runs import Run, open_run
+from orchestrator.store.store import Store
 from orchestrator.store.verify import Findings, verify
 from workers.messages import FailureKind
 
@@ -64,7 +64,7 @@ def run(tmp_path: Path) -> Run:
 
 
 @contextlib.contextmanager
-def opened(run: Run) -> Iterator[EventStore]:
+def opened(run: Run) -> Iterator[Store]:
     with run.store() as store:
         yield store
 
@@ -85,7 +85,7 @@ def test_every_failed_trial_of_a_run_that_is_over_is_evaluated_again(tmp_path: P
     history = fold(run.events())
     status = history.status()
     assert (status.succeeded, status.failed, status.outcome) == (10, 0, "finished")
-    assert [row.value for row in history.trials] == [float(row.parameters["x"]) for row in history.trials]
+    assert [row.value for row in history.trials] == [float(str(row.parameters["x"])) for row in history.trials]
     assert [row.trial for row in history.trials if row.attempts == 2] == failed
     assert [row.arm for row in history.trials] == [row.arm for row in before.trials]
     assert checked(run).problems == ()

@@ -6,6 +6,7 @@ import pytest
 
 from orchestrator.bandit.arrays import Floats
 from orchestrator.bandit.kernels import RBF
+from orchestrator.bandit.sparse.termination import Termination
 from orchestrator.bandit.start.warm_start import RandomStart, UncertaintyStart
 from orchestrator.bandit.strategies.bbkb import BBKB
 from orchestrator.bandit.strategy import Choose, Observation
@@ -42,7 +43,7 @@ def decisions(strategy: BBKB, arms: Floats | ShardedArms) -> list[Choose]:
 
 
 @pytest.mark.parametrize("termination", ["global", "global_then_local"])
-def test_decisions_are_those_of_one_array_bit_for_bit(spread: ShardedArms, termination: str) -> None:
+def test_decisions_are_those_of_one_array_bit_for_bit(spread: ShardedArms, termination: Termination) -> None:
     strategy = replace(STRATEGY, termination=termination)
     assert decisions(strategy, spread) == decisions(strategy, ARMS)
 

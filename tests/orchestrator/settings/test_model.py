@@ -307,7 +307,7 @@ def test_the_section_model_belongs_to_any_model_based_strategy() -> None:
     )
 
 
-def test_a_mistake_in_the_section_model_is_told_with_its_line(tmp_path) -> None:
+def test_a_mistake_in_the_section_model_is_told_with_its_line(tmp_path: Path) -> None:
     file = tmp_path / "x.yaml"
     file.write_text(write({**SMALL, "model": {"outputs": "square"}}))
     line = next(number for number, text in enumerate(file.read_text().splitlines(), 1) if "square" in text)

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import jsonschema  # type: ignore[import-untyped]  # it comes with ray, without stubs
+import jsonschema
 import pytest
 
 from orchestrator.bandit.strategies import STRATEGIES

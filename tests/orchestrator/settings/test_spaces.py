@@ -12,7 +12,7 @@ from objectives.space import SearchSpace, make_candidates
 from orchestrator.errors import ConfigError
 from orchestrator.settings.model import Settings, from_mapping, load
 from orchestrator.settings.schema import schema
-from orchestrator.settings.spaces import build_space, dump_space
+from orchestrator.settings.spaces import build_forbid, build_space, dump_space
 
 HEAD = "name: x\nobjective: {command: echo 1}\nbudget: {evaluations: 5}\n"
 SPACE = """space:
@@ -142,9 +142,9 @@ def test_a_configspace_file_is_a_space(tmp_path: Path, ending: str) -> None:
         configuration = candidates.parameters(arm)
         ConfigSpace.Configuration(theirs, values=configuration)  # raises when it is not valid there
         assert configuration["depth"] != 20
-    ours = SearchSpace(build_space(plain(theirs)[0]), tuple(plain(theirs)[1]))
-    for configuration in theirs.sample_configuration(100):
-        ours.code_of({name: value.item() if hasattr(value, "item") else value for name, value in configuration.items()})
+    ours = SearchSpace(build_space(plain(theirs)[0]), build_forbid(plain(theirs)[1]))
+    for sampled in theirs.sample_configuration(100):
+        ours.code_of({name: value.item() if hasattr(value, "item") else value for name, value in sampled.items()})
 
 
 @pytest.mark.parametrize(

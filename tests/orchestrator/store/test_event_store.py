@@ -12,7 +12,8 @@ import pytest
 from orchestrator.campaign.endings import SessionOutcome
 from orchestrator.campaign.events import Event, SessionClosed
 from orchestrator.errors import FencedError, HeldError, RunError, StoreError
-from orchestrator.store.event_store import EventStore, Holding
+from orchestrator.store.event_store import EventStore
+from orchestrator.store.store import Holding
 from orchestrator.store.verify import verify
 
 

@@ -4,15 +4,18 @@ import functools
 import math
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import pytest
 
 from objectives.objective import Candidates
 from orchestrator.campaign.events import CampaignCreated, Event
-from orchestrator.campaign.state import CampaignState, apply
+from orchestrator.campaign.state import CampaignState
+from orchestrator.campaign.transitions import apply
 from orchestrator.session.assemble import open_session
 from orchestrator.settings.model import from_mapping
 from orchestrator.store import runs, snapshots
+from orchestrator.store.event_store import EventStore
 from tests.orchestrator.synthetic_log import SyntheticLog
 
 
@@ -67,7 +70,7 @@ def test_infinities_and_nan_come_back(run: runs.Run, log: list[Event]) -> None:
 def test_a_snapshot_that_does_not_fit_is_not_used(run: runs.Run, log: list[Event], damage: str, tmp_path: Path) -> None:
     with run.store() as store:
         snapshots.save(store.claim("c", "test"), len(log) // 2, CampaignState(slots=99))
-        with store._engine.begin() as connection:
+        with cast(EventStore, store)._engine.begin() as connection:
             connection.exec_driver_sql(damage)
         assert snapshots.current(run, store)[1] == fold(log)
 

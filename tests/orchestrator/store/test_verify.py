@@ -27,6 +27,7 @@ from orchestrator.campaign.events import (
 )
 from orchestrator.campaign.state import CampaignState
 from orchestrator.campaign.status import Status
+from orchestrator.campaign.transitions import apply
 from orchestrator.errors import RunError
 from orchestrator.session.driver import Driver
 from orchestrator.session.problem import Problem, replay
@@ -232,8 +233,6 @@ def test_what_a_resume_runs_again_and_what_waits_is_reported(tmp_path: Path, sou
 def test_a_disagreement_of_the_two_bookkeepings_is_reported(
     tmp_path: Path, sound: list[Event], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    apply = verify_module.apply
-
     def miscounting(state: CampaignState, event: Event) -> CampaignState:
         after = apply(state, event)
         return replace(after, succeeded=after.succeeded + isinstance(event, SessionClosed))

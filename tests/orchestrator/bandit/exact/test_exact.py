@@ -11,7 +11,7 @@ from orchestrator.bandit.pulls import Pulls
 
 
 @given(seed=st.integers(0, 10**6))
-def test_counts_and_sums_give_the_posterior_of_the_list_of_pulls(seed) -> None:
+def test_counts_and_sums_give_the_posterior_of_the_list_of_pulls(seed: int) -> None:
     rng = np.random.default_rng(seed)
     arms, pulled = rng.normal(size=(15, 2)), rng.integers(15, size=25)
     rewards = rng.normal(size=25)

@@ -1,32 +1,41 @@
+from collections.abc import Callable
+from typing import cast
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import ArrayLike
 
+from orchestrator.bandit.arrays import Floats
 from orchestrator.bandit.exact.exact import exact_posterior
 from orchestrator.bandit.exact.incremental import ExactPosterior, ExactState, downdate
 from orchestrator.bandit.kernels import RBF, Matern52
 from orchestrator.bandit.pulls import Pulls
 from orchestrator.bandit.sparse.posterior import SparseModel
 from orchestrator.bandit.strategy import Observation
+from tests.orchestrator.bandit.conftest import Problem
+from tests.orchestrator.bandit.decisions import array
 
 
-def pulled(model: SparseModel, arms, rewards) -> ExactPosterior:
+def pulled(model: SparseModel, arms: ArrayLike, rewards: ArrayLike) -> ExactPosterior:
     belief = ExactPosterior.prior(model)
-    for arm, reward in zip(arms, rewards, strict=True):
+    for arm, reward in zip(np.asarray(arms), np.asarray(rewards), strict=True):
         belief = belief.pull(int(arm), float(reward))
     return belief
 
 
 @given(seed=st.integers(0, 10**6))
-def test_the_incremental_posterior_is_the_refitted_one(make_problem, seed) -> None:
+def test_the_incremental_posterior_is_the_refitted_one(make_problem: Callable[..., Problem], seed: int) -> None:
     problem = make_problem(seed)
     rng = np.random.default_rng(seed)
-    arms = rng.integers(len(problem.model.arms), size=60)  # most arms are pulled again and again
+    arms = rng.integers(len(array(problem.model.arms)), size=60)  # most arms are pulled again and again
     rewards = rng.normal(size=60)
     belief = pulled(problem.model, arms, rewards)
-    pulls = Pulls.none(len(problem.model.arms)).add(arms, rewards)
-    mean, variance = exact_posterior(problem.model.kernel, problem.model.arms, pulls, problem.model.regularization)
+    pulls = Pulls.none(len(array(problem.model.arms))).add(arms, rewards)
+    mean, variance = exact_posterior(
+        problem.model.kernel, array(problem.model.arms), pulls, problem.model.regularization
+    )
     np.testing.assert_allclose(belief.mean, mean, atol=1e-8)
     np.testing.assert_allclose(belief.variance, variance, atol=1e-8)
 
@@ -44,22 +53,26 @@ def test_the_incremental_posterior_stays_the_refitted_one_over_hundreds_of_pulls
 
 
 @given(seed=st.integers(0, 10**6))
-def test_the_factor_is_that_of_the_pulled_arms_with_lambda_shared_among_their_pulls(make_problem, seed) -> None:
+def test_the_factor_is_that_of_the_pulled_arms_with_lambda_shared_among_their_pulls(
+    make_problem: Callable[..., Problem], seed: int
+) -> None:
     model = make_problem(seed).model
-    arms = np.random.default_rng(seed).integers(len(model.arms), size=40)
+    arms = np.random.default_rng(seed).integers(len(array(model.arms)), size=40)
     belief = pulled(model, arms, np.zeros(40))
     assert sorted(belief.order) == sorted(set(arms.tolist()))
     assert belief.counts.tolist() == [int((arms == arm).sum()) for arm in belief.order]
-    points = model.arms[belief.order]
+    points = array(model.arms)[belief.order]
     expected = model.kernel.cross(points, points) + np.diag(model.regularization / belief.counts)
     np.testing.assert_allclose(belief.factor.T @ belief.factor, expected, atol=1e-10)
 
 
 @given(seed=st.integers(0, 10**6))
-def test_the_information_gain_is_the_log_determinant_over_the_multiset_of_pulls(make_problem, seed) -> None:
+def test_the_information_gain_is_the_log_determinant_over_the_multiset_of_pulls(
+    make_problem: Callable[..., Problem], seed: int
+) -> None:
     model = make_problem(seed).model
-    arms = np.random.default_rng(seed).integers(len(model.arms), size=25)
-    gram = model.kernel.cross(model.arms[arms], model.arms[arms]) / model.regularization
+    arms = np.random.default_rng(seed).integers(len(array(model.arms)), size=25)
+    gram = model.kernel.cross(array(model.arms)[arms], array(model.arms)[arms]) / model.regularization
     expected = np.linalg.slogdet(np.eye(25) + gram)[1]
     assert pulled(model, arms, np.zeros(25)).information_gain == pytest.approx(expected, abs=1e-7)
 
@@ -80,8 +93,8 @@ def test_a_pull_changes_nothing_of_the_belief_before() -> None:
     before, again = pulled(model, [2, 5, 2], [1, 2, 3]), pulled(model, [2, 5, 2], [1, 2, 3])
     before.pull(2, 4.0).pull(7, 1.0)
     assert before == again
-    for array in (before.order, before.counts, before.factor, before.mean, before.variance):
-        assert not array.flags.writeable
+    for part in (before.order, before.counts, before.factor, before.mean, before.variance):
+        assert not part.flags.writeable
 
 
 def test_a_downdate_is_the_factor_of_the_difference() -> None:
@@ -89,7 +102,7 @@ def test_a_downdate_is_the_factor_of_the_difference() -> None:
     matrix = np.cov(rng.normal(size=(8, 40)))
     vector = 0.2 * rng.normal(size=8)
     factor = np.linalg.cholesky(matrix + np.outer(vector, vector)).T.copy()
-    downdate(factor, vector.copy(), np.full(8, 1e-12))
+    downdate(cast(Floats, factor), vector.copy(), np.full(8, 1e-12))
     np.testing.assert_allclose(factor, np.linalg.cholesky(matrix).T, atol=1e-12)
 
 
@@ -111,9 +124,11 @@ def test_a_state_with_failures_believes_what_the_others_say_and_masks_the_failed
 
 
 @given(seed=st.integers(0, 10**6))
-def test_many_first_pulls_at_once_give_the_belief_of_pulls_one_by_one(make_problem, seed) -> None:
+def test_many_first_pulls_at_once_give_the_belief_of_pulls_one_by_one(
+    make_problem: Callable[..., Problem], seed: int
+) -> None:
     model, rng = make_problem(seed).model, np.random.default_rng(seed)
-    arms, rewards = rng.integers(len(model.arms), size=100).tolist(), rng.normal(size=100).tolist()
+    arms, rewards = rng.integers(len(array(model.arms)), size=100).tolist(), rng.normal(size=100).tolist()
     at_once, one_by_one = ExactPosterior.after(model, arms, rewards), pulled(model, arms, rewards)
     assert at_once.order.tolist() == one_by_one.order.tolist()
     assert at_once.counts.tolist() == one_by_one.counts.tolist()

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.bandit.arms import Arms, Layout
-from orchestrator.bandit.kernels import RBF, Linear, Matern32, Matern52
+from orchestrator.bandit.kernels import RBF, AnyKernel, Linear, Matern32, Matern52
 from orchestrator.bandit.model.fitting import (
     LENGTHSCALES,
     MOST_ARMS,
@@ -21,7 +21,7 @@ from orchestrator.bandit.model.fitting import (
 )
 from orchestrator.bandit.model.outputs import Outputs, scores_of
 
-FAMILIES = [RBF(), Matern32(), Matern52()]
+FAMILIES: list[AnyKernel] = [RBF(), Matern32(), Matern52()]
 
 
 def random_problem(seed: int) -> tuple[Evidence, Layout]:
@@ -37,7 +37,7 @@ def random_problem(seed: int) -> tuple[Evidence, Layout]:
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("noise", [None, 0.1])
 @given(seed=st.integers(0, 1000))
-def test_the_gradient_is_that_of_the_loss(family, noise, seed) -> None:
+def test_the_gradient_is_that_of_the_loss(family: AnyKernel, noise: float | None, seed: int) -> None:
     evidence, layout = random_problem(seed)
     objective = _Objective(evidence, layout, family, noise)
     theta = np.random.default_rng(seed).uniform(objective.lower / 3, objective.upper / 3)
@@ -50,7 +50,7 @@ def test_the_gradient_is_that_of_the_loss(family, noise, seed) -> None:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_a_parameter_that_matters_gets_the_shortest_lengthscale(family) -> None:
+def test_a_parameter_that_matters_gets_the_shortest_lengthscale(family: AnyKernel) -> None:
     evidence, layout = random_problem(3)
     fitted = fit(evidence, layout, family, prior(layout, None), None)
     assert np.argmin(fitted.lengthscales) == 0

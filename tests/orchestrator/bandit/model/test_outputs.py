@@ -1,3 +1,5 @@
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -7,7 +9,7 @@ from orchestrator.bandit.model.outputs import Outputs, Scale, is_wild, mean_rewa
 from orchestrator.bandit.pulls import Pulls
 
 ROBUST = [Outputs.HALF_RANK, Outputs.RANK, Outputs.STANDARDISE]
-MAPS = [lambda r: 100 * r, lambda r: 0.01 * r, lambda r: r + 1000, lambda r: -1000 + 500 * r]
+MAPS: Any = [lambda r: 100 * r, lambda r: 0.01 * r, lambda r: r + 1000, lambda r: -1000 + 500 * r]
 
 seeds = st.integers(0, 10_000)
 
@@ -22,7 +24,7 @@ def random_pulls(seed: int) -> tuple[np.ndarray, np.ndarray]:
 
 @pytest.mark.parametrize("outputs", ROBUST)
 @given(seed=seeds)
-def test_scores_are_the_same_bits_for_rewards_of_another_scale_and_shift(outputs, seed) -> None:
+def test_scores_are_the_same_bits_for_rewards_of_another_scale_and_shift(outputs: Outputs, seed: int) -> None:
     arms, rewards = random_pulls(seed)
     scores = scored(Pulls.none(40).add(arms, rewards), outputs)
     for change in MAPS:
@@ -30,7 +32,7 @@ def test_scores_are_the_same_bits_for_rewards_of_another_scale_and_shift(outputs
 
 
 @given(seed=seeds)
-def test_rank_scores_are_the_same_under_every_increasing_map(seed) -> None:
+def test_rank_scores_are_the_same_under_every_increasing_map(seed: int) -> None:
     rewards = np.random.default_rng(seed).normal(size=30)
     for increasing in (np.exp, np.cbrt, np.arctan):
         np.testing.assert_array_equal(scores_of(increasing(rewards), Outputs.RANK), scores_of(rewards, Outputs.RANK))
@@ -38,7 +40,7 @@ def test_rank_scores_are_the_same_under_every_increasing_map(seed) -> None:
 
 @pytest.mark.parametrize("outputs", ROBUST)
 @given(seed=seeds)
-def test_scores_keep_the_order_of_the_rewards_and_are_standardised(outputs, seed) -> None:
+def test_scores_keep_the_order_of_the_rewards_and_are_standardised(outputs: Outputs, seed: int) -> None:
     means = np.random.default_rng(seed).standard_t(2, size=25)
     scores = scores_of(means, outputs)
     assert (np.diff(scores[np.argsort(means)]) >= 0).all()
@@ -55,7 +57,7 @@ def test_an_arm_counts_once_however_often_it_was_pulled() -> None:
 
 @pytest.mark.parametrize("outputs", ROBUST)
 @pytest.mark.parametrize("wild", [1e30, -1e30, 1e300])
-def test_one_wild_value_does_not_flatten_the_others(outputs, wild) -> None:
+def test_one_wild_value_does_not_flatten_the_others(outputs: Outputs, wild: float) -> None:
     means = np.linspace(0, 1, 20)
     with_wild = scores_of(np.append(means, wild), outputs)[:-1]
     assert np.ptp(with_wild[means >= 0.5]) > 0.6 * np.ptp(scores_of(means, outputs)[means >= 0.5])
@@ -86,7 +88,7 @@ def test_gaps_between_good_arms_are_kept_and_bad_ones_are_ranked() -> None:
 
 
 @pytest.mark.parametrize("outputs", ROBUST)
-def test_equal_rewards_have_score_0(outputs) -> None:
+def test_equal_rewards_have_score_0(outputs: Outputs) -> None:
     assert not scores_of(np.full(5, 0.1), outputs).any()
     assert not scores_of(np.array([3.0]), outputs).any()
 
@@ -98,7 +100,7 @@ def test_raw_scores_are_the_rewards() -> None:
 
 @pytest.mark.parametrize("outputs", Outputs)
 @given(seed=seeds)
-def test_a_scale_maps_rewards_to_the_arms_scores_and_back(outputs, seed) -> None:
+def test_a_scale_maps_rewards_to_the_arms_scores_and_back(outputs: Outputs, seed: int) -> None:
     rewards = np.random.default_rng(seed).normal(size=30)
     scale, scores = Scale(Pulls.none(30).add(np.arange(30), rewards), outputs), scores_of(rewards, outputs)
     np.testing.assert_allclose(scale.scores(rewards), scores)

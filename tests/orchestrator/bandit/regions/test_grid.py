@@ -8,7 +8,7 @@ from orchestrator.bandit.regions.grid import farthest_first
 
 
 @given(seed=st.integers(0, 10**6))
-def test_every_prefix_goes_on_with_the_arm_farthest_from_it(seed) -> None:
+def test_every_prefix_goes_on_with_the_arm_farthest_from_it(seed: int) -> None:
     rng = np.random.default_rng(seed)
     arms = rng.integers(5, size=(30, 2)) / 4.0  # ties and duplicates
     order = farthest_first(arms, 30)
@@ -31,7 +31,7 @@ def test_on_a_regular_grid_the_prefixes_run_through_coarser_grids() -> None:
 
 
 @pytest.mark.parametrize("count", [1, 4, 12, 99])
-def test_beyond_the_count_arms_follow_by_index(count) -> None:
+def test_beyond_the_count_arms_follow_by_index(count: int) -> None:
     arms = np.random.default_rng(0).random((12, 2))
     order, whole = farthest_first(arms, count), farthest_first(arms, 12)
     assert order[:count].tolist() == whole[:count].tolist()

@@ -1,3 +1,5 @@
+from collections.abc import Callable, Sequence
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -6,26 +8,31 @@ from hypothesis import strategies as st
 from orchestrator.bandit.pulls import Pulls
 from orchestrator.bandit.sparse import batch as batch_module
 from orchestrator.bandit.sparse.batch import FOLD, BatchPosterior
+from orchestrator.bandit.sparse.posterior import SparsePosterior
+from tests.orchestrator.bandit.conftest import Problem
 
 SEEDS = st.integers(0, 10**6)
 
 
-def looking_at_all(posterior) -> BatchPosterior:
+def looking_at_all(posterior: SparsePosterior) -> BatchPosterior:
     batch = BatchPosterior(posterior)
     batch.enter(np.arange(len(posterior.model.arms)))
     return batch
 
 
-def expected_variance(posterior, pulled) -> np.ndarray:
+def expected_variance(posterior: SparsePosterior, pulled: Sequence[int]) -> np.ndarray:
     """With the inverse after the whole batch, from scratch."""
     rows = posterior.moments(np.arange(len(posterior.mean)))[2]
     after = np.linalg.inv(np.eye(rows.shape[1]) + rows[pulled].T @ rows[pulled])
     residual = posterior.variance - np.einsum("ij,ij->i", rows, rows)
-    return np.maximum(residual + np.einsum("ij,jk,ik->i", rows, after, rows), 0)
+    result: np.ndarray = np.maximum(residual + np.einsum("ij,jk,ik->i", rows, after, rows), 0)
+    return result
 
 
 @given(seed=SEEDS, repeats=st.sampled_from([1, 20]))
-def test_rank_one_updates_equal_the_inverse_with_the_batch_in_it(make_problem, seed, repeats) -> None:
+def test_rank_one_updates_equal_the_inverse_with_the_batch_in_it(
+    make_problem: Callable[..., Problem], seed: int, repeats: int
+) -> None:
     problem = make_problem(seed)
     updated = looking_at_all(problem.posterior)
     for arm in problem.batch * repeats:
@@ -35,7 +42,7 @@ def test_rank_one_updates_equal_the_inverse_with_the_batch_in_it(make_problem, s
     )
 
 
-def test_a_batch_that_is_folded_again_and_again_stays_right(make_problem) -> None:
+def test_a_batch_that_is_folded_again_and_again_stays_right(make_problem: Callable[..., Problem]) -> None:
     problem = make_problem(5)
     updated, pulled = looking_at_all(problem.posterior), []
     for arm in np.random.default_rng(0).integers(len(problem.model.arms), size=4 * FOLD + 3).tolist():
@@ -45,7 +52,9 @@ def test_a_batch_that_is_folded_again_and_again_stays_right(make_problem) -> Non
 
 
 @given(seed=SEEDS)
-def test_late_arms_equal_prompt_ones_bit_for_bit_and_never_rise(make_problem, seed) -> None:
+def test_late_arms_equal_prompt_ones_bit_for_bit_and_never_rise(
+    make_problem: Callable[..., Problem], seed: int
+) -> None:
     problem = make_problem(seed)
     posterior, rng = problem.posterior, np.random.default_rng(seed)
     count = len(problem.model.arms)
@@ -70,7 +79,9 @@ def test_late_arms_equal_prompt_ones_bit_for_bit_and_never_rise(make_problem, se
         np.testing.assert_array_equal(getattr(late, moment), getattr(prompt, moment)[late.arms])
 
 
-def test_directions_are_folded_only_to_save_work(make_problem, monkeypatch) -> None:
+def test_directions_are_folded_only_to_save_work(
+    make_problem: Callable[..., Problem], monkeypatch: pytest.MonkeyPatch
+) -> None:
     problem = make_problem(11)
     folded = looking_at_all(problem.posterior)
     pulled = np.random.default_rng(1).integers(len(problem.model.arms), size=3 * FOLD).tolist()
@@ -86,7 +97,7 @@ def test_directions_are_folded_only_to_save_work(make_problem, monkeypatch) -> N
 
 
 @given(seed=SEEDS)
-def test_arms_stand_in_ascending_order_with_their_moments(make_problem, seed) -> None:
+def test_arms_stand_in_ascending_order_with_their_moments(make_problem: Callable[..., Problem], seed: int) -> None:
     problem = make_problem(seed)
     posterior, rng = problem.posterior, np.random.default_rng(seed)
     batch = BatchPosterior(posterior)
@@ -107,7 +118,9 @@ def test_arms_stand_in_ascending_order_with_their_moments(make_problem, seed) ->
 
 
 @given(seed=SEEDS)
-def test_lemma_1_the_drift_is_below_one_plus_the_sum_of_old_variances(make_problem, seed) -> None:
+def test_lemma_1_the_drift_is_below_one_plus_the_sum_of_old_variances(
+    make_problem: Callable[..., Problem], seed: int
+) -> None:
     problem = make_problem(seed)
     updated = looking_at_all(problem.posterior)
     old = updated.start_variance
@@ -120,7 +133,7 @@ def test_lemma_1_the_drift_is_below_one_plus_the_sum_of_old_variances(make_probl
         assert (ratio <= bound * (1 + 1e-6)).all()
 
 
-def test_a_batch_on_the_prior_learns_nothing(make_problem) -> None:
+def test_a_batch_on_the_prior_learns_nothing(make_problem: Callable[..., Problem]) -> None:
     # no dictionary, no embedding: pulls leave the variances where they are
     model = make_problem(2).model
     updated = looking_at_all(model.fit(Pulls.none(len(model.arms)), np.empty(0, np.intp)))

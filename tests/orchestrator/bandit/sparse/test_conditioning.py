@@ -1,3 +1,5 @@
+from collections.abc import Callable
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
@@ -7,6 +9,7 @@ from orchestrator.bandit.kernels import Matern52
 from orchestrator.bandit.pulls import Pulls
 from orchestrator.bandit.sparse.conditioning import ConditionedPosterior
 from orchestrator.bandit.sparse.posterior import SparseModel
+from tests.orchestrator.bandit.conftest import Problem
 
 seeds = st.integers(0, 1000)
 
@@ -27,7 +30,7 @@ def test_pulls_without_rewards_condition_the_exact_process() -> None:
 
 
 @given(seed=seeds)
-def test_an_arm_has_the_same_variance_whenever_it_is_looked_at(make_problem, seed) -> None:
+def test_an_arm_has_the_same_variance_whenever_it_is_looked_at(make_problem: Callable[..., Problem], seed: int) -> None:
     problem = make_problem(seed)
     late, early = ConditionedPosterior(problem.posterior), ConditionedPosterior(problem.posterior)
     every = np.arange(len(problem.model.features))

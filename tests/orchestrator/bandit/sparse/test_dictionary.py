@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from orchestrator.bandit.exact.exact import effective_dimension, exact_posterior
 from orchestrator.bandit.kernels import RBF
 from orchestrator.bandit.pulls import Pulls
-from orchestrator.bandit.sparse.dictionary import inclusion_probabilities, resparsify
+from orchestrator.bandit.sparse.dictionary import Resampling, inclusion_probabilities, resparsify
 from orchestrator.bandit.sparse.posterior import SparseModel
 
 PULLS = Pulls.none(5).add([0] * 3 + [2] + [4] * 10, np.zeros(14))
@@ -23,7 +23,7 @@ def test_arms_enter_as_a_whole() -> None:
 
 
 @pytest.mark.parametrize("resampling", ["pulls", "arms"])
-def test_the_dictionary_is_drawn_of_pulled_arms_only_and_a_certain_one_is_in_it(resampling) -> None:
+def test_the_dictionary_is_drawn_of_pulled_arms_only_and_a_certain_one_is_in_it(resampling: Resampling) -> None:
     pulls = Pulls.none(9).add([8, 2, 5, 5], np.zeros(4))
     for seed in range(20):
         drawn = resparsify(pulls, np.array([1e-3, 1.0, 1e-3]), 2.0, resampling, np.random.default_rng(seed))
@@ -32,7 +32,9 @@ def test_the_dictionary_is_drawn_of_pulled_arms_only_and_a_certain_one_is_in_it(
 
 
 @given(st.lists(st.tuples(st.integers(1, 50), st.floats(0, 3)), min_size=1), st.floats(1, 10))
-def test_an_arm_as_a_whole_is_at_least_as_likely_and_within_the_expected_size(rows, oversampling) -> None:
+def test_an_arm_as_a_whole_is_at_least_as_likely_and_within_the_expected_size(
+    rows: list[tuple[int, float]], oversampling: float
+) -> None:
     pulls = Pulls(np.array([count for count, _ in rows]), np.zeros(len(rows)))
     variance = np.array([value for _, value in rows])
     single = inclusion_probabilities(pulls, variance, oversampling, "pulls")
@@ -43,7 +45,7 @@ def test_an_arm_as_a_whole_is_at_least_as_likely_and_within_the_expected_size(ro
 
 
 @pytest.mark.parametrize("resampling", ["pulls", "arms"])
-def test_arms_are_drawn_as_often_as_their_probability_says(resampling) -> None:
+def test_arms_are_drawn_as_often_as_their_probability_says(resampling: Resampling) -> None:
     rng = np.random.default_rng(0)
     draws = [resparsify(PULLS, VARIANCE, 2.0, resampling, rng) for _ in range(4000)]
     frequency = np.bincount(np.concatenate(draws), minlength=5)[PULLS.arms] / 4000
@@ -62,7 +64,7 @@ def test_a_dictionary_needs_a_pull() -> None:
 
 
 @pytest.mark.parametrize("resampling", ["pulls", "arms"])
-def test_the_theory_s_oversampling_keeps_the_variance_within_a_factor_of_three(resampling) -> None:
+def test_the_theory_s_oversampling_keeps_the_variance_within_a_factor_of_three(resampling: Resampling) -> None:
     rng, delta, regularization = np.random.default_rng(4), 0.1, 0.1
     arms = np.sort(rng.random((900, 1)), axis=0)
     pulls = Pulls.none(900).add(np.arange(900), np.zeros(900))

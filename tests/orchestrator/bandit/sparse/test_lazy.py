@@ -26,13 +26,16 @@ class Falling:
     def tighten(self, arms: np.ndarray) -> np.ndarray:
         assert not np.isin(arms, self.arms).any()
         self.tightened += len(arms)
-        return self.every[arms] + self.slack[arms]
+        result: np.ndarray = self.every[arms] + self.slack[arms]
+        return result
 
 
 @given(
     seed=st.integers(0, 10**6), count=st.integers(1, 60), near=st.integers(1, 12), look=st.integers(1, 8)
 )  # circles so small that arms come from all three
-def test_both_queues_return_the_lowest_index_of_the_largest_present_score(seed, count, near, look) -> None:
+def test_both_queues_return_the_lowest_index_of_the_largest_present_score(
+    seed: int, count: int, near: int, look: int
+) -> None:
     rng = np.random.default_rng(seed)
     scores = rng.integers(0, 6, size=count).astype(float)  # many ties
     bounds = scores + rng.integers(0, 4, size=count)
@@ -47,7 +50,7 @@ def test_both_queues_return_the_lowest_index_of_the_largest_present_score(seed, 
         for kind in (LazyQueue, EagerQueue):
             contenders = Falling(scores, slack)
             contenders.enter(pending)
-            queues.append(kind(Rest(bounds.copy()), contenders, blocked))
+            queues.append(kind(Rest(bounds.astype(np.float64)), contenders, blocked))
         for _ in range(30):
             present = scores.copy()
             present[blocked] = -np.inf
@@ -59,7 +62,9 @@ def test_both_queues_return_the_lowest_index_of_the_largest_present_score(seed, 
 
 @pytest.mark.parametrize("queue", [LazyQueue, EagerQueue])
 @pytest.mark.parametrize("is_looked_at", [False, True])
-def test_an_arm_with_bound_minus_infinity_never_comes_up(queue, is_looked_at) -> None:
+def test_an_arm_with_bound_minus_infinity_never_comes_up(
+    queue: type[LazyQueue | EagerQueue], is_looked_at: bool
+) -> None:
     contenders = Falling(np.array([1.0, 99.0, 0.5]))  # whatever it would score
     if is_looked_at:
         contenders.enter(np.array([1]))
@@ -71,7 +76,7 @@ def test_an_arm_with_bound_minus_infinity_never_comes_up(queue, is_looked_at) ->
 
 
 @pytest.mark.parametrize("tight", [False, True])
-def test_laziness_looks_at_few_arms(tight) -> None:
+def test_laziness_looks_at_few_arms(tight: bool) -> None:
     rng = np.random.default_rng(0)
     scores = rng.normal(size=20_000)
     # bounds that say nothing, made tight when asked; or tight ones
@@ -87,11 +92,11 @@ def test_laziness_looks_at_few_arms(tight) -> None:
 
 
 @given(seed=st.integers(0, 10**6), least=st.integers(1, 30))
-def test_arms_are_taken_once_and_with_them_all_that_reach_the_best(seed, least) -> None:
+def test_arms_are_taken_once_and_with_them_all_that_reach_the_best(seed: int, least: int) -> None:
     rng = np.random.default_rng(seed)
     bounds = rng.integers(0, 9, size=rng.integers(1, 60)).astype(float)
     bounds[rng.random(len(bounds)) < 0.2] = -np.inf
-    rest, left = Rest(bounds.copy()), bounds.copy()
+    rest, left = Rest(bounds.astype(np.float64)), bounds.copy()
     while rest.top > -np.inf:
         best = float(rng.choice([rest.top, rest.top - 2, -np.inf]))
         arms, values, top = rest.take(best, least)

@@ -1,27 +1,35 @@
+from collections.abc import Callable
+from typing import Any, cast
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.linalg import cho_factor, cho_solve
 
+from orchestrator.bandit.arrays import Floats, Indices
 from orchestrator.bandit.exact.exact import exact_posterior
-from orchestrator.bandit.kernels import RBF, Linear, Matern32
+from orchestrator.bandit.kernels import RBF, AnyKernel, Linear, Matern32
 from orchestrator.bandit.pulls import Pulls
 from orchestrator.bandit.sparse import blocks as blocks_module
 from orchestrator.bandit.sparse.all_arms import LocalBlocks
-from orchestrator.bandit.sparse.blocks import Block, Pulled
+from orchestrator.bandit.sparse.blocks import Block, LocalCovariance, Pulled
 from orchestrator.bandit.sparse.posterior import SparseModel
+from tests.orchestrator.bandit.conftest import Problem
+from tests.orchestrator.bandit.decisions import array
 
 SEEDS = st.integers(0, 10**6)
 
 
 @given(seed=SEEDS, gap=st.sampled_from([0.0, 1e-9, 1e-3]))
-def test_with_every_pulled_arm_in_the_dictionary_it_is_the_exact_posterior(make_problem, seed, gap) -> None:
+def test_with_every_pulled_arm_in_the_dictionary_it_is_the_exact_posterior(
+    make_problem: Callable[..., Problem], seed: int, gap: float
+) -> None:
     problem = make_problem(seed, gap)
     model = problem.model
     fitted = model.fit(problem.pulls, problem.pulls.arms)
-    mean, variance = exact_posterior(model.kernel, model.arms, problem.pulls, model.regularization)
-    points = model.arms[fitted.basis]
+    mean, variance = exact_posterior(model.kernel, array(model.arms), problem.pulls, model.regularization)
+    points = array(model.arms)[fitted.basis]
     # duplicates cost nothing; what is nearly singular without being dropped costs digits of K_𝒮 itself
     is_easy = gap == 0.0 and np.linalg.cond(model.kernel.cross(points, points)) < 1e8
     tolerance = 1e-8 if is_easy else 1e-5
@@ -29,9 +37,9 @@ def test_with_every_pulled_arm_in_the_dictionary_it_is_the_exact_posterior(make_
     np.testing.assert_allclose(fitted.variance, variance, atol=tolerance)
 
 
-def textbook(model, pulls, dictionary):
+def textbook(model: SparseModel, pulls: Pulls, dictionary: Indices) -> tuple[Floats, Floats, Floats]:
     """Mean and k̃ as printed: z = K_𝒮^{+/2} k_𝒮, V = Σ n z zᵀ + λI."""
-    gram = model.kernel.cross(model.arms, model.arms)
+    gram = model.kernel.cross(array(model.arms), array(model.arms))
     values, vectors = np.linalg.eigh(gram[np.ix_(dictionary, dictionary)])
     keep = values > 1e-12 * values.max()
     Z = gram[:, dictionary] @ (vectors[:, keep] / np.sqrt(values[keep]))
@@ -42,7 +50,7 @@ def textbook(model, pulls, dictionary):
 
 
 @given(seed=SEEDS)
-def test_any_dictionary_gives_the_printed_formulas(make_problem, seed) -> None:
+def test_any_dictionary_gives_the_printed_formulas(make_problem: Callable[..., Problem], seed: int) -> None:
     problem = make_problem(seed)
     mean, covariance, embedded = textbook(problem.model, problem.pulls, problem.dictionary)
     fitted = problem.posterior
@@ -64,7 +72,9 @@ def test_any_dictionary_gives_the_printed_formulas(make_problem, seed) -> None:
 
 
 @given(seed=SEEDS, covariance=st.sampled_from(["embedded", "paper"]))
-def test_local_sums_are_those_of_the_printed_covariances(make_problem, seed, covariance) -> None:
+def test_local_sums_are_those_of_the_printed_covariances(
+    make_problem: Callable[..., Problem], seed: int, covariance: LocalCovariance
+) -> None:
     problem = make_problem(seed)
     _, full, embedded = textbook(problem.model, problem.pulls, problem.dictionary)
     arms, counts = np.unique(problem.batch, return_counts=True)
@@ -79,12 +89,15 @@ def test_local_sums_are_those_of_the_printed_covariances(make_problem, seed, cov
     np.testing.assert_allclose(problem.posterior.local_sums(some, pulled, covariance), sums[some], rtol=1e-5)
 
 
-def kernel_rows(model, basis) -> np.ndarray:
-    return model.kernel.cross(model.arms[basis], model.arms)
+def kernel_rows(model: SparseModel, basis: Indices) -> np.ndarray:
+    result: np.ndarray = model.kernel.cross(array(model.arms)[basis], array(model.arms))
+    return result
 
 
 @given(seed=SEEDS)
-def test_a_sparse_dictionary_never_makes_an_arm_look_more_certain_than_the_prior_allows(make_problem, seed) -> None:
+def test_a_sparse_dictionary_never_makes_an_arm_look_more_certain_than_the_prior_allows(
+    make_problem: Callable[..., Problem], seed: int
+) -> None:
     problem = make_problem(seed)
     prior = problem.model.diagonal / problem.model.regularization
     assert (problem.posterior.variance >= 0).all()
@@ -101,7 +114,7 @@ def test_far_arms_stay_uncertain() -> None:
 
 @pytest.mark.parametrize("regularization", [1e-8, 1e-4, 1.0])
 @pytest.mark.parametrize("kernel", [RBF(5.0), Matern32(5.0), Linear()])
-def test_near_singular_dictionaries_stay_finite_and_close_to_exact(kernel, regularization) -> None:
+def test_near_singular_dictionaries_stay_finite_and_close_to_exact(kernel: AnyKernel, regularization: float) -> None:
     rng = np.random.default_rng(0)
     line = np.outer(np.linspace(0, 1, 40), [1.0, 2.0])  # collinear
     arms = np.vstack((line, line[:10], line[:10] + 1e-9, np.zeros((1, 2))))  # duplicates, near-duplicates, zero
@@ -122,10 +135,10 @@ def test_without_pulls_it_is_the_prior() -> None:
     assert fitted.moments(np.array([0, 1]))[2].shape == (2, 0)
 
 
-def test_an_arm_s_moments_do_not_depend_on_the_company_bit_for_bit(make_problem) -> None:
+def test_an_arm_s_moments_do_not_depend_on_the_company_bit_for_bit(make_problem: Callable[..., Problem]) -> None:
     for seed in range(30):
         fitted, rng = make_problem(seed).posterior, np.random.default_rng(seed)
-        count = len(fitted.model.arms)
+        count = len(array(fitted.model.arms))
         everything = fitted.moments(np.arange(count))
         np.testing.assert_array_equal(fitted.moments(np.arange(count))[2], everything[2])
         companies = [np.array([arm]) for arm in range(count)]
@@ -137,7 +150,7 @@ def test_an_arm_s_moments_do_not_depend_on_the_company_bit_for_bit(make_problem)
 
 @pytest.mark.parametrize("regularization", [1e-8, 1e-4, 1.0])
 @pytest.mark.parametrize("kernel", [RBF(5.0), RBF(0.3), Matern32(5.0), Linear()])
-def test_moments_are_those_of_the_sweep_but_for_rounding(kernel, regularization) -> None:
+def test_moments_are_those_of_the_sweep_but_for_rounding(kernel: AnyKernel, regularization: float) -> None:
     rng = np.random.default_rng(1)
     arms = rng.random((300, 3))
     arms[200:] = arms[:100] + rng.choice([0.0, 1e-9], size=(100, 1))
@@ -159,22 +172,22 @@ class Divided:
     def __len__(self) -> int:
         return sum(map(len, self.parts))
 
-    def blocks(self, kernel, regularization) -> LocalBlocks:
+    def blocks(self, kernel: AnyKernel, regularization: float) -> LocalBlocks:
         return LocalBlocks([Block(kernel, part, regularization) for part in self.parts])
 
-    def extended(self, features) -> "Divided":
+    def extended(self, features: Floats) -> "Divided":
         return Divided(np.concatenate((*self.parts, features)), [*np.cumsum([len(part) for part in self.parts])])
 
 
 @pytest.mark.parametrize("cuts", [[1], [20], [3, 4, 30, 50]])
-def test_blocks_give_the_same_moments_bit_for_bit_in_any_division(cuts) -> None:
+def test_blocks_give_the_same_moments_bit_for_bit_in_any_division(cuts: list[int]) -> None:
     rng = np.random.default_rng(4)
     arms = rng.normal(size=(60, 2))
     pulled = rng.integers(60, size=80)
     pulls = Pulls.none(60).add(pulled, rng.normal(size=80))
     dictionary = np.sort(rng.choice(pulls.arms, size=20, replace=False))
     whole = SparseModel(RBF(0.7), arms, 0.01).fit(pulls, dictionary)
-    divided = SparseModel(RBF(0.7), Divided(arms, cuts), 0.01).fit(pulls, dictionary)
+    divided = SparseModel(RBF(0.7), cast(Any, Divided(arms, cuts)), 0.01).fit(pulls, dictionary)
     for asked in (np.arange(60), rng.permutation(60)[:25], np.array([59, 0, 59, 3]), np.empty(0, np.intp)):
         for one, other in zip(divided.moments(asked), whole.moments(asked), strict=True):
             np.testing.assert_array_equal(one, other)
@@ -193,18 +206,20 @@ def test_duplicates_have_the_same_moments_bit_for_bit() -> None:
         np.testing.assert_array_equal(moment[:37], moment[74:])
 
 
-def test_blocks_of_arms_are_only_a_matter_of_memory(make_problem, monkeypatch) -> None:
+def test_blocks_of_arms_are_only_a_matter_of_memory(
+    make_problem: Callable[..., Problem], monkeypatch: pytest.MonkeyPatch
+) -> None:
     problem = make_problem(7)
     whole = problem.posterior
     monkeypatch.setattr(blocks_module, "BLOCK", 3)
-    blocked = SparseModel(problem.model.kernel, problem.model.arms, problem.model.regularization).fit(
+    blocked = SparseModel(problem.model.kernel, array(problem.model.arms), problem.model.regularization).fit(
         problem.pulls, problem.dictionary
     )
     np.testing.assert_allclose(blocked.mean, whole.mean, atol=1e-12)
     np.testing.assert_allclose(blocked.variance, whole.variance, atol=1e-9)
 
 
-def test_models_are_equal_by_value_and_moments_are_read_only(make_problem) -> None:
+def test_models_are_equal_by_value_and_moments_are_read_only(make_problem: Callable[..., Problem]) -> None:
     one, other = make_problem(1).model, make_problem(1).model
     assert one == other
     assert one != make_problem(2).model
@@ -214,7 +229,9 @@ def test_models_are_equal_by_value_and_moments_are_read_only(make_problem) -> No
 
 
 @given(seed=st.integers(0, 10**6), exponent=st.floats(-8, -2), gap=st.floats(-9, -2))
-def test_the_mean_of_white_noise_on_near_duplicates_is_exact_within_the_stated_range(seed, exponent, gap) -> None:
+def test_the_mean_of_white_noise_on_near_duplicates_is_exact_within_the_stated_range(
+    seed: int, exponent: float, gap: float
+) -> None:
     """`nystrom.pivoted_cholesky` states it: relative to the rewards, 10 m · eps · κ² · max(counts) / λ."""
     rng, lam = np.random.default_rng(seed), 10.0**exponent
     base = rng.random((20, 2))

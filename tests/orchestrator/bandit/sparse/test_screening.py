@@ -1,16 +1,20 @@
+from collections.abc import Iterable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from orchestrator.bandit.arrays import Indices
 from orchestrator.bandit.kernels import RBF, Linear, Matern32, Matern52
 from orchestrator.bandit.pulls import Pulls
 from orchestrator.bandit.sparse import screening
 from orchestrator.bandit.sparse.blocks import Block
 from orchestrator.bandit.sparse.posterior import SparseModel, SparsePosterior
 from orchestrator.bandit.sparse.screening import LADDER, Screen
+from tests.orchestrator.bandit.decisions import array
 
 SEEDS = st.integers(0, 10**6)
 NONE = np.empty(0, np.intp)
@@ -18,11 +22,12 @@ RELATIONS = ["later", "earlier", "unrelated", "redrawn", "neighbours", "nudged",
 
 
 @pytest.fixture
-def sweeps(monkeypatch) -> list[int]:
+def sweeps(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """One entry a sweep over the arms that made a reference."""
-    seen, refer = [], Block._refer
+    seen: list[int] = []
+    refer = Block._refer
 
-    def counting(self, *arguments):
+    def counting(self: Block, *arguments: Any) -> Any:
         seen.append(1)
         return refer(self, *arguments)
 
@@ -45,7 +50,7 @@ def two_posteriors(seed: int, relation: str) -> tuple[SparsePosterior, SparsePos
     """Of one model: the reference, and another one that is `relation`."""
     rng = np.random.default_rng(seed)
     model = awkward_model(rng)
-    count, true = len(model.arms), np.sin(3 * model.arms.sum(axis=1))
+    count, true = len(array(model.arms)), np.sin(3 * array(model.arms).sum(axis=1))
 
     def more(pulls: Pulls, most: int) -> Pulls:
         arms = rng.integers(count, size=rng.integers(1, most))
@@ -66,7 +71,9 @@ def two_posteriors(seed: int, relation: str) -> tuple[SparsePosterior, SparsePos
     if relation == "redrawn":
         return old, model.fit(pulls, drawn(pulls))
     if relation == "neighbours":  # atoms give place to their (near-)duplicates
-        distances = ((model.arms[:, None] - model.arms) ** 2).sum(axis=2) + np.diag(np.full(count, np.inf))
+        distances = ((array(model.arms)[:, None] - array(model.arms)) ** 2).sum(axis=2) + np.diag(
+            np.full(count, np.inf)
+        )
         nearest = distances.argmin(axis=1)
         return old, model.fit(
             pulls, np.unique(np.where(rng.random(len(old.basis)) < 0.5, old.basis, nearest[old.basis]))
@@ -77,11 +84,11 @@ def two_posteriors(seed: int, relation: str) -> tuple[SparsePosterior, SparsePos
     return old, model.fit(pulls, old.basis)
 
 
-def screened(screen: Screen, posterior: SparsePosterior, width: float, blocked=NONE):
+def screened(screen: Screen, posterior: SparsePosterior, width: float, blocked: Indices = NONE) -> Any:
     return screen.upper(posterior.model.all_arms, posterior.fit, width, blocked)
 
 
-def on_all_arms(bounds, count: int) -> np.ndarray:
+def on_all_arms(bounds: Any, count: int) -> np.ndarray:
     arms, values, top = bounds.take(-np.inf, count)
     assert top == -np.inf
     every = np.full(count, -np.inf)
@@ -90,7 +97,7 @@ def on_all_arms(bounds, count: int) -> np.ndarray:
 
 
 def exact(posterior: SparsePosterior, width: float) -> np.ndarray:
-    mean, variance, _ = posterior.moments(np.arange(len(posterior.model.arms)))
+    mean, variance, _ = posterior.moments(np.arange(len(array(posterior.model.arms))))
     return mean + width * np.sqrt(variance)
 
 
@@ -99,15 +106,15 @@ def certified(screen: Screen) -> float:
 
 
 @pytest.mark.parametrize("relation", RELATIONS)
-def test_bounds_hold_for_every_arm_whatever_happened_since_the_reference(relation, sweeps) -> None:
+def test_bounds_hold_for_every_arm_whatever_happened_since_the_reference(relation: str, sweeps: list[int]) -> None:
     older = 0
 
     @settings(max_examples=150)
     @given(seed=SEEDS, width=st.sampled_from([0.0, 1e-3, 0.1, 1.0, 10.0]))
-    def check(seed, width) -> None:
+    def check(seed: int, width: float) -> None:
         nonlocal older
         old, new = two_posteriors(seed, relation)
-        count, screen = len(old.model.arms), old.model.screen
+        count, screen = len(array(old.model.arms)), old.model.screen
         screened(screen, old, width)
         sweeps.clear()
         bounds = screened(screen, new, width)
@@ -126,17 +133,17 @@ def test_bounds_hold_for_every_arm_whatever_happened_since_the_reference(relatio
 
 
 @given(seed=SEEDS)
-def test_a_fresh_reference_gives_the_scores_themselves_but_for_rounding(seed) -> None:
+def test_a_fresh_reference_gives_the_scores_themselves_but_for_rounding(seed: int) -> None:
     old, _ = two_posteriors(seed, "redrawn")
     model = old.model
     bounds = screened(model.screen, old, 1.0)
     # what near-singular dictionaries lose of a variance is up to 1e-6 of the prior's
     allowed = 1e-6 + 1e-3 * np.sqrt(model.diagonal.max() / model.regularization)
-    assert (on_all_arms(bounds, len(model.arms)) <= exact(old, 1.0) + allowed).all()
+    assert (on_all_arms(bounds, len(array(model.arms))) <= exact(old, 1.0) + allowed).all()
 
 
 @given(seed=SEEDS, count=st.integers(3, 12), d=st.integers(1, 6))
-def test_ratio_and_distance_are_those_of_the_operators_in_feature_space(seed, count, d) -> None:
+def test_ratio_and_distance_are_those_of_the_operators_in_feature_space(seed: int, count: int, d: int) -> None:
     rng = np.random.default_rng(seed)
     model = SparseModel(Linear(), rng.normal(size=(count, d)), float(10 ** rng.uniform(-3, 0)))
 
@@ -145,8 +152,8 @@ def test_ratio_and_distance_are_those_of_the_operators_in_feature_space(seed, co
         arms = rng.integers(count, size=rng.integers(2, 20))
         pulls = Pulls.none(count).add(arms, rng.normal(size=len(arms)))
         dictionary = np.sort(rng.choice(count, size=rng.integers(1, count + 1), replace=False))
-        span = np.linalg.svd(model.arms[dictionary])[2][: np.linalg.matrix_rank(model.arms[dictionary])]
-        inside = model.arms @ span.T @ span
+        span = np.linalg.svd(array(model.arms)[dictionary])[2][: np.linalg.matrix_rank(array(model.arms)[dictionary])]
+        inside = array(model.arms) @ span.T @ span
         M = model.regularization * np.eye(d) + (inside.T * pulls.counts) @ inside
         return model.fit(pulls, dictionary), M, np.linalg.solve(M, inside.T @ pulls.reward_sums)
 
@@ -166,17 +173,17 @@ def test_ratio_and_distance_are_those_of_the_operators_in_feature_space(seed, co
     np.testing.assert_allclose(values, before[0] + slope * np.sqrt(before[1]), rtol=1e-3, atol=1e-3)
 
 
-def spread_out(pulls_each: int, arms=range(40)) -> SparsePosterior:
+def spread_out(pulls_each: int, arms: Iterable[int] = range(40)) -> SparsePosterior:
     model = SparseModel(RBF(0.05), np.linspace(0, 1, 40)[:, None], 0.1)
     return refitted(model, pulls_each, arms)
 
 
-def refitted(model: SparseModel, pulls_each: int, arms=range(40)) -> SparsePosterior:
+def refitted(model: SparseModel, pulls_each: int, arms: Iterable[int] = range(40)) -> SparsePosterior:
     pulled = [arm for arm in arms for _ in range(pulls_each)]
     return model.fit(Pulls.none(40).add(pulled, np.zeros(len(pulled))), np.array(arms))
 
 
-def test_when_nothing_is_certified_there_is_a_new_sweep(sweeps) -> None:
+def test_when_nothing_is_certified_there_is_a_new_sweep(sweeps: list[int]) -> None:
     old = spread_out(100)
     screen = old.model.screen
     screened(screen, old, 1.0)
@@ -192,7 +199,9 @@ def test_when_nothing_is_certified_there_is_a_new_sweep(sweeps) -> None:
 
 
 @pytest.mark.parametrize("rho", [1.3, 2.2, 3.5, 8.0])
-def test_the_first_rung_that_holds_is_certified_and_the_next_search_begins_one_below(rho, sweeps) -> None:
+def test_the_first_rung_that_holds_is_certified_and_the_next_search_begins_one_below(
+    rho: float, sweeps: list[int]
+) -> None:
     old = spread_out(30 * 10)
     new = refitted(old.model, int(30 * 10 / rho))  # so well known that σ̃² is one over the pulls
     screen = old.model.screen
@@ -208,7 +217,7 @@ def test_the_first_rung_that_holds_is_certified_and_the_next_search_begins_one_b
     assert len(sweeps) == 1
 
 
-def test_work_on_single_arms_is_paid_for_until_it_has_cost_a_sweep(sweeps) -> None:
+def test_work_on_single_arms_is_paid_for_until_it_has_cost_a_sweep(sweeps: list[int]) -> None:
     posterior = spread_out(2)
     screen = posterior.model.screen
     screened(screen, posterior, 1.0)
@@ -228,9 +237,9 @@ def test_work_on_single_arms_is_paid_for_until_it_has_cost_a_sweep(sweeps) -> No
 
 
 @given(seed=SEEDS)
-def test_blocked_arms_are_never_taken_and_the_others_once(seed) -> None:
+def test_blocked_arms_are_never_taken_and_the_others_once(seed: int) -> None:
     old, new = two_posteriors(seed, "later")
-    count, rng = len(old.model.arms), np.random.default_rng(seed)
+    count, rng = len(array(old.model.arms)), np.random.default_rng(seed)
     blocked = rng.permutation(count)[: rng.integers(0, count)]
     screened(old.model.screen, old, 1.0)
     bounds, taken = screened(old.model.screen, new, 1.0, blocked), []

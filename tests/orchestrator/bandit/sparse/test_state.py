@@ -1,3 +1,5 @@
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -7,7 +9,7 @@ from orchestrator.bandit.sparse.state import SparseState, checked_arms, initial_
 from orchestrator.bandit.strategy import Observation
 
 
-def state(initial=(3, 1, 3)) -> SparseState:
+def state(initial: tuple[int, ...] = (3, 1, 3)) -> SparseState:
     return initial_state(SparseModel(RBF(0.5), np.linspace(0, 1, 6)[:, None], 0.1), initial)
 
 
@@ -47,6 +49,6 @@ def test_a_reward_that_is_not_finite_is_refused_with_the_remedy() -> None:
 
 
 @pytest.mark.parametrize("arms", [np.zeros(3), np.zeros((0, 2)), np.zeros((2, 0)), [[np.inf, 1.0]], [[0.0], [np.nan]]])
-def test_bad_candidates_are_refused(arms) -> None:
+def test_bad_candidates_are_refused(arms: Any) -> None:
     with pytest.raises(ValueError, match="candidates must be"):
         checked_arms(arms)

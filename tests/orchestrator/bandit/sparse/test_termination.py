@@ -1,31 +1,41 @@
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from orchestrator.bandit.arrays import Floats, Indices
 from orchestrator.bandit.kernels import RBF, Matern32
 from orchestrator.bandit.pulls import Pulls
 from orchestrator.bandit.sparse.batch import BatchPosterior
-from orchestrator.bandit.sparse.blocks import Pulled
+from orchestrator.bandit.sparse.blocks import LocalCovariance, Pulled
 from orchestrator.bandit.sparse.posterior import SparseModel, SparsePosterior
-from orchestrator.bandit.sparse.termination import GlobalDrift, LocalDrift, ProductDrift, _spectral_radius
+from orchestrator.bandit.sparse.termination import (
+    GlobalDrift,
+    LocalDrift,
+    ProductDrift,
+    _spectral_radius,
+)
+from tests.orchestrator.bandit.conftest import Problem
+from tests.orchestrator.bandit.decisions import array
 
 SEEDS = st.integers(0, 10**6)
 COVARIANCES = ["embedded", "paper"]
 
 
-def looking_at_all(posterior) -> BatchPosterior:
+def looking_at_all(posterior: SparsePosterior) -> BatchPosterior:
     batch = BatchPosterior(posterior)
-    batch.enter(np.arange(len(posterior.model.arms)))
+    batch.enter(np.arange(len(array(posterior.model.arms))))
     return batch
 
 
-def dense_covariances(problem, batch: list[int]) -> tuple[np.ndarray, np.ndarray]:
+def dense_covariances(problem: Problem, batch: list[int]) -> tuple[np.ndarray, np.ndarray]:
     """k̃(x, x_s) and zᵀV⁻¹z_s as printed, of all arms and the batch: two (A, n)."""
     model, dictionary = problem.model, problem.dictionary
-    gram = model.kernel.cross(model.arms, model.arms)
+    gram = model.kernel.cross(array(model.arms), array(model.arms))
     values, vectors = np.linalg.eigh(gram[np.ix_(dictionary, dictionary)])
     keep = values > 1e-12 * values.max()
     Z = gram[:, dictionary] @ (vectors[:, keep] / np.sqrt(values[keep]))
@@ -34,10 +44,10 @@ def dense_covariances(problem, batch: list[int]) -> tuple[np.ndarray, np.ndarray
     return (gram[:, batch] - Z @ Z[batch].T) / model.regularization + embedded, embedded
 
 
-def bounds_along(problem, threshold=1.0):
+def bounds_along(problem: Problem, threshold: float = 1.0) -> Iterator[tuple[dict[str, float], Floats]]:
     """After each pull of the batch: every rule's bound, and the true ratios σ̃²_fb/σ̃²_t."""
     updated = looking_at_all(problem.posterior)
-    rules = {
+    rules: dict[str, Any] = {
         "global": GlobalDrift(updated, threshold),
         "product": ProductDrift(threshold),
         "local": LocalDrift(updated, threshold, "embedded", is_lazy=False),
@@ -54,7 +64,9 @@ def bounds_along(problem, threshold=1.0):
 
 
 @given(seed=SEEDS)
-def test_every_rule_bounds_the_drift_and_the_local_one_is_below_the_global_one(make_problem, seed) -> None:
+def test_every_rule_bounds_the_drift_and_the_local_one_is_below_the_global_one(
+    make_problem: Callable[..., Problem], seed: int
+) -> None:
     for bound, ratios in bounds_along(make_problem(seed)):
         assert ratios.max(initial=1.0) <= bound["local"] * (1 + 1e-6)  # Lemma 3 as mended
         assert bound["local"] <= bound["global"] * (1 + 1e-9)
@@ -62,7 +74,7 @@ def test_every_rule_bounds_the_drift_and_the_local_one_is_below_the_global_one(m
 
 
 @given(seed=SEEDS)
-def test_the_local_bound_holds_arm_by_arm(make_problem, seed) -> None:
+def test_the_local_bound_holds_arm_by_arm(make_problem: Callable[..., Problem], seed: int) -> None:
     problem = make_problem(seed)
     updated = looking_at_all(problem.posterior)
     for arm in problem.batch:
@@ -75,7 +87,9 @@ def test_the_local_bound_holds_arm_by_arm(make_problem, seed) -> None:
 
 
 @given(seed=SEEDS, covariance=st.sampled_from(COVARIANCES), threshold=st.floats(1.0, 6.0))
-def test_the_lazy_local_rule_decides_like_the_eager_one(make_problem, seed, covariance, threshold) -> None:
+def test_the_lazy_local_rule_decides_like_the_eager_one(
+    make_problem: Callable[..., Problem], seed: int, covariance: LocalCovariance, threshold: float
+) -> None:
     problem = make_problem(seed)
     posterior = problem.posterior
     lazy = LocalDrift(BatchPosterior(posterior), threshold, covariance)
@@ -105,10 +119,10 @@ class Sweeps:
 
 
 @pytest.fixture
-def sweeps(monkeypatch) -> Sweeps:
+def sweeps(monkeypatch: pytest.MonkeyPatch) -> Sweeps:
     seen, sums = Sweeps(), SparsePosterior.local_sums
 
-    def counting(self, arms, pulled: Pulled, covariance):
+    def counting(self: SparsePosterior, arms: Indices | None, pulled: Pulled, covariance: LocalCovariance) -> Floats:
         if arms is None:
             seen.whole += 1
         else:
@@ -120,7 +134,9 @@ def sweeps(monkeypatch) -> Sweeps:
 
 
 @pytest.mark.parametrize("covariance", COVARIANCES)
-def test_over_long_batches_the_lazy_rule_decides_like_the_eager_one_and_sweeps_partly(covariance, sweeps) -> None:
+def test_over_long_batches_the_lazy_rule_decides_like_the_eager_one_and_sweeps_partly(
+    covariance: LocalCovariance, sweeps: Any
+) -> None:
     lengths, seen = [], Sweeps()
     for seed in range(12):
         posterior = well_known_plane(seed, (0.15, 0.3, 0.08)[seed % 3])
@@ -148,7 +164,9 @@ def test_over_long_batches_the_lazy_rule_decides_like_the_eager_one_and_sweeps_p
 
 
 @given(seed=SEEDS, covariance=st.sampled_from(COVARIANCES))
-def test_bounds_from_the_pulls_alone_enclose_the_maximum_over_all_arms(make_problem, seed, covariance) -> None:
+def test_bounds_from_the_pulls_alone_enclose_the_maximum_over_all_arms(
+    make_problem: Callable[..., Problem], seed: int, covariance: LocalCovariance
+) -> None:
     problem = make_problem(seed)
     rule = LocalDrift(BatchPosterior(problem.posterior), 1.0, covariance)
     for number in range(len(problem.batch)):
@@ -167,7 +185,7 @@ def test_bounds_from_the_pulls_alone_enclose_the_maximum_over_all_arms(make_prob
 
 
 @pytest.mark.parametrize("lengthscale", [0.08, 0.2, 0.5])
-def test_bounds_from_the_pulls_alone_are_close(lengthscale) -> None:
+def test_bounds_from_the_pulls_alone_are_close(lengthscale: float) -> None:
     # or they would hold and save nothing
     posterior = well_known_plane(1, lengthscale)
     rule = LocalDrift(BatchPosterior(posterior), 1.0, "embedded")
@@ -185,7 +203,9 @@ def test_bounds_from_the_pulls_alone_are_close(lengthscale) -> None:
 
 
 @given(seed=SEEDS, count=st.integers(1, 40), density=st.floats(0.0, 1.0))
-def test_the_spectral_radius_is_bounded_from_above_for_any_symmetric_matrix_and_start(seed, count, density) -> None:
+def test_the_spectral_radius_is_bounded_from_above_for_any_symmetric_matrix_and_start(
+    seed: int, count: int, density: float
+) -> None:
     rng = np.random.default_rng(seed)
     half = np.triu(rng.exponential(size=(count, count)) * (rng.random((count, count)) < density))
     matrix = (half + half.T) * 10.0 ** rng.uniform(-6, 6)
@@ -208,7 +228,7 @@ def test_the_bound_on_the_spectral_radius_is_close_for_the_matrices_of_batches()
     assert max(excess) < 2.0
 
 
-def test_the_global_bound_sums_squared_deviations(make_problem) -> None:
+def test_the_global_bound_sums_squared_deviations(make_problem: Callable[..., Problem]) -> None:
     batch = looking_at_all(make_problem(3).posterior)
     variance = batch.start_variance
     arm = int(np.argmax(variance))
@@ -221,7 +241,7 @@ def test_the_global_bound_sums_squared_deviations(make_problem) -> None:
     assert spent == [False, False, True]
 
 
-def test_a_rule_may_be_given_an_arm_that_nobody_looked_at(make_problem) -> None:
+def test_a_rule_may_be_given_an_arm_that_nobody_looked_at(make_problem: Callable[..., Problem]) -> None:
     posterior = make_problem(3).posterior
     rule = GlobalDrift(BatchPosterior(posterior), 2.0)
     rule.append(1, np.nan)
@@ -237,12 +257,14 @@ def test_the_product_rule_multiplies_variances_within_the_batch() -> None:
     assert rule.is_spent()
 
 
-def test_the_local_bound_is_the_printed_sum_and_the_mended_one_is_at_least_as_large(make_problem) -> None:
+def test_the_local_bound_is_the_printed_sum_and_the_mended_one_is_at_least_as_large(
+    make_problem: Callable[..., Problem],
+) -> None:
     differences = []
     for seed in range(60):
         problem = make_problem(seed)
         full, embedded = dense_covariances(problem, problem.batch)
-        squares = {"paper": full**2, "embedded": np.maximum(full**2, embedded**2)}
+        squares: dict[LocalCovariance, Any] = {"paper": full**2, "embedded": np.maximum(full**2, embedded**2)}
         variance = dense_covariances(problem, list(range(len(full))))[0].diagonal()
         bounds = {}
         for name, square in squares.items():

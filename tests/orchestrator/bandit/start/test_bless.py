@@ -1,24 +1,30 @@
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
-from orchestrator.bandit.kernels import RBF
+from orchestrator.bandit.arrays import Floats
+from orchestrator.bandit.kernels import RBF, AnyKernel
 from orchestrator.bandit.start.bless import bless
+from tests.orchestrator.bandit.conftest import Problem
+from tests.orchestrator.bandit.decisions import array
 
 
 class CountingKernel:
     """A kernel that counts its entries, and the largest block that was asked for."""
 
-    def __init__(self, kernel) -> None:
+    def __init__(self, kernel: AnyKernel) -> None:
         self.kernel, self.entries, self.largest = kernel, 0, 0
 
-    def cross(self, X, Y):
+    def cross(self, X: Floats, Y: Floats) -> Floats:
         self.entries += len(X) * len(Y)
         self.largest = max(self.largest, len(X) * len(Y))
         return self.kernel.cross(X, Y)
 
-    def diagonal(self, X):
+    def diagonal(self, X: Floats) -> Floats:
         return self.kernel.diagonal(X)
 
 
@@ -30,13 +36,13 @@ def once(count: int) -> np.ndarray:
     return np.ones(count, np.intp)
 
 
-def exact_scores(kernel, rows, regularization: float) -> np.ndarray:
+def exact_scores(kernel: AnyKernel, rows: NDArray[np.float64], regularization: float) -> np.ndarray:
     gram = kernel.cross(rows, rows)
     return np.diag(np.linalg.solve(gram + regularization * np.eye(len(rows)), gram))
 
 
 @pytest.mark.parametrize("regularization", [1.0, 0.1, 0.01])
-def test_estimated_scores_are_within_a_factor_3_of_the_exact_ones(regularization) -> None:
+def test_estimated_scores_are_within_a_factor_3_of_the_exact_ones(regularization: float) -> None:
     kernel, rows = RBF(2.0), points(800)
     drawn = bless(kernel, rows, once(800), regularization, np.random.default_rng(1))
     ratio = drawn.scores(kernel, rows, regularization) / exact_scores(kernel, rows, regularization)
@@ -64,16 +70,18 @@ def test_kernel_entries_grow_nearly_linearly_and_never_are_an_n_by_n_matrix() ->
 
 
 @given(seed=st.integers(0, 10**6), exponent=st.floats(-8, 1))
-def test_members_are_distinct_rows_ascending_with_positive_weights(make_problem, seed, exponent) -> None:
+def test_members_are_distinct_rows_ascending_with_positive_weights(
+    make_problem: Callable[..., Problem], seed: int, exponent: float
+) -> None:
     model, rng = make_problem(seed).model, np.random.default_rng(seed)  # with duplicates and near-duplicates
-    counts = rng.integers(1, 6, size=len(model.arms))
-    drawn = bless(model.kernel, model.arms, counts, 10**exponent, rng)
+    counts = rng.integers(1, 6, size=len(array(model.arms)))
+    drawn = bless(model.kernel, array(model.arms), counts, 10**exponent, rng)
     assert drawn.members.tolist() == sorted(set(drawn.members.tolist()))
     assert drawn.members.min() >= 0
-    assert drawn.members.max() < len(model.arms)
+    assert drawn.members.max() < len(array(model.arms))
     assert (drawn.weights > 0).all()
     assert not drawn.members.flags.writeable
-    assert np.isfinite(drawn.scores(model.kernel, model.arms, 10**exponent)).all()
+    assert np.isfinite(drawn.scores(model.kernel, array(model.arms), 10**exponent)).all()
 
 
 def test_pulls_of_one_arm_are_one_row_with_a_count() -> None:
@@ -94,7 +102,7 @@ def test_equal_rows_need_few_atoms() -> None:
 
 
 @pytest.mark.parametrize("regularization", [1e-8, 1.0, 1e4])
-def test_a_single_row_is_the_dictionary(regularization) -> None:
+def test_a_single_row_is_the_dictionary(regularization: float) -> None:
     drawn = bless(RBF(1.0), np.zeros((1, 2)), np.array([1]), regularization, np.random.default_rng(0))
     assert drawn.members.tolist() == [0]
 
@@ -114,6 +122,6 @@ def test_the_same_generator_gives_the_same_dictionary() -> None:
         ([1], {}, "got 1 counts of 2 rows"),
     ],
 )
-def test_what_it_cannot_do_is_refused(counts, constants, message) -> None:
+def test_what_it_cannot_do_is_refused(counts: list[int], constants: dict[str, float], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         bless(RBF(1.0), np.zeros((2, 1)), np.array(counts), 0.1, np.random.default_rng(0), **constants)

@@ -1,3 +1,5 @@
+from collections.abc import Callable, Sequence
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -10,19 +12,23 @@ from orchestrator.bandit.sparse.posterior import SparseModel
 from orchestrator.bandit.sparse.state import initial_state
 from orchestrator.bandit.start.warm_start import DataStart, RandomStart, UncertaintyStart, begin_sparse
 from orchestrator.bandit.strategy import Observation
+from tests.orchestrator.bandit.conftest import Problem
+from tests.orchestrator.bandit.decisions import array
 
 
-def model(seed=0, count=40, regularization=0.1) -> SparseModel:
+def model(seed: int = 0, count: int = 40, regularization: float = 0.1) -> SparseModel:
     return SparseModel(RBF(0.5), np.random.default_rng(seed).random((count, 2)), regularization)
 
 
-def exact_variance(of: SparseModel, arms) -> np.ndarray:
-    pulls = Pulls.none(len(of.arms)).add(arms, np.zeros(len(arms)))
-    return exact_posterior(of.kernel, of.arms, pulls, of.regularization)[1]
+def exact_variance(of: SparseModel, arms: Sequence[int]) -> np.ndarray:
+    pulls = Pulls.none(len(array(of.arms))).add(arms, np.zeros(len(arms)))
+    return exact_posterior(of.kernel, array(of.arms), pulls, of.regularization)[1]
 
 
 @given(seed=st.integers(0, 10**6))
-def test_uncertainty_sampling_takes_the_arm_of_largest_exact_variance_each_time(make_problem, seed) -> None:
+def test_uncertainty_sampling_takes_the_arm_of_largest_exact_variance_each_time(
+    make_problem: Callable[..., Problem], seed: int
+) -> None:
     problem = make_problem(seed).model
     arms = UncertaintyStart(max_pulls=12).draw(problem, np.random.default_rng(0))
     assert len(arms) == 12
@@ -32,7 +38,7 @@ def test_uncertainty_sampling_takes_the_arm_of_largest_exact_variance_each_time(
 
 
 @pytest.mark.parametrize("workers", [1, 4, 16])
-def test_uncertainty_sampling_stops_as_soon_as_no_variance_is_above_one_over_the_workers(workers) -> None:
+def test_uncertainty_sampling_stops_as_soon_as_no_variance_is_above_one_over_the_workers(workers: int) -> None:
     arms = UncertaintyStart(workers=workers, max_pulls=10_000).draw(model(), np.random.default_rng(0))
     assert exact_variance(model(), arms).max() <= 1 / workers
     assert exact_variance(model(), arms[:-1]).max() > 1 / workers
@@ -67,19 +73,19 @@ def test_existing_data_pull_nothing() -> None:
 
 @given(seed=st.integers(0, 10**6))
 def test_the_information_gain_of_existing_pulls_is_a_tight_upper_bound_on_the_log_determinant(
-    make_problem, seed
+    make_problem: Callable[..., Problem], seed: int
 ) -> None:
     problem, rng = make_problem(seed).model, np.random.default_rng(seed)
     arms = rng.integers(len(problem.arms), size=40)
     state = begin_sparse(initial_state(problem, (0,)), [Observation(int(arm), 0.5) for arm in arms], rng)
-    gram = problem.kernel.cross(problem.arms[arms], problem.arms[arms])
+    gram = problem.kernel.cross(array(problem.arms)[arms], array(problem.arms)[arms])
     exact = np.linalg.slogdet(np.eye(40) + gram / problem.regularization)[1]
     dimension = np.trace(np.linalg.solve(gram + problem.regularization * np.eye(40), gram))
     assert exact - 1e-6 <= state.information_gain <= exact + 2 * dimension
 
 
 @pytest.mark.parametrize(("pulls", "least", "most"), [(1, 1, 20), (1000, 60, 100)])
-def test_an_arm_known_from_many_pulls_has_more_leverage(pulls, least, most) -> None:
+def test_an_arm_known_from_many_pulls_has_more_leverage(pulls: int, least: int, most: int) -> None:
     apart = SparseModel(RBF(0.01), np.linspace(0, 10, 100)[:, None], 100.0)  # ℓ = n/(n + λ), alone as they are
     known = [Observation(arm, 0.0) for arm in range(100)] * pulls
     dictionary = begin_sparse(initial_state(apart, ()), known, np.random.default_rng(0)).dictionary
@@ -109,6 +115,6 @@ def test_the_dictionary_of_existing_pulls_is_drawn_by_leverage_not_all_that_was_
         (lambda: UncertaintyStart(max_pulls=0), r"strategy\.warm_start\.max_pulls must be >= 1, got 0"),
     ],
 )
-def test_a_start_without_pulls_is_refused(build, message) -> None:
+def test_a_start_without_pulls_is_refused(build: Callable[[], object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         build()

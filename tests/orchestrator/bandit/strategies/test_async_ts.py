@@ -1,8 +1,10 @@
 import math
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import ArrayLike
 
 from orchestrator.bandit.kernels import RBF
 from orchestrator.bandit.start.warm_start import RandomStart
@@ -15,14 +17,16 @@ WILD = AsyncTS(kernel=RBF(0.4), regularization=0.05, noise_variance=0.01, norm_b
 
 
 def value(arms: np.ndarray) -> np.ndarray:
-    return np.sin(4 * arms[:, 0]) * np.cos(3 * arms[:, 1])
+    result: np.ndarray = np.sin(4 * arms[:, 0]) * np.cos(3 * arms[:, 1])
+    return result
 
 
-def observed(arms) -> list[Observation]:
-    return [Observation(int(arm), float(reward)) for arm, reward in zip(arms, value(ARMS[arms]), strict=True)]
+def observed(arms: ArrayLike) -> list[Observation]:
+    chosen = np.asarray(arms, np.intp)
+    return [Observation(int(arm), float(reward)) for arm, reward in zip(chosen, value(ARMS[chosen]), strict=True)]
 
 
-def sparse_state(strategy: AsyncTS = WILD, seed: int = 0):
+def sparse_state(strategy: AsyncTS = WILD, seed: int = 0) -> Any:
     """A state whose dictionary misses pulled arms, so that the embedding leaves something out."""
     rng = np.random.default_rng(seed)
     state = strategy.tell(strategy.init(ARMS, rng), observed(rng.integers(12, size=9)), rng)
@@ -31,12 +35,12 @@ def sparse_state(strategy: AsyncTS = WILD, seed: int = 0):
     return replace(state, sparse=replace(state.sparse, dictionary=fewer))
 
 
-def arms_of(decision) -> list[int]:
+def arms_of(decision: Choose | Wait) -> list[int]:
     assert isinstance(decision, Choose)
     return [pick.arm for pick in decision.picks]
 
 
-def dense_draws(state, width: float, count: int) -> np.ndarray:
+def dense_draws(state: Any, width: float, count: int) -> np.ndarray:
     """Draws (count, A) from a normal with covariance β² (Z V⁻¹ Zᵀ + diag(k − ‖z‖²)/λ), from dense matrices alone."""
     gram = WILD.kernel.cross(ARMS, ARMS)
     Z = np.linalg.solve(np.linalg.cholesky(gram[np.ix_(state.dictionary, state.dictionary)]), gram[state.dictionary]).T
@@ -88,7 +92,7 @@ def test_a_vanishing_scale_picks_the_best_mean() -> None:
 
 
 def test_the_width_dictionary_and_gain_are_bbkb_s_but_for_the_scale() -> None:
-    options = {"kernel": RBF(0.4), "regularization": 0.05, "noise_variance": 0.01, "norm_bound": 1.0}
+    options: dict[str, Any] = {"kernel": RBF(0.4), "regularization": 0.05, "noise_variance": 0.01, "norm_bound": 1.0}
     sparse = BBKB(**options, ratio_threshold=1.0, warm_start=RandomStart())
     strategy = AsyncTS(**options)
     state, other = strategy.init(ARMS, np.random.default_rng(0)), sparse.init(ARMS, np.random.default_rng(0))
@@ -149,6 +153,6 @@ def test_it_ends_at_the_best_arms() -> None:
         ({"resampling": "rows"}, "strategy.resampling must be one of pulls, arms, got 'rows'"),
     ],
 )
-def test_hyper_parameters_out_of_range_are_refused_with_their_name(options, message) -> None:
+def test_hyper_parameters_out_of_range_are_refused_with_their_name(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         AsyncTS(**options)

@@ -1,28 +1,36 @@
 import csv
 import math
 import os
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 from pydantic import TypeAdapter, ValidationError
 from sklearn.datasets import load_diabetes
 
+from orchestrator.bandit.arrays import Floats
+from orchestrator.bandit.confidence import Schedule
 from orchestrator.bandit.exact.exact import effective_dimension, exact_posterior
-from orchestrator.bandit.kernels import RBF, Linear, Matern32, Matern52
+from orchestrator.bandit.kernels import RBF, AnyKernel, Linear, Matern32, Matern52
 from orchestrator.bandit.regret import cumulative_regret, regret_ratio
 from orchestrator.bandit.sparse import lazy, screening
 from orchestrator.bandit.sparse.all_arms import LocalBlocks
 from orchestrator.bandit.sparse.blocks import Block
+from orchestrator.bandit.sparse.dictionary import Resampling
 from orchestrator.bandit.sparse.posterior import SparseModel
 from orchestrator.bandit.sparse.screening import UpperBounds
 from orchestrator.bandit.sparse.state import SparseState, initial_state
+from orchestrator.bandit.sparse.termination import Termination
 from orchestrator.bandit.start.warm_start import RandomStart, UncertaintyStart
 from orchestrator.bandit.strategies.bbkb import BBKB
 from orchestrator.bandit.strategy import Choose, Observation, Wait
+from tests.orchestrator.bandit.decisions import array, choice
 
 GRID = np.stack(np.meshgrid(np.linspace(0, 1, 8), np.linspace(0, 1, 8)), axis=-1).reshape(
     -1, 2
@@ -42,12 +50,19 @@ SMOOTH = replace(PAPER, regularization=0.01, noise_variance=0.01)
 
 
 def value(arms: np.ndarray) -> np.ndarray:
-    return np.sin(4 * arms[:, 0]) * np.cos(3 * arms[:, -1])
+    result: np.ndarray = np.sin(4 * arms[:, 0]) * np.cos(3 * arms[:, -1])
+    return result
 
 
 def play(
-    strategy: BBKB, arms: np.ndarray, rounds: int, seed: int = 0, limit: int = 10_000, true=None, pulls: int = 10**9
-):
+    strategy: BBKB,
+    arms: np.ndarray,
+    rounds: int,
+    seed: int = 0,
+    limit: int = 10_000,
+    true: NDArray[np.float64] | None = None,
+    pulls: int = 10**9,
+) -> Iterator[tuple[Any, Choose]]:
     """Every decision of a synchronous run, and the state before it, until there were `rounds` or `pulls`."""
     true = value(arms) if true is None else true
     state = strategy.init(arms, np.random.default_rng([seed, 0]))
@@ -65,7 +80,7 @@ def play(
             return
 
 
-def batches(strategy: BBKB, arms: np.ndarray, rounds: int, **settings) -> list[list[int]]:
+def batches(strategy: BBKB, arms: np.ndarray, rounds: int, **settings: Any) -> list[list[int]]:
     return [[pick.arm for pick in decision.picks] for _, decision in play(strategy, arms, rounds, **settings)]
 
 
@@ -73,7 +88,7 @@ def batches(strategy: BBKB, arms: np.ndarray, rounds: int, **settings) -> list[l
 @pytest.mark.parametrize("kernel", [RBF(0.3), RBF(5.0), Matern32(0.5), Linear()])
 @pytest.mark.parametrize("arms", [GRID, AWKWARD])
 def test_lazy_picks_are_the_eager_ones_with_ties_duplicates_and_near_singular_dictionaries(
-    termination, kernel, arms
+    termination: Termination, kernel: AnyKernel, arms: NDArray[np.float64]
 ) -> None:
     lazy = replace(SMOOTH, kernel=kernel, termination=termination, warm_start=RandomStart(60))
     rounds, limit = 12, 40
@@ -83,7 +98,7 @@ def test_lazy_picks_are_the_eager_ones_with_ties_duplicates_and_near_singular_di
 
 
 @given(seed=st.integers(0, 10**6))
-def test_lazy_picks_are_the_eager_ones_on_random_problems(seed) -> None:
+def test_lazy_picks_are_the_eager_ones_on_random_problems(seed: int) -> None:
     arms = np.random.default_rng(seed).random((30, 2))
     lazy = replace(SMOOTH, regularization=0.05, termination=("global", "global_then_local")[seed % 2])
     assert batches(lazy, arms, 5, seed=seed) == batches(replace(lazy, lazy=False), arms, 5, seed=seed)
@@ -96,11 +111,11 @@ class Work:
         self.is_for_ever, self.sweeps, self.looked_at = is_for_ever, 0, 0
         refer, looked_at = Block._refer, UpperBounds.looked_at
 
-        def counting_refer(block, *arguments):
+        def counting_refer(block: Any, *arguments: Any) -> Any:
             self.sweeps += 1
             return refer(block, *arguments)
 
-        def counting_looked_at(bounds, arms):
+        def counting_looked_at(bounds: Any, arms: int) -> None:
             self.looked_at += arms
             looked_at(bounds, arms)
 
@@ -117,7 +132,7 @@ class Work:
 
 
 @pytest.fixture(params=["as paid for", "for ever"])
-def work(request, monkeypatch) -> Work:
+def work(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Work:
     """Of screening in small steps; kept `for ever`, a reference serves as long as it bounds anything."""
     if request.param == "for ever":
         monkeypatch.setattr(screening, "TIGHTEN_COST", 0.0)
@@ -127,18 +142,19 @@ def work(request, monkeypatch) -> Work:
     return Work(monkeypatch, is_for_ever=request.param == "for ever")
 
 
-def asynchronous_game(strategy: BBKB, state: SparseState, steps: int, limit: int, seed: int) -> list:
+def asynchronous_game(strategy: BBKB, state: SparseState, steps: int, limit: int, seed: int) -> list[Any]:
     """Every decision, while rewards come back in any order, pulls stay pending, and some fail."""
-    rng, true = np.random.default_rng([seed, 3]), value(state.arms)
-    decisions, pending = [], []
+    rng, true = np.random.default_rng([seed, 3]), value(array(state.arms))
+    decisions: list[Any] = []
+    pending: list[int] = []
     for number in range(steps):
         decision = strategy.ask(state, pending, limit)
         decisions.append(decision)
         if isinstance(decision, Choose):
             pending += [pick.arm for pick in decision.picks]
         rng.shuffle(pending)
-        done, pending = np.split(np.array(pending, np.intp), [int(rng.integers(1, len(pending) + 1))])
-        pending = pending.tolist()
+        done, left = np.split(np.array(pending, np.intp), [int(rng.integers(1, len(pending) + 1))])
+        pending = left.tolist()
         rewards = [None if rng.random() < 0.04 else float(true[arm] + 0.05 * rng.standard_normal()) for arm in done]
         told = [Observation(int(arm), reward) for arm, reward in zip(done, rewards, strict=True)]
         state = strategy.tell(state, told, np.random.default_rng([seed, 2, number]))
@@ -148,7 +164,9 @@ def asynchronous_game(strategy: BBKB, state: SparseState, steps: int, limit: int
 
 @pytest.mark.parametrize("termination", ["global", "global_then_local", "product"])
 @pytest.mark.parametrize("kernel", [RBF(0.3), RBF(5.0), Matern32(0.5), Linear()])
-def test_screened_decisions_are_the_eager_ones_with_pending_and_failed_pulls(termination, kernel, work) -> None:
+def test_screened_decisions_are_the_eager_ones_with_pending_and_failed_pulls(
+    termination: Termination, kernel: AnyKernel, work: Work
+) -> None:
     lazily = replace(
         SMOOTH, kernel=kernel, termination=termination, warm_start=RandomStart(30), regularization=0.1, delta=0.5
     )
@@ -164,7 +182,7 @@ def test_screened_decisions_are_the_eager_ones_with_pending_and_failed_pulls(ter
 
 
 @given(seed=st.integers(0, 10**6))
-def test_screened_decisions_are_the_eager_ones_on_random_problems(seed) -> None:
+def test_screened_decisions_are_the_eager_ones_on_random_problems(seed: int) -> None:
     rng = np.random.default_rng(seed)
     arms = np.vstack((rng.random((60, 2)), rng.random((1, 2))))
     arms[40:50] = arms[:10]
@@ -186,7 +204,7 @@ def test_screened_decisions_are_the_eager_ones_on_random_problems(seed) -> None:
             (lazy, "FIRST_LOOK", 2),
         ):
             patch.setattr(module, name, number)
-        games = []
+        games: list[Any] = []
         for one in (strategy, replace(strategy, lazy=False)):
             played = play(one, arms, 12, seed=seed, limit=20)
             games.append([decision for _, decision in played])
@@ -196,7 +214,7 @@ def test_screened_decisions_are_the_eager_ones_on_random_problems(seed) -> None:
 @pytest.mark.parametrize("termination", ["global", "global_then_local", "product"])
 @pytest.mark.parametrize("regularization", [1e-4, 0.1])
 def test_screened_picks_are_the_eager_ones_on_a_real_table_and_look_at_few_arms(
-    termination, regularization, work
+    termination: Termination, regularization: float, work: Work
 ) -> None:
     arms, true = table("abalone/abalone.csv")
     arms, true = arms[:800], true[:800]
@@ -206,7 +224,7 @@ def test_screened_picks_are_the_eager_ones_on_a_real_table_and_look_at_few_arms(
         regularization=regularization,
         termination=termination,
     )
-    games = []
+    games: list[Any] = []
     for one in (strategy, replace(strategy, lazy=False)):
         work.sweeps = work.looked_at = 0
         game = play(one, arms, 300 if one.lazy else len(games[0]), true=true, pulls=300)
@@ -226,31 +244,31 @@ class Divided:
     def __len__(self) -> int:
         return len(self.features)
 
-    def blocks(self, kernel, regularization) -> LocalBlocks:
+    def blocks(self, kernel: AnyKernel, regularization: float) -> LocalBlocks:
         return LocalBlocks([Block(kernel, part, regularization) for part in np.split(self.features, self.cuts)])
 
-    def extended(self, features) -> "Divided":
+    def extended(self, features: Floats) -> "Divided":
         return Divided(np.concatenate((self.features, features)), [*self.cuts, len(self.features)])
 
 
 @pytest.mark.parametrize("termination", ["global", "global_then_local"])
-def test_decisions_are_the_same_in_any_division_of_the_arms_into_blocks(termination, work) -> None:
+def test_decisions_are_the_same_in_any_division_of_the_arms_into_blocks(termination: Termination, work: Work) -> None:
     strategy = replace(SMOOTH, kernel=Matern52(0.4), termination=termination, warm_start=RandomStart(30))
     start = strategy.init(AWKWARD, np.random.default_rng(0))
-    games = []
+    games: list[Any] = []
     for cuts in ([], [40], [1, 2, 30, 80]):
-        model = SparseModel(strategy.kernel, Divided(AWKWARD, cuts), strategy.regularization)
+        model = SparseModel(strategy.kernel, cast(Any, Divided(AWKWARD, cuts)), strategy.regularization)
         state, decisions = initial_state(model, start.initial), []
         for number in range(15):
             decision = strategy.ask(state, (), 20)
             decisions.append(decision)
-            told = [Observation(pick.arm, float(value(AWKWARD[[pick.arm]])[0])) for pick in decision.picks]
+            told = [Observation(pick.arm, float(value(AWKWARD[[pick.arm]])[0])) for pick in choice(decision).picks]
             state = strategy.tell(state, told, np.random.default_rng(number))
         games.append(decisions)
     assert games[0] == games[1] == games[2]
 
 
-def by_brute_force(strategy: BBKB, state, picks: list[int]):
+def by_brute_force(strategy: BBKB, state: Any, picks: list[int]) -> Iterator[tuple[Floats, Floats]]:
     """u of every arm before each pick, from dense matrices alone."""
     arms, lam = state.arms, strategy.regularization
     gram = strategy.kernel.cross(arms, arms)
@@ -293,13 +311,13 @@ def test_a_ratio_threshold_of_one_gives_batches_of_one() -> None:
 
 
 @given(seed=st.integers(0, 10**6))
-def test_the_local_batch_begins_with_the_global_one_and_the_global_one_with_the_product_rule_s(seed) -> None:
+def test_the_local_batch_begins_with_the_global_one_and_the_global_one_with_the_product_rule_s(seed: int) -> None:
     arms = np.random.default_rng(seed).random((40, 2))
     for state, _ in list(play(SMOOTH, arms, 12, seed=seed))[1::4]:
         chosen = {}
         for rule in ("product", "global", "global_then_local"):
             decision = replace(SMOOTH, termination=rule).ask(state, (), 10_000)
-            chosen[rule] = [pick.arm for pick in decision.picks]
+            chosen[rule] = [pick.arm for pick in choice(decision).picks]
         assert chosen["global"][: len(chosen["product"])] == chosen["product"]
         assert chosen["global_then_local"][: len(chosen["global"])] == chosen["global"]
 
@@ -316,7 +334,7 @@ def test_the_local_rule_makes_longer_batches() -> None:
 
 def test_the_limit_cuts_a_batch_and_says_so() -> None:
     *_, (state, full) = play(replace(SMOOTH, warm_start=RandomStart(60)), GRID, 30)
-    cut = SMOOTH.ask(state, (), 2)
+    cut = choice(SMOOTH.ask(state, (), 2))
     assert cut.reason == "limit"
     assert cut.picks == full.picks[:2]
     assert len(full.picks) > 2
@@ -327,7 +345,7 @@ def test_pending_pulls_spend_the_drift_budget() -> None:
     assert len(full.picks) > 2
     picks = [pick.arm for pick in full.picks]
     for cut in range(len(picks)):
-        rest = SMOOTH.ask(state, picks[:cut], 10_000)
+        rest = choice(SMOOTH.ask(state, picks[:cut], 10_000))
         assert rest.picks == full.picks[cut:]
     spent = SMOOTH.ask(state, picks, 10_000)
     assert isinstance(spent, Wait)
@@ -338,9 +356,9 @@ def test_the_warm_start_comes_first_and_rewards_are_waited_for() -> None:
     strategy = replace(SMOOTH, warm_start=RandomStart(5))
     state = strategy.init(GRID, np.random.default_rng(0))
     first = strategy.ask(state, (), 3)
-    assert (len(first.picks), first.reason) == (3, "warm start")
-    pending = [pick.arm for pick in first.picks]
-    pending += [pick.arm for pick in strategy.ask(state, pending, 30).picks]
+    assert (len(choice(first).picks), first.reason) == (3, "warm start")
+    pending = [pick.arm for pick in choice(first).picks]
+    pending += [pick.arm for pick in choice(strategy.ask(state, pending, 30)).picks]
     assert pending == list(state.initial)
     assert isinstance(strategy.ask(state, pending, 30), Wait)
 
@@ -357,7 +375,7 @@ def test_as_many_arms_as_failed_are_drawn_when_the_whole_warm_start_failed() -> 
 
 
 @pytest.mark.parametrize("workers", [4, 20])
-def test_after_uncertainty_sampling_every_batch_feeds_a_third_of_the_workers(workers) -> None:
+def test_after_uncertainty_sampling_every_batch_feeds_a_third_of_the_workers(workers: int) -> None:
     # max_x σ²(x) ≤ 1/P, and σ̃² ≤ 3σ² with the theory's oversampling, so P (C̃ − 1)/3 arms fit into any batch
     start = UncertaintyStart(workers=workers, max_pulls=10_000)
     strategy = replace(SMOOTH, regularization=0.1, oversampling=80.0, warm_start=start, ratio_threshold=4.0)
@@ -376,7 +394,7 @@ def test_a_told_batch_adds_to_the_information_gain_with_the_old_variances() -> N
 
 
 @pytest.mark.parametrize("resampling", ["pulls", "arms"])
-def test_dictionaries_stay_within_theorem_1(resampling) -> None:
+def test_dictionaries_stay_within_theorem_1(resampling: Resampling) -> None:
     strategy = replace(SMOOTH, resampling=resampling)
     for state, _ in list(play(strategy, GRID, 40))[1:]:
         dimension = effective_dimension(strategy.kernel, GRID, state.pulls, strategy.regularization)
@@ -385,7 +403,7 @@ def test_dictionaries_stay_within_theorem_1(resampling) -> None:
 
 @pytest.mark.parametrize("resampling", ["pulls", "arms"])
 @pytest.mark.parametrize("width", ["practical", "theory"])
-def test_regret_on_a_smooth_function_falls_well_below_uniform(resampling, width) -> None:
+def test_regret_on_a_smooth_function_falls_well_below_uniform(resampling: Resampling, width: Schedule) -> None:
     arms = np.random.default_rng(5).random((300, 2))
     strategy = replace(
         PAPER,
@@ -422,13 +440,13 @@ def table(name: str) -> tuple[np.ndarray, np.ndarray]:
 
 
 @pytest.mark.parametrize("name", ["abalone/abalone.csv", "bundled"])
-def test_on_real_tables_it_beats_uniform(name) -> None:
+def test_on_real_tables_it_beats_uniform(name: str) -> None:
     arms, true = table(name)
     strategy = replace(PAPER, kernel=RBF(12.5), delta=1e-3)
     state, noise = strategy.init(arms, np.random.default_rng(0)), np.random.default_rng(1)
     regret, count, half = 0.0, 0, 0.0
     while count < 500:
-        chosen = [pick.arm for pick in strategy.ask(state, (), 500 - count).picks]
+        chosen = [pick.arm for pick in choice(strategy.ask(state, (), 500 - count)).picks]
         regret += float((true.max() - true[chosen]).sum())
         count += len(chosen)
         half = half or (regret / count if count >= 250 else 0.0)
@@ -458,7 +476,7 @@ def test_on_real_tables_it_beats_uniform(name) -> None:
         ({"resampling": "x"}, "strategy.resampling must be one of pulls, arms, got 'x'"),
     ],
 )
-def test_a_setting_out_of_range_is_refused_by_name(options, message) -> None:
+def test_a_setting_out_of_range_is_refused_by_name(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError) as raised:
         BBKB(**options)
     assert str(raised.value) == message
@@ -482,7 +500,7 @@ def test_it_can_be_built_from_a_plain_mapping() -> None:
 
 @pytest.mark.parametrize("termination", ["global", "global_then_local", "product"])
 @pytest.mark.parametrize("lazy_", [True, False])
-def test_one_by_one_with_what_is_pending_is_the_batch(termination, lazy_) -> None:
+def test_one_by_one_with_what_is_pending_is_the_batch(termination: Termination, lazy_: bool) -> None:
     """What is kept between two asks at a state changes nothing, and neither does its absence."""
     strategy = replace(SMOOTH, termination=termination, lazy=lazy_, ratio_threshold=3.0)
     for state, decision in play(strategy, AWKWARD, rounds=6):
@@ -505,7 +523,7 @@ def test_one_by_one_with_what_is_pending_is_the_batch(termination, lazy_) -> Non
 @given(sizes=st.lists(st.integers(1, 40), min_size=1, max_size=6))
 @settings(max_examples=10)
 def test_arms_appended_between_rounds_are_chosen_as_if_they_were_there_in_a_model_of_their_own(
-    termination, sizes
+    termination: Termination, sizes: list[int]
 ) -> None:
     """The oracle at each round is a model made of all arms at once, with the same pulls and the same dictionary."""
     strategy = replace(SMOOTH, kernel=Matern52(0.4), termination=termination, warm_start=RandomStart(10))
@@ -514,14 +532,14 @@ def test_arms_appended_between_rounds_are_chosen_as_if_they_were_there_in_a_mode
     for number, size in enumerate(sizes):
         decision = strategy.ask(state, (), 10)
         assert isinstance(decision, Choose)
-        told = [Observation(pick.arm, float(value(state.arms[[pick.arm]])[0])) for pick in decision.picks]
+        told = [Observation(pick.arm, float(value(array(state.arms)[[pick.arm]])[0])) for pick in decision.picks]
         before = strategy.tell(state, told, np.random.default_rng(number))
-        old_arms, pulls = before.arms.copy(), before.pulls
+        old_arms, pulls = array(before.arms).copy(), before.pulls
         state = before.extended(np.concatenate((rng.random((size, 2)), AWKWARD[:1])))
         whole = replace(state, model=SparseModel(strategy.kernel, state.arms, strategy.regularization))
         assert strategy.ask(state, (3, 3), 10) == strategy.ask(whole, (3, 3), 10)
         assert state.posterior.moments(np.arange(len(state.arms)))[1].shape == (len(state.arms),)
-        assert (before.arms == old_arms).all()
+        assert (array(before.arms) == old_arms).all()
         assert before.pulls == pulls
         again = replace(before, model=SparseModel(strategy.kernel, before.arms, strategy.regularization))
         assert strategy.ask(before, (), 10) == strategy.ask(again, (), 10)  # the old state is as good as ever

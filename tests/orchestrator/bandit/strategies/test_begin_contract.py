@@ -3,10 +3,12 @@
 import json
 from collections.abc import Sequence
 from dataclasses import fields
+from typing import Any, cast
 
 import numpy as np
 import pytest
 
+from orchestrator.bandit.arms import as_arms
 from orchestrator.bandit.exact.exact import exact_posterior
 from orchestrator.bandit.kernels import RBF
 from orchestrator.bandit.pulls import Pulls
@@ -20,10 +22,11 @@ STARTING = [name for name, cls in STRATEGIES.items() if "warm_start" in {field.n
 pytestmark = pytest.mark.parametrize("name", STARTING)
 
 
-def build(name: str) -> Strategy:
+def build(name: str) -> Strategy[Any]:
     known = {field.name for field in fields(STRATEGIES[name])}
-    options = {"kernel": RBF(0.3), "regularization": 0.01, "warm_start": DataStart("table.csv")}
-    return STRATEGIES[name](**{key: value for key, value in options.items() if key in known})
+    options: dict[str, Any] = {"kernel": RBF(0.3), "regularization": 0.01, "warm_start": DataStart("table.csv")}
+    result: Strategy[Any] = STRATEGIES[name](**{key: value for key, value in options.items() if key in known})
+    return result
 
 
 def rng(number: int = 0) -> np.random.Generator:
@@ -37,15 +40,17 @@ def existing(count: int = 200) -> list[Observation]:
 
 
 def pulls_of(observations: Sequence[Observation]) -> Pulls:
-    return Pulls.none(len(ARMS)).add([seen.arm for seen in observations], [seen.reward for seen in observations])
+    return Pulls.none(len(ARMS)).add(
+        [seen.arm for seen in observations], [cast(float, seen.reward) for seen in observations]
+    )
 
 
-def begun(name: str, observations: Sequence[Observation] | None = None):
+def begun(name: str, observations: Sequence[Observation] | None = None) -> tuple[Any, Any]:
     strategy = build(name)
-    return strategy, begin(strategy, strategy.init(ARMS, rng()), observations or existing(), rng(1))
+    return strategy, begin(strategy, strategy.init(as_arms(ARMS), rng()), observations or existing(), rng(1))
 
 
-def test_counts_and_sums_are_those_of_the_existing_pulls(name) -> None:
+def test_counts_and_sums_are_those_of_the_existing_pulls(name: str) -> None:
     _, state = begun(name)
     assert state.pulls == pulls_of(existing())
     assert state.round == 1
@@ -53,14 +58,14 @@ def test_counts_and_sums_are_those_of_the_existing_pulls(name) -> None:
     assert state.dictionary.tolist() == sorted(set(state.dictionary.tolist()))
 
 
-def test_it_begins_with_choosing_and_not_with_a_warm_start(name) -> None:
+def test_it_begins_with_choosing_and_not_with_a_warm_start(name: str) -> None:
     strategy, state = begun(name)
     decision = strategy.ask(state, (), 5)
     assert isinstance(decision, Choose)
     assert decision.reason != "warm start"
 
 
-def test_variances_are_within_a_factor_3_of_the_exact_ones_and_means_agree(name) -> None:
+def test_variances_are_within_a_factor_3_of_the_exact_ones_and_means_agree(name: str) -> None:
     strategy, state = begun(name)
     believed = strategy.posterior(state)
     mean, variance = exact_posterior(RBF(0.3), ARMS, pulls_of(existing()), 0.01)
@@ -69,15 +74,15 @@ def test_variances_are_within_a_factor_3_of_the_exact_ones_and_means_agree(name)
     np.testing.assert_allclose(believed.mean[:100], mean[:100], atol=0.1)
 
 
-def test_the_state_restored_from_its_json_record_equals_the_live_one(name) -> None:
+def test_the_state_restored_from_its_json_record_equals_the_live_one(name: str) -> None:
     strategy, live = begun(name)
     record = json.loads(json.dumps(strategy.recorded(live)))
-    restored = strategy.restore(strategy.init(ARMS, rng()), existing(), record)
+    restored = strategy.restore(strategy.init(as_arms(ARMS), rng()), existing(), record)
     assert restored == live
     assert strategy.ask(restored, (1, 2), 5) == strategy.ask(live, (1, 2), 5)
 
 
-def test_it_goes_on_as_after_any_other_tell(name) -> None:
+def test_it_goes_on_as_after_any_other_tell(name: str) -> None:
     strategy, state = begun(name)
     for number in range(4):
         decision = strategy.ask(state, (), 5)
@@ -89,7 +94,7 @@ def test_it_goes_on_as_after_any_other_tell(name) -> None:
 
 
 @pytest.mark.parametrize("pulls", [[Observation(7, 0.5)], [Observation(7, 0.5)] * 100])
-def test_one_arm_is_enough(name, pulls) -> None:
+def test_one_arm_is_enough(name: str, pulls: list[Observation]) -> None:
     strategy, state = begun(name, pulls)
     assert state.pulls.total == len(pulls)
     assert np.isfinite(strategy.posterior(state).mean).all()

@@ -1,29 +1,35 @@
 import math
+from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from orchestrator.bandit.arms import as_arms
 from orchestrator.bandit.exact.exact import effective_dimension
 from orchestrator.bandit.kernels import RBF, Matern52
+from orchestrator.bandit.sparse.dictionary import Resampling
 from orchestrator.bandit.start.warm_start import RandomStart
 from orchestrator.bandit.strategies.bbkb import BBKB
 from orchestrator.bandit.strategies.bkb import BKB
-from orchestrator.bandit.strategy import Choose, Observation, Wait
+from orchestrator.bandit.strategy import Choose, Observation, Strategy, Wait
+from tests.orchestrator.bandit.decisions import choice
 
 ARMS = np.random.default_rng(0).random((50, 2))
 NOISY = BKB(kernel=RBF(0.4), regularization=0.01, noise_variance=0.001, norm_bound=0.3)
 
 
 def value(arms: np.ndarray) -> np.ndarray:
-    return np.sin(4 * arms[:, 0]) * np.cos(3 * arms[:, 1])
+    result: np.ndarray = np.sin(4 * arms[:, 0]) * np.cos(3 * arms[:, 1])
+    return result
 
 
-def play(strategy, rounds: int, seed: int = 0):
+def play(strategy: Strategy[Any], rounds: int, seed: int = 0) -> Iterator[tuple[Any, Any]]:
     """Every state of a run and the picks at it."""
-    state = strategy.init(ARMS, np.random.default_rng([seed, 0]))
+    state = strategy.init(as_arms(ARMS), np.random.default_rng([seed, 0]))
     noise = np.random.default_rng([seed, 1])
     for number in range(rounds):
         decision = strategy.ask(state, (), 7)
@@ -37,9 +43,9 @@ def play(strategy, rounds: int, seed: int = 0):
 
 @pytest.mark.parametrize("resampling", ["pulls", "arms"])
 @given(seed=st.integers(0, 10**6))
-def test_it_is_bbkb_with_batches_of_one_when_the_widths_agree(seed, resampling) -> None:
+def test_it_is_bbkb_with_batches_of_one_when_the_widths_agree(seed: int, resampling: Resampling) -> None:
     # without noise both widths are (1 + √2) √λ F
-    options = {
+    options: dict[str, Any] = {
         "kernel": Matern52(0.5),
         "regularization": 0.05,
         "noise_variance": 0.0,
@@ -77,7 +83,9 @@ def test_the_width_estimates_the_effective_dimension_within_a_factor_of_three() 
 
 def test_a_kernel_of_small_variance_does_not_make_the_width_complex() -> None:
     strategy = replace(NOISY, kernel=RBF(0.4, variance=0.01))
-    state = strategy.tell(strategy.init(ARMS, np.random.default_rng(0)), [Observation(3, 1.0)], np.random.default_rng())
+    state = strategy.tell(
+        strategy.init(as_arms(ARMS), np.random.default_rng(0)), [Observation(3, 1.0)], np.random.default_rng()
+    )
     assert strategy.width_at(state) == pytest.approx(2 * math.sqrt(0.001 * math.log(100)) + (1 + math.sqrt(2)) * 0.03)
 
 
@@ -109,7 +117,7 @@ def test_when_the_warm_start_failed_the_prior_decides() -> None:
     state = NOISY.init(ARMS, np.random.default_rng(0))
     (first,) = state.initial
     state = NOISY.tell(state, [Observation(first, None)], np.random.default_rng(0))
-    (pick,) = NOISY.ask(state, (), 1).picks
+    (pick,) = choice(NOISY.ask(state, (), 1)).picks
     assert pick.arm == min({0, 1} - {first}), "all are equal: the lowest index"
     assert pick.variance == pytest.approx(100.0)
 
@@ -125,6 +133,6 @@ def test_when_the_warm_start_failed_the_prior_decides() -> None:
         ({"resampling": "rows"}, "strategy.resampling must be one of pulls, arms, got 'rows'"),
     ],
 )
-def test_hyper_parameters_out_of_range_are_refused_with_their_name(options, message) -> None:
+def test_hyper_parameters_out_of_range_are_refused_with_their_name(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         BKB(**options)

@@ -9,18 +9,19 @@ from orchestrator.bandit.kernels import RBF
 from orchestrator.bandit.pulls import Pulls
 from orchestrator.bandit.strategies.compressed_ei import CompressedEI
 from orchestrator.bandit.strategy import Observation
+from tests.orchestrator.bandit.decisions import choice
 
 ARMS = np.random.default_rng(0).random((30, 2))
 
 
 @pytest.mark.parametrize("epsilon", [-math.inf, -0.5])
-def test_the_pick_has_the_largest_expected_improvement_over_the_best_stored_reward(epsilon) -> None:
+def test_the_pick_has_the_largest_expected_improvement_over_the_best_stored_reward(epsilon: float) -> None:
     strategy = CompressedEI(RBF(0.3), 0.01, epsilon)
     state, rng = strategy.init(ARMS, np.random.default_rng(1)), np.random.default_rng(2)
     was_dropped = was_positive = 0
     pairs: list[tuple[int, float]] = []
     for t in range(40):
-        (pick,) = strategy.ask(state, (), 1).picks
+        (pick,) = choice(strategy.ask(state, (), 1)).picks
         if t >= 4:
             arms, rewards = zip(*pairs, strict=True)
             mean, variance = exact_posterior(RBF(0.3), ARMS, Pulls.none(30).add(arms, rewards), 0.01)
@@ -46,7 +47,7 @@ def test_an_improvement_too_small_for_a_float_still_picks_the_likeliest_arm() ->
     mean, deviation = state.belief.mean, np.sqrt(1e-6 * state.belief.variance)
     z = (mean - 1.5) / deviation
     assert (deviation * norm.pdf(z) + (mean - 1.5) * norm.cdf(z)).max() < 1e-300
-    assert strategy.ask(state, (), 1).picks[0].arm == int(np.argmax(z)) != 0
+    assert choice(strategy.ask(state, (), 1)).picks[0].arm == int(np.argmax(z)) != 0
 
 
 def test_it_has_no_upper_bound() -> None:

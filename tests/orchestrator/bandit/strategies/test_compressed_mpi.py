@@ -9,17 +9,18 @@ from orchestrator.bandit.kernels import RBF
 from orchestrator.bandit.pulls import Pulls
 from orchestrator.bandit.strategies.compressed_mpi import CompressedMPI
 from orchestrator.bandit.strategy import Observation
+from tests.orchestrator.bandit.decisions import choice
 
 ARMS = np.random.default_rng(0).random((30, 2))
 
 
 @pytest.mark.parametrize("epsilon", [-math.inf, -0.5])
-def test_the_pick_has_the_largest_expected_improvement_over_the_best_mean_that_may_be_chosen(epsilon) -> None:
+def test_the_pick_has_the_largest_expected_improvement_over_the_best_mean_that_may_be_chosen(epsilon: float) -> None:
     strategy = CompressedMPI(RBF(0.3), 0.01, epsilon)
     state, rng, was_dropped = strategy.init(ARMS, np.random.default_rng(1)), np.random.default_rng(2), 0
     pairs: list[tuple[int, float]] = []
     for t in range(50):
-        (pick,) = strategy.ask(state, (), 1).picks
+        (pick,) = choice(strategy.ask(state, (), 1)).picks
         assert pick.arm not in state.set_aside
         if t >= 4:
             arms, rewards = zip(*pairs, strict=True)

@@ -8,17 +8,18 @@ from orchestrator.bandit.kernels import RBF
 from orchestrator.bandit.pulls import Pulls
 from orchestrator.bandit.strategies.compressed_ucb import CompressedUCB
 from orchestrator.bandit.strategy import Observation
+from tests.orchestrator.bandit.decisions import choice
 
 ARMS = np.random.default_rng(0).random((30, 2))
 
 
 @pytest.mark.parametrize("epsilon", [-math.inf, -0.5])
-def test_the_pick_is_the_largest_upper_bound_of_the_stored_pairs(epsilon) -> None:
+def test_the_pick_is_the_largest_upper_bound_of_the_stored_pairs(epsilon: float) -> None:
     strategy = CompressedUCB(RBF(0.3), 0.01, epsilon, delta=0.2)
     state, rng, was_dropped = strategy.init(ARMS, np.random.default_rng(1)), np.random.default_rng(2), False
     pairs: list[tuple[int, float]] = []
     for t in range(1, 40):
-        (pick,) = strategy.ask(state, (), 1).picks
+        (pick,) = choice(strategy.ask(state, (), 1)).picks
         if t > 4:
             stored = Pulls.none(30).add(*zip(*pairs, strict=True))
             mean, variance = exact_posterior(RBF(0.3), ARMS, stored, 0.01)
@@ -39,7 +40,7 @@ def test_ties_go_to_the_lowest_arm_that_may_be_chosen() -> None:
     state = strategy.init(np.zeros((6, 1)), rng)
     rows = [Observation(arm, 0.5) for arm in state.initial] + [Observation(0, None)]
     state = strategy.tell(state, rows, rng)
-    assert strategy.ask(state, (), 1).picks[0].arm == 1
+    assert choice(strategy.ask(state, (), 1)).picks[0].arm == 1
 
 
 def test_delta_out_of_range_is_refused() -> None:

@@ -3,17 +3,19 @@
 import json
 from collections.abc import Sequence
 from functools import cache
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from orchestrator.bandit.arms import as_arms
 from orchestrator.bandit.strategies import STRATEGIES
 from orchestrator.bandit.strategy import Choose, Observation, Strategy, Wait
 
 ARMS = np.random.default_rng(0).random((40, 2))
-CHEAP = {
+CHEAP: dict[str, dict[str, Any]] = {
     "bbkb": {"regularization": 0.01, "noise_variance": 0.01},
     "igp_ucb": {"initial_points": 10, "final_points": 30},
 }
@@ -21,8 +23,9 @@ CHEAP = {
 pytestmark = pytest.mark.parametrize("name", list(STRATEGIES))
 
 
-def build(name: str) -> Strategy:
-    return STRATEGIES[name](**CHEAP.get(name, {}))
+def build(name: str) -> Strategy[Any]:
+    result: Strategy[Any] = STRATEGIES[name](**CHEAP.get(name, {}))
+    return result
 
 
 def stream(*key: int) -> np.random.Generator:
@@ -36,7 +39,7 @@ def reward(arm: int, pull: int) -> float | None:
     return float(np.sin(5 * ARMS[arm, 0]) + ARMS[arm, 1] + 0.05 * np.random.default_rng([arm, pull]).standard_normal())
 
 
-def arms_of(decision) -> list[int]:
+def arms_of(decision: Choose | Wait) -> list[int]:
     assert isinstance(decision, Choose)
     return [pick.arm for pick in decision.picks]
 
@@ -45,10 +48,10 @@ def observed(arms: Sequence[int], first: int) -> list[Observation]:
     return [Observation(arm, reward(arm, first + position)) for position, arm in enumerate(arms)]
 
 
-def campaign(name: str, rounds: int = 8, limit: int = 5):
+def campaign(name: str, rounds: int = 8, limit: int = 5) -> tuple[Strategy[Any], list[Any], list[list[Observation]]]:
     """States, and the observations that led from each to the next."""
     strategy = build(name)
-    states, told, count = [strategy.init(ARMS, stream(0))], [], 0
+    states, told, count = [strategy.init(as_arms(ARMS), stream(0))], [], 0
     for number in range(rounds):
         arms = arms_of(strategy.ask(states[-1], (), limit))
         told.append(observed(arms, count))
@@ -57,7 +60,7 @@ def campaign(name: str, rounds: int = 8, limit: int = 5):
     return strategy, states, told
 
 
-def test_the_same_state_and_pending_pulls_give_the_same_decision(name) -> None:
+def test_the_same_state_and_pending_pulls_give_the_same_decision(name: str) -> None:
     strategy, states, _ = campaign(name)
     for state in states:
         for pending in ((), (3,), (3, 17, 3)):
@@ -66,9 +69,9 @@ def test_the_same_state_and_pending_pulls_give_the_same_decision(name) -> None:
             assert strategy.recorded(state) == recorded
 
 
-def test_asking_changes_nothing(name) -> None:
+def test_asking_changes_nothing(name: str) -> None:
     _, asked, told = campaign(name)
-    strategy, state = build(name), build(name).init(ARMS, stream(0))
+    strategy, state = build(name), build(name).init(as_arms(ARMS), stream(0))
     for number, observations in enumerate(told):  # the same tells without a single ask
         state = strategy.tell(state, observations, stream(1, number))
     assert state == asked[-1]
@@ -77,7 +80,7 @@ def test_asking_changes_nothing(name) -> None:
 class Course:
     """Picks one by one at one state, until there are enough or none is allowed."""
 
-    def __init__(self, strategy: Strategy, state) -> None:
+    def __init__(self, strategy: Strategy[Any], state: Any) -> None:
         self.strategy, self.state = strategy, state
         self.picks: list[int] = []
         self.last: object = None
@@ -90,7 +93,7 @@ class Course:
 
 @settings(max_examples=8)
 @given(turns=st.lists(st.integers(0, 4), min_size=20, max_size=60))
-def test_asking_several_states_in_turns_chooses_what_each_chooses_alone(name, turns) -> None:
+def test_asking_several_states_in_turns_chooses_what_each_chooses_alone(name: str, turns: list[int]) -> None:
     strategy, states, _ = game(name)
     courses = [Course(strategy, state) for state in states[-5:]]
     for turn in turns:
@@ -100,7 +103,7 @@ def test_asking_several_states_in_turns_chooses_what_each_chooses_alone(name, tu
 
 
 @cache
-def game(name: str):
+def game(name: str) -> tuple[Strategy[Any], list[Any], list[list[Observation]]]:
     return campaign(name)
 
 
@@ -108,7 +111,7 @@ def game(name: str):
 def alone(name: str, number: int) -> list[int]:
     """Eight picks of a strategy that was asked at no other state, and whose candidates no other state shares."""
     _, states, told = game(name)
-    strategy, state = build(name), build(name).init(ARMS, stream(0))
+    strategy, state = build(name), build(name).init(as_arms(ARMS), stream(0))
     for observations, live in zip(told[: len(states) + number], states[1:], strict=False):
         state = strategy.restore(state, observations, strategy.recorded(live))
     course = Course(strategy, state)
@@ -117,7 +120,7 @@ def alone(name: str, number: int) -> list[int]:
     return course.picks
 
 
-def test_the_limit_is_respected(name) -> None:
+def test_the_limit_is_respected(name: str) -> None:
     strategy, states, _ = campaign(name)
     for state in states:
         for limit in (1, 2, 7):
@@ -127,7 +130,7 @@ def test_the_limit_is_respected(name) -> None:
         strategy.ask(states[0], (), 0)
 
 
-def test_asking_in_pieces_with_growing_pending_pulls_picks_the_same_as_asking_once(name) -> None:
+def test_asking_in_pieces_with_growing_pending_pulls_picks_the_same_as_asking_once(name: str) -> None:
     strategy, states, _ = campaign(name)
     for state in states:
         once = arms_of(strategy.ask(state, (), 6))
@@ -137,7 +140,7 @@ def test_asking_in_pieces_with_growing_pending_pulls_picks_the_same_as_asking_on
         assert pieces[: len(once)] == once
 
 
-def test_an_arm_that_failed_is_never_chosen_again(name) -> None:
+def test_an_arm_that_failed_is_never_chosen_again(name: str) -> None:
     strategy, states, told = campaign(name, rounds=30)
     failed: set[int] = set()
     for state, observations in zip(states, told, strict=False):
@@ -146,9 +149,9 @@ def test_an_arm_that_failed_is_never_chosen_again(name) -> None:
     assert failed or name != "uniform"
 
 
-def test_when_every_arm_failed_the_strategy_says_that_none_is_left(name) -> None:
+def test_when_every_arm_failed_the_strategy_says_that_none_is_left(name: str) -> None:
     strategy = build(name)
-    state = strategy.init(ARMS, stream(0))
+    state = strategy.init(as_arms(ARMS), stream(0))
     for arm in range(len(ARMS)):
         assert isinstance(strategy.ask(state, (), 1), Choose)
         state = strategy.tell(state, [Observation(arm, None)], stream(1, arm))
@@ -156,9 +159,9 @@ def test_when_every_arm_failed_the_strategy_says_that_none_is_left(name) -> None
     assert isinstance(decision, Wait)
 
 
-def test_failures_do_not_poison_the_state(name) -> None:
+def test_failures_do_not_poison_the_state(name: str) -> None:
     strategy = build(name)
-    state, number = strategy.init(ARMS, stream(0)), 0
+    state, number = strategy.init(as_arms(ARMS), stream(0)), 0
     while state.round < 12:  # the first half of all evaluations fails
         arms = arms_of(strategy.ask(state, (), 3))
         rewards = [None if state.round < 6 else 0.5] * len(arms)
@@ -169,7 +172,7 @@ def test_failures_do_not_poison_the_state(name) -> None:
     assert np.isfinite(believed.mean[state.pulls.arms]).all()
 
 
-def test_telling_nothing_is_a_round_like_any_other(name) -> None:
+def test_telling_nothing_is_a_round_like_any_other(name: str) -> None:
     strategy, states, _ = campaign(name)
     for state in (states[0], states[-1]):
         after = strategy.tell(state, [], stream(9))
@@ -179,16 +182,16 @@ def test_telling_nothing_is_a_round_like_any_other(name) -> None:
         assert isinstance(strategy.ask(after, (), 3), Choose)
 
 
-def test_a_run_is_reproducible_from_its_seed(name) -> None:
+def test_a_run_is_reproducible_from_its_seed(name: str) -> None:
     _, one, first = campaign(name)
     _, other, second = campaign(name)
     assert first == second
     assert one == other
 
 
-def test_states_restored_from_json_records_equal_the_live_ones(name) -> None:
+def test_states_restored_from_json_records_equal_the_live_ones(name: str) -> None:
     strategy, states, told = campaign(name, rounds=12)
-    restored = strategy.init(ARMS, stream(0))
+    restored = strategy.init(as_arms(ARMS), stream(0))
     for observations, live in zip(told, states[1:], strict=True):
         record = json.loads(json.dumps(strategy.recorded(live)))
         restored = strategy.restore(restored, observations, record)
@@ -196,7 +199,7 @@ def test_states_restored_from_json_records_equal_the_live_ones(name) -> None:
         assert strategy.ask(restored, (1, 2), 5) == strategy.ask(live, (1, 2), 5)
 
 
-def test_every_pick_is_an_arm_and_arrays_are_read_only(name) -> None:
+def test_every_pick_is_an_arm_and_arrays_are_read_only(name: str) -> None:
     strategy, states, _ = campaign(name)
     picks = arms_of(strategy.ask(states[-1], (), 9))
     assert all(type(arm) is int and 0 <= arm < len(ARMS) for arm in picks)
@@ -206,9 +209,9 @@ def test_every_pick_is_an_arm_and_arrays_are_read_only(name) -> None:
     assert believed.mean.shape == believed.variance.shape == believed.ucb.shape == (40,)
 
 
-def test_order_of_observations_matters_only_to_rounding(name) -> None:
+def test_order_of_observations_matters_only_to_rounding(name: str) -> None:
     strategy = build(name)
-    state = strategy.init(ARMS, stream(0))
+    state = strategy.init(as_arms(ARMS), stream(0))
     rows = observed([1, 2, 3, 1, 2], 0)
     one = strategy.tell(state, rows, stream(1)).pulls
     other = strategy.tell(state, rows[::-1], stream(1)).pulls
@@ -216,14 +219,14 @@ def test_order_of_observations_matters_only_to_rounding(name) -> None:
     np.testing.assert_allclose(one.reward_sums, other.reward_sums, rtol=1e-12)
 
 
-def test_a_candidate_set_that_is_not_one_is_refused(name) -> None:
+def test_a_candidate_set_that_is_not_one_is_refused(name: str) -> None:
     with pytest.raises(ValueError, match="candidates must be"):
-        build(name).init(np.zeros(4), stream(0))
+        build(name).init(as_arms(np.zeros(4)), stream(0))
 
 
-def test_a_deviation_of_the_prior_is_the_kernel_s_own_in_the_unit_of_the_posterior(name) -> None:
+def test_a_deviation_of_the_prior_is_the_kernel_s_own_in_the_unit_of_the_posterior(name: str) -> None:
     strategy = build(name)
-    believed = strategy.posterior(strategy.init(ARMS, stream(0)))
+    believed = strategy.posterior(strategy.init(as_arms(ARMS), stream(0)))
     kernel = getattr(strategy, "kernel", None)
     if kernel is not None and getattr(strategy, "model", None) is None:
         np.testing.assert_allclose(believed.unit * believed.variance, kernel.diagonal(ARMS))

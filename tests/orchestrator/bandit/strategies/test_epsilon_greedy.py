@@ -1,4 +1,6 @@
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,23 +17,24 @@ CURIOUS = EpsilonGreedy(kernel=RBF(0.4), regularization=0.01, exploration=0.3, b
 
 
 def value(arms: np.ndarray) -> np.ndarray:
-    return np.sin(4 * arms[:, 0]) * np.cos(3 * arms[:, 1])
+    result: np.ndarray = np.sin(4 * arms[:, 0]) * np.cos(3 * arms[:, 1])
+    return result
 
 
-def after(strategy: EpsilonGreedy, arms, seed: int = 0, failed=()):
+def after(strategy: EpsilonGreedy, arms: Sequence[int], seed: int = 0, failed: Sequence[int] = ()) -> Any:
     rng = np.random.default_rng(seed)
     rows = [Observation(arm, float(reward)) for arm, reward in zip(arms, value(ARMS[arms]), strict=True)]
     rows += [Observation(arm, None) for arm in failed]
     return strategy.tell(strategy.init(ARMS, rng), rows, rng)
 
 
-def arms_of(decision) -> list[int]:
+def arms_of(decision: Choose | Wait) -> list[int]:
     assert isinstance(decision, Choose)
     return [pick.arm for pick in decision.picks]
 
 
 @given(seed=st.integers(0, 10**6))
-def test_without_exploration_every_pick_is_the_argmax_of_the_refitted_mean(seed) -> None:
+def test_without_exploration_every_pick_is_the_argmax_of_the_refitted_mean(seed: int) -> None:
     greedy = replace(CURIOUS, exploration=0.0)
     told = np.random.default_rng(seed).integers(20, size=12).tolist()
     state = after(greedy, told, seed)
@@ -86,7 +89,7 @@ def test_a_failed_greedy_arm_makes_way_for_the_next_best() -> None:
         ({"exploration": -0.1}, "strategy.exploration must be >= 0 and <= 1, got -0.1"),
     ],
 )
-def test_hyper_parameters_out_of_range_are_refused_with_their_name(options, message) -> None:
+def test_hyper_parameters_out_of_range_are_refused_with_their_name(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         EpsilonGreedy(**options)
 

@@ -1,16 +1,20 @@
 """Contract rules on every strategy in the table that take a comparison of two courses of one campaign."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
+from orchestrator.bandit.arms import as_arms
 from orchestrator.bandit.strategies import STRATEGIES
-from orchestrator.bandit.strategy import Choose, Observation, Wait
+from orchestrator.bandit.strategy import Choose, Observation, Strategy, Wait
+from tests.orchestrator.bandit.decisions import choice
 
 ARMS = np.random.default_rng(0).random((40, 2))
 SEQUENTIAL = [name for name, strategy in STRATEGIES.items() if getattr(strategy, "is_sequential", False)]
 BATCHED = [name for name in STRATEGIES if name not in SEQUENTIAL]
 # batches longer than one, early
-CHEAP = {
+CHEAP: dict[str, dict[str, Any]] = {
     "bbkb": {"regularization": 1.0},
     "gp_bucb": {"regularization": 1.0},
     "epsilon_greedy": {"batch_size": 6},
@@ -22,9 +26,9 @@ def reward(arm: int) -> float:
     return float(np.sin(5 * ARMS[arm, 0]) + ARMS[arm, 1])
 
 
-def after_pulls(name: str, rounds: int):
+def after_pulls(name: str, rounds: int) -> tuple[Strategy[Any], Any]:
     strategy = STRATEGIES[name](**CHEAP.get(name, {}))
-    state = strategy.init(ARMS, np.random.default_rng([7, 0]))
+    state = strategy.init(as_arms(ARMS), np.random.default_rng([7, 0]))
     for number in range(rounds):
         decision = strategy.ask(state, (), 4)
         assert isinstance(decision, Choose)
@@ -34,9 +38,9 @@ def after_pulls(name: str, rounds: int):
 
 
 @pytest.mark.parametrize("name", list(STRATEGIES))
-def test_failures_told_along_with_rewards_teach_nothing_but_to_leave_their_arms_alone(name) -> None:
+def test_failures_told_along_with_rewards_teach_nothing_but_to_leave_their_arms_alone(name: str) -> None:
     strategy, state = after_pulls(name, 6)
-    decision = strategy.ask(state, (), 4)
+    decision = choice(strategy.ask(state, (), 4))
     chosen = [pick.arm for pick in decision.picks]
     failed = [arm for arm in range(40) if arm not in chosen][:3]
     good = [Observation(arm, reward(arm)) for arm in chosen]
@@ -52,7 +56,7 @@ def test_failures_told_along_with_rewards_teach_nothing_but_to_leave_their_arms_
 
 
 @pytest.mark.parametrize("name", SEQUENTIAL)
-def test_a_sequential_strategy_chooses_one_arm_and_nothing_while_its_reward_is_not_in(name) -> None:
+def test_a_sequential_strategy_chooses_one_arm_and_nothing_while_its_reward_is_not_in(name: str) -> None:
     for rounds in (0, 1, 12):
         strategy, state = after_pulls(name, rounds)
         decision = strategy.ask(state, (), 9)
@@ -63,17 +67,17 @@ def test_a_sequential_strategy_chooses_one_arm_and_nothing_while_its_reward_is_n
 
 
 @pytest.mark.parametrize("name", BATCHED)
-def test_a_batched_strategy_keeps_several_workers_busy_at_some_time(name) -> None:
+def test_a_batched_strategy_keeps_several_workers_busy_at_some_time(name: str) -> None:
     assert any(
-        len(strategy.ask(state, (), 5).picks) > 1
+        len(choice(strategy.ask(state, (), 5)).picks) > 1
         for strategy, state in (after_pulls(name, rounds) for rounds in (0, 6))
     )
 
 
 @pytest.mark.parametrize("name", list(STRATEGIES))
-def test_the_reward_of_an_arm_that_had_failed_before_is_learned_like_any_other(name) -> None:
+def test_the_reward_of_an_arm_that_had_failed_before_is_learned_like_any_other(name: str) -> None:
     strategy, state = after_pulls(name, 6)
-    decision = strategy.ask(state, (), 4)
+    decision = choice(strategy.ask(state, (), 4))
     arms = [pick.arm for pick in decision.picks]
     state = strategy.tell(state, [Observation(arm, None) for arm in arms], np.random.default_rng(8))
     seen = [Observation(arm, reward(arm)) for arm in arms]

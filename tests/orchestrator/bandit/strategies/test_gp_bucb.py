@@ -1,11 +1,14 @@
 import math
+from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from orchestrator.bandit.arms import as_arms
 from orchestrator.bandit.exact.exact import exact_posterior
 from orchestrator.bandit.kernels import RBF, Matern52
 from orchestrator.bandit.pulls import Pulls
@@ -15,7 +18,7 @@ from orchestrator.bandit.start.warm_start import RandomStart, UncertaintyStart
 from orchestrator.bandit.strategies.bbkb import BBKB
 from orchestrator.bandit.strategies.gp_bucb import GPBUCB
 from orchestrator.bandit.strategies.gp_ucb import GPUCB
-from orchestrator.bandit.strategy import Choose, Observation, Wait
+from orchestrator.bandit.strategy import Choose, Observation, Strategy, Wait
 
 ARMS = np.random.default_rng(0).random((40, 2))
 NOISY = GPBUCB(
@@ -29,13 +32,14 @@ NOISY = GPBUCB(
 
 
 def value(arms: np.ndarray) -> np.ndarray:
-    return np.sin(4 * arms[:, 0]) * np.cos(3 * arms[:, 1])
+    result: np.ndarray = np.sin(4 * arms[:, 0]) * np.cos(3 * arms[:, 1])
+    return result
 
 
-def play(strategy, rounds: int, seed: int = 0, limit: int = 10_000):
+def play(strategy: Strategy[Any], rounds: int, seed: int = 0, limit: int = 10_000) -> Iterator[tuple[Any, Any]]:
     """Every decision of a synchronous run, and the state before it."""
     rng = np.random.default_rng(seed)
-    state = strategy.init(ARMS, rng)
+    state = strategy.init(as_arms(ARMS), rng)
     for _ in range(rounds):
         decision = strategy.ask(state, (), limit)
         assert isinstance(decision, Choose)
@@ -46,7 +50,7 @@ def play(strategy, rounds: int, seed: int = 0, limit: int = 10_000):
 
 
 @given(seed=st.integers(0, 10**6))
-def test_it_picks_what_bbkb_with_a_full_dictionary_and_the_product_rule_picks(seed) -> None:
+def test_it_picks_what_bbkb_with_a_full_dictionary_and_the_product_rule_picks(seed: int) -> None:
     # the options with which BBKB's practical width ξ √(C G + log 1/δ) + √λ F is C times GP-UCB's
     sparse = BBKB(
         kernel=NOISY.kernel,
@@ -95,7 +99,12 @@ def test_every_pick_is_the_argmax_with_the_refitted_variance_and_the_frozen_mean
 
 
 def test_a_ratio_threshold_of_one_is_gp_ucb() -> None:
-    options = {"kernel": RBF(0.4), "regularization": 0.05, "noise_variance": 0.01, "warm_start": RandomStart()}
+    options: dict[str, Any] = {
+        "kernel": RBF(0.4),
+        "regularization": 0.05,
+        "noise_variance": 0.01,
+        "warm_start": RandomStart(),
+    }
     batched = [[pick.arm for pick in decision.picks] for _, decision in play(GPBUCB(**options, ratio_threshold=1), 40)]
     assert batched == [[pick.arm for pick in decision.picks] for _, decision in play(GPUCB(**options), 40)]
 
@@ -119,7 +128,7 @@ def test_the_limit_cuts_a_batch_and_says_so() -> None:
 
 def test_the_warm_start_comes_first_and_a_failed_one_leaves_the_prior() -> None:
     strategy = replace(NOISY, warm_start=UncertaintyStart(max_pulls=4))
-    state = strategy.init(ARMS, np.random.default_rng(0))
+    state = strategy.init(as_arms(ARMS), np.random.default_rng(0))
     first = strategy.ask(state, (), 10)
     assert isinstance(first, Choose)
     assert tuple(pick.arm for pick in first.picks) == state.ground.initial
@@ -145,6 +154,6 @@ def test_it_ends_at_the_best_arms() -> None:
         ({"ratio_threshold": 0.5}, "strategy.ratio_threshold must be >= 1, got 0.5"),
     ],
 )
-def test_hyper_parameters_out_of_range_are_refused_with_their_name(options, message) -> None:
+def test_hyper_parameters_out_of_range_are_refused_with_their_name(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         GPBUCB(**options)

@@ -1,5 +1,7 @@
 import math
+from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,17 +15,19 @@ from orchestrator.bandit.sparse.state import initial_state
 from orchestrator.bandit.start.warm_start import RandomStart, UncertaintyStart
 from orchestrator.bandit.strategies.bbkb import BBKB
 from orchestrator.bandit.strategies.gp_ucb import GPUCB
-from orchestrator.bandit.strategy import Choose, Observation, Wait
+from orchestrator.bandit.strategy import Choose, Observation, Pick, Wait
+from tests.orchestrator.bandit.decisions import choice
 
 ARMS = np.random.default_rng(0).random((50, 2))
 NOISY = GPUCB(kernel=RBF(0.4), regularization=0.01, noise_variance=0.01, norm_bound=1.0)
 
 
 def value(arms: np.ndarray) -> np.ndarray:
-    return np.sin(4 * arms[:, 0]) * np.cos(3 * arms[:, 1])
+    result: np.ndarray = np.sin(4 * arms[:, 0]) * np.cos(3 * arms[:, 1])
+    return result
 
 
-def play(strategy: GPUCB, rounds: int, seed: int = 0):
+def play(strategy: GPUCB, rounds: int, seed: int = 0) -> Iterator[tuple[Any, Pick]]:
     """Every state of a run and the pick at it."""
     rng = np.random.default_rng(seed)
     state = strategy.init(ARMS, rng)
@@ -37,7 +41,7 @@ def play(strategy: GPUCB, rounds: int, seed: int = 0):
 
 
 @given(seed=st.integers(0, 10**6))
-def test_every_pick_is_the_argmax_of_the_refitted_upper_bound(seed) -> None:
+def test_every_pick_is_the_argmax_of_the_refitted_upper_bound(seed: int) -> None:
     strategy = replace(NOISY, kernel=Matern32(0.5))
     for state, pick in list(play(strategy, 12, seed))[1:]:
         mean, variance = exact_posterior(strategy.kernel, ARMS, state.pulls, 0.01)
@@ -53,7 +57,7 @@ def test_every_pick_is_the_argmax_of_the_refitted_upper_bound(seed) -> None:
 
 
 def test_it_picks_what_bbkb_with_a_full_dictionary_and_batches_of_one_picks() -> None:
-    options = {"kernel": RBF(0.4), "regularization": 0.01, "noise_variance": 0.01, "norm_bound": 1.0}
+    options: dict[str, Any] = {"kernel": RBF(0.4), "regularization": 0.01, "noise_variance": 0.01, "norm_bound": 1.0}
     # BBKB's practical width has log 1/δ where GP-UCB's has 2 log 1/δ
     sparse = BBKB(**options, delta=NOISY.delta**2, ratio_threshold=1.0)
     model = SparseModel(RBF(0.4), ARMS, 0.01)
@@ -81,7 +85,7 @@ def test_it_waits_while_a_pull_is_pending_and_picks_one_arm_an_ask() -> None:
     strategy = replace(NOISY, warm_start=RandomStart(3))
     for state, _ in play(strategy, 6):
         assert isinstance(strategy.ask(state, (4,), 5), Wait)
-        assert len(strategy.ask(state, (), 5).picks) == 1
+        assert len(choice(strategy.ask(state, (), 5)).picks) == 1
 
 
 def test_the_warm_start_comes_first_and_a_failed_one_leaves_the_prior() -> None:
@@ -93,7 +97,7 @@ def test_the_warm_start_comes_first_and_a_failed_one_leaves_the_prior() -> None:
     state = strategy.init(ARMS, np.random.default_rng(0))
     failed = [Observation(arm, None) for arm in state.ground.initial]
     state = strategy.tell(state, failed, np.random.default_rng(0))
-    (pick,) = strategy.ask(state, (), 1).picks
+    (pick,) = choice(strategy.ask(state, (), 1)).picks
     assert pick.variance == pytest.approx(100.0)
     assert pick.arm == min(set(range(50)) - {seen.arm for seen in failed}), "all are equal: the lowest index"
 
@@ -102,9 +106,9 @@ def test_a_large_width_explores_and_none_at_all_exploits() -> None:
     state, _ = list(play(NOISY, 10))[-1]
     belief = state.belief
     bold = replace(NOISY, norm_bound=1e6).ask(state, (), 1)
-    assert bold.picks[0].arm == int(np.argmax(belief.variance))
+    assert choice(bold).picks[0].arm == int(np.argmax(belief.variance))
     greedy = replace(NOISY, norm_bound=0.0, noise_variance=0.0).ask(state, (), 1)
-    assert greedy.picks[0].arm == int(np.argmax(belief.mean))
+    assert choice(greedy).picks[0].arm == int(np.argmax(belief.mean))
 
 
 @pytest.mark.parametrize(
@@ -116,6 +120,6 @@ def test_a_large_width_explores_and_none_at_all_exploits() -> None:
         ({"delta": 1}, "strategy.delta must be > 0 and < 1, got 1"),
     ],
 )
-def test_hyper_parameters_out_of_range_are_refused_with_their_name(options, message) -> None:
+def test_hyper_parameters_out_of_range_are_refused_with_their_name(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         GPUCB(**options)

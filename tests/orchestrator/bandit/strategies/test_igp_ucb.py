@@ -1,5 +1,7 @@
 import math
+from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -7,21 +9,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.bandit.exact.exact import exact_posterior
-from orchestrator.bandit.kernels import RBF, Linear, Matern32, Matern52
+from orchestrator.bandit.kernels import RBF, AnyKernel, Linear, Matern32, Matern52
 from orchestrator.bandit.regions.grid import farthest_first
 from orchestrator.bandit.start.warm_start import RandomStart
-from orchestrator.bandit.strategies.igp_ucb import IGPUCB
-from orchestrator.bandit.strategy import Choose, Observation, Wait
+from orchestrator.bandit.strategies.igp_ucb import IGPUCB, InformationSchedule
+from orchestrator.bandit.strategy import Choose, Observation, Pick, Wait
+from tests.orchestrator.bandit.decisions import choice
 
 ARMS = np.random.default_rng(0).random((60, 2))
 NOISY = IGPUCB(kernel=RBF(0.3), regularization=0.04, noise_scale=0.2, delta=0.01, initial_points=10, final_points=40)
 
 
 def value(arms: np.ndarray) -> np.ndarray:
-    return np.sin(4 * arms[:, 0]) * np.cos(3 * arms[:, 1])
+    result: np.ndarray = np.sin(4 * arms[:, 0]) * np.cos(3 * arms[:, 1])
+    return result
 
 
-def play(strategy: IGPUCB, rounds: int, seed: int = 0):
+def play(strategy: IGPUCB, rounds: int, seed: int = 0) -> Iterator[tuple[Any, Pick]]:
     """Every state of a run and the pick at it; every eleventh arm cannot be evaluated."""
     rng = np.random.default_rng(seed)
     state = strategy.init(ARMS, rng)
@@ -35,15 +39,19 @@ def play(strategy: IGPUCB, rounds: int, seed: int = 0):
 
 
 @given(seed=st.integers(0, 10**6), schedule=st.sampled_from(["log", "sqrt"]))
-def test_every_pick_is_the_argmax_over_the_grid_under_a_dense_gaussian_process(seed, schedule) -> None:
+def test_every_pick_is_the_argmax_over_the_grid_under_a_dense_gaussian_process(
+    seed: int, schedule: InformationSchedule
+) -> None:
     strategy = replace(NOISY, information=schedule)
-    order, pulled, rewards = farthest_first(ARMS, 40), [], []
+    order = farthest_first(ARMS, 40)
+    pulled: list[int] = []
+    rewards: list[float] = []
     rng = np.random.default_rng(seed)
     state = strategy.init(ARMS, rng)
     for t in range(1, 25):
-        (pick,) = strategy.ask(state, (), 3).picks
+        (pick,) = choice(strategy.ask(state, (), 3)).picks
         if t > 1:
-            cross = RBF(0.3).cross(ARMS, ARMS[pulled])  # one row a pull, repeated arms included
+            cross: np.ndarray = RBF(0.3).cross(ARMS, ARMS[pulled])  # one row a pull, repeated arms included
             weights = np.linalg.solve(cross[pulled] + 0.04 * np.eye(t - 1), cross.T)
             mean, deviation = weights.T @ rewards, np.sqrt(1 - np.einsum("ap,pa->a", cross, weights))
             gamma = math.log(t - 1) if schedule == "log" else math.sqrt(t - 1)
@@ -67,7 +75,8 @@ def test_the_incremental_belief_is_the_refitted_one() -> None:
 
 
 def test_grids_are_nested_grow_from_the_first_size_to_the_last_and_leave_failed_arms_out() -> None:
-    sizes, before = [], set()
+    sizes: list[int] = []
+    before: set[int] = set()
     for state, pick in play(NOISY, 40):
         grid = NOISY.grid(state)
         assert grid.tolist() == sorted(grid)
@@ -85,7 +94,7 @@ def test_grids_are_nested_grow_from_the_first_size_to_the_last_and_leave_failed_
 @pytest.mark.parametrize(
     ("growth", "sizes"), [(0.0, [10, 10, 10]), (0.25, [10, 15, 40]), (1.0, [10, 37, 40]), (900.0, [10, 40, 40])]
 )
-def test_the_grids_side_grows_with_every_pull(growth, sizes) -> None:
+def test_the_grids_side_grows_with_every_pull(growth: float, sizes: list[int]) -> None:
     strategy, rng = replace(NOISY, grid_growth=growth), np.random.default_rng(0)
     start = strategy.init(ARMS, rng)
     for pulls, size in zip((0, 3, 15), sizes, strict=True):
@@ -118,7 +127,9 @@ def test_when_the_whole_grid_failed_the_next_arms_take_its_place() -> None:
 
 def test_the_information_schedule_is_the_kernel_s_unless_it_is_given() -> None:
     rng = np.random.default_rng(0)
-    for kernel, schedule in ((RBF(), "log"), (Linear(), "log"), (Matern32(), "sqrt"), (Matern52(), "sqrt")):
+    expected: list[tuple[AnyKernel, InformationSchedule]]
+    expected = [(RBF(), "log"), (Linear(), "log"), (Matern32(), "sqrt"), (Matern52(), "sqrt")]
+    for kernel, schedule in expected:
         by_kernel, given_one = replace(NOISY, kernel=kernel), replace(NOISY, kernel=kernel, information=schedule)
         state = by_kernel.tell(by_kernel.init(ARMS, rng), [Observation(1, 0.5)] * 50, rng)
         assert by_kernel.width_at(state) == given_one.width_at(state)
@@ -150,6 +161,6 @@ def test_it_waits_while_a_pull_is_pending() -> None:
         ({"grid_growth": -1}, "strategy.grid_growth must be >= 0, got -1"),
     ],
 )
-def test_hyper_parameters_out_of_range_are_refused_with_their_name(options, message) -> None:
+def test_hyper_parameters_out_of_range_are_refused_with_their_name(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         IGPUCB(**options)

@@ -1,5 +1,7 @@
 """Optuna's samplers as a strategy."""
 
+from typing import Any
+
 import numpy as np
 import optuna
 import pytest
@@ -35,7 +37,7 @@ def play(strategy: OptunaSampler, arms: Arms, pulls: int, at_once: int = 1) -> t
     ("sampler", "options"),
     [("TPESampler", {}), ("CmaEsSampler", {"popsize": 6}), ("NSGAIISampler", {"population_size": 8})],
 )
-def test_a_sampler_moves_to_the_best_part_of_a_square(sampler: str, options: dict):
+def test_a_sampler_moves_to_the_best_part_of_a_square(sampler: str, options: dict[str, Any]) -> None:
     _, chosen = play(OptunaSampler(sampler, options), SQUARE, 60)
     assert distances(chosen[-20:]) < 0.6 * distances(list(range(len(SQUARE))))
 
@@ -45,7 +47,7 @@ def distances(chosen: list[int]) -> float:
     return float(np.abs(SQUARE.features[chosen, 0] - 0.7).mean())
 
 
-def test_suggestions_are_those_of_the_sampler_in_a_study_of_its_own():
+def test_suggestions_are_those_of_the_sampler_in_a_study_of_its_own() -> None:
     """The first ones, which are independent of results, go to the arms nearest to what Optuna itself suggests."""
     strategy, arms = OptunaSampler("RandomSampler"), Arms.of(LINE)
     state = strategy.init(arms, np.random.default_rng(1))
@@ -59,7 +61,7 @@ def test_suggestions_are_those_of_the_sampler_in_a_study_of_its_own():
 
 
 @pytest.mark.parametrize("sampler", NOTED)
-def test_a_sampler_s_records_come_back_from_the_log(sampler: str):
+def test_a_sampler_s_records_come_back_from_the_log(sampler: str) -> None:
     strategy, arms = OptunaSampler(sampler), Arms.of(RNG.random((200, 3)))
     live = restored = strategy.init(arms, np.random.default_rng(1))
     for number in range(12):
@@ -73,12 +75,12 @@ def test_a_sampler_s_records_come_back_from_the_log(sampler: str):
     assert live.study_notes or any(live.notes)
 
 
-def test_qmc_does_not_begin_its_sequence_again():
+def test_qmc_does_not_begin_its_sequence_again() -> None:
     _, chosen = play(OptunaSampler("QMCSampler"), Arms.of(LINE), 30)
     assert len(set(chosen)) > 25
 
 
-def test_running_pulls_change_the_suggestion():
+def test_running_pulls_change_the_suggestion() -> None:
     strategy = OptunaSampler("TPESampler", {"n_startup_trials": 5})
     state, _ = play(strategy, Arms.of(LINE), 20)
     near = strategy.ask(state, [280] * 12, 1)
@@ -86,21 +88,21 @@ def test_running_pulls_change_the_suggestion():
     assert near != alone
 
 
-def test_every_arm_is_told_as_the_parameters_that_stand_nearest_to_it():
+def test_every_arm_is_told_as_the_parameters_that_stand_nearest_to_it() -> None:
     coding = Coding(MIXED)
     assert set(coding.columns) == {"p0", "p1"}  # the last one does not vary
     for arm in range(len(MIXED)):
         assert coding.nearest(coding.parameters(arm), np.array([], np.intp)) == arm
 
 
-def test_a_continuous_parameter_is_a_number_and_one_of_few_values_its_rank():
+def test_a_continuous_parameter_is_a_number_and_one_of_few_values_its_rank() -> None:
     coding = Coding(Arms.of(np.column_stack([RNG.random(300), RNG.integers(0, 5, 300) / 4])))
     assert coding.distributions["p0"].single() is False
     assert isinstance(coding.distributions["p0"], optuna.distributions.FloatDistribution)
     assert coding.distributions["p1"] == optuna.distributions.IntDistribution(0, 4)
 
 
-def test_arms_that_do_not_repeat_are_pulled_once_each():
+def test_arms_that_do_not_repeat_are_pulled_once_each() -> None:
     arms = Arms.of(np.linspace(0, 1, 9)[:, None], repeats=False)
     strategy = OptunaSampler()
     state, chosen = play(strategy, arms, 9)
@@ -120,6 +122,6 @@ def test_arms_that_do_not_repeat_are_pulled_once_each():
         ({"refresh_growth": 0.0}, r"strategy.refresh_growth must be > 0"),
     ],
 )
-def test_settings_that_cannot_be_are_refused(given: dict, message: str):
+def test_settings_that_cannot_be_are_refused(given: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         OptunaSampler(**given)

@@ -1,38 +1,45 @@
 """Equalities and bounds between strategies, and between a strategy and the theory it comes from."""
 
 import math
+from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from orchestrator.bandit.arms import as_arms
+from orchestrator.bandit.exact.compressed import Compressed
 from orchestrator.bandit.exact.exact import exact_posterior
 from orchestrator.bandit.kernels import RBF, Matern52
 from orchestrator.bandit.pulls import Pulls
+from orchestrator.bandit.sparse.dictionary import Resampling
 from orchestrator.bandit.sparse.posterior import SparseModel
 from orchestrator.bandit.sparse.state import initial_state
+from orchestrator.bandit.sparse.termination import Termination
 from orchestrator.bandit.start.warm_start import RandomStart
 from orchestrator.bandit.strategies.bbkb import BBKB
 from orchestrator.bandit.strategies.compressed_ei import CompressedEI
 from orchestrator.bandit.strategies.compressed_mpi import CompressedMPI
 from orchestrator.bandit.strategies.compressed_ucb import CompressedUCB
 from orchestrator.bandit.strategies.gp_bucb import GPBUCB
-from orchestrator.bandit.strategy import Choose, Observation
+from orchestrator.bandit.strategy import Choose, Observation, Strategy
 
 ARMS = np.random.default_rng(0).random((40, 2))
-COMMON = {"kernel": Matern52(0.5), "regularization": 0.1, "noise_variance": 0.01}
+COMMON: dict[str, Any] = {"kernel": Matern52(0.5), "regularization": 0.1, "noise_variance": 0.01}
 
 
 def value(arms: np.ndarray) -> np.ndarray:
-    return np.sin(4 * arms[:, 0]) * np.cos(3 * arms[:, -1])
+    result: np.ndarray = np.sin(4 * arms[:, 0]) * np.cos(3 * arms[:, -1])
+    return result
 
 
-def play(strategy, rounds: int, arms: np.ndarray = ARMS, seed: int = 0):
+def play(strategy: Strategy[Any], rounds: int, arms: np.ndarray = ARMS, seed: int = 0) -> Iterator[tuple[Any, Any]]:
     """Every decision of a synchronous run, and the state before it."""
     rng = np.random.default_rng([seed, 0])
-    state = strategy.init(arms, rng)
+    state = strategy.init(as_arms(arms), rng)
     for _ in range(rounds):
         decision = strategy.ask(state, (), 10_000)
         assert isinstance(decision, Choose)
@@ -51,7 +58,9 @@ def drift_budget_by_hand(rule: str, fb: np.ndarray, covariance: np.ndarray, batc
 
 @pytest.mark.parametrize("rule", ["global", "global_then_local"])
 @given(seed=st.integers(0, 10**6))
-def test_bbkb_with_every_pulled_arm_in_its_dictionary_is_gp_bucb_with_the_better_rule(rule, seed) -> None:
+def test_bbkb_with_every_pulled_arm_in_its_dictionary_is_gp_bucb_with_the_better_rule(
+    rule: Termination, seed: int
+) -> None:
     everything = BBKB(**COMMON, oversampling=1e12, ratio_threshold=2.0, termination=rule, warm_start=RandomStart(40))
     # every arm is pulled before the first batch: a batch's own new arms would not be in the dictionary
     for state, decision in list(play(everything, 5, seed=seed))[1:]:
@@ -93,7 +102,9 @@ def test_gp_bucb_s_own_batch_is_the_beginning_of_the_one_with_the_better_rule() 
 
 
 @pytest.mark.parametrize("resampling", ["pulls", "arms"])
-def test_with_the_theory_s_oversampling_variances_stay_within_a_factor_of_three_all_along_a_run(resampling) -> None:
+def test_with_the_theory_s_oversampling_variances_stay_within_a_factor_of_three_all_along_a_run(
+    resampling: Resampling,
+) -> None:
     arms, delta, most = np.random.default_rng(1).random((800, 1)), 0.1, 1200
     strategy = BBKB(
         kernel=RBF(0.5),
@@ -118,7 +129,7 @@ def test_with_the_theory_s_oversampling_variances_stay_within_a_factor_of_three_
 
 
 @pytest.mark.parametrize("acquisition", [CompressedUCB, CompressedEI, CompressedMPI])
-def test_no_compression_is_the_same_run_with_either_test_and_either_treatment(acquisition) -> None:
+def test_no_compression_is_the_same_run_with_either_test_and_either_treatment(acquisition: type[Compressed]) -> None:
     runs = [
         [pick.arm for _, decision in play(acquisition(RBF(0.3), 0.01, *settings), 40) for pick in decision.picks]
         for settings in (

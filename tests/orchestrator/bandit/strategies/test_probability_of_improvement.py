@@ -6,19 +6,24 @@ from scipy.stats import norm
 from orchestrator.bandit.kernels import RBF
 from orchestrator.bandit.strategies.probability_of_improvement import ProbabilityOfImprovement
 from orchestrator.bandit.strategy import Observation
+from tests.orchestrator.bandit.decisions import choice
 
 
 @given(seed=st.integers(0, 10**6), margin=st.sampled_from([0.01, 0.3]))
-def test_every_pick_has_the_largest_probability_of_improvement_of_a_dense_gaussian_process(seed, margin) -> None:
+def test_every_pick_has_the_largest_probability_of_improvement_of_a_dense_gaussian_process(
+    seed: int, margin: float
+) -> None:
     rng = np.random.default_rng(seed)
     arms = rng.random((25, 2))
     strategy = ProbabilityOfImprovement(RBF(0.3), 0.04, margin)
-    state, pulled, rewards = strategy.init(arms, rng), [], []
+    state = strategy.init(arms, rng)
+    pulled: list[int] = []
+    rewards: list[float] = []
     for t in range(20):
-        (pick,) = strategy.ask(state, (), 3).picks
+        (pick,) = choice(strategy.ask(state, (), 3)).picks
         if t:
-            cross = RBF(0.3).cross(arms, arms[pulled])  # one row a pull, repeated arms included
-            weights = np.linalg.solve(cross[pulled] + 0.04 * np.eye(t), cross.T)
+            cross: np.ndarray = RBF(0.3).cross(arms, arms[pulled])  # one row a pull, repeated arms included
+            weights: np.ndarray = np.linalg.solve(cross[pulled] + 0.04 * np.eye(t), cross.T)
             mean, deviation = weights.T @ rewards, np.sqrt(1 - np.einsum("ap,pa->a", cross, weights))
             probability = norm.cdf((mean - mean.max() - margin) / deviation)
             assert probability[pick.arm] >= probability.max() * (1 - 1e-7)

@@ -1,4 +1,6 @@
 import itertools
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -8,17 +10,18 @@ from hypothesis import strategies as st
 from orchestrator.bandit.strategies.regularized_evolution import RegularizedEvolution
 from orchestrator.bandit.strategies.uniform import Uniform
 from orchestrator.bandit.strategy import Observation, Wait
+from tests.orchestrator.bandit.decisions import choice
 
 GRID = np.array(list(itertools.product(range(6), range(6))), float) * 0.1
 
 
-def told(strategy: RegularizedEvolution, rows, arms=GRID):
+def told(strategy: RegularizedEvolution, rows: Iterable[tuple[int, float | None]], arms: np.ndarray = GRID) -> Any:
     rng = np.random.default_rng(0)
     return strategy.tell(strategy.init(arms, rng), [Observation(*row) for row in rows], rng)
 
 
-def picked(strategy, state, limit, pending=()) -> list[int]:
-    return [pick.arm for pick in strategy.ask(state, pending, limit).picks]
+def picked(strategy: RegularizedEvolution, state: Any, limit: int, pending: Sequence[int] = ()) -> list[int]:
+    return [pick.arm for pick in choice(strategy.ask(state, pending, limit)).picks]
 
 
 def steps(one: int, other: int) -> int:
@@ -44,7 +47,7 @@ def test_on_a_grid_every_one_step_change_of_the_winner_is_as_likely() -> None:
 
 
 @given(seed=st.integers(0, 10**6))
-def test_a_child_is_among_the_nearest_candidates_that_may_be_chosen(seed) -> None:
+def test_a_child_is_among_the_nearest_candidates_that_may_be_chosen(seed: int) -> None:
     rng = np.random.default_rng(seed)
     arms, parent, count = rng.normal(size=(12, 3)), int(rng.integers(12)), int(rng.integers(1, 15))
     failed = rng.choice(np.delete(np.arange(12), parent), size=rng.integers(11), replace=False).tolist()
@@ -87,7 +90,7 @@ def test_the_last_candidate_is_its_own_child() -> None:
 
 
 def test_evolution_beats_random_pulls_on_a_smooth_problem() -> None:
-    def mean_reward(strategy) -> float:
+    def mean_reward(strategy: Any) -> float:
         state, rng = strategy.init(GRID, np.random.default_rng(5)), np.random.default_rng(0)
         for _ in range(60):
             arms = picked(strategy, state, 4)
@@ -100,7 +103,7 @@ def test_evolution_beats_random_pulls_on_a_smooth_problem() -> None:
 
 
 @pytest.mark.parametrize("name", ["population", "tournament", "neighbours"])
-def test_options_out_of_range_are_refused(name) -> None:
+def test_options_out_of_range_are_refused(name: str) -> None:
     with pytest.raises(ValueError, match=rf"strategy\.{name} must be >= 1, got 0"):
         RegularizedEvolution(**{name: 0})
 

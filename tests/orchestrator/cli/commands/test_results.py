@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 from objectives.parameters import Choice, Range
 from orchestrator.api import Result, tune
+from orchestrator.api.campaign import Space
 from orchestrator.cli.main import app
 from orchestrator.errors import RunError
 
@@ -21,7 +22,7 @@ def run(tmp_path: Path, name: str, **workers: Any) -> Result:
         "workers": {"executor": "inline", "retries": 0, **workers},
         "strategy": {"name": "uniform"},
     }
-    space = {"x": Range(0.0, 1.0), "model": Choice(("a model", "it's"))}
+    space: Space = {"x": Range(0.0, 1.0), "model": Choice(("a model", "it's"))}
     return tune(lambda x, model: x, space, evaluations=5, name=name, progress=False, settings=settings)
 
 

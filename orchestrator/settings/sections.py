@@ -1,0 +1,281 @@
+"""The sections of a campaign file as frozen pydantic models, each with its keys, defaults, bounds and descriptions."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    PlainValidator,
+    ValidationInfo,
+)
+
+from objectives.datasets import DataSource
+from objectives.duplicates import Duplicates
+from objectives.objective import Objective
+from objectives.parameters import Parameter
+from objectives.space import LARGEST_SIZE, Sampler
+from orchestrator.logs import Format, Level
+from orchestrator.settings.options import (
+    OBJECTIVE_KEYS,
+    build_objective,
+    dump_objective,
+    find_options,
+)
+
+
+class Section(BaseModel):
+    """A part of a campaign file: frozen, its keys and types as declared and nothing else."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+
+def absolute(path: str | None, info: ValidationInfo) -> str | None:
+    """The path, relative to the campaign file's folder."""
+    return None if path is None else str(folder_of(info) / Path(path).expanduser())
+
+
+def folder_of(info: ValidationInfo) -> Path:
+    """The campaign file's folder; the working directory where there is no file."""
+    return Path((info.context or {}).get("folder", Path.cwd()))
+
+
+def _named_by_environment() -> str | None:
+    """Read once, here: the processes that evaluate may have another environment, and so may a later resume."""
+    folder = os.environ.get("BBKB_DATA")
+    return str(Path(folder).expanduser().absolute()) if folder else None
+
+
+def _listed(name: str | None) -> str | None:
+    if name is not None:
+        find_options(name)
+    return name
+
+
+def _objective_options(options: object, info: ValidationInfo) -> object:
+    sources = [key for key in OBJECTIVE_KEYS if info.data.get(key) is not None]
+    # with none or several of them that is the mistake to report, and what the options should be is unknown
+    return build_objective(sources[0], info.data[sources[0]], options, folder_of(info)) if len(sources) == 1 else None
+
+
+MOST_WORKERS = 100_000
+
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=64)]
+PositiveInt = Annotated[int, Field(ge=1)]
+PositiveFloat = Annotated[float, Field(gt=0)]
+AbsolutePath = Annotated[str, AfterValidator(absolute)]
+
+
+class ObjectiveSettings(Section):
+    """What is optimised: a named objective, a Python callable or a shell command, exactly one of them."""
+
+    name: Annotated[str | None, AfterValidator(_listed)] = Field(
+        default=None, description="Name of a listed objective, or package.module:Name of a class of options."
+    )
+    callable: str | None = Field(
+        default=None,
+        description="Python function, package.module:function or path/to/file.py:function, called with keywords.",
+    )
+    command: str | None = Field(
+        default=None,
+        description="Shell command in which {name} stands for a parameter; its last line of output is the value.",
+    )
+    function: str | None = Field(
+        default=None, description="File with a function that the Python API pickled; written by it, not by hand."
+    )
+    direction: Literal["maximize", "minimize"] = Field(
+        default="maximize", description="Whether high or low values are good."
+    )
+    deterministic: bool = Field(
+        default=False, description="Whether a second evaluation gives the same value, so that no arm gets one."
+    )
+    options: Annotated[Any, PlainValidator(_objective_options), PlainSerializer(dump_objective)] = Field(
+        default_factory=dict, validate_default=True, description="Options of the objective, by their names."
+    )
+
+    @property
+    def sources(self) -> list[str]:
+        """Which of `name`, `callable`, `command` and `function` are given."""
+        return [key for key in OBJECTIVE_KEYS if getattr(self, key) is not None]
+
+    def load(self, source: DataSource) -> Objective | None:
+        """The objective with its data; None when the candidates' table is it. Raises ObjectiveError."""
+        objective: Objective | None = self.options.load(source) if self.sources == ["name"] else self.options
+        return objective
+
+    def own_space(self) -> Mapping[str, Parameter] | None:
+        """The space a listed objective brings; None when it brings candidates instead, or is not listed."""
+        space: Mapping[str, Parameter] | None = self.options.default_space() if self.sources == ["name"] else None
+        return space
+
+    @property
+    def has_candidates(self) -> bool:
+        """Whether the objective brings its own candidates, as a table does."""
+        return self.sources == ["name"] and self.own_space() is None
+
+
+class CandidateSettings(Section):
+    """The finite set of arms: drawn from the space, or the rows of a table."""
+
+    size: Annotated[int, Field(ge=1, le=LARGEST_SIZE)] | None = Field(
+        default=None,
+        description="Number of candidates drawn from the space; null takes a finite space of at most 100 000 whole.",
+    )
+    sampler: Sampler = Field(default="sobol", description="How candidates are drawn from the space.")
+    grow: bool | None = Field(
+        default=None,
+        description="Whether candidates are appended around the best ones; null appends them where no size is given, "
+        "the space is not taken whole and the strategy can use them.",
+    )
+    limit: PositiveInt = Field(
+        default=20_000, description="Candidates kept at most while they are appended; the worst ones are retired."
+    )
+    table: AbsolutePath | None = Field(
+        default=None, description="CSV or Parquet file whose rows are the candidates, instead of a space."
+    )
+    target: str | None = Field(
+        default=None, description="Column of the table that holds the value, which makes the table the objective."
+    )
+    duplicates: Duplicates = Field(
+        default="merge",
+        description="Rows of the table with equal parameters: merge makes them one candidate (each evaluation of which "
+        "draws one of their values, where the table is the objective), keep makes each a candidate of its own.",
+    )
+
+
+class BudgetSettings(Section):
+    """When the campaign ends: at the first of these."""
+
+    evaluations: PositiveInt = Field(description="Number of evaluations that the campaign may spend.")
+    hours: PositiveFloat | None = Field(default=None, description="Hours after which nothing new is started.")
+    target: float | None = Field(default=None, description="Value that is good enough to stop.")
+
+
+class SimulationSettings(Section):
+    """Virtual time, for the simulated executor."""
+
+    seconds: PositiveFloat = Field(default=1.0, description="Mean duration of an evaluation in virtual seconds.")
+    sigma: float = Field(
+        default=0.0, ge=0, description="Standard deviation of the duration's logarithm; 0 is constant."
+    )
+    straggler_share: float = Field(default=0.0, ge=0, le=1, description="Share of attempts that take far longer.")
+    straggler_factor: float = Field(
+        default=20.0, ge=1, description="How many times longer these take; `seconds` stays the mean of all."
+    )
+    failure_rate: float = Field(default=0.0, ge=0, lt=1, description="Share of attempts that are made to fail.")
+
+
+class WorkerSettings(Section):
+    """Where evaluations run and what each of them may use."""
+
+    executor: Literal["ray", "inline", "simulated"] = Field(
+        default="ray", description="On Ray, one after the other in the central process, or in virtual time."
+    )
+    kind: Literal["task", "actor", "auto"] = Field(
+        default="auto",
+        description="Under Ray: a task for each evaluation, or worker actors, in which evaluations go on when the "
+        "campaign's process dies; auto takes tasks for evaluations of a few seconds.",
+    )
+    keep_hours: PositiveFloat = Field(
+        default=12.0, description="Hours that worker actors wait for a resume when the campaign's process has died."
+    )
+    count: PositiveInt = Field(
+        default_factory=lambda: os.cpu_count() or 1,
+        le=MOST_WORKERS,
+        description="Evaluations that run at the same time; this machine's cores if not given.",
+    )
+    cpus: PositiveFloat = Field(default=1.0, description="Processor cores an evaluation takes.")
+    gpus: float = Field(default=0.0, ge=0, description="Graphics processors an evaluation takes.")
+    memory_gb: PositiveFloat | None = Field(default=None, description="Memory an evaluation may use, in 10^9 bytes.")
+    timeout_seconds: PositiveFloat | None = Field(
+        default=None, description="Seconds after which an evaluation is given up."
+    )
+    timeout_factor: Annotated[float, Field(gt=1)] | None = Field(
+        default=None,
+        description="Without timeout_seconds: an evaluation that has run this many times as long as the longest "
+        "success so far is given up.",
+    )
+    retry_memory_factor: Annotated[float, Field(ge=1)] | None = Field(
+        default=None,
+        description="An evaluation that ran out of memory is tried again with this many times workers.memory_gb.",
+    )
+    retries: int = Field(default=2, ge=0, description="How often a failed evaluation is tried again.")
+    trial_folders: bool = Field(
+        default=False,
+        description="Give each trial a folder below the run's, the same for all its attempts, for checkpoints and "
+        "artefacts: `folder` of a function, BBKB_FOLDER of a command. Beyond one machine the run's folder must be on a "
+        "shared disk.",
+    )
+    simulation: SimulationSettings = Field(
+        default=SimulationSettings(), description="Virtual time, for the simulated executor."
+    )
+
+
+class AshaSettings(Section):
+    """Early stopping by asynchronous successive halving."""
+
+    rule: Literal["asha"] = Field(description="Stop a trial unless it is among the best 1/reduction at its step.")
+    reduction: Annotated[float, Field(gt=1)] = Field(
+        default=3.0, description="Of the trials that reach a step, one in this many goes on to `reduction` times that."
+    )
+    first_step: PositiveInt = Field(default=1, description="The first step at which trials are compared.")
+
+
+class MedianSettings(Section):
+    """Early stopping by the median rule."""
+
+    rule: Literal["median"] = Field(description="Stop a trial that is worse than the median at its step.")
+    after: PositiveInt = Field(default=3, description="The first step at which trials are compared.")
+
+
+class ComputingSettings(Section):
+    """What the strategy itself computes with."""
+
+    threads: PositiveInt | None = Field(
+        default=None, description="Threads of its matrix products; null takes what the process has, one under Ray."
+    )
+    shards: PositiveInt = Field(
+        default=1, description="Ray actors that share the work on very many candidates; 1 keeps them in one process."
+    )
+
+
+class LogSettings(Section):
+    """What is written into `run.log` in the run's folder."""
+
+    level: Level = Field(default="info", description="The least severe level that is written; --log-level sets it.")
+    format: Format = Field(default="text", description="Lines of text, or json: one JSON object a line.")
+
+
+class NotifySettings(Section):
+    """Who is notified at the end of a session, at its first failed evaluation, and when no evaluation ends."""
+
+    command: Annotated[str, Field(min_length=1)] | None = Field(
+        default=None,
+        description="Shell command, run where the campaign runs; BBKB_EVENT (ended, failure or stalled) and BBKB_TEXT "
+        "say what happened, and so does JSON on its standard input.",
+    )
+    webhook: Annotated[str, Field(pattern=r"^(https?://|\$\{)")] | None = Field(
+        default=None,
+        description="Address that gets this JSON by POST; ${VAR} in it is taken from the environment when it is sent.",
+    )
+    stalled_minutes: PositiveFloat = Field(
+        default=60.0, description="Minutes without an evaluation that ends, after which the campaign counts as stalled."
+    )
+
+
+class DataSettings(Section):
+    """Where data sets come from."""
+
+    folder: AbsolutePath | None = Field(
+        default_factory=_named_by_environment, description="Folder with data sets; else BBKB_DATA in the environment."
+    )
+    download: bool = Field(default=False, description="Whether a data set that is not there may be downloaded.")
+
+    def source(self) -> DataSource:
+        """Where objectives look for data."""
+        return DataSource.find(Path(self.folder) if self.folder else None, self.download)

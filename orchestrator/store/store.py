@@ -1,0 +1,199 @@
+"""What every store of campaigns does: the append-only event log, and who may write it.
+
+Contract (`tests/orchestrator/store/test_event_store.py` runs it on every database at hand):
+
+* `append` writes its events in one transaction and returns when they are durable. Either all of them are there or none.
+* Writing needs a claim. A claim raises the campaign's epoch; every append checks it in its own transaction, so a
+  process that holds an older epoch cannot write a single event more (`FencedError`), however late it wakes up. Whether
+  a campaign may be claimed is no question of the store: `orchestrator/store/lease.py` knows who is alive, and claims
+  with the epoch that it has seen, so that of two who take over one wins.
+* A claim decides the settings of its session in the same transaction: of several processes that want to continue a
+  campaign, the settings of the one that wins are the campaign's, and nothing of the others is written.
+* Events come back in the order they were appended, gap-free. Each carries a checksum over itself and the checksum
+  before it, so an event that is changed, removed, inserted or moved is found. Reading needs no claim, never blocks a
+  writer and makes no file.
+* Several campaigns can share a store.
+
+Modules that are given a store take it as `Store`; `event_store.EventStore` is the one there is.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from orchestrator.campaign.events import Event
+from orchestrator.store.rows import Row, Snapshot
+
+PAGE = 1000  # events a reader takes at a time
+
+Stop = Literal["", "drain", "now"]  # what the holder was asked to do: nothing, end cleanly, end at once
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """Who runs a campaign. `holder` is for people, empty: no process; `since` and `last_beat` are its clock."""
+
+    epoch: int
+    holder: str = ""
+    identity: str = ""
+    since: float = 0.0
+    last_beat: float = 0.0
+    beats: int = 0
+    stop: Stop = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """How long a log says it is, how many events there are, and the position of the last (-1: none). `head`: the
+    checksum that the last one must have; None where an older version wrote it."""
+
+    length: int
+    events: int
+    last: int
+    head: int | None = None
+
+
+class Store(Protocol):
+    """A database of campaigns.
+
+    Every method raises StoreError when the database cannot be reached, written or understood, and RunError when it is
+    given a campaign that is not there.
+    """
+
+    @property
+    def url(self) -> str:
+        """Where it is."""
+        ...
+
+    def create(self, campaign: str, first: Sequence[Event]) -> None:
+        """Begin the log of a new campaign with these events. Raises RunError if there is one of this name."""
+        ...
+
+    def make_tables(self) -> None:
+        """Make the tables, or bring those of an older version up to date."""
+        ...
+
+    def claim(
+        self, campaign: str, holder: str, identity: str = "", seen: int | None = None, settings: str = ""
+    ) -> "Writer":
+        """Become the campaign's only writer, from now on; `holder` names this process to the one that is fenced off.
+
+        `seen`: the epoch that was found free. Raises HeldError when another process was faster; None: take it from any
+        holder. `settings`: the campaign file of the session to come, as JSON; decided by this claim.
+        """
+        ...
+
+    def holding(self, campaign: str) -> Holding:
+        """Who holds the campaign now."""
+        ...
+
+    def claimed_settings(self, campaign: str) -> str:
+        """The campaign file of the newest claim, as JSON; empty where none was given."""
+        ...
+
+    def ask_to_stop(self, campaign: str, epoch: int, stop: Stop) -> bool:
+        """Leave a request for the holder of this epoch, which finds it with its next beat. False: it is gone."""
+        ...
+
+    def append(self, campaign: str, epoch: int, events: Sequence[Event], position: int | None = None) -> None:
+        """Append under a claim; durable on return. Raises FencedError when the claim is no longer the newest.
+
+        `position`: where the first of them belongs. Those that are there already are left out, so a writer that was
+        interrupted and does not know whether it has written can write again. None: at the end.
+        """
+        ...
+
+    def beat(self, campaign: str, epoch: int) -> Stop:
+        """Show that the holder of this epoch lives; what it was asked to do. Raises FencedError when it is no more."""
+        ...
+
+    def release(self, campaign: str, epoch: int) -> None:
+        """The holder of this epoch lets go; nothing happens when it holds the campaign no more."""
+        ...
+
+    def names(self) -> list[str]:
+        """The campaigns of this database, by name."""
+        ...
+
+    def has(self, campaign: str) -> bool:
+        """Whether there is a campaign of this name; False also where no campaign was ever stored."""
+        ...
+
+    def length(self, campaign: str) -> int:
+        """How many events the log says it has."""
+        ...
+
+    def read(self, campaign: str, after: int = 0) -> Iterator[Event]:
+        """The campaign's events from position `after` on, in order. Raises StoreError at a damaged or missing one."""
+        ...
+
+    def event_at(self, campaign: str, position: int) -> Event | None:
+        """The event at this position; None when there is none. Raises StoreError when it is damaged."""
+        ...
+
+    def newest(self, campaign: str, kind: str) -> Event | None:
+        """The newest event of this kind; None when there is none. Raises StoreError when it is damaged."""
+        ...
+
+    def save_snapshot(self, campaign: str, snapshot: Snapshot) -> None:
+        """Keep this one instead of the last. It is a copy of what the log says: to lose it costs time only."""
+        ...
+
+    def snapshot(self, campaign: str) -> Snapshot | None:
+        """The last one, if the log still holds the event that it ends with; None where there is none."""
+        ...
+
+    def extent(self, campaign: str) -> Extent:
+        """How much there is of the log."""
+        ...
+
+    def rows(self, campaign: str, position: int, limit: int = PAGE) -> list[Row]:
+        """At most `limit` events as they lie there, from `position` on; unchecked."""
+        ...
+
+    def event(self, campaign: str, row: Row, previous: int | None) -> Event:
+        """What the row says; `previous` is the checksum before it. Raises StoreError when it is not what was written
+        there, or makes no sense."""
+        ...
+
+    def checksum_before(self, campaign: str, position: int) -> int | None:
+        """What the event at `position` follows: the checksum of the one before it, 0 at the beginning."""
+        ...
+
+    def salvage(self, campaign: str) -> list[Row]:
+        """The events that lie before the first damage, in no order, where their index cannot be read any more."""
+        ...
+
+    def damages(self) -> list[str]:
+        """What the database's own check of itself finds."""
+        ...
+
+    def close(self) -> None:
+        """Give the connections back."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Writer:
+    """The right to append to one campaign, until another process claims it. `length`: of the log then."""
+
+    store: Store
+    campaign: str
+    epoch: int
+    length: int
+
+    def append(self, events: Sequence[Event], position: int | None = None) -> None:
+        """Write these events in one transaction; they are durable on return. Raises FencedError, StoreError.
+
+        `position`: see `Store.append`.
+        """
+        if events:
+            self.store.append(self.campaign, self.epoch, events, position)
+
+    def beat(self) -> Stop:
+        """A heartbeat; what this session was asked to do. Raises FencedError, StoreError."""
+        return self.store.beat(self.campaign, self.epoch)
+
+    def release(self) -> None:
+        """Let go, so that the next session need not ask whether this one lives. Raises StoreError."""
+        self.store.release(self.campaign, self.epoch)

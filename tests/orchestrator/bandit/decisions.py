@@ -1,0 +1,19 @@
+"""What a value is where a test knows more than its type says."""
+
+import numpy as np
+
+from orchestrator.bandit.arrays import Floats
+from orchestrator.bandit.sparse.all_arms import PlacedArms
+from orchestrator.bandit.strategy import Choose, Decision
+
+
+def array(arms: Floats | PlacedArms) -> Floats:
+    """`arms`, which must lie in one array."""
+    assert isinstance(arms, np.ndarray)
+    return arms
+
+
+def choice(decision: Decision) -> Choose:
+    """`decision`, which must be a choice."""
+    assert isinstance(decision, Choose), decision
+    return decision
