@@ -108,7 +108,7 @@ def test_every_value_of_a_choice_can_come_up() -> None:
 
 def test_a_space_that_is_in_the_pool_already_gives_nothing() -> None:
     space = SearchSpace({"m": Choice(("a", "b")), "n": Range(1, 3, integer=True)})
-    assert grown(space, make_candidates(space), [0, 1], [0.5, 0.5], 100, np.random.default_rng(0)) is None
+    assert grow(space, make_candidates(space), [0, 1], [0.5, 0.5], 100, np.random.default_rng(0)) is None
 
 
 @pytest.mark.parametrize("weight", [0.1, 10.0])
