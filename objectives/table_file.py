@@ -126,7 +126,7 @@ def _number(cell: object) -> int | float | None:
         return cell
     try:
         whole = int(cell)
-        return whole if abs(whole) < 2**63 else float(whole)
+        return whole if abs(whole) < 2**63 else float(cell)  # infinite where no float is as large
     except ValueError:
         pass
     try:

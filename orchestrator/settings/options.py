@@ -197,7 +197,7 @@ def _build_value(annotation: object, value: object) -> object:
     if "name" not in value:
         raise failure([Problem(("name",), f"is required: one of {listed}")])
     name = value["name"]
-    if name not in choices:
+    if not isinstance(name, str) or name not in choices:
         raise failure([Problem(("name",), f"must be one of {listed}", shown(name))])
     return build(choices[name], value)
 

@@ -5,6 +5,7 @@ default synchronous commit.
 """
 
 import contextlib
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from typing import Any, cast
@@ -21,6 +22,7 @@ from orchestrator.store.store import PAGE, Extent, Holding, Stop, Writer
 from orchestrator.store.tables import CAMPAIGNS, EVENTS, HOLDERS, SNAPSHOTS
 from orchestrator.wording import moment
 
+_LEAST_ROW_BYTES = 32  # of an event in a file: its body and kind alone are longer
 # the columns that databases of every version have
 _CAMPAIGN = sa.select(*(CAMPAIGNS.c[name] for name in ("campaign", "epoch", "holder", "since", "length")))
 
@@ -138,7 +140,10 @@ class EventStore:
         """At most `limit` events as they lie there, from `position` on; unchecked."""
         with self._reading() as connection:
             query = self._rows_of(connection).where(EVENTS.c.campaign == campaign, EVENTS.c.position >= position)
-            return [Row(*row) for row in connection.execute(query.order_by(EVENTS.c.position).limit(limit))]
+            found = [Row(*row) for row in connection.execute(query.order_by(EVENTS.c.position).limit(limit))]
+        for row in found:
+            self._whole("position", row.position)
+        return found
 
     def salvage(self, campaign: str) -> list[Row]:
         """The events that lie before the first damage, in no order, where their index cannot be read any more."""
@@ -147,7 +152,7 @@ class EventStore:
             computed = EVENTS.c.campaign.concat("")  # no index holds it: the table itself is read
             result = connection.execute(self._rows_of(connection).where(computed == campaign))
             while (row := result.fetchone()) is not None:  # one by one, or those before the damage were lost with it
-                found.append(Row(*row))
+                found += [Row(*row)] if isinstance(row.position, int) else []
         return found
 
     def event_at(self, campaign: str, position: int) -> Event | None:
@@ -205,7 +210,10 @@ class EventStore:
             row = connection.execute(query.where(CAMPAIGNS.c.campaign == campaign)).one_or_none()
         if row is None:
             raise self._unknown_error(campaign)
-        return Extent(*row)
+        length, events, last, head = row
+        return Extent(
+            self._whole("length", length), events, self._whole("position", last), head and self._whole("head", head)
+        )
 
     def has(self, campaign: str) -> bool:
         """Whether there is a campaign of this name; False also where no campaign was ever stored."""
@@ -231,7 +239,7 @@ class EventStore:
             found: int | None = connection.execute(query).scalar_one_or_none()
         if found is None:
             raise self._unknown_error(campaign)
-        return found
+        return self._whole("length", found)
 
     def damages(self) -> list[str]:
         """What SQLite's own check of the whole file finds; nothing for other databases, which check their pages."""
@@ -240,6 +248,11 @@ class EventStore:
         with self._reading() as connection:
             found = connection.exec_driver_sql("PRAGMA integrity_check").scalars().all()
         return [str(line) for line in found if line != "ok"]
+
+    def capacity(self) -> int:
+        """How many events the store can hold at most: those that its file has room for. A damaged length may say more
+        than anything could read."""
+        return sys.maxsize if self._file is None else self._file.stat().st_size // _LEAST_ROW_BYTES
 
     def append(self, campaign: str, epoch: int, events: Sequence[Event], position: int | None = None) -> None:
         """Append under a claim; durable on return. Raises FencedError when the claim is no longer the newest.
@@ -322,6 +335,15 @@ class EventStore:
         self._check_there()
         with translated(self.url), self._engine.connect() as connection:
             yield connection
+
+    def _whole(self, column: str, value: object) -> int:
+        """A number that must be whole: SQLite keeps whatever a damaged or edited file has there."""
+        if not isinstance(value, int):
+            raise StoreError(
+                f"the store {shown(self.url)} must have a whole number as {column}, got {value!r}: it is damaged, "
+                "restore it from a copy"
+            )
+        return value
 
     def _make_file(self) -> None:
         """A SQLite file that only its owner may read, where there is none; SQLite's other files are made like it."""

@@ -164,6 +164,10 @@ class Store(Protocol):
         """The events that lie before the first damage, in no order, where their index cannot be read any more."""
         ...
 
+    def capacity(self) -> int:
+        """How many events the store can hold at most, whatever a damaged length says."""
+        ...
+
     def damages(self) -> list[str]:
         """What the database's own check of itself finds."""
         ...

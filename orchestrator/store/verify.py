@@ -86,7 +86,7 @@ def verify(store: Store, campaign: str) -> Findings:
         )
     audit = _Audit(store, campaign, problems)
     position = 0
-    for row in _rows(store, campaign, max(extent.length, extent.last + 1), problems):
+    for row in _rows(store, campaign, min(max(extent.length, extent.last + 1), store.capacity()), problems):
         if row.position > position:
             problems.append(_missing(position, row.position - 1))
             audit.skip()

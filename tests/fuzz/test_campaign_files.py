@@ -1,0 +1,86 @@
+"""Whatever a campaign file holds, it is either settings or an error with a rule and a place, never a traceback."""
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import yaml
+from hypothesis import strategies as st
+
+from orchestrator.errors import UserError
+from orchestrator.settings.model import load
+from tests.fuzz.examples import explore, few_or_many, values
+
+FILE: dict[str, Any] = {
+    "name": "f",
+    "seed": 1,
+    "objective": {"callable": "math:hypot", "direction": "minimize", "deterministic": True},
+    "space": {
+        "x": {"low": 1.0e-4, "high": 1.0, "log": True},
+        "n": {"low": 1, "high": 9, "integer": True, "when": {"kind": "b"}},
+        "kind": {"choices": ["a", "b"]},
+        "size": {"ordered": [1, 2, 4]},
+        "fixed": {"constant": 3},
+    },
+    "forbid": [{"kind": "a", "x": {"below": 0.5}}],
+    "enqueue": [{"kind": "a", "x": 0.7, "size": 2, "fixed": 3}],
+    "candidates": {"size": 64, "sampler": "sobol", "limit": 100},
+    "strategy": {"name": "bbkb", "kernel": {"name": "matern", "lengthscale": 0.5}, "regularization": 0.5},
+    "budget": {"evaluations": 8, "hours": 1.0, "target": 0.1},
+    "workers": {"executor": "simulated", "count": 2, "timeout_seconds": 5, "simulation": {"seconds": 2.0}},
+    "computing": {"threads": 1, "shards": 1},
+    "early_stopping": {"rule": "asha"},
+    "log": {"level": "info"},
+    "store": "sqlite",
+    "runs": "runs",
+}
+
+
+def paths(tree: Any, so_far: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """Where a value of the tree stands, by its keys."""
+    entries = tree.items() if isinstance(tree, dict) else enumerate(tree) if isinstance(tree, list) else ()
+    return [so_far, *(path for key, value in entries for path in paths(value, (*so_far, key)))]
+
+
+@st.composite
+def spoiled(draw: st.DrawFn) -> str:
+    """A good file in which some values are others, removed or new; or text that is no such file at all."""
+    if draw(st.integers(0, 9)) == 0:
+        return draw(st.text(max_size=200))
+    tree = copy.deepcopy(FILE)
+    for path in draw(st.lists(st.sampled_from(paths(FILE)[1:]), min_size=1, max_size=3)):
+        place: Any = tree
+        for key in path[:-1]:
+            place = place[key] if isinstance(place, dict) and key in place else None
+        if not isinstance(place, dict):
+            continue
+        match draw(st.sampled_from(["replace", "remove", "add"])):
+            case "replace":
+                place[path[-1]] = draw(values)
+            case "remove":
+                place.pop(path[-1], None)
+            case _:
+                place[draw(st.text(max_size=12))] = draw(values)
+    return yaml.safe_dump(tree, allow_unicode=True)
+
+
+@few_or_many
+def test_a_campaign_file_is_read_or_refused_with_a_reason(tmp_path: Path, examples: int) -> None:
+    file = tmp_path / "campaign.yaml"
+
+    def check(text: object) -> None:
+        file.write_bytes(str(text).encode("utf-8", "surrogatepass"))
+        try:
+            settings = load(file)
+        except UserError as error:
+            assert str(error)
+            return
+        assert load_again(file, settings.resolved()) == settings.resolved()
+
+    explore(examples, spoiled(), check)
+
+
+def load_again(file: Path, resolved: dict[str, Any]) -> dict[str, Any]:
+    """What was read, written and read once more: a resume does that."""
+    file.write_text(yaml.safe_dump(resolved, allow_unicode=True), encoding="utf-8")
+    return load(file).resolved()

@@ -1,0 +1,136 @@
+"""Whatever lies in a store, what reads it ends with an answer or an error of ours, and damage is found."""
+
+import contextlib
+import shutil
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import strategies as st
+
+from orchestrator.campaign.events import event_of, to_json
+from orchestrator.campaign.status import status_of
+from orchestrator.errors import BbkbError
+from orchestrator.history.fold import fold
+from orchestrator.store import snapshots
+from orchestrator.store.event_store import EventStore
+from orchestrator.store.rows import encode
+from orchestrator.store.runs import Run
+from orchestrator.store.verify import verify
+from tests.fuzz.examples import explore, few_or_many, scalars, values
+from tests.orchestrator.synthetic_log import SyntheticLog
+
+COLUMNS = {
+    "bbkb_events": ["position", "epoch", "kind", "body", "checksum", "version"],
+    "bbkb_campaigns": ["epoch", "holder", "since", "length", "head"],
+    "bbkb_snapshots": ["position", "head", "version", "body"],
+    "bbkb_holders": ["epoch", "holder", "identity", "stop", "settings", "beats"],
+}
+CELLS = scalars.filter(lambda it: not isinstance(it, int) or abs(it) < 2**63) | st.binary(max_size=8)
+CHANGES = st.sampled_from([(table, column) for table, columns in COLUMNS.items() for column in columns]).flatmap(
+    lambda at: st.tuples(st.just(at), st.integers(0, 60), CELLS)
+)
+FLIPS = st.tuples(st.just("flip"), st.floats(0.0, 1.0), st.integers(0, 255))
+
+
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The file of a sound store with one campaign and its snapshot."""
+    file = tmp_path_factory.mktemp("sound") / "campaign.sqlite"
+    events = SyntheticLog(trials=12).events()
+    store = EventStore(f"sqlite:///{file}")
+    store.create("c", events[:1])
+    writer = store.claim("c", "me")
+    writer.append(events[1:])
+    snapshots.save(writer, len(events), fold(events).campaign)
+    writer.release()
+    store.close()
+    return file
+
+
+def spoil(file: Path, change: object) -> None:
+    """Change a cell of a row, or a byte of the file."""
+    assert isinstance(change, tuple)
+    if change[0] == "flip":
+        content = bytearray(file.read_bytes())
+        content[int(change[1] * (len(content) - 1))] ^= change[2]
+        file.write_bytes(content)
+        return
+    (table, column), number, cell = change
+    with contextlib.closing(sqlite3.connect(file)) as raw, contextlib.suppress(sqlite3.Error):
+        count = raw.execute(f"SELECT COUNT(*) FROM {table}").fetchone()[0]
+        if isinstance(cell, str):
+            cell = cell.encode("utf-8", "replace").decode()
+        query = f"UPDATE {table} SET {column} = ? WHERE rowid = (SELECT rowid FROM {table} LIMIT 1 OFFSET ?)"
+        raw.execute(query, (cell, number % max(1, count)))
+        raw.commit()
+
+
+def answer(read: Callable[[], object]) -> object:
+    """What it gives; None for an error of ours, which says something."""
+    try:
+        return read()
+    except BbkbError as error:
+        assert str(error)
+        return None
+
+
+@few_or_many
+def test_a_damaged_store_is_answered_for_and_never_read_as_something_else(
+    tmp_path: Path, sound: Path, examples: int
+) -> None:
+    file = tmp_path / "campaign.sqlite"
+    expected = EventStore(f"sqlite:///{sound}")
+    events = [to_json(event) for event in expected.read("c")]  # as text: a metric may be NaN
+    expected.close()
+
+    def check(changes: object) -> None:
+        for old in tmp_path.glob("campaign.sqlite*"):
+            old.unlink()
+        shutil.copy(sound, file)
+        assert isinstance(changes, list)
+        for change in changes:
+            spoil(file, change)
+        run = Run(tmp_path, f"sqlite:///{file}", "c")
+        found = answer(lambda: [to_json(event) for event in run.events()])
+        assert found is None or (isinstance(found, list) and found == events[: len(found)])
+
+        def status() -> object:
+            with run.store() as store:
+                created, state = snapshots.current(run, store)
+            return status_of(created.name, state)
+
+        answer(status)
+
+        def audit() -> object:
+            with contextlib.closing(EventStore(run.store_url, is_salvage=True)) as store:
+                return list(verify(store, "c").lines())
+
+        answer(audit)
+
+    explore(examples, st.lists(CHANGES | FLIPS, min_size=1, max_size=3), check)
+
+
+@few_or_many
+def test_a_body_is_an_event_or_a_mistake_in_one(examples: int) -> None:
+    import json
+
+    bodies = {}
+    for event in SyntheticLog(trials=6).events():
+        rows, _ = encode("c", 1, 0, [event], 0)
+        bodies.setdefault(event.kind, json.loads(rows[0]["body"]))
+    kinds = sorted(bodies)
+    changed = st.tuples(st.sampled_from(kinds), st.text(max_size=10), values, st.booleans())
+
+    def check(example: object) -> None:
+        assert isinstance(example, tuple)
+        kind, key, value, is_known = example
+        body = bodies[kind]
+        name = sorted(body)[len(key) % len(body)] if is_known else key
+        text = json.dumps({**body, name: value})
+        with contextlib.suppress(ValueError):
+            event = event_of(kind, text.encode("utf-8", "surrogatepass"))
+            assert event.kind == kind
+
+    explore(examples, changed, check)

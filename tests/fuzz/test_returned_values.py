@@ -1,0 +1,146 @@
+"""Whatever an objective returns or raises, its attempt has an outcome, and the outcome can be stored and read again."""
+
+import math
+from collections.abc import Iterator
+from decimal import Decimal
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from hypothesis import strategies as st
+
+from objectives.objective import Evaluation, Parameters, Report
+from objectives.returned import as_evaluation
+from orchestrator.campaign.endings import SessionOutcome
+from orchestrator.campaign.events import SessionClosed, TrialFailed, TrialSucceeded
+from orchestrator.store.event_store import EventStore
+from tests.fuzz.examples import explore, few_or_many, values
+from workers.evaluate import evaluate
+from workers.messages import Limits, Success, Trial
+
+
+class Hostile:
+    """Fails whatever is asked of it."""
+
+    def __getattr__(self, name: str) -> object:
+        raise RuntimeError(name)
+
+    def __float__(self) -> float:
+        raise KeyboardInterrupt
+
+    def __repr__(self) -> str:
+        raise SystemExit(3)
+
+    def __str__(self) -> str:
+        raise RecursionError
+
+
+class Endless(dict[Any, Any]):
+    """A mapping that says other than it does."""
+
+    def items(self) -> Any:
+        raise ValueError("\ud800 no text")
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(["value", 3, None])
+
+
+class Raised(BaseException):
+    """What an objective raises; its message is any text."""
+
+
+ODDITIES: list[Any] = list(
+    [
+        Hostile(), Endless(value=1.0), np.float32(0.5), np.array(2.0), np.array([1.0, 2.0]), np.bool_(True), 1j, Decimal("NaN"),
+        Decimal("1e400"), Fraction(1, 3), b"1", bytearray(b"x"), object(), type, 10**5000, -0.0, math.nan, math.inf, "0.5",
+        np.datetime64("now"), {1, 2}, range(3), iter([1]), memoryview(b"x"),
+    ]
+)  # fmt: skip
+# by number, since a failing example is shown
+ODD = st.integers(0, len(ODDITIES) - 1).map(lambda number: ("odd", number))
+ACTED = st.tuples(
+    st.sampled_from(["return", "raise", "evaluation"]),
+    ODD | values | st.dictionaries(st.text(max_size=8) | ODD, ODD | values, max_size=4),
+    st.booleans(),
+    st.text(max_size=40),
+)
+
+
+def resolved(example: Any) -> Any:
+    """The example with the objects themselves instead of their numbers."""
+    match example:
+        case ("odd", int() as number):
+            return ODDITIES[number]
+        case dict():
+            return {resolved(key) if is_hashable(resolved(key)) else "key": resolved(example[key]) for key in example}
+        case _:
+            return example
+
+
+def is_hashable(value: Any) -> bool:
+    """Whether it can be a key."""
+    return type(value).__hash__ is not None
+
+
+class Objective:
+    """Does as an example says."""
+
+    def __init__(self, acted: tuple[str, Any, bool, str]) -> None:
+        self.how, what, has_value, self.text = acted
+        self.what = resolved(what)
+        if has_value:
+            self.what = {**(self.what if type(self.what) is dict else {"other": self.what}), "value": 1.0}
+
+    def evaluate(self, parameters: Parameters, seed: int, report: Report) -> Evaluation:
+        report(self.what, seed)
+        if self.how == "raise":
+            raise Raised(self.text, self.what)
+        if self.how == "evaluation":
+            return Evaluation(self.what, self.what)
+        return as_evaluation(self.what, self.text)
+
+
+@few_or_many
+def test_every_attempt_has_an_outcome_that_can_be_stored(tmp_path: Path, examples: int) -> None:
+    store = EventStore(f"sqlite:///{tmp_path / 'c.sqlite'}")
+    store.create("c", [SessionClosed(time=0.0, outcome=SessionOutcome.FINISHED, reason="")])
+    writer = store.claim("c", "test")
+    outcomes: list[TrialFailed | TrialSucceeded] = []
+
+    def check(acted: object) -> None:
+        outcome = evaluate(Objective(acted), Trial(0, 0, {}, 1), Limits())  # type: ignore[arg-type]  # any example
+        if isinstance(outcome, Success):
+            assert math.isfinite(outcome.value)
+            outcomes.append(
+                TrialSucceeded(
+                    time=0.0,
+                    trial=0,
+                    value=outcome.value,
+                    started=0.0,
+                    finished=0.0,
+                    worker="w",
+                    metrics=outcome.metrics,
+                    remark=outcome.remark,
+                )  # fmt: skip
+            )
+        else:
+            assert not hasattr(outcome, "step")
+            outcomes.append(
+                TrialFailed(
+                    time=0.0,
+                    trial=0,
+                    attempt=1,
+                    failure=outcome.kind,
+                    message=outcome.message,
+                    is_final=True,
+                    started=0.0,
+                    finished=0.0,
+                    worker="w",
+                )  # fmt: skip
+            )
+
+    explore(examples, ACTED, check)
+    writer.append(outcomes)
+    assert list(store.read("c", after=1)) == outcomes
+    store.close()

@@ -1,0 +1,73 @@
+"""Whatever a table holds, it is candidates or an error that names the file, never a traceback."""
+
+import csv
+import io
+from pathlib import Path
+
+import numpy as np
+from hypothesis import strategies as st
+
+from objectives.objective import Candidates, ObjectiveError
+from objectives.tabular import table_candidates, table_objective
+from orchestrator.bandit.start.warm_start import DataStart
+from orchestrator.errors import UserError
+from orchestrator.session import existing_data
+from tests.fuzz.examples import explore, few_or_many
+
+CELLS = (
+    st.text(max_size=12)
+    | st.integers().map(str)
+    | st.floats().map(repr)
+    | st.sampled_from(
+        ["", " ", "1", "0.5", "nan", "1e999", "9" * 400, "1_0", "٣", "x\ny", '"', "=1+1", "\x00", "\ufeff"]
+    )
+)
+NUMBERS = st.integers(-5, 5).map(str) | st.floats(-2, 2).map(repr)
+NAMES = st.sampled_from(["x", "y", "reward", "arm", "row", "x"]) | CELLS
+SPACE = Candidates(np.linspace(0.0, 1.0, 6)[:, None], {"x": np.arange(6)})
+
+
+@st.composite
+def tables(draw: st.DrawFn) -> bytes:
+    """A table of a few columns, some of them nonsense; ragged now and then; or any bytes."""
+    if draw(st.integers(0, 9)) == 0:
+        return draw(st.binary(max_size=200))
+    width = draw(st.integers(1, 4))
+    column = st.lists(NUMBERS if draw(st.booleans()) else NUMBERS | CELLS, min_size=width, max_size=width)
+    rows = draw(st.lists(column, max_size=8))
+    if rows and draw(st.integers(0, 4)) == 0:
+        rows[-1] = draw(st.lists(CELLS, max_size=6))
+    file = io.StringIO(newline="")
+    csv.writer(file).writerows([draw(st.lists(NAMES, min_size=width, max_size=width)), *rows])
+    return file.getvalue().encode("utf-8", "surrogatepass")
+
+
+@few_or_many
+def test_a_table_becomes_candidates_or_is_refused_with_a_reason(tmp_path: Path, examples: int) -> None:
+    path = tmp_path / "t.csv"
+
+    def check(content: object) -> None:
+        assert isinstance(content, bytes)
+        path.write_bytes(content)
+        for duplicates in ("merge", "keep"):
+            try:
+                candidates = table_candidates(path, duplicates)
+            except ObjectiveError as error:
+                assert str(error)
+            else:
+                assert np.isfinite(candidates.features).all()
+                assert candidates.parameters(len(candidates) - 1)
+        try:
+            table = table_objective(path, "y")
+        except ObjectiveError as error:
+            assert str(error)
+        else:
+            assert np.isfinite(table.evaluate({"row": 0}, 1, lambda value, step: None).value)
+        try:
+            known = existing_data.read(DataStart(str(path)), SPACE, "maximize", 0.0)
+        except (ObjectiveError, UserError) as error:
+            assert str(error)
+        else:
+            assert np.isfinite(known.values).all()
+
+    explore(examples, tables(), check)
