@@ -34,7 +34,7 @@ OPERATORS = ("above", "below", "at_least", "at_most", "equals")
 
 def clauses_of(written: When) -> tuple[Clause, ...]:
     """Clauses in the form that everything here works on. Raises ValueError when they have no such form."""
-    several = [written] if isinstance(written, Mapping) else list(written)
+    several = written if isinstance(written, list | tuple) else (written,)
     clauses = tuple(_clause(one) for one in several)
     if not clauses:
         raise ValueError("must hold at least one condition, got none")

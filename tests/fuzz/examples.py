@@ -30,10 +30,21 @@ values = st.recursive(
 )
 
 
+def says_why(error: Exception) -> None:
+    """A refusal must have a reason."""
+    assert str(error)
+
+
 def explore(examples: int, strategy: st.SearchStrategy[object], check: Callable[[object], None]) -> None:
     """Check the property for so many examples."""
 
-    @settings(max_examples=examples, deadline=None, suppress_health_check=list(HealthCheck), print_blob=True)
+    @settings(
+        max_examples=examples,
+        deadline=None,
+        derandomize=examples == FEW,  # the same ones with every test run
+        suppress_health_check=list(HealthCheck),
+        print_blob=True,
+    )
     @given(strategy)
     def property_(example: object) -> None:
         check(example)

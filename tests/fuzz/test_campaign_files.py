@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from orchestrator.errors import UserError
 from orchestrator.settings.model import load
-from tests.fuzz.examples import explore, few_or_many, values
+from tests.fuzz.examples import explore, few_or_many, says_why, values
 
 FILE: dict[str, Any] = {
     "name": "f",
@@ -73,7 +73,7 @@ def test_a_campaign_file_is_read_or_refused_with_a_reason(tmp_path: Path, exampl
         try:
             settings = load(file)
         except UserError as error:
-            assert str(error)
+            says_why(error)
             return
         assert load_again(file, settings.resolved()) == settings.resolved()
 

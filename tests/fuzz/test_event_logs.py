@@ -1,6 +1,7 @@
 """Whatever lies in a store, what reads it ends with an answer or an error of ours, and damage is found."""
 
 import contextlib
+import json
 import shutil
 import sqlite3
 from collections.abc import Callable
@@ -18,7 +19,7 @@ from orchestrator.store.event_store import EventStore
 from orchestrator.store.rows import encode
 from orchestrator.store.runs import Run
 from orchestrator.store.verify import verify
-from tests.fuzz.examples import explore, few_or_many, scalars, values
+from tests.fuzz.examples import explore, few_or_many, says_why, scalars, values
 from tests.orchestrator.synthetic_log import SyntheticLog
 
 COLUMNS = {
@@ -72,7 +73,7 @@ def answer(read: Callable[[], object]) -> object:
     try:
         return read()
     except BbkbError as error:
-        assert str(error)
+        says_why(error)
         return None
 
 
@@ -114,8 +115,6 @@ def test_a_damaged_store_is_answered_for_and_never_read_as_something_else(
 
 @few_or_many
 def test_a_body_is_an_event_or_a_mistake_in_one(examples: int) -> None:
-    import json
-
     bodies = {}
     for event in SyntheticLog(trials=6).events():
         rows, _ = encode("c", 1, 0, [event], 0)

@@ -50,13 +50,32 @@ class Raised(BaseException):
     """What an objective raises; its message is any text."""
 
 
-ODDITIES: list[Any] = list(
-    [
-        Hostile(), Endless(value=1.0), np.float32(0.5), np.array(2.0), np.array([1.0, 2.0]), np.bool_(True), 1j, Decimal("NaN"),
-        Decimal("1e400"), Fraction(1, 3), b"1", bytearray(b"x"), object(), type, 10**5000, -0.0, math.nan, math.inf, "0.5",
-        np.datetime64("now"), {1, 2}, range(3), iter([1]), memoryview(b"x"),
-    ]
-)  # fmt: skip
+ODDITIES: list[Any] = [
+    Hostile(),
+    Endless(value=1.0),
+    np.float32(0.5),
+    np.array(2.0),
+    np.array([1.0, 2.0]),
+    np.bool_(True),
+    1j,
+    Decimal("NaN"),
+    Decimal("1e400"),
+    Fraction(1, 3),
+    b"1",
+    bytearray(b"x"),
+    object(),
+    type,
+    10**5000,
+    -0.0,
+    math.nan,
+    math.inf,
+    "0.5",
+    np.datetime64("now"),
+    {1, 2},
+    range(3),
+    iter([1]),
+    memoryview(b"x"),
+]
 # by number, since a failing example is shown
 ODD = st.integers(0, len(ODDITIES) - 1).map(lambda number: ("odd", number))
 ACTED = st.tuples(
@@ -122,7 +141,7 @@ def test_every_attempt_has_an_outcome_that_can_be_stored(tmp_path: Path, example
                     worker="w",
                     metrics=outcome.metrics,
                     remark=outcome.remark,
-                )  # fmt: skip
+                )
             )
         else:
             assert not hasattr(outcome, "step")
@@ -137,7 +156,7 @@ def test_every_attempt_has_an_outcome_that_can_be_stored(tmp_path: Path, example
                     started=0.0,
                     finished=0.0,
                     worker="w",
-                )  # fmt: skip
+                )
             )
 
     explore(examples, ACTED, check)
