@@ -17,7 +17,7 @@ from orchestrator.bandit.strategy import Observation, Record
 
 CHECKED_FROM = 16  # results before the first that is predicted
 CHECKED_WIDTH = 2.0  # standard deviations
-NEGLIGIBLE_NOISE = 0.01  # variance of a score, whose prior variance is 1
+NEGLIGIBLE_NOISE = 0.05  # variance of a score, whose prior variance is 1: the median before any result
 
 Belief = Callable[[Indices], tuple[Floats, Floats]]  # mean and variance, on the 1/λ scale, of some arms
 
