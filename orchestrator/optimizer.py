@@ -1,6 +1,5 @@
 """The ask-and-tell face of the bandit core, for people without a campaign. Needs NumPy and SciPy only."""
 
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,13 +9,14 @@ from numpy.typing import ArrayLike, NDArray
 
 from orchestrator.bandit.arms import Arms
 from orchestrator.bandit.model.model import model_of, scores_among
-from orchestrator.bandit.strategy import AnyStrategy, Choose, Posterior, Recommends, Waiting, Waits, begin
+from orchestrator.bandit.strategy import AnyStrategy, Posterior, Recommends, begin
 from orchestrator.inputs import (
     checked_existing,
     checked_indices,
     checked_limit,
     checked_results,
 )
+from orchestrator.learner import Learner, never_waits
 from orchestrator.named_strategy import named_strategy
 from orchestrator.wording import facts_html
 
@@ -73,14 +73,13 @@ class Optimizer:
         **options: object,
     ) -> None:
         self._strategy: AnyStrategy = named_strategy(strategy, options, existing is not None)
-        self._seed = seed
         arms = candidates if isinstance(candidates, Arms) else Arms.of(candidates)
         self._size = len(arms)
-        self._state = self._strategy.init(arms, np.random.default_rng([seed, 0]))
-        self._pending: list[int] = []
+        state = self._strategy.init(arms, np.random.default_rng([seed, 0]))
         if existing is not None:
             known, rng = checked_existing(existing, self._size), np.random.default_rng([seed, 2])
-            self._state = begin(self._strategy, self._state, known, rng)
+            state = begin(self._strategy, state, known, rng)
+        self._learner = Learner(self._strategy, state, seed)
 
     def ask(self, limit: int | None = None) -> NDArray[np.intp]:
         """Indices of the candidates to evaluate next, (n,); they are pending until `tell`.
@@ -99,25 +98,22 @@ class Optimizer:
             ValueError: when `limit` is not a whole number >= 1.
 
         """
-        own = 1 if _never_waits(self._strategy) else self._size
-        most = own if limit is None else checked_limit(limit)
-        decision = self._strategy.ask(self._state, tuple(self._pending), most)
-        arms = [pick.arm for pick in decision.picks] if isinstance(decision, Choose) else []
-        self._pending.extend(arms)
-        return np.array(arms, np.intp)
+        own = 1 if never_waits(self._strategy) else self._size
+        return np.array(self._learner.ask(own if limit is None else checked_limit(limit)), np.intp)
 
     def expect(self, indices: ArrayLike) -> None:
         """These candidates are being evaluated although `ask` did not give them: they are pending until `tell`.
 
         Raises ValueError when one is out of range.
         """
-        self._pending.extend(checked_indices(indices, self._size))
+        self._learner.open.extend(checked_indices(indices, self._size))
 
     def tell(self, indices: ArrayLike, rewards: Sequence[float | None] | ArrayLike) -> None:
         """Rewards (n,) of the candidates `indices` (n,), in any order and any grouping.
 
         None means that it could not be evaluated: that candidate is not asked for again. Indices that were never asked
-        for are welcome: existing results.
+        for are welcome: existing results. A strategy that never waits learns of results together, at the next `ask` at
+        which they have grown by `refresh_growth`.
 
         Args:
             indices: rows of `candidates` (n,).
@@ -128,17 +124,7 @@ class Optimizer:
                 learned then.
 
         """
-        observations = checked_results(indices, rewards, self._size)
-        rng = np.random.default_rng([self._seed, 1, self._state.round])
-        self._state = self._strategy.tell(self._state, observations, rng)
-        told = Counter(seen.arm for seen in observations)
-        waiting = []
-        for arm in self._pending:
-            if told[arm]:
-                told[arm] -= 1
-            else:
-                waiting.append(arm)
-        self._pending = waiting
+        self._learner.tell(checked_results(indices, rewards, self._size))
 
     def best(self) -> tuple[int, float]:
         """The candidate to recommend, and the mean of its rewards. Raises ValueError before any reward.
@@ -176,6 +162,15 @@ class Optimizer:
         dictionary: NDArray[np.intp] = self._state.dictionary
         return dictionary
 
+    @property
+    def _state(self) -> Any:
+        """What the strategy knows with all results."""
+        return self._learner.view
+
+    @property
+    def _pending(self) -> list[int]:
+        return self._learner.pending
+
     def __repr__(self) -> str:
         told, pending = self._state.pulls.total, len(self._pending)
         return f"<Optimizer of {self._size} candidates: {told} rewards, {pending} pending>"
@@ -197,7 +192,3 @@ class Optimizer:
         """What the model takes `rewards` (n,) for, (n,): their scores among the results so far under a calibrated
         model, else the rewards."""
         return scores_among(self._state.pulls, model_of(self._strategy), rewards)
-
-
-def _never_waits(strategy: object) -> bool:
-    return isinstance(strategy, Waits) and strategy.wait is Waiting.NEVER

@@ -20,20 +20,12 @@ from objectives.space import DEFAULT_SIZE, GROWING_SIZE, LARGEST_WHOLE_SET, Sear
 from orchestrator.bandit.arms import Arms
 from orchestrator.bandit.growing import Grows
 from orchestrator.bandit.model.model import model_of, scores_among
-from orchestrator.bandit.strategy import (
-    AnyStrategy,
-    Choose,
-    Observation,
-    Posterior,
-    Recommends,
-    Record,
-    Waiting,
-    Waits,
-)
+from orchestrator.bandit.strategy import AnyStrategy, Observation, Posterior, Recommends
 from orchestrator.campaign.goals import CampaignGoals
 from orchestrator.campaign.hypervolume import Point, with_point
 from orchestrator.files import write_text
 from orchestrator.inputs import checked_limit, checked_metrics, checked_results, plain_values
+from orchestrator.learner import Learner, never_waits
 from orchestrator.named_strategy import named_strategy
 from orchestrator.pool import Appended, Pool
 from orchestrator.settings.goals import checked_goals
@@ -120,9 +112,9 @@ class SpaceOptimizer:
         known = self._pool.candidates
         repeats = known.repeats or getattr(strategy, "model", None) is None
         arms = Arms.of(known.features, known.parameter_of, repeats=repeats, is_sequence=known.is_sequence)
-        self._state = strategy.init(arms.with_goals(goals.for_strategy), np.random.default_rng([seed, 0]))
+        state = strategy.init(arms.with_goals(goals.for_strategy), np.random.default_rng([seed, 0]))
+        self._learner = Learner(strategy, state, seed, self._learned)
         self._arms = {row.tobytes(): arm for arm, row in enumerate(known.features)}
-        self._pending: list[int] = []
         self._waiting = [self._arm(one) for one in self._enqueue]  # enqueued and not asked for yet
         self._told: list[Told] = []
         self._log: list[dict[str, Any]] = []
@@ -133,12 +125,13 @@ class SpaceOptimizer:
         At most `limit`; one when it is None, or the strategy's own batch where it waits for results. Empty when values
         of pending configurations must be told first, or when no candidate is left.
         """
-        never_waits = isinstance(self._strategy, Waits) and self._strategy.wait is Waiting.NEVER
-        most = checked_limit(limit) if limit is not None else 1 if never_waits else len(self._pool.candidates)
+        own = 1 if never_waits(self._strategy) else len(self._pool.candidates)
+        most = own if limit is None else checked_limit(limit)
         arms = self._waiting[:most]
-        if not arms:
-            decision = self._strategy.ask(self._state, tuple(self._pending), most)
-            arms = [pick.arm for pick in decision.picks] if isinstance(decision, Choose) else []
+        if arms:
+            self._learner.open.extend(arms)
+        else:
+            arms = self._learner.ask(most)
         self._asked(arms)
         return [self._pool.candidates.parameters(arm) for arm in arms]
 
@@ -172,10 +165,7 @@ class SpaceOptimizer:
             told: list[Told] = [(seen.arm, seen.reward) for seen in observations]
         else:
             told = list(zip(arms, checked_metrics(values, self.metrics, len(arms)), strict=True))
-        rng = np.random.default_rng([self._seed, 1, self._state.round])
-        state = self._strategy.tell(self._state, self._as_rewards(told), rng)
-        self._learned(state, told, self._strategy.recorded(state))
-        self._grow()
+        self._taught(told)
 
     @property
     def metrics(self) -> tuple[str, ...]:
@@ -192,7 +182,7 @@ class SpaceOptimizer:
     @property
     def pending(self) -> list[Configuration]:
         """What was asked for and not told yet, in order."""
-        return [self._pool.candidates.parameters(arm) for arm in self._pending]
+        return [self._pool.candidates.parameters(arm) for arm in self._learner.pending]
 
     @property
     def candidates(self) -> Candidates:
@@ -292,23 +282,26 @@ class SpaceOptimizer:
 
     def _repeat(self, entry: Mapping[str, Any]) -> None:
         if "asked" in entry:
-            self._asked([int(arm) for arm in entry["asked"]])
+            arms = [int(arm) for arm in entry["asked"]]
+            self._learner.open.extend(arms)
+            self._asked(arms)
         elif "expected" in entry:
             self._expected([int(arm) for arm in entry["expected"]])
         elif "appended" in entry:
             self._extend(Appended(entry["appended"], tuple(int(arm) for arm in entry["retired"])))
-        else:
-            told = [(int(arm), _read_value(value)) for arm, value in entry["told"]]
-            state = self._strategy.restore(self._state, self._as_rewards(told), entry["record"])
-            self._learned(state, told, entry["record"])
+        if "told" in entry:
+            self._taught([(int(arm), _read_value(value)) for arm, value in entry["told"]])
+        if "record" in entry:
+            learner = self._learner
+            learner.take(self._strategy.restore(learner.state, tuple(learner.unlearned), entry["record"]))
+            self._log.append({"record": dict(entry["record"])})
 
     def _asked(self, arms: Sequence[int]) -> None:
         self._waiting = self._waiting[len(arms) :] if self._waiting else []
-        self._pending.extend(arms)
         self._log.append({"asked": list(arms)})
 
     def _expected(self, arms: Sequence[int]) -> None:
-        self._pending.extend(arms)
+        self._learner.open.extend(arms)
         self._log.append({"expected": list(arms)})
 
     @property
@@ -325,19 +318,19 @@ class SpaceOptimizer:
         first = value[self._goals.objectives[0].metric]
         return Observation(arm, self._sign * first, self._goals.further(first, value))
 
-    def _learned(self, state: Any, told: Sequence[Told], record: Record) -> None:
-        self._state = state
+    def _taught(self, told: Sequence[Told]) -> None:
+        self._learner.tell(self._as_rewards(told))
         self._told.extend(told)
-        for arm, _ in told:
-            if arm in self._pending:
-                self._pending.remove(arm)
-        self._log.append({"told": [list(pair) for pair in told], "record": dict(record)})
+        self._log.append({"told": [list(pair) for pair in told]})
 
-    def _grow(self) -> None:
-        wanted = self._pool.wanted(self._strategy, self._state)
+    def _learned(self) -> None:
+        """Write down what the strategy drew and fitted, and let the candidates grow."""
+        state = self._learner.state
+        self._log.append({"record": dict(self._strategy.recorded(state))})
+        wanted = self._pool.wanted(self._strategy, state)
         if wanted is not None and isinstance(self._strategy, Grows):
-            rng = np.random.default_rng([self._seed, 3, self._state.round])
-            self._extend(self._pool.growth(self._strategy, self._state, wanted, self._pending, rng))
+            rng = np.random.default_rng([self._seed, 3, state.round])
+            self._extend(self._pool.growth(self._strategy, state, wanted, self._learner.open, rng))
 
     def _add(self, made: Candidates) -> None:
         """Make sure that the one configuration `made` is a candidate."""
@@ -353,7 +346,7 @@ class SpaceOptimizer:
         larger, features = full.grown(appended)
         self._pool = Pool(larger.candidates, self._pool.space, self._limit)
         if isinstance(self._strategy, Grows):
-            self._state = self._strategy.extend(self._state, features, appended.retired)
+            self._learner.change(self._strategy.extend(self._learner.state, features, appended.retired))
         self._arms.update({row.tobytes(): arm for arm, row in enumerate(features, start=first)})
         columns = {name: list(column) for name, column in appended.columns.items()}
         self._log.append({"appended": columns, "retired": list(appended.retired)})
@@ -362,14 +355,19 @@ class SpaceOptimizer:
         """The number of a configuration that is a candidate."""
         return self._arms[self._space.candidate(configuration).features[0].tobytes()]
 
+    @property
+    def _state(self) -> Any:
+        """What the strategy knows with all results."""
+        return self._learner.view
+
     def __repr__(self) -> str:
-        size, told, pending = len(self._space.parameters), len(self._told), len(self._pending)
+        size, told, pending = len(self._space.parameters), len(self._told), len(self._learner.pending)
         return f"<Optimizer of {size} parameters: {told} told, {pending} pending>"
 
     def _repr_html_(self) -> str:
         """A small table, for notebooks."""
         wanted = ", ".join(map(str, (*self._goals.objectives, *self._goals.constraints)))
-        facts = [("goals", wanted), ("told", str(len(self._told))), ("pending", str(len(self._pending)))]
+        facts = [("goals", wanted), ("told", str(len(self._told))), ("pending", str(len(self._learner.pending)))]
         if self._goals.is_single:
             facts[0] = ("direction", "maximize" if self._goals.objectives[0].is_maximized else "minimize")
         if self.front():

@@ -85,8 +85,17 @@ class Matern52:
 
     def cross(self, X: Floats, Y: Floats) -> Floats:
         """k(x, y) for all rows of X (n, d) and Y (p, d): (n, p)."""
-        r = np.sqrt(5.0 * _squared_distances(X, Y, self.lengthscale))
-        return _scale(self.variance, (1.0 + r + r * r / 3.0) * np.exp(-r))
+        r = _squared_distances(X, Y, self.lengthscale)
+        r *= 5.0
+        np.sqrt(r, out=r)
+        correlations = np.negative(r)
+        np.exp(correlations, out=correlations)
+        third = r * r
+        third /= 3.0
+        r += 1.0
+        r += third
+        correlations *= r  # (1 + r + r²/3) exp(−r), in few arrays: a column is as long as there are arms
+        return _scale(self.variance, correlations)
 
     def diagonal(self, X: Floats) -> Floats:
         """k(x, x) for all rows of X (n, d): (n,)."""

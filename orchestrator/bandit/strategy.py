@@ -197,6 +197,12 @@ class Recommends(Protocol[S_contra]):
         """The arm to recommend, one that was pulled; None: that of the largest mean reward."""
 
 
+def is_grown(share: float, waiting: int, known: int, running: int) -> bool:
+    """Whether `waiting` results are `share` of those `known` and of the pulls `running`, and so worth a refit: with
+    many workers one result more is little next to what is in flight."""
+    return waiting >= share * (known + running)
+
+
 def begin(strategy: Strategy[S], state: S, existing: Sequence[Observation], rng: np.random.Generator) -> S:
     """The state that begins with `existing` pulls (at least one, all with a reward); `state` is that of `init`."""
     if isinstance(strategy, BeginsWithExisting):

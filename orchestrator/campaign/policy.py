@@ -16,6 +16,7 @@ likely to arrive meanwhile. Everything follows from the log, so a replay decides
 import itertools
 import math
 
+from orchestrator.bandit.strategy import is_grown
 from orchestrator.campaign.commands import (
     Ask,
     Await,
@@ -133,8 +134,7 @@ def _stock_size(state: CampaignState) -> int:
 def _is_refresh_due(state: CampaignState) -> bool:
     """Whether results have grown by the share at which a strategy that makes no worker wait is refreshed."""
     growth, known = state.rules.refresh_growth, state.told + state.existing_count
-    # with many workers one result more is little next to what is in flight
-    return bool(growth) and len(state.finished) >= growth * (known + len(state.running))
+    return bool(growth) and is_grown(growth, len(state.finished), known, len(state.running))
 
 
 def _is_refresh_cheap(state: CampaignState) -> bool:

@@ -97,9 +97,14 @@ class AllArms:
         """k(x, x_s) for x in `arms` (n,) and s in `columns` (m): (n, m)."""
         return self._at(arms, lambda positions: partial(Block.kernel_rows, positions=positions, columns=columns))
 
-    def moments(self, fit: Fit, arms: Indices) -> tuple[Floats, Floats, Floats]:
-        """See `Block.moments`: of `arms` (n,), in their order."""
-        answers, order = self._parts(arms, lambda positions: partial(Block.moments, fit=fit, positions=positions))
+    def kernel_entries(self, arms: Indices, columns: Points) -> Floats:
+        """`kernel_rows`, of columns that few arms are wanted of."""
+        return self._at(arms, lambda positions: partial(Block.kernel_entries, positions=positions, columns=columns))
+
+    def moments(self, fit: Fit, arms: Indices, is_joint: bool = False) -> tuple[Floats, Floats, Floats]:
+        """See `Block.moments`, or `Block.joint_moments`: of `arms` (n,), in their order."""
+        method = Block.joint_moments if is_joint else Block.moments
+        answers, order = self._parts(arms, lambda positions: partial(method, fit=fit, positions=positions))
         if order is None:
             return answers[0]
         means, variances, rows = zip(*answers, strict=True)

@@ -8,6 +8,7 @@ one only, and it never rises.
 """
 
 import math
+from typing import ClassVar
 
 import numpy as np
 
@@ -23,6 +24,9 @@ class BatchPosterior:
     The n arms looked at are `arms`, ascending; `mean` (μ̃_fb), `start_variance` (σ̃²_fb), `variance` (σ̃²_t) and `rows`
     (y, (n, r)) are in their order.
     """
+
+    tie: ClassVar[float] = 0.0  # an arm's numbers are the same bits in any call
+    stale: ClassVar[Indices] = np.empty(0, np.intp)  # none ever is
 
     def __init__(self, posterior: SparsePosterior) -> None:
         rank = len(posterior.fit.spectrum)
@@ -40,6 +44,9 @@ class BatchPosterior:
         if position == len(self.arms) or self.arms[position] != arm:
             self.enter(np.array([arm]))
         return position
+
+    def refresh(self, positions: Indices) -> None:
+        """Nothing: variances are always up to date."""
 
     def positions(self, arms: Indices) -> Indices:
         """Where `arms` (n,), all looked at, stand: (n,)."""

@@ -124,6 +124,10 @@ class Block:
         """k(x, x_s) for x at `positions` (p,) and s in `columns` (m): (p, m)."""
         return self.columns.rows(positions, columns)
 
+    def kernel_entries(self, positions: Indices, columns: Points) -> Floats:
+        """`kernel_rows`, of columns that few arms are wanted of: none is kept for it."""
+        return self.columns.entries(positions, columns)
+
     def sweep(self, fit: Fit) -> tuple[Floats, Floats, Floats]:
         """μ̃ and σ̃² of every arm under `fit`, (n,) each, and μ̃ of further outputs (K, n), by joint matrix products."""
         mean, explained = np.empty(len(self.features)), np.empty(len(self.features))
@@ -149,6 +153,13 @@ class Block:
         explained = np.vecdot(whitened * fit.spectrum, whitened)
         variance = np.maximum(self.diagonal[positions] - explained, 0.0) / self.regularization
         return np.vecdot(whitened, fit.loadings), variance, whitened
+
+    def joint_moments(self, fit: Fit, positions: Indices) -> tuple[Floats, Floats, Floats]:
+        """`moments` by joint matrix products: some last digits depend on which other arms are in the call."""
+        whitened = self.columns.rows(positions, fit.basis) @ fit.transform.T
+        explained = np.einsum("ij,ij->i", whitened * fit.spectrum, whitened)
+        variance = np.maximum(self.diagonal[positions] - explained, 0.0) / self.regularization
+        return whitened @ fit.loadings, variance, whitened
 
     def prior(self) -> Floats:
         """k(x, x) of every arm (n,)."""

@@ -6,117 +6,188 @@ Gaussian process of the sparse posterior, whose covariance is k̃ of `posterior`
 
     c_s(x) = (k̃(x, x_s) − Σ_{r < s} c_r(x) c_r(x_s)) / √(1 + σ̃²_{s−1}(x_s))
 
-σ̃² falls by c_s(x)². This is done for the arms that were looked at only, pull by pull in their order: an arm's variance
-is the same, bit for bit, whether it was looked at from the first pull on or at the last one only, and it never rises.
+σ̃² falls by c_s(x)². With C the c_s(x) of some arms x, k̃ their covariances with the pulls, and L the c_r(x_s) below the
+roots, k̃ = C Lᵀ: one triangular system for any number of arms and pulls.
+
+A variance never rises, so one that was not brought up to date since some pulls is an upper bound, and only arms whose
+bound reaches the top are (`lazy`). Joint products of matrices are used: the last digits of a variance depend on when
+its arm was looked at. Scores that differ by no more than `TIE` therefore count as equal.
 """
 
 import math
 from collections.abc import Sequence
+from typing import ClassVar, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import solve_triangular
 
 from orchestrator.bandit.arrays import Floats, Indices
 from orchestrator.bandit.sparse.columns import Points
 from orchestrator.bandit.sparse.posterior import SparsePosterior
 
-FIRST_PULLS = 32  # pulls that there is room for at first
-CHUNK = 256  # arms at a time whose columns stay in the cache
+FIRST_ARMS, FIRST_PULLS = 256, 32  # that there is room for at first
+TIE = 1e-8  # far above rounding errors, which are below 1e-10; far below what a score is known to
+T = TypeVar("T", bound=np.generic)
 
 
 class ConditionedPosterior:
     """Scratch of one `ask`: μ̃_fb and σ̃²_t of the arms looked at, while pulls are appended.
 
-    The n arms looked at are `arms`, ascending; `mean` (μ̃_fb), `start_variance` (σ̃²_fb), `variance` (σ̃²_t) and `rows`
-    (y, (n, r)) are in their order.
+    The n arms looked at are `arms`, in the order they were entered; `mean` (μ̃_fb), `start_variance` (σ̃²_fb), `variance`
+    (σ̃²_t, or what it was before the last pulls: see `refresh`) and `rows` (y, (n, r)) are in that order too.
     """
+
+    tie: ClassVar[float] = TIE
 
     def __init__(self, posterior: SparsePosterior) -> None:
         rank = len(posterior.fit.spectrum)
         self.posterior = posterior
-        self.arms: Indices = np.empty(0, np.intp)
-        self.mean, self.start_variance, self.variance = np.empty(0), np.empty(0), np.empty(0)
-        self.rows = np.empty((0, rank))
+        self._count = 0
+        self._arms: Indices = np.empty(0, np.intp)  # this and what follows: with room for more arms than `_count`
+        self._numbers = np.empty((3, 0))  # mean, start variance, variance
+        self._rows = np.empty((0, rank))
         self._columns = np.empty((0, FIRST_PULLS))  # c_s of the arms looked at, (n, room)
-        self._pulled: list[int] = []
-        self._weighted: list[Floats] = []  # diag(b) y(x_s) of each pull, (r,)
-        self._earlier: list[Floats] = []  # c_r(x_s) for r < s
-        self._pivots: list[float] = []
+        self._levels: Indices = np.empty(0, np.intp)  # how many pulls are in an arm's columns and variance
+        self._order: Indices = np.empty(0, np.intp)  # in which the arms looked at ascend
+        self._pulled: Indices = np.empty(0, np.intp)
+        self._factor = np.zeros((FIRST_PULLS, FIRST_PULLS))  # L: c_r(x_s) for r < s, and the root below the fraction
+
+    @property
+    def arms(self) -> Indices:
+        """The arms looked at (n,)."""
+        return self._arms[: self._count]
+
+    @property
+    def mean(self) -> Floats:
+        """μ̃_fb (n,)."""
+        return self._numbers[0, : self._count]
+
+    @property
+    def start_variance(self) -> Floats:
+        """σ̃²_fb (n,)."""
+        return self._numbers[1, : self._count]
+
+    @property
+    def variance(self) -> Floats:
+        """σ̃²_t (n,), or an upper bound."""
+        return self._numbers[2, : self._count]
+
+    @property
+    def rows(self) -> Floats:
+        """y (n, r)."""
+        return self._rows[: self._count]
+
+    @property
+    def stale(self) -> Indices:
+        """Where `variance` is an upper bound only."""
+        return np.flatnonzero(self._levels[: self._count] < len(self._pulled))
 
     def position(self, arm: int) -> int:
-        """Where `arm` stands in the arrays; it is entered if it was not."""
-        position = int(self.arms.searchsorted(arm))
-        if position == len(self.arms) or self.arms[position] != arm:
-            self.enter(np.array([arm]))
-        return position
+        """Where `arm` stands in the arrays; it is entered if it was not, and brought up to date."""
+        arms = np.array([arm], np.intp)
+        if not self._count or self.arms[self.positions(arms)] != arm:
+            self.enter(arms)
+        at = self.positions(arms)
+        self.refresh(at)
+        return int(at[0])
 
     def positions(self, arms: Indices) -> Indices:
         """Where `arms` (n,), all looked at, stand: (n,)."""
-        return np.searchsorted(self.arms, arms)
+        return self._order[np.minimum(self.arms.searchsorted(arms, sorter=self._order), self._count - 1)]
 
     def enter(self, arms: Indices) -> None:
         """Look at `arms` (n,) from now on: distinct ones that were not looked at before."""
-        mean, start, rows = self.posterior.moments(arms)
-        columns, variance = np.empty((len(arms), self._columns.shape[1])), start.copy()
-        if self._pulled:
-            kernel = self._kernel_rows(arms, np.array(self._pulled, np.intp))
-            for low in range(0, len(arms), CHUNK):
-                part = slice(low, low + CHUNK)
-                self._catch_up(kernel[part], rows[part], columns[part], variance[part])
-        joined = np.concatenate((self.arms, arms))
-        order = np.argsort(joined, kind="stable")
-        self.arms = joined[order]
-        self.mean = np.concatenate((self.mean, mean))[order]
-        self.start_variance = np.concatenate((self.start_variance, start))[order]
-        self.variance = np.concatenate((self.variance, variance))[order]
-        self.rows = np.concatenate((self.rows, rows))[order]
-        self._columns = np.concatenate((self._columns, columns))[order]
+        if not len(arms):
+            return
+        mean, start, rows = self.posterior.joint_moments(arms)
+        low, high = self._count, self._count + len(arms)
+        self._make_room(high, len(self._pulled))
+        self._arms[low:high], self._rows[low:high], self._levels[low:high] = arms, rows, 0
+        self._numbers[:, low:high] = mean, start, start
+        self._count = high
+        self._order = np.argsort(self.arms, kind="stable")
 
-    def _catch_up(self, kernel: Floats, rows: Floats, columns: Floats, variance: Floats) -> None:
-        """Fill the `columns` (n, room) of n arms and lower their `variance`, in place, by all pulls so far."""
-        for pull in range(len(self._pulled)):
-            columns[:, pull] = self._column(pull, kernel[:, pull], rows, columns)
-            _subtract(variance, columns[:, pull])
+    def refresh(self, positions: Indices) -> None:
+        """Bring `variance` at these positions up to date."""
+        levels, pulls = self._levels[positions], len(self._pulled)
+        for is_of_group in (levels == 0, (levels > 0) & (levels < pulls)):  # new ones, and those a few pulls behind
+            at = positions[is_of_group]
+            if len(at) and pulls:
+                low = int(self._levels[at].min())
+                columns = self._solved(at, slice(low, pulls), self._pulled[low:])
+                self._numbers[2, at] = _lowered(self._numbers[2, at], columns, self._levels[at] - low)
+                self._columns[at, low:pulls] = columns
+                self._levels[at] = pulls
 
     def append(self, arm: int) -> None:
         """Add a pull of `arm`."""
-        self.position(arm)  # first: it may replace the arrays
-        self._append(arm, self._kernel_rows(self.arms, np.array([arm]))[:, 0])
+        self.extend((arm,))
 
     def extend(self, arms: Sequence[int]) -> None:
-        """Add pulls of `arms`, in their order; as `append` one by one, at a fraction of the calls."""
+        """Add pulls of `arms`, in their order."""
         pulls = np.array(arms, np.intp)
-        self.enter(np.setdiff1d(pulls, self.arms))
-        kernel = self._kernel_rows(self.arms, pulls)
-        for number, arm in enumerate(arms):
-            self._append(arm, kernel[:, number])
+        if not len(pulls):
+            return
+        before, after = len(self._pulled), len(self._pulled) + len(pulls)
+        self._make_room(self._count, after)
+        if self._count:
+            self.enter(np.setdiff1d(pulls, self.arms))
+        else:
+            self.enter(np.unique(pulls))
+        at = self.positions(pulls)
+        self.refresh(np.unique(at))
+        earlier = self._columns[at, :before]
+        self._factor[before:after, :before] = earlier
+        if len(pulls) == 1:
+            self._factor[before, before] = math.sqrt(1.0 + float(self.variance[at[0]]))
+        else:
+            covariance = self._covariances(at, pulls) - earlier @ earlier.T
+            self._factor[before:after, before:after] = np.linalg.cholesky(covariance + np.eye(len(pulls)))
+        self._pulled = np.concatenate((self._pulled, pulls))
 
-    def _append(self, arm: int, kernel: Floats) -> None:
-        """Add a pull of `arm`, which was looked at; `kernel` (n,): k of all arms looked at with it."""
-        position, pull = self.position(arm), len(self._pulled)
-        if pull == self._columns.shape[1]:
-            self._columns = np.hstack((self._columns, np.empty_like(self._columns)))
-        self._pulled.append(arm)
-        self._weighted.append(self.posterior.fit.spectrum * self.rows[position])
-        self._earlier.append(self._columns[position, :pull].copy())
-        self._pivots.append(math.sqrt(1.0 + float(self.variance[position])))
-        self._columns[:, pull] = self._column(pull, kernel, self.rows, self._columns)
-        _subtract(self.variance, self._columns[:, pull])
+    def _solved(self, at: Indices, part: slice, pulls: Indices) -> Floats:
+        """The columns `part` (s of them), of `pulls` (s,), for the arms at the positions `at` (n,): (n, s)."""
+        left = self._covariances(at, pulls)
+        left -= self._columns[at, : part.start] @ self._factor[part, : part.start].T
+        columns: Floats = solve_triangular(
+            self._factor[part, part], left.T, lower=True, overwrite_b=True, check_finite=False
+        ).T
+        return columns
 
-    def _column(self, pull: int, kernel: Floats, rows: Floats, columns: Floats) -> Floats:
-        """c_s of the pull number `pull` for n arms with k(x, x_s) `kernel` (n,), y `rows` (n, r), earlier `columns`."""
-        # vecdot, not @: each product is summed on its own, whatever else is computed with it
-        covariance = (kernel - np.vecdot(rows, self._weighted[pull])) / self.posterior.model.regularization
-        if pull:
-            covariance = covariance - np.vecdot(columns[:, :pull], self._earlier[pull])
-        column: Floats = covariance / self._pivots[pull]
-        return column
-
-    def _kernel_rows(self, arms: Indices, pulled: Indices) -> Floats:
-        """k(x, x_s) of `arms` (n,) with the arms `pulled` (s,): (n, s)."""
+    def _covariances(self, at: Indices, pulls: Indices) -> Floats:
+        """k̃ of the arms at the positions `at` (n,) with the arms `pulls` (s,), all looked at: (n, s)."""
         model = self.posterior.model
-        return model.all_arms.kernel_rows(arms, Points(pulled, model.all_arms.look_up(pulled)))
+        kernel = model.all_arms.kernel_entries(self.arms[at], Points(pulls, model.all_arms.look_up(pulls)))
+        kernel -= self.rows[at] @ (self.rows[self.positions(pulls)] * self.posterior.fit.spectrum).T
+        kernel /= model.regularization
+        return kernel
+
+    def _make_room(self, arms: int, pulls: int) -> None:
+        """Have room for so many arms and pulls, and twice as many if there was not, so that little is copied."""
+        count, told, room, width = self._count, len(self._pulled), len(self._arms), self._columns.shape[1]
+        if arms <= room and pulls <= width:
+            return
+        room = room if arms <= room else max(2 * room, arms, FIRST_ARMS)
+        width = width if pulls <= width else max(2 * width, pulls + FIRST_PULLS)
+        self._arms, self._levels = _with_room(self._arms, count, room), _with_room(self._levels, count, room)
+        self._rows = _with_room(self._rows, count, room)
+        self._numbers = _with_room(self._numbers.T, count, room).T.copy()
+        columns, factor = np.empty((room, width)), np.zeros((width, width))
+        columns[:count, :told], factor[:told, :told] = self._columns[:count, :told], self._factor[:told, :told]
+        self._columns, self._factor = columns, factor
 
 
-def _subtract(variance: Floats, column: Floats) -> None:
-    variance -= column * column
-    np.maximum(variance, 0.0, out=variance)
+def _with_room(array: NDArray[T], count: int, room: int) -> NDArray[T]:
+    """The first `count` rows of `array`, and room for more, `room` in all."""
+    larger = np.empty((room, *array.shape[1:]), array.dtype)
+    larger[:count] = array[:count]
+    return larger
+
+
+def _lowered(variance: Floats, columns: Floats, known: Indices) -> Floats:
+    """`variance` (n,) less the squares of `columns` (n, s), of which the first `known` (n,) are in it already."""
+    squares = columns * columns
+    squares[np.arange(columns.shape[1]) < known[:, None]] = 0.0
+    lowered: Floats = np.maximum(variance - squares.sum(axis=1), 0.0)
+    return lowered

@@ -1,8 +1,8 @@
 """The argmax of scores that only fall, looking at few of them (lazy greedy, Minoux 1978).
 
 Every arm has an upper bound on its score that stays valid as scores fall. Arms are looked at in the order of their
-bounds, until the best score seen is above the bound of every other arm. Ties go to the lowest index. Both ways return
-the same arms; the eager one is the oracle.
+bounds, until the best score seen is above the bound of every other arm. Ties go to the lowest index; scores within the
+contenders' `tie` of the best are ties. Both ways return the same arms; the eager one is the oracle.
 """
 
 from dataclasses import dataclass
@@ -25,10 +25,21 @@ class Contenders(Protocol):
 
     @property
     def arms(self) -> Indices:
-        """The arms looked at (n,), ascending."""
+        """The arms looked at (n,)."""
+
+    @property
+    def tie(self) -> float:
+        """How far apart scores of about 1 are equal; 0 where they are the same bits in any call."""
 
     def scores(self) -> Floats:
-        """Their present scores (n,)."""
+        """Their present scores (n,); upper bounds for those at the positions `stale`."""
+
+    @property
+    def stale(self) -> Indices:
+        """Positions of the arms whose scores were not brought up to date (k,)."""
+
+    def refresh(self, positions: Indices) -> None:
+        """Bring the scores at these positions up to date."""
 
     def enter(self, arms: Indices) -> None:
         """Look at `arms`, distinct ones that were not looked at before."""
@@ -195,11 +206,34 @@ def _drop_allowed(contenders: Contenders, blocked: Indices) -> Indices:
 
 
 def _best(contenders: Contenders, blocked: Indices) -> tuple[int, float]:
-    """The contender with the largest score, the lowest index among equals, and its score; (−1, −∞) if there is none."""
+    """The contender with the largest score, the lowest index among equals, and the least score that is equal to it;
+    (−1, −∞) if there is none."""
+    scores = _scores(contenders, blocked)
+    stale, count = contenders.stale, FIRST_LOOK
+    while len(stale):
+        is_fresh = np.ones(len(scores), bool)
+        is_fresh[stale] = False
+        reaching = stale[scores[stale] >= least_equal(float(scores[is_fresh].max(initial=-np.inf)), contenders.tie)]
+        reaching = reaching[scores[reaching] > -np.inf]
+        if not len(reaching):
+            break
+        contenders.refresh(reaching[largest(scores[reaching], count)])
+        scores, stale, count = _scores(contenders, blocked), contenders.stale, 2 * count
+    best = float(scores.max(initial=-np.inf))
+    if best == -np.inf:
+        return -1, -np.inf
+    least = least_equal(best, contenders.tie)
+    return int(contenders.arms[scores >= least].min()), least
+
+
+def _scores(contenders: Contenders, blocked: Indices) -> Floats:
+    """Their scores, −∞ for the arms `blocked`."""
     scores = contenders.scores()
     if len(blocked):
         scores[np.isin(contenders.arms, blocked)] = -np.inf
-    if not len(scores):
-        return -1, -np.inf
-    first = scores.argmax()  # contenders ascend, so this is the lowest index among equals
-    return int(contenders.arms[first]), float(scores[first])
+    return scores
+
+
+def least_equal(score: float, tie: float) -> float:
+    """The least score that counts as equal to `score`."""
+    return score - tie * max(1.0, abs(score)) if score > -np.inf else score

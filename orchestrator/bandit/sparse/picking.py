@@ -40,12 +40,26 @@ class Picking:
         """The arms looked at (n,)."""
         return self.posterior.arms
 
+    @property
+    def tie(self) -> float:
+        """See `lazy.Contenders`."""
+        return self.posterior.tie
+
     def scores(self) -> Floats:
         """u = μ̃_fb + width · σ̃_t (n,)."""
         scores: Floats = np.sqrt(self.posterior.variance)
         scores *= self.width
         scores += self.posterior.mean
         return scores
+
+    @property
+    def stale(self) -> Indices:
+        """See `lazy.Contenders`."""
+        return self.posterior.stale
+
+    def refresh(self, positions: Indices) -> None:
+        """See `lazy.Contenders`."""
+        self.posterior.refresh(positions)
 
     def enter(self, arms: Indices) -> None:
         """Look at `arms` (n,) too."""

@@ -207,6 +207,10 @@ class SparsePosterior:
         """
         return self.model.all_arms.moments(self.fit, arms)
 
+    def joint_moments(self, arms: Indices) -> tuple[Floats, Floats, Floats]:
+        """`moments` by joint products, in a fraction of the time: some last digits depend on what is in the call."""
+        return self.model.all_arms.moments(self.fit, arms, is_joint=True)
+
     def covariances(self, rows: Floats, points: Points) -> tuple[Floats, Floats]:
         """k̃(x, x') and zᵀV⁻¹z' among `points` (n), whose y are `rows` (n, r): two (n, n) arrays."""
         explained = (rows * self.fit.spectrum) @ rows.T

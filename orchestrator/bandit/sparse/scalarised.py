@@ -13,6 +13,7 @@ from orchestrator.bandit.arrays import Floats, Indices
 from orchestrator.bandit.goals import Goals
 from orchestrator.bandit.model.outputs import Outputs, Scale, mean_rewards, scores_of
 from orchestrator.bandit.pulls import Pulls
+from orchestrator.bandit.sparse.lazy import least_equal
 from orchestrator.bandit.sparse.picking import Picking
 from orchestrator.bandit.sparse.scalarising import Scalarising, direction
 from orchestrator.bandit.sparse.state import SparseState
@@ -105,17 +106,22 @@ class GoalQueue:
         return arms[np.isin(arms, self._picking.arms, assume_unique=True, invert=True)]
 
     def _best(self, scalarising: Scalarising) -> tuple[int, float]:
-        """The arm looked at with the largest score, and that; (−1, −∞) if there is none that may come up."""
+        """The arm looked at with the largest score, the lowest index among equals, and the least score that is equal
+        to it; (−1, −∞) if there is none that may come up."""
         posterior = self._picking.posterior
         self._follow()
         if not len(self._seen):
             return -1, -np.inf
+        posterior.refresh(posterior.stale)
         upper = np.vstack((posterior.mean, self._means))
         upper += self._picking.width * np.sqrt(posterior.variance)
         scores = scalarising.scores(upper)
         scores[np.isin(self._seen, self._blocked, assume_unique=True)] = -np.inf
-        first = int(scores.argmax())  # arms ascend, so this is the lowest index among equals
-        return (int(self._seen[first]), float(scores[first])) if scores[first] > -np.inf else (-1, -np.inf)
+        best = float(scores.max())
+        if best == -np.inf:
+            return -1, best
+        least = least_equal(best, posterior.tie)
+        return int(self._seen[scores >= least].min()), least
 
     def _follow(self) -> None:
         """Means of further outputs for the arms that were looked at since."""

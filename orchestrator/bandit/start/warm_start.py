@@ -195,6 +195,9 @@ def begin_sparse(
 class _NoisyCholesky:
     """Exact variances after pulls of `picks`, of the arms looked at: a row of L⁻¹ k(picks, x) more a pick."""
 
+    tie: ClassVar[float] = 0.0
+    stale: ClassVar[Indices] = np.empty(0, np.intp)
+
     def __init__(self, model: SparseModel) -> None:
         self._model = model
         self.picks: list[int] = []
@@ -208,6 +211,9 @@ class _NoisyCholesky:
         left = np.maximum(self._model.diagonal[self.arms] - self._explained, 0.0)
         variance: Floats = left / self._model.regularization
         return variance
+
+    def refresh(self, positions: Indices) -> None:
+        """Nothing: scores are always up to date."""
 
     def variance(self, arm: int) -> float:
         """Exact σ² of `arm`, which was looked at."""

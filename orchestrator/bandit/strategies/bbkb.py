@@ -258,8 +258,8 @@ class BBKB:
         self, state: SparseState, after: SparseState, arms: Sequence[int], rng: np.random.Generator
     ) -> SparseState:
         """`after` with G and a new dictionary, from the variances at `state`; under a new kernel, from those."""
-        pulled = after.pulls.arms
-        old = variances_before(state, after).moments(pulled)[1]
+        pulled, before = after.pulls.arms, variances_before(state, after)
+        old = (before.moments if self.model is None else before.joint_moments)(pulled)[1]
         dictionary = resparsify(after.pulls, old, self.oversampling, self.resampling, rng)
         gain = state.information_gain + self.confidence.gain(old[np.searchsorted(pulled, arms)])
         return replace(after, dictionary=dictionary, information_gain=gain)

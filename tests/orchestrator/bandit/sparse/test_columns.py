@@ -5,7 +5,7 @@ import pytest
 
 from orchestrator.bandit.arrays import Floats
 from orchestrator.bandit.kernels import AnyKernel, Matern52
-from orchestrator.bandit.sparse.columns import FIRST_WIDTH, KernelColumns, Points
+from orchestrator.bandit.sparse.columns import WIDTH, KernelColumns, Points
 
 FEATURES = np.random.default_rng(0).normal(size=(50, 3))
 KERNEL = Matern52(0.8)
@@ -46,23 +46,23 @@ def test_memory_for_columns_changes_no_bit_and_stays_bounded(kept: int) -> None:
         np.testing.assert_array_equal(rows, KERNEL.cross(FEATURES[asked], wanted.features))
         assert rows.flags.c_contiguous
         assert len(columns._slots) <= kept
-        assert columns._table.shape[1] <= kept
+        assert sum(panel.shape[1] for panel in columns._panels) <= kept
         distinct = points(*np.unique(wanted.arms))  # as in a dictionary
         weights, positions = rng.normal(size=len(distinct.arms)), EVERY[asked]
         expected = KERNEL.cross(FEATURES[asked], distinct.features) @ weights
         np.testing.assert_allclose(columns.dot(positions, distinct, weights), expected, atol=1e-13)
 
 
-def test_columns_kept_survive_the_table_s_growth() -> None:
-    features = np.random.default_rng(2).normal(size=(20 * FIRST_WIDTH, 2))
+def test_columns_kept_stay_as_panels_are_added() -> None:
+    features = np.random.default_rng(2).normal(size=(20 * WIDTH, 2))
     columns = KernelColumns(KERNEL, features)
     widths = set()
-    for number in range(0, 5 * FIRST_WIDTH, 20):
+    for number in range(0, 5 * WIDTH, 20):
         arms = np.arange(number, number + 20)
         columns.rows(slice(None), Points(arms, features[arms]))
-        widths.add(columns._table.shape[1])
-    assert len(widths) >= 3  # it grew twice at the least
-    every = np.random.default_rng(3).permutation(5 * FIRST_WIDTH)
+        widths.add(len(columns._panels))
+    assert len(widths) >= 3
+    every = np.random.default_rng(3).permutation(5 * WIDTH)
     again = columns.rows(np.arange(100), Points(every, features[every]))
     np.testing.assert_array_equal(again, KERNEL.cross(features[:100], features[every]))
 

@@ -12,12 +12,17 @@ NONE = np.empty(0, np.intp)
 class Falling:
     """Contenders with the scores of `every` arm; `slack` is what tightened bounds are too large by."""
 
+    tie, stale = 0.0, NONE
+
     def __init__(self, every: np.ndarray, slack: np.ndarray | float = 0.0) -> None:
         self.every, self.slack = every, np.broadcast_to(slack, every.shape)
         self.arms, self.tightened = NONE, 0
 
     def scores(self) -> np.ndarray:
         return self.every[self.arms]
+
+    def refresh(self, positions: np.ndarray) -> None:
+        raise AssertionError("no score is stale")
 
     def enter(self, arms: np.ndarray) -> None:
         self.arms = np.sort(np.concatenate((self.arms, arms)))

@@ -1,0 +1,112 @@
+"""A strategy between ask and tell: its state, what is in flight, and the results that the state does not contain yet.
+
+A refit costs more than a pick, and one result more changes little once there are hundreds. So results are kept, still
+pending for the strategy, and learned together at the next `ask` at which a refit is due by their number.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Generic
+
+import numpy as np
+
+from orchestrator.bandit.sparse.state import rewarded
+from orchestrator.bandit.strategy import Choose, Observation, S, Strategy, Waiting, Waits, is_grown
+
+
+class Learner(Generic[S]):
+    """The `state` of a strategy; `learned` is called whenever it has learned. The same calls give the same arms."""
+
+    def __init__(self, strategy: Strategy[S], state: S, seed: int, learned: Callable[[], None] | None = None) -> None:
+        self.strategy, self.state = strategy, state
+        self.open: list[int] = []  # arms of pulls that `state` does not contain, in the order they were chosen
+        self.unlearned: list[Observation] = []  # those of them whose results are known
+        self._seed, self._learned = seed, learned
+        self._growth = float(getattr(strategy, "refresh_growth", 0.0)) if never_waits(strategy) else 0.0
+        self._view: S | None = None  # the state with `unlearned`, once it was computed
+
+    @property
+    def pending(self) -> list[int]:
+        """Arms of pulls without a result, in order."""
+        told = Counter(seen.arm for seen in self.unlearned)
+        waiting = []
+        for arm in self.open:
+            if told[arm]:
+                told[arm] -= 1
+            else:
+                waiting.append(arm)
+        return waiting
+
+    @property
+    def is_due(self) -> bool:
+        """Whether to learn before anything more is chosen: by growth of the results, or when an evaluation failed."""
+        waiting = len(self.unlearned)
+        if not waiting or any(seen.reward is None for seen in self.unlearned):
+            return bool(waiting)
+        return is_grown(self._growth, waiting, self.state.pulls.total, len(self.open) - waiting)
+
+    def ask(self, limit: int) -> list[int]:
+        """At most `limit` arms to pull, which are open from now on; none if the strategy waits for pending ones."""
+        if self.is_due:
+            self.learn()
+        arms = self._chosen(limit)
+        if not arms and self.unlearned:
+            self.learn()
+            arms = self._chosen(limit)
+        self.open.extend(arms)
+        return arms
+
+    def tell(self, observations: Sequence[Observation]) -> None:
+        """Results, to be learned. Raises ValueError when a reward, or the sum of an arm's rewards, is not finite."""
+        self._check(observations)
+        waiting = Counter(self.pending)
+        for seen in observations:
+            if waiting[seen.arm]:
+                waiting[seen.arm] -= 1
+            else:
+                self.open.append(seen.arm)  # it was never asked for
+        self.unlearned.extend(observations)
+        self._view = None
+
+    def learn(self) -> None:
+        """Let the strategy learn all results."""
+        self.take(self.view)
+        if self._learned is not None:
+            self._learned()
+
+    def take(self, state: S) -> None:
+        """Go on from `state`, which contains all results."""
+        self.state, self.open, self.unlearned, self._view = state, self.pending, [], None
+
+    def change(self, state: S) -> None:
+        """Go on from `state`, which has other arms and no further results."""
+        self.state, self._view = state, None
+
+    @property
+    def view(self) -> S:
+        """The state with all results; looking at it changes nothing."""
+        if not self.unlearned:
+            return self.state
+        if self._view is None:
+            rng = np.random.default_rng([self._seed, 1, self.state.round])
+            self._view = self.strategy.tell(self.state, tuple(self.unlearned), rng)
+        return self._view
+
+    def _chosen(self, limit: int) -> list[int]:
+        decision = self.strategy.ask(self.state, tuple(self.open), limit)
+        return [pick.arm for pick in decision.picks] if isinstance(decision, Choose) else []
+
+    def _check(self, observations: Sequence[Observation]) -> None:
+        arms, rewards = rewarded((*self.unlearned, *observations))
+        sums: dict[int, float] = {}
+        for arm, reward in zip(arms, rewards, strict=True):
+            sums[arm] = sums.get(arm, float(self.state.pulls.reward_sums[arm])) + reward
+            if not math.isfinite(sums[arm]):
+                rule = f"the rewards of arm {arm} add up to more than a float can hold"
+                raise ValueError(f"{rule}; divide all by a constant")
+
+
+def never_waits(strategy: object) -> bool:
+    """Whether the strategy chooses whatever is pending, and so has no batch of its own."""
+    return isinstance(strategy, Waits) and strategy.wait is Waiting.NEVER

@@ -1,0 +1,71 @@
+import numpy as np
+import pytest
+
+from bbkb import Optimizer
+from orchestrator.bandit.strategy import is_grown
+
+X = np.random.default_rng(0).random((120, 2))
+
+
+def reward(arms: np.ndarray) -> np.ndarray:
+    return np.sin(5 * X[arms, 0]) + X[arms, 1] ** 2
+
+
+def search(looks: bool = False, **options: object) -> tuple[list[int], Optimizer]:
+    """Arms in the order asked, with four in flight; `looks`: at the model after every result."""
+    optimizer = Optimizer(X, seed=2, **options)
+    asked: list[int] = []
+    running: list[int] = []
+    while len(asked) < 90:
+        running += optimizer.ask(4 - len(running)).tolist()
+        asked.append(running.pop(0))
+        optimizer.tell([asked[-1]], reward(np.array([asked[-1]])))
+        if looks:
+            assert len(optimizer.mean) == len(X)
+            assert optimizer.best()[1] == pytest.approx(reward(np.array(asked)).max(), abs=0.3)
+    return asked, optimizer
+
+
+def test_results_are_learned_together_and_ever_more_of_them() -> None:
+    _, optimizer = search()
+    rounds = optimizer._learner.state.round
+    assert 90 / 3 < rounds < 75
+    assert len(optimizer._learner.open) == len(optimizer._learner.unlearned) + len(optimizer._learner.pending)
+
+
+def test_a_share_of_zero_learns_every_result() -> None:
+    _, optimizer = search(refresh_growth=0.0)
+    optimizer.ask(1)
+    assert optimizer._learner.state.round == 90
+
+
+def test_looking_at_the_model_changes_no_pick() -> None:
+    assert search(looks=True)[0] == search()[0]
+
+
+def test_what_is_shown_contains_every_result() -> None:
+    optimizer = Optimizer(X, seed=1)
+    first = optimizer.ask(20)
+    optimizer.tell(first, reward(first))
+    optimizer.ask(1)
+    one = int(np.setdiff1d(np.arange(len(X)), first)[0])
+    optimizer.tell([one], [0.5])
+    assert optimizer._learner.unlearned
+    assert optimizer._learner.state.pulls.total == 20
+    assert repr(optimizer) == "<Optimizer of 120 candidates: 21 rewards, 1 pending>"
+    assert np.ptp(optimizer.mean) > 0
+
+
+def test_what_could_not_be_evaluated_is_learned_at_once() -> None:
+    optimizer = Optimizer(X, seed=1, warm_start="random")
+    arms = optimizer.ask(30)
+    optimizer.tell(arms[:29], reward(arms[:29]))
+    optimizer.ask(1)
+    optimizer.tell([arms[29]], [None])
+    optimizer.ask(1)
+    assert arms[29] in optimizer._learner.state.set_aside
+
+
+@pytest.mark.parametrize(("waiting", "is_due"), [(1, False), (3, False), (4, True)])
+def test_a_refit_is_due_by_the_share_of_what_is_known_and_running(waiting, is_due) -> None:
+    assert is_grown(0.03, waiting, known=100, running=30) is is_due
