@@ -18,6 +18,7 @@ class StopReason(StrEnum):
     INTERRUPTED = "interrupted"
     TARGET_REACHED = "target reached"
     TIME_SPENT = "time budget spent"
+    STEPS_SPENT = "budget of steps spent"
     EVERYTHING_FAILS = "everything fails"
 
 

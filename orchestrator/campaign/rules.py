@@ -61,6 +61,7 @@ class AttemptFailures:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Budget:
     evaluations: int
+    steps: int | None = None
     hours: float | None = None
     target: float | None = None
 
@@ -111,6 +112,7 @@ class Rules:
     """What bounds a campaign. `evaluations` counts trials, failed ones included, so that a campaign always ends."""
 
     evaluations: int
+    steps: int | None = None  # that trials report, all together
     seconds: float | None = None  # in sessions; pauses do not count
     target: float | None = None
     is_maximized: bool = True
@@ -132,6 +134,7 @@ class Rules:
         goals = CampaignGoals.of(settings)
         return cls(
             evaluations=budget.evaluations,
+            steps=budget.steps,
             seconds=None if budget.hours is None else budget.hours * 3600.0,
             target=budget.target,
             is_maximized=goals.objectives[0].is_maximized,

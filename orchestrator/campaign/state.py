@@ -22,6 +22,7 @@ from orchestrator.campaign.idle import Cause, IdleSeconds
 from orchestrator.campaign.learned import LearnedModel
 from orchestrator.campaign.line import Line
 from orchestrator.campaign.rules import AttemptFailures, Rules
+from orchestrator.campaign.steps import Steps
 from workers.messages import Failure, FailureKind, Outcome
 
 _MOST_REMARKS = 10
@@ -65,6 +66,7 @@ class CampaignState:
     succeeded: int = 0
     failed: int = 0
     stopped: int = 0  # early; neither succeeded nor failed
+    steps: Steps = field(default_factory=Steps)  # that trials reported, where the budget counts them
     rungs: Rungs = field(default_factory=Rungs)  # what trials reported at the steps that early stopping looks at
     session_succeeded: int = 0
     session_failed: int = 0
@@ -104,12 +106,12 @@ class CampaignState:
     @property
     def told(self) -> int:
         """Trials that are over and that the strategy has learned from."""
-        return self.succeeded + self.failed - len(self.finished)
+        return self.succeeded + self.failed + self.stopped - len(self.finished)
 
     @property
     def unspent(self) -> int:
         """Trials that may still be dispatched: fewer than are chosen when a resume has lowered the budget."""
-        return max(0, self.rules.evaluations - self.succeeded - self.failed - len(self.running))
+        return max(0, self.rules.evaluations - self.succeeded - self.failed - self.stopped - len(self.running))
 
     @property
     def free(self) -> int:

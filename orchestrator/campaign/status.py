@@ -47,6 +47,8 @@ class Status:
     outcome: str  # of the last session that closed: finished, failed, interrupted
     reason: str
     evaluations: int  # the budget
+    steps: int  # that trials have reported; 0 where the budget does not count them
+    step_budget: int | None
     existing: int  # results known before the campaign; in no other number
     existing_unmatched: int  # besides those, results of no candidate
     remarks: tuple[str, ...]  # on metrics that were left out, and on the model
@@ -94,7 +96,7 @@ def status_of(name: str, state: CampaignState, now: float | None = None, activit
     elapsed = state.elapsed_seconds + since
     capacity, busy = _worked_seconds(state, since)
     done, best = state.succeeded + state.failed + state.stopped, state.best_known
-    left = elapsed / done * max(0, state.rules.evaluations - done) if done and is_open else None
+    left = elapsed * _share_left(state, done) if done and is_open else None
     return Status(
         name=name,
         phase=state.phase,
@@ -102,6 +104,8 @@ def status_of(name: str, state: CampaignState, now: float | None = None, activit
         outcome=state.outcome or "",
         reason=state.close_reason or state.stop_reason or "",
         evaluations=state.rules.evaluations,
+        steps=state.steps.taken,
+        step_budget=state.rules.steps,
         existing=state.existing_count,
         existing_unmatched=state.existing_unmatched,
         remarks=state.remarks if state.learned is None else (*state.remarks, *state.learned.remarks),
@@ -186,6 +190,14 @@ def _least_seconds(state: CampaignState) -> float:
     return max(spread, min(state.longest_seconds, state.elapsed_seconds))
 
 
+def _share_left(state: CampaignState, done: int) -> float:
+    """What of the budget is left, over what is spent."""
+    left = max(0, state.rules.evaluations - done) / done
+    if state.rules.steps is None or not state.steps.taken:
+        return left
+    return min(left, max(0, state.rules.steps - state.steps.taken) / state.steps.taken)
+
+
 def _within_hours(left: float | None, elapsed: float, state: CampaignState) -> float | None:
     if state.rules.seconds is None or left is None:
         return left
@@ -223,9 +235,10 @@ def goals_text(goals: GoalsStatus) -> str:
 
 def progress(status: Status) -> str:
     """How far the algorithm is: refits of the model in asynchronous mode, batches otherwise."""
+    steps = "" if status.step_budget is None else f"step {status.steps} of {status.step_budget}, "
     if status.is_asynchronous:
-        return plural(status.refreshes, "refit")
-    return f"batch {status.batch} of {status.batch_size}"
+        return f"{steps}{plural(status.refreshes, 'refit')}"
+    return f"{steps}batch {status.batch} of {status.batch_size}"
 
 
 def idle_text(idle_seconds: Mapping[str, float]) -> str:

@@ -38,6 +38,7 @@ from orchestrator.campaign.learned import LearnedModel
 from orchestrator.campaign.line import Line
 from orchestrator.campaign.rules import WORKERS_AN_ARM_MAY_COST, AttemptFailures, Rules
 from orchestrator.campaign.state import CampaignState, idle_cause
+from orchestrator.campaign.steps import Steps
 from workers.messages import FailureKind
 
 if TYPE_CHECKING:  # the same signature for the type checker, eighteen times faster on a class of this many fields
@@ -240,6 +241,8 @@ def _stop_early(state: CampaignState, event: TrialStopped) -> CampaignState:
 
 
 def _take_reports(state: CampaignState, event: ReportsArrived) -> CampaignState:
+    if state.rules.steps is not None:
+        state = replace(state, steps=state.steps.reported((trial, step) for trial, _, step, _ in event.reports))
     rule, rungs = state.rules.stopping, state.rungs
     if rule is None:
         return state
@@ -306,12 +309,19 @@ def _end_attempt(state: CampaignState, event: AttemptEnded, is_over: bool) -> Ca
         state,
         running=_without(state.running, event.trial),
         rungs=state.rungs.without(event.trial) if is_over else state.rungs,
+        steps=_steps_after(state, event) if is_over else state.steps,
         attempt_failures=_without(state.attempt_failures, event.trial) if is_over else state.attempt_failures,
         busy_seconds=state.busy_seconds + max(0.0, event.finished - event.started),
         outcome_interval_seconds=interval,
         last_outcome=event.time,
         recent=(*state.recent[1 - _RECENT_ATTEMPTS :], ended_attempt(event, state.running[event.trial].parameters)),
     )
+
+
+def _steps_after(state: CampaignState, event: AttemptEnded) -> Steps:
+    if state.rules.steps is None:
+        return state.steps
+    return state.steps.ended(event.trial, () if isinstance(event, TrialFailed) else event.reports)
 
 
 def _line(items: Sequence[T]) -> Line[T]:

@@ -62,6 +62,7 @@ def first_arms(settings: Settings, parts: Parts, known: ExistingTaken | None) ->
 def _facts(settings: Settings, address: str | None) -> list[tuple[str, str]]:
     budget, workers = settings.budget, settings.workers
     ends = [f"{budget.evaluations} evaluations"]
+    ends += [] if budget.steps is None else [f"{budget.steps} steps"]
     ends += [] if budget.hours is None else [duration(3600.0 * budget.hours)]
     ends += [] if budget.target is None else [f"value {budget.target:g}"]
     limit = "no time-out" if workers.timeout_seconds is None else f"time-out {duration(workers.timeout_seconds)}"

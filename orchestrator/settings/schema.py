@@ -60,6 +60,9 @@ def schema() -> Schema:
 
     settings = definitions.pop(_target(found[0, "validation"]))
     sections: dict[str, Schema] = settings["properties"]
+    budget = definitions[_target(sections["budget"])]
+    budget["anyOf"] = [{"required": [key]} for key in ("evaluations", "steps")]
+    del budget["required"]
     sections["strategy"] |= {"anyOf": [*(by_class[cls] for cls in STRATEGIES.values()), _named_elsewhere()]}
     sections["model"] = {**by_class[Model], "description": "How all model-based strategies model rewards."}
     kinds = [by_class[cls] for cls in dict.fromkeys(PARAMETERS.values())]

@@ -13,6 +13,7 @@ from pydantic import (
     PlainSerializer,
     PlainValidator,
     ValidationInfo,
+    model_validator,
 )
 
 from objectives.datasets import DataSource
@@ -151,9 +152,24 @@ class CandidateSettings(Section):
 class BudgetSettings(Section):
     """When the campaign ends: at the first of these."""
 
-    evaluations: PositiveInt = Field(description="Number of evaluations that the campaign may spend.")
+    evaluations: PositiveInt = Field(
+        description="Number of evaluations that the campaign may spend; may be left out beside steps."
+    )
+    steps: PositiveInt | None = Field(
+        default=None,
+        description="Number of steps, such as epochs, that all trials together may report; then nothing new is "
+        "started. A trial that reports none counts as one.",
+    )
     hours: PositiveFloat | None = Field(default=None, description="Hours after which nothing new is started.")
     target: float | None = Field(default=None, description="Value that is good enough to stop.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _as_many_as_steps(cls, tree: Any) -> Any:
+        """A trial takes a step at least, so there are never more evaluations than steps."""
+        if isinstance(tree, Mapping) and isinstance(tree.get("steps"), int) and "evaluations" not in tree:
+            return {**tree, "evaluations": max(1, tree["steps"])}
+        return tree
 
 
 class SimulationSettings(Section):

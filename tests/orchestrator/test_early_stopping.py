@@ -256,3 +256,37 @@ def test_a_wrong_rule_is_refused_with_its_place(tmp_path: Path) -> None:
         )
     with pytest.raises(Exception, match=r"early_stopping"):
         Campaign(learning, {"x": Range(0, 1)}, evaluations=3, settings={"early_stopping": {"rule": "halve"}})
+
+
+def test_a_budget_of_steps_is_spent_on_more_trials_where_poor_ones_stop(tmp_path: Path) -> None:
+    counts = []
+    for rule in (None, ASHA):
+        made = settings(tmp_path, "simulated", early_stopping=rule, budget={"steps": 20 * STEPS})
+        result = tune(learning, {"x": Range(0.0, 1.0)}, evaluations=500, workers=2, progress=False, settings=made)
+        begun = [trial for trial in result.history.trials if trial.reports]
+        taken = sum(max(trial.reports) for trial in begun)
+        assert 20 * STEPS <= taken < 20 * STEPS + 2 * STEPS  # what runs goes to its end
+        counts.append(len(begun))
+    assert 20 <= counts[0] <= 22
+    assert counts[1] > 2 * counts[0]
+
+
+def test_a_file_may_give_a_budget_of_steps_alone(tmp_path: Path) -> None:
+    file = tmp_path / "campaign.yaml"
+    file.write_text(
+        textwrap.dedent("""
+        name: steps
+        objective: {callable: "learn.py:train"}
+        space: {x: {low: 0.0, high: 1.0}}
+        strategy: {name: uniform}
+        budget: {steps: 30}
+        workers: {executor: simulated, count: 1}
+        """)
+    )
+    (tmp_path / "learn.py").write_text(
+        "def train(x, report):\n    for step in (1, 2, 3):\n        report(x, step)\n    return x\n"
+    )
+    result = Campaign.from_file(file, [f"runs={tmp_path / 'runs'}"]).run(progress=False)
+    assert sum(row["status"] == "succeeded" for row in result.rows()) == 10
+    with open_run(result.folder).store() as store:
+        assert verify(store, result.folder.name).problems == ()

@@ -240,6 +240,14 @@ def test_an_override_is_checked_like_the_file_and_named_in_the_message(refused: 
     assert line == ("--set budget.evaluation=10: budget.evaluation is not a known key; did you mean 'evaluations'?")
 
 
+def test_a_budget_of_steps_alone_bounds_the_evaluations(refused: Refused) -> None:
+    one = from_mapping({**SMALL, "budget": {"steps": 7}})
+    assert (one.budget.steps, one.budget.evaluations) == (7, 7)
+    head = "name: x\nobjective: {name: branin}\n"
+    assert refused(head + "budget: {hours: 1}") == ["x.yaml:3: budget.evaluations is required"]
+    assert refused(head + "budget: {steps: 0}") == ["x.yaml:3: budget.steps must be >= 1, got 0"]
+
+
 def test_an_override_wins_over_the_file(tmp_path: Path) -> None:
     (tmp_path / "x.yaml").write_text(HEAD)
     changed = load(

@@ -55,6 +55,12 @@ def test_a_wrong_campaign_does_not_conform(change: dict[str, Any]) -> None:
         VALIDATOR.validate({**SMALL, **change})
 
 
+def test_a_budget_is_of_evaluations_or_of_steps() -> None:
+    VALIDATOR.validate({**SMALL, "budget": {"steps": 5}})
+    with pytest.raises(jsonschema.ValidationError):
+        VALIDATOR.validate({**SMALL, "budget": {"hours": 5}})
+
+
 def test_a_class_of_ones_own_conforms() -> None:
     VALIDATOR.validate({**SMALL, "strategy": {"name": "mine:Strategy", "whatever": 1}})
     VALIDATOR.validate({**SMALL, "objective": {"name": "mine:Objective", "options": {"whatever": 1}}})

@@ -1,0 +1,35 @@
+"""Steps that trials have reported, for a budget that counts them instead of evaluations.
+
+A trial has taken as many steps as the largest that it has reported, in whichever attempt; one that ends without a
+report has taken one. So a training that goes on from a checkpoint does not count its first steps twice.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """Steps of the trials that are over, and of each open one that has reported."""
+
+    over: int = 0
+    open: Mapping[int, int] = field(default_factory=lambda: MappingProxyType({}))
+
+    @property
+    def taken(self) -> int:
+        """By all trials."""
+        return self.over + sum(self.open.values())
+
+    def reported(self, reports: Iterable[tuple[int, int]]) -> "Steps":
+        """After these reports (trial, step) of open trials."""
+        found = dict(self.open)
+        for trial, step in reports:
+            found[trial] = max(step, found.get(trial, 0))
+        return replace(self, open=MappingProxyType(found))
+
+    def ended(self, trial: int, reports: Iterable[tuple[int, float]] = ()) -> "Steps":
+        """After the end of `trial`, whose last attempt made these reports (step, value)."""
+        last = max((step for step, _ in reports), default=0)
+        left = {other: steps for other, steps in self.open.items() if other != trial}
+        return Steps(self.over + max(1, last, self.open.get(trial, 0)), MappingProxyType(left))
