@@ -1,7 +1,9 @@
 """Which trials are stopped before their end: asynchronous successive halving, and the median rule.
 
-Both look at a trial when its reports reach the next of a growing series of steps (a rung), and compare its value there
-with those of all trials that have reached the same rung so far. Nothing waits for other trials.
+Both look at a trial when its reports reach the next of a growing series of steps (a rung), and compare the best value
+that it has reported until there with those of all trials that have reached the same rung so far. Nothing waits for
+other trials. The best value, because curves of stochastic training go up and down: one bad epoch at a rung must not end
+a good trial.
 
 * `asha` (Li, Jamieson, Rostamizadeh, Gonina, Hardt, Recht, Talwalkar 2020, the variant that stops instead of pausing):
   rungs at first_step · reduction^k; a trial goes on when it is among the best 1/reduction.
@@ -57,27 +59,33 @@ class Rungs:
     standing: Mapping[int, tuple[int, float]] = field(
         default_factory=lambda: MappingProxyType({})
     )  # trial → rung, reward
+    best: Mapping[int, float] = field(default_factory=lambda: MappingProxyType({}))  # of each open trial so far
 
     def after(self, rule: StoppingRule, trial: int, step: int, reward: float) -> "Rungs":
         """With this report of `trial`; a rung counts a trial once. NaN counts as the worst reward."""
-        rung = rule.rung(step)
+        rung, before = rule.rung(step), self.best.get(trial, -math.inf)
+        reward = before if math.isnan(reward) else max(before, reward)
+        known = self if reward == self.best.get(trial) else self._with_best(trial, reward)
         if rung is None or (trial in self.standing and self.standing[trial][0] >= rung):
-            return self
-        reward = -math.inf if math.isnan(reward) else reward
+            return known
         there = self.rewards.get(rung, ())
         place = bisect.bisect_left(there, reward)
         return replace(
-            self,
+            known,
             rewards=MappingProxyType({**self.rewards, rung: (*there[:place], reward, *there[place:])}),
             standing=MappingProxyType({**self.standing, trial: (rung, reward)}),
         )
 
     def without(self, trial: int) -> "Rungs":
         """After the end of `trial`; what it had at its rungs stays."""
-        if trial not in self.standing:
+        if trial not in self.best:
             return self
         left = {other: at for other, at in self.standing.items() if other != trial}
-        return replace(self, standing=MappingProxyType(left))
+        best = {other: reward for other, reward in self.best.items() if other != trial}
+        return replace(self, standing=MappingProxyType(left), best=MappingProxyType(best))
+
+    def _with_best(self, trial: int, reward: float) -> "Rungs":
+        return replace(self, best=MappingProxyType({**self.best, trial: reward}))
 
     def stops(self, rule: StoppingRule, trial: int) -> bool:
         """Whether `trial` is to be stopped where it stands."""

@@ -57,7 +57,7 @@ def test_a_diverged_trial_counts_as_the_worst() -> None:
 def test_a_rung_counts_a_trial_once() -> None:
     rungs = at_first_rung([0.1, 0.2, 0.3])
     again = rungs.after(ASHA, 0, 2, 0.9)
-    assert again is rungs
+    assert (again.rewards, again.standing) == (rungs.rewards, rungs.standing)
 
 
 def test_what_an_ended_trial_had_stays() -> None:
@@ -85,3 +85,27 @@ def test_the_median_rule_stops_the_worse_half() -> None:
         rungs = rungs.after(rule, trial, 3, float(trial))
     assert [trial for trial in range(8) if rungs.stops(rule, trial)] == [0, 1, 2, 3]
     assert rule.rung(2) is None
+
+
+def test_one_bad_step_does_not_end_a_good_trial() -> None:
+    """Trial 0 was the best of all at step 1 and has a bad third step, where the next rung is."""
+    rungs = at_first_rung([0.9, 0.5, 0.4, 0.3, 0.2, 0.1])
+    for trial, reward in enumerate([0.1, 0.6, 0.5, 0.4, 0.3, 0.2]):
+        rungs = rungs.after(ASHA, trial, 3, reward)
+    assert [trial for trial in range(6) if not rungs.stops(ASHA, trial)] == [0, 1]
+
+
+@given(st.lists(st.floats(-1, 1) | st.just(math.nan), min_size=1, max_size=9))
+def test_a_trial_has_at_a_rung_the_best_of_what_it_reported(rewards: list[float]) -> None:
+    rungs = Rungs()
+    for step, reward in enumerate(rewards, start=1):
+        rungs = rungs.after(ASHA, 0, step, reward)
+    for number, step in enumerate((1, 3, 9)):
+        if step <= len(rewards):
+            seen = [reward for reward in rewards[:step] if not math.isnan(reward)]
+            assert rungs.rewards[number] == (max(seen, default=-math.inf),)
+
+
+def test_nothing_is_kept_of_a_trial_that_is_over() -> None:
+    rungs = Rungs().after(ASHA, 0, 0, 0.5).after(ASHA, 1, 1, 0.5).without(0).without(1)
+    assert (dict(rungs.standing), dict(rungs.best)) == ({}, {})
