@@ -18,7 +18,13 @@ function badge(text) {
   return node;
 }
 
-const shown = (value) => (value === null || value === undefined ? "" : typeof value === "number" ? String(Number(value.toPrecision(6))) : typeof value === "object" ? JSON.stringify(value) : String(value));
+/** Six digits; small numbers as 2.87e-6, not with a row of zeros. */
+function shortNumber(value) {
+  const short = Number(value.toPrecision(6));
+  return short !== 0 && Math.abs(short) < 1e-4 ? short.toExponential() : String(short);
+}
+
+const shown = (value) => (value === null || value === undefined ? "" : typeof value === "number" ? shortNumber(value) : typeof value === "object" ? JSON.stringify(value) : String(value));
 const listed = (parameters) => Object.entries(parameters).map(([key, value]) => `${key}=${shown(value)}`).join(", ");
 
 function cells(values) {

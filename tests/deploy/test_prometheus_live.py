@@ -53,7 +53,7 @@ def prometheus() -> Iterator[str]:
     (folder / "campaign.yaml").write_text(CAMPAIGN)
     try:
         with ExitStack() as held:
-            ports = held.enter_context(head(folder, "--include-dashboard=false"))
+            ports = held.enter_context(head(folder))
             address = f"127.0.0.1:{ports['port']}"
             command = ["orchestrator", "run", "campaign.yaml", "--address", address, "--run", "first"]
             held.enter_context(running(folder, "campaign", [sys.executable, "-m", *command]))
