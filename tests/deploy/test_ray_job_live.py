@@ -1,0 +1,151 @@
+"""A campaign as a Ray job on a Ray that asks for a token: submitted, stopped by draining, resumed by the same line."""
+
+import collections
+import json
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.deploy.live_ray import environment_of, head
+from tests.deploy.namespaces import wait_for
+
+pytestmark = [pytest.mark.deploy, pytest.mark.timeout(900)]
+TOKEN = "5eC7e7" * 10
+EVALUATIONS = 24
+CAMPAIGN = f"""
+name: job
+objective: {{callable: "slow.py:evaluate"}}
+space: {{x: {{low: 0.0, high: 1.0}}}}
+strategy: {{name: uniform}}
+budget: {{evaluations: {EVALUATIONS}}}
+workers: {{count: 2, timeout_seconds: 30}}
+"""
+OBJECTIVE = """
+import time
+
+def evaluate(x, seed):
+    time.sleep(1.0)
+    with open({file!r}, "a") as file:
+        file.write(f"{{seed}}\\n")
+    return x
+"""
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """A Ray with a dashboard, and commands with its token."""
+
+    folder: Path
+    dashboard: str
+    environment: dict[str, str]
+
+    def run(self, *command: str) -> str:
+        words = [sys.executable, "-m", *command]
+        done = subprocess.run(words, cwd=self.folder, env=self.environment, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    def submit(self) -> str:
+        """The number of the job that `bbkb launch ray-job` submits."""
+        where = ["--address", self.dashboard, "--runs", str(self.folder / "runs"), "--run", "first"]
+        printed = self.run("orchestrator", "launch", "ray-job", "campaign/campaign.yaml", *where, "--submit")
+        found = re.search(r"raysubmit_\w+", printed)
+        assert found, printed
+        return found[0]
+
+    def job(self, *command: str) -> str:
+        return self.run("ray.scripts.scripts", "job", *command, "--address", self.dashboard)
+
+    def about(self, job: str) -> dict[str, Any]:
+        """What the dashboard says of a job."""
+        headers = {"Authorization": f"Bearer {TOKEN}"}
+        with urllib.request.urlopen(
+            urllib.request.Request(f"{self.dashboard}/api/jobs/{job}", headers=headers)
+        ) as answer:
+            found: dict[str, Any] = json.load(answer)
+        return found
+
+    def status(self, job: str) -> str:
+        """As RUNNING, STOPPED, SUCCEEDED or FAILED."""
+        return str(self.about(job)["status"])
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    folder = Path(tempfile.mkdtemp(prefix="bj", dir="/tmp"))  # short: the path of a socket ends at 107 bytes
+    (folder / "campaign").mkdir()
+    (folder / "campaign" / "slow.py").write_text(OBJECTIVE.format(file=str(folder / "executions")))
+    (folder / "campaign" / "campaign.yaml").write_text(CAMPAIGN)
+    token = folder / "token"
+    token.write_text(TOKEN)
+    token.chmod(0o600)
+    commands = folder / "bin"  # `bbkb` and `ray`, as a node of a cluster has them
+    commands.mkdir()
+    for name, module in (("bbkb", "orchestrator"), ("ray", "ray.scripts.scripts")):
+        (commands / name).write_text(f'#!/bin/sh\nexec {sys.executable} -m {module} "$@"\n')
+        (commands / name).chmod(0o755)
+    own = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(token)}
+    environment = environment_of(folder, own)
+    own["PATH"] = environment["PATH"] = f"{commands}:{environment['PATH']}"
+    try:
+        with head(folder, **own) as ports:
+            yield Cluster(folder, f"http://127.0.0.1:{ports['dashboard-port']}", environment)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def succeeded(cluster: Cluster) -> int:
+    if not (cluster.folder / "runs" / "first" / "campaign.sqlite").exists():
+        return 0
+    return int(json.loads(cluster.run("orchestrator", "status", "runs/first", "--json"))["succeeded"])
+
+
+def test_a_job_is_stopped_by_draining_and_the_same_command_resumes_it(cluster: Cluster) -> None:
+    first = cluster.submit()
+
+    def has_results() -> bool:
+        assert cluster.status(first) != "FAILED", cluster.job("logs", first)
+        return succeeded(cluster) >= 4
+
+    wait_for(has_results, "results", 300.0)
+    processes = subprocess.run(["ps", "-eww", "-o", "args"], capture_output=True, text=True, check=True).stdout
+    assert TOKEN not in processes
+    cluster.job("stop", first)
+    wait_for(lambda: cluster.status(first) == "STOPPED", "end of the first job", 120.0)
+    status = json.loads(cluster.run("orchestrator", "status", "runs/first", "--json"))
+    assert (status["outcome"], status["reason"]) == ("interrupted", "stopped on request, after its running evaluations")
+    assert 4 <= status["succeeded"] < EVALUATIONS
+    second = cluster.submit()
+    wait_for(lambda: cluster.status(second) == "SUCCEEDED", "end of the second job", 300.0)
+    cluster.run("orchestrator", "verify", "runs/first")
+    assert succeeded(cluster) == EVALUATIONS
+    executions = collections.Counter((cluster.folder / "executions").read_text().split())
+    assert executions.total() == EVALUATIONS  # what ran when the first job was stopped ran to its end, once
+    assert cluster.about(second)["metadata"]["job_name"] == "first"
+    assert "runs/first" in cluster.job("logs", second)
+    _check_token_is_nowhere(cluster)
+
+
+def test_without_the_token_the_dashboard_answers_nothing(cluster: Cluster) -> None:
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        urllib.request.urlopen(f"{cluster.dashboard}/api/jobs/")
+    with refused.value as answer:
+        assert answer.code == 401
+
+
+def _check_token_is_nowhere(cluster: Cluster) -> None:
+    """Not in the run (store, report, log), nor in a log of Ray's, nor on anything printed; only in its own file."""
+    files = [path for path in cluster.folder.rglob("*") if path.is_file() and not path.is_symlink()]
+    assert any(path.name == "report.html" for path in files)
+    assert any(path.name == "run.log" for path in files)
+    assert [path for path in files if TOKEN.encode() in path.read_bytes()] == [cluster.folder / "token"]
