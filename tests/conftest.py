@@ -29,7 +29,7 @@ os.environ.pop("RAY_ADDRESS", None)
 
 @pytest.fixture(scope="session")
 def ray_cluster() -> Iterator[str]:
-    """A local Ray with 4 logical CPUs that this process is connected to; its address."""
+    """A local Ray with 4 logical CPUs and 2 logical GPUs that this process is connected to; its address."""
     import ray
 
     folder = tempfile.mkdtemp(prefix="bb", dir="/tmp")  # short: the path of a Unix socket ends at 107 bytes
@@ -38,6 +38,7 @@ def ray_cluster() -> Iterator[str]:
         ray.init(
             address="local",
             num_cpus=4,
+            num_gpus=2,
             include_dashboard=False,
             log_to_driver=False,
             logging_level=logging.ERROR,

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from pydantic import BaseModel
 from typer.core import TyperGroup
 from typer.main import get_command
 
@@ -50,7 +51,7 @@ def test_python_code_of_the_documentation_runs(code: str, tmp_path: Path) -> Non
 @pytest.mark.parametrize("text", snippets("yaml"))
 def test_campaign_files_of_the_documentation_are_valid(text: str, tmp_path: Path) -> None:
     written = yaml.safe_load(text)
-    unknown = set(written) - set(Settings.model_fields)
+    unknown = set(written) - {*Settings.model_fields, "model"}
     assert not unknown, "a YAML block is a campaign file or some sections of one"
     file = tmp_path / "campaign.yaml"
     own_space = {"name", "objective", "space", "candidates"} & set(written) >= {"objective", "candidates"}
@@ -77,3 +78,21 @@ def test_the_reference_shows_every_strategy() -> None:
     reference = (REPOSITORY / "docs" / "reference.md").read_text()
     for strategy in STRATEGIES.values():
         assert f"::: {strategy.__module__}.{strategy.__name__}\n" in reference
+
+
+def test_the_guide_names_every_key_of_the_campaign_file() -> None:
+    page = (REPOSITORY / "docs" / "guide" / "campaign_file.md").read_text()
+    keys = [".".join(key) for key in keys_of(Settings)]
+    assert [key for key in keys if f"`{key}`" not in page] == []
+
+
+def keys_of(section: type[BaseModel]) -> list[tuple[str, ...]]:
+    """The keys of a section, those of its own sections in their place; of some the page describes the section only."""
+    keys: list[tuple[str, ...]] = []
+    for name, field in section.model_fields.items():
+        is_section = isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel)
+        if is_section and name != "simulation":
+            keys += [(name, *key) for key in keys_of(field.annotation)]
+        else:
+            keys.append((name,))
+    return keys

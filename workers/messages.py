@@ -22,9 +22,18 @@ class FailureKind(StrEnum):
     CANCELLED = "cancelled"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Share:
+    """The logical processors that one evaluation takes of a cluster."""
+
+    cpus: float
+    gpus: float
+
+
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """One attempt at evaluating an arm. It may use `memory_factor` times the memory that the limits say."""
+    """One attempt at evaluating an arm. It may use `memory_factor` times the memory that the limits say. `share`: what
+    it takes of the cluster where its parameters say so; None for what all others take."""
 
     id: int
     arm: int
@@ -33,6 +42,7 @@ class Trial:
     attempt: int = 1
     memory_factor: float = 1.0
     folder: Path | None = None  # of this trial alone, the same for all its attempts; where the campaign gives it one
+    share: Share | None = None
 
 
 @dataclass(frozen=True, slots=True)

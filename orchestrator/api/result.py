@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from orchestrator.campaign.status import goals_text
 from orchestrator.errors import RunError
 from orchestrator.history.export import trial_columns
-from orchestrator.history.fold import History, TrialRow, fold
+from orchestrator.history.fold import History, TrialRow
+from orchestrator.history.reading import read_history
 from orchestrator.store.runs import Run, open_run
 from orchestrator.wording import facts_html
 
@@ -163,4 +164,4 @@ def load(folder: str | Path) -> Result:
 
 def result_of(run: Run) -> Result:
     """The result of an open run."""
-    return Result(run, fold(run.events()))
+    return Result(run, read_history(run))

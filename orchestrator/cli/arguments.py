@@ -15,6 +15,7 @@ Workers = Annotated[int | None, typer.Option("--workers", help="Evaluations at t
 Address = Annotated[
     str | None, typer.Option("--address", help="Ray cluster to join; else RAY_ADDRESS; else a local one is started.")
 ]
+Tags = Annotated[list[str] | None, typer.Option("--tag", help="A word to find the run by; may be repeated.")]
 RunName = Annotated[
     str | None,
     typer.Option("--run", metavar="NAME", help="Name of the run's folder: the key `run`; else name and time."),

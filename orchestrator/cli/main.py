@@ -8,7 +8,7 @@ import typer
 from rich.text import Text
 
 from objectives.objective import ObjectiveError
-from orchestrator.cli.commands import file, follow, init, launchers, log, results, run, serve, store
+from orchestrator.cli.commands import file, follow, init, launchers, log, note, results, run, serve, store
 from orchestrator.cli.console import SafeConsole
 from orchestrator.cli.terminal import FAILED, INTERRUPTED, USERS_MISTAKE
 from orchestrator.errors import BbkbError, UserError
@@ -30,6 +30,7 @@ for _command in (
     log.export,
     results.best,
     results.compare,
+    note.note,
     init.init,
     file.validate,
     file.schema,

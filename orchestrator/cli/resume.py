@@ -35,6 +35,12 @@ def find_begun(settings: Settings, or_resume: bool) -> runs.Run | None:
     return begun
 
 
+def with_recorded_data(old: Mapping[str, object], settings: Settings) -> Settings:
+    """The settings with the existing data that the run's settings `old` have: its source is read once, and may have
+    more by now."""
+    return settings.model_copy(update={"existing_data": from_mapping(old).existing_data})
+
+
 def check_changes(folder: Path, old: Mapping[str, object], settings: Settings, say: Callable[[str], None]) -> None:
     """Say what differs from the run's settings `old`. Raises RunError when a resume may not change it."""
     # keys that are newer than the run had their defaults then

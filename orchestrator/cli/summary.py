@@ -13,7 +13,7 @@ from orchestrator.cli.attach import SessionEnd
 from orchestrator.cli.live import named, recommendation
 from orchestrator.cli.terminal import say, write_file
 from orchestrator.credentials import has_password
-from orchestrator.history.fold import fold
+from orchestrator.history.reading import read_history
 from orchestrator.report.page import write_report
 from orchestrator.session.assemble import Parts
 from orchestrator.settings.model import Settings
@@ -65,7 +65,7 @@ def say_warnings(console: Console, settings: Settings, parts: Parts) -> None:
 
 def summarize(console: Console, run_: runs.Run, outcome: str, reason: str) -> None:
     """The outcome of a session and the results of the campaign so far."""
-    history = fold(run_.events())
+    history = read_history(run_)
     best, now = history.best_known, history.status()
     lines: list[tuple[str, str]] = [("outcome", f"{outcome}: {reason}")]
     if best is not None:
@@ -99,5 +99,5 @@ def say_ending(console: Console, run_: runs.Run, ending: SessionEnd) -> None:
 
 def save_report(run_: runs.Run, path: Path) -> None:
     """Write the run's report. Raises UserError when the file cannot be written."""
-    history = fold(run_.events())
+    history = read_history(run_)
     write_file(path, lambda target: write_report(history, target))

@@ -1,8 +1,8 @@
 """One row a trial, as CSV, JSON or Parquet: for spreadsheets, notebooks and other programs.
 
-Columns, in this order: `FIRST_COLUMNS`, one column a parameter under its own name, `LAST_COLUMNS`, and one column
-`metric.<name>` a metric. A parameter whose name is taken already (a fixed column, or anything beginning with
-`metric.`) is prefixed with `parameter.`.
+Columns, in this order: `FIRST_COLUMNS`, one column a parameter under its own name, `LAST_COLUMNS`, one column
+`metric.<name>` a metric, and, where people wrote notes on trials, `trial.tags` and `trial.note`. A parameter whose name
+is taken already (a fixed column, or anything beginning with `metric.`) is prefixed with `parameter.`.
 
 `started` and `finished` are ISO 8601 in UTC (`2026-03-01T14:05:09.250000Z`), and timestamps in Parquet; the virtual
 seconds of the simulated executor count from 1970-01-01T00:00:00Z. What is unknown (no value
@@ -14,6 +14,7 @@ import csv
 import io
 import json
 import math
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from types import ModuleType
@@ -21,6 +22,7 @@ from typing import Any, Literal, get_args
 
 from orchestrator.errors import UserError
 from orchestrator.history.fold import History, TrialRow
+from orchestrator.store.notes import Note
 from orchestrator.wording import iso
 
 Columns = dict[str, list[Any]]  # by name, a cell a row
@@ -31,12 +33,13 @@ FIRST_COLUMNS = ("trial", "arm", "status", "attempts", "value")
 LAST_COLUMNS = ("batch", "started", "finished", "seconds", "worker", "error")
 TIME_COLUMNS = ("started", "finished")
 METRIC_PREFIX = "metric."
+TAGS_COLUMN, NOTE_COLUMN = "trial.tags", "trial.note"  # only there when some trial has one
 _FORMULA_SIGNS = ("=", "+", "-", "@", "\t", "\r")
 PARAMETER_PREFIX = "parameter."
 _ARROW_TYPES = {
     **dict.fromkeys(("trial", "arm", "attempts", "batch"), "int64"),
     **dict.fromkeys(("value", "reward", "seconds"), "float64"),
-    **dict.fromkeys(("status", "worker", "error"), "string"),
+    **dict.fromkeys(("status", "worker", "error", TAGS_COLUMN, NOTE_COLUMN), "string"),
 }
 
 
@@ -68,7 +71,22 @@ def trial_columns(history: History) -> Columns:
     columns |= {name: [None if time is None else iso(time) for time in columns[name]] for name in TIME_COLUMNS}
     for name in _first_seen(row.metrics for row in rows):
         columns[METRIC_PREFIX + name] = [row.metrics.get(name) for row in rows]
-    return columns
+    return columns | _note_columns(history)
+
+
+def _note_columns(history: History) -> dict[str, list[Any]]:
+    """`trial.tags` and `trial.note`, of the trials that have some; neither where no trial has."""
+    of_trials: dict[int, list[Note]] = defaultdict(list)
+    for note in history.notes:
+        if note.trial is not None:
+            of_trials[note.trial].append(note)
+    if not of_trials:
+        return {}
+    rows = [of_trials.get(row.trial, []) for row in history.trials]
+    return {
+        TAGS_COLUMN: [" ".join(dict.fromkeys(tag for note in notes for tag in note.tags)) or None for notes in rows],
+        NOTE_COLUMN: ["\n".join(note.text for note in notes if note.text) or None for notes in rows],
+    }
 
 
 def existing_columns(history: History) -> Columns:
@@ -90,7 +108,7 @@ def _first_seen(collections: Iterable[Iterable[str]]) -> list[str]:
 
 def _parameter_columns(names: Sequence[str]) -> dict[str, str]:
     """Parameter name → column name: injective, and disjoint from the fixed and the metrics' columns."""
-    fixed = {*FIRST_COLUMNS, *LAST_COLUMNS}
+    fixed = {*FIRST_COLUMNS, *LAST_COLUMNS, TAGS_COLUMN, NOTE_COLUMN}
     columns = {}
     for name in names:
         column = name

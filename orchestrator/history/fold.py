@@ -42,6 +42,7 @@ from orchestrator.campaign.status import Status, status_of
 from orchestrator.campaign.transitions import apply
 from orchestrator.history.trace import Trace
 from orchestrator.settings.recorded import RecordedSettings, read_recorded
+from orchestrator.store.notes import Note
 
 TrialStatus = Literal["queued", "running", "succeeded", "failed", "stopped"]
 
@@ -143,6 +144,13 @@ class History:
     attempts: list[Attempt] = field(default_factory=list)
     appended: int = 0  # candidates that were not there at the beginning
     sessions: list[Session] = field(default_factory=list)
+    notes: tuple[Note, ...] = ()  # of people, in the order written; they are not in the log
+
+    @property
+    def tags(self) -> tuple[str, ...]:
+        """The campaign's tags: those of its file and those that were added, each once."""
+        added = (tag for note in self.notes if note.trial is None for tag in note.tags)
+        return tuple(dict.fromkeys([*self.settings.tags, *added]))
 
     @property
     def is_asynchronous(self) -> bool:

@@ -93,6 +93,7 @@ def render(history: History, title: str) -> str:
         model=model_facts(history),
         table=trial_table(history),
         unlisted=len(history.trials) - len(listed_rows(history)),
+        notes=_note_rows(history),
         sessions=_session_rows(history),
         configuration=as_yaml(history.settings.plain),
         style=resource("report.css"),
@@ -237,6 +238,7 @@ def subtitle(history: History) -> str:
         settings.strategy and f"strategy {settings.strategy}",
         f"{history.created.arms + history.appended:,} candidates",
         f"seed {history.created.seed}",
+        history.tags and f"tags {' '.join(history.tags)}",
     ]
     return " · ".join(part for part in parts if part)
 
@@ -273,6 +275,20 @@ def _session_rows(history: History) -> list[dict[str, str]]:
             "reason": session.reason or "no closing record: killed, or still running",
         }
         for session in history.sessions
+    ]
+
+
+def _note_rows(history: History) -> list[dict[str, str]]:
+    """What people wrote: the file's note first, then the others in the order written."""
+    first = [{"time": "", "about": "campaign", "tags": "", "text": history.settings.note}] * bool(history.settings.note)
+    return first + [
+        {
+            "time": moment(note.time),
+            "about": "campaign" if note.trial is None else f"trial {note.trial}",
+            "tags": " ".join(note.tags),
+            "text": note.text,
+        }
+        for note in history.notes
     ]
 
 

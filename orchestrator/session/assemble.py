@@ -23,7 +23,7 @@ from objectives.space import DEFAULT_SIZE, GROWING_SIZE, LARGEST_WHOLE_SET, Sear
 from objectives.tabular import table_candidates, table_objective
 from orchestrator import logs
 from orchestrator.bandit.growing import Grows
-from orchestrator.bandit.start.warm_start import DataStart, UncertaintyStart, warm_start_of
+from orchestrator.bandit.start.warm_start import DataStart, StartsWarm, UncertaintyStart, warm_start_of
 from orchestrator.campaign.commands import Close
 from orchestrator.campaign.events import CampaignCreated, ExistingTaken, SessionOpened
 from orchestrator.campaign.goals import CampaignGoals
@@ -33,6 +33,7 @@ from orchestrator.session import existing_data
 from orchestrator.session.driver import Driver
 from orchestrator.session.notify import notifying
 from orchestrator.session.problem import Problem, Progress, replay
+from orchestrator.session.resources import resources_of
 from orchestrator.settings.model import Settings
 from orchestrator.store import runs
 from orchestrator.store.event_store import EventStore
@@ -79,7 +80,7 @@ def build(settings: Settings) -> Parts:
     if settings.computing.shards > len(candidates):
         rule = f"at most the number of candidates, {len(candidates)}"
         raise UserError(f"computing.shards must be {rule}, got {settings.computing.shards}")
-    strategy = _for_workers(settings.strategy, settings.workers.count)
+    strategy = _with_existing(_for_workers(settings.strategy, settings.workers.count), settings)
     problem = Problem(
         settings.name,
         settings.seed,
@@ -89,6 +90,7 @@ def build(settings: Settings) -> Parts:
         space=growing_space(settings),
         limit=settings.candidates.limit,
         goals=CampaignGoals.of(settings.resolved()).for_strategy,
+        resources=resources_of(settings, candidates),
     )
     return Parts(problem, _with_metrics(objective, settings), _find_enqueued(settings, candidates))
 
@@ -109,6 +111,9 @@ def existing(settings: Settings, parts: Parts) -> ExistingTaken | None:
 
     Raises UserError when they cannot be read, or match no candidate at all.
     """
+    if settings.existing_data is not None:
+        data, direction = settings.existing_data, settings.objective.direction
+        return existing_data.match(data, parts.problem.candidates, direction, time.time())
     start = warm_start_of(settings.strategy)
     if not isinstance(start, DataStart):
         return None
@@ -152,6 +157,14 @@ def _for_workers(strategy: Any, workers: int) -> Any:
     return strategy
 
 
+def _with_existing(strategy: Any, settings: Settings) -> Any:
+    """The strategy, beginning with the existing data instead of pulls of its own, where there are some."""
+    begins_warm = isinstance(strategy, StartsWarm)
+    if settings.existing_data is None or not begins_warm:
+        return strategy
+    return replace(strategy, warm_start=DataStart("existing data"))
+
+
 def _objective_and_candidates(settings: Settings) -> tuple[Objective, Candidates]:
     table = settings.candidates.table
     if table is not None and settings.candidates.target is not None:
@@ -166,7 +179,8 @@ def _objective_and_candidates(settings: Settings) -> tuple[Objective, Candidates
         return objective, objective.candidates()
     drawn, points = settings.candidates, DEFAULT_SIZE if growing_space(settings) is None else GROWING_SIZE
     space = SearchSpace(settings.space, settings.forbid)
-    return objective, make_candidates(space, drawn.size, drawn.sampler, settings.seed, settings.enqueue, points)
+    first = [*settings.enqueue, *existing_data.configurations(settings.existing_data, space)]
+    return objective, make_candidates(space, drawn.size, drawn.sampler, settings.seed, first, points)
 
 
 def growing_space(settings: Settings) -> SearchSpace | None:
@@ -222,7 +236,7 @@ def open_session(run: Run, settings: Settings, observe: Callable[[Status], None]
         _write_settings(run, settings)
         problem = _place_arms(_with_folders(run, parts.problem, settings), settings, held)
         progress = _replay(run, store, parts, problem, settings)
-        executor = _executor(settings, parts.objective, run.name, start_at=progress.campaign.last_time)
+        executor = _executor(settings, parts, run.name, start_at=progress.campaign.last_time)
         opened = _opening(progress, executor, writer, settings)
         # in virtual time, or where evaluations run in this very thread, there is nothing to do meanwhile
         in_background = settings.workers.executor == "ray"
@@ -313,8 +327,8 @@ def _check_unchanged(run: Run, parts: Parts, created: CampaignCreated) -> None:
         )
 
 
-def _executor(settings: Settings, objective: Objective, campaign: str, start_at: float) -> Executor:
-    workers = settings.workers
+def _executor(settings: Settings, parts: Parts, campaign: str, start_at: float) -> Executor:
+    workers, objective, resources = settings.workers, parts.objective, parts.problem.resources
     memory = None if workers.memory_gb is None else int(workers.memory_gb * 1e9)
     limits = Limits(timeout_seconds=workers.timeout_seconds, memory_bytes=memory)
     match workers.executor:
@@ -333,7 +347,8 @@ def _executor(settings: Settings, objective: Objective, campaign: str, start_at:
             from workers.on_ray.places import Placement
 
             label, keep_seconds = f"evaluate:{settings.name}", workers.keep_hours * 3600.0
-            placement = Placement(campaign, label, workers.kind, workers.cpus, workers.gpus, keep_seconds)
+            largest = None if resources is None else resources.largest
+            placement = Placement(campaign, label, workers.kind, workers.cpus, workers.gpus, keep_seconds, largest)
             try:
                 return RayExecutor(objective, workers.count, limits, placement)
             except ExecutorError as error:

@@ -6,8 +6,9 @@ that printing them does no harm. Of candidates with equal parameters the first i
 numbers a table's rows, need not be there. Results of no candidate are left out and counted.
 """
 
+import contextlib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,12 +18,14 @@ from numpy.typing import NDArray
 
 from objectives.objective import Candidates, ObjectiveError
 from objectives.reference import did_you_mean
+from objectives.space import SearchSpace
 from objectives.table_file import read_columns
 from objectives.tabular import ROW
 from orchestrator.bandit.start.warm_start import DataStart
 from orchestrator.campaign.events import ExistingTaken
 from orchestrator.errors import RunError, UserError
 from orchestrator.history.fold import fold
+from orchestrator.settings.imported import ExistingData
 from orchestrator.store.runs import Run, open_run
 
 ARM = "arm"
@@ -52,6 +55,51 @@ def read(start: DataStart, candidates: Candidates, direction: str, time: float) 
     Raises UserError when they cannot be read, a column is missing or wrong, or none of them matches a candidate.
     """
     results = _read_run(start, candidates, direction) if _names_run(start) else _read_table(start, candidates)
+    return _taken(results, candidates, direction, time)
+
+
+def match(data: ExistingData, candidates: Candidates, direction: str, time: float) -> ExistingTaken:
+    """The results of the section `existing_data`, matched to `candidates`.
+
+    Raises UserError when none of them belongs to a candidate.
+    """
+    given = _without_fixed(data, candidates.columns)
+    names = list(dict.fromkeys(name for one in given for name in one))
+    known = [name for name in candidates.columns if name in names]
+    unknown = [name for name in names if name not in candidates.columns]
+    if unknown or not known:
+        raise UserError(
+            f"existing_data: {data.source} has the parameter {(unknown or ['none'])[0]}, and candidates have "
+            f"{', '.join(candidates.columns)}: rename the parameters of the space as they are there"
+        )
+    rows = [{**dict.fromkeys(candidates.columns), **one} for one in given]
+    columns = {name: _array([row[name] for row in rows]) for name in known}
+    values = np.array([one.value for one in data.results], np.float64)
+    labels = [f"result {number}" for number in range(len(values))]
+    return _taken(_Results(data.source, columns, values, labels), candidates, direction, time)
+
+
+def configurations(data: ExistingData | None, space: SearchSpace) -> list[Mapping[str, Any]]:
+    """The configurations of existing data that belong to the space, each once: they become candidates."""
+    found: dict[bytes, Mapping[str, Any]] = {}
+    for one in () if data is None else _without_fixed(data, space.parameters):
+        with contextlib.suppress(ObjectiveError):  # it is counted as one that belongs to no candidate
+            found.setdefault(space.code_of(one).tobytes(), one)
+    return list(found.values())
+
+
+def _without_fixed(data: ExistingData, known: Container[str]) -> list[Mapping[str, Any]]:
+    """The configurations without what no candidate has and what was the same in all of them."""
+    values: dict[str, set[object]] = {}
+    for one in data.results:
+        for name, value in one.parameters.items():
+            values.setdefault(name, set()).add(value)
+    fixed = {name for name, different in values.items() if len(different) == 1 and name not in known}
+    return [{name: value for name, value in one.parameters.items() if name not in fixed} for one in data.results]
+
+
+def _taken(results: _Results, candidates: Candidates, direction: str, time: float) -> ExistingTaken:
+    """Those results that belong to candidates. Raises UserError when none does."""
     arms = _arms(results, candidates)
     left_out = np.flatnonzero(arms < 0)
     if len(left_out) == len(arms):

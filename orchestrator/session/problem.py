@@ -19,6 +19,7 @@ from orchestrator.campaign.state import CampaignState
 from orchestrator.campaign.transitions import apply
 from orchestrator.errors import CampaignError
 from orchestrator.pool import Appended, Pool
+from orchestrator.session.resources import Resources
 from workers.messages import Trial
 
 # Streams of randomness derived from the campaign's seed; a stream's number must never change.
@@ -41,6 +42,7 @@ class Problem:
     trial_folders: Path | None = None  # where each trial gets a folder of its own, if it does
     is_deterministic: bool = False
     goals: Goals = SINGLE
+    resources: Resources | None = None  # of each trial, where its parameters say them
 
     def arms(self) -> Arms:
         """The candidates as a strategy takes them. The published algorithms may pull any arm again."""
@@ -66,7 +68,10 @@ class Problem:
         seed = int(self.rng(TRIALS, assignment.trial).integers(2**31))
         parameters = candidates.parameters(assignment.arm)
         folder = None if self.trial_folders is None else self.trial_folders / f"{assignment.trial:06d}"
-        return Trial(assignment.trial, assignment.arm, parameters, seed, assignment.attempt, memory_factor, folder)
+        share = None if self.resources is None else self.resources.of(parameters)
+        return Trial(
+            assignment.trial, assignment.arm, parameters, seed, assignment.attempt, memory_factor, folder, share
+        )
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 # The log stays true when these change; anything else would make it another campaign.
-CHANGEABLE = ("budget", "workers", "computing", "log", "runs", "run")
+CHANGEABLE = ("budget", "workers", "computing", "log", "runs", "run", "tags", "note")
 
 
 @dataclass(frozen=True)

@@ -29,6 +29,7 @@ from orchestrator.bandit.strategy import Shardable
 from orchestrator.credentials import redacted
 from orchestrator.settings.file import Document, Plain, Tree, read, with_overrides
 from orchestrator.settings.goals import ConstraintSettings, ObjectiveMetricSettings, goal_problems, with_direction
+from orchestrator.settings.imported import ExistingData, build_existing, dump_existing
 from orchestrator.settings.options import (
     build_strategy,
     dump_strategy,
@@ -47,6 +48,7 @@ from orchestrator.settings.sections import (
     NotifySettings,
     ObjectiveSettings,
     Section,
+    Tag,
     WorkerSettings,
     absolute,
     folder_of,
@@ -93,6 +95,11 @@ def _with_space_file(tree: Any, info: ValidationInfo) -> object:
     return {**tree, "space": space, "forbid": [*own, *forbid] if isinstance(own, list | tuple) else own}
 
 
+def _existing_data(tree: object, info: ValidationInfo) -> ExistingData | None:
+    objective: ObjectiveSettings | None = info.data.get("objective")
+    return None if objective is None else build_existing(tree, folder_of(info), objective.direction)
+
+
 def _space(space: object, info: ValidationInfo) -> Mapping[str, Parameter]:
     objective: ObjectiveSettings | None = info.data.get("objective")
     candidates: CandidateSettings | None = info.data.get("candidates")
@@ -105,6 +112,12 @@ class Settings(Section):
     """One campaign, complete and checked. Build it with `load` or `from_mapping`."""
 
     name: Name = Field(description="Name of the campaign, which begins the name of its run's folder.")
+    tags: tuple[Tag, ...] = Field(
+        default=(), strict=False, description="Words by which `bbkb list --tag` finds the campaign's runs."
+    )
+    note: Annotated[str, Field(max_length=10_000)] = Field(
+        default="", description="What the campaign is about, for people."
+    )
     seed: int = Field(default=0, ge=0, description="Seed of everything that is drawn.")
     objective: ObjectiveSettings = Field(default=ObjectiveSettings(), description="What is optimised.")
     objectives: tuple[ObjectiveMetricSettings, ...] = Field(
@@ -124,6 +137,12 @@ class Settings(Section):
     )
     enqueue: Annotated[tuple[Configuration, ...], PlainValidator(build_enqueue), PlainSerializer(dump_enqueue)] = Field(
         default=(), description="Configurations that are evaluated first, in this order."
+    )
+    existing_data: Annotated[ExistingData | None, PlainValidator(_existing_data), PlainSerializer(dump_existing)] = (
+        Field(
+            default=None,
+            description="Results made elsewhere, which cost no budget: an Optuna study, a Ray Tune folder, or a list.",
+        )
     )
     strategy: Annotated[Any, PlainValidator(_strategy), PlainSerializer(dump_strategy)] = Field(
         default_factory=dict, validate_default=True, description="The algorithm that chooses, with its options."
@@ -165,6 +184,7 @@ class Settings(Section):
     @model_validator(mode="after")
     def _check_together(self) -> "Settings":
         checks = (
+            _existing_problems,
             _objective_problems,
             _goal_problems,
             _candidate_problems,
@@ -190,6 +210,12 @@ class Settings(Section):
         return tree
 
 
+def _existing_problems(settings: Settings) -> list[Problem]:
+    if settings.existing_data is not None and isinstance(warm_start_of(settings.strategy), DataStart):
+        return [Problem(("existing_data",), "must not be given beside strategy.warm_start data, which gives them too")]
+    return []
+
+
 def _space_problems(settings: Settings) -> list[Problem]:
     most, number = settings.budget.evaluations, len(settings.enqueue)
     if number > most:
@@ -206,6 +232,7 @@ def _goal_problems(settings: Settings) -> list[Problem]:
             start if isinstance(start, DataStart) else None,
             "existing data have one value each",
         ),
+        ("existing_data",): (settings.existing_data, "existing data have one value each"),
     }
     direction = settings.objective.direction
     return goal_problems(settings.objectives, settings.constraints, direction, settings.strategy, excluded)

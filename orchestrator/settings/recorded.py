@@ -36,6 +36,8 @@ class RecordedSettings:
     budget: BudgetSettings
     workers: WorkerSettings
     plain: Tree
+    tags: tuple[str, ...] = ()
+    note: str = ""
 
 
 def read_recorded(tree: Tree) -> RecordedSettings:
@@ -53,6 +55,8 @@ def read_recorded(tree: Tree) -> RecordedSettings:
             budget=_section(BudgetSettings, tree, "budget"),
             workers=_section(WorkerSettings, tree, "workers"),
             plain=tree,
+            tags=tuple(tree.get("tags", ())),
+            note=str(tree.get("note", "")),
         )
     except ValidationError as error:
         raise config_error(Document(tree, {}, "the campaign file in the log"), error, Settings) from error

@@ -1,8 +1,8 @@
 """The campaign file as JSON Schema (draft 2020-12), for editors.
 
 pydantic writes the schema of the sections; strategies, kernels, objectives and parameter kinds are put in where the
-sections leave them open, one alternative a name. What needs several keys at once is checked by
-`orchestrator.settings.model`.
+sections leave them open, one alternative a name. `orchestrator.settings.schema_rules` adds bounds and what needs
+several keys at once.
 """
 
 import inspect
@@ -15,11 +15,14 @@ from objectives.command import ShellCommand
 from objectives.external import PythonCallable
 from objectives.names import OBJECTIVES, find_objective
 from objectives.pickled import PickledFunction
+from orchestrator.bandit.kernels import KERNELS
 from orchestrator.bandit.model.model import Model
+from orchestrator.bandit.start.warm_start import WARM_STARTS
 from orchestrator.bandit.strategies import STRATEGIES
 from orchestrator.bandit.strategies.presets import Preset
 from orchestrator.settings.model import Settings
 from orchestrator.settings.options import DEFAULT_STRATEGY, adapter
+from orchestrator.settings.schema_rules import add_bounds, add_parameter_rules, add_section_rules, name_rule
 from orchestrator.settings.spaces import PARAMETERS
 
 Schema = dict[str, Any]
@@ -58,6 +61,12 @@ def schema() -> Schema:
     for cls, field in ((PythonCallable, "path"), (ShellCommand, "command"), (PickledFunction, "path")):
         _without(definitions[_target(by_class[cls])], field)
 
+    for cls in (*STRATEGIES.values(), *KERNELS.values(), *WARM_STARTS.values(), Model):
+        name = _target(by_class[cls]) if cls in by_class else cls.__name__
+        if name in definitions:
+            add_bounds(definitions[name], cls)
+    add_parameter_rules(definitions)
+
     settings = definitions.pop(_target(found[0, "validation"]))
     sections: dict[str, Schema] = settings["properties"]
     budget = definitions[_target(sections["budget"])]
@@ -66,11 +75,12 @@ def schema() -> Schema:
     sections["strategy"] |= {"anyOf": [*(by_class[cls] for cls in STRATEGIES.values()), _named_elsewhere()]}
     sections["model"] = {**by_class[Model], "description": "How all model-based strategies model rewards."}
     kinds = [by_class[cls] for cls in dict.fromkeys(PARAMETERS.values())]
-    named = {"type": "object", "additionalProperties": {"anyOf": kinds}}
+    named = {"type": "object", "propertyNames": name_rule(), "additionalProperties": {"anyOf": kinds}}
     file = {"type": "string", "pattern": r"\.(json|yaml|yml)$", "description": "A file written by ConfigSpace."}
     sections["space"] |= {"anyOf": [named, file]}
     sections["forbid"] |= {"type": "array", "items": {"type": "object", "minProperties": 1}}
     sections["enqueue"] |= {"type": "array", "items": {"type": "object", "minProperties": 1}}
+    settings["allOf"] = add_section_rules(sections, definitions)
     _open_objective(definitions[_target(sections["objective"])], objectives, by_class)
     head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "bbkb campaign file"}
     return {**settings, **head, "description": "One campaign: what is tuned, how, where.", "$defs": definitions}

@@ -67,6 +67,7 @@ def _objective_options(options: object, info: ValidationInfo) -> object:
 MOST_WORKERS = 100_000
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=64)]
+Tag = Annotated[str, Field(pattern=r"^[^\s,]+$", max_length=64)]
 PositiveInt = Annotated[int, Field(ge=1)]
 PositiveFloat = Annotated[float, Field(gt=0)]
 AbsolutePath = Annotated[str, AfterValidator(absolute)]
@@ -186,6 +187,12 @@ class SimulationSettings(Section):
     failure_rate: float = Field(default=0.0, ge=0, lt=1, description="Share of attempts that are made to fail.")
 
 
+class FromParameter(Section):
+    """A number that a parameter of each trial gives."""
+
+    parameter: str = Field(description="Name of the parameter whose value is the number.")
+
+
 class WorkerSettings(Section):
     """Where evaluations run and what each of them may use."""
 
@@ -207,6 +214,12 @@ class WorkerSettings(Section):
     )
     cpus: PositiveFloat = Field(default=1.0, description="Processor cores an evaluation takes.")
     gpus: float = Field(default=0.0, ge=0, description="Graphics processors an evaluation takes.")
+    cpus_from: FromParameter | None = Field(
+        default=None, description="The parameter that says how many cores a trial takes, instead of cpus."
+    )
+    gpus_from: FromParameter | None = Field(
+        default=None, description="The parameter that says how many graphics processors a trial takes, instead of gpus."
+    )
     memory_gb: PositiveFloat | None = Field(default=None, description="Memory an evaluation may use, in 10^9 bytes.")
     timeout_seconds: PositiveFloat | None = Field(
         default=None, description="Seconds after which an evaluation is given up."

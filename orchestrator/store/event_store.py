@@ -17,6 +17,7 @@ from orchestrator.campaign.events import Event
 from orchestrator.errors import FencedError, HeldError, RunError, StoreError
 from orchestrator.store.database import connect, file_of, shown, translated
 from orchestrator.store.migrations import NewerVersionError, bring_up_to_date, columns_of, tables_version
+from orchestrator.store.notes import Note, insert_note, select_notes
 from orchestrator.store.rows import Row, Snapshot, decode, encode
 from orchestrator.store.store import PAGE, Extent, Holding, Stop, Writer
 from orchestrator.store.tables import CAMPAIGNS, EVENTS, HOLDERS, SNAPSHOTS
@@ -301,6 +302,21 @@ class EventStore:
         found = None if row is None else Snapshot(*row)
         is_of_this_log = found is not None and self.checksum_before(campaign, found.position) == found.head
         return found if is_of_this_log else None
+
+    def add_note(self, campaign: str, note: Note) -> None:
+        """Keep a note on the campaign or one of its trials, whoever holds it; durable on return."""
+        is_it = CAMPAIGNS.c.campaign == campaign
+        with self._writing() as connection:
+            # an update first: it locks, so that two notes do not get the same number
+            if connection.execute(CAMPAIGNS.update().where(is_it).values(epoch=CAMPAIGNS.c.epoch)).rowcount != 1:
+                raise self._unknown_error(campaign)
+            bring_up_to_date(connection)
+            insert_note(connection, campaign, note)
+
+    def notes(self, campaign: str) -> tuple[Note, ...]:
+        """The notes on the campaign and its trials, in the order written."""
+        with self._reading() as connection:
+            return select_notes(connection, campaign)
 
     def beat(self, campaign: str, epoch: int) -> Stop:
         """Show that the holder of this epoch lives; what it was asked to do. Raises FencedError when it is no more."""

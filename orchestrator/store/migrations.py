@@ -7,6 +7,7 @@ with what to do; older ones are read as they are, and tables are brought up to d
 | --- | --- |
 | 1 | (0.1) no version row; the table of holders or the column of checksums may be missing |
 | 2 | a version row; chained checksums, the last of which the campaign's row has; claims carry settings; snapshots |
+| 3 | notes |
 
 | events | what changed |
 | --- | --- |
@@ -23,7 +24,7 @@ from orchestrator.campaign.events import BatchChosen, Event
 from orchestrator.errors import StoreError
 from orchestrator.store.tables import EVENTS, METADATA, SCHEMA
 
-TABLES_VERSION = 2
+TABLES_VERSION = 3
 EVENT_VERSION = 2
 
 _SCHEMA_LOCK = 0x62626B62  # "bbkb": PostgreSQL's advisory lock for processes that make tables at the same time

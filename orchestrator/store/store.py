@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from orchestrator.campaign.events import Event
+from orchestrator.store.notes import Note
 from orchestrator.store.rows import Row, Snapshot
 
 PAGE = 1000  # events a reader takes at a time
@@ -102,6 +103,13 @@ class Store(Protocol):
         interrupted and does not know whether it has written can write again. None: at the end.
         """
         ...
+
+    def add_note(self, campaign: str, note: Note) -> None:
+        """Keep a note on the campaign or one of its trials, whoever holds it; durable on return."""
+
+    def notes(self, campaign: str) -> tuple[Note, ...]:
+        """The notes on the campaign and its trials, in the order written; none where an older version made the
+        tables."""
 
     def beat(self, campaign: str, epoch: int) -> Stop:
         """Show that the holder of this epoch lives; what it was asked to do. Raises FencedError when it is no more."""

@@ -43,6 +43,18 @@ HOLDERS = sa.Table(
     sa.Column("settings", sa.Text, nullable=True),  # the campaign file of this claim, as JSON
 )
 
+# What people wrote about a campaign, at any time and beside the log; `number` counts from 0.
+NOTES = sa.Table(
+    "bbkb_notes",
+    METADATA,
+    sa.Column("campaign", sa.String(200), primary_key=True),
+    sa.Column("number", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("time", sa.Float, nullable=False),
+    sa.Column("trial", sa.Integer, nullable=True),  # null: of the whole campaign
+    sa.Column("text", sa.Text, nullable=False),
+    sa.Column("tags", sa.Text, nullable=False),  # a JSON list
+)
+
 # What a log folds to, so that reading need not begin at its start. Only ever a copy of what the log says.
 SNAPSHOTS = sa.Table(
     "bbkb_snapshots",

@@ -14,7 +14,7 @@ from typing import Any
 
 import ray
 
-from workers.messages import Limits, Outcome, Trial
+from workers.messages import Limits, Outcome, Share, Trial
 from workers.on_ray.ledger import NAMESPACE, HeldAttempt, Ledger
 from workers.on_ray.objective import Box, Reference
 from workers.on_ray.places import Placement, memory_request
@@ -30,11 +30,13 @@ _TITLE = "bbkb {campaign} worker "
 
 @dataclass(eq=False, slots=True)
 class _Worker:
-    """One of ours. `memory` is what it asked Ray for, in bytes; `has_begun`: it is known to have got its place."""
+    """One of ours. `memory` (bytes) and `share` are what it asked Ray for, `share` None where that is not known;
+    `has_begun`: it is known to have got its place."""
 
     name: str
     actor: Any
     memory: int | None
+    share: Share | None = None
     has_begun: bool = False
     made: float = field(default_factory=time.monotonic)
     idle_since: float = 0.0  # monotonic clock
@@ -59,7 +61,7 @@ class WorkerPool:
 
     def start(self, trial: Trial) -> Reference:
         """A reference to its outcome, on an idle worker that has asked for enough memory, or on a new one."""
-        worker = self._take_worker(memory_request(self._limits, trial.memory_factor))
+        worker = self._take_worker(memory_request(self._limits, trial.memory_factor), self._placing.share_of(trial))
         known, worker.acknowledged = worker.acknowledged, []
         evaluate = worker.actor.evaluate.options(name=self._placing.label)
         reference: Reference = evaluate.remote(self._box, trial, self._limits, known)
@@ -174,7 +176,11 @@ class WorkerPool:
             self._idle.remove(worker)
             self._kill(worker)
 
-    def _take_worker(self, memory: int | None) -> _Worker:
+    def _take_worker(self, memory: int | None, share: Share) -> _Worker:
+        if self._placing.largest is not None:  # an idle worker of another share holds what this attempt needs
+            for other in [worker for worker in self._idle if worker.share != share]:
+                self._idle.remove(other)
+                self._kill(other)
         fitting = [worker for worker in self._idle if memory is None or (worker.memory or 0) >= memory]
         if fitting:
             worker = fitting[-1]  # the one that was busy last, so that the others may get idle enough to end
@@ -182,23 +188,23 @@ class WorkerPool:
             return worker
         if len(self._busy) + len(self._idle) >= self.slots and self._idle:
             self._kill(self._idle.pop(0))
-        return self._made(memory)
+        return self._made(memory, share)
 
-    def _made(self, memory: int | None) -> _Worker:
+    def _made(self, memory: int | None, share: Share) -> _Worker:
         used = {worker.name for worker in (*self._busy.values(), *self._idle)}
         for number in itertools.count(1):
             name = f"{_title(self._placing.campaign)}{number}"
             if name in used:
                 continue
             try:
-                actor = self._create(name, memory)
+                actor = self._create(name, memory, share)
             except ValueError:  # one that was ended has not left its name yet
                 continue
             _LOGGER.debug("started worker %s", name)
-            return _Worker(name, actor, memory)
+            return _Worker(name, actor, memory, share)
         raise AssertionError("numbers do not end")
 
-    def _create(self, name: str, memory: int | None) -> Any:
+    def _create(self, name: str, memory: int | None, share: Share) -> Any:
         """A new worker actor. Raises ValueError when there is one of that name."""
         remote: Any = ray.remote(WorkerActor)
         return remote.options(
@@ -207,8 +213,8 @@ class WorkerPool:
             lifetime="detached",
             max_restarts=0,
             max_task_retries=0,
-            num_cpus=self._placing.cpus,
-            num_gpus=self._placing.gpus,
+            num_cpus=share.cpus,
+            num_gpus=share.gpus,
             memory=memory,
         ).remote(name, self._placing.campaign, self._placing.keep_seconds)
 

@@ -187,7 +187,10 @@ class RayExecutor:
     def _start(self) -> None:
         """Give Ray what waits here, as far as there are slots."""
         while self._queue and len(self._running) < self._window():
-            _, trial = self._queue.popitem(last=False)
+            trial = next(iter(self._queue.values()))
+            if not self._places.has_room(trial, (attempt.request for attempt in self._running.values())):
+                break  # the next one waits too: a trial that takes much would never get its turn otherwise
+            del self._queue[trial.id]
             place = self._tasks if self._is_short else self._pool
             attempt = _Attempt(trial.id, trial.attempt, place, time.monotonic(), time.time(), trial)
             self._enter(place.start(trial), attempt)

@@ -3,14 +3,15 @@
 import math
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import ray
 from ray.autoscaler.sdk import request_resources
 
 from workers.executor import ExecutorError
-from workers.messages import Limits
+from workers.messages import Limits, Share, Trial
+from workers.on_ray.sharing import Sharing
 
 Kind = Literal["task", "actor", "auto"]
 
@@ -23,7 +24,8 @@ class Placement:
     """Where evaluations run. `campaign` names the worker actors and must be unique on the cluster; `label` is what the
     dashboard shows for tasks: one a campaign, since each distinct name becomes a series of metrics.
 
-    `cpus` and `gpus` are logical units of one evaluation; `keep_seconds` is how long worker actors wait for a session
+    `cpus` and `gpus` are logical units of one evaluation; `largest` is the most that one takes where trials say it
+    themselves, None where all take the same; `keep_seconds` is how long worker actors wait for a session
     when their campaign's process has died.
     """
 
@@ -33,6 +35,12 @@ class Placement:
     cpus: float = 1.0
     gpus: float = 0.0
     keep_seconds: float = 12 * 3600.0
+    largest: Share | None = None
+
+    def share_of(self, trial: Trial | None) -> Share:
+        """What this trial takes; what all take, for one that is not known."""
+        own = None if trial is None else trial.share
+        return own or Share(cpus=self.cpus, gpus=self.gpus)
 
 
 def memory_request(limits: Limits, factor: float) -> int | None:
@@ -51,19 +59,37 @@ def places_on(nodes: Iterable[Mapping[str, float]], wanted: Mapping[str, float])
     )
 
 
+def fits(nodes: Iterable[Mapping[str, float]], shares: Iterable[Share]) -> bool:
+    """Whether evaluations that take these shares run at the same time on nodes with these resources: the largest first,
+    each on the first node with room."""
+    free = [[node.get("CPU", 0.0), node.get("GPU", 0.0)] for node in nodes]
+    for share in sorted(shares, key=lambda one: (one.gpus, one.cpus), reverse=True):
+        room = [one for one in free if one[0] + _ROUNDING >= share.cpus and one[1] + _ROUNDING >= share.gpus]
+        if not room:
+            return False
+        room[0][0] -= share.cpus
+        room[0][1] -= share.gpus
+    return True
+
+
 def request_of(placement: Placement, limits: Limits) -> dict[str, float]:
-    """What one evaluation asks of a node, by Ray's names of resources."""
-    request = {"CPU": placement.cpus, "GPU": placement.gpus, "memory": float(limits.memory_bytes or 0)}
+    """What one evaluation asks of a node, by Ray's names of resources: the largest one where they differ."""
+    share = placement.largest or placement.share_of(None)
+    request = {"CPU": share.cpus, "GPU": share.gpus, "memory": float(limits.memory_bytes or 0)}
     return {name: amount for name, amount in request.items() if amount > 0.0}
 
 
 class Places:
     """How many evaluations the cluster has room for, as nodes join and leave: at most `most`, at least one, so that an
-    attempt waits for the next node. An autoscaler is asked for room for `most`."""
+    attempt waits for the next node. An autoscaler is asked for room for `most`. Other campaigns on the cluster get
+    their fair share of it (`workers.on_ray.sharing`)."""
 
     def __init__(self, placement: Placement, limits: Limits, most: int) -> None:
-        self._wanted = request_of(placement, limits)
+        self._placement = placement
+        # where trials differ, those that take nothing of a resource count too: `has_room` looks at each
+        self._wanted = request_of(replace(placement, largest=None), limits)
         self._most = most
+        self._sharing = Sharing(placement.campaign)
         self._has_asked = _can_grow()
         if self._has_asked:
             request_resources(bundles=[self._wanted] * most)
@@ -71,11 +97,20 @@ class Places:
 
     def look(self) -> int:
         """Count them anew."""
-        self.count = max(1, min(self._most, places_on(_resources(), self._wanted)))
+        there = places_on(_resources(), self._wanted)
+        self.count = max(1, min(self._most, self._sharing.own(there, min(self._most, there))))
         return self.count
 
+    def has_room(self, trial: Trial, running: Iterable[Trial | None]) -> bool:
+        """Whether the cluster has room for this trial beside those that run, where trials take different shares."""
+        if self._placement.largest is None:
+            return True
+        shares = [self._placement.share_of(one) for one in running]
+        return not shares or fits(_resources(), [*shares, self._placement.share_of(trial)])
+
     def close(self) -> None:
-        """Take the request to the autoscaler back."""
+        """Take the request to the autoscaler back, and leave the share to others."""
+        self._sharing.leave()
         if self._has_asked:
             request_resources(bundles=[])
 
@@ -132,6 +167,8 @@ def _resources() -> list[dict[str, float]]:
 
 def is_saturated(placement: Placement, slots: int) -> bool:
     """Whether the cluster itself has room for no more than `slots` of these evaluations at a time."""
+    if placement.largest is not None:
+        return False
     cpus = sum(node.get("CPU", 0.0) for node in _resources())
     return cpus <= slots * placement.cpus and not _can_grow()
 

@@ -11,7 +11,7 @@ from typing import Any
 import ray
 
 from workers.evaluate import evaluate, grace_seconds, is_worn_out
-from workers.messages import Limits, Outcome, Trial
+from workers.messages import Limits, Outcome, Share, Trial
 from workers.on_ray.ledger import HeldAttempt, Ledger
 from workers.on_ray.objective import Box, Reference, get_objective
 from workers.on_ray.places import Placement, memory_request
@@ -38,14 +38,16 @@ class RayTasks:
         self._box = box
         self._limits = limits
         self._placing = placement
-        self._remotes: dict[float, Any] = {}  # by memory factor: to make one takes as long as to submit a task
+        # by memory factor and share: to make one takes as long as to submit a task
+        self._remotes: dict[tuple[float, Share], Any] = {}
 
     def start(self, trial: Trial) -> Reference:
         """A reference to its outcome."""
-        if trial.memory_factor not in self._remotes:
-            self._remotes[trial.memory_factor] = self._remote(trial.memory_factor)
+        kind = trial.memory_factor, self._placing.share_of(trial)
+        if kind not in self._remotes:
+            self._remotes[kind] = self._remote(*kind)
         submission = _Submission(Ledger(self._placing.campaign), time.time())
-        reference: Reference = self._remotes[trial.memory_factor].remote(self._box, trial, self._limits, submission)
+        reference: Reference = self._remotes[kind].remote(self._box, trial, self._limits, submission)
         return reference
 
     def end(self, reference: Reference) -> None:
@@ -65,12 +67,12 @@ class RayTasks:
         """Let go of the objective."""
         self._box = []
 
-    def _remote(self, memory_factor: float) -> Any:
+    def _remote(self, memory_factor: float, share: Share) -> Any:
         remote: Any = ray.remote(evaluate_remotely)
         return remote.options(
             name=self._placing.label,
-            num_cpus=self._placing.cpus,
-            num_gpus=self._placing.gpus,
+            num_cpus=share.cpus,
+            num_gpus=share.gpus,
             memory=memory_request(self._limits, memory_factor),
             max_retries=0,
             retry_exceptions=False,

@@ -24,7 +24,9 @@ from orchestrator.errors import UserError
 from orchestrator.history import trackers
 from orchestrator.history.export import Format as TableFormat
 from orchestrator.history.export import export as export_rows
-from orchestrator.history.fold import History, fold
+from orchestrator.history.fold import History
+from orchestrator.history.optuna_study import to_optuna
+from orchestrator.history.reading import read_history
 from orchestrator.session.assemble import build
 from orchestrator.session.replaying import replay_until
 from orchestrator.settings.model import load
@@ -44,8 +46,14 @@ class Format(StrEnum):
     PARQUET = "parquet"
     TENSORBOARD = "tensorboard"
     MLFLOW = "mlflow"
+    OPTUNA = "optuna"
 
 
+_PLACES: Mapping[Format, str] = {
+    Format.TENSORBOARD: "a folder",
+    Format.MLFLOW: "sqlite:///mlflow.db",
+    Format.OPTUNA: "sqlite:///study.db",
+}
 _TABLES: Mapping[Format, TableFormat] = {Format.CSV: "csv", Format.JSON: "json", Format.PARQUET: "parquet"}
 
 
@@ -120,7 +128,7 @@ def export(
         str | None,
         typer.Option(
             help="File to write, else standard output; a folder for tensorboard; for mlflow the address of a server or "
-            "database, else MLFLOW_TRACKING_URI."
+            "database, else MLFLOW_TRACKING_URI; for optuna a database URL or a journal file."
         ),
     ] = None,
     known: Annotated[
@@ -130,9 +138,10 @@ def export(
         bool, typer.Option(help="In CSV, put an apostrophe before texts that a spreadsheet would run as formulas.")
     ] = True,
 ) -> None:
-    """Write one row a trial; to tensorboard and mlflow one run a trial, where a repeated export adds what is new."""
+    """Write one row a trial; to tensorboard and mlflow one run a trial, to optuna one trial of a study. There a
+    repeated export adds what is new."""
     run = runs.open_run(folder)
-    history = fold(run.events())
+    history = read_history(run)
     if format_ not in _TABLES:
         _track(history, run.name, format_, output)
         return
@@ -146,10 +155,12 @@ def export(
 def _track(history: History, run: str, tracker: Format, output: str | None) -> None:
     where = output or (os.environ.get("MLFLOW_TRACKING_URI") if tracker is Format.MLFLOW else None)
     if where is None:
-        example = "sqlite:///mlflow.db" if tracker is Format.MLFLOW else "a folder"
+        example = _PLACES[tracker]
         raise UserError(f"export to {tracker} must know where to: --output must be given, for example {example}")
     if tracker is Format.MLFLOW:
         count = trackers.to_mlflow(history, run, where)
+    elif tracker is Format.OPTUNA:
+        count = to_optuna(history, run, where, Path.cwd())
     else:
         count = trackers.to_tensorboard(history, run, Path(where))
     say(SafeConsole(), f"exported {count} new trials to {where}")

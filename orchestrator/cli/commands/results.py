@@ -19,9 +19,11 @@ from orchestrator.campaign.status import Status, goals_text
 from orchestrator.cli.arguments import RunFolder
 from orchestrator.cli.console import SafeConsole
 from orchestrator.cli.live import shown
-from orchestrator.cli.terminal import say
+from orchestrator.cli.terminal import say, write_file
 from orchestrator.errors import RunError, StoreError, UserError
-from orchestrator.history.fold import History, fold
+from orchestrator.history.fold import History
+from orchestrator.history.reading import read_history
+from orchestrator.report.comparison import write_picture
 from orchestrator.store import snapshots
 from orchestrator.store.runs import open_run
 from orchestrator.wording import duration, moment
@@ -64,28 +66,44 @@ def best(
     print(_written(taken.parameters, format_) if is_single else _written_front(state, format_))
 
 
-def list_(folder: RunsFolder = Path("runs")) -> None:
-    """List the runs in a folder: when they began, how far they are, the best value."""
-    table = Table("run", "began", "state", "trials", "best", box=None, pad_edge=False)
-    count = 0
-    for path, history in _histories(folder):
-        count += 1
-        state, trials = _state(history), _trials(history.status())
-        table.add_row(Text(path.name), moment(history.created.time), state, trials, _best(history))
-    console = SafeConsole()
-    if count:
-        console.print(table)
-    else:
-        say(console, f"{folder} has no runs")
+def list_(
+    folder: RunsFolder = Path("runs"),
+    tag: Annotated[
+        list[str] | None, typer.Option("--tag", help="Only runs with this tag; with all when repeated.")
+    ] = None,
+) -> None:
+    """List the runs in a folder: when they began, how far they are, the best value, their tags."""
+    wanted, console = set(tag or ()), SafeConsole()
+    found = [(path, history) for path, history in _histories(folder) if wanted <= set(history.tags)]
+    if not found:
+        tagged = f" with the tag {', '.join(sorted(wanted))}" if wanted else ""
+        say(console, f"{folder} has no runs{tagged}")
+        return
+    table = Table("run", "began", "state", "trials", "best", "tags", box=None, pad_edge=False)
+    for path, history in found:
+        cells = (moment(history.created.time), _state(history), _trials(history.status()), _best(history))
+        table.add_row(Text(path.name), *cells, Text(" ".join(history.tags)))
+    console.print(table)
 
 
-def compare(folders: Runs) -> None:
+def compare(
+    folders: Runs,
+    picture: Annotated[
+        Path | None,
+        typer.Option("--picture", help="Also draw the best values so far into this file: .html, .png, .svg or .pdf."),
+    ] = None,
+) -> None:
     """Compare runs: strategy, evaluations, best value and where it was found, time, utilisation."""
-    histories = [(folder, fold(open_run(folder).events())) for folder in folders]
+    histories = [(folder, read_history(open_run(folder))) for folder in folders]
     table = Table("", *(escape(folder.resolve().name) for folder, _ in histories), box=None, pad_edge=False)
     for label, cells in _comparison([history for _, history in histories]):
         table.add_row(label, *(Text(cell) for cell in cells))
-    SafeConsole().print(table)
+    console = SafeConsole()
+    console.print(table)
+    if picture is not None:
+        named = [(folder.resolve().name, history) for folder, history in histories]
+        write_file(picture, lambda path: write_picture(named, path))
+        say(console, f"picture {picture.resolve()}")
 
 
 def _written(parameters: Mapping[str, object], format_: BestFormat) -> str:
@@ -124,7 +142,7 @@ def _histories(folder: Path) -> Iterator[tuple[Path, History]]:
         if not (path / "campaign.yaml").is_file():
             continue
         try:
-            found.append((path, fold(open_run(path).events())))
+            found.append((path, read_history(open_run(path))))
         except (RunError, StoreError) as error:
             say(SafeConsole(stderr=True), f"{path.name} was left out: {error}")
     yield from sorted(found, key=lambda one: one[1].created.time)

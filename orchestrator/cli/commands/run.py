@@ -21,13 +21,14 @@ from orchestrator.cli.arguments import (
     RunFolder,
     RunName,
     Serve,
+    Tags,
     Workers,
     overrides,
 )
 from orchestrator.cli.console import console_for
 from orchestrator.cli.launch import launch
 from orchestrator.cli.plan import say_plan
-from orchestrator.cli.resume import check_address, check_budget, check_changes, end_of, find_begun
+from orchestrator.cli.resume import check_address, check_budget, check_changes, end_of, find_begun, with_recorded_data
 from orchestrator.cli.summary import describe, save_report, say_existing, say_warnings, summarize
 from orchestrator.cli.terminal import EXIT_CODES, say
 from orchestrator.errors import UserError
@@ -37,6 +38,7 @@ from orchestrator.settings.model import Settings, load
 from orchestrator.settings.recorded import read_recorded
 from orchestrator.store import runs, snapshots
 from orchestrator.store.lease import find_free
+from orchestrator.store.notes import checked_tags, new_note
 from workers.messages import FailureKind
 
 
@@ -51,6 +53,7 @@ def run(
     serve: Serve = False,
     quiet: Quiet = False,
     as_json: JsonLines = False,
+    tag: Tags = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Check everything, print what would be run, and write nothing.")
     ] = False,
@@ -60,13 +63,13 @@ def run(
     With --run and --or-resume one command line begins a run and, when it is repeated, resumes it.
     """
     console = console_for(quiet, as_json)
-    settings = load(
-        file, [*overrides(set_, workers, log_level), *([] if name is None else [f"run={json.dumps(name)}"])]
-    )
+    named = [] if name is None else [f"run={json.dumps(name)}"]
+    settings = load(file, [*overrides(set_, workers, log_level), *named])
+    tags = checked_tags(tag or ())
     check_address(settings, address)
     begun = find_begun(settings, or_resume)
     if begun is not None:
-        _check_resumable(console, begun, settings)
+        settings = _resumable(console, begun, settings)
         if dry_run:
             say(console, "dry run: nothing was written and nothing runs")
             return
@@ -84,6 +87,9 @@ def run(
     say_warnings(console, settings, parts)
     say_existing(console, known)
     say(console, f"run {new.folder}")
+    if tags:
+        with new.store() as store:
+            store.add_note(new.name, new_note(tags=tags))
     _session(console, new, settings, address, serve)
 
 
@@ -115,14 +121,13 @@ def resume(
         raise UserError(f"--kind needs --retry-failed, got --kind {kind[0].value!r} alone: add --retry-failed")
     retried = frozenset(kind or FailureKind) if retry_failed else frozenset()
     console = console_for(quiet, as_json)
-    _check_resumable(console, old, settings, retried)
-    _session(console, old, settings, address, serve)
+    _session(console, old, _resumable(console, old, settings, retried), address, serve)
 
 
-def _check_resumable(
+def _resumable(
     console: Console, old: runs.Run, settings: Settings, retried: frozenset[FailureKind] = frozenset()
-) -> None:
-    """Check that `old` can be resumed under these settings, and give its failures of the kinds `retried` back to it.
+) -> Settings:
+    """The settings to resume `old` with, checked; its failures of the kinds `retried` are given back to it.
 
     Exits when there is nothing left to do.
     """
@@ -130,7 +135,9 @@ def _check_resumable(
     with old.store() as store:
         created, state = snapshots.current(old, store)
         done = status_of(created.name, state).done
-        check_changes(old.folder, read_recorded(old.recorded_settings(store)).plain, settings, tell)
+        recorded = read_recorded(old.recorded_settings(store)).plain
+        settings = with_recorded_data(recorded, settings)
+        check_changes(old.folder, recorded, settings, tell)
         check_budget(done, settings)
         find_free(store, old.name, tell)  # now: not when the workers have been started
     if retried:
@@ -144,6 +151,7 @@ def _check_resumable(
         raise typer.Exit(EXIT_CODES[ended.outcome])
     build(settings)  # its mistakes are shown before anything starts
     tell(f"resuming {old.folder}: {done} of {settings.budget.evaluations} done")
+    return settings
 
 
 def _session(console: Console, run_: runs.Run, settings: Settings, address: str | None, serve: bool) -> None:

@@ -14,6 +14,7 @@ from objectives.parameters import Choice, Range
 from objectives.space import SearchSpace
 from orchestrator.adapters.tune import BBKBSearch
 from orchestrator.adapters.tune_space import TuneSpace
+from orchestrator.settings.imported import build_existing
 
 SPACE = {"x": tune.uniform(0.0, 1.0), "inner": {"kind": tune.choice(["a", "b"])}, "fixed": 3}
 
@@ -189,8 +190,12 @@ def test_tune_runs_and_restores_an_experiment(ray_cluster: str, tmp_path: Path) 
     results = tuner.fit()
     assert len(results) == 3
     assert not results.errors
-    found = [results[number] for number in range(len(results))]
-    assert all(result.config is not None and result.config["fixed"] == 3 for result in found)
+    made = [results[number].config for number in range(len(results))]
+    assert all(config is not None and config["fixed"] == 3 for config in made)
+    existing = build_existing({"ray_tune": str(tmp_path / "run"), "metric": "loss"}, tmp_path, "minimize")
+    assert existing is not None
+    found = sorted((one.parameters["x"], one.parameters["inner.kind"], one.value) for one in existing.results)
+    assert found == sorted((config["x"], config["inner"]["kind"], value(config)) for config in made if config)
     again = BBKBSearch()
     again.restore_from_dir(str(tmp_path / "run"))
     assert again._metric == "loss"

@@ -13,7 +13,8 @@ from objectives.parameters import Choice, Range
 from orchestrator.api import Result, tune
 from orchestrator.api.campaign import Space
 from orchestrator.cli.main import app
-from orchestrator.errors import RunError
+from orchestrator.errors import RunError, UserError
+from orchestrator.report.comparison import best_steps
 
 
 def run(tmp_path: Path, name: str, **workers: Any) -> Result:
@@ -70,3 +71,32 @@ def test_runs_are_compared_side_by_side(tmp_path: Path) -> None:
     assert all(f"{one.best.value:.6g}" in output for one in made)
     assert "uniform" in output
     assert "it's" in output or "a model" in output
+
+
+@pytest.mark.parametrize("ending", [".html", ".png", ".svg"])
+def test_runs_are_drawn_into_one_picture(tmp_path: Path, ending: str) -> None:
+    first, second = run(tmp_path, "one"), run(tmp_path, "two")
+    file = tmp_path / f"curves{ending}"
+    shown("compare", str(first.folder), str(second.folder), "--picture", str(file))
+    content = file.read_bytes()
+    if ending == ".png":
+        assert content.startswith(b"\x89PNG")
+    else:
+        assert b"Best value so far" in content or b"<svg" in content
+    if ending == ".html":
+        assert first.folder.name.encode() in content
+        assert second.folder.name.encode() in content
+
+
+def test_a_picture_of_another_kind_is_refused(tmp_path: Path) -> None:
+    made = run(tmp_path, "one")
+    with pytest.raises(UserError, match=r"must end with \.html or one of \.png"):
+        CliRunner().invoke(app, ["compare", str(made.folder), "--picture", "x.gif"], catch_exceptions=False)
+
+
+def test_a_curve_has_a_corner_at_each_improvement_and_ends_with_the_last_result(tmp_path: Path) -> None:
+    made = run(tmp_path, "one")
+    places, values = best_steps(made.history)
+    assert values == sorted(values)
+    assert values[-1] == made.best.value
+    assert places[-1] == 5

@@ -1,0 +1,46 @@
+"""`bbkb note`: write a note or tags on a run or one of its trials, or read what is written."""
+
+from typing import Annotated
+
+import typer
+
+from orchestrator.cli.arguments import RunFolder, Tags
+from orchestrator.cli.console import SafeConsole
+from orchestrator.cli.terminal import say
+from orchestrator.errors import UserError
+from orchestrator.history.reading import read_history
+from orchestrator.store.notes import Note, new_note
+from orchestrator.store.runs import open_run
+from orchestrator.wording import moment
+
+
+def note(
+    folder: RunFolder,
+    text: Annotated[str, typer.Argument(help="The note; without it and without --tag, all notes are printed.")] = "",
+    trial: Annotated[
+        int | None, typer.Option("--trial", min=0, help="The trial it is about; else the whole run.")
+    ] = None,
+    tag: Tags = None,
+) -> None:
+    """Write a note or tags on a run or one of its trials, also while it runs; without either, print all."""
+    run, console = open_run(folder), SafeConsole()
+    history = read_history(run)
+    if trial is not None and trial >= len(history.trials):
+        raise UserError(f"--trial must be one of the {len(history.trials)} trials of {folder}, from 0, got {trial}")
+    if not text and not tag:
+        notes = [one for one in history.notes if trial is None or one.trial == trial]
+        for one in notes:
+            say(console, _line(one))
+        if not notes:
+            say(console, f"{folder} has no notes")
+        return
+    new = new_note(text, tag or (), trial)
+    with run.store() as store:
+        store.add_note(run.name, new)
+    say(console, _line(new))
+
+
+def _line(one: Note) -> str:
+    where = "" if one.trial is None else f"trial {one.trial}: "
+    tags = "".join(f" [{tag}]" for tag in one.tags)
+    return f"{moment(one.time)}{tags} {where}{one.text}".rstrip()

@@ -1,0 +1,104 @@
+"""A campaign's finished trials as a study of Optuna, for its dashboard, its pictures and its samplers.
+
+Each trial carries its number as `bbkb.trial` among Optuna's user attributes. By these, a repeated export adds what is
+new and nothing twice.
+"""
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from objectives.parameters import Choice, Constant, Ordered, Parameter, Range
+from orchestrator.errors import UserError
+from orchestrator.history.fold import History, TrialRow
+from orchestrator.settings.imported import open_storage
+
+_TRIAL = "bbkb.trial"
+
+
+def to_optuna(history: History, run: str, url: str, folder: Path) -> int:
+    """Add what is new of the campaign `run` to the study of that name in the storage at `url`; how many trials.
+
+    Failed trials become failed ones, those that were stopped early pruned ones with their intermediate values. The
+    study is made when there is none. Raises UserError when Optuna is not installed, the storage cannot be used, or its
+    study has another direction.
+    """
+    storage = open_storage(url, folder, must_exist=False)
+    import optuna
+
+    wanted = ["maximize" if one.is_maximized else "minimize" for one in history.goals.objectives]
+    study = optuna.create_study(study_name=run, storage=storage, directions=wanted, load_if_exists=True)
+    there = [direction.name.lower() for direction in study.directions]
+    if there != wanted:
+        raise UserError(
+            f"the study {run!r} must have direction {', '.join(wanted)}, got {', '.join(there)}: it is of something "
+            "else; give another storage"
+        )
+    known = {trial.user_attrs.get(_TRIAL) for trial in study.get_trials(deepcopy=False)}
+    distributions = _distributions(history)
+    new = [row for row in history.trials if row.finished is not None and _is_over(row) and row.trial not in known]
+    metrics = [one.metric for one in history.goals.objectives]
+    study.add_trials([_frozen(row, distributions, metrics) for row in new])
+    return len(new)
+
+
+def _is_over(row: TrialRow) -> bool:
+    return row.status in ("succeeded", "failed", "stopped")
+
+
+def _frozen(row: TrialRow, distributions: Mapping[str, Any], metrics: Sequence[str]) -> Any:
+    """The trial as Optuna keeps it: with the value of each objective, the first of which is the trial's own."""
+    from optuna.trial import FrozenTrial, TrialState
+
+    states = {"succeeded": TrialState.COMPLETE, "failed": TrialState.FAIL, "stopped": TrialState.PRUNED}
+    parameters = {name: value for name, value in row.parameters.items() if name in distributions and value is not None}
+    return FrozenTrial(
+        number=-1,  # the storage numbers it
+        trial_id=-1,
+        state=states[row.status],
+        value=None,
+        values=[row.value, *(row.metrics[name] for name in metrics[1:])] if row.status == "succeeded" else None,
+        datetime_start=_moment(row.started),
+        datetime_complete=_moment(row.finished),
+        params=parameters,
+        distributions={name: distributions[name] for name in parameters},
+        user_attrs={_TRIAL: row.trial, **{f"metric.{name}": value for name, value in row.metrics.items()}},
+        system_attrs={},
+        intermediate_values=dict(row.reports),
+    )
+
+
+def _moment(seconds: float | None) -> datetime | None:
+    """Local time without a zone, as Optuna writes it."""
+    return None if seconds is None else datetime.fromtimestamp(seconds, UTC).astimezone().replace(tzinfo=None)
+
+
+def _distributions(history: History) -> dict[str, Any]:
+    """Optuna's distribution of each parameter: by the space, or by the values of a table's rows."""
+    from optuna.distributions import CategoricalDistribution
+
+    if history.settings.space:
+        return {name: _distribution(kind) for name, kind in history.settings.space.items()}
+    levels: dict[str, dict[Any, None]] = {}
+    for row in history.trials:
+        for name, value in row.parameters.items():
+            if value is not None:
+                levels.setdefault(name, {})[value] = None
+    return {name: CategoricalDistribution(tuple(values)) for name, values in levels.items()}
+
+
+def _distribution(parameter: Parameter) -> Any:
+    from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+
+    match parameter:
+        case Range(low=low, high=high, log=log, integer=True, step=step):
+            return IntDistribution(int(low), int(high), log=log, step=1 if log or step is None else int(step))
+        case Range(low=low, high=high, log=log, step=step):
+            return FloatDistribution(low, high, log=log, step=None if log else step)
+        case Choice(choices=choices):
+            return CategoricalDistribution(choices)
+        case Ordered(ordered=ordered):
+            return CategoricalDistribution(ordered)
+        case Constant(constant=constant):
+            return CategoricalDistribution((constant,))

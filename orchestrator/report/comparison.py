@@ -1,0 +1,74 @@
+"""Best-so-far curves of several runs in one picture: an HTML file that needs no network, or an image file."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import plotly.graph_objects as go
+
+from orchestrator import files
+from orchestrator.errors import UserError
+from orchestrator.history.fold import History
+from orchestrator.report.figure import label
+
+IMAGES = (".png", ".svg", ".pdf")
+_TITLE = "Best value so far"
+_EVALUATIONS = "evaluations, in the order they finished"
+
+Steps = tuple[list[int], list[float]]
+
+
+def best_steps(history: History) -> Steps:
+    """The curve as places (1 for the first result) and best values: a corner at each improvement, then the end."""
+    steps = history.trace.improvements
+    if not steps:
+        return [], []
+    values = [step.item.value or 0.0 for step in steps]
+    return [*(step.place for step in steps), history.trace.count], [*values, values[-1]]
+
+
+def write_picture(runs: Sequence[tuple[str, History]], path: Path) -> None:
+    """Draw the curve of each run under its name into `path`: .html, or an image, which needs matplotlib.
+
+    Raises UserError when the ending is another one, matplotlib is missing, or the runs have different directions;
+    OSError when the file cannot be written.
+    """
+    if len({history.is_maximized for _, history in runs}) > 1:
+        directions = ", ".join(f"{name} {'maximize' if one.is_maximized else 'minimize'}" for name, one in runs)
+        raise UserError(f"a picture must be of runs with one direction, got {directions}")
+    if path.suffix == ".html":
+        files.write_text(path, _page(runs))
+    elif path.suffix in IMAGES:
+        _write_image(runs, path)
+    else:
+        raise UserError(f"--picture must end with .html or one of {', '.join(IMAGES)}, got {path.name!r}")
+
+
+def _axis(runs: Sequence[tuple[str, History]]) -> str:
+    return f"best value ({'higher' if runs[0][1].is_maximized else 'lower'} is better)"
+
+
+def _page(runs: Sequence[tuple[str, History]]) -> str:
+    curves = [(label(name), *best_steps(history)) for name, history in runs]
+    lines = [go.Scatter(x=x, y=y, name=name, mode="lines", line={"shape": "hv"}) for name, x, y in curves]
+    layout = go.Layout(
+        title=_TITLE, xaxis={"title": {"text": _EVALUATIONS}}, yaxis={"title": {"text": _axis(runs)}}, showlegend=True
+    )
+    page: str = go.Figure(lines, layout).to_html(include_plotlyjs=True)
+    return page
+
+
+def _write_image(runs: Sequence[tuple[str, History]], path: Path) -> None:
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise UserError(
+            f"a picture {path.suffix} needs matplotlib, which is not installed: "
+            'pip install "bbkb-orchestrator[pictures]", or write .html'
+        ) from None
+    figure = Figure(figsize=(8, 4.5), layout="constrained")
+    axes = figure.subplots()
+    for name, history in runs:
+        axes.step(*best_steps(history), where="post", label=name.replace("$", r"\$"))
+    axes.set(title=_TITLE, xlabel=_EVALUATIONS, ylabel=_axis(runs))
+    axes.legend()
+    figure.savefig(path, dpi=150)

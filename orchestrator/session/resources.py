@@ -1,0 +1,88 @@
+"""What each trial takes of a cluster, where a parameter says so: `workers.cpus_from` and `workers.gpus_from`."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from objectives.objective import Candidates
+from objectives.parameters import Constant, Parameter, Range
+from objectives.reference import did_you_mean
+from orchestrator.errors import UserError
+from orchestrator.settings.model import Settings
+from orchestrator.settings.sections import WorkerSettings
+from workers.messages import Share
+
+
+@dataclass(frozen=True, kw_only=True)
+class Resources:
+    """`cpus` and `gpus` of a trial whose parameters do not say them; the names of the parameters that do, if any;
+    `largest`: the most that a trial takes."""
+
+    cpus: float
+    gpus: float
+    cpus_from: str | None
+    gpus_from: str | None
+    largest: Share
+
+    def of(self, parameters: Mapping[str, Any]) -> Share:
+        """What a trial with these parameters takes; a conditional parameter that does not exist says nothing."""
+        cpus = self.cpus if self.cpus_from is None else parameters.get(self.cpus_from)
+        gpus = self.gpus if self.gpus_from is None else parameters.get(self.gpus_from)
+        return Share(cpus=self.cpus if cpus is None else float(cpus), gpus=self.gpus if gpus is None else float(gpus))
+
+
+def resources_of(settings: Settings, candidates: Candidates) -> Resources | None:
+    """The resources of each trial; None where all take the same.
+
+    Raises UserError when a parameter that is named does not exist, or has a value that is no number of processors.
+    """
+    workers = settings.workers
+    if workers.cpus_from is None and workers.gpus_from is None:
+        return None
+    most = {
+        key: max((value for value in _values(key, name, settings, candidates)), default=getattr(workers, key))
+        for key, name in _named(workers).items()
+    }
+    return Resources(
+        cpus=workers.cpus,
+        gpus=workers.gpus,
+        cpus_from=_named(workers).get("cpus"),
+        gpus_from=_named(workers).get("gpus"),
+        largest=Share(cpus=most.get("cpus", workers.cpus), gpus=most.get("gpus", workers.gpus)),
+    )
+
+
+def _named(workers: WorkerSettings) -> dict[str, str]:
+    """`cpus` and `gpus`, where a parameter says them: its name."""
+    given = {"cpus": workers.cpus_from, "gpus": workers.gpus_from}
+    return {key: one.parameter for key, one in given.items() if one is not None}
+
+
+def _values(key: str, name: str, settings: Settings, candidates: Candidates) -> list[float]:
+    """The parameter's values that matter, checked: of the candidates, and the bounds of what may be drawn."""
+    place = f"workers.{key}_from.parameter"
+    if name not in candidates.columns:
+        known = list(candidates.columns)
+        raise UserError(f"{place} must be one of {', '.join(known)}, got {name!r}{did_you_mean(name, known)}")
+    values = [*candidates.columns[name].tolist(), *_bounds(settings.space.get(name))]
+    wrong = next((value for value in values if value is not None and not _is_amount(value, key)), None)
+    if wrong is not None:
+        least = "> 0" if key == "cpus" else ">= 0"
+        raise UserError(
+            f"{place} must be a parameter whose values are {least}, and whole above 1; {name} has {wrong!r}: give it "
+            "choices or integer: true"
+        )
+    return [float(value) for value in values if value is not None]
+
+
+def _bounds(parameter: Parameter | None) -> Iterable[object]:
+    if isinstance(parameter, Range):
+        return (parameter.low, parameter.high)
+    return (parameter.constant,) if isinstance(parameter, Constant) else ()
+
+
+def _is_amount(value: object, key: str) -> bool:
+    """Whether Ray gives out so many processors: below 1 any part of one, else whole ones."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    return (value > 0 or (key == "gpus" and value == 0)) and (value <= 1 or float(value).is_integer())

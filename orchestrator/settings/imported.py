@@ -1,0 +1,188 @@
+"""Results made with another tuner, read into the settings once: a study of Optuna, or a folder of Ray Tune.
+
+    existing_data: {optuna: "sqlite:///study.db", study: mnist}
+    existing_data: {ray_tune: ~/ray_results/mnist, metric: accuracy}
+    existing_data: {results: [{parameters: {lr: 0.1}, value: 0.93}]}
+
+The first two are read when the file is, and become the third in the resolved file: a resume needs their source no more.
+"""
+
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from objectives.conditions import Scalar
+from orchestrator.credentials import redacted
+from orchestrator.errors import UserError
+from orchestrator.settings.problems import Problem, failure, shown
+
+_FORMS = "{optuna: URL, study: NAME}, {ray_tune: FOLDER, metric: NAME} or {results: [{parameters: …, value: …}]}"
+_KEYS = {"optuna": ("optuna", "study"), "ray_tune": ("ray_tune", "metric"), "results": ("results", "source")}
+
+
+@dataclass(frozen=True, slots=True)
+class ExistingResult:
+    """A configuration that was evaluated elsewhere, and its value on the objective's scale."""
+
+    parameters: Mapping[str, Scalar]
+    value: float
+
+
+@dataclass(frozen=True, slots=True)
+class ExistingData:
+    """Results made elsewhere, in the order in which they were made; `source` is for people."""
+
+    source: str
+    results: tuple[ExistingResult, ...]
+
+
+def build_existing(tree: Any, folder: Path, direction: str) -> ExistingData | None:
+    """The results that the section `existing_data` gives or names, relative to `folder`.
+
+    Raises ValidationError when the section is wrong, its source cannot be read, or has another direction.
+    """
+    if tree is None or isinstance(tree, ExistingData):
+        return tree
+    kind = next((key for key in _KEYS if isinstance(tree, Mapping) and key in tree), None)
+    if kind is None:
+        raise failure([Problem((), f"must be {_FORMS}", shown(tree))])
+    unknown = [str(key) for key in tree if key not in _KEYS[kind]]
+    if unknown:
+        raise failure([Problem((unknown[0],), f"is not a key here; with {kind} there are {', '.join(_KEYS[kind])}")])
+    if kind == "results":
+        return ExistingData(str(tree.get("source", "the campaign file")), _listed(tree["results"]))
+    for key, value in tree.items():
+        if not isinstance(value, str):
+            raise failure([Problem((key,), "must be text", shown(value))])
+    try:
+        if kind == "optuna":
+            return read_study(tree["optuna"], tree.get("study"), folder, direction)
+        return _read_tune(folder / Path(tree["ray_tune"]).expanduser(), tree.get("metric"))
+    except UserError as error:
+        raise failure([Problem((kind,), f": {error}")]) from error
+
+
+def dump_existing(data: ExistingData | None) -> dict[str, Any] | None:
+    """The section that `build_existing` turns into `data`."""
+    if data is None:
+        return None
+    results = [{"parameters": dict(one.parameters), "value": one.value} for one in data.results]
+    return {"source": data.source, "results": results}
+
+
+def open_storage(url: str, folder: Path, must_exist: bool) -> Any:
+    """The Optuna storage at a database URL, or in a journal file; relative paths count from `folder`.
+
+    Raises UserError when Optuna is not installed, or the storage must exist and does not, or cannot be opened.
+    """
+    try:
+        from optuna.storages import JournalStorage, RDBStorage
+        from optuna.storages.journal import JournalFileBackend
+        from sqlalchemy.exc import SQLAlchemyError
+    except ImportError:
+        raise UserError('Optuna is not installed: pip install "bbkb-orchestrator[optuna]"') from None
+    is_sqlite, is_url = url.startswith("sqlite:///"), "://" in url
+    path = folder / Path(url.removeprefix("sqlite:///")).expanduser()
+    if must_exist and (is_sqlite or not is_url) and not path.is_file():
+        raise UserError(f"{path} must be the file of an Optuna storage, and is not there")
+    try:
+        if not is_url:
+            return JournalStorage(JournalFileBackend(str(path)))
+        return RDBStorage(f"sqlite:///{path}" if is_sqlite else url)
+    except (SQLAlchemyError, OSError, ValueError, RuntimeError) as error:
+        raise UserError(f"the Optuna storage {redacted(url)} cannot be opened: {type(error).__name__}") from error
+
+
+def read_study(url: str, name: str | None, folder: Path, direction: str) -> ExistingData:
+    """The completed trials of an Optuna study; `name` may be None where there is only one.
+
+    Raises UserError when there is no such study, it has several objectives or another direction, or no trial is over.
+    """
+    storage = open_storage(url, folder, must_exist=True)
+    import optuna
+
+    names = sorted(optuna.get_all_study_names(storage))
+    chosen = names[0] if name is None and len(names) == 1 else name
+    if chosen not in names:
+        known = ", ".join(names) or "none"
+        raise UserError(f"study must name one of the studies in {redacted(url)} ({known}), got {name!r}")
+    study = optuna.load_study(study_name=chosen, storage=storage)
+    if len(study.directions) != 1:
+        raise UserError(f"study {chosen!r} must have one objective, got {len(study.directions)}")
+    if study.direction.name.lower() != direction:
+        raise UserError(
+            f"study {chosen!r} has direction {study.direction.name.lower()} and this campaign {direction}: its values "
+            "mean something else"
+        )
+    trials = study.get_trials(deepcopy=False, states=(optuna.trial.TrialState.COMPLETE,))
+    results = _finite((trial.params, trial.value) for trial in trials)
+    if not results:
+        raise UserError(f"study {chosen!r} must have a trial that is complete, got none")
+    return ExistingData(f"Optuna study {chosen!r} in {redacted(url)}", results)
+
+
+def _read_tune(folder: Path, metric: str | None) -> ExistingData:
+    """The last report of each trial below an experiment's folder of Ray Tune."""
+    if metric is None:
+        raise UserError("metric must name what Ray Tune's trials reported, such as accuracy")
+    files = sorted(folder.glob("*/result.json"))
+    if not files:
+        raise UserError(f"{folder} must be the folder of a Ray Tune experiment, with TRIAL/result.json in it")
+    last = [found for file in files if (found := _last_report(file)) is not None]
+    known = sorted({key for report in last for key in report})
+    if metric not in known:
+        raise UserError(f"metric must be one that the trials in {folder} reported, got {metric!r}; they have {known}")
+    results = _finite((dict(_flat(report.get("config", {}))), report.get(metric)) for report in last)
+    if not results:
+        raise UserError(f"{folder} must have a trial with a finite {metric}, got none")
+    return ExistingData(f"Ray Tune experiment {folder}", results)
+
+
+def _last_report(file: Path) -> Mapping[str, Any] | None:
+    """The last line of JSON that is whole; None where there is none: the trial reported nothing."""
+    for line in reversed(file.read_text(encoding="utf-8").splitlines()):
+        try:
+            report = json.loads(line)
+        except ValueError:  # a process died while it wrote
+            continue
+        if isinstance(report, dict):
+            return report
+    return None
+
+
+def _flat(config: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
+    """Nested keys joined by a dot."""
+    for key, value in config.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{above}{key}.")
+        else:
+            yield f"{above}{key}", value
+
+
+def _finite(pairs: Iterator[tuple[Mapping[str, Any], Any]]) -> tuple[ExistingResult, ...]:
+    """Those with a finite value whose parameters are plain values."""
+    return tuple(
+        ExistingResult(dict(parameters), float(value))
+        for parameters, value in pairs
+        if isinstance(value, int | float)
+        and math.isfinite(value)
+        and all(isinstance(one, Scalar) for one in parameters.values())
+    )
+
+
+def _listed(results: Any) -> tuple[ExistingResult, ...]:
+    rule = "must be {parameters: {…}, value: …} with plain values and a finite value"
+    if not isinstance(results, Sequence) or isinstance(results, str) or not results:
+        raise failure([Problem(("results",), f"must be a list of which each {rule}", shown(results))])
+    found: list[ExistingResult] = []
+    for number, one in enumerate(results):
+        is_whole = isinstance(one, Mapping) and set(one) == {"parameters", "value"}
+        parameters = one["parameters"] if is_whole else None
+        right = _finite(iter([(parameters, one["value"])])) if isinstance(parameters, Mapping) and parameters else ()
+        if not right or isinstance(one["value"], bool):
+            raise failure([Problem(("results", number), rule, shown(one))])
+        found += right
+    return tuple(found)

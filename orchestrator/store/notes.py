@@ -1,0 +1,61 @@
+"""Notes and tags: what people write about a campaign or one of its trials, also while it runs.
+
+They lie beside the log, because only the process that holds the campaign may append to that. Nothing decides on them.
+"""
+
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import sqlalchemy as sa
+
+from orchestrator.errors import UserError
+from orchestrator.store.tables import NOTES
+
+MOST_CHARACTERS, MOST_TAG_CHARACTERS = 10_000, 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Note:
+    """`trial` is None for a note on the whole campaign; `time` is seconds since the epoch."""
+
+    time: float
+    text: str = ""
+    tags: tuple[str, ...] = ()
+    trial: int | None = None
+
+
+def checked_tags(tags: Sequence[str]) -> tuple[str, ...]:
+    """The tags, each once. Raises UserError when one is empty, too long or has a comma or white space in it."""
+    for tag in tags:
+        if not tag or len(tag) > MOST_TAG_CHARACTERS or any(letter.isspace() or letter == "," for letter in tag):
+            raise UserError(
+                f"a tag must be 1 to {MOST_TAG_CHARACTERS} characters without white space and commas, got {tag!r}"
+            )
+    return tuple(dict.fromkeys(tags))
+
+
+def new_note(text: str = "", tags: Sequence[str] = (), trial: int | None = None) -> Note:
+    """A note of now. Raises UserError when there is neither text nor tag, or one is not allowed."""
+    if not text.strip() and not tags:
+        raise UserError("a note must have a text or a tag, got neither")
+    if len(text) > MOST_CHARACTERS:
+        raise UserError(f"a note must have at most {MOST_CHARACTERS} characters, got {len(text)}")
+    return Note(time=time.time(), text=text, tags=checked_tags(tags), trial=trial)
+
+
+def insert_note(connection: sa.Connection, campaign: str, note: Note) -> None:
+    """Write the note behind the others of its campaign, whose row the transaction has locked."""
+    count = sa.select(sa.func.count()).select_from(NOTES).where(NOTES.c.campaign == campaign)
+    row = {"campaign": campaign, "number": connection.execute(count).scalar_one(), "time": note.time}
+    connection.execute(NOTES.insert(), {**row, "trial": note.trial, "text": note.text, "tags": json.dumps(note.tags)})
+
+
+def select_notes(connection: sa.Connection, campaign: str) -> tuple[Note, ...]:
+    """The notes on the campaign and its trials, in the order written; none where an older version made the tables."""
+    if not sa.inspect(connection).has_table(NOTES.name):
+        return ()
+    query = sa.select(NOTES.c.time, NOTES.c.text, NOTES.c.tags, NOTES.c.trial).where(NOTES.c.campaign == campaign)
+    rows = connection.execute(query.order_by(NOTES.c.number)).all()
+    return tuple(Note(time=row.time, text=row.text, tags=tuple(json.loads(row.tags)), trial=row.trial) for row in rows)

@@ -1,0 +1,70 @@
+"""Tests of orchestrator/cli/commands/note.py: notes and tags reach list, report and export."""
+
+import csv
+import io
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from objectives.parameters import Range
+from orchestrator.api import Result, load, tune
+from orchestrator.cli.main import app
+from orchestrator.errors import UserError
+from orchestrator.report.page import render
+
+
+def run(tmp_path: Path, name: str, **settings: Any) -> Result:
+    base = {"runs": str(tmp_path / "runs"), "workers": {"executor": "inline"}, "strategy": {"name": "uniform"}}
+    return tune(lambda x: x, {"x": Range(0.0, 1.0)}, evaluations=3, name=name, progress=False, settings=base | settings)
+
+
+def shown(*arguments: object) -> str:
+    result = CliRunner().invoke(app, [str(one) for one in arguments], catch_exceptions=False, env={"COLUMNS": "200"})
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def test_runs_are_found_by_the_tags_of_their_file_and_those_added_later(tmp_path: Path) -> None:
+    first, second = run(tmp_path, "one", tags=["baseline", "mnist"]), run(tmp_path, "two")
+    shown("note", second.folder, "--tag", "mnist", "--tag", "wide")
+    assert first.folder.name in (listed := shown("list", tmp_path / "runs", "--tag", "mnist"))
+    assert second.folder.name in listed
+    assert "mnist wide" in listed
+    only = shown("list", tmp_path / "runs", "--tag", "mnist", "--tag", "wide")
+    assert second.folder.name in only
+    assert first.folder.name not in only
+    assert "no runs with the tag none" in shown("list", tmp_path / "runs", "--tag", "none")
+
+
+def test_notes_are_printed_reported_and_exported_with_their_trial(tmp_path: Path) -> None:
+    made = run(tmp_path, "one", note="is <b>lr</b> enough?")
+    shown("note", made.folder, "looks noisy")
+    shown("note", made.folder, "look at its log", "--trial", 1, "--tag", "odd")
+    printed = shown("note", made.folder)
+    assert "looks noisy" in printed
+    assert "[odd] trial 1: look at its log" in printed
+    assert "looks noisy" not in shown("note", made.folder, "--trial", 1)
+    page = render(load(made.folder).history, "one")
+    for part in ("is &lt;b&gt;lr&lt;/b&gt; enough?", "looks noisy", "trial 1", "look at its log"):
+        assert part in page
+    rows = list(csv.DictReader(io.StringIO(shown("export", made.folder))))
+    assert [(row["trial.tags"], row["trial.note"]) for row in rows] == [("", ""), ("odd", "look at its log"), ("", "")]
+
+
+def test_a_note_on_a_trial_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    made = run(tmp_path, "one")
+    with pytest.raises(UserError, match="one of the 3 trials"):
+        CliRunner().invoke(app, ["note", str(made.folder), "x", "--trial", "3"], catch_exceptions=False)
+
+
+def test_a_run_is_tagged_when_it_begins(tmp_path: Path) -> None:
+    file = tmp_path / "campaign.yaml"
+    file.write_text(
+        "name: tagged\nobjective: {name: branin}\nbudget: {evaluations: 2}\ntags: [first]\n"
+        "workers: {executor: inline}\nstrategy: {name: uniform}\n"
+    )
+    shown("run", file, "--set", f"runs={tmp_path / 'runs'}", "--tag", "second", "--quiet")
+    (folder,) = (tmp_path / "runs").glob("tagged-*")
+    assert load(folder).history.tags == ("first", "second")

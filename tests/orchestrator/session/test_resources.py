@@ -1,0 +1,71 @@
+"""Tests of orchestrator/session/resources.py: a parameter says what each trial takes of the cluster."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orchestrator.errors import UserError
+from orchestrator.session.assemble import build
+from orchestrator.session.resources import Resources
+from orchestrator.settings.model import from_mapping
+from workers.messages import Share
+
+SPACE = {
+    "model": {"choices": ["tree", "network"]},
+    "gpus": {"choices": [1, 2], "when": {"model": "network"}},
+    "cores": {"low": 1, "high": 3, "integer": True},
+    "lr": {"low": 0.0, "high": 2.0},
+}
+
+
+def resources(**workers: Any) -> Resources | None:
+    tree = {
+        "name": "shared",
+        "objective": {"command": "echo 1"},
+        "space": SPACE,
+        "budget": {"evaluations": 3},
+        "workers": {"count": 2, **workers},
+    }
+    return build(from_mapping(tree)).problem.resources
+
+
+def test_a_trial_takes_what_its_parameters_say_and_else_what_all_take() -> None:
+    found = resources(gpus_from={"parameter": "gpus"}, cpus_from={"parameter": "cores"}, gpus=0.5)
+    assert found is not None
+    assert found.of({"gpus": 2, "cores": 3}) == Share(cpus=3.0, gpus=2.0)
+    assert found.of({"gpus": None, "cores": 1}) == Share(cpus=1.0, gpus=0.5)
+    assert found.largest == Share(cpus=3.0, gpus=2.0)
+
+
+def test_without_such_a_parameter_all_trials_take_the_same() -> None:
+    assert resources(cpus=2.0) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("gpu", r"workers\.gpus_from\.parameter must be one of .*did you mean 'gpus'"),
+        ("model", "model has '(tree|network)'"),
+        ("lr", "whole above 1"),
+    ],
+)
+def test_a_parameter_that_is_no_number_of_processors_is_refused(name: str, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        resources(gpus_from={"parameter": name})
+
+
+def test_zero_cores_are_refused_and_zero_graphics_processors_are_not(tmp_path: Path) -> None:
+    table = tmp_path / "table.csv"
+    table.write_text("amount,score\n0,1.0\n1,2.0\n")
+    tree = {
+        "name": "table",
+        "candidates": {"table": str(table), "target": "score"},
+        "budget": {"evaluations": 2},
+        "workers": {"count": 1, "gpus_from": {"parameter": "amount"}},
+    }
+    found = build(from_mapping(tree)).problem.resources
+    assert found is not None
+    assert found.largest == Share(cpus=1.0, gpus=1.0)
+    with pytest.raises(UserError, match="> 0"):
+        build(from_mapping({**tree, "workers": {"count": 1, "cpus_from": {"parameter": "amount"}}}))

@@ -1,0 +1,196 @@
+"""Tests of orchestrator/settings/imported.py: results of other tuners become existing data, read once."""
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import optuna
+import pytest
+from optuna.storages import JournalStorage
+from optuna.storages.journal import JournalFileBackend
+
+from orchestrator.api import Campaign, Result
+from orchestrator.cli.resume import with_recorded_data
+from orchestrator.errors import ConfigError, UserError
+from orchestrator.history.optuna_study import to_optuna
+from orchestrator.settings.model import from_mapping, load
+
+SPACE = {
+    "x": {"low": 0.0, "high": 1.0},
+    "n": {"low": 1, "high": 9, "integer": True},
+    "model": {"choices": ["svm", "forest"]},
+    "C": {"low": 1e-3, "high": 1e3, "log": True, "when": {"model": "svm"}},
+}
+
+
+@pytest.fixture(autouse=True)
+def _quiet() -> None:
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+
+
+def value(parameters: dict[str, Any]) -> float:
+    return float((parameters["x"] - 0.3) ** 2 + parameters["n"] + (parameters["model"] == "svm"))
+
+
+def objective(trial: optuna.Trial) -> float:
+    parameters: dict[str, Any] = {
+        "x": trial.suggest_float("x", 0.0, 2.0),  # wider than the campaign's space
+        "n": trial.suggest_int("n", 1, 9),
+        "model": trial.suggest_categorical("model", ["svm", "forest"]),
+    }
+    if parameters["model"] == "svm":
+        parameters["C"] = trial.suggest_float("C", 1e-3, 1e3, log=True)
+    if trial.number == 3:
+        raise optuna.TrialPruned
+    return value(parameters)
+
+
+def study_in(storage: Any, trials: int = 12, name: str = "earlier") -> optuna.Study:
+    sampler = optuna.samplers.RandomSampler(seed=1)
+    study = optuna.create_study(storage=storage, study_name=name, sampler=sampler)
+    study.optimize(objective, n_trials=trials)
+    return study
+
+
+def tree(tmp_path: Path, existing: Any, **changes: Any) -> dict[str, Any]:
+    return {
+        "name": "continued",
+        "objective": {"callable": f"{tmp_path / 'objective.py'}:value", "direction": "minimize"},
+        "space": SPACE,
+        "budget": {"evaluations": 4},
+        "workers": {"executor": "inline", "count": 1},
+        "existing_data": existing,
+        "runs": str(tmp_path / "runs"),
+        **changes,
+    }
+
+
+def run(tree: dict[str, Any], tmp_path: Path) -> Result:
+    (tmp_path / "objective.py").write_text("def value(x, n, model, C=None):\n    return (x - 0.3) ** 2 + n\n")
+    campaign = Campaign.__new__(Campaign)
+    campaign.settings = from_mapping(tree)
+    return campaign.run(progress=False)
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "journal"])
+def test_a_study_is_existing_data_and_what_is_outside_the_space_is_counted(tmp_path: Path, kind: str) -> None:
+    file = tmp_path / "study"
+    if kind == "sqlite":
+        url, storage = f"sqlite:///{file}", f"sqlite:///{file}"
+    else:
+        url, storage = str(file), JournalStorage(JournalFileBackend(str(file)))
+    study = study_in(storage)
+    complete = [trial for trial in study.trials if trial.state is optuna.trial.TrialState.COMPLETE]
+    inside = [trial for trial in complete if trial.params["x"] <= 1.0]
+    assert 0 < len(inside) < len(complete) == 11
+    result = run(tree(tmp_path, {"optuna": url}), tmp_path)
+    existing = result.history.existing
+    assert existing is not None
+    assert list(existing.values) == [trial.value for trial in inside]
+    assert existing.unmatched == len(complete) - len(inside)
+    assert "Optuna study 'earlier'" in existing.source
+    assert len(result) == 4
+    assert min(trial.value or 0.0 for trial in inside) not in [row["value"] for row in result.rows()]
+
+
+def test_a_resume_needs_the_study_no_more_and_leaves_what_it_has_got_since_alone(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'study.db'}"
+    study = study_in(url)
+    file_tree = tree(tmp_path, {"optuna": url, "study": "earlier"})
+    result = run(file_tree, tmp_path)
+    before = load(result.folder / "campaign.yaml")
+    study.optimize(objective, n_trials=3)
+    now = from_mapping(file_tree)
+    assert before.existing_data is not None
+    assert now.existing_data is not None
+    assert len(now.existing_data.results) > len(before.existing_data.results)
+    assert with_recorded_data(before.resolved(), now).existing_data == before.existing_data
+    (tmp_path / "study.db").unlink()
+    campaign = Campaign.from_file(result.folder / "campaign.yaml")
+    assert campaign.settings.existing_data == before.existing_data
+
+
+def test_a_run_exported_to_a_study_and_imported_again_gives_the_same_results(tmp_path: Path) -> None:
+    first = run(
+        tree(tmp_path, {"results": [{"parameters": {"x": 0.5, "n": 2, "model": "forest"}, "value": 2.04}]}), tmp_path
+    )
+    url = f"sqlite:///{tmp_path / 'made.db'}"
+    assert to_optuna(first.history, "made", url, tmp_path) == 4
+    assert to_optuna(first.history, "made", url, tmp_path) == 0, "a second export adds nothing"
+    study = optuna.load_study(study_name="made", storage=url)
+    assert [trial.value for trial in study.trials] == [row["value"] for row in first.rows()]
+    assert study.best_trial.params == {
+        name: known for name, known in first.best.parameters.items() if known is not None
+    }
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        study.optimize(objective, n_trials=1)  # Optuna goes on with it
+    again = run(tree(tmp_path, {"optuna": url}), tmp_path)
+    existing = again.history.existing
+    assert existing is not None
+    assert list(existing.values)[:4] == [row["value"] for row in first.rows()]
+
+
+def test_a_study_of_something_else_is_refused(tmp_path: Path) -> None:
+    first = run(
+        tree(tmp_path, {"results": [{"parameters": {"x": 0.5, "n": 2, "model": "forest"}, "value": 2.0}]}), tmp_path
+    )
+    url = f"sqlite:///{tmp_path / 'made.db'}"
+    optuna.create_study(storage=url, study_name="made", direction="maximize")
+    with pytest.raises(UserError, match="must have direction minimize, got maximize"):
+        to_optuna(first.history, "made", url, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("existing", "message"),
+    [
+        (3, r"existing_data must be \{optuna"),
+        ({"optuna": "none.db"}, r"existing_data\.optuna: .*none\.db must be the file of an Optuna storage"),
+        ({"optuna": "empty.db", "study": "x"}, "study must name one of the studies"),
+        ({"optuna": "one.db", "studdy": "x"}, "existing_data.studdy is not a key"),
+        ({"optuna": "wrong.db"}, "has direction maximize and this campaign minimize"),
+        ({"optuna": "two.db"}, r"must have one objective, got 2"),
+        ({"ray_tune": ".", "metric": "loss"}, "must be the folder of a Ray Tune experiment"),
+        ({"ray_tune": "."}, "metric must name"),
+        ({"results": []}, "existing_data.results must be a list"),
+        ({"results": [{"parameters": {"x": 0.5}, "value": float("nan")}]}, r"existing_data\.results\.0 must be"),
+        ({"results": [{"parameters": {"x": [1]}, "value": 1.0}]}, r"existing_data\.results\.0 must be"),
+    ],
+)
+def test_what_cannot_be_existing_data_is_refused_with_its_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, existing: Any, message: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    if isinstance(existing, dict) and existing.get("optuna", "none.db") != "none.db":
+        file = existing["optuna"]
+        existing = {**existing, "optuna": f"sqlite:///{file}"}
+        directions = {"wrong.db": ["maximize"], "two.db": ["minimize", "minimize"]}.get(file, ["minimize"])
+        optuna.create_study(storage=f"sqlite:///{file}", study_name="made", directions=directions)
+    with pytest.raises(ConfigError, match=message):
+        from_mapping(tree(tmp_path, existing))
+
+
+def test_a_ray_tune_experiment_is_existing_data(tmp_path: Path) -> None:
+    """Of the files that Ray Tune writes; `tests/orchestrator/adapters` has one that Tune itself wrote."""
+    for number, line in enumerate(['{"loss": 2.0, "config": {"x": 0.5, "inner": {"n": 2}}}', '{"loss": "nan"', ""]):
+        (tmp_path / "tuned" / f"trial_{number}").mkdir(parents=True)
+        first = '{"loss": 9.0, "config": {"x": 0.25, "inner": {"n": 3}}}\n' if number < 2 else ""
+        (tmp_path / "tuned" / f"trial_{number}" / "result.json").write_text(first + line)
+    changed = tree(tmp_path, {"ray_tune": str(tmp_path / "tuned"), "metric": "loss"})
+    changed["space"] = {"x": SPACE["x"], "inner.n": SPACE["n"]}
+    existing = from_mapping(changed).existing_data
+    assert existing is not None
+    assert [(dict(one.parameters), one.value) for one in existing.results] == [
+        ({"x": 0.5, "inner.n": 2}, 2.0),
+        ({"x": 0.25, "inner.n": 3}, 9.0),
+    ]
+
+
+def test_what_was_the_same_in_all_results_need_not_be_a_parameter(tmp_path: Path) -> None:
+    results = [{"parameters": {"x": x, "n": 2, "model": "forest", "epochs": 3}, "value": x} for x in (0.25, 0.5)]
+    result = run(tree(tmp_path, {"results": results}), tmp_path)
+    assert result.history.existing is not None
+    assert result.history.existing.values == (0.25, 0.5)
+    results[0] = {"parameters": {"x": 0.25, "n": 2, "model": "forest", "epochs": 4}, "value": 0.25}
+    with pytest.raises(UserError, match="has the parameter epochs"):
+        run(tree(tmp_path, {"results": results}), tmp_path)

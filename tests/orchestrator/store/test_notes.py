@@ -1,0 +1,68 @@
+"""Tests of orchestrator/store/notes.py: notes lie beside the log, whoever holds the campaign."""
+
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+
+from orchestrator.campaign.events import CampaignCreated
+from orchestrator.errors import RunError, UserError
+from orchestrator.store.event_store import EventStore
+from orchestrator.store.notes import new_note
+
+CREATED = CampaignCreated(
+    time=0.0, name="one", seed=0, arms=1, candidates_digest="", objective="", optimum=None, settings={}
+)
+
+
+def test_notes_come_back_in_the_order_written_and_leave_the_log_alone(database_url: str, campaign: str) -> None:
+    store = EventStore(database_url)
+    store.create(campaign, [CREATED])
+    writer = store.claim(campaign, "holder")
+    assert store.notes(campaign) == ()
+    written = (
+        new_note("a first look", ["baseline", "baseline"]),
+        new_note("diverged", trial=3),
+        new_note(tags=["kept"], trial=0),
+    )
+    for note in written:
+        store.add_note(campaign, note)
+    assert store.notes(campaign) == written
+    assert written[0].tags == ("baseline",)
+    assert store.length(campaign) == 1
+    writer.beat()  # the holder was not fenced off
+    store.close()
+
+
+def test_a_database_without_the_table_has_no_notes_and_takes_them(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'old.sqlite'}"
+    store = EventStore(url)
+    store.create("one", [CREATED])
+    with sa.create_engine(url).begin() as connection:
+        connection.execute(sa.text("DROP TABLE bbkb_notes"))
+        connection.execute(sa.text("UPDATE bbkb_schema SET version = 2"))
+    assert store.notes("one") == ()
+    note = new_note("now there is one")
+    store.add_note("one", note)
+    assert store.notes("one") == (note,)
+    store.close()
+
+
+@pytest.mark.parametrize(
+    ("text", "tags", "message"),
+    [
+        ("", [], "a text or a tag"),
+        ("x" * 10_001, [], "at most 10000"),
+        ("", ["two words"], "white space"),
+        ("", [""], "1 to 64"),
+    ],
+)
+def test_a_note_that_is_not_allowed_is_refused(tmp_path: Path, text: str, tags: list[str], message: str) -> None:
+    store = EventStore(f"sqlite:///{tmp_path / 'one.sqlite'}")
+    store.create("one", [CREATED])
+    with pytest.raises(UserError, match=message):
+        store.add_note("one", new_note(text, tags))
+    with pytest.raises(RunError, match="no campaign 'other'"):
+        store.add_note("other", new_note("a note"))
+    assert store.notes("one") == ()
+    store.close()

@@ -1,0 +1,114 @@
+"""Tests of workers/on_ray/sharing.py: campaigns on one cluster divide its places."""
+
+import sys
+import time
+
+import pytest
+import ray
+from hypothesis import given
+from hypothesis import strategies as st
+from ray import cloudpickle
+
+from objectives.objective import Evaluation, Parameters, Report
+from workers.messages import Limits, Share, Success, Trial
+from workers.on_ray.executor import RayExecutor
+from workers.on_ray.places import Placement, fits
+from workers.on_ray.sharing import LOST_SECONDS, Sharing, fair_parts, places_of
+
+cloudpickle.register_pickle_by_value(sys.modules[__name__])  # Ray's workers cannot import this file
+
+PARTS = st.dictionaries(st.text(min_size=1, max_size=3), st.floats(0.01, 1.0), min_size=1, max_size=6)
+
+
+@given(PARTS)
+def test_parts_are_fair_and_leave_nothing_that_is_wanted(wanted: dict[str, float]) -> None:
+    parts = fair_parts(wanted)
+    assert sum(parts.values()) == pytest.approx(min(1.0, sum(wanted.values())))
+    most = max(parts.values())
+    for name, part in parts.items():  # who has less than another one has all that it wants
+        assert part == pytest.approx(most) or part == wanted[name]
+
+
+@given(PARTS, st.integers(1, 50))
+def test_no_place_is_given_out_twice_and_equals_get_the_same(wanted: dict[str, float], there: int) -> None:
+    places = {name: places_of(name, there, wanted) for name in wanted}
+    assert sum(places.values()) <= there
+    equal = dict.fromkeys(wanted, 1.0)
+    shares = [places_of(name, there, equal) for name in equal]
+    assert sum(shares) == there
+    assert max(shares) - min(shares) <= 1
+
+
+def test_a_campaign_that_is_silent_counts_no_more(ray_cluster: str) -> None:
+    now = [0.0]
+    one, other = Sharing("silence one", lambda: now[0]), Sharing("silence other", lambda: now[0])
+    assert one.own(4, 4) == 4
+    assert other.own(4, 4) == 2
+    assert one.own(4, 4) == 2
+    now[0] += LOST_SECONDS + 1.0
+    assert one.own(4, 4) == 4
+    assert other.own(4, 4) == 2  # it was only slow
+    assert one.own(4, 4) == 2
+    other.leave()
+    assert one.own(4, 4) == 4
+    one.leave()
+
+
+class Graphics:
+    """How many graphics processors Ray has given it."""
+
+    def evaluate(self, parameters: Parameters, seed: int, report: Report) -> Evaluation:
+        time.sleep(0.05)
+        return Evaluation(float(len(ray.get_gpu_ids())))
+
+
+@pytest.mark.parametrize("kind", ["task", "actor"])
+def test_each_trial_gets_the_graphics_processors_that_it_asks_for(ray_cluster: str, kind: str) -> None:
+    placement = Placement(f"graphics {kind}", "t", "task" if kind == "task" else "actor", largest=Share(cpus=1, gpus=2))
+    executor = RayExecutor(Graphics(), 4, Limits(), placement)
+    amounts = [2, 0, 1, 1, 2, 0]
+    executor.submit([Trial(i, i, {}, 0, share=Share(cpus=1, gpus=gpus)) for i, gpus in enumerate(amounts)])
+    values: dict[int, float] = {}
+    while batch := executor.next_outcomes(None):
+        assert all(isinstance(outcome, Success) for outcome in batch), batch
+        values.update((outcome.trial, outcome.value) for outcome in batch if isinstance(outcome, Success))
+    executor.close()
+    assert [values[i] for i in range(len(amounts))] == amounts
+
+
+@given(st.lists(st.sampled_from([0.5, 1.0, 2.0]), max_size=6))
+def test_what_fits_together_is_no_more_than_the_nodes_have(gpus: list[float]) -> None:
+    nodes = [{"CPU": 8.0, "GPU": 2.0}, {"CPU": 8.0, "GPU": 1.0}]
+    shares = [Share(cpus=1.0, gpus=amount) for amount in gpus]
+    if fits(nodes, shares):
+        assert sum(gpus) <= 3.0
+        assert sum(amount == 2.0 for amount in gpus) <= 1
+    assert fits(nodes, shares[:1])
+
+
+class Sleep:
+    """Takes a tenth of a second."""
+
+    def evaluate(self, parameters: Parameters, seed: int, report: Report) -> Evaluation:
+        time.sleep(0.1)
+        return Evaluation(0.0)
+
+
+def test_two_campaigns_at_the_same_time_get_half_of_the_places_each_and_the_last_one_all(ray_cluster: str) -> None:
+    executors = [RayExecutor(Sleep(), 4, Limits(), Placement(f"half {name}", "t", "task")) for name in "ab"]
+    for executor in executors:
+        executor.submit([Trial(i, i, {}, 0) for i in range(200)])
+    slots: list[tuple[int, ...]] = []
+    while (2, 2) not in slots:
+        for executor in executors:
+            assert executor.next_outcomes(0.05) is not None
+        slots.append(tuple(executor.slots for executor in executors))
+    counts = [0, 0]
+    while min(counts) < 30:
+        for number, executor in enumerate(executors):
+            counts[number] += len(executor.next_outcomes(0.02))
+    assert max(counts) <= 2 * min(counts), "both have two places, and so about the same number of results"
+    executors[0].close()
+    while executors[1].slots < 4:
+        executors[1].next_outcomes(0.05)
+    executors[1].close()

@@ -1,0 +1,74 @@
+"""Several campaigns on one cluster: each takes its fair share of the places, and what the others leave.
+
+Each campaign has an entry in the key-value store of Ray's head, with the part of the cluster that it could use, and a
+number that changes whenever it looks. An entry that stays the same for a while is of a campaign that died, and counts
+no more. No process decides for the others: all compute the same division from the same entries.
+
+The division is max-min fair: a campaign that wants less than an equal part gets what it wants, the others divide what
+is left equally. In whole places, campaigns in the order of their names get the places between their cumulated parts.
+"""
+
+import itertools
+import math
+import time
+from collections.abc import Callable, Mapping
+
+from ray.experimental.internal_kv import _internal_kv_del, _internal_kv_get, _internal_kv_list, _internal_kv_put
+
+LOST_SECONDS = 15.0  # without a change of its entry, after which a campaign counts no more
+_NAMESPACE = "bbkb sharing"
+_ROUNDING = 1e-9
+
+
+def fair_parts(wanted: Mapping[str, float]) -> dict[str, float]:
+    """The max-min fair part of the cluster for each campaign, by name, in the order of names; `wanted`: parts of the
+    whole cluster, from 0 to 1."""
+    parts: dict[str, float] = {}
+    left = 1.0
+    for number, name in enumerate(sorted(wanted, key=lambda name: (wanted[name], name))):
+        parts[name] = min(wanted[name], left / (len(wanted) - number))
+        left -= parts[name]
+    return {name: parts[name] for name in sorted(parts)}
+
+
+def places_of(name: str, there: int, wanted: Mapping[str, float]) -> int:
+    """How many of the places that are `there` belong to the campaign `name`: all of them are given out to campaigns
+    that want them, none twice."""
+    parts = fair_parts(wanted)
+    ends = dict(zip(parts, itertools.accumulate(parts.values()), strict=True))
+    first, last = ends[name] - parts[name], ends[name]
+    return math.floor(there * last + _ROUNDING) - math.floor(there * first + _ROUNDING)
+
+
+class Sharing:
+    """One campaign's view of the others on its cluster."""
+
+    def __init__(self, campaign: str, clock: Callable[[], float] = time.monotonic) -> None:
+        self._campaign = campaign
+        self._clock = clock
+        self._looks = itertools.count()
+        self._seen: dict[str, tuple[bytes, float]] = {}  # entries of others, and when they were first as they are
+
+    def own(self, there: int, wanted: int) -> int:
+        """This campaign's part of the places that are `there`, of which it could use `wanted`."""
+        if there < 1:
+            return there
+        part = wanted / there
+        _internal_kv_put(self._campaign, f"{part!r} {next(self._looks)}", overwrite=True, namespace=_NAMESPACE)
+        return places_of(self._campaign, there, {**self._others(), self._campaign: part})
+
+    def leave(self) -> None:
+        """Take nothing any more."""
+        _internal_kv_del(self._campaign, namespace=_NAMESPACE)
+
+    def _others(self) -> dict[str, float]:
+        """What the other campaigns that live could use."""
+        now, found = self._clock(), {}
+        for name in (key.decode() for key in _internal_kv_list("", namespace=_NAMESPACE)):
+            entry = _internal_kv_get(name, namespace=_NAMESPACE)
+            if name == self._campaign or entry is None:
+                continue
+            known, since = self._seen.get(name, (b"", now))
+            found[name] = (entry, since if known == entry else now)
+        self._seen = found
+        return {name: float(entry.split()[0]) for name, (entry, since) in found.items() if now - since < LOST_SECONDS}
