@@ -36,7 +36,7 @@ def test_the_one_hot_columns_of_an_operation_share_their_parameter() -> None:
 def test_edge_types_do_not_depend_on_the_numbers_of_the_vertices(inner: list[int]) -> None:
     order = [0, *inner, 4]
     moved = ALL.adjacency[:, order][:, :, order]
-    valid: np.ndarray = ~np.tril(moved).any(axis=(1, 2))
+    valid: np.ndarray = np.logical_not(np.any(np.tril(moved), axis=(1, 2)))
     renumbered = CellSet(
         np.where(valid[:, None, None], moved, ALL.adjacency),
         np.where(valid[:, None], ALL.operations[:, [vertex - 1 for vertex in inner]], ALL.operations),

@@ -2,6 +2,7 @@
 
 import math
 from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -13,14 +14,14 @@ from sklearn.svm import SVC
 
 from objectives.datasets import DataSource
 from objectives.estimator import MOST_VALUES, SklearnEstimator
-from objectives.objective import ObjectiveError
+from objectives.objective import ObjectiveError, Report
 from orchestrator.errors import ConfigError
 from orchestrator.settings.model import load
 
 SVM, RIDGE, TREE = "sklearn.svm.SVC", "sklearn.linear_model.Ridge", "sklearn.tree.DecisionTreeClassifier"
 
 
-def loaded(**options):
+def loaded(**options: Any) -> Any:
     return SklearnEstimator(**options).load(DataSource())
 
 
@@ -29,7 +30,7 @@ def written(folder: Path, rows: list[str]) -> str:
     return str(folder / "table.csv")
 
 
-def test_it_is_scikit_learns_cross_validation(silent):
+def test_it_is_scikit_learns_cross_validation(silent: Report) -> None:
     """An oracle: `cross_val_score` with the same preparation, where nothing is missing and nothing is text."""
     evaluation = loaded(estimator=SVM, data="iris").evaluate({"C": 2.0, "gamma": 0.1}, 0, silent)
     features, target = load_iris(return_X_y=True)
@@ -40,8 +41,8 @@ def test_it_is_scikit_learns_cross_validation(silent):
     assert evaluation.metrics["fit_seconds"] > 0.0
 
 
-def test_every_fold_reports_the_mean_so_far():
-    told = []
+def test_every_fold_reports_the_mean_so_far() -> None:
+    told: list[Any] = []
     evaluation = loaded(estimator=SVM, data="iris", folds=3).evaluate(
         {}, 0, lambda value, step: told.append((step, value))
     )
@@ -49,7 +50,7 @@ def test_every_fold_reports_the_mean_so_far():
     assert told[-1][1] == evaluation.value
 
 
-def test_the_seed_is_the_estimators_random_state_unless_the_space_gives_one(silent):
+def test_the_seed_is_the_estimators_random_state_unless_the_space_gives_one(silent: Report) -> None:
     tree = loaded(estimator=TREE, data="wine")
     values = [tree.evaluate({"max_features": 1, "splitter": "random"}, seed, silent).value for seed in (1, 1, 2, 3)]
     assert values[0] == values[1]
@@ -58,7 +59,7 @@ def test_the_seed_is_the_estimators_random_state_unless_the_space_gives_one(sile
     assert fixed[0] == fixed[1]
 
 
-def test_text_columns_and_missing_cells_are_prepared(tmp_path, silent):
+def test_text_columns_and_missing_cells_are_prepared(tmp_path: Path, silent: Report) -> None:
     """The class is told by the text, or where the text is missing by the number: both must reach the estimator."""
     rows = ["size,colour,empty,kind"]
     for number in range(60):
@@ -73,14 +74,14 @@ def test_text_columns_and_missing_cells_are_prepared(tmp_path, silent):
     assert objective.evaluate({}, 0, silent).value == 1.0
 
 
-def test_a_text_column_of_many_values_does_not_become_as_many_features(tmp_path):
+def test_a_text_column_of_many_values_does_not_become_as_many_features(tmp_path: Path) -> None:
     rows = ["name,y", *(f"name{number % 200},{number % 2}" for number in range(400))]
     objective = loaded(estimator=TREE, data=written(tmp_path, rows), target="y")
     pipeline = objective._pipeline({}, 0).fit(objective.table.features, objective.table.target)
     assert pipeline[0].transform(objective.table.features).shape == (400, MOST_VALUES + 1)
 
 
-def test_a_regressor_has_the_score_that_is_asked_for(silent):
+def test_a_regressor_has_the_score_that_is_asked_for(silent: Report) -> None:
     options = {"estimator": RIDGE, "data": "diabetes"}
     r2 = loaded(**options).evaluate({"alpha": 1.0}, 0, silent).value
     error = loaded(**options, scoring="neg_mean_absolute_error").evaluate({"alpha": 1.0}, 0, silent).value
@@ -99,7 +100,7 @@ def test_a_regressor_has_the_score_that_is_asked_for(silent):
         ({"estimator": SVM, "data": "iris", "folds": 1}, "folds must be >= 2, got 1"),
     ],
 )
-def test_options_that_cannot_be_right_are_refused(options, message):
+def test_options_that_cannot_be_right_are_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         SklearnEstimator(**options)
 
@@ -115,7 +116,7 @@ def test_options_that_cannot_be_right_are_refused(options, message):
         ({"folds": 51}, "folds must be at most the rows of every class of iris, 50"),
     ],
 )
-def test_what_cannot_be_had_is_refused_before_the_campaign(options, message):
+def test_what_cannot_be_had_is_refused_before_the_campaign(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ObjectiveError, match=message):
         loaded(**{"estimator": SVM, "data": "iris", **options})
 
@@ -130,7 +131,7 @@ def test_what_cannot_be_had_is_refused_before_the_campaign(options, message):
         (["a,kind", "1,x", "2,y"], RIDGE, "target of the regressor .* must be numbers"),
     ],
 )
-def test_mistakes_in_a_table_have_their_line(rows, estimator, message, tmp_path):
+def test_mistakes_in_a_table_have_their_line(rows: list[str], estimator: str, message: str, tmp_path: Path) -> None:
     with pytest.raises(ObjectiveError, match=message):
         loaded(estimator=estimator, data=written(tmp_path, rows), target="kind")
 
@@ -147,17 +148,17 @@ def campaign(folder: Path, space: str, estimator: str = SVM) -> Path:
     return file
 
 
-def test_the_table_lies_beside_the_campaign_file(tmp_path):
+def test_the_table_lies_beside_the_campaign_file(tmp_path: Path) -> None:
     settings = load(campaign(tmp_path, "C: {low: 0.1, high: 10}"))
     assert settings.objective.options.data == str(tmp_path / "table.csv")
-    assert len(settings.objective.load(DataSource()).table.target) == 20
+    assert len(cast(Any, settings.objective.load(DataSource())).table.target) == 20
 
 
-def test_a_parameter_that_the_estimator_has_not_is_refused_with_its_line(tmp_path):
+def test_a_parameter_that_the_estimator_has_not_is_refused_with_its_line(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"campaign\.yaml:4: space\.gama is no parameter of .*did you mean 'gamma'"):
         load(campaign(tmp_path, "gama: {low: 0.1, high: 10}"))
 
 
-def test_an_estimator_that_cannot_be_imported_is_refused_with_its_line(tmp_path):
+def test_an_estimator_that_cannot_be_imported_is_refused_with_its_line(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"campaign\.yaml:2: .*has no 'SVK'"):
         load(campaign(tmp_path, "C: {low: 0.1, high: 10}", "sklearn.svm.SVK"))

@@ -5,10 +5,10 @@ import pytest
 
 from objectives.external import call_with
 from objectives.goals import WithMetrics
-from objectives.objective import Evaluation, InvalidValueError, Objective
+from objectives.objective import Evaluation, InvalidValueError, Objective, Parameters, Report
 from objectives.returned import MissingValueError, as_evaluation
 from workers.evaluate import evaluate
-from workers.messages import Failure, FailureKind, Limits, Success, Trial
+from workers.messages import Failure, FailureKind, Limits, Outcome, Success, Trial
 
 NEEDED = (("accuracy", "objectives.0"), ("latency", "objectives.1"))
 
@@ -17,11 +17,11 @@ class Returns(Objective):
     def __init__(self, returned: object) -> None:
         self.returned = returned
 
-    def evaluate(self, parameters, seed, report) -> Evaluation:
+    def evaluate(self, parameters: Parameters, seed: int, report: Report) -> Evaluation:
         return call_with(lambda: self.returned, parameters, seed, report, "f")
 
 
-def outcome(returned: object, first: str = "accuracy", needed: tuple[tuple[str, str], ...] = NEEDED):
+def outcome(returned: object, first: str = "accuracy", needed: tuple[tuple[str, str], ...] = NEEDED) -> Outcome:
     trial = Trial(id=0, arm=0, parameters={}, seed=0)
     return evaluate(WithMetrics(Returns(returned), first, needed), trial, Limits())
 
@@ -54,7 +54,7 @@ def test_a_constraint_on_a_metric_beside_the_value() -> None:
         ({"accuracy": "high", "latency": 1}, "'accuracy', which objectives.0 names, is a str, not a number"),
     ],
 )
-def test_a_result_without_a_metric_of_a_goal_is_a_failure(returned, message) -> None:
+def test_a_result_without_a_metric_of_a_goal_is_a_failure(returned: object, message: str) -> None:
     found = outcome(returned)
     assert isinstance(found, Failure)
     assert found.kind is FailureKind.INVALID_VALUE

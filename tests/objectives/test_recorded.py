@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from objectives.cell_features import Encoding
 from objectives.cells import Cell
 from objectives.datasets import DataSource
 from objectives.objective import ObjectiveError, Report
@@ -73,9 +74,7 @@ def test_the_papers_operations_leave_the_cells_with_a_projection_out(folder: Pat
 
 
 def test_the_edge_types_are_other_features(folder: Path) -> None:
-    first, second = (
-        NasBench101(encoding=encoding).load(DataSource(folder)).features for encoding in ("adjacency", "edge_types")
-    )
+    first, second = (NasBench101(encoding=encoding).load(DataSource(folder)).features for encoding in Encoding)
     assert first.shape != second.shape
 
 

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -22,15 +23,18 @@ from orchestrator.store.runs import open_run
 from orchestrator.store.verify import verify
 
 SPACE = {"x": Range(0.0, 1.0), "y": Range(0.0, 1.0)}
-OBJECTIVES = [{"metric": "accuracy"}, {"metric": "size", "direction": "minimize", "reference": 2.0}]
-CONSTRAINTS = [{"metric": "memory", "at_most": 1.2}]
+OBJECTIVES: list[dict[str, Any]] = [
+    {"metric": "accuracy"},
+    {"metric": "size", "direction": "minimize", "reference": 2.0},
+]
+CONSTRAINTS: list[dict[str, Any]] = [{"metric": "memory", "at_most": 1.2}]
 
 
 def train(x: float, y: float) -> dict[str, float]:
     return {"accuracy": 1 - (x - 0.7) ** 2 - (y - 0.3) ** 2, "size": x + y, "memory": 2 * x}
 
 
-def tuned(folder: Path, evaluations: int = 40, **goals) -> Result:
+def tuned(folder: Path, evaluations: int = 40, **goals: Any) -> Result:
     settings = {"runs": str(folder), "workers": {"executor": "simulated"}, "seed": 3}
     return tune(train, SPACE, evaluations=evaluations, workers=4, progress=False, settings=settings, **goals)
 
@@ -53,7 +57,9 @@ def test_the_front_holds_feasible_trials_that_no_other_is_better_than(result: Re
         value, size = row["value"], row["metric.size"]
         is_beaten = any(a >= value and b <= size and (a, b) != (value, size) for a, b in front)
         assert is_beaten != ((value, size) in front)
-    assert [one.value for one in result.front] == sorted((one.value for one in result.front), reverse=True)
+    assert [one.value for one in result.front] == sorted(
+        (float(one.value or 0.0) for one in result.front), reverse=True
+    )
     assert result.best == result.front[0]
     assert result.best.value == max(row["value"] for row in feasible)
     assert result.hypervolume is not None

@@ -153,17 +153,17 @@ def test_configurations_that_are_evaluated_elsewhere_are_pending_and_survive_sav
         optimizer.expect([{**elsewhere, "x": 2.0}])
 
 
-GOALS = {
+GOALS: dict[str, Any] = {
     "objectives": [{"metric": "gain"}, {"metric": "cost", "direction": "minimize"}],
     "constraints": [{"metric": "memory", "at_most": 24}],
 }
 
 
-def results(configuration):
+def results(configuration: Mapping[str, Any]) -> dict[str, Any]:
     return {"gain": -loss(configuration), "cost": configuration["x"], "memory": float(configuration["size"]), "more": 1}
 
 
-def searched(optimizer, steps, as_rows=False):
+def searched(optimizer: Any, steps: int, as_rows: bool = False) -> list[Any]:
     asked = []
     for _ in range(steps):
         configurations = optimizer.ask(3)
@@ -173,8 +173,8 @@ def searched(optimizer, steps, as_rows=False):
     return asked
 
 
-def test_several_objectives_and_constraints_are_told_as_mappings_or_rows(tmp_path):
-    optimizer, rows = Optimizer(space=SPACE, seed=4, **GOALS), Optimizer(space=SPACE, seed=4, **GOALS)
+def test_several_objectives_and_constraints_are_told_as_mappings_or_rows(tmp_path: Path) -> None:
+    optimizer, rows = Search(space=SPACE, seed=4, **GOALS), Search(space=SPACE, seed=4, **GOALS)
     assert optimizer.metrics == ("gain", "cost", "memory")
     assert searched(optimizer, 12) == searched(rows, 12, as_rows=True)
     front = optimizer.front()
@@ -185,14 +185,14 @@ def test_several_objectives_and_constraints_are_told_as_mappings_or_rows(tmp_pat
     assert list(costs) == sorted(costs, reverse=True)
     assert optimizer.best() == (front[0][0], gains[0])
     optimizer.save(tmp_path / "search.json")
-    loaded = Optimizer.load(tmp_path / "search.json")
+    loaded = Search.load(tmp_path / "search.json")
     assert loaded.front() == front
     assert loaded.trials == optimizer.trials
     assert searched(loaded, 3) == searched(optimizer, 3)
 
 
-def test_mistakes_about_several_objectives_are_named():
-    optimizer = Optimizer(space=SPACE, **GOALS)
+def test_mistakes_about_several_objectives_are_named() -> None:
+    optimizer = Search(space=SPACE, **GOALS)
     asked = optimizer.ask(1)
     with pytest.raises(ValueError, match="the metric cost must be a finite number, got None"):
         optimizer.tell(asked, [{"gain": 1.0, "memory": 3.0}])
@@ -207,13 +207,13 @@ def test_mistakes_about_several_objectives_are_named():
         optimizer.best()
     optimizer.tell(asked, [None])
     with pytest.raises(ValueError, match="direction must be left out"):
-        Optimizer(space=SPACE, direction="minimize", **GOALS)
+        Search(space=SPACE, direction="minimize", **GOALS)
     with pytest.raises(ValueError, match="bbkb and uniform"):
-        Optimizer(space=SPACE, strategy="gp_ucb", **GOALS)
+        Search(space=SPACE, strategy="gp_ucb", **GOALS)
 
 
-def test_one_named_objective_is_told_as_numbers_or_mappings():
-    optimizer = Optimizer(space=SPACE, objectives=[{"metric": "loss", "direction": "minimize"}])
+def test_one_named_objective_is_told_as_numbers_or_mappings() -> None:
+    optimizer = Search(space=SPACE, objectives=[{"metric": "loss", "direction": "minimize"}])
     first, second = optimizer.ask(2)
     optimizer.tell([first, second], [{"loss": 2.0}, 1.0])
     assert optimizer.best() == (second, 1.0)

@@ -41,7 +41,7 @@ def test_a_candidate_is_the_row_with_its_parameters() -> None:
 
 
 @pytest.mark.parametrize("name", LABELS)
-def test_a_method_asks_for_rows_and_is_given_both_results(name, monkeypatch) -> None:
+def test_a_method_asks_for_rows_and_is_given_both_results(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("benchmarks.goals.search.MARKS", (5, 12, 24))
     for problem in (table(), table(12.0)):
         found = search(problem, make_method(name, problem, 0), name, workers=4, seed=0)

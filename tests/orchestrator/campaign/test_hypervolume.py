@@ -11,16 +11,17 @@ small = st.integers(-1, 5).map(float)
 
 
 @pytest.mark.parametrize("objectives", [2, 3, 4])
-def test_it_is_the_share_of_random_points_that_some_point_is_better_than(objectives) -> None:
+def test_it_is_the_share_of_random_points_that_some_point_is_better_than(objectives: int) -> None:
     rng = np.random.default_rng(objectives)
     points = rng.random((12, objectives))
     drawn = rng.random((40_000, objectives))
-    covered = (drawn[:, None, :] < points[None]).all(axis=2).any(axis=1).mean()
+    is_below: np.ndarray = np.all(drawn[:, None, :] < points[None], axis=2)
+    covered = is_below.any(axis=1).mean()
     assert hypervolume(points.tolist(), [0.0] * objectives) == pytest.approx(covered, abs=0.01)
 
 
 @given(st.integers(1, 4).flatmap(lambda size: st.lists(st.tuples(*[small] * size), max_size=5)))
-def test_it_is_the_number_of_unit_cells_below_some_point(points) -> None:
+def test_it_is_the_number_of_unit_cells_below_some_point(points: list[tuple[float, ...]]) -> None:
     size = len(points[0]) if points else 2
     cells = itertools.product(range(5), repeat=size)
     below = sum(
@@ -36,7 +37,7 @@ def test_the_reference_shifts_it() -> None:
 
 
 @given(st.lists(st.tuples(small, small, small), max_size=12))
-def test_a_front_holds_what_no_other_point_is_better_than(points) -> None:
+def test_a_front_holds_what_no_other_point_is_better_than(points: list[tuple[float, ...]]) -> None:
     front: list[tuple[float, ...]] = []
     for point in points:
         front = with_point(front, point)

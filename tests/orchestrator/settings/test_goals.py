@@ -51,7 +51,7 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("changed", "message"), MISTAKES)
-def test_a_mistake_is_named_with_its_place(changed, message) -> None:
+def test_a_mistake_is_named_with_its_place(changed: Any, message: str) -> None:
     with pytest.raises(ConfigError) as error:
         from_mapping({**SMALL, **changed})
     assert message in str(error.value)

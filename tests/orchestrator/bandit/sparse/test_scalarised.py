@@ -1,3 +1,6 @@
+from collections.abc import Iterator
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -5,6 +8,7 @@ from hypothesis import strategies as st
 
 from orchestrator.bandit.arms import Arms
 from orchestrator.bandit.goals import Goals
+from orchestrator.bandit.kernels import AnyKernel
 from orchestrator.bandit.model.model import Model
 from orchestrator.bandit.model.outputs import Scale
 from orchestrator.bandit.sparse.all_arms import LocalBlocks
@@ -18,7 +22,7 @@ from orchestrator.bandit.strategy import Choose, Observation
 POINTS = np.random.default_rng(3).random((160, 2))
 
 
-def strategy(**options) -> BBKB:
+def strategy(**options: Any) -> BBKB:
     return BBKB(**with_preset(BBKB, options))
 
 
@@ -34,7 +38,9 @@ def observation(arm: int, goals: Goals) -> Observation:
     return Observation(arm, first, tuple(further))
 
 
-def play(chosen: BBKB, goals: Goals, rounds: int, batch: int, repeats: bool = True, seed: int = 0):
+def play(
+    chosen: BBKB, goals: Goals, rounds: int, batch: int, repeats: bool = True, seed: int = 0
+) -> Iterator[tuple[Any, tuple[int, ...], list[int]]]:
     """States and picks of a search in which half of what is pending is told each round."""
     state = chosen.init(Arms.of(POINTS, repeats=repeats).with_goals(goals), np.random.default_rng(seed))
     pending: list[int] = []
@@ -49,7 +55,7 @@ def play(chosen: BBKB, goals: Goals, rounds: int, batch: int, repeats: bool = Tr
         state = chosen.tell(state, [observation(arm, goals) for arm in told], rng)
 
 
-def slow_scores(state, pulls: list[int], number: int, width: float) -> np.ndarray:
+def slow_scores(state: Any, pulls: list[int], number: int, width: float) -> np.ndarray:
     """Scores of all arms after `pulls` without rewards: dense matrices, no laziness, no shared factor."""
     model, dictionary, counts = state.model, state.dictionary, state.pulls.counts
     kernel, noise = model.kernel.cross(POINTS, POINTS), model.regularization
@@ -92,7 +98,7 @@ def slow_scores(state, pulls: list[int], number: int, width: float) -> np.ndarra
     goals=st.sampled_from([Goals(2), Goals(3), Goals(1, 1), Goals(2, 1), Goals(2, 2)]),
     repeats=st.booleans(),
 )
-def test_looking_at_few_arms_picks_what_looking_at_all_picks(seed, goals, repeats) -> None:
+def test_looking_at_few_arms_picks_what_looking_at_all_picks(seed: int, goals: Goals, repeats: bool) -> None:
     eager = strategy(lazy=False)
     for state, pending, picks in play(strategy(), goals, 7, 9, repeats, seed):
         decision = eager.ask(state, pending, 9)
@@ -101,7 +107,7 @@ def test_looking_at_few_arms_picks_what_looking_at_all_picks(seed, goals, repeat
 
 
 @pytest.mark.parametrize("goals", [Goals(2), Goals(1, 1), Goals(2, 1), Goals(3, 1)])
-def test_picks_are_those_of_dense_matrices(goals) -> None:
+def test_picks_are_those_of_dense_matrices(goals: Goals) -> None:
     chosen = strategy(model=Model(noise=0.05))
     for state, pending, picks in play(chosen, goals, 8, 6):
         if state.pulls.total < 16:
@@ -171,7 +177,7 @@ def test_leaders_are_pulled_arms_along_the_front_and_worth_counts_every_objectiv
 
 
 @given(st.integers(0, 10**6), st.integers(1, 3), st.integers(0, 2))
-def test_scores_rise_with_every_bound(seed, objectives, constraints) -> None:
+def test_scores_rise_with_every_bound(seed: int, objectives: int, constraints: int) -> None:
     rng = np.random.default_rng(seed)
     lower = rng.normal(size=(objectives + constraints, 20))
     upper = lower + rng.exponential(size=lower.shape) * (rng.random(lower.shape) < 0.5)
@@ -219,7 +225,7 @@ class InBlocks:
     def __len__(self) -> int:
         return len(self.features)
 
-    def blocks(self, kernel, regularization) -> LocalBlocks:
+    def blocks(self, kernel: AnyKernel, regularization: float) -> LocalBlocks:
         return LocalBlocks([Block(kernel, part, regularization) for part in np.array_split(self.features, self.parts)])
 
     def extended(self, features: np.ndarray) -> "InBlocks":
