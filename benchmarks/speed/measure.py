@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.speed.defaults import defaults
 from benchmarks.speed.dispatching import memory, throughput
 from benchmarks.speed.problems import NOISE, Problem, load
 from benchmarks.speed.rows import Answer
@@ -301,6 +302,7 @@ def botorch(horizon: int) -> Answer:
 LONG = ("arms", "sizes")  # of a run; not printed
 MEASUREMENTS: dict[str, Callable[..., Answer]] = {
     "ours": ours,
+    "defaults": defaults,
     "authors": authors,
     "limit": limit,
     "goals": goals,

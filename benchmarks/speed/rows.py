@@ -206,6 +206,21 @@ def memory(bench: Bench) -> list[Row]:
     return rows
 
 
+def defaults(bench: Bench) -> list[Row]:
+    """CPU time of a suggestion at the defaults, by the number of candidates."""
+    rows = []
+    for arms, goal in ((4096, 5), (15_625, 10), (60_000, 15)):
+        for workers in (16, 64):
+            runs = [
+                bench.measure("defaults", arms=arms, workers=workers, horizon=200, seed=seed)
+                for seed in range(bench.repeats)
+            ]
+            found = 1e3 * statistics.median(run["suggestion"] for run in runs)
+            what = f"a suggestion at the defaults, A = {arms}, {workers} workers, T = 200"
+            rows.append(Row(what, f"{found:.1f} ms CPU", f"<= {goal} ms", {"runs": runs}))
+    return rows
+
+
 ROWS: Mapping[str, Callable[[Bench], list[Row]]] = {
     "cadata-2000-global": beside_authors("cadata", 2000, "global", 15),
     "cadata-2000-local": beside_authors("cadata", 2000, "global_then_local", 15),
@@ -215,6 +230,7 @@ ROWS: Mapping[str, Callable[[Bench], list[Row]]] = {
     "nasbench101-local": beside_authors("nasbench101", 10_000, "global_then_local", 10),
     "abalone-global": beside_authors("abalone", 10_000, "global", 5),
     "abalone-local": beside_authors("abalone", 10_000, "global_then_local", 5),
+    "defaults": defaults,
     "growth": growth,
     "limit": limit,
     "goals": goals,

@@ -37,3 +37,11 @@ def test_the_regret_ratio_of_uniform_pulls_is_one() -> None:
     problem = load("synthetic", 300, 3)
     assert problem.ratio(list(range(300))) == pytest.approx(1.0)
     assert problem.ratio([int(np.argmax(problem.values))]) == 0.0
+
+
+def test_a_search_at_the_defaults_counts_every_suggestion() -> None:
+    run = measure.defaults(200, workers=4, horizon=30, dimension=3)
+    assert len(run["arms"]) == 30
+    assert run["dictionary"] > 0
+    assert run["suggestion"] == pytest.approx(run["seconds"] / 30)
+    assert run["suggestion"] > 0

@@ -1,0 +1,36 @@
+"""What a suggestion costs at the defaults: `Optimizer` with workers that are never idle, in simulated time."""
+
+import heapq
+import time
+from typing import Any
+
+import numpy as np
+
+from benchmarks.speed.problems import NOISE, load
+from orchestrator.optimizer import Optimizer
+
+SIGMA = 0.5  # of the log-normal durations
+
+
+def defaults(arms: int, workers: int, horizon: int, dimension: int = 6, seed: int = 0) -> dict[str, Any]:
+    """CPU seconds of a suggestion, ask and tell and all refits included, over `horizon` evaluations."""
+    problem, rng = load("synthetic", arms, dimension), np.random.default_rng([seed, 9])
+    optimizer = Optimizer(problem.features, seed=seed)
+    running: list[tuple[float, int]] = []
+    chosen: list[int] = []
+    now, told, began = 0.0, 0, time.process_time()
+    while told < horizon:
+        free = min(workers - len(running), horizon - len(chosen))
+        for arm in optimizer.ask(free).tolist() if free else ():
+            chosen.append(arm)
+            heapq.heappush(running, (now + float(rng.lognormal(0.0, SIGMA)), arm))
+        now, arm = heapq.heappop(running)
+        optimizer.tell([arm], [problem.values[arm] + NOISE * rng.standard_normal()])
+        told += 1
+    seconds = time.process_time() - began
+    return {
+        "suggestion": seconds / horizon,
+        "seconds": seconds,
+        "arms": chosen,
+        "dictionary": len(optimizer.dictionary),
+    }
