@@ -10,15 +10,19 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import psycopg
 import pytest
+from typer.testing import CliRunner
 
 from benchmarks.chaos.postgresql import Server
 from orchestrator.campaign.endings import SessionOutcome
 from orchestrator.campaign.events import SessionClosed
+from orchestrator.cli.main import app
 from orchestrator.errors import FencedError, StoreError
 from orchestrator.store import database
 from orchestrator.store.event_store import EventStore
 from orchestrator.store.lease import Heartbeat, take
+from orchestrator.store.runs import open_run
 from orchestrator.store.verify import verify
 
 REPOSITORY = Path(__file__).parents[2]
@@ -275,3 +279,77 @@ def test_a_zombie_writer_of_a_restarted_server_is_fenced_off(postgresql_server: 
         zombie.append([event(2)])
     assert list(store.read("c")) == [event(0), event(1)]
     store.close()
+
+
+def test_a_role_that_may_only_read_and_write_rows_runs_campaigns_in_tables_that_another_made(
+    postgresql_server: Server,
+) -> None:
+    admin = EventStore(postgresql_server.url)
+    admin.make_tables()
+    admin.close()
+    with psycopg.connect(postgresql_server.url, autocommit=True) as connection:
+        connection.execute("REVOKE CREATE ON SCHEMA public FROM PUBLIC")
+        connection.execute("CREATE ROLE runner LOGIN")
+        rights = "SELECT, INSERT, UPDATE, DELETE"
+        for (table,) in connection.execute("SELECT tablename FROM pg_tables WHERE tablename LIKE 'bbkb%'").fetchall():
+            connection.execute(f"GRANT {rights} ON {table} TO runner")
+    store = EventStore(postgresql_server.url.replace("tester@", "runner@"))
+    for name in ("c", "d"):  # two campaigns at once in one database
+        store.create(name, [event(0)])
+    writers = [take(store, name) for name in ("c", "d")]
+    for number in range(1, 4):
+        for writer in writers:
+            writer.append([event(number)])
+            writer.beat()
+    for writer in writers:
+        writer.release()
+    assert [list(store.read(name)) for name in ("c", "d")] == [[event(number) for number in range(4)]] * 2
+    assert store.holding("c").holder == ""
+    store.close()
+    with psycopg.connect(postgresql_server.url, autocommit=True) as connection:
+        connection.execute("REVOKE INSERT ON bbkb_events FROM runner")
+    refused = EventStore(postgresql_server.url.replace("tester@", "runner@"))
+    with pytest.raises(StoreError, match="the role must read and write the tables bbkb_"):
+        refused.create("e", [event(0)])
+    assert not refused.has("e")
+    refused.close()
+
+
+def test_a_folder_that_was_copied_and_resumed_twice_gives_two_sound_logs_that_differ(tmp_path: Path) -> None:
+    (tmp_path / "c.yaml").write_text(
+        "name: copied\nobjective: {name: sine}\ncandidates: {size: 50}\nstrategy: {name: uniform}\n"
+        f"budget: {{evaluations: 3}}\nworkers: {{executor: inline, count: 1}}\nruns: {tmp_path}/runs\n"
+    )
+    folder, copy = tmp_path / "runs" / "r", tmp_path / "runs" / "copy"
+    assert CliRunner().invoke(app, ["run", str(tmp_path / "c.yaml"), "--run", "r"]).exit_code == 0
+    shutil.copytree(folder, copy)
+    for one, budget in ((folder, 5), (copy, 6)):
+        done = CliRunner().invoke(app, ["resume", str(one), "--set", f"budget.evaluations={budget}"])
+        assert done.exit_code == 0, done.output
+        assert CliRunner().invoke(app, ["verify", str(one)]).exit_code == 0
+    compared = CliRunner().invoke(app, ["verify", str(folder), "--against", str(copy)])
+    assert compared.exit_code == 1
+
+
+def test_an_objective_that_writes_to_the_log_is_found_out(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(
+        "import sqlite3\n"
+        "def objective(x):\n"
+        f"    raw = sqlite3.connect({str(tmp_path / 'runs' / 'r' / 'campaign.sqlite')!r})\n"
+        "    raw.execute(\"UPDATE bbkb_events SET body = replace(body, '1', '2') WHERE kind = 'trial_succeeded'\")\n"
+        "    raw.commit()\n"
+        "    raw.close()\n"
+        "    return x + 1.0\n"
+    )
+    (tmp_path / "c.yaml").write_text(
+        f'name: forged\nobjective: {{callable: "{tmp_path}/train.py:objective"}}\n'
+        "space: {x: {low: 0.0, high: 1.0}}\n"
+        f"candidates: {{size: 8}}\nstrategy: {{name: uniform}}\nbudget: {{evaluations: 3}}\n"
+        f"workers: {{executor: inline, count: 1}}\nruns: {tmp_path}/runs\n"
+    )
+    CliRunner().invoke(app, ["run", str(tmp_path / "c.yaml"), "--run", "r"])
+    checked = CliRunner().invoke(app, ["verify", str(tmp_path / "runs" / "r")], env={"COLUMNS": "200"})
+    assert checked.exit_code == 1
+    assert "is not what was written there" in checked.output
+    with pytest.raises(StoreError, match="is not what was written there"):
+        open_run(tmp_path / "runs" / "r").events()
