@@ -90,9 +90,9 @@ def keys_of(section: type[BaseModel]) -> list[tuple[str, ...]]:
     """The keys of a section, those of its own sections in their place; of some the page describes the section only."""
     keys: list[tuple[str, ...]] = []
     for name, field in section.model_fields.items():
-        is_section = isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel)
-        if is_section and name != "simulation":
-            keys += [(name, *key) for key in keys_of(field.annotation)]
+        kind = field.annotation
+        if isinstance(kind, type) and issubclass(kind, BaseModel) and name != "simulation":
+            keys += [(name, *key) for key in keys_of(kind)]
         else:
             keys.append((name,))
     return keys

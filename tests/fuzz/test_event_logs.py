@@ -6,6 +6,7 @@ import shutil
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import strategies as st
@@ -115,10 +116,10 @@ def test_a_damaged_store_is_answered_for_and_never_read_as_something_else(
 
 @few_or_many
 def test_a_body_is_an_event_or_a_mistake_in_one(examples: int) -> None:
-    bodies = {}
+    bodies: dict[str, Any] = {}
     for event in SyntheticLog(trials=6).events():
         rows, _ = encode("c", 1, 0, [event], 0)
-        bodies.setdefault(event.kind, json.loads(rows[0]["body"]))
+        bodies.setdefault(event.kind, json.loads(str(rows[0]["body"])))
     kinds = sorted(bodies)
     changed = st.tuples(st.sampled_from(kinds), st.text(max_size=10), values, st.booleans())
 

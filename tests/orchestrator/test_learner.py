@@ -1,3 +1,5 @@
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -8,10 +10,11 @@ X = np.random.default_rng(0).random((120, 2))
 
 
 def reward(arms: np.ndarray) -> np.ndarray:
-    return np.sin(5 * X[arms, 0]) + X[arms, 1] ** 2
+    found: np.ndarray = np.sin(5 * X[arms, 0]) + X[arms, 1] ** 2
+    return found
 
 
-def search(looks: bool = False, **options: object) -> tuple[list[int], Optimizer]:
+def search(looks: bool = False, **options: Any) -> tuple[list[int], Optimizer]:
     """Arms in the order asked, with four in flight; `looks`: at the model after every result."""
     optimizer = Optimizer(X, seed=2, **options)
     asked: list[int] = []
@@ -67,5 +70,5 @@ def test_what_could_not_be_evaluated_is_learned_at_once() -> None:
 
 
 @pytest.mark.parametrize(("waiting", "is_due"), [(1, False), (3, False), (4, True)])
-def test_a_refit_is_due_by_the_share_of_what_is_known_and_running(waiting, is_due) -> None:
+def test_a_refit_is_due_by_the_share_of_what_is_known_and_running(waiting: int, is_due: bool) -> None:
     assert is_grown(0.03, waiting, known=100, running=30) is is_due

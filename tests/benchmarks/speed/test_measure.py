@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 
 from benchmarks.speed import measure
+from benchmarks.speed.defaults import defaults
 from benchmarks.speed.problems import load
 
 
@@ -40,7 +41,7 @@ def test_the_regret_ratio_of_uniform_pulls_is_one() -> None:
 
 
 def test_a_search_at_the_defaults_counts_every_suggestion() -> None:
-    run = measure.defaults(200, workers=4, horizon=30, dimension=3)
+    run = defaults(200, workers=4, horizon=30, dimension=3)
     assert len(run["arms"]) == 30
     assert run["dictionary"] > 0
     assert run["suggestion"] == pytest.approx(run["seconds"] / 30)

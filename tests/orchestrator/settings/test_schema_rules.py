@@ -3,7 +3,7 @@
 import copy
 from typing import Any
 
-import jsonschema  # type: ignore[import-untyped]  # it comes with ray, without stubs
+import jsonschema
 import pytest
 
 from orchestrator.bandit.strategies import STRATEGIES
