@@ -33,6 +33,8 @@ from orchestrator.settings.options import build_strategy, dump_strategy
 from orchestrator.settings.spaces import build_forbid, build_space, dump_forbid, dump_space
 from orchestrator.wording import facts_html
 
+Entry = dict[str, Any]  # a call or a result, as JSON has it
+
 Configuration = dict[str, Scalar]
 Direction = Literal["minimize", "maximize"]
 Value = float | Mapping[str, float] | None  # of a result; None: it could not be evaluated
@@ -117,7 +119,7 @@ class SpaceOptimizer:
         self._arms = {row.tobytes(): arm for arm, row in enumerate(known.features)}
         self._waiting = [self._arm(one) for one in self._enqueue]  # enqueued and not asked for yet
         self._told: list[Told] = []
-        self._log: list[dict[str, Any]] = []
+        self._log: list[Entry] = []
 
     def ask(self, limit: int | None = None) -> list[Configuration]:
         """Configurations to evaluate next; they are pending until they are told.
@@ -173,7 +175,7 @@ class SpaceOptimizer:
         return (self._goals.objectives[0].metric, *self._goals.further_metrics)
 
     @property
-    def trials(self) -> list[dict[str, Any]]:
+    def trials(self) -> list[Entry]:
         """What was told, in order: `configuration` and `value`, a mapping of metrics where there are several, None for
         what could not be evaluated."""
         parameters = self._pool.candidates.parameters
@@ -259,7 +261,7 @@ class SpaceOptimizer:
             "log": list(self._log),
         }
 
-    def __setstate__(self, saved: Mapping[str, Any]) -> None:
+    def __setstate__(self, saved: Entry) -> None:
         space = _search_space(saved["space"], build_forbid(saved["forbid"]))
         strategy = build_strategy(saved["strategy"])
         goals = CampaignGoals.of({"objective": {"direction": saved["direction"]}, **saved.get("goals", {})})
@@ -280,7 +282,7 @@ class SpaceOptimizer:
             raise ValueError(f"{path} is not a saved Optimizer: {type(error).__name__}: {error}") from error
         return optimizer
 
-    def _repeat(self, entry: Mapping[str, Any]) -> None:
+    def _repeat(self, entry: Entry) -> None:
         if "asked" in entry:
             arms = [int(arm) for arm in entry["asked"]]
             self._learner.open.extend(arms)

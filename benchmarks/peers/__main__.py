@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -18,7 +18,7 @@ from benchmarks.peers.cache import Cache
 from benchmarks.peers.figures import figures
 from benchmarks.peers.measures import Found, Key
 from benchmarks.peers.methods.catalogue import PEERS, is_applicable, known_methods, make_method
-from benchmarks.peers.methods.ours import Ours, OursInSpace
+from benchmarks.peers.methods.ours import Options, Ours, OursInSpace
 from benchmarks.peers.search import Record, search
 from benchmarks.peers.settings import SETS, Setting, make_problem, parts, problems, settings, strategies
 from benchmarks.peers.summary import tables
@@ -86,7 +86,7 @@ class Searches:
 
     problems: tuple[str, ...]
     seeds: range
-    own: Mapping[str, Mapping[str, Any]]
+    own: Mapping[str, Options]
     source: DataSource
 
 

@@ -2,17 +2,17 @@
 
 import heapq
 import time
-from typing import Any
 
 import numpy as np
 
 from benchmarks.speed.problems import NOISE, load
+from benchmarks.speed.rows import Answer
 from orchestrator.optimizer import Optimizer
 
 SIGMA = 0.5  # of the log-normal durations
 
 
-def defaults(arms: int, workers: int, horizon: int, dimension: int = 6, seed: int = 0) -> dict[str, Any]:
+def defaults(arms: int, workers: int, horizon: int, dimension: int = 6, seed: int = 0) -> Answer:
     """CPU seconds of a suggestion, ask and tell and all refits included, over `horizon` evaluations."""
     problem, rng = load("synthetic", arms, dimension), np.random.default_rng([seed, 9])
     optimizer = Optimizer(problem.features, seed=seed)

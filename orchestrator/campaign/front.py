@@ -6,7 +6,6 @@ Another result is better when it is as good in every objective and better in one
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
 
 from orchestrator.campaign.goals import CampaignGoals
 from orchestrator.campaign.hypervolume import hypervolume, is_as_good
@@ -19,7 +18,7 @@ class FrontMember:
     trial: int
     values: tuple[float, ...]
     rewards: tuple[float, ...]
-    parameters: Mapping[str, Any] = field(default_factory=dict)
+    parameters: Mapping[str, object] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -39,7 +38,7 @@ class Front:
         goals: CampaignGoals,
         trial: int,
         result: tuple[float, Mapping[str, float]],
-        parameters: Mapping[str, Any],
+        parameters: Mapping[str, object],
     ) -> "Front":
         """The front after one more result, its value and its metrics, of the configuration `parameters`."""
         values = goals.values(*result)

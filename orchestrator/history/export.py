@@ -74,7 +74,7 @@ def trial_columns(history: History) -> Columns:
     return columns | _note_columns(history)
 
 
-def _note_columns(history: History) -> dict[str, list[Any]]:
+def _note_columns(history: History) -> Columns:
     """`trial.tags` and `trial.note`, of the trials that have some; neither where no trial has."""
     of_trials: dict[int, list[Note]] = defaultdict(list)
     for note in history.notes:

@@ -1,14 +1,13 @@
 """Pictures of several objectives and of constraints: the front, its hypervolume, the share of feasible results."""
 
 from itertools import combinations
-from typing import Any
 
 import numpy as np
 
 from orchestrator.campaign.front import Front
 from orchestrator.campaign.hypervolume import hypervolume
 from orchestrator.history.fold import History, TrialRow
-from orchestrator.report.figure import MANY_POINTS, Figure, axis, label, layout, parameters_label, rounded
+from orchestrator.report.figure import MANY_POINTS, Figure, Spec, axis, label, layout, parameters_label, rounded
 from orchestrator.report.progress import step_figure
 from orchestrator.wording import plural
 
@@ -53,9 +52,7 @@ def _values(history: History, row: TrialRow) -> tuple[float, ...]:
     return history.goals.values(row.value or 0.0, row.metrics)
 
 
-def _points(
-    history: History, rows: list[TrialRow], pair: tuple[int, int], name: str, marker: dict[str, Any]
-) -> dict[str, Any]:
+def _points(history: History, rows: list[TrialRow], pair: tuple[int, int], name: str, marker: Spec) -> Spec:
     values = [_values(history, row) for row in rows]
     return {
         "type": "scatter",

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from pathlib import Path
-from typing import Any
 
 import yaml
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -23,6 +22,7 @@ from plotly.offline import get_plotlyjs
 
 from objectives.parameters import Constant
 from orchestrator import files
+from orchestrator.bandit.strategy import Record
 from orchestrator.campaign.events import ModelRefreshed
 from orchestrator.campaign.status import idle_text
 from orchestrator.history.export import parameter_names, strict_json
@@ -204,9 +204,9 @@ def model_facts(history: History) -> list[tuple[str, str]]:
     return facts
 
 
-def _fitted(refresh: ModelRefreshed) -> Mapping[str, Any] | None:
+def _fitted(refresh: ModelRefreshed) -> Record | None:
     """What a refresh recorded of the fitted model."""
-    found: Mapping[str, Any] | None = refresh.record.get("model")
+    found: Record | None = refresh.record.get("model")
     return found
 
 
@@ -324,7 +324,7 @@ def _is_numeric(rows: list[TrialRow], name: str) -> bool:
     return all(value is None or isinstance(value, int | float) for value in values)
 
 
-def _table_row(row: TrialRow, names: list[str], metrics: Sequence[str], clock: CampaignClock) -> list[Any]:
+def _table_row(row: TrialRow, names: list[str], metrics: Sequence[str], clock: CampaignClock) -> list[object]:
     started = None if row.started is None else round(float(clock(row.started)), 3)
     parameters = [row.parameters.get(name) for name in names]
     found = [row.metrics.get(name) for name in metrics]

@@ -79,16 +79,16 @@ def match(data: ExistingData, candidates: Candidates, direction: str, time: floa
     return _taken(_Results(data.source, columns, values, labels), candidates, direction, time)
 
 
-def configurations(data: ExistingData | None, space: SearchSpace) -> list[Mapping[str, Any]]:
+def configurations(data: ExistingData | None, space: SearchSpace) -> list[Mapping[str, object]]:
     """The configurations of existing data that belong to the space, each once: they become candidates."""
-    found: dict[bytes, Mapping[str, Any]] = {}
+    found: dict[bytes, Mapping[str, object]] = {}
     for one in () if data is None else _without_fixed(data, space.parameters):
         with contextlib.suppress(ObjectiveError):  # it is counted as one that belongs to no candidate
             found.setdefault(space.code_of(one).tobytes(), one)
     return list(found.values())
 
 
-def _without_fixed(data: ExistingData, known: Container[str]) -> list[Mapping[str, Any]]:
+def _without_fixed(data: ExistingData, known: Container[str]) -> list[Mapping[str, object]]:
     """The configurations without what no candidate has and what was the same in all of them."""
     values: dict[str, set[object]] = {}
     for one in data.results:

@@ -1,10 +1,9 @@
 """What each trial takes of a cluster, where a parameter says so: `workers.cpus_from` and `workers.gpus_from`."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
-from objectives.objective import Candidates
+from objectives.objective import Candidates, Parameters
 from objectives.parameters import Constant, Parameter, Range
 from objectives.reference import did_you_mean
 from orchestrator.errors import UserError
@@ -24,7 +23,7 @@ class Resources:
     gpus_from: str | None
     largest: Share
 
-    def of(self, parameters: Mapping[str, Any]) -> Share:
+    def of(self, parameters: Parameters) -> Share:
         """What a trial with these parameters takes; a conditional parameter that does not exist says nothing."""
         cpus = self.cpus if self.cpus_from is None else parameters.get(self.cpus_from)
         gpus = self.gpus if self.gpus_from is None else parameters.get(self.gpus_from)

@@ -9,6 +9,7 @@ from pydantic.config import JsonDict
 from orchestrator.bandit.strategies import STRATEGIES
 from orchestrator.bandit.strategies.presets import with_preset
 from orchestrator.bandit.strategy import Multiobjective
+from orchestrator.settings.file import Plain
 from orchestrator.settings.problems import Problem, describe, failure
 
 MetricName = Annotated[str, Field(min_length=1, max_length=100)]
@@ -56,7 +57,7 @@ _CONSTRAINTS = TypeAdapter(tuple[ConstraintSettings, ...])
 G = TypeVar("G", bound=_Goal)
 
 
-def checked_goals(given: Mapping[str, Sequence[Mapping[str, object]]], strategy: object) -> dict[str, Any]:
+def checked_goals(given: Mapping[str, Sequence[Mapping[str, object]]], strategy: object) -> Plain:
     """The sections `objectives` and `constraints` of `given` as plain values, for a caller without a campaign file.
 
     Raises ValueError with the first mistake.

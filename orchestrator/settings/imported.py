@@ -17,6 +17,7 @@ from typing import Any
 from objectives.conditions import Scalar
 from orchestrator.credentials import redacted
 from orchestrator.errors import UserError
+from orchestrator.settings.file import Plain, Tree
 from orchestrator.settings.problems import Problem, failure, shown
 
 _FORMS = "{optuna: URL, study: NAME}, {ray_tune: FOLDER, metric: NAME} or {results: [{parameters: …, value: …}]}"
@@ -65,7 +66,7 @@ def build_existing(tree: Any, folder: Path, direction: str) -> ExistingData | No
         raise failure([Problem((kind,), f": {error}")]) from error
 
 
-def dump_existing(data: ExistingData | None) -> dict[str, Any] | None:
+def dump_existing(data: ExistingData | None) -> Plain | None:
     """The section that `build_existing` turns into `data`."""
     if data is None:
         return None
@@ -141,7 +142,7 @@ def _read_tune(folder: Path, metric: str | None) -> ExistingData:
     return ExistingData(f"Ray Tune experiment {folder}", results)
 
 
-def _last_report(file: Path) -> Mapping[str, Any] | None:
+def _last_report(file: Path) -> Tree | None:
     """The last line of JSON that is whole; None where there is none: the trial reported nothing."""
     for line in reversed(file.read_text(encoding="utf-8").splitlines()):
         try:
@@ -153,7 +154,7 @@ def _last_report(file: Path) -> Mapping[str, Any] | None:
     return None
 
 
-def _flat(config: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
+def _flat(config: Tree, above: str = "") -> Iterator[tuple[str, Any]]:
     """Nested keys joined by a dot."""
     for key, value in config.items():
         if isinstance(value, Mapping):
@@ -162,7 +163,7 @@ def _flat(config: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any
             yield f"{above}{key}", value
 
 
-def _finite(pairs: Iterator[tuple[Mapping[str, Any], Any]]) -> tuple[ExistingResult, ...]:
+def _finite(pairs: Iterator[tuple[Tree, Any]]) -> tuple[ExistingResult, ...]:
     """Those with a finite value whose parameters are plain values."""
     return tuple(
         ExistingResult(dict(parameters), float(value))

@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping
 from importlib.util import find_spec
-from typing import Any
 
+from benchmarks.peers.methods.ours import Options
 from benchmarks.peers.problems import Group, Problem
 from benchmarks.peers.search import Method
 from objectives.reference import did_you_mean
@@ -31,7 +31,7 @@ _LIBRARIES: Mapping[str, tuple[str, ...]] = {
 PEERS = ("random", *_LIBRARIES)
 
 
-def known_methods(names: tuple[str, ...], own: Mapping[str, Any]) -> None:
+def known_methods(names: tuple[str, ...], own: Mapping[str, Options]) -> None:
     """Raise UserError when one of `names` is no peer, no strategy of ours and not in `own`, or is not installed."""
     choices = (*PEERS, *STRATEGIES, *own)
     for name in names:
@@ -48,7 +48,7 @@ def is_applicable(name: str, problem: Problem) -> bool:
     return name != "cma-es" or problem.group != Group.TABLES
 
 
-def make_method(name: str, problem: Problem, seed: int, evaluations: int, own: Mapping[str, Any]) -> Method:
+def make_method(name: str, problem: Problem, seed: int, evaluations: int, own: Mapping[str, Options]) -> Method:
     """The method `name`; `own`: strategies of ours with options, by the name they were given."""
     if name == "random":
         from benchmarks.peers.methods.uniform import Uniform
