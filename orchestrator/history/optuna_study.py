@@ -47,7 +47,7 @@ def _is_over(row: TrialRow) -> bool:
     return row.status in ("succeeded", "failed", "stopped")
 
 
-def _frozen(row: TrialRow, distributions: Mapping[str, Any], metrics: Sequence[str]) -> Any:
+def _frozen(row: TrialRow, distributions: Mapping[str, object], metrics: Sequence[str]) -> Any:
     """The trial as Optuna keeps it: with the value of each objective, the first of which is the trial's own."""
     from optuna.trial import FrozenTrial, TrialState
 
@@ -74,7 +74,7 @@ def _moment(seconds: float | None) -> datetime | None:
     return None if seconds is None else datetime.fromtimestamp(seconds, UTC).astimezone().replace(tzinfo=None)
 
 
-def _distributions(history: History) -> dict[str, Any]:
+def _distributions(history: History) -> dict[str, object]:
     """Optuna's distribution of each parameter: by the space, or by the values of a table's rows."""
     from optuna.distributions import CategoricalDistribution
 
@@ -88,7 +88,7 @@ def _distributions(history: History) -> dict[str, Any]:
     return {name: CategoricalDistribution(tuple(values)) for name, values in levels.items()}
 
 
-def _distribution(parameter: Parameter) -> Any:
+def _distribution(parameter: Parameter) -> object:
     from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
     match parameter:

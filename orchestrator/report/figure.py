@@ -56,7 +56,7 @@ def rounded(values: Iterable[float], digits: int = 6) -> list[float | None]:
     return [float(f"{value:.{digits}g}") if math.isfinite(value) else None for value in values]
 
 
-def axis(title: str, **options: Any) -> Spec:
+def axis(title: str, **options: object) -> Spec:
     """An axis with a title (its unit in brackets); `options` are plotly's."""
     look = {"gridcolor": "--grid", "linecolor": "--line", "zeroline": False, "automargin": True}
     return {"title": {"text": title, "standoff": 10, "font": {"size": 13, "color": "--muted"}}, **look, **options}
@@ -67,7 +67,7 @@ def counting_axis(title: str, count: int) -> Spec:
     return axis(title, range=[0.4, max(count, 8) + 0.6], **({"dtick": 1} if count <= 12 else {}))
 
 
-def layout(xaxis: Spec, yaxis: Spec, height: int = 320, **options: Any) -> Spec:
+def layout(xaxis: Spec, yaxis: Spec, height: int = 320, **options: object) -> Spec:
     """The layout every picture starts from."""
     return {**look(height), "xaxis": xaxis, "yaxis": yaxis, **options}
 

@@ -9,6 +9,7 @@ from ax.api.client import Client
 from ax.api.configs import ChoiceParameterConfig, RangeParameterConfig
 
 from benchmarks.peers.problems import Point, Problem
+from objectives.conditions import Scalar
 from objectives.parameters import Choice, Ordered, Parameter, Range
 from orchestrator.errors import UserError
 
@@ -55,7 +56,7 @@ def _config(name: str, parameter: Parameter) -> object:
     raise UserError(f"the benchmark's Ax has no parameter for {parameter}")
 
 
-def _value(parameter: Parameter, value: Any) -> Any:
+def _value(parameter: Parameter, value: Any) -> Scalar:
     if isinstance(parameter, Ordered):
         return parameter.ordered[int(value)]
     return float(value) if isinstance(parameter, Range) else value

@@ -11,6 +11,7 @@ from smac import HyperparameterOptimizationFacade, Scenario
 from smac.runhistory import TrialInfo, TrialValue
 
 from benchmarks.peers.problems import Point, Problem
+from objectives.conditions import Scalar
 from objectives.parameters import Choice, Ordered, Parameter, Range
 from orchestrator.errors import UserError
 
@@ -65,7 +66,7 @@ def _hyperparameter(name: str, parameter: Parameter) -> Any:
     raise UserError(f"the benchmark's SMAC has no hyper-parameter for {parameter}")
 
 
-def _value(parameter: Parameter, value: Any) -> Any:
+def _value(parameter: Parameter, value: Any) -> Scalar:
     if isinstance(parameter, Ordered):
         return parameter.ordered[int(value)]
     return float(value) if isinstance(parameter, Range) else str(value)
