@@ -73,6 +73,11 @@ def translated(url: str) -> Iterator[None]:
         raise StoreError(message, _is_transient(error)) from error
     except sa.exc.NoSuchTableError as error:
         raise StoreError(f"the store {shown(url)} has no table {error}: no campaign was ever stored there") from error
+    except UnicodeDecodeError as error:  # a damaged SQLite file, whose texts or names are none
+        raise StoreError(
+            f"the store {shown(url)} is damaged: {error} (`bbkb verify` lists what can still be read; restore it from "
+            "a copy)"
+        ) from error
     except SQLAlchemyError as error:
         reason = credentials.without_secrets(str(error), url)
         raise StoreError(f"the store {shown(url)} failed: {reason}") from error

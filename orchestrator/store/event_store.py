@@ -251,9 +251,12 @@ class EventStore:
         return [str(line) for line in found if line != "ok"]
 
     def capacity(self) -> int:
-        """How many events the store can hold at most: those that its file has room for. A damaged length may say more
-        than anything could read."""
-        return sys.maxsize if self._file is None else self._file.stat().st_size // _LEAST_ROW_BYTES
+        """How many events the store can hold at most: those that its file, and its write-ahead log, have room for. A
+        damaged length may say more than anything could read."""
+        if self._file is None:
+            return sys.maxsize
+        parts = (self._file, self._file.with_name(f"{self._file.name}-wal"))
+        return sum(part.stat().st_size for part in parts if part.exists()) // _LEAST_ROW_BYTES
 
     def append(self, campaign: str, epoch: int, events: Sequence[Event], position: int | None = None) -> None:
         """Append under a claim; durable on return. Raises FencedError when the claim is no longer the newest.

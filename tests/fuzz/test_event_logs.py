@@ -60,7 +60,7 @@ def spoil(file: Path, change: object) -> None:
         file.write_bytes(content)
         return
     (table, column), number, cell = change
-    with contextlib.closing(sqlite3.connect(file)) as raw, contextlib.suppress(sqlite3.Error):
+    with contextlib.closing(sqlite3.connect(file)) as raw, contextlib.suppress(sqlite3.Error, UnicodeDecodeError):
         count = raw.execute(f"SELECT COUNT(*) FROM {table}").fetchone()[0]
         if isinstance(cell, str):
             cell = cell.encode("utf-8", "replace").decode()

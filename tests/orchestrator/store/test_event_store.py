@@ -333,3 +333,23 @@ def test_an_event_that_was_removed_moved_or_added_is_found_though_positions_were
 def damage_in(store: EventStore) -> list[str]:
     signs = ("checksum", "missing", "its end was replaced")
     return [problem for problem in verify(store, "c").problems if any(sign in problem for sign in signs)]
+
+
+def test_a_log_that_lies_in_the_write_ahead_log_is_read_whole_and_an_absurd_length_ends(tmp_path: Path) -> None:
+    store = EventStore(f"sqlite:///{tmp_path / 'c.sqlite'}")
+    store.create("c", [stop(0)])
+    store.claim("c", "me").append([stop(number) for number in range(1, 1500)])
+    assert (tmp_path / "c.sqlite-wal").stat().st_size > (tmp_path / "c.sqlite").stat().st_size
+    assert verify(store, "c").events == 1500
+    with sqlite3.connect(tmp_path / "c.sqlite") as raw:
+        raw.execute("UPDATE bbkb_campaigns SET length = ?", (2**62,))
+    raw.close()
+    findings = verify(store, "c")
+    assert findings.events == 1500
+    assert any("missing" in problem for problem in findings.problems)
+    with sqlite3.connect(tmp_path / "c.sqlite") as raw:
+        raw.execute("UPDATE bbkb_campaigns SET length = 'many'")
+    raw.close()
+    with pytest.raises(StoreError, match="must have a whole number as length, got 'many'"):
+        verify(store, "c")
+    store.close()
