@@ -45,9 +45,15 @@ class Problem:
     resources: Resources | None = None  # of each trial, where its parameters say them
 
     def arms(self) -> Arms:
-        """The candidates as a strategy takes them. The published algorithms may pull any arm again."""
+        """The candidates as a strategy takes them.
+
+        An arm of a continuous space is not pulled again while the candidates grow: a neighbour tells as much. Where
+        they do not, it may be, or noisy rewards would drive the search away from the best ones; so it may by the
+        published algorithms.
+        """
         candidates, is_calibrated = self.candidates, getattr(self.strategy, "model", None) is not None
-        repeats = not self.is_deterministic and (candidates.repeats or not is_calibrated)
+        may_repeat = candidates.repeats or self.space is None or not is_calibrated
+        repeats = may_repeat and not self.is_deterministic
         known = Arms.of(
             candidates.features, candidates.parameter_of, repeats=repeats, is_sequence=candidates.is_sequence
         )

@@ -176,3 +176,15 @@ def test_candidates_stay_as_they_are_where_growth_is_not_wanted_or_not_possible(
 def test_growth_that_is_asked_for_and_cannot_be_is_refused(campaign: Callable[..., Settings]) -> None:
     with pytest.raises(UserError, match=r"candidates\.grow needs a space and a strategy"):
         build(campaign(candidates={"grow": True}, strategy={"name": "uniform"}))
+
+
+def test_on_a_continuous_space_only_candidates_that_do_not_grow_are_evaluated_again(
+    campaign: Callable[..., Settings],
+) -> None:
+    def may_repeat(**sections: object) -> bool:
+        return build(campaign(**sections)).problem.arms().layout.repeats
+
+    assert not may_repeat()
+    assert may_repeat(candidates={"size": 64})
+    known = {"callable": campaign().resolved()["objective"]["callable"], "direction": "minimize", "deterministic": True}
+    assert not may_repeat(candidates={"size": 64}, objective=known)
