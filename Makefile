@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: run test test-slurm test-deploy fuzz check format lint types imports coverage docs clean
+.PHONY: run test test-slurm test-deploy test-slow fuzz check format lint types imports coverage docs clean
 
 run: .venv/installed
 	$(BIN)/bbkb run configs/quickstart.yaml
@@ -17,6 +17,10 @@ test-slurm: .venv/installed-dev
 # The image, built with buildah on a base of Debian's packages; TLS between three machines; a live Prometheus. Needs root.
 test-deploy: .venv/installed-dev
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 0 -m deploy tests/deploy
+
+# Whole benchmarks on few problems.
+test-slow: .venv/installed-dev
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m slow
 
 # Ten thousand examples of campaign files, tables, logs and returned values.
 fuzz: .venv/installed-dev

@@ -26,8 +26,8 @@ OBJECTIVES: Mapping[str, str] = MappingProxyType(
         "nas_bench_101": "objectives.recorded:NasBench101",
         "nas_bench_201": "objectives.recorded:NasBench201",
         "nas_cell": "objectives.training.nas_cell:CellNetwork",
-        "sklearn": "objectives.estimator:SklearnEstimator",
         "sine": "objectives.synthetic:Sine",
+        "sklearn": "objectives.estimator:SklearnEstimator",
     }
 )
 

@@ -24,6 +24,7 @@ from ray.job_config import JobConfig
 from orchestrator.errors import UserError
 from orchestrator.session.environment import RAY_SETTINGS
 from orchestrator.session.token import require_token
+from orchestrator.wording import plural
 
 _LOGGER = logging.getLogger("bbkb.cluster")
 _PROBE_SECONDS = 5.0
@@ -215,8 +216,9 @@ def _room_notes(workers: int, cpus: float, gpus: float) -> tuple[str, ...]:
     """A sentence for each resource of which the cluster has too little for all workers at once."""
     resources: dict[str, float] = ray.cluster_resources()
     wanted = {"CPU": workers * cpus, "GPU": workers * gpus}
+    ask = f"{plural(workers, 'worker')} {'asks' if workers == 1 else 'ask'} for"
     return tuple(
-        f"the cluster has {resources.get(name, 0.0):g} {name}s, {workers} workers ask for {amount:g}: some will wait"
+        f"the cluster has {resources.get(name, 0.0):g} {name}s, {ask} {amount:g}: some will wait"
         for name, amount in wanted.items()
         if amount > resources.get(name, 0.0)
     )

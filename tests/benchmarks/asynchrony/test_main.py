@@ -22,6 +22,7 @@ def courses(data_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Cour
     return run(SETTING, request, 7, Console(quiet=True))
 
 
+@pytest.mark.slow
 def test_every_method_does_all_evaluations_and_is_never_faster_than_possible(courses: Courses) -> None:
     for (one,) in courses.values():
         assert len(one.values) == 40
@@ -30,6 +31,7 @@ def test_every_method_does_all_evaluations_and_is_never_faster_than_possible(cou
         assert sum(one.idle_seconds.values()) == pytest.approx(idle, abs=1e-6)
 
 
+@pytest.mark.slow
 def test_the_liar_keeps_every_worker_busy_and_a_barrier_does_not(courses: Courses) -> None:
     (liar,), (barrier,) = courses["liar"], courses["barrier"]
     assert liar.utilisation(liar.warm_up_end, liar.last_start) == pytest.approx(1.0)
@@ -37,6 +39,7 @@ def test_the_liar_keeps_every_worker_busy_and_a_barrier_does_not(courses: Course
     assert "batch_end" not in liar.idle_seconds
 
 
+@pytest.mark.slow
 def test_the_command_writes_tables_and_takes_up_what_is_there(data_folder: Path, tmp_path: Path) -> None:
     words = ["--workers", "2", "--problems", "cells,cadata", "--durations", "constant,recorded", "--seeds", "2"]
     words += ["--evaluations", "12", "--methods", "batch", "--out", str(tmp_path), "--data", str(data_folder)]

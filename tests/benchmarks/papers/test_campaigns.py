@@ -80,6 +80,7 @@ def test_a_section_may_depend_on_the_seed(request_: Request) -> None:
     assert explored == [0.0, 0.1]
 
 
+@pytest.mark.slow
 def test_two_at_a_time_give_the_same_as_one(request_: Request, tmp_path: Path) -> None:
     short = replace(COMPARISON, methods=(GREEDY,))
     both = run_all(short, replace(request_, jobs=2))

@@ -79,7 +79,12 @@ FEW = ("dense_ei", "skipping_ei", "bkb", "default")
 
 
 @pytest.mark.parametrize(
-    ("name", "methods"), [("compressed_example", FEW), ("compressed_rosenbrock", METHODS), ("compressed_mnist", FEW)]
+    ("name", "methods"),
+    [
+        ("compressed_example", FEW),
+        pytest.param("compressed_rosenbrock", METHODS, marks=pytest.mark.slow),
+        ("compressed_mnist", FEW),
+    ],
 )
 def test_every_method_has_its_row_and_every_acquisition_its_column(
     name: str, methods: tuple[str, ...], tmp_path: Path, data_folder: Path

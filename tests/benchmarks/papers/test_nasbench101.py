@@ -22,6 +22,7 @@ REAL = [
 ]
 
 
+@pytest.mark.slow
 def test_the_whole_experiment_runs_on_a_few_cells(tmp_path: Path, data_folder: Path) -> None:
     request = Request(seeds=1, evaluations=12, methods=METHODS, out=tmp_path, data=data_folder)
     found = NASBENCH101.run(request)

@@ -143,9 +143,9 @@ def test_a_cluster_that_was_joined_without_a_token_is_warned_about(
 
 
 def test_an_open_connection_is_used_and_not_closed(ray_cluster: str) -> None:
-    joined = connect("no.such.host:1", workers=1, cpus=1.0, gpus=2.0, dashboard=False)
+    joined = connect("no.such.host:1", workers=1, cpus=1.0, gpus=3.0, dashboard=False)
     assert (joined.address, joined.is_ours, joined.is_connected_here) == (ray_cluster, False, False)
-    assert joined.notes == ("the cluster has 0 GPUs, 1 workers ask for 2: some will wait",)
+    assert joined.notes == ("the cluster has 2 GPUs, 1 worker asks for 3: some will wait",)
     disconnect(joined)
     assert ray.is_initialized()
 
