@@ -26,7 +26,7 @@ EVALUATIONS = 10
 
 
 @pytest.mark.filterwarnings("ignore")  # the libraries' own
-@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] * (name == "ax")) for name in METHODS])
+@pytest.mark.parametrize("name", METHODS)
 @pytest.mark.parametrize("problem", [Function("branin", 0, 0.01), TABLE], ids=["function", "table"])
 def test_a_method_searches(name: str, problem: Function | Recorded) -> None:
     method = make_method(name, problem, 0, EVALUATIONS, {})
