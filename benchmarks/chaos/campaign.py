@@ -92,7 +92,7 @@ class Campaign:
         return bool(events) and isinstance(events[-1], SessionClosed) and events[-1].outcome == "finished"
 
     def brain(self) -> int | None:
-        """The process that holds the campaign: the central actor's; None while it is nobody's."""
+        """The process that holds the campaign: the central actor's; None while no process holds it."""
         with self.run.store() as store:
             identity = Identity.read(store.holding(self.run.name).identity)
         return identity.pid if identity is not None and self._cluster.mark.is_on(identity.pid) else None
@@ -116,7 +116,7 @@ class Campaign:
         self.driver = self._command("attach", str(self.run.folder))
 
     def resume(self) -> None:
-        """Take it up by `bbkb resume`, when nobody runs it any more."""
+        """Take it up by `bbkb resume`, when no process runs it any more."""
         self.driver = self._drove = self._command("resume", str(self.run.folder), *self._joined())
 
     def verify(self) -> str:

@@ -149,12 +149,12 @@ class Cluster:
             self._await(self.add())
 
     def add(self) -> str:
-        """Start a worker as soon as no node is starting, which `mend` sees to; its name, node1 for the first."""
+        """Start a worker as soon as no node is starting, which `repair` sees to; its name, node1 for the first."""
         self._added += 1
         self._waiting.append(f"node{self._added}")
         return self._waiting[-1]
 
-    def mend(self) -> None:
+    def repair(self) -> None:
         """See to nodes that are starting, one after the other: Ray's nodes on one machine disturb each other there. One
         that has ended without having been killed begins anew: Ray gives up what has not come up within 30 seconds."""
         for name, node in list(self._nodes.items()):
@@ -228,7 +228,7 @@ class Cluster:
         self._nodes[name] = Node(name, process, output)
 
     def _has_come(self, name: str) -> bool:
-        self.mend()
+        self.repair()
         return name in self._nodes and self._is_up(name)
 
     def _is_up(self, name: str) -> bool:

@@ -101,20 +101,20 @@ class Course:
                 next_strike = time.monotonic() + self._rng.uniform(*setting.pause)
                 if any(
                     kill.victim == "head" for kill in done
-                ):  # its cluster does not come back: whoever sees that acts
+                ):  # its cluster does not come back: the process that sees it acts
                     self._unheld_since = time.monotonic() - _UNHELD_SECONDS
             self._look_after(campaign)
             time.sleep(_LOOK_SECONDS)
         return True
 
     def _note(self, kills: list[Kill]) -> None:
-        """Beside the account, for whoever wonders about it later."""
+        """Beside the account, for a later reader."""
         with (self._folder / "kills.txt").open("a") as file:
             file.writelines(f"{kill}; nodes now {self._cluster.workers}\n" for kill in kills)
 
     def _look_after(self, campaign: Campaign) -> None:
-        """A campaign without a driver is joined, or left alone for a while; one that nobody holds is resumed."""
-        self._cluster.mend()
+        """A campaign without a driver is joined, or left alone for a while; one that no process holds is resumed."""
+        self._cluster.repair()
         if campaign.watcher() is not None:
             return
         if campaign.is_held():

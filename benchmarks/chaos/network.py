@@ -75,7 +75,7 @@ class Network:
         return {node: ["ip", "netns", "exec", self._space(node)] for node in self._nodes}
 
     def cut(self, node: str) -> None:
-        """Take the node's cable out of the bridge's side: nothing passes, and nobody is told."""
+        """Take the node's cable out of the bridge's side: nothing passes, without a notice."""
         _ip("-n", self._bridge, "link", "set", self._space(node), "down")
 
     def heal(self, node: str) -> None:
@@ -125,7 +125,7 @@ def ray_settings(file: Path) -> dict[str, str]:
 
 
 def cuts(folder: Path, seed: int, kinds: Sequence[str] = ("actor", "task")) -> Iterator[Cut]:
-    """Cut a link for 5 s, until after the node was declared dead, and for ever; each with every kind of worker. Nothing
+    """Cut a link for 5 s, until after the node was declared dead, and for good; each with every kind of worker. Nothing
     where namespaces cannot be made."""
     if not is_possible():
         return

@@ -12,7 +12,7 @@ from benchmarks.chaos.course import Result
 _NAMES = {
     "worker": "a process that evaluates",
     "brain": "the central actor",
-    "driver": "the driver, or whoever watches",
+    "driver": "the driver, or a process that watches",
     "node": "a worker node (its raylet)",
     "head": "the head, and with it the cluster",
     "server": "the database server",

@@ -1,7 +1,7 @@
 """A log compared with a copy of it, event by event: which one was changed cannot be known, only that one was.
 
-The checksums find what was changed without care. Whoever may write to the database can compute them anew, so that only
-a copy kept elsewhere shows such a change.
+The checksums find what was changed without care. A person who may write to the database can compute them anew, so that
+only a copy kept elsewhere shows such a change.
 """
 
 from dataclasses import dataclass

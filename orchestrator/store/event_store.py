@@ -307,7 +307,7 @@ class EventStore:
         return found if is_of_this_log else None
 
     def add_note(self, campaign: str, note: Note) -> None:
-        """Keep a note on the campaign or one of its trials, whoever holds it; durable on return."""
+        """Keep a note on the campaign or one of its trials, whichever process holds it; durable on return."""
         is_it = CAMPAIGNS.c.campaign == campaign
         with self._writing() as connection:
             # an update first: it locks, so that two notes do not get the same number

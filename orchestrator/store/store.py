@@ -105,7 +105,7 @@ class Store(Protocol):
         ...
 
     def add_note(self, campaign: str, note: Note) -> None:
-        """Keep a note on the campaign or one of its trials, whoever holds it; durable on return."""
+        """Keep a note on the campaign or one of its trials, whichever process holds it; durable on return."""
 
     def notes(self, campaign: str) -> tuple[Note, ...]:
         """The notes on the campaign and its trials, in the order written; none where an older version made the

@@ -69,7 +69,7 @@ def test_an_undisturbed_campaign_has_nothing_to_tell() -> None:
     assert (found.results, found.executions, found.lost, found.twice, found.repeated) == (2, 2, 0, 0, {})
 
 
-def test_a_finished_execution_that_is_not_in_the_log_is_lost_whoever_ran_it_again() -> None:
+def test_a_finished_execution_that_is_not_in_the_log_is_lost_even_if_it_ran_again() -> None:
     again = execution(0, pid=9, began=20.0, ended=22.0)
     found = accounted([succeeded(again, 2), succeeded(WELL[1])], (*WELL, again), kill("brain", 11.9))
     assert found.lost == 1

@@ -56,7 +56,7 @@ def test_when_only_brain_and_driver_are_killed_no_evaluation_in_a_worker_actor_r
 
 
 @pytest.mark.parametrize(("kind", "seed"), [("actor", 2), ("task", 3)])
-def test_whoever_is_killed_nothing_that_finished_is_lost_or_recorded_twice(
+def test_after_any_kill_nothing_that_finished_is_lost_or_recorded_twice(
     cluster: Cluster, notes: Path, tmp_path: Path, kind: str, seed: int
 ) -> None:
     strikes: list[tuple[Victim, ...]] = [("worker",), ("node",), ("worker", "brain"), ("driver",)]

@@ -35,7 +35,7 @@ def test_only_what_carries_the_mark_is_found_and_killed() -> None:
         ours.wait(200)
 
 
-def test_a_process_that_has_ended_is_not_found_though_nobody_has_asked_how_it_ended() -> None:
+def test_a_process_that_has_ended_is_not_found_before_its_exit_code_is_read() -> None:
     mark = Mark()
     ours = sleeping(mark)
     assert mark.kill(ours.pid)

@@ -26,7 +26,7 @@ def test_a_mapping_has_a_value_and_metrics() -> None:
     assert (evaluation.value, dict(evaluation.metrics)) == (1.0, {"loss": 0.5, "epochs": 3.0})
 
 
-def test_nan_and_infinity_are_passed_on_for_whoever_records_them() -> None:
+def test_nan_and_infinity_are_passed_on_unchanged() -> None:
     assert np.isnan(as_evaluation(float("nan"), "f").value)
     assert as_evaluation(-np.inf, "f").value == -np.inf
 

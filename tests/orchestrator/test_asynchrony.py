@@ -1,4 +1,4 @@
-"""Asynchronous campaigns: what the proof needs holds at every pick, and nobody waits for the strategy."""
+"""Asynchronous campaigns: what the proof needs holds at every pick, and no worker waits for the strategy."""
 
 import threading
 from collections.abc import Iterable, Mapping, Sequence
@@ -180,7 +180,7 @@ def test_a_log_replayed_gives_the_live_state_and_asked_again_the_same_decisions(
     assert progress.model == driver._model
 
 
-def test_stragglers_hold_nobody_up(tmp_path: Path) -> None:
+def test_stragglers_hold_up_no_other_worker(tmp_path: Path) -> None:
     """Every worker but the straggler's goes on, where a batch would wait for it."""
 
     class OneStraggler(Durations):

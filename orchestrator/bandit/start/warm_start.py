@@ -174,7 +174,7 @@ def begin_sparse(
     """The state that begins with `existing` pulls: counts and sums are theirs, and BLESS draws the dictionary out of
     their arms.
 
-    The information gain is that of all existing pulls together, with no variances in between, which nobody knew:
+    The information gain is that of all existing pulls together, with no variances in between, which were unknown:
     G = log det(I + K̃/λ) + Tr(K − K̃)/λ over the multiset of pulls, with the Nyström approximation K̃ = (zᵀz'). For any
     dictionary it is at least log det(I + K/λ), which is all that Theorem 2 asks of G, since log det(A + B) is at most
     log det A + Tr(A⁻¹B); it exceeds it by d_eff or so at the most. With the prior's variance for each pull, as in a

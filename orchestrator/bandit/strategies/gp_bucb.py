@@ -52,7 +52,7 @@ class GPBUCB(ExactStrategy):
     | `refresh_growth` | | of `async`: the share by which results have grown when a refresh is due; 0: not by growth |
     | `wait` | | `drift_budget`: choose nothing while the product is above C; `never`: every free worker gets a pick |
 
-    The last two are read by whoever runs a campaign; `ask` and `tell` do not depend on them.
+    The last two are read by the campaign; `ask` and `tell` do not depend on them.
     """
 
     kernel: AnyKernel = _DEFAULT_KERNEL

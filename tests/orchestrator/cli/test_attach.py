@@ -204,7 +204,7 @@ def test_a_holder_that_stays_dead_ends_the_watch(running: tuple["subprocess.Pope
 
 
 @pytest.mark.parametrize("is_taken_up", [True, False])
-def test_a_central_actor_that_restarts_is_waited_for_before_saying_that_nobody_runs_the_run(
+def test_a_central_actor_that_restarts_is_waited_for_before_saying_that_no_process_runs_the_run(
     tmp_path: Path, is_taken_up: bool
 ) -> None:
     settings = from_mapping(

@@ -165,7 +165,7 @@ def test_an_address_that_cannot_be_one_is_refused(address: str) -> None:
 @pytest.mark.usefixtures("without_connection")
 def test_an_address_where_nothing_listens_is_refused_with_a_remedy() -> None:
     with socket.socket() as reserved:
-        reserved.bind(("127.0.0.1", 0))  # bound and not listening: nobody else can take the port meanwhile
+        reserved.bind(("127.0.0.1", 0))  # bound and not listening: no other process can take the port meanwhile
         address = f"127.0.0.1:{reserved.getsockname()[1]}"
         with pytest.raises(UserError, match=f"must name a running Ray cluster, got {address}: .*`ray start --head`"):
             connect(address, workers=1, cpus=1.0, gpus=0.0, dashboard=False)
@@ -180,7 +180,7 @@ def test_an_address_where_nothing_listens_is_refused_with_a_remedy() -> None:
         (ray.exceptions.AuthenticationError("no token"), "RAY_AUTH_MODE=token"),
     ],
 )
-def test_a_cluster_that_lets_nobody_in_is_a_users_error_with_a_remedy(
+def test_a_cluster_that_refuses_entry_is_a_users_error_with_a_remedy(
     error: Exception, remedy: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(_name: str, **_: Any) -> None:

@@ -166,7 +166,7 @@ def test_a_campaign_that_is_not_there_cannot_be_claimed(store: EventStore, campa
         store.claim(campaign, "me")
 
 
-def test_a_reader_never_disturbs_whoever_creates(tmp_path: Path) -> None:
+def test_a_reader_never_disturbs_the_process_that_creates(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'c.sqlite'}"
     early = EventStore(url)  # before there is a table
     with pytest.raises(StoreError, match="no campaign was ever stored there"):

@@ -275,7 +275,7 @@ def test_workers_are_used_again_and_ended_when_idle(make: Make, monkeypatch: pyt
     assert list(drain(executor)) == [9]
 
 
-def test_workers_that_nobody_touches_end_themselves(make: Make, tmp_path: Path) -> None:
+def test_workers_that_are_not_touched_end_themselves(make: Make, tmp_path: Path) -> None:
     note = tmp_path / "note"
     executor = make(keep_seconds=1.0)
     executor.submit([trial(0, note=str(note), sleep=60.0)])

@@ -68,7 +68,7 @@ def test_every_rule_bounds_the_drift_and_the_local_one_is_below_the_global_one(
     make_problem: Callable[..., Problem], seed: int
 ) -> None:
     for bound, ratios in bounds_along(make_problem(seed)):
-        assert ratios.max(initial=1.0) <= bound["local"] * (1 + 1e-6)  # Lemma 3 as mended
+        assert ratios.max(initial=1.0) <= bound["local"] * (1 + 1e-6)  # Lemma 3 as corrected
         assert bound["local"] <= bound["global"] * (1 + 1e-9)
         assert bound["global"] <= bound["product"] * (1 + 1e-9)  # so the product rule's batch is never longer
 
@@ -241,7 +241,7 @@ def test_the_global_bound_sums_squared_deviations(make_problem: Callable[..., Pr
     assert spent == [False, False, True]
 
 
-def test_a_rule_may_be_given_an_arm_that_nobody_looked_at(make_problem: Callable[..., Problem]) -> None:
+def test_a_rule_may_be_given_an_arm_that_was_not_looked_at(make_problem: Callable[..., Problem]) -> None:
     posterior = make_problem(3).posterior
     rule = GlobalDrift(BatchPosterior(posterior), 2.0)
     rule.append(1, np.nan)

@@ -107,8 +107,8 @@ def test_lazy_picks_are_the_eager_ones_on_random_problems(seed: int) -> None:
 class Work:
     """What lazy evaluation cost: sweeps over all arms for a reference, and arms looked at."""
 
-    def __init__(self, patch: pytest.MonkeyPatch, is_for_ever: bool) -> None:
-        self.is_for_ever, self.sweeps, self.looked_at = is_for_ever, 0, 0
+    def __init__(self, patch: pytest.MonkeyPatch, is_kept: bool) -> None:
+        self.is_kept, self.sweeps, self.looked_at = is_kept, 0, 0
         refer, looked_at = Block._refer, UpperBounds.looked_at
 
         def counting_refer(block: Any, *arguments: Any) -> Any:
@@ -124,22 +124,22 @@ class Work:
 
     def check_it_was_little(self, arms: int, batches: int) -> None:
         """Or every arm was looked at anyway, or out of a fresh sweep, and equal picks would prove nothing."""
-        if self.is_for_ever:  # bounds far out of date, but bounds
+        if self.is_kept:  # bounds far out of date, but bounds
             assert self.sweeps <= 2
         else:
             assert self.sweeps < 0.7 * batches
             assert self.looked_at < 0.55 * arms * batches
 
 
-@pytest.fixture(params=["as paid for", "for ever"])
+@pytest.fixture(params=["as paid for", "always"])
 def work(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Work:
-    """Of screening in small steps; kept `for ever`, a reference serves as long as it bounds anything."""
-    if request.param == "for ever":
+    """Of screening in small steps; kept `always`, a reference serves as long as it bounds anything."""
+    if request.param == "always":
         monkeypatch.setattr(screening, "TIGHTEN_COST", 0.0)
         monkeypatch.setattr(screening, "LOOK_COST", 0.0)
     monkeypatch.setattr(lazy, "FIRST_NEAR", 16)
     monkeypatch.setattr(lazy, "FIRST_LOOK", 4)
-    return Work(monkeypatch, is_for_ever=request.param == "for ever")
+    return Work(monkeypatch, is_kept=request.param == "always")
 
 
 def asynchronous_game(strategy: BBKB, state: SparseState, steps: int, limit: int, seed: int) -> list[Any]:

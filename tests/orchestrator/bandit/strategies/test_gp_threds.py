@@ -47,7 +47,7 @@ def holding(state: ThresholdState, boxes: tuple[Box, ...], arm: int) -> list[Box
 
 @SEARCHES
 def test_without_noise_the_maximiser_is_never_pruned(search: Search) -> None:
-    # |f − μ| ≤ ‖f‖ σ holds for every f without noise, so no test can err; an undecided one goes on for ever
+    # |f − μ| ≤ ‖f‖ σ holds for every f without noise, so no test can err; an undecided one does not end
     epochs = 0
     for seed in range(12):
         arms, values, norm = smooth_problem(seed)
