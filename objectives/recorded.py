@@ -96,7 +96,7 @@ class RecordedGrid:
         Raises ValueError when a parameter is missing or has a value that was not recorded.
         """
         row = 0
-        for name, levels in _levels(self.space).items():
+        for name, levels in levels_of(self.space).items():
             if parameters.get(name) not in levels:
                 raise ValueError(f"{name} must be one of {', '.join(map(str, levels))}, got {parameters.get(name)!r}")
             row = row * len(levels) + levels.index(parameters[name])
@@ -199,7 +199,7 @@ class NasBench101:
 
 
 def _grid(source: DataSource, folder: str, column: str, space: Space) -> RecordedGrid:
-    name, levels = f"{folder}/{folder}.npz", tuple(map(len, _levels(space).values()))
+    name, levels = f"{folder}/{folder}.npz", tuple(map(len, levels_of(space).values()))
 
     def read(arrays: Arrays) -> Floats:
         target = arrays[column].astype(np.float64)
@@ -212,7 +212,8 @@ def _grid(source: DataSource, folder: str, column: str, space: Space) -> Recorde
     return RecordedGrid(space, _read(source, name, read), f"the table {folder}, {column}")
 
 
-def _levels(space: Space) -> dict[str, tuple[Scalar, ...]]:
+def levels_of(space: Space) -> dict[str, tuple[Scalar, ...]]:
+    """The values of each ordered parameter and each choice of `space`, in order."""
     return {
         name: one.ordered if isinstance(one, Ordered) else one.choices
         for name, one in space.items()

@@ -27,6 +27,7 @@ from objectives.conditions import Scalar
 from objectives.datasets import DataSource
 from objectives.objective import Candidates, ObjectiveError
 from objectives.parameters import Choice, Ordered, Space
+from objectives.recorded import levels_of
 
 Floats = NDArray[np.float64]
 
@@ -93,11 +94,7 @@ class Recorded:
     @cached_property
     def _values(self) -> dict[str, tuple[Scalar, ...]]:
         """The levels of each parameter, in order."""
-        return {
-            name: tuple(parameter.ordered if isinstance(parameter, Ordered) else parameter.choices)
-            for name, parameter in self.space.items()
-            if isinstance(parameter, Ordered | Choice)
-        }
+        return levels_of(self.space)
 
     def level_values(self, name: str) -> Floats:
         """The value (A,) of the parameter `name`, whose levels are numbers, in each row."""
