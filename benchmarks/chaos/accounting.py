@@ -221,7 +221,7 @@ def _recovery(
     kill: Kill, events: Sequence[Event], executed: Sequence[Execution], recorded: set[tuple[float, float]]
 ) -> float | None:
     """Seconds until work went on: until the evaluations that were lost with a worker or a node ran again, else until
-    the log has a result or dispatch (of a new session, if it was the brain or the head). None where nothing was hit."""
+    the log has a result or dispatch, of a new session if the coordinator or the head was hit. None: nothing was hit."""
     if kill.victim in ("worker", "node"):
         hit = (it for it in executed if kill.hits(it) and (it.pid, it.began) not in recorded)
         again = (_next(it, executed) for it in hit)

@@ -90,14 +90,12 @@ class TerminalView:
         self._live.console.print(Text(line))
 
 
-class PlainView:
-    """One line whenever a batch begins, a better value is found after a while, or the campaign ends."""
+class _Lines:
+    """What views that only print share: the time of the last status, and nothing to begin or to end."""
 
-    def __init__(self, console: Console, clock: Callable[[], float] = time.monotonic) -> None:
-        self._console = console
+    def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._last_shown = float("-inf")
-        self._last_line = ""
 
     def __enter__(self) -> Self:
         return self
@@ -106,6 +104,15 @@ class PlainView:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         return None
+
+
+class PlainView(_Lines):
+    """One line whenever a batch begins, a better value is found after a while, or the campaign ends."""
+
+    def __init__(self, console: Console, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__(clock)
+        self._console = console
+        self._last_line = ""
 
     def update(self, status: Status) -> None:
         """Print a line, at most one in ten seconds."""
@@ -124,22 +131,13 @@ class PlainView:
             self._console.print(Text(line), soft_wrap=True)
 
 
-class JsonView:
+class JsonView(_Lines):
     """The status as a line of JSON whenever something changed, at most one a second."""
 
     def __init__(self, console: JsonConsole, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__(clock)
         self._console = console
-        self._clock = clock
-        self._last_shown = float("-inf")
         self._last: tuple[object, ...] = ()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        return None
 
     def update(self, status: Status) -> None:
         """Write it."""

@@ -8,6 +8,7 @@ not yet, as long as their bounds reach the best score among those that are. Look
 """
 
 import numpy as np
+from numpy.typing import NDArray
 
 from orchestrator.bandit.arrays import Floats, Indices
 from orchestrator.bandit.goals import Goals
@@ -76,7 +77,7 @@ class GoalQueue:
         if best == -np.inf or not self._is_lazy:
             most = FIRST_SEEN if self._is_lazy else len(self._picking.posterior.posterior.model.arms)
             arms, _ = self._picking.bounds.reaching(self._blocked, scalarising, -np.inf, most)
-            self._picking.enter(self._unseen(arms))
+            self._picking.enter(arms[self._is_unseen(arms)])
             arm, best = self._best(scalarising)
         return self._look_further(scalarising, arm, best)
 
@@ -89,7 +90,7 @@ class GoalQueue:
         if best == -np.inf:
             return arm
         arms, bounds = self._picking.bounds.reaching(self._blocked, scalarising, best, 0)
-        is_new = np.isin(arms, self._picking.arms, assume_unique=True, invert=True)
+        is_new = self._is_unseen(arms)
         arms, bounds = arms[is_new], bounds[is_new]
         if len(arms):
             bounds = np.minimum(bounds, scalarising.scores(self._picking.bounds.tighten_all(arms)))
@@ -102,8 +103,9 @@ class GoalQueue:
             arm, best = self._best(scalarising)
         return arm
 
-    def _unseen(self, arms: Indices) -> Indices:
-        return arms[np.isin(arms, self._picking.arms, assume_unique=True, invert=True)]
+    def _is_unseen(self, arms: Indices) -> NDArray[np.bool_]:
+        """Which of `arms` (n,) were not looked at yet: (n,)."""
+        return np.isin(arms, self._picking.arms, assume_unique=True, invert=True)
 
     def _best(self, scalarising: Scalarising) -> tuple[int, float]:
         """The arm looked at with the largest score, the lowest index among equals, and the least score that is equal
