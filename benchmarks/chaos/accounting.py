@@ -48,15 +48,16 @@ class Kill:
         is_there = execution.node == self.node if self.victim == "node" else execution.pid == self.pid
         return is_there and execution.covers(self.time)
 
-    def excuses(self, execution: Execution, handover_seconds: float, reopened: float) -> bool:
+    def excuses(self, execution: Execution, handover_seconds: float, silence: tuple[float, float]) -> bool:
         """Whether an execution that is not in the log may have been lost to this kill.
 
-        `handover_seconds`: how long a result takes to the log; `reopened`: when the next session began after the kill.
+        `handover_seconds`: how long a result takes to the log; `silence`: when the log was written to for the last time
+        before the kill, and when the next session began after it. A coordinator that writes nothing takes in nothing.
         """
-        last = self.time + _SURVIVAL_SECONDS
-        is_near = execution.began <= (max(last, reopened) if self.victim in ("brain", "head") else last) and (
-            execution.ended is None or execution.ended >= self.time - handover_seconds
-        )
+        has_silenced = self.victim in ("brain", "head")
+        first = (silence[0] if has_silenced else self.time) - handover_seconds
+        last = max(self.time + _SURVIVAL_SECONDS, silence[1] if has_silenced else 0.0)
+        is_near = execution.began <= last and (execution.ended is None or execution.ended >= first)
         match self.victim:
             case "worker":
                 return is_near and execution.pid == self.pid
@@ -109,8 +110,8 @@ def account(
     recorded = {(event.metrics["pid"], event.metrics["began"]) for event in successes}
     unrecorded = [it for it in own if (float(it.pid), it.began) not in recorded]
     handover_seconds = _handover_seconds(successes, own, kills)
-    openings = [event.time for event in events if isinstance(event, SessionOpened)]
-    blamed = {it: _blame(it, kills, handover_seconds, openings) for it in unrecorded}
+    silences = {kill: _silence(kill, events) for kill in kills}
+    blamed = {it: _blame(it, silences, handover_seconds) for it in unrecorded}
     unexplained = [it for it, kill in blamed.items() if kill is None]
     lost = [it for it in unexplained if it.ended is not None]
     broken_off = [it for it in unexplained if it.ended is None]
@@ -181,15 +182,16 @@ def _handover_seconds(
     return max([_LEAST_HANDOVER_SECONDS, *quiet])
 
 
-def _blame(
-    execution: Execution, kills: Sequence[Kill], handover_seconds: float, openings: Sequence[float]
-) -> Kill | None:
+def _silence(kill: Kill, events: Sequence[Event]) -> tuple[float, float]:
+    """When the log was written to before a kill, and when the next session opened after it; the kill's time for none."""
+    written = max((event.time for event in events if event.time <= kill.time), default=kill.time)
+    openings = (event.time for event in events if isinstance(event, SessionOpened) and event.time > kill.time)
+    return written, min(openings, default=kill.time)
+
+
+def _blame(execution: Execution, silences: Mapping[Kill, tuple[float, float]], handover_seconds: float) -> Kill | None:
     """The kill that an execution was lost to: the first since it began, or one just before."""
-    excuses = [
-        kill
-        for kill in kills
-        if kill.excuses(execution, handover_seconds, min((it for it in openings if it > kill.time), default=kill.time))
-    ]
+    excuses = [kill for kill, silence in silences.items() if kill.excuses(execution, handover_seconds, silence)]
     return next((kill for kill in excuses if kill.time >= execution.began), excuses[-1] if excuses else None)
 
 

@@ -56,6 +56,7 @@ def kill(victim: Victim, time: float, pid: int = 0, node: str = "", strike: int 
     return Kill(strike, time, victim, pid, node)
 
 
+AT_WORK = TrialsDispatched(time=14.9, attempts=((1, 2),))  # the coordinator, just before a kill at 15
 WELL = (execution(0), execution(1, pid=8))  # both trials, undisturbed
 
 
@@ -81,15 +82,24 @@ def test_a_result_may_take_as_long_to_the_log_as_it_took_where_nothing_was_kille
     again = execution(0, pid=9, began=20.0, ended=22.0)
     other = execution(1, pid=8, began=8.0, ended=9.0)
     for written, lost in ((9.0 + 4.0, 0), (9.0, 1)):  # 4 s on its way to the log, or at once
-        log = [succeeded(other, time=written), succeeded(again, 2)]
+        log = [succeeded(other, time=written), AT_WORK, succeeded(again, 2)]
         assert accounted(log, (late, other, again), kill("brain", 15.0)).lost == lost
+
+
+def test_a_coordinator_that_was_silent_when_it_was_killed_had_not_taken_in_what_ended_meanwhile() -> None:
+    late = execution(0, place="task", ended=12.0)  # 3 s before the kill
+    again = execution(0, pid=9, began=20.0, ended=22.0)
+    other = execution(1, pid=8, began=9.0, ended=11.5)
+    log = [succeeded(other, time=11.6), succeeded(again, 2)]
+    assert accounted(log, (late, other, again), kill("brain", 15.0)).lost == 0
+    assert accounted([*log, AT_WORK], (late, other, again), kill("brain", 15.0)).lost == 1
 
 
 def test_a_slow_result_that_waited_for_a_restart_does_not_widen_what_a_kill_explains() -> None:
     late = execution(0, place="task", ended=12.0)
     again = execution(0, pid=9, began=20.0, ended=22.0)
     delayed = succeeded(WELL[1], time=21.0)  # the kill came between its end and the log
-    assert accounted([delayed, succeeded(again, 2)], (late, WELL[1], again), kill("brain", 15.0)).lost == 1
+    assert accounted([AT_WORK, delayed, succeeded(again, 2)], (late, WELL[1], again), kill("brain", 15.0)).lost == 1
 
 
 @pytest.mark.parametrize(
@@ -134,7 +144,7 @@ def test_what_ran_where_somebody_was_killed_may_run_again(struck: Kill, place: s
 )
 def test_other_kills_excuse_nothing(struck: Kill) -> None:
     again = execution(0, pid=9, began=20.0, ended=22.0)
-    found = accounted([succeeded(again, 2), succeeded(WELL[1])], (*WELL, again), struck)
+    found = accounted([AT_WORK, succeeded(again, 2), succeeded(WELL[1])], (*WELL, again), struck)
     assert found.lost == 1
     assert found.repeated == {"no kill explains it": 1}
 

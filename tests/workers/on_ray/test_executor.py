@@ -123,8 +123,9 @@ def pid_in(file: Path) -> int:
 
 
 @ray.remote(num_cpus=4)
-def occupy(release: str) -> None:
+def occupy(announcement: str, release: str) -> None:
     """Hold every CPU of the test cluster until the file `release` is there."""
+    Path(announcement).write_text(str(os.getpid()))
     while not Path(release).exists():
         time.sleep(0.02)
 
@@ -177,7 +178,8 @@ def test_a_task_that_dies_after_a_long_wait_for_its_process_has_not_timed_out(
     make: Callable[..., RayExecutor], tmp_path: Path
 ) -> None:
     limit = 1.0
-    occupant = occupy.remote(str(tmp_path / "release"))
+    occupant = occupy.remote(str(tmp_path / "pid"), str(tmp_path / "release"))
+    pid_in(tmp_path / "pid")  # until it holds them, the trial could run at once
     executor = make(limits=Limits(timeout_seconds=limit))
     executor.submit([trial(0, action="die")])
     time.sleep(limit + grace_seconds(limit) + 0.5)  # at this age a task that had begun would have been ended
