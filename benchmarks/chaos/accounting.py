@@ -183,7 +183,7 @@ def _handover_seconds(
 
 
 def _silence(kill: Kill, events: Sequence[Event]) -> tuple[float, float]:
-    """When the log was written to before a kill, and when the next session opened after it; the kill's time for none."""
+    """When the log was written to before a kill, and when a session opened after it; the kill's time for none."""
     written = max((event.time for event in events if event.time <= kill.time), default=kill.time)
     openings = (event.time for event in events if isinstance(event, SessionOpened) and event.time > kill.time)
     return written, min(openings, default=kill.time)
