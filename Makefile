@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: run test test-slurm test-deploy test-slow fuzz check format lint types imports coverage docs clean
+.PHONY: run test test-slurm test-deploy test-slow fuzz check recheck format lint types imports coverage docs clean
 
 run: .venv/installed
 	$(BIN)/bbkb run configs/quickstart.yaml
@@ -29,6 +29,10 @@ fuzz: .venv/installed-dev
 # With coverage, a report and no gate, where Python counts lines cheaply (sys.monitoring, 3.12): before, tests take twice as long.
 check: format lint types imports
 	$(MAKE) $$($(BIN)/python -c 'import sys; print("coverage" if sys.version_info >= (3, 12) else "test")')
+
+# After a failure of `check`: the same, with the failed tests alone.
+recheck: format lint types imports
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 0 --last-failed --last-failed-no-failures none
 
 coverage: .venv/installed-dev
 	OMP_NUM_THREADS=1 COVERAGE_CORE=$$($(BIN)/python -c 'import sys; print("sysmon" if sys.version_info >= (3, 12) else "ctrace")') \
