@@ -1,0 +1,218 @@
+"""What Kubernetes with the KubeRay operator takes, as far as a campaign needs it: keys, types, and rules of its own.
+
+The keys are those of `ray.io/v1` that a RayJob may have (KubeRay 1.6); pods, Secret, ConfigMap and
+PersistentVolumeClaim are checked against Kubernetes' schema. Unknown keys are refused everywhere: an API server drops
+them without a word.
+"""
+
+import functools
+import json
+import re
+from collections.abc import Iterable
+from importlib.resources import files
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+import yaml
+from jsonschema import Draft202012Validator, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic.alias_generators import to_camel
+from ray.scripts.scripts import start
+from referencing import Registry
+from referencing.jsonschema import DRAFT202012
+
+Manifest = dict[str, Any]
+
+KUBERNETES = "1.34"
+_SCHEMAS = Path(str(files("kubernetes_validate"))) / "kubernetes-json-schema" / f"v{KUBERNETES}.0-local-strict"
+LONGEST_JOB_NAME = 47
+_FIRST_WITH_TOKEN = (2, 52)
+_RESOURCES = {"cpu", "memory", "nvidia.com/gpu", "storage"}
+_QUANTITY = re.compile(r"[0-9]+(\.[0-9]+)?(m|Ki|Mi|Gi|Ti|k|M|G|T)?")
+_LABEL = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")  # RFC 1035
+_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")  # RFC 1123
+_RAY_OPTIONS = {option.removeprefix("--") for parameter in start.params for option in parameter.opts}
+
+
+def check(manifests: Iterable[Manifest]) -> None:
+    """Raises ValueError that names the first thing that is refused."""
+    made = list(manifests)
+    for manifest in made:
+        if manifest.get("kind") == "RayJob":
+            _RayJob.model_validate(manifest)
+        else:
+            _check_known(manifest)
+            _require(_SUBDOMAIN.fullmatch(manifest["metadata"]["name"]), f"name {manifest['metadata']['name']!r}")
+            _check_resources(manifest.get("spec", {}).get("resources", {}))
+    names = {(one["kind"], one["metadata"]["name"]) for one in made}
+    for job in (one for one in made if one["kind"] == "RayJob"):
+        for reference in _references(job["spec"]["rayClusterSpec"]):
+            _require(reference in names, f"{reference} is not among the manifests")
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, alias_generator=to_camel)
+
+
+def _label(name: str) -> str:
+    _require(len(name) <= 63 and _LABEL.fullmatch(name), f"name {name!r}: RFC 1035")
+    return name
+
+
+def _pod_template(template: Manifest) -> Manifest:
+    _require(set(template) <= {"metadata", "spec"}, f"unknown key in a pod template: {sorted(template)}")
+    _check_known({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "pod"}, **template})
+    for container in template["spec"]["containers"]:
+        _check_resources(container.get("resources", {}))
+    return template
+
+
+def _check_resources(resources: Manifest) -> None:
+    for amounts in resources.values():
+        for name, amount in amounts.items():
+            _require(name in _RESOURCES, f"resource {name!r}")
+            _require(isinstance(amount, str) and _QUANTITY.fullmatch(amount), f"{name}: {amount!r} is no quantity")
+
+
+def _ray_options(options: dict[str, str]) -> dict[str, str]:
+    _require(set(options) <= _RAY_OPTIONS, f"options that `ray start` does not know: {sorted(set(options))}")
+    return options
+
+
+def _runtime_environment(text: str) -> str:
+    _require(isinstance(yaml.safe_load(text), dict), "runtimeEnvYAML must be a mapping")
+    return text
+
+
+class _Group(_Model):
+    template: Annotated[Manifest, AfterValidator(_pod_template)]
+    ray_start_params: Annotated[dict[str, str], AfterValidator(_ray_options)] = {}
+    resources: dict[str, str] = {}
+    labels: dict[str, str] = {}
+
+    @model_validator(mode="after")
+    def says_resources_once(self) -> Self:
+        said = {"num-cpus", "num-gpus", "memory", "resources"} & set(self.ray_start_params)
+        _require(not (said and self.resources), "resources must not stand beside rayStartParams' own")
+        _require("labels" not in self.ray_start_params, "labels must stand in the group, not in rayStartParams")
+        return self
+
+
+class _Head(_Group):
+    service_type: Literal["ClusterIP", "NodePort", "LoadBalancer"] | None = None
+    enable_ingress: bool = False
+
+
+class _Workers(_Group):
+    group_name: Annotated[str, AfterValidator(_label)]
+    replicas: Annotated[int, Field(ge=0)]
+    min_replicas: Annotated[int, Field(ge=0)]
+    max_replicas: Annotated[int, Field(ge=0)]
+    num_of_hosts: Annotated[int, Field(ge=1)] = 1
+
+    @model_validator(mode="after")
+    def is_a_range(self) -> Self:
+        _require(self.min_replicas <= self.replicas <= self.max_replicas, "minReplicas <= replicas <= maxReplicas")
+        return self
+
+
+class _Authentication(_Model):
+    mode: Literal["disabled", "token"]
+    secret_name: str | None = None
+
+
+class _Cluster(_Model):
+    head_group_spec: _Head
+    worker_group_specs: Annotated[list[_Workers], Field(min_length=1)]
+    ray_version: str
+    auth_options: _Authentication
+    enable_in_tree_autoscaling: bool = False
+
+    @model_validator(mode="after")
+    def has_a_ray_that_knows_tokens(self) -> Self:
+        found = re.match(r"(\d+)\.(\d+)", self.ray_version)
+        version = (int(found[1]), int(found[2])) if found else (0, 0)
+        is_new = self.auth_options.mode == "disabled" or version >= _FIRST_WITH_TOKEN
+        _require(is_new, f"rayVersion must be >= 2.52 for tokens, got {self.ray_version}")
+        names = [group.group_name for group in self.worker_group_specs]
+        _require(len(set(names)) == len(names), "names of groups must differ")
+        return self
+
+
+class _JobSpec(_Model):
+    entrypoint: Annotated[str, Field(min_length=1)]
+    ray_cluster_spec: _Cluster
+    submission_mode: Literal["K8sJobMode", "HTTPMode", "InteractiveMode", "SidecarMode"] = "K8sJobMode"
+    runtime_environment: Annotated[str, AfterValidator(_runtime_environment), Field(alias="runtimeEnvYAML")] = "{}"
+    backoff_limit: Annotated[int, Field(ge=0)] = 0
+    active_deadline_seconds: Annotated[int, Field(gt=0)] | None = None
+    ttl_seconds_after_finished: Annotated[int, Field(ge=0)] = 0
+    shutdown_after_job_finishes: bool = False
+    suspend: bool = False
+
+    @model_validator(mode="after")
+    def ends_as_it_says(self) -> Self:
+        _require(
+            self.submission_mode != "InteractiveMode" or not self.backoff_limit, "InteractiveMode has no backoffLimit"
+        )
+        _require(self.shutdown_after_job_finishes or not self.suspend, "suspend needs shutdownAfterJobFinishes")
+        _require(self.shutdown_after_job_finishes or not self.ttl_seconds_after_finished, "a ttl needs a shutdown")
+        return self
+
+
+class _Metadata(_Model):
+    name: Annotated[str, AfterValidator(_label), Field(max_length=LONGEST_JOB_NAME)]
+    namespace: str | None = None
+    labels: dict[str, str] = {}
+    annotations: dict[str, str] = {}
+
+
+class _RayJob(_Model):
+    api_version: Literal["ray.io/v1"]
+    kind: Literal["RayJob"]
+    metadata: _Metadata
+    spec: _JobSpec
+
+
+def _references(cluster: Manifest) -> list[tuple[str, str]]:
+    """What a cluster names that must be there; the Secret of a database's variables is the user's own."""
+    volumes = cluster["headGroupSpec"]["template"]["spec"].get("volumes", [])
+    mounts = {one["name"] for one in cluster["headGroupSpec"]["template"]["spec"]["containers"][0]["volumeMounts"]}
+    _require(mounts <= {volume["name"] for volume in volumes}, f"volumes that are not there: {sorted(mounts)}")
+    return [
+        ("Secret", cluster["authOptions"]["secretName"]),
+        *(("ConfigMap", volume["configMap"]["name"]) for volume in volumes if "configMap" in volume),
+        *(
+            ("PersistentVolumeClaim", volume["persistentVolumeClaim"]["claimName"])
+            for volume in volumes
+            if "persistentVolumeClaim" in volume
+        ),
+    ]
+
+
+def _check_known(manifest: Manifest) -> None:
+    _require({"apiVersion", "kind", "metadata"} <= set(manifest), f"not a manifest: {sorted(manifest)}")
+    _check_known_text(json.dumps(manifest))
+
+
+@functools.cache
+def _check_known_text(text: str) -> None:
+    manifest = json.loads(text)
+    version = manifest["apiVersion"].replace("/", "-")
+    file = _SCHEMAS / f"{manifest['kind'].lower()}-{version}.json"
+    _require(file.is_file(), f"Kubernetes {KUBERNETES} knows no {manifest['kind']} of {manifest['apiVersion']}")
+    try:
+        Draft202012Validator(json.loads(file.read_text(encoding="utf-8")), registry=_definitions()).validate(manifest)
+    except ValidationError as error:
+        raise ValueError(f"{manifest['kind']}: {error.message}") from error
+
+
+@functools.cache  # 1.5 MB
+def _definitions() -> Registry[Any]:
+    contents = json.loads((_SCHEMAS / "_definitions.json").read_text(encoding="utf-8"))
+    return (DRAFT202012.create_resource(contents) @ Registry()).crawl()
+
+
+def _require(holds: object, message: str) -> None:
+    if not holds:
+        raise ValueError(message)
