@@ -17,12 +17,17 @@ from orchestrator.launchers.slurm import grace_seconds
 from orchestrator.launchers.writing import Setting
 from orchestrator.session.environment import RAY_SETTINGS
 from orchestrator.settings.model import Settings
+from orchestrator.wording import plural
 
 Manifest = dict[str, Any]  # or a part of one, as Kubernetes reads it
 
 _NAME = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 _LONGEST_NAME = 47  # of a RayJob: the operator appends to it
 _QUANTITY = re.compile(r"[0-9]+(\.[0-9]+)?(Ki|Mi|Gi|Ti|k|M|G|T)?")
+_COMPONENT = r"[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*"
+_IMAGE = re.compile(
+    rf"([a-zA-Z0-9][-a-zA-Z0-9.]*(:[0-9]+)?/)?{_COMPONENT}(/{_COMPONENT})*(:\w[\w.-]{{0,127}})?(@[a-z0-9]+:[0-9a-f]{{32,}})?"
+)
 _RUNS, _CAMPAIGN = "/runs", "/campaign"
 
 
@@ -44,9 +49,11 @@ class Pods:
         for name, value, least in (("pods", self.pods, 1), ("cpus", self.cpus, 1), ("gpus", self.gpus, 0)):
             if value < least:
                 raise UserError(f"--{name} must be >= {least}, got {value}")
+        if not _IMAGE.fullmatch(self.image):
+            raise UserError(f"--image must be an image such as registry.example/bbkb:1, got {self.image!r}")
         for name, quantity in (("memory", self.memory), ("storage", self.storage)):
-            if not _QUANTITY.fullmatch(quantity):
-                raise UserError(f"--{name} must be a quantity of Kubernetes such as 4Gi, got {quantity!r}")
+            if not _QUANTITY.fullmatch(quantity) or not re.search("[1-9]", quantity):
+                raise UserError(f"--{name} must be a quantity of Kubernetes above 0 such as 4Gi, got {quantity!r}")
 
     @property
     def resources(self) -> Manifest:
@@ -106,8 +113,13 @@ def reasons(pods: Pods, settings: Settings, run: str) -> tuple[Setting, ...]:
     store = (
         "PersistentVolumeClaim" if settings.store == "sqlite" else f"a database; Secret {run}-store has its variables"
     )
+    asked = f"{plural(pods.pods, 'pod')} of {plural(pods.cpus, 'CPU')}"
     return (
-        Setting("workers.count", str(workers_on(pods, settings)), f"{pods.pods} pods of {pods.cpus} CPUs"),
+        Setting(
+            "workers.count",
+            str(workers_on(pods, settings)),
+            asked,
+        ),
         Setting("terminationGracePeriodSeconds", str(grace), f"{known}: running evaluations may end"),
         Setting("store", store, "outlives the pods: a job that is tried again resumes the run"),
     )

@@ -10,12 +10,14 @@ from orchestrator.errors import UserError
 from orchestrator.launchers.writing import Setting, render
 from orchestrator.session.environment import RAY_SETTINGS
 from orchestrator.settings.model import Settings
+from orchestrator.wording import duration, plural
 
 END_SECONDS = 35  # after the last evaluation: to stop Ray and queue the job again
 DEFAULT_GRACE_SECONDS = 120  # before the end, where nothing says how long an evaluation may take
 _LEAST_GRACE_SECONDS, _LARGEST_GRACE_SECONDS = 60, 65535  # the second is Slurm's
 _CORES_WITH_A_SPARE = 4  # from so many cores a node on, the first node keeps one for the coordinator
-_TIME = re.compile(r"\d+|\d+:\d\d(:\d\d)?|\d+-\d+(:\d\d){0,2}")
+_EARLY_SECONDS = 60  # by which Slurm's notice may come before its time
+_TIME = re.compile(r"((?P<days>\d+)-)?(?P<first>\d+)(:(?P<second>[0-5]\d))?(:(?P<third>[0-5]\d))?")
 _GENERAL_CPUS = '"${SLURM_CPUS_PER_TASK:-1}"'
 
 
@@ -31,7 +33,7 @@ class Allocation:
     gpus: int = 0
     time: str = "1:00:00"
     partition: str | None = None
-    container: Path | None = None
+    container: str | None = None
     exclusive: bool = False
 
     def __post_init__(self) -> None:
@@ -39,9 +41,21 @@ class Allocation:
             if value < least:
                 raise UserError(f"--{name} must be >= {least}, got {value}")
         if not _TIME.fullmatch(self.time):
-            raise UserError(f"--time must be minutes, hours:minutes:seconds or days-hours, got {self.time!r}")
+            raise UserError(
+                f"--time must be minutes (90), hours:minutes:seconds (4:00:00) or days-hours (1-12), got {self.time!r}"
+            )
         if self.partition is not None and not re.fullmatch(r"[\w.-]+(,[\w.-]+)*", self.partition):
             raise UserError(f"--partition must be names of partitions, separated by commas, got {self.partition!r}")
+
+    @property
+    def seconds(self) -> int:
+        """The time limit, read as Slurm reads it: `4:00` is four minutes, `1-4:00` a day and four hours."""
+        found = _TIME.fullmatch(self.time)
+        assert found is not None, self.time
+        first, second, third = (int(found[name] or 0) for name in ("first", "second", "third"))
+        if found["days"] is not None:
+            return int(found["days"]) * 86400 + first * 3600 + second * 60 + third
+        return first * 3600 + second * 60 + third if found["third"] is not None else first * 60 + second
 
     @property
     def head_cpus(self) -> int:
@@ -63,10 +77,17 @@ def script_for(
     """The script that runs the campaign with these settings as `run`.
 
     `arguments` are those of `bbkb run`, the campaign file first; `bin_folder` holds the `bbkb` and the `ray` that nodes
-    use outside a container. Raises UserError when a node cannot hold one evaluation.
+    use outside a container. Raises UserError when a node cannot hold one evaluation, or the time limit is so short
+    that Slurm's notice of it may come at once.
     """
     places = _places(allocation, settings)
     grace = grace_seconds(settings.workers.timeout_seconds)
+    if allocation.seconds <= grace + _EARLY_SECONDS:
+        least = duration(grace + _EARLY_SECONDS)
+        raise UserError(
+            f"--time must be more than {least}: Slurm's notice comes {grace} s before the end ({_notice(settings)}) "
+            f"and up to {_EARLY_SECONDS} s early, got {allocation.time} ({duration(allocation.seconds)})"
+        )
     text = _render(
         allocation,
         header=f"Campaign {settings.name}, written by `bbkb launch slurm`. To start it: sbatch FILE",
@@ -125,11 +146,13 @@ def _places(allocation: Allocation, settings: Settings) -> int:
 def _reasons(allocation: Allocation, settings: Settings, places: int, grace: int, run: str) -> list[Setting]:
     workers = settings.workers
     spare = "; one core of the first node is the coordinator's" if allocation.head_cpus < allocation.cpus else ""
-    each = f"{workers.cpus:g} CPUs" + (f" and {workers.gpus:g} GPUs" if workers.gpus else "")
-    known = "workers.timeout_seconds" if workers.timeout_seconds else "no workers.timeout_seconds: two minutes"
+    each = _counted(workers.cpus, "CPU") + (f" and {_counted(workers.gpus, 'GPU')}" if workers.gpus else "")
     return [
-        Setting("workers.count", str(places), f"{allocation.nodes} nodes, {each} an evaluation{spare}"),
-        Setting("--signal", f"{grace} s", f"{known}; running evaluations have {grace - END_SECONDS} s to end"),
+        Setting("workers.count", str(places), f"{plural(allocation.nodes, 'node')}, {each} an evaluation{spare}"),
+        Setting("--time", duration(allocation.seconds), f"{allocation.time}, as Slurm reads it"),
+        Setting(
+            "--signal", f"{grace} s", f"{_notice(settings)}; running evaluations have {grace - END_SECONDS} s to end"
+        ),
         Setting("--requeue", "yes", "after a time limit, a preemption or a lost node the job goes on where it was"),
         Setting("run", f"{settings.runs}/{run}", "every node must see this folder and the campaign file's"),
         Setting(
@@ -140,6 +163,15 @@ def _reasons(allocation: Allocation, settings: Settings, places: int, grace: int
             else "every node that may become the first one must reach it",
         ),
     ]
+
+
+def _notice(settings: Settings) -> str:
+    """What the notice that Slurm gives before the end follows from."""
+    return "workers.timeout_seconds" if settings.workers.timeout_seconds else "no workers.timeout_seconds: two minutes"
+
+
+def _counted(amount: float, noun: str) -> str:
+    return f"{amount:g} {noun}{'' if amount == 1 else 's'}"
 
 
 def _render(allocation: Allocation, **values: object) -> str:
@@ -154,7 +186,7 @@ def _render(allocation: Allocation, **values: object) -> str:
         "--requeue --open-mode=append",
         f"--output={values['output']}",
     ]
-    container = "" if allocation.container is None else shlex.quote(str(allocation.container))
+    container = "" if allocation.container is None else shlex.quote(allocation.container)
     return render(
         "bbkb.sbatch.j2",
         {
@@ -162,6 +194,7 @@ def _render(allocation: Allocation, **values: object) -> str:
             "directives": directives,
             "environment": RAY_SETTINGS,
             "container": container,
+            "general": values["bin_folder"] == "" and allocation.container is None,
             "gpus": allocation.gpus,
             "end": END_SECONDS,
         },

@@ -14,6 +14,7 @@ REPOSITORY = Path(__file__).parents[2]
 NODES = ("n1", "n2", "n3")
 _CONFIGURATION = Path(__file__).with_name("slurm.conf")
 _PREFIX = "10.78.0"
+_OVER = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL")
 
 
 class Slurm:
@@ -58,11 +59,22 @@ class Slurm:
 
     def wait(self, job: str, seconds: float = 400.0) -> None:
         """Wait until the job is over. Raises TimeoutError, after printing what it said."""
-        over = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL")
-        self.wait_for(lambda: self.state(job) in over, f"end of job {job}", seconds)
+        self._wait(lambda: self.state(job) in _OVER, f"end of job {job}", seconds)
 
-    def wait_for(self, holds: Callable[[], object], what: str, seconds: float = 400.0) -> None:
-        """Wait until it holds. Raises TimeoutError, after printing what jobs said."""
+    def wait_for(self, job: str, holds: Callable[[], object], what: str, seconds: float = 400.0) -> None:
+        """Wait until it holds. Raises TimeoutError, or AssertionError where the job ended by itself, after printing
+        what jobs said."""
+
+        def holds_or_is_in_vain() -> object:
+            if holds():
+                return True
+            state = self.state(job)
+            assert state not in _OVER[:2], f"job {job} is {state}: no {what} will come"
+            return False
+
+        self._wait(holds_or_is_in_vain, what, seconds)
+
+    def _wait(self, holds: Callable[[], object], what: str, seconds: float) -> None:
         try:
             wait_for(holds, what, seconds)
         finally:

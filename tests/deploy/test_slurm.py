@@ -38,7 +38,7 @@ space: {{x: {{low: 0.0, high: 1.0}}}}
 candidates: {{size: 256}}
 strategy: {{name: uniform}}
 budget: {{evaluations: {evaluations}}}
-workers: {{timeout_seconds: 20}}
+workers: {{timeout_seconds: {timeout}}}
 """
 
 
@@ -50,12 +50,12 @@ def cluster() -> Iterator[Slurm]:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def campaign(cluster: Slurm, name: str, evaluations: int, seconds: float) -> Path:
-    """A folder that all nodes see, with a campaign file in it."""
+def campaign(cluster: Slurm, name: str, evaluations: int, seconds: float, timeout: float) -> Path:
+    """A folder that all nodes see, with a campaign file in it. `timeout`: `workers.timeout_seconds`."""
     folder = cluster.folder / name
     folder.mkdir()
     (folder / "sleeping.py").write_text(OBJECTIVE.format(seconds=seconds, folder=str(folder)))
-    (folder / "campaign.yaml").write_text(CAMPAIGN.format(evaluations=evaluations))
+    (folder / "campaign.yaml").write_text(CAMPAIGN.format(evaluations=evaluations, timeout=timeout))
     return folder
 
 
@@ -86,10 +86,10 @@ def check_complete(run: Path, evaluations: int, repeated: int) -> None:
 
 
 def test_a_preempted_campaign_on_three_nodes_is_queued_again_and_finishes(cluster: Slurm) -> None:
-    folder = campaign(cluster, "preempted", evaluations=48, seconds=3.0)
+    folder = campaign(cluster, "preempted", evaluations=30, seconds=3.0, timeout=20)
     job = cluster.submit("--nodes=3", "--cpus-per-task=2", "--time=20", str(SCRIPT), "campaign.yaml", cwd=folder)
     run = folder / "runs" / f"slurm-{job}"
-    cluster.wait_for(lambda: succeeded(run) >= 8, "results")
+    cluster.wait_for(job, lambda: succeeded(run) >= 8, "results")
     token = next((folder / "runs").glob(".slurm-*/token"))
     assert token.stat().st_mode & 0o777 == 0o600
     assert token.read_text() not in subprocess.run(["ps", "-eww", "-o", "args"], capture_output=True, text=True).stdout
@@ -98,33 +98,35 @@ def test_a_preempted_campaign_on_three_nodes_is_queued_again_and_finishes(cluste
     cluster.wait(job)
     assert cluster.state(job) == "COMPLETED"
     assert cluster.restarts(job) == 1
-    check_complete(run, 48, repeated=0)
+    check_complete(run, 30, repeated=0)
     assert {row["worker"].partition(":")[0] for row in rows(run)} == {"n1", "n2", "n3"}
 
 
 def test_two_commands_start_a_campaign_that_is_watched_and_survives_a_lost_head_and_a_time_limit(
     cluster: Slurm,
 ) -> None:
-    folder = campaign(cluster, "guide", evaluations=180, seconds=4.0)
+    # Slurm's notice comes 95 s before the end (workers.timeout_seconds and 35 s) or up to 30 s earlier: of three
+    # minutes after 55 to 85 s, in which six places finish at most 102 evaluations
+    folder = campaign(cluster, "guide", evaluations=114, seconds=5.0, timeout=60)
     # the two commands of docs/clusters.md
     launch = ["bbkb", "launch", "slurm", "campaign.yaml", "--nodes", "3", "--cpus", "2", "--time", "3"]
     cluster.run(*launch, "--output", "campaign.sbatch", cwd=folder)
     job = cluster.submit("campaign.sbatch", cwd=folder)
     run = folder / "runs" / "sleeping"
-    cluster.wait_for(lambda: succeeded(run) >= 6, "results")
+    cluster.wait_for(job, lambda: succeeded(run) >= 6, "results")
     with running_server(str(folder / "runs")) as address:
         seen = watched(f"{address}/campaign/sleeping/events")
     assert seen["state"] == "running"
     assert 1 <= len(seen["running"]) <= 6
     assert seen["status"]["succeeded"] >= 6
     cluster.run("scontrol", "update", "nodename=n1", "state=DOWN", "reason=test")
-    cluster.wait_for(lambda: not cluster.has_scripts("n1"), "end of what ran on the lost node")
-    cluster.wait_for(lambda: cluster.state(job) == "PENDING", "job that was queued again")
+    cluster.wait_for(job, lambda: not cluster.has_scripts("n1"), "end of what ran on the lost node")
+    cluster.wait_for(job, lambda: cluster.state(job) == "PENDING", "job that was queued again")
     cluster.run("scontrol", "update", "nodename=n1", "state=RESUME")
     cluster.wait(job, 900.0)
     assert cluster.state(job) == "COMPLETED"
     assert cluster.restarts(job) >= 2  # the lost node, and at least one time limit
-    check_complete(run, 180, repeated=6)
+    check_complete(run, 114, repeated=6)
 
 
 def watched(url: str) -> dict[str, Any]:

@@ -43,7 +43,9 @@ def slurm(
     gpus: Annotated[int, typer.Option("--gpus", help="GPUs of each node.")] = 0,
     time: Annotated[str, typer.Option("--time", help="Time limit: minutes, h:mm:ss or days-hours.")] = "1:00:00",
     partition: Annotated[str | None, typer.Option("--partition", help="Partition; else the cluster's default.")] = None,
-    container: Annotated[Path | None, typer.Option("--container", help="Apptainer image with bbkb in it.")] = None,
+    container: Annotated[
+        str | None, typer.Option("--container", help="Apptainer image with bbkb in it: a file or a URI.")
+    ] = None,
     exclusive: Annotated[bool, typer.Option("--exclusive", help="Share the nodes with no other job.")] = False,
     name: RunName = None,
     set_: Overrides = None,
@@ -56,7 +58,13 @@ def slurm(
     settings = load(file, given)
     run = settings.run or settings.name
     allocation = Allocation(
-        nodes=nodes, cpus=cpus, gpus=gpus, time=time, partition=partition, container=container, exclusive=exclusive
+        nodes=nodes,
+        cpus=cpus,
+        gpus=gpus,
+        time=time,
+        partition=partition,
+        container=container and _image(container),
+        exclusive=exclusive,
     )
     arguments = [str(file.resolve()), *(part for pair in overrides(set_, None) for part in ("--set", pair))]
     script = script_for(allocation, settings, arguments, run, Path(sys.executable).parent)
@@ -65,10 +73,11 @@ def slurm(
     _explain(console, script.settings)
     say(console, f"script {path}")
     if not submit:
-        say(console, f"to start it: sbatch {path}")
+        say(console, f"to start it: {shlex.join(['sbatch', str(path)])}")
         return
     say(console, _command("sbatch", "--chdir", str(Path.cwd()), str(path)))
-    say(console, f"to watch it: bbkb attach {Path(settings.runs, run)}")
+    watch = shlex.join(["bbkb", "attach", str(Path(settings.runs, run))])
+    say(console, f"to watch it: {watch}, or in a browser: {shlex.join(['bbkb', 'serve', settings.runs])}")
 
 
 @app.command("ray-job")
@@ -117,7 +126,17 @@ def kuberay(
     write_file(path, lambda target: _write_private(target, kubernetes.as_yaml(manifests)))
     _explain(console, kubernetes.reasons(wanted, settings, run))
     say(console, f"manifests {path}, which hold the cluster's token: mode 0600")
-    say(console, f"to start it: kubectl apply -f {path}")
+    say(console, f"to start it: {shlex.join(['kubectl', 'apply', '-f', str(path)])}")
+
+
+def _image(container: str) -> str:
+    """An image as nodes find it. Raises UserError where a file is not there."""
+    if "://" in container:
+        return container
+    path = Path(container).resolve()
+    if not path.exists():
+        raise UserError(f"--container must be an image that every node sees, or a URI such as docker://…, got {path}")
+    return str(path)
 
 
 def _write_private(path: Path, text: str) -> None:
@@ -140,5 +159,11 @@ def _command(*command: str) -> str:
     environment = {"RAY_AUTH_MODE": "token", **os.environ}
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     if done.returncode:
-        raise UserError(f"{command[0]} must accept the job, got: {done.stderr.strip() or done.stdout.strip()}")
+        said = done.stderr.strip() or done.stdout.strip()
+        raise UserError(f"{command[0]} must accept the job, got: {_complaint(said)}")
     return done.stdout.strip()
+
+
+def _complaint(text: str) -> str:
+    """What a command complains of: of a Python traceback, its last line."""
+    return text.splitlines()[-1] if "Traceback (most recent call last)" in text else text

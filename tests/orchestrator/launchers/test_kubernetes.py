@@ -63,7 +63,7 @@ def test_in_a_database_results_need_no_volume_and_its_password_comes_from_a_secr
     [
         ("a", Pods(image="i")),
         ("a" * 47, Pods(image="i", pods=50, cpus=64, memory="1.5Ti", storage="500M")),
-        ("a-1", Pods(image="registry.example:5000/a/b@sha256:00", pods=2, cpus=3, gpus=8)),
+        ("a-1", Pods(image="registry.example:5000/a/b:1.0@sha256:" + "0" * 64, pods=2, cpus=3, gpus=8)),
     ],
 )
 def test_whatever_is_asked_for_the_operators_rules_hold(run: str, pods: Pods) -> None:
@@ -166,12 +166,16 @@ def test_a_name_that_kubernetes_does_not_take_is_refused(run: str) -> None:
         ({"pods": 0}, "--pods"),
         ({"memory": "4 GB"}, "--memory"),
         ({"storage": "x"}, "--storage"),
+        ({"memory": "0Gi"}, "--memory must be a quantity of Kubernetes above 0"),
+        ({"image": ""}, "--image must be an image"),
+        ({"image": "a b"}, "--image must be an image"),
+        ({"image": "Registry/Upper"}, "--image must be an image"),
         ({"gpus": -1}, "--gpus"),
     ],
 )
 def test_what_kubernetes_would_refuse_is_refused_here(change: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError, match=message):
-        Pods(image="i", **change)
+        Pods(**{"image": "i", **change})
 
 
 def test_a_pod_must_hold_one_evaluation() -> None:

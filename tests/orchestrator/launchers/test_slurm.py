@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from orchestrator.errors import UserError
 from orchestrator.launchers.slurm import Allocation, Script, general_script, grace_seconds, script_for
 from orchestrator.settings.model import Settings, from_mapping
+from orchestrator.wording import duration
 
 REPOSITORY = Path(__file__).parents[3]
 HOSTILE = """it's $HOME; "x" `y`"""
@@ -57,7 +58,7 @@ def test_what_was_asked_for_stands_in_the_script() -> None:
 
 @pytest.mark.parametrize("gpus", [0, 1])
 def test_in_a_container_every_command_of_ours_runs_inside(gpus: int) -> None:
-    text = script(Allocation(cpus=2, gpus=gpus, container=Path("/images/my bbkb.sif"))).text
+    text = script(Allocation(cpus=2, gpus=gpus, container="/images/my bbkb.sif")).text
     assert "--bind \"$tmp\" '/images/my bbkb.sif')" in text
     assert ("--nv" in text) == bool(gpus)
     assert "/opt/bbkb/bin" not in text
@@ -87,7 +88,12 @@ def test_a_campaign_file_with_a_hostile_name_is_one_argument() -> None:
     [
         ({"nodes": 0}, "--nodes must be >= 1, got 0"),
         ({"gpus": -1}, "--gpus must be >= 0"),
-        ({"time": "4 hours"}, "--time must be"),
+        ({"time": "4 hours"}, "--time must be minutes .* got '4 hours'"),
+        ({"time": "4h"}, "--time must be minutes"),
+        ({"time": "1-"}, "--time must be minutes"),
+        ({"time": "1:60"}, "--time must be minutes"),
+        ({"time": "0"}, "--time must be more than 3 min 0 s: Slurm's notice comes 120 s before the end"),
+        ({"time": "3"}, "--time must be more than 3 min 0 s: .* got 3 "),
         ({"partition": "a b"}, "--partition must be"),
         ({"cpus": 2}, "--cpus must be >= workers.cpus = 4"),
     ],
@@ -112,5 +118,46 @@ def test_the_longest_evaluation_ends_within_the_grace_that_slurm_allows(seconds:
 
 def test_every_setting_that_follows_from_another_says_from_which() -> None:
     reasons = {setting.name: setting.reason for setting in script(Allocation(nodes=3, cpus=4)).settings}
-    assert reasons["workers.count"] == "3 nodes, 1 CPUs an evaluation; one core of the first node is the coordinator's"
+    assert reasons["workers.count"] == "3 nodes, 1 CPU an evaluation; one core of the first node is the coordinator's"
     assert "no workers.timeout_seconds" in reasons["--signal"]
+
+
+@pytest.mark.parametrize(
+    ("time", "seconds"),
+    [
+        ("90", 5400),
+        ("4:00", 240),
+        ("4:00:00", 14400),
+        ("1-12", 129600),
+        ("1-12:30", 131400),
+        ("1-00:00:01", 86401),
+        ("200:00:00", 720000),
+    ],
+)
+def test_a_time_limit_is_read_as_slurm_reads_it_and_shown_in_words(time: str, seconds: int) -> None:
+    allocation = Allocation(time=time)
+    assert allocation.seconds == seconds
+    shown = {setting.name: setting for setting in script(allocation, timeout_seconds=1.0).settings}["--time"]
+    assert (shown.value, shown.reason) == (duration(seconds), f"{time}, as Slurm reads it")
+
+
+def begun(text: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """A script up to where it makes a token: nothing of Slurm's or Ray's is started by then."""
+    checks = text.partition("umask 077\n")[0]
+    known = {"SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "n1", "PATH": "/usr/bin:/bin", **environment}
+    command = ["bash", "-c", f"{checks} echo begun", "bbkb.sbatch", *arguments]
+    return subprocess.run(command, env=known, capture_output=True, text=True, check=False)
+
+
+def test_the_script_for_any_campaign_says_what_is_missing_before_it_starts_anything(tmp_path: Path) -> None:
+    file = tmp_path / "campaign.yaml"
+    no_file = begun(general_script(), str(file))
+    assert (no_file.returncode, no_file.stdout.rpartition(" got ")[2]) == (2, f"'{file}'\n")
+    file.touch()
+    no_bbkb = begun(general_script(), str(file))
+    assert no_bbkb.returncode == 2
+    assert "bbkb and ray must be on the PATH of the nodes" in no_bbkb.stdout
+    for name in ("bbkb", "ray"):
+        (tmp_path / name).write_text("#!/bin/sh\n")
+        (tmp_path / name).chmod(0o755)
+    assert begun(general_script(), str(file), PATH=f"{tmp_path}:/usr/bin:/bin").stdout == "begun\n"

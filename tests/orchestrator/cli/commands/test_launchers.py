@@ -36,7 +36,7 @@ def test_slurm_writes_a_script_and_says_how_to_start_it_and_what_follows_from_wh
     said = bbkb("slurm", "campaign.yaml", "--nodes", "3", "--cpus", "2", "--run", "first", "--set", "seed=4")
     script = folder / "first.sbatch"
     assert f"to start it: sbatch {script}" in said
-    assert "workers.count 6 3 nodes, 1 CPUs an evaluation" in said
+    assert "workers.count 6 3 nodes, 1 CPU an evaluation" in said
     assert f"bbkb run {folder / 'campaign.yaml'} --set seed=4 --workers 6 " in script.read_text()
     assert subprocess.run(["bash", "-n", str(script)], check=False).returncode == 0
 
@@ -53,6 +53,30 @@ def test_what_a_clusters_command_complains_of_is_shown(folder: Path, monkeypatch
     monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
     with pytest.raises(UserError, match="sbatch must accept the job, got: invalid partition"):
         bbkb("slurm", "campaign.yaml", "--submit")
+
+
+def test_of_a_commands_traceback_the_last_line_is_shown(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    traceback = "Traceback (most recent call last):\\n  File x\\nConnectionError: no cluster there\\n"
+    (folder / "ray").write_text(f"#!/bin/sh\nprintf '{traceback}' >&2; exit 1\n")
+    (folder / "ray").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
+    with pytest.raises(UserError, match=r"ray must accept the job, got: ConnectionError: no cluster there$"):
+        bbkb("ray-job", "campaign.yaml", "--runs", "/shared/runs", "--submit")
+
+
+def test_an_image_is_named_so_that_nodes_find_it(folder: Path) -> None:
+    with pytest.raises(UserError, match=f"--container must be an image that every node sees.* got {folder}/bbkb.sif"):
+        bbkb("slurm", "campaign.yaml", "--container", "bbkb.sif")
+    (folder / "bbkb.sif").touch()
+    for given, written in (("bbkb.sif", f"{folder}/bbkb.sif"), ("docker://example/bbkb:1", "docker://example/bbkb:1")):
+        bbkb("slurm", "campaign.yaml", "--container", given)
+        assert f'--bind "$tmp" {written})' in (folder / "sine.sbatch").read_text()
+
+
+def test_a_path_with_a_space_is_one_word_of_the_command_that_is_shown(folder: Path) -> None:
+    (folder / "my folder").mkdir()
+    said = bbkb("slurm", "campaign.yaml", "--output", "my folder/a.sbatch")
+    assert f"to start it: sbatch '{folder}/my folder/a.sbatch'" in said
 
 
 def test_a_ray_job_is_printed_with_a_token_asked_for(folder: Path) -> None:
