@@ -1,15 +1,15 @@
 """The ask-and-tell face of the bandit core, for people without a campaign. Needs NumPy and SciPy only."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from orchestrator.bandit.arms import Arms
 from orchestrator.bandit.model.model import model_of, scores_among
-from orchestrator.bandit.strategy import AnyStrategy, Posterior, Recommends, begin
+from orchestrator.bandit.strategy import AnyStrategy, Observation, Posterior, Recommends, begin
 from orchestrator.inputs import (
     checked_existing,
     checked_indices,
@@ -18,10 +18,8 @@ from orchestrator.inputs import (
 )
 from orchestrator.learner import Learner, never_waits
 from orchestrator.named_strategy import named_strategy
+from orchestrator.saving import Entry, build_arms, dump_arms, dump_named, read_saved, write_saved
 from orchestrator.wording import facts_html
-
-if TYPE_CHECKING:
-    from orchestrator.space_optimizer import SpaceOptimizer
 
 
 class Optimizer:
@@ -57,12 +55,21 @@ class Optimizer:
 
         return SpaceOptimizer(*args, **options)
 
-    @staticmethod
-    def load(path: str | Path) -> "SpaceOptimizer":
-        """The optimizer of a space that its `save` wrote. Raises ValueError when the file is none."""
-        from orchestrator.space_optimizer import SpaceOptimizer
+    @classmethod
+    def load(cls, path: str | Path) -> Any:
+        """The optimizer that `save` wrote, of candidates or of a space; it goes on exactly as the saved one would have.
 
-        return SpaceOptimizer.load(path)
+        Raises ValueError when the file is none.
+        """
+
+        def build(saved: Entry) -> Any:
+            if "space" not in saved:
+                return cls._from_saved(saved)
+            from orchestrator.space_optimizer import SpaceOptimizer
+
+            return SpaceOptimizer.from_saved(saved)
+
+        return read_saved(path, build)
 
     def __init__(
         self,
@@ -72,14 +79,19 @@ class Optimizer:
         existing: tuple[ArrayLike, ArrayLike] | None = None,
         **options: object,
     ) -> None:
-        self._strategy: AnyStrategy = named_strategy(strategy, options, existing is not None)
-        arms = candidates if isinstance(candidates, Arms) else Arms.of(candidates)
-        self._size = len(arms)
-        state = self._strategy.init(arms, np.random.default_rng([seed, 0]))
+        chosen: AnyStrategy = named_strategy(strategy, options, existing is not None)
+        self._begin(candidates if isinstance(candidates, Arms) else Arms.of(candidates), chosen, seed)
         if existing is not None:
             known, rng = checked_existing(existing, self._size), np.random.default_rng([seed, 2])
-            state = begin(self._strategy, state, known, rng)
-        self._learner = Learner(self._strategy, state, seed)
+            state = begin(chosen, self._learner.state, known, rng)
+            self._know(known, state, chosen.recorded(state))
+
+    def _begin(self, arms: Arms, strategy: AnyStrategy, seed: int) -> None:
+        self._arms, self._strategy, self._seed, self._size = arms, strategy, seed, len(arms)
+        state = strategy.init(arms, np.random.default_rng([seed, 0]))
+        self._learner = Learner(strategy, state, seed, self._learned)
+        self._told: list[Observation] = []
+        self._log: list[Entry] = []
 
     def ask(self, limit: int | None = None) -> NDArray[np.intp]:
         """Indices of the candidates to evaluate next, (n,); they are pending until `tell`.
@@ -99,14 +111,16 @@ class Optimizer:
 
         """
         own = 1 if never_waits(self._strategy) else self._size
-        return np.array(self._learner.ask(own if limit is None else checked_limit(limit)), np.intp)
+        asked = self._learner.ask(own if limit is None else checked_limit(limit))
+        self._log.append({"asked": asked})
+        return np.array(asked, np.intp)
 
     def expect(self, indices: ArrayLike) -> None:
         """These candidates are being evaluated although `ask` did not give them: they are pending until `tell`.
 
         Raises ValueError when one is out of range.
         """
-        self._learner.open.extend(checked_indices(indices, self._size))
+        self._expected(checked_indices(indices, self._size))
 
     def tell(self, indices: ArrayLike, rewards: Sequence[float | None] | ArrayLike) -> None:
         """Rewards (n,) of the candidates `indices` (n,), in any order and any grouping.
@@ -124,7 +138,28 @@ class Optimizer:
                 learned then.
 
         """
-        self._learner.tell(checked_results(indices, rewards, self._size))
+        self._taught(checked_results(indices, rewards, self._size))
+
+    @property
+    def trials(self) -> list[Entry]:
+        """What was told, in order: `candidate`, a row's index, and `reward`, None for what could not be evaluated."""
+        return [{"candidate": seen.arm, "reward": seen.reward} for seen in self._told]
+
+    @property
+    def pending(self) -> NDArray[np.intp]:
+        """Indices (n,) of what was asked for and not told yet, in order."""
+        return np.array(self._learner.pending, np.intp)
+
+    def save(self, path: str | Path) -> None:
+        """Write everything to `path` as JSON, whole or not at all; `Optimizer.load` reads it.
+
+        Raises:
+            ValueError: when the strategy has parts that were given as objects of classes of your own.
+            OSError: when the file cannot be written.
+
+        """
+        saved = {"arms": dump_arms(self._arms), "strategy": dump_named(self._strategy), "seed": self._seed}
+        write_saved(path, {**saved, "log": list(self._log)})
 
     def best(self) -> tuple[int, float]:
         """The candidate to recommend, and the mean of its rewards. Raises ValueError before any reward.
@@ -162,22 +197,63 @@ class Optimizer:
         dictionary: NDArray[np.intp] = self._state.dictionary
         return dictionary
 
+    @classmethod
+    def _from_saved(cls, saved: Mapping[str, Any]) -> "Optimizer":
+        from orchestrator.settings.options import build_strategy
+
+        optimizer: Optimizer = cls.__new__(cls)
+        optimizer._begin(build_arms(saved["arms"]), build_strategy(saved["strategy"]), int(saved["seed"]))
+        for entry in saved["log"]:
+            optimizer._repeat(entry)
+        return optimizer
+
+    def _repeat(self, entry: Entry) -> None:
+        learner = self._learner
+        if "existing" in entry:
+            known, record = _observations(entry["existing"]), entry["record"]
+            self._know(known, self._strategy.restore(learner.state, known, record), record)
+        elif "asked" in entry:
+            arms = [int(arm) for arm in entry["asked"]]
+            learner.open.extend(arms)
+            self._log.append({"asked": arms})
+        elif "expected" in entry:
+            self._expected([int(arm) for arm in entry["expected"]])
+        elif "told" in entry:
+            self._taught(_observations(entry["told"]))
+        else:
+            learner.take(self._strategy.restore(learner.state, tuple(learner.unlearned), entry["record"]))
+            self._learned()
+
+    def _know(self, known: Sequence[Observation], state: Any, record: Mapping[str, Any]) -> None:
+        """Begin with `state`, which contains the results `known`."""
+        self._learner.change(state)
+        self._log.append({"existing": _pairs(known), "record": dict(record)})
+
+    def _expected(self, arms: Sequence[int]) -> None:
+        self._learner.open.extend(arms)
+        self._log.append({"expected": list(arms)})
+
+    def _taught(self, observations: Sequence[Observation]) -> None:
+        self._learner.tell(observations)
+        self._told.extend(observations)
+        self._log.append({"told": _pairs(observations)})
+
+    def _learned(self) -> None:
+        """Write down what the strategy drew and fitted."""
+        self._log.append({"record": dict(self._strategy.recorded(self._learner.state))})
+
     @property
     def _state(self) -> Any:
         """What the strategy knows with all results."""
         return self._learner.view
 
-    @property
-    def _pending(self) -> list[int]:
-        return self._learner.pending
-
     def __repr__(self) -> str:
-        told, pending = self._state.pulls.total, len(self._pending)
+        told, pending = self._state.pulls.total, len(self.pending)
         return f"<Optimizer of {self._size} candidates: {told} rewards, {pending} pending>"
 
     def _repr_html_(self) -> str:
         """A small table, for notebooks."""
-        facts = [("rewards", str(self._state.pulls.total)), ("pending", str(len(self._pending)))]
+        facts = [("rewards", str(self._state.pulls.total)), ("pending", str(len(self.pending)))]
         if self._state.pulls.total:
             arm, reward = self.best()
             facts += [("best mean reward", f"{reward:.6g}"), ("best candidate", str(arm))]
@@ -192,3 +268,11 @@ class Optimizer:
         """What the model takes `rewards` (n,) for, (n,): their scores among the results so far under a calibrated
         model, else the rewards."""
         return scores_among(self._state.pulls, model_of(self._strategy), rewards)
+
+
+def _pairs(observations: Sequence[Observation]) -> list[list[float | None]]:
+    return [[seen.arm, seen.reward] for seen in observations]
+
+
+def _observations(pairs: Sequence[Sequence[Any]]) -> list[Observation]:
+    return [Observation(int(arm), None if reward is None else float(reward)) for arm, reward in pairs]

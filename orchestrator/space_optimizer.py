@@ -5,7 +5,6 @@ the candidates appended. Loading repeats that without drawing or fitting anythin
 as the saved one would have.
 """
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -23,17 +22,15 @@ from orchestrator.bandit.model.model import model_of, scores_among
 from orchestrator.bandit.strategy import AnyStrategy, Observation, Posterior, Recommends
 from orchestrator.campaign.goals import CampaignGoals
 from orchestrator.campaign.hypervolume import Point, with_point
-from orchestrator.files import write_text
 from orchestrator.inputs import checked_limit, checked_metrics, checked_results, plain_values
 from orchestrator.learner import Learner, never_waits
 from orchestrator.named_strategy import named_strategy
 from orchestrator.pool import Appended, Pool
+from orchestrator.saving import Entry, read_saved, write_saved
 from orchestrator.settings.goals import checked_goals
 from orchestrator.settings.options import build_strategy, dump_strategy
 from orchestrator.settings.spaces import build_forbid, build_space, dump_forbid, dump_space
 from orchestrator.wording import facts_html
-
-Entry = dict[str, Any]  # a call or a result, as JSON has it
 
 Configuration = dict[str, Scalar]
 Direction = Literal["minimize", "maximize"]
@@ -42,7 +39,6 @@ Told = tuple[int, Value]
 Values = Sequence[float | Mapping[str, float] | Sequence[float] | None] | ArrayLike
 
 LIMIT = 20_000  # candidates that are kept at most
-_FORMAT = 1
 
 
 class SpaceOptimizer:
@@ -244,12 +240,11 @@ class SpaceOptimizer:
 
     def save(self, path: str | Path) -> None:
         """Write everything to `path` as JSON, whole or not at all."""
-        write_text(Path(path), json.dumps(self.__getstate__()) + "\n")
+        write_saved(path, self.__getstate__())
 
     def __getstate__(self) -> dict[str, object]:
         """What is saved, and pickled."""
         return {
-            "format": _FORMAT,
             "space": dump_space(self._space.parameters),
             "forbid": dump_forbid(self._space.forbid),
             "direction": "maximize" if self._goals.objectives[0].is_maximized else "minimize",
@@ -272,14 +267,13 @@ class SpaceOptimizer:
     @classmethod
     def load(cls, path: str | Path) -> "SpaceOptimizer":
         """The optimizer that `save` wrote. Raises ValueError when the file is none."""
-        try:
-            saved = json.loads(Path(path).read_text(encoding="utf-8"))
-            if not isinstance(saved, dict) or saved.get("format") != _FORMAT:
-                raise ValueError(f"its format must be {_FORMAT}")
-            optimizer = cls.__new__(cls)
-            optimizer.__setstate__(saved)
-        except (UnicodeDecodeError, ValueError, KeyError, TypeError, IndexError) as error:
-            raise ValueError(f"{path} is not a saved Optimizer: {type(error).__name__}: {error}") from error
+        return read_saved(path, cls.from_saved)
+
+    @classmethod
+    def from_saved(cls, saved: Entry) -> "SpaceOptimizer":
+        """The optimizer of what a file of `save` holds."""
+        optimizer = cls.__new__(cls)
+        optimizer.__setstate__(saved)
         return optimizer
 
     def _repeat(self, entry: Entry) -> None:

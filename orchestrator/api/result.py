@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -122,10 +121,10 @@ class Result:
 
     def trials(self) -> "pandas.DataFrame | list[Row]":
         """All trials: a DataFrame where pandas is installed, else `rows()`."""
-        if find_spec("pandas") is None:
+        try:
+            import pandas
+        except ModuleNotFoundError:
             return self.rows()
-        import pandas
-
         return pandas.DataFrame(trial_columns(self.history))
 
     def __len__(self) -> int:

@@ -2,6 +2,7 @@ import doctest
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,8 @@ import pytest
 
 from bbkb import Optimizer
 from orchestrator import optimizer
-from orchestrator.bandit.kernels import Matern52
+from orchestrator.bandit.arms import Arms
+from orchestrator.bandit.kernels import RBF, Matern52
 from orchestrator.bandit.strategies import STRATEGIES
 
 X = np.linspace(0, 1, 60)[:, None]
@@ -56,9 +58,9 @@ def test_it_waits_for_rewards_and_forgets_pulls_once_told() -> None:
     assert len(arms) == 3
     assert search.ask().tolist() == []
     search.tell(arms[[2, 0]], [0.5, None])  # in any order and grouping
-    assert search._pending == [arms[1]]
+    assert search.pending.tolist() == [arms[1]]
     search.tell(arms[1], 0.25)
-    assert search._pending == []
+    assert search.pending.tolist() == []
     assert arms[0] not in search.ask(60)
 
 
@@ -143,7 +145,7 @@ def test_a_refused_tell_teaches_nothing() -> None:
     arms = search.ask()
     with pytest.raises(ValueError, match="finite"):
         search.tell(arms, [np.inf] * len(arms))
-    assert search._pending == arms.tolist()
+    assert search.pending.tolist() == arms.tolist()
     assert search._state.round == 0
 
 
@@ -180,3 +182,61 @@ def test_candidates_that_are_evaluated_elsewhere_are_pending_until_they_are_told
     assert optimizer.ask(1).tolist() == other.ask(1).tolist()  # as if it had asked for that one itself
     with pytest.raises(ValueError, match="an index must be >= 0 and < 50"):
         optimizer.expect([50])
+
+
+@pytest.mark.parametrize("strategy", list(STRATEGIES))
+@pytest.mark.parametrize("existing", [None, ([3, 50, 3], [0.1, 0.2, 0.3])])
+def test_what_is_saved_goes_on_exactly(strategy: str, existing: Any, tmp_path: Path) -> None:
+    search = Optimizer(X, strategy, seed=2, existing=existing)
+    for _ in range(6):
+        arms = search.ask(3)
+        search.tell(arms, [None if arm == arms[0] == 7 else float(target(arm)) for arm in arms])
+    search.expect([11])
+    search.tell([20], [0.125])
+    search.save(tmp_path / "search.json")
+    loaded = Optimizer.load(tmp_path / "search.json")
+    assert loaded.trials == search.trials
+    assert loaded.trials[-1] == {"candidate": 20, "reward": 0.125}
+    assert loaded.pending.tolist() == search.pending.tolist()
+    assert loaded.best() == search.best()
+    np.testing.assert_array_equal(loaded.ucb, search.ucb)
+    for _ in range(3):
+        asked = search.ask(3)
+        assert loaded.ask(3).tolist() == asked.tolist()
+        for one in (search, loaded):
+            one.tell(asked, target(asked))
+
+
+def test_a_failed_candidate_stays_set_aside_and_the_layout_is_kept_when_saved(tmp_path: Path) -> None:
+    search = Optimizer(Arms.of(X, repeats=False, is_sequence=True), warm_start={"name": "spread", "pulls": 4})
+    search.tell([0, 1, 2, 3], [None, 0.1, 0.2, 0.3])
+    search.save(tmp_path / "search.json")
+    loaded = Optimizer.load(tmp_path / "search.json")
+    assert sorted(loaded.ask(100).tolist()) == list(range(4, 60))
+    assert loaded.trials[0] == {"candidate": 0, "reward": None}
+
+
+def test_a_space_is_loaded_by_the_same_call(tmp_path: Path) -> None:
+    make: Any = Optimizer  # with space= it makes another class
+    search = make(space={"x": {"low": 0.0, "high": 1.0}})
+    search.tell(search.ask(2), [0.5, 0.25])
+    search.save(tmp_path / "search.json")
+    assert Optimizer.load(tmp_path / "search.json").trials == search.trials
+
+
+class Own(RBF):
+    """A kernel of the caller's own."""
+
+
+def test_what_a_file_cannot_name_is_not_saved_and_no_file_is_left(tmp_path: Path) -> None:
+    search = Optimizer(X, preset="paper", kernel=Own(0.5))
+    with pytest.raises(ValueError, match=r"cannot be written into a file: .*; pickle the Optimizer instead"):
+        search.save(tmp_path / "search.json")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{}", '{"format": 1}', '{"format": 2, "arms": {}}'])
+def test_a_file_that_was_not_saved_is_refused(content: str, tmp_path: Path) -> None:
+    (tmp_path / "other.json").write_text(content)
+    with pytest.raises(ValueError, match=r"other\.json is not a saved Optimizer"):
+        Optimizer.load(tmp_path / "other.json")

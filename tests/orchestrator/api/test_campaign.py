@@ -57,6 +57,16 @@ def test_a_result_is_read_back_from_its_folder(inline: dict[str, Any]) -> None:
     assert result.report.is_file()
 
 
+def test_trials_are_a_data_frame_or_rows_where_pandas_is_missing(
+    inline: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    result = small(inline)
+    frame = result.trials()
+    assert frame.to_dict("records") == result.rows()  # type: ignore[union-attr]
+    monkeypatch.setitem(sys.modules, "pandas", None)  # as if it were not installed
+    assert result.trials() == result.rows()
+
+
 def test_each_trial_is_called_back_once_with_its_value(inline: dict[str, Any]) -> None:
     seen: list[TrialResult] = []
     result = small(inline, on_result=seen.append)

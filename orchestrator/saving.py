@@ -1,0 +1,86 @@
+"""Files of `Optimizer.save`: one JSON object, which tells what happened and not what was computed from it.
+
+Both forms of `Optimizer` write their calls, the results, and what the strategy drew or fitted. Loading repeats these
+without drawing or fitting anything. A file with `space` is of configurations, one with `arms` of rows of an array.
+"""
+
+import base64
+import io
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+
+from orchestrator.bandit.arms import Arms, Layout, checked_features
+from orchestrator.bandit.strategy import AnyStrategy
+from orchestrator.files import write_text
+
+Entry = dict[str, Any]  # a call, a result, or all of a file, as JSON has it
+T = TypeVar("T")
+
+FORMAT = 1
+
+
+def write_saved(path: str | Path, saved: Mapping[str, object]) -> None:
+    """Write `saved` as JSON, whole or not at all. Raises OSError when it cannot be written."""
+    write_text(Path(path), json.dumps({"format": FORMAT, **saved}) + "\n")
+
+
+def read_saved(path: str | Path, build: Callable[[Entry], T]) -> T:
+    """`build` of what `write_saved` wrote. Raises ValueError when the file is none of these or does not fit."""
+    try:
+        saved = json.loads(Path(path).read_text(encoding="utf-8"))
+        if not isinstance(saved, dict) or saved.get("format") != FORMAT:
+            raise ValueError(f"its format must be {FORMAT}")
+        return build(saved)
+    except (UnicodeDecodeError, ValueError, KeyError, TypeError, IndexError) as error:
+        raise ValueError(f"{path} is not a saved Optimizer: {type(error).__name__}: {error}") from error
+
+
+def dump_arms(arms: Arms) -> Entry:
+    """`arms` as plain values; the features, float64, as NumPy's own format in base 64, so that no digit is lost.
+
+    Raises ValueError when the features are not in one array.
+    """
+    if not isinstance(arms.features, np.ndarray):
+        raise ValueError(f"candidates must be one array to be saved, got {type(arms.features).__name__}")
+    buffer = io.BytesIO()
+    np.save(buffer, arms.features, allow_pickle=False)
+    return {
+        "features": base64.b64encode(buffer.getvalue()).decode("ascii"),
+        "parameters": arms.parameters.tolist(),
+        "extents": arms.extents.tolist(),
+        "repeats": arms.repeats,
+        "is_sequence": arms.layout.is_sequence,
+    }
+
+
+def build_arms(saved: Mapping[str, Any]) -> Arms:
+    """The arms that `dump_arms` wrote. Raises ValueError when they are not allowed."""
+    content = base64.b64decode(saved["features"], validate=True)
+    features = checked_features(np.load(io.BytesIO(content), allow_pickle=False))
+    layout = Layout(
+        parameters=np.array(saved["parameters"], np.intp),
+        extents=np.array(saved["extents"], np.float64),
+        repeats=bool(saved["repeats"]),
+        is_sequence=bool(saved["is_sequence"]),
+    )
+    return Arms(features, layout)
+
+
+def dump_named(strategy: AnyStrategy) -> Entry:
+    """The strategy by name, with its options. Raises ValueError where it has parts that a file cannot name."""
+    from orchestrator.settings.options import build_strategy, dump_strategy  # pydantic, for those who save only
+
+    try:
+        dumped = dict(dump_strategy(strategy))
+        if build_strategy(dumped) == strategy:
+            return dumped
+        problem = "it would be loaded as another one"
+    except (ValueError, TypeError) as error:  # pydantic's errors are ValueErrors
+        problem = str(error).splitlines()[0]
+    raise ValueError(
+        f"the strategy {strategy!r} cannot be written into a file: {problem}; pickle the Optimizer instead"
+    )
