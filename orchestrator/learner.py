@@ -22,6 +22,9 @@ class Learner(Generic[S]):
         self.strategy, self.state = strategy, state
         self.open: list[int] = []  # arms of pulls that `state` does not contain, in the order they were chosen
         self.unlearned: list[Observation] = []  # those of them whose results are known
+        self._open: Counter[int] = Counter()  # how often each arm is in `open`,
+        self._told: Counter[int] = Counter()  # and in `unlearned`
+        self._sums: dict[int, float] = {}  # of the rewards of each arm in `unlearned`, and of those in `state`
         self._seed, self._learned = seed, learned
         self._growth = float(getattr(strategy, "refresh_growth", 0.0)) if never_waits(strategy) else 0.0
         self._view: S | None = None  # the state with `unlearned`, once it was computed
@@ -29,7 +32,7 @@ class Learner(Generic[S]):
     @property
     def pending(self) -> list[int]:
         """Arms of pulls without a result, in order."""
-        told = Counter(seen.arm for seen in self.unlearned)
+        told = self._told.copy()
         waiting = []
         for arm in self.open:
             if told[arm]:
@@ -54,18 +57,21 @@ class Learner(Generic[S]):
         if not arms and self.unlearned:
             self.learn()
             arms = self._chosen(limit)
-        self.open.extend(arms)
+        self.expect(arms)
         return arms
+
+    def expect(self, arms: Sequence[int]) -> None:
+        """These arms are pulled from now on."""
+        self.open.extend(arms)
+        self._open.update(arms)
 
     def tell(self, observations: Sequence[Observation]) -> None:
         """Results, to be learned. Raises ValueError when a reward, or the sum of an arm's rewards, is not finite."""
-        self._check(observations)
-        waiting = Counter(self.pending)
+        self._sums |= self._added(observations)
         for seen in observations:
-            if waiting[seen.arm]:
-                waiting[seen.arm] -= 1
-            else:
-                self.open.append(seen.arm)  # it was never asked for
+            self._told[seen.arm] += 1
+            if self._told[seen.arm] > self._open[seen.arm]:
+                self.expect((seen.arm,))  # it was never asked for
         self.unlearned.extend(observations)
         self._view = None
 
@@ -78,6 +84,7 @@ class Learner(Generic[S]):
     def take(self, state: S) -> None:
         """Go on from `state`, which contains all results."""
         self.state, self.open, self.unlearned, self._view = state, self.pending, [], None
+        self._open, self._told, self._sums = Counter(self.open), Counter(), {}
 
     def change(self, state: S) -> None:
         """Go on from `state`, which has other arms and no further results."""
@@ -97,14 +104,18 @@ class Learner(Generic[S]):
         decision = self.strategy.ask(self.state, tuple(self.open), limit)
         return [pick.arm for pick in decision.picks] if isinstance(decision, Choose) else []
 
-    def _check(self, observations: Sequence[Observation]) -> None:
-        arms, rewards = rewarded((*self.unlearned, *observations))
+    def _added(self, observations: Sequence[Observation]) -> dict[int, float]:
+        """The sums of the rewards of the arms in `observations`, these included. Raises ValueError when one is not
+        finite."""
+        arms, rewards = rewarded(observations)
         sums: dict[int, float] = {}
         for arm, reward in zip(arms, rewards, strict=True):
-            sums[arm] = sums.get(arm, float(self.state.pulls.reward_sums[arm])) + reward
+            before = sums[arm] if arm in sums else self._sums.get(arm)
+            sums[arm] = (float(self.state.pulls.reward_sums[arm]) if before is None else before) + reward
             if not math.isfinite(sums[arm]):
                 rule = f"the rewards of arm {arm} add up to more than a float can hold"
                 raise ValueError(f"{rule}; divide all by a constant")
+        return sums
 
 
 def never_waits(strategy: object) -> bool:

@@ -214,7 +214,7 @@ class Optimizer:
             self._know(known, self._strategy.restore(learner.state, known, record), record)
         elif "asked" in entry:
             arms = [int(arm) for arm in entry["asked"]]
-            learner.open.extend(arms)
+            learner.expect(arms)
             self._log.append({"asked": arms})
         elif "expected" in entry:
             self._expected([int(arm) for arm in entry["expected"]])
@@ -230,7 +230,7 @@ class Optimizer:
         self._log.append({"existing": _pairs(known), "record": dict(record)})
 
     def _expected(self, arms: Sequence[int]) -> None:
-        self._learner.open.extend(arms)
+        self._learner.expect(arms)
         self._log.append({"expected": list(arms)})
 
     def _taught(self, observations: Sequence[Observation]) -> None:

@@ -127,7 +127,7 @@ class SpaceOptimizer:
         most = own if limit is None else checked_limit(limit)
         arms = self._waiting[:most]
         if arms:
-            self._learner.open.extend(arms)
+            self._learner.expect(arms)
         else:
             arms = self._learner.ask(most)
         self._asked(arms)
@@ -279,7 +279,7 @@ class SpaceOptimizer:
     def _repeat(self, entry: Entry) -> None:
         if "asked" in entry:
             arms = [int(arm) for arm in entry["asked"]]
-            self._learner.open.extend(arms)
+            self._learner.expect(arms)
             self._asked(arms)
         elif "expected" in entry:
             self._expected([int(arm) for arm in entry["expected"]])
@@ -297,7 +297,7 @@ class SpaceOptimizer:
         self._log.append({"asked": list(arms)})
 
     def _expected(self, arms: Sequence[int]) -> None:
-        self._learner.open.extend(arms)
+        self._learner.expect(arms)
         self._log.append({"expected": list(arms)})
 
     @property

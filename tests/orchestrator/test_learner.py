@@ -2,6 +2,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from bbkb import Optimizer
 from orchestrator.bandit.strategy import is_grown
@@ -72,3 +74,22 @@ def test_what_could_not_be_evaluated_is_learned_at_once() -> None:
 @pytest.mark.parametrize(("waiting", "is_due"), [(1, False), (3, False), (4, True)])
 def test_a_refit_is_due_by_the_share_of_what_is_known_and_running(waiting: int, is_due: bool) -> None:
     assert is_grown(0.03, waiting, known=100, running=30) is is_due
+
+
+@given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 3)), max_size=40))
+def test_what_is_pending_is_what_was_asked_for_and_has_no_result_yet(steps: list[tuple[int, int]]) -> None:
+    optimizer = Optimizer(X, seed=1, warm_start="random")
+    learner = optimizer._learner
+    expected: list[int] = []
+    for step, (arm, kind) in enumerate(steps):
+        if kind == 0:
+            optimizer.expect([arm])
+            expected.append(arm)
+        elif kind == 1:
+            expected += optimizer.ask(2).tolist()
+        else:
+            optimizer.tell([arm, arm][: kind - 1], [0.1 * step, 1.0][: kind - 1])
+            for _ in range(min(kind - 1, expected.count(arm))):
+                expected.remove(arm)
+        assert learner.pending == expected
+        assert len(learner.open) == len(learner.unlearned) + len(expected)
