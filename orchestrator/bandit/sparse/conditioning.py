@@ -7,7 +7,9 @@ Gaussian process of the sparse posterior, whose covariance is k̃ of `posterior`
     c_s(x) = (k̃(x, x_s) − Σ_{r < s} c_r(x) c_r(x_s)) / √(1 + σ̃²_{s−1}(x_s))
 
 σ̃² falls by c_s(x)². With C the c_s(x) of some arms x, k̃ their covariances with the pulls, and L the c_r(x_s) below the
-roots, k̃ = C Lᵀ: one triangular system for any number of arms and pulls.
+roots, k̃ = C Lᵀ: one triangular system for any number of arms and pulls. Where n_s pulls of x_s are added at once they
+count as one with noise 1/n_s in place of 1, which gives the same variances: with hundreds of workers many evaluate the
+same few arms.
 
 A variance never rises, so one that was not brought up to date since some pulls is an upper bound, and only arms whose
 bound reaches the top are (`lazy`). Joint products of matrices are used: the last digits of a variance depend on when
@@ -27,6 +29,7 @@ from orchestrator.bandit.sparse.columns import Points
 from orchestrator.bandit.sparse.posterior import SparsePosterior
 
 FIRST_ARMS, FIRST_PULLS = 256, 32  # that there is room for at first
+FEW = 2048  # kernel entries that are computed sooner than their kept columns are gathered
 TIE = 1e-8  # far above rounding errors, which are below 1e-10; far below what a score is known to
 T = TypeVar("T", bound=np.generic)
 
@@ -48,9 +51,11 @@ class ConditionedPosterior:
         self._numbers = np.empty((3, 0))  # mean, start variance, variance
         self._rows = np.empty((0, rank))
         self._columns = np.empty((0, FIRST_PULLS))  # c_s of the arms looked at, (n, room)
+        self._features = np.empty((0, 0))
         self._levels: Indices = np.empty(0, np.intp)  # how many pulls are in an arm's columns and variance
-        self._order: Indices = np.empty(0, np.intp)  # in which the arms looked at ascend
-        self._pulled: Indices = np.empty(0, np.intp)
+        self._order: Indices | None = None  # in which the arms looked at ascend, once it was asked for
+        self._pulled: Indices = np.empty(0, np.intp)  # positions, with room for more than `_pulls`
+        self._pulls = 0
         self._factor = np.zeros((FIRST_PULLS, FIRST_PULLS))  # L: c_r(x_s) for r < s, and the root below the fraction
 
     @property
@@ -81,101 +86,113 @@ class ConditionedPosterior:
     @property
     def stale(self) -> Indices:
         """Where `variance` is an upper bound only."""
-        return np.flatnonzero(self._levels[: self._count] < len(self._pulled))
+        return np.flatnonzero(self._levels[: self._count] < self._pulls)
 
     def position(self, arm: int) -> int:
         """Where `arm` stands in the arrays; it is entered if it was not, and brought up to date."""
-        arms = np.array([arm], np.intp)
-        if not self._count or self.arms[self.positions(arms)] != arm:
-            self.enter(arms)
-        at = self.positions(arms)
-        self.refresh(at)
-        return int(at[0])
+        found = np.flatnonzero(self.arms == arm)
+        if not len(found):
+            self.enter(np.array([arm], np.intp))
+            found = np.array([self._count - 1])
+        self.refresh(found)
+        return int(found[0])
 
     def positions(self, arms: Indices) -> Indices:
         """Where `arms` (n,), all looked at, stand: (n,)."""
-        return self._order[np.minimum(self.arms.searchsorted(arms, sorter=self._order), self._count - 1)]
+        if self._order is None:
+            self._order = np.argsort(self.arms, kind="stable")
+        return self._order[self.arms.searchsorted(arms, sorter=self._order)]
 
     def enter(self, arms: Indices) -> None:
         """Look at `arms` (n,) from now on: distinct ones that were not looked at before."""
         if not len(arms):
             return
         mean, start, rows = self.posterior.joint_moments(arms)
+        features = self.posterior.model.all_arms.look_up(arms)
         low, high = self._count, self._count + len(arms)
-        self._make_room(high, len(self._pulled))
+        self._make_room(high, self._pulls, features.shape[1])
         self._arms[low:high], self._rows[low:high], self._levels[low:high] = arms, rows, 0
+        self._features[low:high] = features
         self._numbers[:, low:high] = mean, start, start
-        self._count = high
-        self._order = np.argsort(self.arms, kind="stable")
+        self._count, self._order = high, None
 
     def refresh(self, positions: Indices) -> None:
         """Bring `variance` at these positions up to date."""
-        levels, pulls = self._levels[positions], len(self._pulled)
+        levels, pulls = self._levels[positions], self._pulls
         for is_of_group in (levels == 0, (levels > 0) & (levels < pulls)):  # new ones, and those a few pulls behind
             at = positions[is_of_group]
             if len(at) and pulls:
                 low = int(self._levels[at].min())
-                columns = self._solved(at, slice(low, pulls), self._pulled[low:])
+                columns = self._solved(at, slice(low, pulls))
                 self._numbers[2, at] = _lowered(self._numbers[2, at], columns, self._levels[at] - low)
                 self._columns[at, low:pulls] = columns
                 self._levels[at] = pulls
 
     def append(self, arm: int) -> None:
         """Add a pull of `arm`."""
-        self.extend((arm,))
+        at, before = self.position(arm), self._pulls
+        self._make_room(self._count, before + 1, self._features.shape[1])
+        self._factor[before, :before] = self._columns[at, :before]
+        self._factor[before, before] = math.sqrt(1.0 + self._numbers.item(2, at))
+        self._pulled[before] = at
+        self._pulls += 1
 
     def extend(self, arms: Sequence[int]) -> None:
-        """Add pulls of `arms`, in their order."""
-        pulls = np.array(arms, np.intp)
-        if not len(pulls):
+        """Add pulls of `arms`."""
+        if not len(arms):
             return
-        before, after = len(self._pulled), len(self._pulled) + len(pulls)
-        self._make_room(self._count, after)
-        if self._count:
-            self.enter(np.setdiff1d(pulls, self.arms))
-        else:
-            self.enter(np.unique(pulls))
+        pulls, counts = np.unique(np.array(arms, np.intp), return_counts=True)
+        before, after = self._pulls, self._pulls + len(pulls)
+        self.enter(np.setdiff1d(pulls, self.arms, assume_unique=True))
+        self._make_room(self._count, after, self._features.shape[1])
         at = self.positions(pulls)
-        self.refresh(np.unique(at))
+        self.refresh(at)
         earlier = self._columns[at, :before]
         self._factor[before:after, :before] = earlier
-        if len(pulls) == 1:
-            self._factor[before, before] = math.sqrt(1.0 + float(self.variance[at[0]]))
-        else:
-            covariance = self._covariances(at, pulls) - earlier @ earlier.T
-            self._factor[before:after, before:after] = np.linalg.cholesky(covariance + np.eye(len(pulls)))
-        self._pulled = np.concatenate((self._pulled, pulls))
+        covariance = self._covariances(at, at) - earlier @ earlier.T + np.diag(1.0 / counts)
+        self._factor[before:after, before:after] = np.linalg.cholesky(covariance)
+        self._pulled[before:after] = at
+        self._pulls = after
 
-    def _solved(self, at: Indices, part: slice, pulls: Indices) -> Floats:
-        """The columns `part` (s of them), of `pulls` (s,), for the arms at the positions `at` (n,): (n, s)."""
-        left = self._covariances(at, pulls)
+    def _solved(self, at: Indices, part: slice) -> Floats:
+        """The columns `part` (s of them) for the arms at the positions `at` (n,): (n, s)."""
+        left = self._covariances(at, self._pulled[part])
         left -= self._columns[at, : part.start] @ self._factor[part, : part.start].T
         columns: Floats = solve_triangular(
             self._factor[part, part], left.T, lower=True, overwrite_b=True, check_finite=False
         ).T
         return columns
 
-    def _covariances(self, at: Indices, pulls: Indices) -> Floats:
-        """k̃ of the arms at the positions `at` (n,) with the arms `pulls` (s,), all looked at: (n, s)."""
-        model = self.posterior.model
-        kernel = model.all_arms.kernel_entries(self.arms[at], Points(pulls, model.all_arms.look_up(pulls)))
-        kernel -= self.rows[at] @ (self.rows[self.positions(pulls)] * self.posterior.fit.spectrum).T
+    def _covariances(self, at: Indices, pulled: Indices) -> Floats:
+        """k̃ of the arms at the positions `at` (n,) with those at the positions `pulled` (s,): (n, s)."""
+        model, features = self.posterior.model, self._features[pulled]
+        if len(at) * len(pulled) <= FEW:
+            kernel = model.kernel.cross(self._features[at], features)
+        else:
+            kernel = model.all_arms.kernel_entries(self._arms[at], Points(self._arms[pulled], features))
+        kernel -= self._rows[at] @ (self._rows[pulled] * self.posterior.fit.spectrum).T
         kernel /= model.regularization
         return kernel
 
-    def _make_room(self, arms: int, pulls: int) -> None:
+    def _make_room(self, arms: int, pulls: int, dimension: int) -> None:
         """Have room for so many arms and pulls, and twice as many if there was not, so that little is copied."""
-        count, told, room, width = self._count, len(self._pulled), len(self._arms), self._columns.shape[1]
-        if arms <= room and pulls <= width:
-            return
-        room = room if arms <= room else max(2 * room, arms, FIRST_ARMS)
-        width = width if pulls <= width else max(2 * width, pulls + FIRST_PULLS)
-        self._arms, self._levels = _with_room(self._arms, count, room), _with_room(self._levels, count, room)
-        self._rows = _with_room(self._rows, count, room)
-        self._numbers = _with_room(self._numbers.T, count, room).T.copy()
-        columns, factor = np.empty((room, width)), np.zeros((width, width))
-        columns[:count, :told], factor[:told, :told] = self._columns[:count, :told], self._factor[:told, :told]
-        self._columns, self._factor = columns, factor
+        count, known, room, width = self._count, self._pulls, len(self._arms), self._columns.shape[1]
+        if arms > room:
+            room = max(2 * room, arms, FIRST_ARMS)
+            self._arms, self._levels = _with_room(self._arms, count, room), _with_room(self._levels, count, room)
+            self._rows = _with_room(self._rows, count, room)
+            self._features = _with_room(self._features.reshape(-1, dimension), count, room)
+            self._numbers = _with_room(self._numbers.T, count, room).T.copy()
+        if pulls > width:
+            width = max(2 * width, pulls + FIRST_PULLS)
+            factor = np.zeros((width, width))
+            factor[:known, :known] = self._factor[:known, :known]
+            self._factor = factor
+        if self._columns.shape != (room, width):
+            columns = np.empty((room, width))
+            columns[:count, :known] = self._columns[:count, :known]
+            self._columns = columns
+            self._pulled = _with_room(self._pulled, known, width)
 
 
 def _with_room(array: NDArray[T], count: int, room: int) -> NDArray[T]:
