@@ -15,6 +15,7 @@ from orchestrator.bandit.arrays import Floats
 
 Lengthscale = float | tuple[float, ...]
 BLOCK = 16_384  # entries of a kernel matrix that are computed at a time
+FEW = 8192  # differences of features that are computed in one call
 _REFUSE_UNKNOWN: Mapping[str, str] = {"extra": "forbid"}
 
 
@@ -170,6 +171,10 @@ def _squared_distances(X: Floats, Y: Floats, lengthscale: Lengthscale) -> Floats
     # differences, not ‖x‖² + ‖y‖² − 2xy: that cancels, and near-duplicates are what dictionaries are made of
     scales = _scales(X, lengthscale)
     X, Y = np.asfortranarray(X / scales), np.asfortranarray(Y / scales)
+    if 1 < len(X) * len(Y) <= FEW // max(1, X.shape[1]):  # the same sums in the same order, in few calls
+        differences = X.T[:, :, None] - Y.T[:, None, :]
+        few: Floats = np.add.reduce(np.multiply(differences, differences, out=differences), axis=0)
+        return few
     squares = np.zeros((len(X), len(Y)))
     rows = max(1, BLOCK // max(1, len(Y)))  # a block stays in the cache for all features
     for low in range(0, len(X), rows):

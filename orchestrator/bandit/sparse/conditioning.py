@@ -22,7 +22,7 @@ from typing import ClassVar, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import solve_triangular
+from scipy.linalg import lapack
 
 from orchestrator.bandit.arrays import Floats, Indices
 from orchestrator.bandit.sparse.columns import Points
@@ -119,14 +119,23 @@ class ConditionedPosterior:
     def refresh(self, positions: Indices) -> None:
         """Bring `variance` at these positions up to date."""
         levels, pulls = self._levels[positions], self._pulls
-        for is_of_group in (levels == 0, (levels > 0) & (levels < pulls)):  # new ones, and those a few pulls behind
-            at = positions[is_of_group]
-            if len(at) and pulls:
-                low = int(self._levels[at].min())
-                columns = self._solved(at, slice(low, pulls))
-                self._numbers[2, at] = _lowered(self._numbers[2, at], columns, self._levels[at] - low)
-                self._columns[at, low:pulls] = columns
-                self._levels[at] = pulls
+        if not len(positions) or levels.min() == pulls:
+            return
+        is_new = levels == 0  # far behind those that lack the last few pulls
+        for at in (positions,) if is_new.all() else (positions[is_new], positions[~is_new & (levels < pulls)]):
+            if len(at):
+                self._catch_up(at)
+
+    def _catch_up(self, at: Indices) -> None:
+        """Bring `variance` at the positions `at` up to date, which lack some pulls."""
+        levels, pulls = self._levels[at], self._pulls
+        low = int(levels.min())
+        columns = self._solved(at, slice(low, pulls))
+        self._columns[at, low:pulls] = columns
+        columns *= columns
+        columns[np.arange(low, pulls) < levels[:, None]] = 0.0  # they are in it already
+        self._numbers[2, at] = np.maximum(self._numbers[2, at] - columns.sum(axis=1), 0.0)
+        self._levels[at] = pulls
 
     def append(self, arm: int) -> None:
         """Add a pull of `arm`."""
@@ -158,9 +167,7 @@ class ConditionedPosterior:
         """The columns `part` (s of them) for the arms at the positions `at` (n,): (n, s)."""
         left = self._covariances(at, self._pulled[part])
         left -= self._columns[at, : part.start] @ self._factor[part, : part.start].T
-        columns: Floats = solve_triangular(
-            self._factor[part, part], left.T, lower=True, overwrite_b=True, check_finite=False
-        ).T
+        columns: Floats = lapack.dtrtrs(self._factor[part, part], left.T, lower=1, overwrite_b=1)[0].T
         return columns
 
     def _covariances(self, at: Indices, pulled: Indices) -> Floats:
@@ -200,11 +207,3 @@ def _with_room(array: NDArray[T], count: int, room: int) -> NDArray[T]:
     larger = np.empty((room, *array.shape[1:]), array.dtype)
     larger[:count] = array[:count]
     return larger
-
-
-def _lowered(variance: Floats, columns: Floats, known: Indices) -> Floats:
-    """`variance` (n,) less the squares of `columns` (n, s), of which the first `known` (n,) are in it already."""
-    squares = columns * columns
-    squares[np.arange(columns.shape[1]) < known[:, None]] = 0.0
-    lowered: Floats = np.maximum(variance - squares.sum(axis=1), 0.0)
-    return lowered

@@ -208,17 +208,16 @@ def _drop_allowed(contenders: Contenders, blocked: Indices) -> Indices:
 def _best(contenders: Contenders, blocked: Indices) -> tuple[int, float]:
     """The contender with the largest score, the lowest index among equals, and the least score that is equal to it;
     (−1, −∞) if there is none."""
-    scores = _scores(contenders, blocked)
-    stale, count = contenders.stale, FIRST_LOOK
-    while len(stale):
-        is_fresh = np.ones(len(scores), bool)
-        is_fresh[stale] = False
-        reaching = stale[scores[stale] >= least_equal(float(scores[is_fresh].max(initial=-np.inf)), contenders.tie)]
-        reaching = reaching[scores[reaching] > -np.inf]
+    scores, count = _scores(contenders, blocked), FIRST_LOOK
+    while len(stale := contenders.stale):
+        bounds = scores[stale]
+        scores[stale] = -np.inf
+        reaching = stale[bounds >= max(least_equal(float(scores.max()), contenders.tie), _LOWEST)]
+        scores[stale] = bounds
         if not len(reaching):
             break
-        contenders.refresh(reaching[largest(scores[reaching], count)])
-        scores, stale, count = _scores(contenders, blocked), contenders.stale, 2 * count
+        contenders.refresh(reaching[largest(scores[reaching], count)] if len(reaching) > count else reaching)
+        scores, count = _scores(contenders, blocked), 2 * count
     best = float(scores.max(initial=-np.inf))
     if best == -np.inf:
         return -1, -np.inf

@@ -109,6 +109,14 @@ class SparseState:
 
     def remaining_start(self, pending: Sequence[int] = ()) -> list[int]:
         """Arms of the warm start that are neither told, nor pending, nor set aside, in order."""
+        return self._start_without(pending) if self._is_start_left else []
+
+    @cached_property
+    def _is_start_left(self) -> bool:
+        """Whether any arm of the warm start is left with nothing pending; with something pending fewer are."""
+        return bool(self._start_without(()))
+
+    def _start_without(self, pending: Sequence[int]) -> list[int]:
         over = Counter({arm: int(self.pulls.counts[arm]) for arm in self.initial}) + Counter(pending)
         over.update({arm: len(self.initial) for arm in self.set_aside.tolist()})
         remaining = []

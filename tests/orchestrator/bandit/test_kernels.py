@@ -56,8 +56,9 @@ def test_the_gram_matrix_is_symmetric_positive_semidefinite_with_the_stated_diag
 def test_an_entry_does_not_depend_on_what_is_asked_for_with_it(
     kernel: type[AnyKernel], seed: int, low: int, size: int
 ) -> None:
-    X, Y = points(seed, 70, d=5), points(seed + 1, 9, d=5)
+    X, Y = points(seed, 90, d=12), points(seed + 1, 9, d=12)
     whole, block = kernel(0.9, 1.1).cross(X, Y), slice(low, low + size)
+    assert X.size * len(Y) > kernels_module.FEW  # so the parts are computed in another way than the whole
     np.testing.assert_array_equal(kernel(0.9, 1.1).cross(X[block], Y), whole[block])
     np.testing.assert_array_equal(kernel(0.9, 1.1).cross(X, Y[[4]])[:, 0], whole[:, 4])
     np.testing.assert_array_equal(kernel(0.9, 1.1).cross(Y, X).T, whole)
@@ -67,7 +68,7 @@ def test_an_entry_does_not_depend_on_what_is_asked_for_with_it(
     seed=st.integers(0, 10**6),
     n=st.integers(0, 30),
     p=st.integers(0, 30),
-    block=st.sampled_from([1, 7, 50, 16_384]),
+    block=st.sampled_from([0, 1, 7, 50, 16_384]),
     scales=st.sampled_from([0.3, (0.5, 1.0, 2.0)]),
 )
 def test_squared_distances_are_those_of_a_double_loop_bit_for_bit_in_any_blocks(
@@ -82,7 +83,9 @@ def test_squared_distances_are_those_of_a_double_loop_bit_for_bit_in_any_blocks(
                 difference = X[i, k] / divisors[k] - Y[j, k] / divisors[k]
                 expected[i, j] += difference * difference
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(kernels_module, "BLOCK", block)
+        if block:  # without it few entries are computed in a call, with it in blocks
+            patch.setattr(kernels_module, "BLOCK", block)
+            patch.setattr(kernels_module, "FEW", 0)
         distances = kernels_module._squared_distances(X, Y, scales)
     np.testing.assert_array_equal(distances, expected)
     oracle_distances = cdist(X / divisors, Y / divisors, "sqeuclidean") if n and p else expected

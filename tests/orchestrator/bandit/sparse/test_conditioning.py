@@ -1,6 +1,7 @@
 from collections.abc import Callable
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,14 +15,18 @@ from tests.orchestrator.bandit.conftest import Problem
 seeds = st.integers(0, 1000)
 
 
-def test_pulls_without_rewards_condition_the_exact_process() -> None:
+@pytest.mark.parametrize("is_together", [False, True])
+def test_pulls_without_rewards_condition_the_exact_process(is_together: bool) -> None:
     rng = np.random.default_rng(0)
     features = rng.random((30, 2))
     model = SparseModel(Matern52(0.3), features, 0.05)
     told, pending = np.arange(10), [25, 12, 25, 3]
     batch = ConditionedPosterior(model.fit(Pulls.none(30).add(told, rng.normal(size=10)), told))
-    for arm in pending:
-        batch.append(arm)
+    if is_together:
+        batch.extend(pending)  # two of them are of one arm
+    else:
+        for arm in pending:
+            batch.append(arm)
     batch.enter(np.setdiff1d(np.arange(30), batch.arms))
     pulled = [*told.tolist(), *pending]
     gram, cross = model.kernel.cross(features[pulled], features[pulled]), model.kernel.cross(features, features[pulled])
