@@ -25,6 +25,7 @@ from benchmarks.chaos.processes import Mark, program_of, wait_for
 CPUS = 2  # logical, of each node
 _STORE_BYTES = 100 * 2**20
 _START_SECONDS = 180.0  # a busy machine takes its time
+_STARTS = 3  # of a new cluster: on a busy machine a head may end by itself while the others join it
 _NODE = "BBKB_CHAOS_NODE"
 _REPOSITORY = Path(__file__).parents[2]
 
@@ -187,21 +188,34 @@ class Cluster:
         raylet, workers = self.raylet("head"), len(self.workers) + len(self._waiting)
         if raylet is None:
             return None
-        for pid in self.mark.pids(**{_NODE: "head"}):
-            self.mark.kill(pid)
+        self._leave("head")
+        for left in reversed(range(_STARTS)):
+            self._port = _free_port()
+            try:
+                self.start(workers)
+                break
+            except TimeoutError:
+                if not left:
+                    raise
+                self._leave(*self._nodes)
+        return raylet
+
+    def _leave(self, *killed: str) -> None:
+        """SIGKILL to all that runs on these nodes; none of the others is ours any more."""
+        for name in killed:
+            for pid in self.mark.pids(**{_NODE: name}):
+                self.mark.kill(pid)
         self._dead += self._nodes.values()
         self._nodes.clear()
         self._waiting.clear()
-        self._port = _free_port()
-        self.start(workers)
-        return raylet
 
     def _await(self, name: str) -> None:
         try:
             wait_for(functools.partial(self._has_come, name), _START_SECONDS, f"node {name} must come up")
         except TimeoutError as error:
-            said = [path.read_text(errors="replace")[-2000:] for path in self.folder.glob(f"{name}-*.txt")]
-            raise TimeoutError(f"{error}: {said}") from None
+            outputs = sorted({node.output for node in (*self._nodes.values(), *self._dead[-_STARTS:])})
+            said = "\n".join(f"{path.name}: {path.read_text(errors='replace')[-2000:]}" for path in outputs)
+            raise TimeoutError(f"{error}:\n{said}") from None
 
     def _begin(self, name: str) -> None:
         where = ["--head", f"--port={self._port}"] if name == "head" else [f"--address={self.address}"]

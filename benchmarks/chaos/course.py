@@ -98,7 +98,8 @@ class Course:
                 self._note(done)
                 self._kills += done
                 results, is_eager = campaign.results(), self._rng.random() < _EAGER
-                next_strike = time.monotonic() + self._rng.uniform(*setting.pause)
+                last_word = time.monotonic()  # a strike waits for a new cluster, or for a server that stays away
+                next_strike = last_word + self._rng.uniform(*setting.pause)
                 if any(
                     kill.victim == "head" for kill in done
                 ):  # its cluster does not come back: the process that sees it acts
