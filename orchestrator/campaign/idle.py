@@ -21,6 +21,11 @@ class IdleSeconds:
         """With so many worker-seconds more."""
         return replace(self, **{cause: getattr(self, cause) + seconds}) if seconds > 0.0 else self
 
+    @property
+    def total(self) -> float:
+        """Of all causes."""
+        return self.start_up + self.drift_budget + self.batch_end + self.refit + self.campaign_end + self.dispatch
+
     def by_cause(self) -> dict[str, float]:
         """Cause → worker-seconds, those that occurred."""
         return {cause: seconds for cause, seconds in asdict(self).items() if seconds > 0.0}

@@ -18,6 +18,7 @@ from orchestrator.campaign.events import (
     Recommendation,
 )
 from orchestrator.campaign.front import Front
+from orchestrator.campaign.health import Mark
 from orchestrator.campaign.idle import Cause, IdleSeconds
 from orchestrator.campaign.learned import LearnedModel
 from orchestrator.campaign.line import Line
@@ -89,6 +90,7 @@ class CampaignState:
     last_outcome: float | None = None  # when, in this session
     recent: tuple[EndedAttempt, ...] = ()  # the newest last
     idle: IdleSeconds = field(default_factory=IdleSeconds)
+    marks: tuple[Mark, ...] = ()  # of this session's last minutes, the newest last
 
     @property
     def remaining(self) -> int:

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from orchestrator.campaign.attempts import EndedAttempt
 from orchestrator.campaign.endings import Phase
 from orchestrator.campaign.events import Recommendation
+from orchestrator.campaign.health import warnings
 from orchestrator.campaign.idle import LABELS
 from orchestrator.campaign.state import CampaignState, idle_cause
 from orchestrator.wording import duration, iso, plural
@@ -51,7 +52,7 @@ class Status:
     step_budget: int | None
     existing: int  # results known before the campaign; in no other number
     existing_unmatched: int  # besides those, results of no candidate
-    remarks: tuple[str, ...]  # on metrics that were left out, and on the model
+    remarks: tuple[str, ...]  # on metrics that were left out, on the model, and on workers that do not evaluate
     chosen: int
     succeeded: int
     failed: int
@@ -108,7 +109,7 @@ def status_of(name: str, state: CampaignState, now: float | None = None, activit
         step_budget=state.rules.steps,
         existing=state.existing_count,
         existing_unmatched=state.existing_unmatched,
-        remarks=state.remarks if state.learned is None else (*state.remarks, *state.learned.remarks),
+        remarks=_remarks(state, since, is_open),
         calibration=None if state.learned is None else state.learned.share,
         chosen=state.trials,
         succeeded=state.succeeded,
@@ -140,6 +141,11 @@ def status_of(name: str, state: CampaignState, now: float | None = None, activit
         left_seconds=_within_hours(left, elapsed, state),
         goals=_goals_status(state),
     )
+
+
+def _remarks(state: CampaignState, since: float, is_open: bool) -> tuple[str, ...]:
+    on_model = () if state.learned is None else state.learned.remarks
+    return (*state.remarks, *on_model, *(warnings(state, since).values() if is_open else ()))
 
 
 def _goals_status(state: CampaignState) -> GoalsStatus | None:

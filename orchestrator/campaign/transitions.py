@@ -6,7 +6,6 @@ leads to comes back as an event. Nothing here does I/O, reads a clock or compute
 """
 
 from collections.abc import Mapping, Sequence
-from itertools import islice
 from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeVar
 
@@ -34,6 +33,7 @@ from orchestrator.campaign.events import (
     TrialStopped,
     TrialSucceeded,
 )
+from orchestrator.campaign.health import marks_after
 from orchestrator.campaign.learned import LearnedModel
 from orchestrator.campaign.line import Line
 from orchestrator.campaign.rules import WORKERS_AN_ARM_MAY_COST, AttemptFailures, Rules
@@ -183,15 +183,19 @@ def _open_session(state: CampaignState, event: SessionOpened) -> CampaignState:
         outcome=None,
         stalled="",
         last_outcome=None,
+        marks=(),  # what was lost with the session before is no fault of its workers
     )
 
 
 def _dispatch(state: CampaignState, event: TrialsDispatched) -> CampaignState:
-    sent = dict(event.attempts)
-    front, rest = tuple(islice(state.backlog, len(sent))), _line(state.backlog).without_first(len(sent))
-    if not all(assignment.trial in sent for assignment in front):  # some paused
-        front = tuple(assignment for assignment in state.backlog if assignment.trial in sent)
-        rest = Line(assignment for assignment in state.backlog if assignment.trial not in sent)
+    sent, backlog = dict(event.attempts), _line(state.backlog)
+    front: list[QueuedAttempt] = []
+    passed: list[QueuedAttempt] = []  # these pause, and stay first
+    for one in backlog:
+        if len(front) == len(sent):
+            break
+        (front if one.trial in sent else passed).append(one)
+    rest = backlog.without_first(len(front) + len(passed)).preceded(passed)
     started = {one.trial: RunningAttempt(one.arm, sent[one.trial], event.time, one.parameters) for one in front}
     return replace(
         state,
@@ -305,7 +309,7 @@ def _end_attempt(state: CampaignState, event: AttemptEnded, is_over: bool) -> Ca
     since = 0.0 if state.last_outcome is None else max(0.0, event.time - state.last_outcome)
     is_first = state.last_outcome is None or not state.outcome_interval_seconds
     interval = since if is_first else (1.0 - _RECENT) * state.outcome_interval_seconds + _RECENT * since
-    return replace(
+    after = replace(
         state,
         running=_without(state.running, event.trial),
         rungs=state.rungs.without(event.trial) if is_over else state.rungs,
@@ -316,6 +320,8 @@ def _end_attempt(state: CampaignState, event: AttemptEnded, is_over: bool) -> Ca
         last_outcome=event.time,
         recent=(*state.recent[1 - _RECENT_ATTEMPTS :], ended_attempt(event, state.running[event.trial].parameters)),
     )
+    marks = marks_after(after)
+    return after if marks is after.marks else replace(after, marks=marks)
 
 
 def _steps_after(state: CampaignState, event: AttemptEnded) -> Steps:

@@ -155,6 +155,7 @@ function showSummary(update) {
     card("Succeeded", String(status.succeeded), status.stopped ? `${status.stopped} stopped early` : ""),
     card("Failed", String(status.failed)),
     card("Utilisation", `${Math.round(100 * status.utilization)} %`, update.idle && `idle: ${update.idle}`),
+    ...(status.remarks.length ? [card("Warnings", String(status.remarks.length), status.remarks.join("; "))] : []),
     card("Elapsed", update.elapsed, update.holder ? `run by ${update.holder}` : "no process runs it"),
   );
   byId("best-card").hidden = !update.best;

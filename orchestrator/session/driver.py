@@ -36,6 +36,7 @@ from orchestrator.campaign.events import (
     TrialStopped,
     TrialSucceeded,
 )
+from orchestrator.campaign.health import warnings
 from orchestrator.campaign.policy import decide
 from orchestrator.campaign.state import is_expected, is_final, is_running, knows_remark, stops_early
 from orchestrator.campaign.status import Status, idle_seconds, status_of
@@ -56,6 +57,7 @@ _LOGGER = logging.getLogger("bbkb.session")
 # How long the loop may sit in the executor before it looks at a request to stop.
 GIVEN_BACK = Close(SessionOutcome.INTERRUPTED, "stopped at once, running evaluations were cancelled")
 _ATTENTION_SECONDS = 0.2
+_WARNING_SECONDS = 30.0  # between two looks at the workers, on the executor's clock
 
 # How long a store that is away is waited for (a database server that restarts), and how often it is tried.
 STORE_PATIENCE_SECONDS, _STORE_RETRY_SECONDS = 300.0, 1.0
@@ -94,6 +96,8 @@ class Driver:
         self._measured: Callable[[Span, float], None] = lambda _span, _seconds: None
         self._heard: Callable[[Event], None] = lambda _event: None
         self._activity = "starting"
+        self._next_warning = 0.0
+        self._warned: set[str] = set()  # kinds of warnings that hold since they were logged
         self._stop = threading.Event()
         self._stop_now = threading.Event()
 
@@ -146,6 +150,7 @@ class Driver:
         while True:
             self._record_stop()
             self._follow_places()
+            self._warn()
             self._computing.poll()
             command = decide(self._campaign, self._executor.now())
             match command:
@@ -180,6 +185,18 @@ class Driver:
     def _follow_places(self) -> None:
         if self._executor.slots != self._campaign.slots:
             self._record(PlacesChanged(time=self._executor.now(), slots=self._executor.slots))
+
+    def _warn(self) -> None:
+        """Say in the operator's log, once, what is wrong with the workers."""
+        now = self._executor.now()
+        if now < self._next_warning:
+            return
+        self._next_warning = now + _WARNING_SECONDS
+        found = warnings(self._campaign, max(0.0, now - self._campaign.last_time))
+        for kind, text in found.items():
+            if kind not in self._warned:
+                _LOGGER.warning("%s", text)
+        self._warned = set(found)
 
     def _dispatch(self, command: Dispatch) -> None:
         attempts = tuple((assignment.trial, assignment.attempt) for assignment in command.assignments)
