@@ -186,8 +186,9 @@ def eventually(look: Callable[[], bool], seconds: float = 120.0) -> bool:
 
 
 def test_a_killed_evaluation_continues_from_its_checkpoint_and_its_reports_are_seen_while_it_runs(
-    tmp_path: Path,
+    tmp_path: Path, ray_cluster: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("RAY_ADDRESS", ray_cluster)
     script = tmp_path / "script.py"
     script.write_text(textwrap.dedent(ON_RAY))
     process = subprocess.Popen([sys.executable, script], cwd=tmp_path)
@@ -242,7 +243,10 @@ STOPPED_ON_RAY = """
 
 
 @pytest.mark.parametrize("kind", ["task", "actor"])
-def test_on_ray_a_stop_reaches_the_worker(tmp_path: Path, kind: str) -> None:
+def test_on_ray_a_stop_reaches_the_worker(
+    tmp_path: Path, ray_cluster: str, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    monkeypatch.setenv("RAY_ADDRESS", ray_cluster)
     script = tmp_path / "script.py"
     script.write_text(textwrap.dedent(STOPPED_ON_RAY.replace("KIND", kind)))
     done = subprocess.run([sys.executable, script], cwd=tmp_path, capture_output=True, text=True, check=True)

@@ -189,7 +189,10 @@ SCRIPT = """
 """
 
 
-def test_a_script_with_functions_of_its_own_runs_on_ray_and_resumes(tmp_path: Path) -> None:
+def test_a_script_with_functions_of_its_own_runs_on_ray_and_resumes(
+    tmp_path: Path, ray_cluster: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RAY_ADDRESS", ray_cluster)
     script = tmp_path / "script.py"
     script.write_text(textwrap.dedent(SCRIPT))
     done = subprocess.run([sys.executable, script], cwd=tmp_path, capture_output=True, text=True, check=True)
