@@ -38,5 +38,5 @@ LABELS = {
     "refit": "refit",
     "campaign_end": "end of campaign",
     "dispatch": "dispatch",
-    "transit": "sending trials and results, starting workers",  # what no event tells: given to a worker, not begun
+    "transit": "sending trials and results or starting workers",  # what no event tells: given to a worker, not begun
 }

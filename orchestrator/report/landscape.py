@@ -61,7 +61,7 @@ def slices(surrogate: Surrogate, order: Sequence[int]) -> Figure:
     columns = min(3, len(shown))
     lines = math.ceil(len(shown) / columns)
     traces: list[Spec] = []
-    frame: Spec = {**look(80 + 230 * lines), "margin": {"l": 56, "r": 16, "t": 16, "b": 40}}
+    frame: Spec = {**look(24 + 230 * lines), "margin": {"l": 56, "r": 16, "t": 16, "b": 8}}
     for number, place in enumerate(shown):
         traces += _slice(surrogate, place, number + 1)
         frame |= _panel(number, columns, lines, surrogate.dimensions[place])
@@ -106,6 +106,7 @@ def _slice(surrogate: Surrogate, place: int, number: int) -> list[Spec]:
             "mode": "markers",
             "x": rounded(surrogate.positions[some, place]),
             "y": rounded(surrogate.values[some]),
+            "cliponaxis": False,
             "marker": {"color": "--point", "size": 5, "opacity": 0.6},
         },
         {

@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from orchestrator.history.fold import Attempt, History
 from orchestrator.report.figure import Figure, Spec, axis, label, layout, rounded, short
+from orchestrator.wording import plural
 from workers.messages import FailureKind
 
 _COLORS = {
@@ -91,6 +92,8 @@ def gantt(history: History) -> Figure | None:
         "worker", type="category", categoryarray=[label(worker, 28) for worker in workers], categoryorder="array"
     )
     caption = "One bar per attempt; gaps are idle time, dotted lines mark a resume (pauses are cut out)."
+    if _running(history):
+        caption += " Evaluations under way get their bars when they end."
     if any(bar.count > 1 for bar in bars):
         caption += " Short neighbours that ended the same way share a bar."
     return Figure(
@@ -183,7 +186,8 @@ def utilization(history: History) -> Figure | None:
     if not history.attempts or total <= 0:
         return None
     edges = np.linspace(0.0, total, _BINS + 1)
-    busy = np.diff(_busy_seconds(history.attempts, clock, edges))
+    running = _running(history)
+    busy = np.diff(_busy_seconds([*history.attempts, *running], clock, edges))
     ends = np.r_[0.0, np.cumsum(clock.lengths)]
     capacity = np.diff(
         np.interp(edges, ends, np.r_[0.0, np.cumsum([session.worker_seconds for session in history.sessions])])
@@ -191,6 +195,7 @@ def utilization(history: History) -> Figure | None:
     share = np.clip(np.divide(busy, capacity, out=np.zeros_like(busy), where=capacity > 0), 0.0, 1.0)
     seconds, unit = clock.unit
     overall = f"{100 * history.status().utilization:.0f} % over the whole campaign."
+    overall += f" {plural(len(running), 'evaluation')} under way counted as busy." if running else ""
     trace = {
         "type": "scatter",
         "mode": "lines",
@@ -209,6 +214,16 @@ def utilization(history: History) -> Figure | None:
         traces=[trace],
         layout=layout(xaxis, axis("workers busy (%)", range=[0, 104]), height=240, shapes=_resumes(clock, seconds)),
     )
+
+
+def _running(history: History) -> list[Attempt]:
+    """Attempts under way, until the last event; their workers are not known before they end."""
+    if not history.status().in_flight:
+        return []
+    now = history.sessions[-1].ended
+    return [
+        Attempt(trial, run.attempt, min(run.since, now), now, "") for trial, run in history.campaign.running.items()
+    ]
 
 
 def _busy_seconds(attempts: list[Attempt], clock: CampaignClock, times: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -72,7 +72,7 @@ function connected(text, isLost = false) {
 function listen(address, take) {
   const source = new EventSource(address);
   source.onmessage = (event) => {
-    connected("live");
+    connected("connected: this page updates by itself");
     take(JSON.parse(event.data));
   };
   source.onerror = () => {
@@ -149,14 +149,14 @@ function showSummary(update) {
   byId("progress").value = status.done;
   byId("progress-text").textContent = `${status.done} of ${status.evaluations}${update.left ? `, about ${update.left} left` : ""}`;
   byId("cards").replaceChildren(
-    card("Best value", status.best_value === null ? "none" : shown(status.best_value), update.maximize ? "maximised" : "minimised", true),
-    ...(update.goals ? [card("Goals", update.goals)] : []),
+    card("Best value", status.best_value === null ? "none" : shown(status.best_value), (update.objective && `${update.objective}, `) + (update.maximize ? "maximised" : "minimised"), true),
+    ...update.goals.map((one) => card(one.name, one.value, one.remark)),
     card("Running", String(update.running.length && status.in_flight), `${status.slots} worker${status.slots === 1 ? "" : "s"}, ${status.waiting} queued`),
     card("Succeeded", String(status.succeeded), status.stopped ? `${status.stopped} stopped early` : ""),
     card("Failed", String(status.failed)),
     card("Utilisation", `${Math.round(100 * status.utilization)} %`, update.idle && `idle: ${update.idle}`),
     ...(status.remarks.length ? [card("Warnings", String(status.remarks.length), status.remarks.join("; "))] : []),
-    card("Elapsed", update.elapsed, update.holder ? `run by ${update.holder}` : "no process runs it"),
+    card("Elapsed", update.elapsed, update.holder ? `coordinator: ${update.holder}` : "no process runs it"),
   );
   byId("best-card").hidden = !update.best;
   if (update.best) describeList(byId("best-parameters"), Object.entries(update.best));

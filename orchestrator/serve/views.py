@@ -3,14 +3,23 @@
 import heapq
 import json
 import math
+from dataclasses import asdict
 from typing import Any
 
 from orchestrator.campaign.attempts import Best
-from orchestrator.campaign.status import as_plain, goals_text, idle_text
+from orchestrator.campaign.status import as_plain, idle_text
 from orchestrator.history.export import strict_json
 from orchestrator.history.fold import Attempt, History, TrialRow
 from orchestrator.report.figure import Figure
-from orchestrator.report.page import as_yaml, figures, internal_figures, model_facts, recommended_parameters, subtitle
+from orchestrator.report.page import (
+    as_yaml,
+    figures,
+    goal_cards,
+    internal_figures,
+    model_facts,
+    recommended_parameters,
+    subtitle,
+)
 from orchestrator.serve.feed import Feed
 from orchestrator.wording import duration, iso, moment
 
@@ -76,7 +85,8 @@ def update(feed: Feed, cursor: int | None, now: float) -> Plain:
     message |= {
         "subtitle": subtitle(history),
         "maximize": history.is_maximized,
-        "goals": "" if status.goals is None else goals_text(status.goals),
+        "objective": history.goals.objectives[0].metric if len(history.goals.objectives) > 1 else "",
+        "goals": [asdict(card) for card in goal_cards(history)],
         "status": strict_json({**as_plain(status), "running": [], "recent": []}),
         "left": "" if status.left_seconds is None or not is_live else duration(status.left_seconds),
         "elapsed": duration(status.elapsed_seconds),

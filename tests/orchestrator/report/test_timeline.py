@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from orchestrator.history.fold import fold
 from orchestrator.report.timeline import CampaignClock, gantt, utilization
 from tests.orchestrator.synthetic_log import SyntheticLog
 
@@ -71,6 +72,18 @@ def test_the_mean_of_the_utilisation_curve_is_the_campaigns_utilisation(log: Syn
     shares = np.array(figure.traces[0]["y"][:-1])
     assert ((shares >= 0) & (shares <= 100)).all()
     assert shares.mean() / 100 == pytest.approx(history.status().utilization, abs=0.01)
+
+
+@given(st.integers(20, 120))
+@settings(max_examples=10, deadline=None)
+def test_evaluations_under_way_count_as_busy(count: int) -> None:
+    history = fold(SyntheticLog(sessions=1).events()[:count])
+    figure = utilization(history)
+    assert figure is not None
+    shares = np.array(figure.traces[0]["y"][:-1])
+    assert shares.mean() / 100 == pytest.approx(history.status().utilization, abs=0.01)
+    under_way = history.status().in_flight
+    assert (f"{under_way} evaluation" in figure.caption) == (under_way > 0)
 
 
 def test_a_campaign_without_attempts_has_no_timeline() -> None:
