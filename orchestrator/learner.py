@@ -11,7 +11,7 @@ from typing import Generic
 
 import numpy as np
 
-from orchestrator.bandit.sparse.state import rewarded
+from orchestrator.bandit.sparse.state import arms_and_rewards
 from orchestrator.bandit.strategy import Choose, Observation, S, Strategy, Waiting, Waits, is_grown
 
 
@@ -107,7 +107,7 @@ class Learner(Generic[S]):
     def _added(self, observations: Sequence[Observation]) -> dict[int, float]:
         """The sums of the rewards of the arms in `observations`, these included. Raises ValueError when one is not
         finite."""
-        arms, rewards = rewarded(observations)
+        arms, rewards = arms_and_rewards(observations)
         sums: dict[int, float] = {}
         for arm, reward in zip(arms, rewards, strict=True):
             before = sums[arm] if arm in sums else self._sums.get(arm)

@@ -28,14 +28,14 @@ from orchestrator.bandit.arms import Arms
 from orchestrator.bandit.arrays import Floats, Indices, read_only, same
 from orchestrator.bandit.checks import require, require_positive, sequential_refusal
 from orchestrator.bandit.exact.incremental import ExactPosterior
-from orchestrator.bandit.kernels import RBF, AnyKernel
+from orchestrator.bandit.kernels import AnyKernel
+from orchestrator.bandit.model import defaults
 from orchestrator.bandit.pulls import Pulls
 from orchestrator.bandit.sparse.posterior import SparseModel
-from orchestrator.bandit.sparse.state import checked_arms, rewarded, with_set_aside
+from orchestrator.bandit.sparse.state import arms_and_rewards, checked_arms, with_set_aside
 from orchestrator.bandit.strategy import Choose, Decision, Observation, Pick, Posterior, Record, Wait
 
 EntropyTest = Literal["absolute", "relative"]
-_DEFAULT_KERNEL = RBF(0.1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,7 +98,7 @@ class CompressedState:
         """The next round's state with these pulls and set-aside arms in it; the belief is left as it was."""
         return replace(
             self,
-            pulls=self.pulls.add(*rewarded(observations)),
+            pulls=self.pulls.add(*arms_and_rewards(observations)),
             round=self.round + 1,
             set_aside=with_set_aside(self.set_aside, observations),
         )
@@ -128,7 +128,7 @@ class Compressed(ABC):
     step is their last. When every step up to `max_skipped` would be skipped, `ask` says that the run is exhausted.
     """
 
-    kernel: AnyKernel = _DEFAULT_KERNEL
+    kernel: AnyKernel = defaults.COMPRESSED
     noise_variance: float = 1e-3
     epsilon: float = 1e-4
     entropy_test: EntropyTest = "absolute"

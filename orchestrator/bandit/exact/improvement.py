@@ -16,19 +16,18 @@ import numpy as np
 
 from orchestrator.bandit.arrays import Floats
 from orchestrator.bandit.checks import require_not_negative, require_positive
-from orchestrator.bandit.exact.incremental import ExactState
 from orchestrator.bandit.exact.sequential import next_pull
+from orchestrator.bandit.exact.state import ExactState
 from orchestrator.bandit.exact.strategy import ExactStrategy
-from orchestrator.bandit.kernels import RBF, AnyKernel
+from orchestrator.bandit.kernels import AnyKernel
+from orchestrator.bandit.model import defaults
 from orchestrator.bandit.model.model import Model
-from orchestrator.bandit.start.warm_start import AnyWarmStart, RandomStart
+from orchestrator.bandit.start.warm_start import ONE_PULL, AnyWarmStart
 from orchestrator.bandit.strategy import Decision
-
-_DEFAULT_KERNEL, _DEFAULT_START = RBF(0.2), RandomStart()
 
 
 @dataclass(frozen=True)
-class Improvement(ExactStrategy):
+class Improvement(ExactStrategy[ExactState]):
     """Hyper-parameters shared by EI and PI; the defaults are the paper's. The belief is the exact Gaussian process.
 
     f* is the largest posterior mean of the arms that may be chosen, pulled or not. `is_sequential`: nothing is chosen
@@ -43,10 +42,10 @@ class Improvement(ExactStrategy):
     | `model` | | the calibrated model, in place of the kernel and λ; None: rewards as they come, nothing fitted |
     """
 
-    kernel: AnyKernel = _DEFAULT_KERNEL
+    kernel: AnyKernel = defaults.BRANIN
     regularization: float = 0.01
     margin: float = 0.01
-    warm_start: AnyWarmStart = _DEFAULT_START
+    warm_start: AnyWarmStart = ONE_PULL
     model: Model | None = None
     is_sequential: ClassVar[Literal[True]] = True
     __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}

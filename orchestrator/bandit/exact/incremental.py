@@ -18,23 +18,10 @@ import numpy as np
 from scipy.linalg import cholesky, solve_triangular
 
 from orchestrator.bandit.arrays import Floats, Indices, read_only, same
-from orchestrator.bandit.model.model import Mean, Model
-from orchestrator.bandit.model.outputs import scored
+from orchestrator.bandit.model.model import Mean
+from orchestrator.bandit.model.outputs import score_pulls
 from orchestrator.bandit.pulls import Pulls
 from orchestrator.bandit.sparse.posterior import SparseModel
-from orchestrator.bandit.sparse.state import (
-    SparseState,
-    checked,
-    initial_state,
-    recommended,
-    recorded_calibration,
-    refitted,
-    restored_calibration,
-    rewarded,
-)
-from orchestrator.bandit.strategy import Observation, Posterior, Record
-
-_MANY = 64  # first pulls, from which on one factorisation is faster than one update a pull
 
 
 @dataclass(frozen=True, eq=False)
@@ -160,7 +147,7 @@ class ExactPosterior:
 
 def _targets(model: SparseModel, factor: Floats, pulls: Pulls, order: Indices) -> tuple[Floats, float]:
     """Mean scores of the arms `order` (p,) less the constant mean m, and m = 1ᵀS⁻¹t/(1ᵀS⁻¹1 + 1), S = RᵀR."""
-    scores: Floats = scored(pulls, model.outputs).reward_sums[order] / pulls.counts[order]
+    scores: Floats = score_pulls(pulls, model.outputs).reward_sums[order] / pulls.counts[order]
     if model.mean is Mean.ZERO:
         return scores, 0.0
     solved = solve_triangular(factor, np.column_stack((scores, np.ones(len(order)))), trans="T")
@@ -181,119 +168,3 @@ def downdate(factor: Floats, vector: Floats, floors: Floats) -> None:
         rest = (factor[k, k + 1 :] - sine * vector[k + 1 :]) / cosine
         vector[k + 1 :] = cosine * vector[k + 1 :] - sine * rest
         factor[k, k + 1 :] = rest
-
-
-@dataclass(frozen=True, eq=False)
-class ExactState:
-    """State of the strategies with an exact posterior: the `ground` truth, and the `belief` that it led to.
-
-    The belief is a function of the rewards in the order in which they were told; it is kept because each is built on
-    the one before. There is no dictionary.
-    """
-
-    ground: SparseState
-    belief: ExactPosterior
-
-    def __eq__(self, other: object) -> bool:
-        return same(self, other)
-
-    @staticmethod
-    def start(model: SparseModel, initial: tuple[int, ...]) -> "ExactState":
-        """The state before any pull; `initial`: the warm start's arms."""
-        return ExactState.begin(initial_state(model, initial))
-
-    @staticmethod
-    def begin(ground: SparseState) -> "ExactState":
-        """The state with the prior belief."""
-        return ExactState(ground, ExactPosterior.prior(ground.model))
-
-    @property
-    def arms(self) -> Floats:
-        """The candidates (A, d)."""
-        return self.ground.model.features
-
-    @property
-    def pulls(self) -> Pulls:
-        """The pulls with a reward."""
-        return self.ground.pulls
-
-    @property
-    def round(self) -> int:
-        """How many `tell`s made this state."""
-        return self.ground.round
-
-    @property
-    def set_aside(self) -> Indices:
-        """Arms that could not be evaluated, ascending."""
-        return self.ground.set_aside
-
-    @property
-    def dictionary(self) -> Indices:
-        """Empty: the posterior is exact."""
-        return self.ground.dictionary
-
-    def observe(self, observations: Sequence[Observation], model: Model | None = None) -> "ExactState":
-        """The next round's state with these pulls and set-aside arms in it.
-
-        `model`: the strategy's calibrated one, checked against these results and fitted to them when a fit is due.
-        """
-        ground = self.ground.observe(observations)
-        if model is None:
-            return ExactState(ground, self._pulled(*rewarded(observations)))
-        return self._score(refitted(checked(ground, self.ground, observations, self._moments), model), observations)
-
-    def restored(self, observations: Sequence[Observation], model: Model | None, record: Record) -> "ExactState":
-        """`observe` with the warm start's arms and what was fitted read from `record`."""
-        if model is None:
-            return self.observe(observations).with_start(record.get("initial", self.ground.initial))
-        ground = restored_calibration(self.ground.observe(observations), model, record)
-        return self._score(ground, observations).with_start(record["initial"])
-
-    def recorded(self) -> Record:
-        """What `restored` reads."""
-        return {"initial": list(self.ground.initial), **recorded_calibration(self.ground)}
-
-    def recommend(self) -> int | None:
-        """See `Recommends`."""
-        return recommended(self.ground, self._moments)
-
-    def _pulled(self, arms: Sequence[int], rewards: Sequence[float]) -> ExactPosterior:
-        belief = self.belief
-        if len(arms) > _MANY and not len(belief.order):  # existing data
-            return ExactPosterior.after(belief.model, arms, rewards)
-        for arm, reward in zip(arms, rewards, strict=True):
-            belief = belief.pull(arm, reward)
-        return belief
-
-    def _score(self, ground: SparseState, observations: Sequence[Observation]) -> "ExactState":
-        """`ground` with its belief: new scores for all arms, after a fit a new kernel too."""
-        arms, belief = rewarded(observations)[0], self.belief
-        if not ground.pulls.total:
-            return ExactState(ground, belief)
-        if ground.model is not belief.model or len(arms) > _MANY:
-            return ExactState(ground, ExactPosterior.of(ground.model, ground.pulls, ground.pulls.arms))
-        for arm in arms:
-            belief = belief.pull_without_reward(arm)
-        return ExactState(ground, belief.rescored(ground.pulls) if arms else belief)
-
-    def _moments(self, arms: Indices) -> tuple[Floats, Floats]:
-        return self.belief.mean[arms], self.belief.variance[arms]
-
-    def with_start(self, initial: Sequence[int]) -> "ExactState":
-        """This state with the warm start's arms as they were recorded."""
-        ground = replace(self.ground, initial=tuple(int(arm) for arm in initial))
-        return ExactState(ground, self.belief)
-
-    def posterior(self, width: float) -> Posterior:
-        """The belief over all arms, for people; `width` is the factor on σ of the 1/λ scale."""
-        belief = self.belief
-        ucb = belief.mean + width * np.sqrt(belief.variance)
-        return Posterior(
-            mean=belief.mean, variance=belief.variance, ucb=read_only(ucb, np.float64), unit=belief.model.regularization
-        )
-
-    def without_set_aside(self, scores: Floats, pending: Sequence[int] = ()) -> Floats:
-        """`scores` (A,) with −∞ for the arms that may not be chosen while `pending` are pulled."""
-        masked = scores.copy()
-        masked[self.ground.blocked(pending)] = -np.inf
-        return masked

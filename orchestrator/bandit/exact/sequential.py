@@ -6,8 +6,8 @@ import numpy as np
 
 from orchestrator.bandit.arrays import Floats
 from orchestrator.bandit.checks import sequential_refusal
-from orchestrator.bandit.exact.incremental import ExactState
-from orchestrator.bandit.sparse.state import exhausted
+from orchestrator.bandit.exact.state import ExactState
+from orchestrator.bandit.sparse.state import no_arm_left
 from orchestrator.bandit.strategy import Choose, Decision, Pick
 
 Score = Callable[[ExactState], Floats]
@@ -20,7 +20,7 @@ def next_pull(state: ExactState, pending: Sequence[int], limit: int, score: Scor
     index. `width`: what the pick reports, a factor on σ of the 1/λ scale, NaN for none. Raises ValueError when `limit`
     is below 1.
     """
-    wait = sequential_refusal(state, pending, limit) or exhausted(state.ground, pending)
+    wait = sequential_refusal(state, pending, limit) or no_arm_left(state.ground, pending)
     if wait:
         return wait
     start = state.ground.remaining_start()

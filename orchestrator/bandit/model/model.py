@@ -11,12 +11,12 @@ from numpy.typing import ArrayLike
 
 from orchestrator.bandit.arms import Layout
 from orchestrator.bandit.arrays import Floats, Indices
-from orchestrator.bandit.kernels import AnyKernel, Matern52
+from orchestrator.bandit.kernels import AnyKernel
+from orchestrator.bandit.model import defaults
 from orchestrator.bandit.model.fitting import Evidence, Fitted, can_be_fitted, chosen_for_fit, fit, is_due, prior
 from orchestrator.bandit.model.outputs import Outputs, Scale, mean_rewards, scores_of
 from orchestrator.bandit.pulls import Pulls
 
-_DEFAULT_KERNEL = Matern52()
 E = TypeVar("E", bound=StrEnum)
 FindFeatures = Callable[[Indices], Floats]  # (n,) arms to their features (n, d), wherever they are
 
@@ -48,7 +48,7 @@ class Model:
     | `noise` | variance of a score's noise, > 0, which is λ; fitted when it is None, 0.05 with `fit: off` |
     """
 
-    kernel: AnyKernel = _DEFAULT_KERNEL
+    kernel: AnyKernel = defaults.CALIBRATED
     mean: Mean = Mean.CONSTANT
     outputs: Outputs = Outputs.HALF_RANK
     fit: Fit = Fit.AUTO
@@ -79,7 +79,7 @@ class Model:
         """The kernel with what was fitted, or as it was given."""
         return fitted.kernel(self.kernel, layout) if self.is_fitted else self.kernel
 
-    def refitted(self, fitted: Fitted, pulls: Pulls, layout: Layout, look_up: FindFeatures) -> Fitted:
+    def refit(self, fitted: Fitted, pulls: Pulls, layout: Layout, look_up: FindFeatures) -> Fitted:
         """The fit to all `pulls` when one is due, else `fitted`; `look_up` gives the features of arms."""
         if not self.is_fitted or not is_due(pulls.total, fitted):
             return fitted

@@ -69,7 +69,7 @@ def scores_of(means: Floats, outputs: Outputs) -> Floats:
     return _half_rank(deviations, median)
 
 
-def scored(pulls: Pulls, outputs: Outputs) -> Pulls:
+def score_pulls(pulls: Pulls, outputs: Outputs) -> Pulls:
     """`pulls` with the score of an arm times its count in place of its sum of rewards."""
     if outputs is Outputs.RAW:
         return pulls

@@ -13,7 +13,7 @@ import numpy as np
 from orchestrator.bandit.arrays import Floats, Indices, read_only, same
 from orchestrator.bandit.pulls import Pulls
 from orchestrator.bandit.regions.boxes import Box, BoxedArms
-from orchestrator.bandit.sparse.state import rewarded, with_set_aside
+from orchestrator.bandit.sparse.state import arms_and_rewards, with_set_aside
 from orchestrator.bandit.strategy import Observation
 
 Stage = Literal["leaves", "root", "left", "right", "leaf"]
@@ -118,7 +118,7 @@ class ThresholdState:
 
     def observe(self, observations: Sequence[Observation]) -> "ThresholdState":
         """The next round's state with these pulls and set-aside arms in it; no test has ended yet."""
-        arms, rewards = rewarded(observations)
+        arms, rewards = arms_and_rewards(observations)
         failed = [seen.arm for seen in observations if seen.reward is None]
         return replace(
             self,

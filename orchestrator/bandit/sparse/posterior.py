@@ -28,7 +28,7 @@ from scipy.linalg import solve_triangular
 from orchestrator.bandit.arrays import Floats, Indices, read_only
 from orchestrator.bandit.kernels import Kernel
 from orchestrator.bandit.model.model import Mean
-from orchestrator.bandit.model.outputs import Outputs, scored
+from orchestrator.bandit.model.outputs import Outputs, score_pulls
 from orchestrator.bandit.pulls import Pulls
 from orchestrator.bandit.sparse.all_arms import AllArms, LocalBlocks, PlacedArms
 from orchestrator.bandit.sparse.blocks import BLOCK, Block, Fit, LocalCovariance, Pulled
@@ -148,7 +148,7 @@ class SparseModel:
 
     def _loadings(self, transform: Floats, kernel_pulled: Floats, pulls: Pulls) -> tuple[Floats, float]:
         """Σ_p (s_p − n_p m) y_p (r,), and m."""
-        sums = scored(pulls, self.outputs).reward_sums[pulls.arms]
+        sums = score_pulls(pulls, self.outputs).reward_sums[pulls.arms]
         loadings = transform @ (kernel_pulled @ sums)
         if self.mean is Mean.ZERO:
             return loadings, 0.0

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Self, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -19,13 +20,15 @@ from orchestrator.bandit.sparse.calibrated import CHECKED_FROM, Belief, Calibrat
 from orchestrator.bandit.sparse.posterior import SparseModel, SparsePosterior
 from orchestrator.bandit.strategy import Observation, Record, Wait
 
+S = TypeVar("S", bound="SparseState")
+
 
 def checked_arms(arms: Arms | ArrayLike) -> Floats:
     """Features (A, d), read-only, of `arms`: of `Arms`, or of an array. Raises ValueError on a bad array."""
     return arms.features if isinstance(arms, Arms) else checked_features(arms)
 
 
-def rewarded(observations: Sequence[Observation]) -> tuple[list[int], list[float]]:
+def arms_and_rewards(observations: Sequence[Observation]) -> tuple[list[int], list[float]]:
     """Arms and rewards of the observations that have one. Raises ValueError when a reward is not finite."""
     pairs = [(seen.arm, seen.reward) for seen in observations if seen.reward is not None]
     for arm, reward in pairs:
@@ -127,7 +130,7 @@ class SparseState:
                 remaining.append(arm)
         return remaining
 
-    def extended(self, features: Floats) -> "SparseState":
+    def extended(self, features: Floats) -> Self:
         """The state with n more arms, `features` (n, d), after its own; they were not pulled yet.
 
         Raises ValueError when they are not finite, or when d is another than that of the arms there are.
@@ -135,17 +138,17 @@ class SparseState:
         model = self.model.extended(checked_arms(features))
         return replace(self, model=model, pulls=self.pulls.extended(len(features)))
 
-    def grown(self, features: Floats, retired: Sequence[int]) -> "SparseState":
+    def grown(self, features: Floats, retired: Sequence[int]) -> Self:
         """The state with n ≥ 0 more arms, `features` (n, d), and without the `retired` ones, from now on."""
         larger = self.extended(features) if len(features) else self
         set_aside = read_only(np.union1d(self.set_aside, np.array(retired, np.intp)), np.intp)
         return replace(larger, set_aside=set_aside, grown_at=self.pulls.total)
 
-    def observe(self, observations: Sequence[Observation]) -> "SparseState":
+    def observe(self, observations: Sequence[Observation]) -> Self:
         """The next round's state with these pulls and set-aside arms in it; what is drawn is left as it was."""
         return replace(
             self,
-            pulls=self.pulls.add(*rewarded(observations), further_rewards(observations, self.goals.further)),
+            pulls=self.pulls.add(*arms_and_rewards(observations), further_rewards(observations, self.goals.further)),
             round=self.round + 1,
             set_aside=with_set_aside(self.set_aside, observations),
         )
@@ -164,22 +167,37 @@ def initial_state(
     return SparseState(model, pulls, nothing, 0.0, 0, initial, nothing, layout, calibration, goals=goals)
 
 
-def exhausted(state: SparseState, pending: Sequence[int]) -> Wait | None:
+def no_arm_left(state: SparseState, pending: Sequence[int]) -> Wait | None:
     """What to answer when no arm is left because none is pulled twice."""
     if state.repeats or state.left(pending, 1):
         return None
     return Wait("every arm was chosen once, and none may be evaluated twice")
 
 
-def checked(
-    after: SparseState, before: SparseState, observations: Sequence[Observation], belief: Belief | None = None
-) -> SparseState:
-    """`after` these observations, of which `belief`, that of `before`, predicted some; as it is without a calibrated
-    model. `belief`: None for the sparse one."""
-    if after.calibration is None or before.pulls.total < CHECKED_FROM:
+def calibrate(
+    after: S,
+    before: SparseState,
+    observations: Sequence[Observation],
+    model: Model | None,
+    belief: Belief | None = None,
+) -> S:
+    """`after` with the calibrated `model` checked against what it predicted, and fitted to all pulls if a fit is due.
+
+    Args:
+        after: the state with `observations`; it comes back as it is without a model.
+        before: the state before them.
+        observations: the pulls newly finished, of which `belief` predicted some.
+        model: the strategy's calibrated model; None: it has none.
+        belief: mean and variance of arms at `before`; None: those of the sparse posterior.
+
+    """
+    if model is None:
         return after
-    known = _sparse_belief(before) if belief is None else belief
-    return replace(after, calibration=check(after.calibration, before.model, before.pulls, known, observations))
+    if after.calibration is not None and before.pulls.total >= CHECKED_FROM:
+        known = _sparse_belief(before) if belief is None else belief
+        calibration = check(after.calibration, before.model, before.pulls, known, observations)
+        after = replace(after, calibration=calibration)
+    return refit(after, model)
 
 
 def _sparse_belief(state: SparseState) -> Belief:
@@ -190,22 +208,22 @@ def _sparse_belief(state: SparseState) -> Belief:
     return moments
 
 
-def variances_before(before: SparseState, after: SparseState) -> SparsePosterior:
+def posterior_before(before: SparseState, after: SparseState) -> SparsePosterior:
     """The posterior whose variances a new dictionary is drawn by: that of `before`; of its pulls under the kernel of
     `after`, if that was fitted anew."""
     return before.posterior if after.model is before.model else after.model.fit(before.pulls, before.dictionary)
 
 
-def refitted(state: SparseState, model: Model) -> SparseState:
+def refit(state: S, model: Model) -> S:
     """`state` with the model fitted to its pulls, if a fit is due."""
     if state.calibration is None or state.layout is None:
         return state
-    fitted = model.refitted(state.calibration.fitted, state.pulls, state.layout, state.model.all_arms.look_up)
+    fitted = model.refit(state.calibration.fitted, state.pulls, state.layout, state.model.all_arms.look_up)
     return _with_calibration(state, model, replace(state.calibration, fitted=fitted))
 
 
-def recorded_calibration(state: SparseState) -> Record:
-    """What `restored_calibration` reads, and the arm pulled most often; nothing without a calibrated model."""
+def calibration_record(state: SparseState) -> Record:
+    """What `restore_calibration` reads, and the arm pulled most often; nothing without a calibrated model."""
     if state.calibration is None:
         return {}
     arm = int(np.argmax(state.pulls.counts))
@@ -213,19 +231,19 @@ def recorded_calibration(state: SparseState) -> Record:
     return {"model": {**state.calibration.recorded(), **most}}
 
 
-def restored_calibration(state: SparseState, model: Model | None, record: Record) -> SparseState:
+def restore_calibration(state: S, model: Model | None, record: Record) -> S:
     """`state` with what was fitted and predicted read from `record`."""
     return state if model is None else _with_calibration(state, model, Calibration.restored(record["model"]))
 
 
-def _with_calibration(state: SparseState, model: Model, calibration: Calibration) -> SparseState:
+def _with_calibration(state: S, model: Model, calibration: Calibration) -> S:
     if state.layout is None:
         return state
     sparse = with_fit(state.model, model, calibration.fitted, state.layout)
     return replace(state, model=sparse, calibration=calibration)
 
 
-def recommended(state: SparseState, belief: Belief | None = None) -> int | None:
+def recommendation(state: SparseState, belief: Belief | None = None) -> int | None:
     """The pulled arm to recommend where it may not be the one of largest mean reward; else None.
 
     That of largest posterior mean where the fitted noise says that mean rewards are noisy. A mean reward that is too

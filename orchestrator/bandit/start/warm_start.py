@@ -15,7 +15,7 @@ from orchestrator.bandit.arrays import Floats, Indices, read_only
 from orchestrator.bandit.model.model import Model
 from orchestrator.bandit.sparse.lazy import LazyQueue, Rest
 from orchestrator.bandit.sparse.posterior import SparseModel
-from orchestrator.bandit.sparse.state import SparseState, refitted
+from orchestrator.bandit.sparse.state import SparseState, refit
 from orchestrator.bandit.start.bless import bless
 from orchestrator.bandit.strategy import Observation
 
@@ -145,6 +145,9 @@ class DataStart:
 
 AnyWarmStart = RandomStart | UncertaintyStart | SpreadStart | DataStart
 
+# first pulls of the strategies as they were published: of one pull at a time, and of batches
+ONE_PULL, FIRST_BATCH = RandomStart(), UncertaintyStart(max_pulls=16)
+
 
 @runtime_checkable
 class StartsWarm(Protocol):
@@ -181,7 +184,7 @@ def begin_sparse(
     `tell`, G would be n log(1 + κ²/λ).
     """
     after = state.observe(existing)
-    after = after if calibrated is None else refitted(after, calibrated)
+    after = after if calibrated is None else refit(after, calibrated)
     pulls, model = after.pulls, after.model
     rows, counts = model.points(pulls.arms).features, pulls.counts[pulls.arms]
     drawn = bless(model.kernel, rows, counts, model.regularization, rng)

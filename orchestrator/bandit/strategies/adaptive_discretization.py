@@ -6,13 +6,13 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal, get_args
+from typing import ClassVar, Literal, Self, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from orchestrator.bandit.arms import Arms
-from orchestrator.bandit.arrays import Floats, Indices, same
+from orchestrator.bandit.arrays import Floats, Indices
 from orchestrator.bandit.checks import (
     require,
     require_not_negative,
@@ -21,16 +21,17 @@ from orchestrator.bandit.checks import (
     sequential_refusal,
 )
 from orchestrator.bandit.confidence import information_growth, rkhs_width
-from orchestrator.bandit.exact.incremental import ExactState
+from orchestrator.bandit.exact.incremental import ExactPosterior
+from orchestrator.bandit.exact.state import ExactState
 from orchestrator.bandit.kernels import RBF, AnyKernel, Matern32, Matern52
-from orchestrator.bandit.pulls import Pulls
+from orchestrator.bandit.model import defaults
+from orchestrator.bandit.model.model import Model
 from orchestrator.bandit.regions.boxes import Box, BoxedArms
 from orchestrator.bandit.sparse.posterior import SparseModel
-from orchestrator.bandit.sparse.state import checked_arms
+from orchestrator.bandit.sparse.state import checked_arms, initial_state
 from orchestrator.bandit.strategy import Choose, Decision, Observation, Pick, Posterior, Record
 
 Constants = Literal["norm", "chaining"]
-_DEFAULT_KERNEL = RBF(0.2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,48 +48,19 @@ class Cell:
 
 
 @dataclass(frozen=True, eq=False)
-class CellState:
-    """State of adaptive discretisation. `exact`: the pulls and the belief they led to. `cells`: a partition of the
-    domain, without those that hold no arm. `splits`: of the last `tell`, the positions of the cells split at a time.
+class CellState(ExactState):
+    """State of adaptive discretisation. `cells`: a partition of the domain, without those that hold no arm. `splits`:
+    of the last `tell`, the positions of the cells split at a time.
     """
 
-    exact: ExactState
     boxed: BoxedArms
     cells: tuple[Cell, ...]
     splits: tuple[tuple[int, ...], ...]
 
-    def __eq__(self, other: object) -> bool:
-        return same(self, other)
-
-    @property
-    def arms(self) -> Floats:
-        """The candidates (A, d)."""
-        return self.boxed.arms
-
-    @property
-    def pulls(self) -> Pulls:
-        """The pulls with a reward."""
-        return self.exact.pulls
-
-    @property
-    def set_aside(self) -> Indices:
-        """Arms that could not be evaluated, ascending."""
-        return self.exact.set_aside
-
-    @property
-    def round(self) -> int:
-        """How many `tell`s made this state."""
-        return self.exact.round
-
-    @property
-    def dictionary(self) -> Indices:
-        """Empty: the posterior is exact."""
-        return self.exact.dictionary
-
-    def observe(self, observations: Sequence[Observation]) -> "CellState":
+    def observe(self, observations: Sequence[Observation], model: Model | None = None) -> Self:
         """The next round's state, nothing split yet; cells whose arm has failed have another, or are gone."""
-        exact, failed = self.exact.observe(observations), {seen.arm for seen in observations if seen.reward is None}
-        after = replace(self, exact=exact, splits=())
+        after = replace(super().observe(observations, model), splits=())
+        failed = {seen.arm for seen in observations if seen.reward is None}
         if not failed:
             return after
         cells: list[Cell] = []
@@ -154,7 +126,7 @@ class AdaptiveDiscretization:
     | `horizon` | T | pulls that `chaining` reckons with, ≥ 2 |
     """
 
-    kernel: AnyKernel = _DEFAULT_KERNEL
+    kernel: AnyKernel = defaults.BRANIN
     regularization: float = 0.01
     norm_bound: float = 0.5
     noise_scale: float = 0.01
@@ -185,7 +157,8 @@ class AdaptiveDiscretization:
         root = Box.unit(boxed.dimension)
         every = np.arange(len(model.arms))
         cell = Cell(root, 0, boxed.nearest(root, every), None, tuple(every.tolist()))
-        return self._settle(CellState(ExactState.start(model, ()), boxed, (cell,), ()))
+        start = CellState(initial_state(model, ()), ExactPosterior.prior(model), boxed, (cell,), ())
+        return self._settle(start)
 
     def ask(self, state: CellState, pending: Sequence[int], limit: int) -> Decision:
         """The arm of the cell with the largest index, unless one is pending. Ties: the first cell."""
@@ -193,7 +166,7 @@ class AdaptiveDiscretization:
         if wait:
             return wait
         arm = state.cells[int(np.argmax(self.indices(state)))].arm
-        belief = state.exact.belief
+        belief = state.belief
         pick = Pick(arm, float(belief.mean[arm]), self.width(state), float(belief.variance[arm]))
         return Choose((pick,), "one pull at a time")
 
@@ -214,7 +187,7 @@ class AdaptiveDiscretization:
 
     def posterior(self, state: CellState) -> Posterior:
         """The belief over all arms at `state`."""
-        return state.exact.posterior(self.width(state))
+        return state.posterior(self.width(state))
 
     def width(self, state: CellState) -> float:
         """β √λ: the factor on σ of the 1/λ scale."""
@@ -255,7 +228,7 @@ class AdaptiveDiscretization:
 
     def indices(self, state: CellState) -> Floats:
         """min(U(x), U(x_parent) + V_{h−1}) + V_h of every cell (n,)."""
-        belief, width, variations = state.exact.belief, self.width(state), self.variations(state)
+        belief, width, variations = state.belief, self.width(state), self.variations(state)
         arms, depths = np.array([cell.arm for cell in state.cells]), np.array([cell.depth for cell in state.cells])
         parents = np.array([cell.arm if cell.parent is None else cell.parent for cell in state.cells])
         ucb = belief.mean + width * np.sqrt(belief.variance)
@@ -266,7 +239,7 @@ class AdaptiveDiscretization:
     def splittable(self, state: CellState) -> NDArray[np.bool_]:
         """Whether β σ ≤ V_h, for every cell (n,); cells at the resolution of the features are not split."""
         arms, depths = np.array([cell.arm for cell in state.cells]), np.array([cell.depth for cell in state.cells])
-        deviation = self.width(state) * np.sqrt(state.exact.belief.variance[arms])
+        deviation = self.width(state) * np.sqrt(state.belief.variance[arms])
         _, firsts, level = np.unique(depths, return_index=True, return_inverse=True)
         # cells of one depth have the same edges: thousands of cells, but a few dozen depths
         is_long = np.array([state.boxed.can_halve(state.cells[first].box) for first in firsts])[level]

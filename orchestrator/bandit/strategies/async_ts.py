@@ -5,14 +5,14 @@ Draws are made in the Nyström embedding, so a draw over all arms costs O(mA) an
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import ClassVar, get_args
 
 import numpy as np
 
 from orchestrator.bandit.arms import Arms
-from orchestrator.bandit.arrays import Floats, Indices, read_only, same
+from orchestrator.bandit.arrays import Floats
 from orchestrator.bandit.checks import (
     refusal,
     require,
@@ -22,57 +22,30 @@ from orchestrator.bandit.checks import (
     require_probability,
 )
 from orchestrator.bandit.confidence import Confidence
-from orchestrator.bandit.kernels import RBF, AnyKernel
+from orchestrator.bandit.kernels import AnyKernel
+from orchestrator.bandit.model import defaults
 from orchestrator.bandit.model.model import Model
-from orchestrator.bandit.pulls import Pulls
-from orchestrator.bandit.sparse.dictionary import Resampling, resparsify
+from orchestrator.bandit.sparse.dictionary import Resampling
 from orchestrator.bandit.sparse.state import (
     SparseState,
-    checked,
-    exhausted,
-    recommended,
-    recorded_calibration,
-    refitted,
-    restored_calibration,
-    rewarded,
-    variances_before,
+    no_arm_left,
 )
+from orchestrator.bandit.sparse.strategy import SparseStrategy
 from orchestrator.bandit.start.beginning import begin_state
-from orchestrator.bandit.strategy import Choose, Decision, Observation, Pick, Posterior, Record, Wait
-
-_DEFAULT_KERNEL = RBF(0.7)
+from orchestrator.bandit.strategy import Choose, Decision, Observation, Pick, Record, Wait
 
 
-@dataclass(frozen=True, eq=False)
-class AsyncTSState:
-    """`sparse`: pulls and dictionary. `seed` is drawn by `init`; `told` counts the pulls over, failed ones too."""
+@dataclass(frozen=True, eq=False, kw_only=True)
+class AsyncTSState(SparseState):
+    """`seed` is drawn by `init`; `over` counts the pulls that are over, failed ones too."""
 
-    sparse: SparseState
     seed: int
-    told: int
-
-    def __eq__(self, other: object) -> bool:
-        return same(self, other)
-
-    @property
-    def pulls(self) -> Pulls:
-        """The pulls with a reward."""
-        return self.sparse.pulls
-
-    @property
-    def round(self) -> int:
-        """How many `tell`s made this state."""
-        return self.sparse.round
-
-    @property
-    def dictionary(self) -> Indices:
-        """Indices (m,) of the inducing points, ascending."""
-        return self.sparse.dictionary
+    over: int
 
     @cached_property
     def residual_deviation(self) -> Floats:
         """√((k(x, x) − ‖z(x)‖²)/λ) of every arm (A,): what the embedding leaves out, σ̃² less zᵀV⁻¹z."""
-        posterior = self.sparse.posterior
+        posterior = self.posterior
         embedded = np.empty(len(posterior.variance))
         for block in posterior.model.parts():
             whitened = posterior.model.columns.rows(block, posterior.fit.basis) @ posterior.fit.transform.T
@@ -83,7 +56,7 @@ class AsyncTSState:
 
 
 @dataclass(frozen=True)
-class AsyncTS:
+class AsyncTS(SparseStrategy[AsyncTSState]):
     """Hyper-parameters of async-TS (Kandasamy et al. 2018, Algorithm 2). Raises ValueError when one is out of range.
 
     Each pick is the argmax of one draw μ̃ + β (zᵀV^{−1/2} g + √((k − ‖z‖²)/λ) h), g and h independent standard normal,
@@ -109,7 +82,7 @@ class AsyncTS:
     | `model` | | the calibrated model, in place of the kernel and λ; None: rewards as they come, nothing fitted |
     """
 
-    kernel: AnyKernel = _DEFAULT_KERNEL
+    kernel: AnyKernel = defaults.SMOOTH
     regularization: float = 0.3
     noise_variance: float = 1e-3
     norm_bound: float = 0.2
@@ -146,35 +119,36 @@ class AsyncTS:
 
     def init(self, arms: Arms | Floats, rng: np.random.Generator) -> AsyncTSState:
         """State before any pull of `arms` (A, d). Raises ValueError on bad arms."""
-        sparse = begin_state(arms, (self.kernel, self.regularization), self.model, None, rng)
-        return AsyncTSState(sparse, int(rng.integers(2**32)), 0)
+        ground = begin_state(arms, (self.kernel, self.regularization), self.model, None, rng)
+        known = {field.name: getattr(ground, field.name) for field in fields(ground)}
+        return AsyncTSState(**known, seed=int(rng.integers(2**32)), over=0)
 
     def ask(self, state: AsyncTSState, pending: Sequence[int], limit: int) -> Decision:
         """One draw a pick, as many as `limit` and `batch_size` allow. Before any reward the prior is drawn from."""
-        wait = refusal(state.sparse, limit) or exhausted(state.sparse, pending)
+        wait = refusal(state, limit) or no_arm_left(state, pending)
         if wait:
             return wait
         free = self.batch_size - len(pending)
         if free <= 0:
             return Wait("a whole batch is pending")
-        first, width, chosen = state.told + len(pending), self.width_at(state), list(pending)
+        first, width, chosen = state.over + len(pending), self.width_at(state), list(pending)
         picks: list[Pick] = []
-        for pull in range(first, first + state.sparse.left(pending, min(limit, free))):
+        for pull in range(first, first + state.left(pending, min(limit, free))):
             picks.append(self._pick(state, pull, width, chosen))
             chosen.append(picks[-1].arm)
         return Choose(tuple(picks), "limit" if limit < free else "batch size")
 
     def _pick(self, state: AsyncTSState, pull: int, width: float, pending: Sequence[int]) -> Pick:
         """The argmax of the draw of the pull number `pull`; ties: lowest index."""
-        posterior = state.sparse.posterior
+        posterior = state.posterior
         drawn = posterior.mean + width * self._deviation(state, pull)
-        drawn[state.sparse.blocked(pending)] = -np.inf
+        drawn[state.blocked(pending)] = -np.inf
         arm = int(np.argmax(drawn))
         return Pick(arm, float(posterior.mean[arm]), width, float(posterior.variance[arm]))
 
     def _deviation(self, state: AsyncTSState, pull: int) -> Floats:
         """A draw (A,) with mean 0 and variance σ̃²."""
-        rng, posterior = np.random.default_rng([state.seed, pull]), state.sparse.posterior
+        rng, posterior = np.random.default_rng([state.seed, pull]), state.posterior
         deviation = state.residual_deviation * rng.standard_normal(len(posterior.variance))
         # y(x) = T k_𝒮(x) is V^{−1/2}z(x) up to a rotation, which a standard normal g does not see
         weights = rng.standard_normal(len(posterior.basis)) @ posterior.fit.transform
@@ -185,42 +159,22 @@ class AsyncTS:
     def width_at(self, state: AsyncTSState) -> float:
         """β at `state`: a factor on σ̃ of the 1/λ scale."""
         if self.width is not None:
-            return self.width * math.sqrt(state.sparse.model.regularization)
-        return self.scale * self.confidence.width(state.sparse.information_gain)
+            return self.width * math.sqrt(state.model.regularization)
+        return self.scale * self.confidence.width(state.information_gain)
+
+    def gain(self, variance: Floats) -> float:
+        """See `Confidence.gain`."""
+        return self.confidence.gain(variance)
 
     def tell(self, state: AsyncTSState, observations: Sequence[Observation], rng: np.random.Generator) -> AsyncTSState:
-        """State after these newly finished pulls: G with the old variances, a new dictionary drawn with them."""
-        after, told = state.sparse.observe(observations), state.told + len(observations)
-        arms, _ = rewarded(observations)
-        if arms:
-            after = after if self.model is None else refitted(checked(after, state.sparse, observations), self.model)
-            old = variances_before(state.sparse, after).variance
-            dictionary = resparsify(after.pulls, old[after.pulls.arms], self.oversampling, self.resampling, rng)
-            gain = state.sparse.information_gain + self.confidence.gain(old[arms])
-            after = replace(after, dictionary=dictionary, information_gain=gain)
-        return AsyncTSState(after, state.seed, told)
+        """See `SparseStrategy.tell`."""
+        return replace(super().tell(state, observations, rng), over=state.over + len(observations))
 
     def recorded(self, state: AsyncTSState) -> Record:
-        """Dictionary, information gain, the seed, and what was fitted."""
-        drawn = {"dictionary": state.dictionary.tolist(), "information_gain": state.sparse.information_gain}
-        return {**drawn, "seed": state.seed, **recorded_calibration(state.sparse)}
+        """The seed, and what every sparse strategy records."""
+        return {"seed": state.seed, **super().recorded(state)}
 
     def restore(self, state: AsyncTSState, observations: Sequence[Observation], record: Record) -> AsyncTSState:
         """`tell` with what was drawn read from `record`; fits nothing."""
-        dictionary: Indices = read_only(record["dictionary"], np.intp)
-        gain, told = float(record["information_gain"]), state.told + len(observations)
-        after = restored_calibration(state.sparse.observe(observations), self.model, record)
-        sparse = replace(after, dictionary=dictionary, information_gain=gain)
-        return AsyncTSState(sparse, int(record["seed"]), told)
-
-    def recommend(self, state: AsyncTSState) -> int | None:
-        """See `Recommends`: the pulled arm of largest posterior mean where rewards are noisy."""
-        return recommended(state.sparse)
-
-    def posterior(self, state: AsyncTSState) -> Posterior:
-        """The belief over all arms at `state`; `ucb` is one deviation of the draws above the mean."""
-        mean, variance = state.sparse.posterior.mean, state.sparse.posterior.variance
-        ucb = mean + self.width_at(state) * np.sqrt(variance)
-        return Posterior(
-            mean=mean, variance=variance, ucb=read_only(ucb, np.float64), unit=state.sparse.model.regularization
-        )
+        after, over = super().restore(state, observations, record), state.over + len(observations)
+        return replace(after, seed=int(record["seed"]), over=over)

@@ -17,7 +17,7 @@ from typing import ClassVar, Literal, get_args
 
 import numpy as np
 
-from orchestrator.bandit.arrays import Floats, Indices, read_only
+from orchestrator.bandit.arrays import Floats
 from orchestrator.bandit.checks import (
     member,
     refusal,
@@ -28,27 +28,22 @@ from orchestrator.bandit.checks import (
 )
 from orchestrator.bandit.confidence import Confidence, Schedule
 from orchestrator.bandit.growing import AROUND, Growth, is_growth_due
-from orchestrator.bandit.kernels import AnyKernel, Matern52
+from orchestrator.bandit.kernels import AnyKernel
+from orchestrator.bandit.model import defaults
 from orchestrator.bandit.model.model import Model
 from orchestrator.bandit.recent import Recent
 from orchestrator.bandit.sparse.blocks import LocalCovariance
 from orchestrator.bandit.sparse.conditioning import ConditionedPosterior
-from orchestrator.bandit.sparse.dictionary import Resampling, resparsify
+from orchestrator.bandit.sparse.dictionary import Resampling
 from orchestrator.bandit.sparse.lazy import ArgmaxQueue
 from orchestrator.bandit.sparse.picking import Picking
 from orchestrator.bandit.sparse.posterior import SparsePosterior
 from orchestrator.bandit.sparse.scalarised import GoalQueue, leaders, worth
 from orchestrator.bandit.sparse.state import (
     SparseState,
-    checked,
-    exhausted,
-    recommended,
-    recorded_calibration,
-    refitted,
-    restored_calibration,
-    rewarded,
-    variances_before,
+    no_arm_left,
 )
+from orchestrator.bandit.sparse.strategy import SparseStrategy
 from orchestrator.bandit.sparse.termination import (
     AnyBatch,
     Drift,
@@ -59,16 +54,15 @@ from orchestrator.bandit.sparse.termination import (
     Termination,
 )
 from orchestrator.bandit.start.beginning import AnyArms, begin_state
-from orchestrator.bandit.start.warm_start import AnyWarmStart, UncertaintyStart, begin_sparse, next_start
-from orchestrator.bandit.strategy import Choose, Decision, Mode, Observation, Pick, Posterior, Record, Wait, Waiting
+from orchestrator.bandit.start.warm_start import FIRST_BATCH, AnyWarmStart, begin_sparse, next_start
+from orchestrator.bandit.strategy import Choose, Decision, Mode, Observation, Pick, Wait, Waiting
 
 RESTART = 64  # uniform arms that join a warm start that failed, at most
 COURSES = 4  # ends of `ask`s that are kept: as many states may be asked in turns at no extra cost
-_DEFAULT_KERNEL, _DEFAULT_START = Matern52(0.5), UncertaintyStart(max_pulls=16)
 
 
 @dataclass(frozen=True)
-class BBKB:
+class BBKB(SparseStrategy[SparseState]):
     """Hyper-parameters of BBKB. Raises ValueError, naming the field, when one is out of range.
 
     The defaults suit features in [0, 1] and rewards that vary by about 1, a few hundred evaluations and ten workers.
@@ -103,7 +97,7 @@ class BBKB:
     them.
     """
 
-    kernel: AnyKernel = _DEFAULT_KERNEL
+    kernel: AnyKernel = defaults.BBKB
     regularization: float = 0.3
     noise_variance: float = 1e-3
     norm_bound: float = 0.2
@@ -114,7 +108,7 @@ class BBKB:
     termination: Termination = "global_then_local"
     local_covariance: LocalCovariance = "embedded"
     lazy: bool = True
-    warm_start: AnyWarmStart = _DEFAULT_START
+    warm_start: AnyWarmStart = FIRST_BATCH
     resampling: Resampling = "arms"
     mode: Mode = "async"
     refresh_overhead: float = 0.05
@@ -169,7 +163,7 @@ class BBKB:
 
     def ask(self, state: SparseState, pending: Sequence[int], limit: int) -> Decision:
         """The warm start's arms first; then a batch, cut at `limit`, by the upper bounds with `pending` added."""
-        refused = refusal(state, limit) or exhausted(state, pending)
+        refused = refusal(state, limit) or no_arm_left(state, pending)
         if refused is not None:
             return refused
         start = next_start(state, pending, limit, goes_on=self.wait is Waiting.NEVER)
@@ -232,61 +226,24 @@ class BBKB:
             return LocalDrift(batch, self.ratio_threshold, self.local_covariance, self.lazy)
         return GlobalDrift(batch, self.ratio_threshold)
 
+    def gain(self, variance: Floats) -> float:
+        """See `Confidence.gain`."""
+        return self.confidence.gain(variance)
+
     def tell(self, state: SparseState, observations: Sequence[Observation], rng: np.random.Generator) -> SparseState:
-        """State after these newly finished pulls: G with the old variances, a new dictionary drawn with them.
-
-        Without a single reward dictionary and posterior stay. When the whole warm start failed, as many uniform arms
-        join it as have failed, at most `RESTART`, so that every worker has something to do.
+        """See `SparseStrategy.tell`. When the whole warm start failed, as many uniform arms join it as have failed, at
+        most `RESTART`, so that every worker has something to do.
         """
-        after = state.observe(observations)
-        arms, _ = rewarded(observations)
-        if arms:
-            return self._learned(state, self._fitted(state, after, observations), arms, rng)
-        if after.pulls.total == 0 and not after.remaining_start() and len(after.available):
-            count = min(len(after.initial) or 1, RESTART, len(after.available))
-            more: list[int] = rng.choice(after.available, size=count, replace=False).tolist()
-            return replace(after, initial=(*after.initial, *more))
-        return after
-
-    def _fitted(self, state: SparseState, after: SparseState, observations: Sequence[Observation]) -> SparseState:
-        """`after` with the calibrated model checked against these results, and fitted to them if a fit is due."""
-        if self.model is None:
+        after = super().tell(state, observations, rng)
+        if after.pulls.total or after.remaining_start() or not len(after.available):
             return after
-        return refitted(checked(after, state, observations), self.model)
-
-    def _learned(
-        self, state: SparseState, after: SparseState, arms: Sequence[int], rng: np.random.Generator
-    ) -> SparseState:
-        """`after` with G and a new dictionary, from the variances at `state`; under a new kernel, from those."""
-        pulled, before = after.pulls.arms, variances_before(state, after)
-        old = (before.moments if self.model is None else before.joint_moments)(pulled)[1]
-        dictionary = resparsify(after.pulls, old, self.oversampling, self.resampling, rng)
-        gain = state.information_gain + self.confidence.gain(old[np.searchsorted(pulled, arms)])
-        return replace(after, dictionary=dictionary, information_gain=gain)
+        count = min(len(after.initial) or 1, RESTART, len(after.available))
+        more: list[int] = rng.choice(after.available, size=count, replace=False).tolist()
+        return replace(after, initial=(*after.initial, *more))
 
     def begin(self, state: SparseState, existing: Sequence[Observation], rng: np.random.Generator) -> SparseState:
         """State with these pulls made elsewhere; see `begin_sparse` for dictionary and G."""
         return begin_sparse(state, existing, rng, self.model)
-
-    def recorded(self, state: SparseState) -> Record:
-        """Dictionary, information gain, the warm start's arms, and what was fitted."""
-        return {
-            "dictionary": state.dictionary.tolist(),
-            "information_gain": state.information_gain,
-            "initial": list(state.initial),
-            **recorded_calibration(state),
-        }
-
-    def restore(self, state: SparseState, observations: Sequence[Observation], record: Record) -> SparseState:
-        """`tell` with what was drawn and fitted read from `record`; fits nothing."""
-        dictionary: Indices = read_only(record["dictionary"], np.intp)
-        gain, initial = float(record["information_gain"]), tuple(int(arm) for arm in record["initial"])
-        after = restored_calibration(state.observe(observations), self.model, record)
-        return replace(after, dictionary=dictionary, information_gain=gain, initial=initial)
-
-    def recommend(self, state: SparseState) -> int | None:
-        """See `Recommends`: the pulled arm of largest posterior mean where rewards are noisy."""
-        return recommended(state)
 
     @property
     def takes_goals(self) -> bool:
@@ -321,12 +278,6 @@ class BBKB:
         worths = self.posterior(state).ucb if state.goals.is_single else worth(state, self.width_at(state))
         order = np.argsort(worths[never], kind="stable")
         return tuple(never[order[: live - most]].tolist())
-
-    def posterior(self, state: SparseState) -> Posterior:
-        """The belief over all arms at `state`, with no pull pending."""
-        mean, variance = state.posterior.mean, state.posterior.variance
-        ucb = mean + self.width_at(state) * np.sqrt(variance)
-        return Posterior(mean=mean, variance=variance, ucb=read_only(ucb, np.float64), unit=state.model.regularization)
 
 
 _CHOICES = {

@@ -11,7 +11,7 @@ from typing import ClassVar, Literal, get_args
 import numpy as np
 
 from orchestrator.bandit.arms import Arms
-from orchestrator.bandit.arrays import Floats, Indices, read_only
+from orchestrator.bandit.arrays import Floats
 from orchestrator.bandit.checks import (
     require,
     require_not_negative,
@@ -20,31 +20,25 @@ from orchestrator.bandit.checks import (
     require_probability,
     sequential_refusal,
 )
-from orchestrator.bandit.kernels import RBF, AnyKernel
+from orchestrator.bandit.kernels import AnyKernel
+from orchestrator.bandit.model import defaults
 from orchestrator.bandit.model.model import Model
-from orchestrator.bandit.sparse.dictionary import Resampling, resparsify
+from orchestrator.bandit.sparse.dictionary import Resampling
 from orchestrator.bandit.sparse.picking import Picking
 from orchestrator.bandit.sparse.state import (
     SparseState,
-    checked,
-    exhausted,
-    recommended,
-    recorded_calibration,
-    refitted,
-    restored_calibration,
-    rewarded,
-    variances_before,
+    no_arm_left,
 )
+from orchestrator.bandit.sparse.strategy import SparseStrategy
 from orchestrator.bandit.start.beginning import begin_state
-from orchestrator.bandit.start.warm_start import AnyWarmStart, RandomStart, begin_sparse
-from orchestrator.bandit.strategy import Choose, Decision, Observation, Pick, Posterior, Record
+from orchestrator.bandit.start.warm_start import ONE_PULL, AnyWarmStart, begin_sparse
+from orchestrator.bandit.strategy import Choose, Decision, Observation, Pick
 
 ACCURACY = 0.5  # ε: a dictionary keeps all variances within (1 ± ε) of the exact ones
-_DEFAULT_KERNEL, _DEFAULT_START = RBF(0.7), RandomStart()
 
 
 @dataclass(frozen=True)
-class BKB:
+class BKB(SparseStrategy[SparseState]):
     """Hyper-parameters of BKB (Calandriello et al. 2019, Algorithm 1). Raises ValueError when one is out of range.
 
     Each pull is the argmax of μ̃ + β̃ σ̃ with the width of Theorem 2. `is_sequential`: nothing is chosen while a reward
@@ -64,13 +58,13 @@ class BKB:
     | `model` | | the calibrated model, in place of the kernel and λ; None: rewards as they come, nothing fitted |
     """
 
-    kernel: AnyKernel = _DEFAULT_KERNEL
+    kernel: AnyKernel = defaults.SMOOTH
     regularization: float = 0.3
     noise_variance: float = 1e-3
     norm_bound: float = 0.2
     delta: float = 0.01
     oversampling: float = 2.0
-    warm_start: AnyWarmStart = _DEFAULT_START
+    warm_start: AnyWarmStart = ONE_PULL
     resampling: Resampling = "arms"
     width: float | None = None
     model: Model | None = None
@@ -92,7 +86,7 @@ class BKB:
 
     def ask(self, state: SparseState, pending: Sequence[int], limit: int) -> Decision:
         """One arm, unless one is pending: the warm start's first, then argmax u."""
-        wait = sequential_refusal(state, pending, limit) or exhausted(state, pending)
+        wait = sequential_refusal(state, pending, limit) or no_arm_left(state, pending)
         if wait:
             return wait
         start = state.remaining_start()
@@ -116,41 +110,10 @@ class BKB:
         bias = (1.0 + 1.0 / math.sqrt(1.0 - ACCURACY)) * math.sqrt(self.regularization) * self.norm_bound
         return 2.0 * noise * math.sqrt(a * logarithm * dimension + log_delta) + bias
 
-    def tell(self, state: SparseState, observations: Sequence[Observation], rng: np.random.Generator) -> SparseState:
-        """State after these newly finished pulls: a new dictionary, drawn with the old variances.
-
-        Without a single reward the dictionary stays. When the warm start failed, the prior decides.
-        """
-        after = state.observe(observations)
-        if not rewarded(observations)[0]:
-            return after
-        after = after if self.model is None else refitted(checked(after, state, observations), self.model)
-        old = variances_before(state, after).moments(after.pulls.arms)[1]
-        drawn = resparsify(after.pulls, old, self.oversampling, self.resampling, rng)
-        return replace(after, dictionary=drawn)
+    def gain(self, variance: Floats) -> float:
+        """0: G is not in this width."""
+        return 0.0
 
     def begin(self, state: SparseState, existing: Sequence[Observation], rng: np.random.Generator) -> SparseState:
         """State with these pulls made elsewhere; see `begin_sparse`."""
-        return replace(begin_sparse(state, existing, rng, self.model), information_gain=0.0)  # not in this width
-
-    def recorded(self, state: SparseState) -> Record:
-        """Dictionary, the warm start's arms, and what was fitted."""
-        drawn = {"dictionary": state.dictionary.tolist(), "initial": list(state.initial)}
-        return {**drawn, **recorded_calibration(state)}
-
-    def restore(self, state: SparseState, observations: Sequence[Observation], record: Record) -> SparseState:
-        """`tell` with what was drawn read from `record`; fits nothing."""
-        dictionary: Indices = read_only(record["dictionary"], np.intp)
-        initial = tuple(int(arm) for arm in record["initial"])
-        after = restored_calibration(state.observe(observations), self.model, record)
-        return replace(after, dictionary=dictionary, initial=initial)
-
-    def recommend(self, state: SparseState) -> int | None:
-        """See `Recommends`: the pulled arm of largest posterior mean where rewards are noisy."""
-        return recommended(state)
-
-    def posterior(self, state: SparseState) -> Posterior:
-        """The belief over all arms at `state`."""
-        mean, variance = state.posterior.mean, state.posterior.variance
-        ucb = mean + self.width_at(state) * np.sqrt(variance)
-        return Posterior(mean=mean, variance=variance, ucb=read_only(ucb, np.float64), unit=state.model.regularization)
+        return replace(begin_sparse(state, existing, rng, self.model), information_gain=0.0)

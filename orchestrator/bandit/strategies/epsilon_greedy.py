@@ -1,54 +1,35 @@
 """ε-greedy on the exact Gaussian process (Sutton and Barto 2018, §2.2, with a posterior mean for the sample means)."""
 
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
 
 from orchestrator.bandit.arms import Arms
-from orchestrator.bandit.arrays import Floats, Indices, read_only, same
+from orchestrator.bandit.arrays import Floats
 from orchestrator.bandit.checks import refusal, require, require_positive
-from orchestrator.bandit.exact.incremental import ExactState
-from orchestrator.bandit.kernels import RBF, AnyKernel
+from orchestrator.bandit.exact.incremental import ExactPosterior
+from orchestrator.bandit.exact.state import ExactState
+from orchestrator.bandit.exact.strategy import ExactStrategy
+from orchestrator.bandit.kernels import AnyKernel
+from orchestrator.bandit.model import defaults
 from orchestrator.bandit.model.model import Model
-from orchestrator.bandit.pulls import Pulls
-from orchestrator.bandit.sparse.state import exhausted
-from orchestrator.bandit.start.beginning import begin_state
-from orchestrator.bandit.strategy import Choose, Decision, Observation, Pick, Posterior, Record, Wait
-
-_DEFAULT_KERNEL = RBF(0.7)
+from orchestrator.bandit.sparse.state import no_arm_left
+from orchestrator.bandit.strategy import Choose, Decision, Observation, Pick, Record, Wait
 
 
 @dataclass(frozen=True, eq=False)
-class EpsilonGreedyState:
-    """`exact`: pulls and belief. `seed` is drawn by `init`; `told` counts the pulls that are over, failed ones too."""
+class EpsilonGreedyState(ExactState):
+    """`seed` is drawn by `init`; `over` counts the pulls that are over, failed ones too."""
 
-    exact: ExactState
     seed: int
-    told: int
-
-    def __eq__(self, other: object) -> bool:
-        return same(self, other)
-
-    @property
-    def pulls(self) -> Pulls:
-        """The pulls with a reward."""
-        return self.exact.pulls
-
-    @property
-    def round(self) -> int:
-        """How many `tell`s made this state."""
-        return self.exact.round
-
-    @property
-    def dictionary(self) -> Indices:
-        """Empty: the posterior is exact."""
-        return self.exact.dictionary
+    over: int
 
 
 @dataclass(frozen=True)
-class EpsilonGreedy:
+class EpsilonGreedy(ExactStrategy[EpsilonGreedyState]):
     """Hyper-parameters of ε-greedy. Raises ValueError, naming the field, when one is out of range.
 
     The i-th pull is a uniform arm with probability ε, and argmax μ otherwise: a function of the belief, the seed and i,
@@ -65,7 +46,7 @@ class EpsilonGreedy:
     | `model` | | the calibrated model, in place of the kernel and λ; None: rewards as they come, nothing fitted |
     """
 
-    kernel: AnyKernel = _DEFAULT_KERNEL
+    kernel: AnyKernel = defaults.SMOOTH
     regularization: float = 0.3
     exploration: float = 0.1
     batch_size: int = 1
@@ -79,21 +60,21 @@ class EpsilonGreedy:
 
     def init(self, arms: Arms | Floats, rng: np.random.Generator) -> EpsilonGreedyState:
         """State before any pull of `arms` (A, d). Raises ValueError on bad arms."""
-        ground = begin_state(arms, (self.kernel, self.regularization), self.model, None, rng)
-        return EpsilonGreedyState(ExactState.begin(ground), int(rng.integers(2**32)), 0)
+        ground = self.ground(arms, rng)
+        return EpsilonGreedyState(ground, ExactPosterior.prior(ground.model), int(rng.integers(2**32)), 0)
 
     def ask(self, state: EpsilonGreedyState, pending: Sequence[int], limit: int) -> Decision:
         """As many arms as `limit` and `batch_size` allow."""
-        wait = refusal(state.exact, limit) or exhausted(state.exact.ground, pending)
+        wait = refusal(state, limit) or no_arm_left(state.ground, pending)
         if wait:
             return wait
         free = self.batch_size - len(pending)
         if free <= 0:
             return Wait("a whole batch is pending")
-        first, chosen = state.told + len(pending), list(pending)
-        for pull in range(first, first + state.exact.ground.left(pending, min(limit, free))):
+        first, chosen = state.over + len(pending), list(pending)
+        for pull in range(first, first + state.ground.left(pending, min(limit, free))):
             chosen.append(self._draw(state, pull, chosen))
-        belief = state.exact.belief
+        belief = state.belief
         picks = (
             Pick(arm, mean=float(belief.mean[arm]), variance=float(belief.variance[arm]))
             for arm in chosen[len(pending) :]
@@ -102,38 +83,30 @@ class EpsilonGreedy:
 
     def _draw(self, state: EpsilonGreedyState, pull: int, pending: Sequence[int]) -> int:
         """The arm of the pull number `pull`."""
-        rng, ground = np.random.default_rng([state.seed, pull]), state.exact.ground
+        rng, ground = np.random.default_rng([state.seed, pull]), state.ground
         exploration = self.exploration if state.pulls.total else 1.0
         available = np.setdiff1d(np.arange(len(ground.model.arms)), ground.blocked(pending), assume_unique=True)
         if rng.random() < exploration:
             return int(rng.choice(available))
-        return int(np.argmax(state.exact.without_set_aside(state.exact.belief.mean, pending)))  # ties: lowest index
+        return int(np.argmax(state.without_set_aside(state.belief.mean, pending)))  # ties: lowest index
+
+    def width_at(self, state: EpsilonGreedyState) -> float:
+        """NaN: there are no upper bounds."""
+        return math.nan
 
     def tell(
         self, state: EpsilonGreedyState, observations: Sequence[Observation], rng: np.random.Generator
     ) -> EpsilonGreedyState:
         """State after these newly finished pulls; draws nothing."""
-        return EpsilonGreedyState(
-            state.exact.observe(observations, self.model), state.seed, state.told + len(observations)
-        )
+        return replace(state.observe(observations, self.model), over=state.over + len(observations))
 
     def recorded(self, state: EpsilonGreedyState) -> Record:
         """The seed, and what was fitted."""
-        return {"seed": state.seed, **state.exact.recorded()}
+        return {"seed": state.seed, **state.record()}
 
     def restore(
         self, state: EpsilonGreedyState, observations: Sequence[Observation], record: Record
     ) -> EpsilonGreedyState:
         """`tell` with the seed of `record`."""
-        seed, told = int(record["seed"]), state.told + len(observations)
-        return EpsilonGreedyState(state.exact.restored(observations, self.model, record), seed, told)
-
-    def recommend(self, state: EpsilonGreedyState) -> int | None:
-        """See `Recommends`: the pulled arm of largest posterior mean where rewards are noisy."""
-        return state.exact.recommend()
-
-    def posterior(self, state: EpsilonGreedyState) -> Posterior:
-        """The belief over all arms at `state`; the upper bound is NaN: there is no width."""
-        belief = state.exact.belief
-        unknown = read_only(np.full(len(belief.mean), np.nan), np.float64)
-        return Posterior(mean=belief.mean, variance=belief.variance, ucb=unknown, unit=belief.model.regularization)
+        seed, over = int(record["seed"]), state.over + len(observations)
+        return replace(state.restore(observations, self.model, record), seed=seed, over=over)

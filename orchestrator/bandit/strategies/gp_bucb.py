@@ -16,20 +16,20 @@ from orchestrator.bandit.checks import (
     require_positive,
     require_probability,
 )
-from orchestrator.bandit.exact.incremental import ExactPosterior, ExactState
+from orchestrator.bandit.exact.incremental import ExactPosterior
+from orchestrator.bandit.exact.state import ExactState
 from orchestrator.bandit.exact.strategy import ExactStrategy
-from orchestrator.bandit.kernels import RBF, AnyKernel
+from orchestrator.bandit.kernels import AnyKernel
+from orchestrator.bandit.model import defaults
 from orchestrator.bandit.model.model import Model
-from orchestrator.bandit.sparse.state import exhausted
+from orchestrator.bandit.sparse.state import no_arm_left
 from orchestrator.bandit.sparse.termination import Drift, NoDrift, ProductDrift
-from orchestrator.bandit.start.warm_start import AnyWarmStart, UncertaintyStart, next_start
+from orchestrator.bandit.start.warm_start import FIRST_BATCH, AnyWarmStart, next_start
 from orchestrator.bandit.strategy import Choose, Decision, Mode, Pick, Wait, Waiting
-
-_DEFAULT_KERNEL, _DEFAULT_START = RBF(0.7), UncertaintyStart(max_pulls=16)
 
 
 @dataclass(frozen=True)
-class GPBUCB(ExactStrategy):
+class GPBUCB(ExactStrategy[ExactState]):
     """Hyper-parameters of GP-BUCB (Desautels et al. 2014, Algorithm 1). Raises ValueError when one is out of range.
 
     A batch is chosen one by one as argmax μ_fb + α σ_t: the mean is frozen, the exact variance shrinks with every pick.
@@ -55,13 +55,13 @@ class GPBUCB(ExactStrategy):
     The last two are read by the campaign; `ask` and `tell` do not depend on them.
     """
 
-    kernel: AnyKernel = _DEFAULT_KERNEL
+    kernel: AnyKernel = defaults.SMOOTH
     regularization: float = 0.3
     noise_variance: float = 1e-3
     norm_bound: float = 0.2
     delta: float = 0.01
     ratio_threshold: float = 4.0
-    warm_start: AnyWarmStart = _DEFAULT_START
+    warm_start: AnyWarmStart = FIRST_BATCH
     width: float | None = None
     model: Model | None = None
     mode: Mode = "async"
@@ -81,7 +81,7 @@ class GPBUCB(ExactStrategy):
 
     def ask(self, state: ExactState, pending: Sequence[int], limit: int) -> Decision:
         """The warm start's arms first; then a batch, cut at `limit`, with `pending` in the variance and the product."""
-        wait = refusal(state, limit) or exhausted(state.ground, pending)
+        wait = refusal(state, limit) or no_arm_left(state.ground, pending)
         if wait:
             return wait
         start = next_start(state.ground, pending, limit, goes_on=self.wait is Waiting.NEVER)

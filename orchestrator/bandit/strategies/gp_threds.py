@@ -30,7 +30,8 @@ from orchestrator.bandit.checks import (
 )
 from orchestrator.bandit.confidence import information_growth, rkhs_width
 from orchestrator.bandit.exact.exact import exact_posterior
-from orchestrator.bandit.kernels import RBF, AnyKernel
+from orchestrator.bandit.kernels import AnyKernel
+from orchestrator.bandit.model import defaults
 from orchestrator.bandit.pulls import Pulls
 from orchestrator.bandit.regions.boxes import Box, BoxedArms
 from orchestrator.bandit.regions.shrinking import (
@@ -46,7 +47,6 @@ from orchestrator.bandit.sparse.state import checked_arms
 from orchestrator.bandit.strategy import Choose, Decision, Observation, Pick, Posterior, Record
 
 Search = Literal["random_walk", "direct"]
-_DEFAULT_KERNEL = RBF(0.2)
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ class GPThreDS:
     a maximum above b stays out of reach once [a, b] has fallen.
     """
 
-    kernel: AnyKernel = _DEFAULT_KERNEL
+    kernel: AnyKernel = defaults.BRANIN
     regularization: float = 0.01
     norm_bound: float = 0.5
     noise_scale: float = 0.01

@@ -6,19 +6,18 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from orchestrator.bandit.checks import require_not_negative, require_optional, require_positive, require_probability
-from orchestrator.bandit.exact.incremental import ExactState
 from orchestrator.bandit.exact.sequential import next_pull
+from orchestrator.bandit.exact.state import ExactState
 from orchestrator.bandit.exact.strategy import ExactStrategy
-from orchestrator.bandit.kernels import RBF, AnyKernel
+from orchestrator.bandit.kernels import AnyKernel
+from orchestrator.bandit.model import defaults
 from orchestrator.bandit.model.model import Model
-from orchestrator.bandit.start.warm_start import AnyWarmStart, RandomStart
+from orchestrator.bandit.start.warm_start import ONE_PULL, AnyWarmStart
 from orchestrator.bandit.strategy import Decision
-
-_DEFAULT_KERNEL, _DEFAULT_START = RBF(0.7), RandomStart()
 
 
 @dataclass(frozen=True)
-class GPUCB(ExactStrategy):
+class GPUCB(ExactStrategy[ExactState]):
     """Hyper-parameters of GP-UCB (Srinivas et al. 2010, Algorithm 1). Raises ValueError when one is out of range.
 
     Each pull is the argmax of μ + β σ under the exact posterior. With σ on the 1/λ scale and G = log det(I + K/λ) over
@@ -39,12 +38,12 @@ class GPUCB(ExactStrategy):
     | `model` | | the calibrated model, in place of the kernel and λ; None: rewards as they come, nothing fitted |
     """
 
-    kernel: AnyKernel = _DEFAULT_KERNEL
+    kernel: AnyKernel = defaults.SMOOTH
     regularization: float = 0.3
     noise_variance: float = 1e-3
     norm_bound: float = 0.2
     delta: float = 0.01
-    warm_start: AnyWarmStart = _DEFAULT_START
+    warm_start: AnyWarmStart = ONE_PULL
     width: float | None = None
     model: Model | None = None
     is_sequential: ClassVar[Literal[True]] = True

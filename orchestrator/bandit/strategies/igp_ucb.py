@@ -4,13 +4,13 @@ Algorithm 1; settings of Salgia, Vakili, Zhao 2021, Section 4 and Appendix D.1).
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar, Literal, get_args
 
 import numpy as np
 
 from orchestrator.bandit.arms import Arms
-from orchestrator.bandit.arrays import Floats, Indices, same
+from orchestrator.bandit.arrays import Floats, Indices
 from orchestrator.bandit.checks import (
     require,
     require_not_negative,
@@ -19,48 +19,29 @@ from orchestrator.bandit.checks import (
     require_probability,
 )
 from orchestrator.bandit.confidence import information_growth, rkhs_width
-from orchestrator.bandit.exact.incremental import ExactState
+from orchestrator.bandit.exact.incremental import ExactPosterior
 from orchestrator.bandit.exact.sequential import next_pull
-from orchestrator.bandit.kernels import RBF, AnyKernel
+from orchestrator.bandit.exact.state import ExactState
+from orchestrator.bandit.exact.strategy import ExactStrategy
+from orchestrator.bandit.kernels import AnyKernel
+from orchestrator.bandit.model import defaults
 from orchestrator.bandit.model.model import Model
-from orchestrator.bandit.pulls import Pulls
 from orchestrator.bandit.regions.grid import farthest_first
-from orchestrator.bandit.start.beginning import begin_state
-from orchestrator.bandit.start.warm_start import AnyWarmStart, RandomStart
-from orchestrator.bandit.strategy import Decision, Observation, Posterior, Record
+from orchestrator.bandit.start.warm_start import ONE_PULL, AnyWarmStart
+from orchestrator.bandit.strategy import Decision
 
 InformationSchedule = Literal["kernel", "log", "sqrt"]
-_DEFAULT_KERNEL, _DEFAULT_START = RBF(0.2), RandomStart()
 
 
 @dataclass(frozen=True, eq=False)
-class GridState:
-    """`exact`: pulls and belief. `order` (A,), read-only: the arms in the order in which they join the grid."""
+class GridState(ExactState):
+    """`order` (A,), read-only: the arms in the order in which they join the grid."""
 
-    exact: ExactState
     order: Indices
-
-    def __eq__(self, other: object) -> bool:
-        return same(self, other)
-
-    @property
-    def pulls(self) -> Pulls:
-        """The pulls with a reward."""
-        return self.exact.pulls
-
-    @property
-    def round(self) -> int:
-        """How many `tell`s made this state."""
-        return self.exact.round
-
-    @property
-    def dictionary(self) -> Indices:
-        """Empty: the posterior is exact."""
-        return self.exact.dictionary
 
 
 @dataclass(frozen=True)
-class IGPUCB:
+class IGPUCB(ExactStrategy[GridState]):
     """Hyper-parameters of IGP-UCB (Chowdhury and Gopalan 2017, Algorithm 1). Raises ValueError, naming a bad one.
 
     Pull t is the argmax of μ + β_t σ over a grid of arms, under the exact posterior of the Bayesian scale, with
@@ -88,7 +69,7 @@ class IGPUCB:
     | `model` | | the calibrated model, in place of the kernel and λ; None: rewards as they come, nothing fitted |
     """
 
-    kernel: AnyKernel = _DEFAULT_KERNEL
+    kernel: AnyKernel = defaults.BRANIN
     regularization: float = 0.01
     norm_bound: float = 0.5
     noise_scale: float = 0.01
@@ -97,7 +78,7 @@ class IGPUCB:
     initial_points: int = 400
     final_points: int = 6400
     grid_growth: float = 1.0
-    warm_start: AnyWarmStart = _DEFAULT_START
+    warm_start: AnyWarmStart = ONE_PULL
     width: float | None = None
     model: Model | None = None
     is_sequential: ClassVar[Literal[True]] = True
@@ -116,34 +97,34 @@ class IGPUCB:
 
     def init(self, arms: Arms | Floats, rng: np.random.Generator) -> GridState:
         """State before any pull of `arms` (A, d); draws the warm start's arms. Raises ValueError on bad arms."""
-        ground = begin_state(arms, (self.kernel, self.regularization), self.model, self.warm_start, rng)
+        ground = self.ground(arms, rng)
         model = ground.model
         # a grid of all arms needs no order
         ordered = self.final_points if self.initial_points < len(model.arms) else 1
-        return GridState(ExactState.begin(ground), farthest_first(model.features, ordered))
+        return GridState(ground, ExactPosterior.prior(model), farthest_first(model.features, ordered))
 
     def grid(self, state: GridState) -> Indices:
         """The arms among which the next pull is chosen, (n,), ascending."""
         side = math.sqrt(self.initial_points) + self.grid_growth * state.pulls.total
         # 1e-9: (√20)² must be 20, whatever the rounding
         size = min(self.final_points, math.floor(min(side, math.sqrt(self.final_points) + 1.0) ** 2 + 1e-9))
-        may_be_chosen = ~np.isin(state.order, state.exact.ground.blocked())
+        may_be_chosen = ~np.isin(state.order, state.ground.blocked())
         return np.sort(state.order[may_be_chosen][:size])
 
     def ask(self, state: GridState, pending: Sequence[int], limit: int) -> Decision:
         """One arm, unless one is pending: the warm start's first, then argmax μ + β σ over the grid."""
 
-        def on_grid(exact: ExactState) -> Floats:
+        def on_grid(known: ExactState) -> Floats:
             grid, scores = self.grid(state), np.full(len(state.order), -np.inf)
-            scores[grid] = exact.posterior(self.width_at(state)).ucb[grid]
+            scores[grid] = known.posterior(self.width_at(state)).ucb[grid]
             return scores
 
-        return next_pull(state.exact, pending, limit, on_grid, self.width_at(state))
+        return next_pull(state, pending, limit, on_grid, self.width_at(state))
 
     def width_at(self, state: GridState) -> float:
         """√λ β_t at `state`: a factor on σ of the 1/λ scale (Chowdhury and Gopalan 2017, Theorem 2)."""
         if self.width is not None:
-            return self.width * math.sqrt(state.exact.ground.model.regularization)
+            return self.width * math.sqrt(state.ground.model.regularization)
         beta = rkhs_width(self.norm_bound, self.noise_scale, self._information(state.pulls.total), self.delta)
         return math.sqrt(self.regularization) * beta
 
@@ -152,23 +133,3 @@ class IGPUCB:
         if self.information == "kernel":
             return information_growth(self.kernel, pulls)
         return math.sqrt(pulls) if self.information == "sqrt" else math.log(max(pulls, 1))
-
-    def tell(self, state: GridState, observations: Sequence[Observation], rng: np.random.Generator) -> GridState:
-        """State after these newly finished pulls; draws nothing. When the warm start failed, the prior decides."""
-        return replace(state, exact=state.exact.observe(observations, self.model))
-
-    def recorded(self, state: GridState) -> Record:
-        """The warm start's arms, and what was fitted."""
-        return state.exact.recorded()
-
-    def restore(self, state: GridState, observations: Sequence[Observation], record: Record) -> GridState:
-        """`tell` with the warm start and what was fitted read from `record`."""
-        return replace(state, exact=state.exact.restored(observations, self.model, record))
-
-    def recommend(self, state: GridState) -> int | None:
-        """See `Recommends`: the pulled arm of largest posterior mean where rewards are noisy."""
-        return state.exact.recommend()
-
-    def posterior(self, state: GridState) -> Posterior:
-        """The belief over all arms at `state`, those outside the grid too."""
-        return state.exact.posterior(self.width_at(state))

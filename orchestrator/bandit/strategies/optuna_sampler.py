@@ -15,7 +15,7 @@ from orchestrator.bandit.arms import Arms, as_arms
 from orchestrator.bandit.arrays import Floats, Indices, read_only, same
 from orchestrator.bandit.checks import refusal, require, require_positive
 from orchestrator.bandit.pulls import Pulls
-from orchestrator.bandit.sparse.state import rewarded, with_set_aside
+from orchestrator.bandit.sparse.state import arms_and_rewards, with_set_aside
 from orchestrator.bandit.strategies.optuna_coding import Coding
 from orchestrator.bandit.strategies.uniform import observed_means
 from orchestrator.bandit.strategy import Choose, Decision, Mode, Observation, Pick, Posterior, Record, Wait
@@ -121,7 +121,7 @@ class OptunaSampler:
 
     def tell(self, state: OptunaState, observations: Sequence[Observation], rng: np.random.Generator) -> OptunaState:
         """State after these newly finished pulls, with what the sampler notes of them."""
-        arms, rewards = rewarded(observations)
+        arms, rewards = arms_and_rewards(observations)
         notes: list[Notes] = []
         after = state
         if self.sampler not in _STATELESS:
@@ -192,7 +192,7 @@ def _told(
     state: OptunaState, observations: Sequence[Observation], notes: Sequence[Notes], study_notes: Notes
 ) -> OptunaState:
     """The state after these pulls; `notes` are one for each with a reward, or none."""
-    arms, rewards = rewarded(observations)
+    arms, rewards = arms_and_rewards(observations)
     return replace(
         state,
         pulls=state.pulls.add(arms, rewards),

@@ -12,7 +12,7 @@ from orchestrator.bandit.arms import Arms
 from orchestrator.bandit.arrays import Floats, Indices, read_only, same
 from orchestrator.bandit.checks import refusal, require
 from orchestrator.bandit.pulls import Pulls
-from orchestrator.bandit.sparse.state import checked_arms, rewarded, with_set_aside
+from orchestrator.bandit.sparse.state import arms_and_rewards, checked_arms, with_set_aside
 from orchestrator.bandit.strategies.uniform import observed_means
 from orchestrator.bandit.strategy import Choose, Decision, Observation, Pick, Posterior, Record, Wait
 
@@ -110,7 +110,7 @@ class RegularizedEvolution:
         self, state: EvolutionState, observations: Sequence[Observation], rng: np.random.Generator
     ) -> EvolutionState:
         """State after these newly finished pulls, each the youngest when its turn comes; draws nothing."""
-        arms, rewards = rewarded(observations)
+        arms, rewards = arms_and_rewards(observations)
         alive = (*state.alive, *zip(arms, rewards, strict=True))
         return replace(
             state,

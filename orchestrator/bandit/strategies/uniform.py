@@ -9,7 +9,7 @@ import numpy as np
 from orchestrator.bandit.arms import Arms
 from orchestrator.bandit.arrays import Floats, Indices, read_only, same
 from orchestrator.bandit.pulls import Pulls
-from orchestrator.bandit.sparse.state import checked_arms, rewarded, with_set_aside
+from orchestrator.bandit.sparse.state import arms_and_rewards, checked_arms, with_set_aside
 from orchestrator.bandit.strategy import Choose, Decision, Observation, Pick, Posterior, Record, Wait
 
 
@@ -59,7 +59,7 @@ class Uniform:
         """State after these newly finished pulls; draws nothing."""
         return replace(
             state,
-            pulls=state.pulls.add(*rewarded(observations)),
+            pulls=state.pulls.add(*arms_and_rewards(observations)),
             told=state.told + len(observations),
             round=state.round + 1,
             set_aside=with_set_aside(state.set_aside, observations),

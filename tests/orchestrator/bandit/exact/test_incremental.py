@@ -9,10 +9,12 @@ from numpy.typing import ArrayLike
 
 from orchestrator.bandit.arrays import Floats
 from orchestrator.bandit.exact.exact import exact_posterior
-from orchestrator.bandit.exact.incremental import ExactPosterior, ExactState, downdate
+from orchestrator.bandit.exact.incremental import ExactPosterior, downdate
+from orchestrator.bandit.exact.state import ExactState
 from orchestrator.bandit.kernels import RBF, Matern52
 from orchestrator.bandit.pulls import Pulls
 from orchestrator.bandit.sparse.posterior import SparseModel
+from orchestrator.bandit.sparse.state import initial_state
 from orchestrator.bandit.strategy import Observation
 from tests.orchestrator.bandit.conftest import Problem
 from tests.orchestrator.bandit.decisions import array
@@ -112,17 +114,6 @@ def test_a_downdate_that_rounding_made_singular_stays_above_its_floors() -> None
     assert factor.diagonal().tolist() == [0.01, 1.0]
 
 
-def test_a_state_with_failures_believes_what_the_others_say_and_masks_the_failed() -> None:
-    model = SparseModel(RBF(0.3), np.linspace(0, 1, 5)[:, None], 0.1)
-    start = ExactState.start(model, (1,))
-    state = start.observe([Observation(1, 0.5), Observation(4, None), Observation(1, 0.7)])
-    assert state.belief == pulled(model, [1, 1], [0.5, 0.7])
-    assert state.pulls.counts.tolist() == [0, 2, 0, 0, 0]
-    assert (state.round, state.set_aside.tolist(), state.dictionary.tolist()) == (1, [4], [])
-    assert state.without_set_aside(np.arange(5.0)).tolist() == [0, 1, 2, 3, -np.inf]
-    assert state != start
-
-
 @given(seed=st.integers(0, 10**6))
 def test_many_first_pulls_at_once_give_the_belief_of_pulls_one_by_one(
     make_problem: Callable[..., Problem], seed: int
@@ -136,7 +127,7 @@ def test_many_first_pulls_at_once_give_the_belief_of_pulls_one_by_one(
     np.testing.assert_allclose(at_once.variance, one_by_one.variance, atol=1e-7)
     np.testing.assert_allclose(at_once.factor, one_by_one.factor, atol=1e-7)
     assert at_once.information_gain == pytest.approx(one_by_one.information_gain, abs=1e-6)
-    state = ExactState.start(model, ()).observe(list(map(Observation, arms, rewards)))
+    state = ExactState.begin(initial_state(model, ())).observe(list(map(Observation, arms, rewards)))
     assert state.belief == at_once
 
 

@@ -3,21 +3,23 @@ import math
 import numpy as np
 import pytest
 
-from orchestrator.bandit.exact.incremental import ExactState
 from orchestrator.bandit.exact.sequential import next_pull
+from orchestrator.bandit.exact.state import ExactState
 from orchestrator.bandit.kernels import RBF
 from orchestrator.bandit.sparse.posterior import SparseModel
+from orchestrator.bandit.sparse.state import initial_state
 from orchestrator.bandit.strategy import Choose, Observation, Pick, Wait
 
 MODEL = SparseModel(RBF(0.3), np.linspace(0, 1, 6)[:, None], 0.1)
-TOLD = ExactState.start(MODEL, (2,)).observe([Observation(2, 0.5), Observation(5, None)])
+TOLD = ExactState.begin(initial_state(MODEL, (2,))).observe([Observation(2, 0.5), Observation(5, None)])
 
 
 def test_the_warm_start_comes_first_without_a_score() -> None:
     def never(state: ExactState) -> np.ndarray:
         raise AssertionError("nothing is known to score with")
 
-    assert next_pull(ExactState.start(MODEL, (4, 1)), (), 3, never, 1.0) == Choose((Pick(4),), "warm start")
+    start = ExactState.begin(initial_state(MODEL, (4, 1)))
+    assert next_pull(start, (), 3, never, 1.0) == Choose((Pick(4),), "warm start")
 
 
 def test_the_largest_score_wins_the_lowest_index_among_equals_and_never_an_arm_set_aside() -> None:

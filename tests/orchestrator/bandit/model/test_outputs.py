@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.bandit.model.outputs import Outputs, Scale, is_wild, mean_rewards, scored, scores_of
+from orchestrator.bandit.model.outputs import Outputs, Scale, is_wild, mean_rewards, score_pulls, scores_of
 from orchestrator.bandit.pulls import Pulls
 
 ROBUST = [Outputs.HALF_RANK, Outputs.RANK, Outputs.STANDARDISE]
@@ -26,9 +26,9 @@ def random_pulls(seed: int) -> tuple[np.ndarray, np.ndarray]:
 @given(seed=seeds)
 def test_scores_are_the_same_bits_for_rewards_of_another_scale_and_shift(outputs: Outputs, seed: int) -> None:
     arms, rewards = random_pulls(seed)
-    scores = scored(Pulls.none(40).add(arms, rewards), outputs)
+    scores = score_pulls(Pulls.none(40).add(arms, rewards), outputs)
     for change in MAPS:
-        assert scored(Pulls.none(40).add(arms, change(rewards)), outputs) == scores
+        assert score_pulls(Pulls.none(40).add(arms, change(rewards)), outputs) == scores
 
 
 @given(seed=seeds)
@@ -51,8 +51,8 @@ def test_an_arm_counts_once_however_often_it_was_pulled() -> None:
     rewards = np.random.default_rng(1).random(10)
     once = Pulls.none(10).add(np.arange(10), rewards)
     often = once.add([3] * 50, [rewards[3]] * 50)
-    many = mean_rewards(scored(often, Outputs.HALF_RANK))
-    np.testing.assert_allclose(many, mean_rewards(scored(once, Outputs.HALF_RANK)))
+    many = mean_rewards(score_pulls(often, Outputs.HALF_RANK))
+    np.testing.assert_allclose(many, mean_rewards(score_pulls(once, Outputs.HALF_RANK)))
 
 
 @pytest.mark.parametrize("outputs", ROBUST)
@@ -95,7 +95,7 @@ def test_equal_rewards_have_score_0(outputs: Outputs) -> None:
 
 def test_raw_scores_are_the_rewards() -> None:
     pulls = Pulls.none(3).add([0, 2, 2], [5.0, 1.0, 2.0])
-    assert scored(pulls, Outputs.RAW) is pulls
+    assert score_pulls(pulls, Outputs.RAW) is pulls
 
 
 @pytest.mark.parametrize("outputs", Outputs)

@@ -5,7 +5,7 @@ import pytest
 
 from orchestrator.bandit.kernels import RBF
 from orchestrator.bandit.sparse.posterior import SparseModel
-from orchestrator.bandit.sparse.state import SparseState, checked_arms, initial_state, rewarded
+from orchestrator.bandit.sparse.state import SparseState, arms_and_rewards, checked_arms, initial_state
 from orchestrator.bandit.strategy import Observation
 
 
@@ -45,7 +45,7 @@ def test_a_state_fits_its_posterior_once() -> None:
 
 def test_a_reward_that_is_not_finite_is_refused_with_the_remedy() -> None:
     with pytest.raises(ValueError, match="the reward of arm 2 must be finite, got nan; tell None"):
-        rewarded([Observation(2, float("nan"))])
+        arms_and_rewards([Observation(2, float("nan"))])
 
 
 @pytest.mark.parametrize("arms", [np.zeros(3), np.zeros((0, 2)), np.zeros((2, 0)), [[np.inf, 1.0]], [[0.0], [np.nan]]])

@@ -32,7 +32,7 @@ def sparse_state(strategy: AsyncTS = WILD, seed: int = 0) -> Any:
     state = strategy.tell(strategy.init(ARMS, rng), observed(rng.integers(12, size=9)), rng)
     fewer = state.pulls.arms[:3].copy()
     fewer.flags.writeable = False
-    return replace(state, sparse=replace(state.sparse, dictionary=fewer))
+    return replace(state, dictionary=fewer)
 
 
 def arms_of(decision: Choose | Wait) -> list[int]:
@@ -68,7 +68,7 @@ def test_the_draws_have_the_posterior_s_variance_and_the_embedding_s_covariance(
     variance = WILD.posterior(state).variance
     np.testing.assert_allclose(draws.var(axis=0), variance, rtol=0.1)
     np.testing.assert_allclose(draws.mean(axis=0), 0.0, atol=0.06 * math.sqrt(variance.max()))
-    y = state.sparse.posterior.moments(np.arange(12))[2]
+    y = state.posterior.moments(np.arange(12))[2]
     embedded = (y @ y.T)[~np.eye(12, dtype=bool)]
     noise = 0.06 * np.sqrt(np.multiply.outer(variance, variance))[~np.eye(12, dtype=bool)]
     assert (abs(np.cov(draws.T)[~np.eye(12, dtype=bool)] - embedded) < noise).all()

@@ -48,7 +48,7 @@ def test_without_exploration_every_pick_is_the_argmax_of_the_refitted_mean(seed:
 
 def test_a_pull_is_uniform_with_probability_epsilon_and_greedy_otherwise() -> None:
     state = after(CURIOUS, [1, 5, 9, 13], failed=[7])
-    greedy = int(np.argmax(state.exact.without_set_aside(state.exact.belief.mean)))
+    greedy = int(np.argmax(state.without_set_aside(state.belief.mean)))
     counts = np.bincount(arms_of(CURIOUS.ask(state, (), 6000)), minlength=20)
     assert counts[7] == 0
     others = np.delete(counts, [7, greedy])
@@ -61,7 +61,7 @@ def test_a_pull_is_uniform_with_probability_epsilon_and_greedy_otherwise() -> No
 def test_before_any_reward_every_pull_is_uniform() -> None:
     greedy = replace(CURIOUS, exploration=0.0)
     for state in (greedy.init(ARMS, np.random.default_rng(0)), after(greedy, [], failed=[3])):
-        assert len(set(arms_of(greedy.ask(state, (), 200)))) == 20 - len(state.exact.set_aside)
+        assert len(set(arms_of(greedy.ask(state, (), 200)))) == 20 - len(state.set_aside)
 
 
 def test_pulls_that_are_over_and_pulls_that_are_pending_move_the_sequence_alike() -> None:
@@ -75,7 +75,7 @@ def test_pulls_that_are_over_and_pulls_that_are_pending_move_the_sequence_alike(
 def test_a_failed_greedy_arm_makes_way_for_the_next_best() -> None:
     greedy = replace(CURIOUS, exploration=0.0)
     state = after(greedy, list(range(20)))
-    first, second = np.argsort(-state.exact.belief.mean)[:2].tolist()
+    first, second = np.argsort(-state.belief.mean)[:2].tolist()
     assert arms_of(greedy.ask(state, (), 1)) == [first]
     state = greedy.tell(state, [Observation(first, None)], np.random.default_rng(0))
     assert arms_of(greedy.ask(state, (), 1)) == [second]

@@ -70,8 +70,8 @@ def test_every_pick_is_the_argmax_over_the_grid_under_a_dense_gaussian_process(
 def test_the_incremental_belief_is_the_refitted_one() -> None:
     for state, _ in play(NOISY, 50):
         mean, variance = exact_posterior(NOISY.kernel, ARMS, state.pulls, 0.04)
-        np.testing.assert_allclose(state.exact.belief.mean, mean, atol=1e-8)
-        np.testing.assert_allclose(state.exact.belief.variance, variance, atol=1e-8)
+        np.testing.assert_allclose(state.belief.mean, mean, atol=1e-8)
+        np.testing.assert_allclose(state.belief.variance, variance, atol=1e-8)
 
 
 def test_grids_are_nested_grow_from_the_first_size_to_the_last_and_leave_failed_arms_out() -> None:
@@ -80,7 +80,7 @@ def test_grids_are_nested_grow_from_the_first_size_to_the_last_and_leave_failed_
     for state, pick in play(NOISY, 40):
         grid = NOISY.grid(state)
         assert grid.tolist() == sorted(grid)
-        failed = set(state.exact.set_aside.tolist())
+        failed = set(state.set_aside.tolist())
         assert not failed & set(grid.tolist())
         assert before - failed <= set(grid.tolist())
         assert pick.arm in grid or math.isnan(pick.mean)
@@ -119,7 +119,7 @@ def test_with_few_candidates_all_are_on_the_grid() -> None:
 def test_when_the_whole_grid_failed_the_next_arms_take_its_place() -> None:
     strategy, rng = replace(NOISY, initial_points=5, final_points=5), np.random.default_rng(0)
     state = strategy.init(ARMS, rng)
-    failed = [Observation(int(arm), None) for arm in {*strategy.grid(state).tolist(), *state.exact.ground.initial}]
+    failed = [Observation(int(arm), None) for arm in {*strategy.grid(state).tolist(), *state.ground.initial}]
     state = strategy.tell(state, failed, rng)
     assert len(strategy.grid(state)) == 5
     assert isinstance(strategy.ask(state, (), 1), Choose)

@@ -1,0 +1,139 @@
+"""The state of strategies with an exact posterior: what was observed, and the belief that it led to."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Self
+
+import numpy as np
+
+from orchestrator.bandit.arrays import Floats, Indices, read_only, same
+from orchestrator.bandit.exact.incremental import ExactPosterior
+from orchestrator.bandit.model.model import Model
+from orchestrator.bandit.pulls import Pulls
+from orchestrator.bandit.sparse.state import (
+    SparseState,
+    arms_and_rewards,
+    calibrate,
+    calibration_record,
+    recommendation,
+    restore_calibration,
+)
+from orchestrator.bandit.strategy import Observation, Posterior, Record
+
+_MANY = 64  # first pulls, from which on one factorisation is faster than one update a pull
+
+
+@dataclass(frozen=True, eq=False)
+class ExactState:
+    """State of the strategies with an exact posterior: the `ground` truth, and the `belief` that it led to.
+
+    A strategy that knows more than that adds fields in a class of its own; the functions here keep them.
+
+    The belief is a function of the rewards in the order in which they were told; it is kept because each is built on
+    the one before. There is no dictionary.
+    """
+
+    ground: SparseState
+    belief: ExactPosterior
+
+    def __eq__(self, other: object) -> bool:
+        return same(self, other)
+
+    @staticmethod
+    def begin(ground: SparseState) -> "ExactState":
+        """The state with the prior belief."""
+        return ExactState(ground, ExactPosterior.prior(ground.model))
+
+    @property
+    def arms(self) -> Floats:
+        """The candidates (A, d)."""
+        return self.ground.model.features
+
+    @property
+    def pulls(self) -> Pulls:
+        """The pulls with a reward."""
+        return self.ground.pulls
+
+    @property
+    def round(self) -> int:
+        """How many `tell`s made this state."""
+        return self.ground.round
+
+    @property
+    def set_aside(self) -> Indices:
+        """Arms that could not be evaluated, ascending."""
+        return self.ground.set_aside
+
+    @property
+    def dictionary(self) -> Indices:
+        """Empty: the posterior is exact."""
+        return self.ground.dictionary
+
+    def observe(self, observations: Sequence[Observation], model: Model | None = None) -> Self:
+        """The next round's state with these pulls and set-aside arms in it.
+
+        `model`: the strategy's calibrated one, checked against these results and fitted to them when a fit is due.
+        """
+        ground = calibrate(self.ground.observe(observations), self.ground, observations, model, self._moments)
+        arms, rewards = arms_and_rewards(observations)
+        return self._with(ground, self._pull(arms, rewards) if model is None else self._score(ground, arms))
+
+    def restore(self, observations: Sequence[Observation], model: Model | None, record: Record) -> Self:
+        """`observe` with the warm start's arms and what was fitted read from `record`."""
+        if model is None:
+            return self.observe(observations).with_start(record.get("initial", self.ground.initial))
+        ground = restore_calibration(self.ground.observe(observations), model, record)
+        belief = self._score(ground, arms_and_rewards(observations)[0])
+        return self._with(ground, belief).with_start(record["initial"])
+
+    def record(self) -> Record:
+        """What `restore` reads."""
+        return {"initial": list(self.ground.initial), **calibration_record(self.ground)}
+
+    def recommend(self) -> int | None:
+        """See `Recommends`."""
+        return recommendation(self.ground, self._moments)
+
+    def _with(self, ground: SparseState, belief: ExactPosterior) -> Self:
+        return replace(self, ground=ground, belief=belief)
+
+    def _pull(self, arms: Sequence[int], rewards: Sequence[float]) -> ExactPosterior:
+        """The belief with these pulls too."""
+        belief = self.belief
+        if len(arms) > _MANY and not len(belief.order):  # existing data
+            return ExactPosterior.after(belief.model, arms, rewards)
+        for arm, reward in zip(arms, rewards, strict=True):
+            belief = belief.pull(arm, reward)
+        return belief
+
+    def _score(self, ground: SparseState, arms: Sequence[int]) -> ExactPosterior:
+        """The belief at `ground`, which has pulls of `arms` more: new scores for all, after a fit a new kernel too."""
+        belief = self.belief
+        if not ground.pulls.total:
+            return belief
+        if ground.model is not belief.model or len(arms) > _MANY:
+            return ExactPosterior.of(ground.model, ground.pulls, ground.pulls.arms)
+        for arm in arms:
+            belief = belief.pull_without_reward(arm)
+        return belief.rescored(ground.pulls) if arms else belief
+
+    def _moments(self, arms: Indices) -> tuple[Floats, Floats]:
+        return self.belief.mean[arms], self.belief.variance[arms]
+
+    def with_start(self, initial: Sequence[int]) -> Self:
+        """This state with the warm start's arms as they were recorded."""
+        return self._with(replace(self.ground, initial=tuple(int(arm) for arm in initial)), self.belief)
+
+    def posterior(self, width: float) -> Posterior:
+        """The belief over all arms, for people; `width` is the factor on σ of the 1/λ scale."""
+        belief = self.belief
+        ucb = belief.mean + width * np.sqrt(belief.variance)
+        return Posterior(
+            mean=belief.mean, variance=belief.variance, ucb=read_only(ucb, np.float64), unit=belief.model.regularization
+        )
+
+    def without_set_aside(self, scores: Floats, pending: Sequence[int] = ()) -> Floats:
+        """`scores` (A,) with −∞ for the arms that may not be chosen while `pending` are pulled."""
+        masked = scores.copy()
+        masked[self.ground.blocked(pending)] = -np.inf
+        return masked

@@ -1,0 +1,13 @@
+"""The kernels of strategies for which none is given, over features in [0, 1].
+
+A campaign that names a strategy and nothing else has the calibrated `Model`, whose kernel is the same for all. The
+other kernels hold where a strategy is used as it was published (`preset: paper`, or λ and no kernel).
+"""
+
+from orchestrator.bandit.kernels import RBF, Matern52
+
+CALIBRATED = Matern52()  # its lengthscales are fitted
+BBKB = Matern52(0.5)  # rewards with a few hills
+SMOOTH = RBF(0.7)  # the algorithms that BBKB is compared with
+BRANIN = RBF(0.2)  # Salgia, Vakili, Zhao 2021, Section 4
+COMPRESSED = RBF(0.1)  # with the authors' lengthscale, 1, hardly a pair would be stored: see `Compressed`

@@ -1,0 +1,85 @@
+"""What strategies with a sparse posterior have in common: how they learn, and what is recorded; not how they choose."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Generic, TypeVar
+
+import numpy as np
+
+from orchestrator.bandit.arrays import Floats, Indices, read_only
+from orchestrator.bandit.model.model import Model
+from orchestrator.bandit.sparse.dictionary import Resampling, resparsify
+from orchestrator.bandit.sparse.state import (
+    SparseState,
+    arms_and_rewards,
+    calibrate,
+    calibration_record,
+    posterior_before,
+    recommendation,
+    restore_calibration,
+)
+from orchestrator.bandit.strategy import Observation, Posterior, Record
+
+S = TypeVar("S", bound=SparseState)
+
+
+class SparseStrategy(ABC, Generic[S]):
+    """A strategy whose state is a `SparseState`. It has no data of its own: hyper-parameters are a dataclass's."""
+
+    oversampling: float
+    resampling: Resampling
+    model: Model | None
+
+    @abstractmethod
+    def width_at(self, state: S) -> float:
+        """The factor on σ̃ of the 1/λ scale in the upper bounds at `state`."""
+
+    @abstractmethod
+    def gain(self, variance: Floats) -> float:
+        """What pulls of arms with these old variances σ̃² (n,), on the 1/λ scale, add to the information gain G."""
+
+    def tell(self, state: S, observations: Sequence[Observation], rng: np.random.Generator) -> S:
+        """State after these newly finished pulls: G with the old variances, a new dictionary drawn with them.
+
+        Under a new kernel the old variances are those of the old pulls under it. Without a single reward dictionary and
+        G stay. When the warm start failed, the prior decides.
+        """
+        after, arms = state.observe(observations), arms_and_rewards(observations)[0]
+        if not arms:
+            return after
+        after = calibrate(after, state, observations, self.model)
+        pulled, before = after.pulls.arms, posterior_before(state, after)
+        old = (before.moments if self.model is None else before.joint_moments)(pulled)[1]
+        dictionary = resparsify(after.pulls, old, self.oversampling, self.resampling, rng)
+        gain = state.information_gain + self.gain(old[np.searchsorted(pulled, arms)])
+        return replace(after, dictionary=dictionary, information_gain=gain)
+
+    def recorded(self, state: S) -> Record:
+        """Dictionary, information gain, the warm start's arms, and what was fitted."""
+        return {
+            "dictionary": state.dictionary.tolist(),
+            "information_gain": state.information_gain,
+            "initial": list(state.initial),
+            **calibration_record(state),
+        }
+
+    def restore(self, state: S, observations: Sequence[Observation], record: Record) -> S:
+        """`tell` with what was drawn and fitted read from `record`; fits nothing."""
+        dictionary: Indices = read_only(record["dictionary"], np.intp)
+        # records of version 0.2.0 and before lack what a strategy did not use
+        gain, initial = record.get("information_gain", 0.0), record.get("initial", state.initial)
+        after = restore_calibration(state.observe(observations), self.model, record)
+        return replace(
+            after, dictionary=dictionary, information_gain=float(gain), initial=tuple(int(arm) for arm in initial)
+        )
+
+    def recommend(self, state: S) -> int | None:
+        """See `Recommends`: the pulled arm of largest posterior mean where rewards are noisy."""
+        return recommendation(state)
+
+    def posterior(self, state: S) -> Posterior:
+        """The belief over all arms at `state`, with no pull pending."""
+        mean, variance = state.posterior.mean, state.posterior.variance
+        ucb = mean + self.width_at(state) * np.sqrt(variance)
+        return Posterior(mean=mean, variance=variance, ucb=read_only(ucb, np.float64), unit=state.model.regularization)

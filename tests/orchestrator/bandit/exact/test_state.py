@@ -1,0 +1,38 @@
+from dataclasses import dataclass
+
+import numpy as np
+
+from orchestrator.bandit.exact.incremental import ExactPosterior
+from orchestrator.bandit.exact.state import ExactState
+from orchestrator.bandit.kernels import RBF
+from orchestrator.bandit.sparse.posterior import SparseModel
+from orchestrator.bandit.sparse.state import initial_state
+from orchestrator.bandit.strategy import Observation
+
+
+@dataclass(frozen=True, eq=False)
+class Remembering(ExactState):
+    """A state with something more than pulls and belief."""
+
+    number: int
+
+
+def test_a_state_with_failures_believes_what_the_others_say_and_masks_the_failed() -> None:
+    model = SparseModel(RBF(0.3), np.linspace(0, 1, 5)[:, None], 0.1)
+    start = ExactState.begin(initial_state(model, (1,)))
+    state = start.observe([Observation(1, 0.5), Observation(4, None), Observation(1, 0.7)])
+    assert state.belief == ExactPosterior.prior(model).pull(1, 0.5).pull(1, 0.7)
+    assert state.pulls.counts.tolist() == [0, 2, 0, 0, 0]
+    assert (state.round, state.set_aside.tolist(), state.dictionary.tolist()) == (1, [4], [])
+    assert state.without_set_aside(np.arange(5.0)).tolist() == [0, 1, 2, 3, -np.inf]
+    assert state != start
+
+
+def test_a_state_of_more_fields_keeps_them_and_is_equal_to_another_only_when_they_are() -> None:
+    ground = initial_state(SparseModel(RBF(0.3), np.linspace(0, 1, 5)[:, None], 0.1), (1,))
+    state = Remembering(ground, ExactPosterior.prior(ground.model), 7)
+    after = state.observe([Observation(1, 0.5)])
+    assert (after.number, after.round) == (7, 1)
+    assert state.restore([Observation(1, 0.5)], None, after.record()) == after
+    assert after != Remembering(after.ground, after.belief, 8)
+    assert after != ExactState(after.ground, after.belief)
