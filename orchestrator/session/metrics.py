@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from ray.util.metrics import Counter, Gauge, Histogram
 
 from orchestrator.campaign.status import Status
-from orchestrator.session.driver import Span
+from orchestrator.session.recorder import Span
 
 _SECONDS = [0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0]  # upper bounds of a histogram's buckets
 

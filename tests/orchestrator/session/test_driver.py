@@ -390,7 +390,7 @@ def test_a_store_that_is_away_for_a_while_is_waited_for(tmp_path: Path, monkeypa
         append(self, events, position)
 
     monkeypatch.setattr(Writer, "append", away)
-    monkeypatch.setattr("orchestrator.session.driver._STORE_RETRY_SECONDS", 0.001)
+    monkeypatch.setattr("orchestrator.session.recorder._STORE_RETRY_SECONDS", 0.001)
     assert campaign.run(campaign.simulated()) == Close(SessionOutcome.FINISHED, "budget spent")
     assert len(fold(campaign.events()).succeeded) == 30
 
@@ -408,8 +408,8 @@ def test_a_store_that_stays_away_ends_the_session_and_leaves_evaluations_to_the_
         append(self, events, position)
 
     monkeypatch.setattr(Writer, "append", away)
-    monkeypatch.setattr("orchestrator.session.driver._STORE_RETRY_SECONDS", 0.001)
-    monkeypatch.setattr("orchestrator.session.driver.STORE_PATIENCE_SECONDS", 0.01)
+    monkeypatch.setattr("orchestrator.session.recorder._STORE_RETRY_SECONDS", 0.001)
+    monkeypatch.setattr("orchestrator.session.recorder.STORE_PATIENCE_SECONDS", 0.01)
     executor = campaign.simulated()
     closed: list[Any] = []
     monkeypatch.setattr(executor, "close", closed.append)

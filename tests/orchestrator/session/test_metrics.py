@@ -10,8 +10,8 @@ from orchestrator.campaign.idle import LABELS
 from orchestrator.campaign.state import CampaignState
 from orchestrator.campaign.status import Status, status_of
 from orchestrator.campaign.transitions import apply
-from orchestrator.session.driver import Span
 from orchestrator.session.metrics import DESCRIPTIONS, totals_of
+from orchestrator.session.recorder import Span
 from tests.orchestrator.synthetic_log import SyntheticLog
 
 LOGS = st.builds(SyntheticLog, trials=st.integers(0, 30), workers=st.integers(1, 5), seed=st.integers(0, 5))

@@ -14,10 +14,11 @@ from orchestrator.errors import HeldError, UserError
 from orchestrator.history.fold import fold
 from orchestrator.session.retrying import failed_trials, reopen
 from orchestrator.settings.model import load
+from orchestrator.store.audit import Findings
 from orchestrator.store.lease import Heartbeat, take
 from orchestrator.store.runs import Run, open_run
 from orchestrator.store.store import Store
-from orchestrator.store.verify import Findings, verify
+from orchestrator.store.verify import verify
 from workers.messages import FailureKind
 
 OBJECTIVE = """

@@ -32,8 +32,9 @@ from orchestrator.errors import RunError
 from orchestrator.session.driver import Driver
 from orchestrator.session.problem import Problem, replay
 from orchestrator.store import verify as verify_module
+from orchestrator.store.audit import Findings, PendingAttempt
 from orchestrator.store.event_store import EventStore
-from orchestrator.store.verify import Findings, PendingAttempt, verify
+from orchestrator.store.verify import verify
 from workers.messages import FailureKind
 from workers.simulated import Durations, Failures, SimulatedExecutor
 

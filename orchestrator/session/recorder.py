@@ -1,0 +1,98 @@
+"""How the driver writes the log: events are applied in memory at once, and written in one transaction by `commit`.
+
+The state in memory is that of all events, written or not. What is done about an event waits for `commit`.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from enum import StrEnum
+
+from orchestrator.campaign.events import AttemptEnded, Event
+from orchestrator.campaign.state import CampaignState
+from orchestrator.campaign.transitions import apply
+from orchestrator.errors import StoreError
+from orchestrator.session.event_lines import log_event
+from orchestrator.store import snapshots
+from orchestrator.store.store import Writer
+
+_LOGGER = logging.getLogger("bbkb.session")
+
+# How long a store that is away is waited for (a database server that restarts), and how often it is tried.
+STORE_PATIENCE_SECONDS, _STORE_RETRY_SECONDS = 300.0, 1.0
+
+
+class Span(StrEnum):
+    """What a session takes the time of, for metrics."""
+
+    REFIT = "refit"
+    STORE_COMMIT = "store_commit"
+
+
+class Recorder:
+    """Records the events of one session. It belongs to the thread that runs the session.
+
+    `campaign` is the state after all events. `heard` is called with every event before it is written, `measured` with
+    the seconds of every commit, `waiting` with the reason while the store is waited for.
+    """
+
+    def __init__(
+        self,
+        campaign: CampaignState,
+        writer: Writer,
+        is_urgent: Callable[[], bool],
+        waiting: Callable[[str], None],
+    ) -> None:
+        self.campaign = campaign
+        self.heard: Callable[[Event], None] = lambda _event: None
+        self.measured: Callable[[Span, float], None] = lambda _span, _seconds: None
+        self._writer = writer
+        self._is_urgent = is_urgent
+        self._waiting = waiting
+        self._snapshot = writer.length  # events that were there when the state was last kept beside the log
+        self._unwritten: tuple[int, list[Event]] = (writer.length, [])  # where in the log the first one belongs
+
+    def record(self, event: Event) -> None:
+        """Apply the event, and keep it for the next commit."""
+        self.campaign = apply(self.campaign, event)
+        log_event(event)
+        self.heard(event)
+        self._unwritten[1].append(event)
+
+    def commit(self) -> list[tuple[int, int]]:
+        """Write what is not written yet; the attempts (trial, attempt) whose end is in the log now.
+
+        Raises FencedError when another process took the campaign over, StoreError when the store stays away.
+        """
+        # an interrupt may come at any point: both change in one step, and what was written is not written again
+        position, events = self._unwritten
+        if not events:
+            return []
+        began = time.perf_counter()
+        self._write(events, position)
+        self.measured(Span.STORE_COMMIT, time.perf_counter() - began)
+        self._unwritten = (position + len(events), [])
+        if self._unwritten[0] - self._snapshot >= snapshots.SNAPSHOT_EVENTS:
+            self.save_snapshot()
+        return [(event.trial, event.attempt) for event in events if isinstance(event, AttemptEnded)]
+
+    def save_snapshot(self) -> None:
+        """Keep the state beside the log. It is a copy: that it cannot be written is no reason to end."""
+        self._snapshot = self._unwritten[0]
+        try:
+            snapshots.save(self._writer, self._snapshot, self.campaign)
+        except StoreError as error:
+            _LOGGER.warning("the snapshot was not written, which costs time when the log is read: %s", error)
+
+    def _write(self, events: Sequence[Event], position: int) -> None:
+        """Append to the log; a store that is away for a while is waited for, results stay in memory meanwhile."""
+        deadline = time.monotonic() + STORE_PATIENCE_SECONDS
+        while True:
+            try:
+                return self._writer.append(events, position)
+            except StoreError as error:
+                if not error.is_transient or time.monotonic() > deadline or self._is_urgent():
+                    raise
+                self._waiting(f"waiting for the store: {error}")
+                _LOGGER.warning("the store is away, waiting for it: %s", error)
+                time.sleep(_STORE_RETRY_SECONDS)
