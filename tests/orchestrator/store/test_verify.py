@@ -31,7 +31,7 @@ from orchestrator.campaign.transitions import apply
 from orchestrator.errors import RunError
 from orchestrator.session.driver import Driver
 from orchestrator.session.problem import Problem, replay
-from orchestrator.store import verify as verify_module
+from orchestrator.store import audit as audit_module
 from orchestrator.store.audit import Findings, PendingAttempt
 from orchestrator.store.event_store import EventStore
 from orchestrator.store.verify import verify
@@ -238,7 +238,7 @@ def test_a_disagreement_of_the_two_bookkeepings_is_reported(
         after = apply(state, event)
         return replace(after, succeeded=after.succeeded + isinstance(event, SessionClosed))
 
-    monkeypatch.setattr(verify_module, "apply", miscounting)
+    monkeypatch.setattr(audit_module, "apply", miscounting)
     problems = findings_of(tmp_path, sound).problems
     assert any(problem.startswith("succeeded: the events count ") for problem in problems)
 
