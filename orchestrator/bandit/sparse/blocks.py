@@ -71,11 +71,12 @@ class Pulled:
 
 @dataclass(frozen=True, eq=False)
 class Line:
-    """Bounds on all arms out of the moments of `reference`: μ̃₀ + `slope` · σ̃₀ + `constant`."""
+    """Bounds on all arms out of the moments of `reference`: μ̃₀ + `slope` · σ̃₀ + `constant`, μ̃ of one `output`."""
 
     reference: Fit
     slope: float
     constant: float
+    output: int = 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,7 +94,7 @@ class Ceiling:
 
 @dataclass(frozen=True, eq=False)
 class Roof:
-    """Bounds on all outputs of a block's arms, a line each, all of one reference; `blocked`: see `Ceiling`."""
+    """Bounds on the outputs of a block's arms, all of one reference; `blocked`: see `Ceiling`."""
 
     lines: tuple[Line, ...]
     blocked: Indices
@@ -101,7 +102,7 @@ class Roof:
     @property
     def key(self) -> tuple[Fit, bytes]:
         """Equal for equal bounds on one block, but for the arms that are blocked."""
-        numbers = [(line.slope, line.constant) for line in self.lines]
+        numbers = [(line.slope, line.constant, line.output) for line in self.lines]
         return self.lines[0].reference, np.array(numbers).tobytes()
 
 
@@ -197,21 +198,22 @@ class Block:
         return chosen, bounds[chosen]
 
     def _raise(self, roof: Roof) -> Floats:
-        """The bounds (J, n) on all outputs."""
+        """The bounds (L, n) of all lines."""
         mean, deviation, further = self._reference(roof.lines[0].reference)
+        means = (mean, *further)
         bounds = np.empty((len(roof.lines), len(mean)))
-        for row, line, means in zip(bounds, roof.lines, (mean, *further), strict=True):
+        for row, line in zip(bounds, roof.lines, strict=True):
             np.multiply(deviation, line.slope, out=row)
-            row += means + line.constant
+            row += means[line.output] + line.constant
         return bounds
 
     def tighten_all(self, fit: Fit, lines: tuple[Line, ...], positions: Indices) -> Floats:
-        """As `tighten`, for all outputs: (J, p)."""
+        """As `tighten`, for all `lines`: (L, p)."""
         rows = self.columns.rows(positions, fit.basis)
         means = np.vstack((fit.weights, fit.further_weights)) @ rows.T
         deviation = self._reference(lines[0].reference)[1][positions]
         slopes, constants = np.array([(line.slope, line.constant) for line in lines]).T
-        bounds: Floats = means + slopes[:, None] * deviation + constants[:, None]
+        bounds: Floats = means[[line.output for line in lines]] + slopes[:, None] * deviation + constants[:, None]
         return bounds
 
     def _reference(self, fit: Fit) -> tuple[Floats, Floats, Floats]:

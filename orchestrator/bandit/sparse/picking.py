@@ -8,6 +8,7 @@ from orchestrator.bandit.arrays import Floats, Indices
 from orchestrator.bandit.sparse.batch import BatchPosterior
 from orchestrator.bandit.sparse.conditioning import ConditionedPosterior
 from orchestrator.bandit.sparse.lazy import ArgmaxQueue, EagerQueue, LazyQueue
+from orchestrator.bandit.sparse.scalarising import bounds_of
 from orchestrator.bandit.sparse.screening import UpperBounds
 from orchestrator.bandit.sparse.state import SparseState
 from orchestrator.bandit.strategy import Pick
@@ -27,7 +28,8 @@ class Picking:
 
         `is_conditioned`: pulls without rewards lower variances as in `conditioning`, not as in `batch`.
         """
-        bounds = state.model.screen.upper(state.model.all_arms, state.posterior.fit, width, blocked)
+        wanted = bounds_of(state.goals, width)
+        bounds = state.model.screen.upper(state.model.all_arms, state.posterior.fit, wanted, blocked)
         posterior = (ConditionedPosterior if is_conditioned else BatchPosterior)(state.posterior)
         return Picking(posterior, bounds, width)
 

@@ -16,7 +16,7 @@ from orchestrator.bandit.model.outputs import Outputs, Scale, mean_rewards, scor
 from orchestrator.bandit.pulls import Pulls
 from orchestrator.bandit.sparse.lazy import least_equal
 from orchestrator.bandit.sparse.picking import Picking
-from orchestrator.bandit.sparse.scalarising import Scalarising, direction
+from orchestrator.bandit.sparse.scalarising import Scalarising, bounds_of, direction
 from orchestrator.bandit.sparse.state import SparseState
 
 REACH = 0.1  # of the front's range in an objective: z is so far below its worst point
@@ -115,8 +115,9 @@ class GoalQueue:
         if not len(self._seen):
             return -1, -np.inf
         posterior.refresh(posterior.stale)
-        upper = np.vstack((posterior.mean, self._means))
-        upper += self._picking.width * np.sqrt(posterior.variance)
+        outputs, widths = zip(*bounds_of(self._goals, self._picking.width), strict=True)
+        upper = np.vstack((posterior.mean, self._means))[list(outputs)]
+        upper += np.array(widths)[:, None] * np.sqrt(posterior.variance)
         scores = scalarising.scores(upper)
         scores[np.isin(self._seen, self._blocked, assume_unique=True)] = -np.inf
         best = float(scores.max())
@@ -149,7 +150,7 @@ def leaders(state: SparseState, count: int) -> tuple[int, ...]:
     found: list[int] = []
     for number in range(count):
         theta = direction(number, state.goals.objectives)
-        scores = Scalarising(floors, theta, limits).scores(means)
+        scores = Scalarising(floors, theta, limits).scores(np.vstack((means, means[len(floors) :])))
         scores[np.searchsorted(pulled, found)] = -np.inf
         if scores.max() > -np.inf:
             found.append(int(pulled[np.argmax(scores)]))
@@ -167,4 +168,5 @@ def worth(state: SparseState, width: float) -> Floats:
     above = upper[: len(floors)] - floors[:, None]
     volumes = above if len(floors) == 1 else np.prod(np.maximum(above, 0.0), axis=0, keepdims=True)
     one = Scalarising(np.zeros(1), np.ones(1), limits)
-    return one.scores(np.vstack((volumes, upper[len(floors) :])))
+    hopes = upper[len(floors) :]
+    return one.scores(np.vstack((volumes, hopes, hopes)))

@@ -10,8 +10,10 @@ Its mean over θ, to the power of the number of objectives, is the hypervolume b
 largest s_θ is where the ray from z along θ leaves what is reached. Each pick has another θ, so that a batch spreads
 along the front. With one objective s is u itself.
 
-A constraint holds where its margin's upper bound reaches the score of a margin of 0. An arm that cannot satisfy them
-all comes after every arm that can, and is the higher the less it misses them by, in sum.
+A constraint may hold where its margin's posterior mean plus `CAUTION` times the objectives' width · σ reaches the
+score of a margin of 0. Such arms come first. All of the width would let nearly every arm hope, since σ is what the
+noise of the objective leaves open. Of the others, the higher is the one whose constraints are all closest to hold by
+their upper bounds, so that the feasible region is searched for as long as none is known.
 
 Nothing here falls when a bound rises, in floating-point numbers too; so upper bounds on u give upper bounds on scores.
 """
@@ -22,29 +24,48 @@ import numpy as np
 from scipy.special import ndtri
 
 from orchestrator.bandit.arrays import Floats
+from orchestrator.bandit.goals import Goals
+
+Bound = tuple[int, float]  # μ̃ of an output, by its number, plus a width times σ̃
 
 INFEASIBLE = -1e200  # far below every score, and keeps what is multiplied by it apart
 LEAST_SHARE = 1e-6  # of a direction
+CAUTION = 0.25  # 0 to 0.5 were alike, and 1 worse, on the constrained problems of `benchmarks.goals`
 
 
 @dataclass(frozen=True, eq=False)
 class Scalarising:
-    """`floors` z (J,) and `directions` θ (J,), > 0, of the objectives; `limits` (C,) that constraints have to reach."""
+    """`floors` z (J,) and `directions` θ (J,), > 0, of the objectives; `limits` (C,) that constraints have to reach.
+
+    The bounds that are scored (J + 2C, n) are the objectives' upper bounds, cautious ones of the constraints, and
+    their upper bounds.
+    """
 
     floors: Floats
     directions: Floats
     limits: Floats
 
     def scores(self, upper: Floats) -> Floats:
-        """The scores (n,) of upper bounds (J + C, n), the objectives' first."""
+        """The scores (n,) of the bounds `upper` (J + 2C, n)."""
         count = len(self.floors)
         gains: Floats = upper[:count] - self.floors[:, None]
         gains /= self.directions[:, None]
         scores: Floats = gains[0] if count == 1 else gains.min(axis=0)
         if not len(self.limits):
             return scores
-        missing = np.maximum(self.limits[:, None] - upper[count:], 0.0).sum(axis=0)
-        return np.where(missing > 0.0, INFEASIBLE * (1.0 + missing), scores)
+        cautious, hopes = np.split(upper[count:], 2)
+        holds = (cautious >= self.limits[:, None]).all(axis=0)
+        missing = (self.limits[:, None] - hopes).max(axis=0)
+        # > 0 and rising, also where an arm may hope for more than the limits
+        missing = np.where(missing < 0.0, 1.0 / (1.0 - missing), 1.0 + missing)
+        return np.where(holds, scores, INFEASIBLE * missing)
+
+
+def bounds_of(goals: Goals, width: float) -> list[Bound]:
+    """What `Scalarising` scores, in its order."""
+    constraints = range(goals.objectives, goals.objectives + goals.constraints)
+    cautious = [(output, CAUTION * width) for output in constraints]
+    return [*((output, width) for output in range(goals.objectives)), *cautious, *((one, width) for one in constraints)]
 
 
 def direction(number: int, objectives: int) -> Floats:

@@ -28,7 +28,7 @@ from orchestrator.bandit.arrays import Floats, Indices
 from orchestrator.bandit.kernels import Kernel
 from orchestrator.bandit.sparse.all_arms import AllArms
 from orchestrator.bandit.sparse.blocks import Fit, Line
-from orchestrator.bandit.sparse.scalarising import Scalarising
+from orchestrator.bandit.sparse.scalarising import Bound, Scalarising
 
 LADDER = (1.2, 1.4, 1.7, 2.0, 2.5, 3.0, 4.0, 6.0, 9.0)  # values of ρ that are tried
 # Allowances for rounding: of a sum against that of its magnitudes (`Rounding`); of an eigenvalue of the matrix above,
@@ -86,28 +86,27 @@ class Screen:
         screen._reference, screen._spent, screen._rung = self._reference, self._spent, self._rung
         return screen
 
-    def upper(self, all_arms: AllArms, fit: Fit, width: float, blocked: Indices) -> "UpperBounds":
-        """Upper bounds on μ̃ + width · σ̃ of `fit`; −∞ for the arms `blocked`."""
+    def upper(self, all_arms: AllArms, fit: Fit, bounds: Sequence[Bound], blocked: Indices) -> "UpperBounds":
+        """Upper bounds on μ̃ + width · σ̃ of `fit` for each of `bounds`; −∞ for the arms `blocked`."""
         rounding = Rounding(fit, self._kernel)
         drift = self._nearby(all_arms, fit, rounding)
         old, reference = self._reference or (fit, rounding)
         # √(ρσ̃₀² + s) ≤ √ρ σ̃₀ + √s, so all that rounding may do is one number for all arms
         variances = drift.ratio * reference.variance + rounding.variance + drift.slack
 
-        def lines(distance: float, means: float) -> tuple[Line, Line]:
+        distances = (drift.distance, *drift.further)
+        means = (rounding.mean + reference.mean, *map(sum, zip(rounding.further, reference.further, strict=True)))
+
+        def lines(output: int, width: float) -> tuple[Line, Line]:
             """Bounds on one output: to be used with the fit's own means, and with those of its reference."""
+            distance = distances[output]
             deviations = width * variances**0.5 + distance * (reference.variance + drift.slack) ** 0.5
-            constant = means + deviations / float(np.sqrt(self._regularization))
+            constant = means[output] + deviations / float(np.sqrt(self._regularization))
             constant *= float(np.sqrt(self._prior))
-            own = Line(old, width * drift.ratio**0.5, constant)
+            own = Line(old, width * drift.ratio**0.5, constant, output)
             return own, replace(own, slope=own.slope + distance)
 
-        own, line = lines(drift.distance, rounding.mean + reference.mean)
-        further = tuple(
-            lines(distance, now + before)
-            for distance, now, before in zip(drift.further, rounding.further, reference.further, strict=True)
-        )
-        return UpperBounds(self, all_arms, fit, ((own, line), *further), blocked)
+        return UpperBounds(self, all_arms, fit, [lines(*one) for one in bounds], blocked)
 
     def spend(self, arms: int, cost: float) -> None:
         """Take note of work on single arms."""
@@ -179,8 +178,8 @@ class Screen:
 class UpperBounds:
     """Upper bounds on all arms that were not looked at: a `Rest` over all blocks, at a few passes over the arms.
 
-    `lines`: for each output, the first objective's first, bounds to be used with the means of `fit`, and with those of
-    its reference. What a `Rest` gives is of the first output.
+    `lines`: bounds to be used with the means of `fit`, and the same with those of its reference. What a `Rest` gives is
+    of the first one.
     """
 
     def __init__(
@@ -221,7 +220,7 @@ class UpperBounds:
         return self._all_arms.reaching(self._lines, blocked, scalarising, best, most)
 
     def tighten_all(self, arms: Indices) -> Floats:
-        """As `tighten`, for all outputs: (J, n)."""
+        """As `tighten`, for all lines: (L, n)."""
         self._screen.spend(len(arms), TIGHTEN_COST)
         return self._all_arms.tighten_all(self._fit, self._own, arms)
 

@@ -81,7 +81,9 @@ def slow_scores(state: Any, pulls: list[int], number: int, width: float) -> np.n
     if pulls:
         cross = posterior[:, pulls]
         posterior = posterior - cross @ np.linalg.solve(cross[pulls] + np.eye(len(pulls)), cross.T)
-    upper = np.array(means) + width * np.sqrt(np.maximum(np.diag(posterior), 0.0))
+    deviations, count = np.sqrt(np.maximum(np.diag(posterior), 0.0)), state.goals.objectives
+    hopes, cautious = (np.array(means) + share * width * deviations for share in (1.0, 0.25))
+    upper = np.vstack((hopes[:count], cautious[count:], hopes[count:]))
     theta, floors = direction(number, state.goals.objectives), np.zeros(1)
     if state.goals.objectives > 1:
         points = np.array(observed).T[feasible if feasible.any() else slice(None)]
@@ -179,7 +181,7 @@ def test_leaders_are_pulled_arms_along_the_front_and_worth_counts_every_objectiv
 @given(st.integers(0, 10**6), st.integers(1, 3), st.integers(0, 2))
 def test_scores_rise_with_every_bound(seed: int, objectives: int, constraints: int) -> None:
     rng = np.random.default_rng(seed)
-    lower = rng.normal(size=(objectives + constraints, 20))
+    lower = rng.normal(size=(objectives + 2 * constraints, 20))
     upper = lower + rng.exponential(size=lower.shape) * (rng.random(lower.shape) < 0.5)
     scalarising = Scalarising(rng.normal(size=objectives), direction(seed, objectives), rng.normal(size=constraints))
     assert (scalarising.scores(lower.copy()) <= scalarising.scores(upper)).all()
@@ -187,9 +189,10 @@ def test_scores_rise_with_every_bound(seed: int, objectives: int, constraints: i
 
 def test_an_arm_that_satisfies_the_constraints_comes_before_one_that_misses_them() -> None:
     scalarising = Scalarising(np.zeros(1), np.ones(1), np.array([1.0]))
-    scores = scalarising.scores(np.array([[-50.0, 9.0, 9.0], [1.0, 0.9, 0.2]]))
+    means, hopes = [1.0, 0.9, 0.9, 0.9], [1.0, 7.0, 2.0, 0.9]
+    scores = scalarising.scores(np.array([[-50.0, 0.0, 9.0, 9.0], means, hopes]))
     assert scores[0] == -50.0
-    assert INFEASIBLE > scores[1] > scores[2]
+    assert -50.0 > scores[1] > scores[2] > scores[3] == 1.1 * INFEASIBLE
 
 
 def test_directions_cover_the_positive_part_of_the_sphere_evenly() -> None:

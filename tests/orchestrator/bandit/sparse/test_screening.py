@@ -85,7 +85,7 @@ def two_posteriors(seed: int, relation: str) -> tuple[SparsePosterior, SparsePos
 
 
 def screened(screen: Screen, posterior: SparsePosterior, width: float, blocked: Indices = NONE) -> Any:
-    return screen.upper(posterior.model.all_arms, posterior.fit, width, blocked)
+    return screen.upper(posterior.model.all_arms, posterior.fit, [(0, width)], blocked)
 
 
 def on_all_arms(bounds: Any, count: int) -> np.ndarray:
