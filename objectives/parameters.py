@@ -22,8 +22,8 @@ class Range:
     `step` leaves only low, low + step, low + 2 step, … `integer` is a step of 1 unless `step` says more. `when` gives
     the conditions under which the parameter exists, such as {model: svm}.
 
-    Raises ValueError unless low < high, both finite; low > 0 for `log`; all whole for `integer`; high − low a whole
-    number of steps.
+    Raises ValueError unless low < high, both and their difference finite; low > 0 for `log`; all whole for `integer`;
+    high − low a whole number of steps.
     """
 
     __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}
@@ -42,6 +42,8 @@ class Range:
             raise ValueError(
                 f"low must be < high, got low={self.low}, high={self.high}; write a fixed value as {{constant: value}}"
             )
+        if not math.isfinite(self.high - self.low):
+            raise ValueError(f"high - low must be a finite number, got low={self.low}, high={self.high}")
         if self.log and self.low <= 0:
             raise ValueError(f"low must be > 0 on a log scale, got {self.low}; raise it or drop `log`")
         if self.integer and not (float(self.low).is_integer() and float(self.high).is_integer()):

@@ -46,7 +46,7 @@ def _load_module(reference: str, name: str, search_paths: Sequence[str]) -> Modu
     importlib.invalidate_caches()  # the module may have been written after its folder was first listed
     try:
         return importlib.import_module(name)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         # a module that is there but fails to import another one is a different mistake than a misspelt name
         if isinstance(error, ModuleNotFoundError) and error.name and f"{name}.".startswith(f"{error.name}."):
             _refuse_hidden(reference, name, sys.path)
@@ -75,7 +75,7 @@ def _load_file(reference: str, place: str, search_paths: Sequence[str]) -> Modul
     sys.modules[name] = module
     try:
         loader.exec_module(module)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         del sys.modules[name]
         raise ObjectiveError(_failure(reference, f"the file {file}", error)) from error
     return module
@@ -107,7 +107,12 @@ def _place_of(module: ModuleType) -> str:
     return getattr(module, "__file__", None) or "built into Python"
 
 
-def _failure(reference: str, what: str, error: Exception) -> str:
+def _failure(reference: str, what: str, error: Exception | SystemExit) -> str:
+    if isinstance(error, SystemExit):
+        return (
+            f"{reference!r}: importing {what} ended the program with sys.exit({error.code!r}): what it does as a "
+            'script must stand below `if __name__ == "__main__":`'
+        )
     hidden = _hidden_import(error)
     return f"{reference!r}: importing {what} failed with {type(error).__name__}: {error}{hidden}"
 

@@ -50,6 +50,18 @@ def resolved(url: str, environment: Mapping[str, str] = os.environ) -> sa.URL:
     return _without_hidden(sa.make_url(in_environment(url, environment)))
 
 
+def mistake_in_url(url: str) -> str:
+    """What is wrong with a URL, without its passwords; empty for a good one, and where it names variables, which only
+    the process that connects knows."""
+    if "://" not in url or _REFERENCE.search(url):
+        return ""
+    try:
+        sa.make_url(url)
+    except (SQLAlchemyError, ValueError) as error:
+        return without_secrets(str(error), url)
+    return ""
+
+
 def without_secrets(message: str, url: str) -> str:
     """A message about `url`, written by a driver, in which no password of it is left."""
     secrets = set(_literal_secrets(url))

@@ -64,3 +64,14 @@ def ended_attempt(event: AttemptEnded, parameters: Mapping[str, object]) -> Ende
         stopped_at=event.step if isinstance(event, TrialStopped) else None,
         is_final=not isinstance(event, TrialFailed) or event.is_final,
     )
+
+
+def placed(started: float, finished: float, dispatched: float, arrived: float) -> tuple[float, float]:
+    """The same time of evaluation between its dispatch and the arrival of its outcome: the worker that stamped it may
+    be on a node whose clock is wrong, or was stepped."""
+    if dispatched <= started <= finished <= arrived:
+        return started, finished
+    finished, seconds = min(finished, arrived), max(0.0, finished - started)
+    if finished - seconds < dispatched:
+        finished = min(dispatched + seconds, max(arrived, dispatched))
+    return max(finished - seconds, dispatched), max(finished, dispatched)

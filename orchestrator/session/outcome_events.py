@@ -2,9 +2,11 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 from objectives.objective import Candidates
 from orchestrator.bandit.strategy import Pick
+from orchestrator.campaign.attempts import placed
 from orchestrator.campaign.events import AttemptEnded, PickedTrial, TrialFailed, TrialStopped, TrialSucceeded
 from orchestrator.campaign.state import CampaignState, is_final, knows_remark
 from orchestrator.session.reports import RecordedReports
@@ -21,6 +23,8 @@ def event_of(outcome: Outcome, campaign: CampaignState, reports: RecordedReports
         now: the executor's time, seconds.
 
     """
+    times = placed(outcome.started, outcome.finished, campaign.running[outcome.trial].since, now)
+    outcome = replace(outcome, started=times[0], finished=times[1])
     if isinstance(outcome, Stopped):
         return TrialStopped(
             time=now,

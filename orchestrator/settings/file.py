@@ -15,12 +15,15 @@ import yaml
 
 from orchestrator.credentials import redacted
 from orchestrator.errors import ConfigError
+from orchestrator.wording import one_line
 
 Keys = tuple[str | int, ...]
 
 # Anchors may be used several times, so a few lines can stand for billions of values.
 MAX_VALUES = 100_000
 MAX_BYTES = 4_000_000
+_SHOWN = 60  # characters of a value in a message
+_NO_TEXT = re.compile("[\x00\ud800-\udfff]")
 Tree = Mapping[str, Any]  # plain values, as YAML and JSON have them
 Plain = dict[str, Any]  # the same, new
 
@@ -76,6 +79,29 @@ def with_overrides(document: Document, overrides: Sequence[str]) -> Document:
         places.update({keys[:length]: place for length in range(1, len(keys) + 1) if keys[:length] not in places})
         places.update({keys + below: place for below in inner})
     return Document(tree, places, document.origin)
+
+
+def check_texts(document: Document) -> None:
+    """Refuse texts that no file name, database or JSON can hold. Raises ConfigError."""
+    for keys, text in _texts(document.tree, ()):
+        if _NO_TEXT.search(text):
+            got = one_line(ascii(text), _SHOWN)
+            raise ConfigError(
+                f"{document.place(keys)}: text must hold neither NUL nor a half of a surrogate pair, got {got}"
+            )
+
+
+def _texts(value: object, keys: Keys) -> Iterator[tuple[Keys, str]]:
+    """Every text of plain values, their keys too, and where it stands."""
+    if isinstance(value, str):
+        yield keys, value
+    elif isinstance(value, Mapping):
+        for key, child in value.items():
+            yield (*keys, key), str(key)
+            yield from _texts(child, (*keys, key))
+    elif isinstance(value, list | tuple):
+        for index, child in enumerate(value):
+            yield from _texts(child, (*keys, index))
 
 
 def _text(path: Path) -> str:
@@ -186,7 +212,8 @@ class _Reading:
         try:
             return self.loader.construct_object(node)
         except (ValueError, OverflowError, LookupError) as error:  # an explicit tag such as `!!int x`
-            raise self.error(node, f"{node.value!r} is not a valid {node.tag.rpartition(':')[2]}") from error
+            text = one_line(repr(node.value), _SHOWN)
+            raise self.error(node, f"{text} is not a valid {node.tag.rpartition(':')[2]}") from error
 
     def pairs(self, node: yaml.MappingNode, keys: Keys) -> Iterator[tuple[str, yaml.Node]]:
         """A mapping's keys, noted down, and the nodes of their values."""

@@ -26,8 +26,8 @@ from objectives.objective import ObjectiveError
 from objectives.parameters import Parameter
 from orchestrator.bandit.start.warm_start import DataStart, warm_start_of
 from orchestrator.bandit.strategy import Shardable
-from orchestrator.credentials import redacted
-from orchestrator.settings.file import Document, Plain, Tree, read, with_overrides
+from orchestrator.credentials import mistake_in_url, redacted
+from orchestrator.settings.file import Document, Plain, Tree, check_texts, read, with_overrides
 from orchestrator.settings.goals import ConstraintSettings, ObjectiveMetricSettings, goal_problems, with_direction
 from orchestrator.settings.imported import ExistingData, build_existing, dump_existing
 from orchestrator.settings.options import (
@@ -76,8 +76,12 @@ def _store(store: str, info: ValidationInfo) -> str:
     scheme = store.partition("://")[0].partition("+")[0]
     if store != "sqlite" and not store.startswith("${") and ("://" not in store or scheme not in _DATABASES):
         raise failure([Problem((), "must be sqlite, sqlite:///FILE or postgresql://…", shown(store))])
+    if reason := mistake_in_url(store):
+        raise failure([Problem((), f"must be a database URL ({reason})", shown(redacted(store)))])
     scheme, slashes, path = store.partition(":///")
-    is_relative = scheme.startswith("sqlite") and path and path != ":memory:" and not Path(path).is_absolute()
+    if store != "sqlite" and scheme.startswith("sqlite") and path in ("", ":memory:"):
+        raise failure([Problem((), "must name a file: sqlite:///FILE", shown(store))])
+    is_relative = scheme.startswith("sqlite") and path and not Path(path).is_absolute()
     return f"{scheme}{slashes}{absolute(path, info)}" if is_relative else store
 
 
@@ -313,6 +317,7 @@ def from_mapping(tree: Tree, overrides: Sequence[str] = (), origin: str = "setti
 
 
 def _settings(document: Document, folder: Path) -> Settings:
+    check_texts(document)
     document = with_model_in_strategy(document)
     try:
         return Settings.model_validate(document.tree, context={"folder": folder})

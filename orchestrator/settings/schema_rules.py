@@ -18,7 +18,7 @@ _TEXT: Schema = {"type": "string"}
 _SCALAR: Schema = {"type": ["string", "number", "boolean", "null"]}
 _ROW: Schema = {"type": "object", "minProperties": 1, "additionalProperties": _SCALAR}
 _SOURCES = ("name", "callable", "command", "function")
-_STORE = r"^(sqlite$|\$\{|sqlite(\+[^:]*)?://|postgres(ql)?(\+[^:]*)?://)"
+_STORE = r"^(sqlite$|\$\{|sqlite(\+[^:]*)?:///.|postgres(ql)?(\+[^:]*)?://)"
 _NAME = r"^[^\s\d!-/:-@\[-\^`{-~][^\s!-,/;-@\[-\^`{-~]*$"  # as in `spaces`, without what dialects differ in
 _TRIED = (-1.0, 0.0, 1.0)  # where bounds of options may lie
 

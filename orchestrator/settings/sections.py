@@ -70,6 +70,9 @@ Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=
 Tag = Annotated[str, Field(pattern=r"^[^\s,]+$", max_length=64)]
 PositiveInt = Annotated[int, Field(ge=1)]
 PositiveFloat = Annotated[float, Field(gt=0)]
+MOST_TRIALS = 1_000_000_000
+Hours = Annotated[float, Field(gt=0, le=1e6)]  # a century
+Seconds = Annotated[float, Field(gt=0, le=3.6e9)]
 AbsolutePath = Annotated[str, AfterValidator(absolute)]
 
 
@@ -154,14 +157,14 @@ class BudgetSettings(Section):
     """When the campaign ends: at the first of these."""
 
     evaluations: PositiveInt = Field(
-        description="Number of evaluations that the campaign may spend; may be left out beside steps."
+        le=MOST_TRIALS, description="Number of evaluations that the campaign may spend; may be left out beside steps."
     )
-    steps: PositiveInt | None = Field(
+    steps: Annotated[int, Field(ge=1, le=1000 * MOST_TRIALS)] | None = Field(
         default=None,
         description="Number of steps, such as epochs, that all trials together may report; then nothing new is "
         "started. A trial that reports none counts as one.",
     )
-    hours: PositiveFloat | None = Field(default=None, description="Hours after which nothing new is started.")
+    hours: Hours | None = Field(default=None, description="Hours after which nothing new is started.")
     target: float | None = Field(default=None, description="Value that is good enough to stop.")
 
     @model_validator(mode="before")
@@ -169,20 +172,20 @@ class BudgetSettings(Section):
     def _as_many_as_steps(cls, tree: Any) -> Any:
         """A trial takes a step at least, so there are never more evaluations than steps."""
         if isinstance(tree, Mapping) and isinstance(tree.get("steps"), int) and "evaluations" not in tree:
-            return {**tree, "evaluations": max(1, tree["steps"])}
+            return {**tree, "evaluations": min(max(1, tree["steps"]), MOST_TRIALS)}
         return tree
 
 
 class SimulationSettings(Section):
     """Virtual time, for the simulated executor."""
 
-    seconds: PositiveFloat = Field(default=1.0, description="Mean duration of an evaluation in virtual seconds.")
+    seconds: Seconds = Field(default=1.0, description="Mean duration of an evaluation in virtual seconds.")
     sigma: float = Field(
-        default=0.0, ge=0, description="Standard deviation of the duration's logarithm; 0 is constant."
+        default=0.0, ge=0, le=10, description="Standard deviation of the duration's logarithm; 0 is constant."
     )
     straggler_share: float = Field(default=0.0, ge=0, le=1, description="Share of attempts that take far longer.")
     straggler_factor: float = Field(
-        default=20.0, ge=1, description="How many times longer these take; `seconds` stays the mean of all."
+        default=20.0, ge=1, le=1e6, description="How many times longer these take; `seconds` stays the mean of all."
     )
     failure_rate: float = Field(default=0.0, ge=0, lt=1, description="Share of attempts that are made to fail.")
 
@@ -204,7 +207,7 @@ class WorkerSettings(Section):
         description="Under Ray: a task for each evaluation, or worker actors, in which evaluations go on when the "
         "campaign's process dies; auto takes tasks for evaluations of a few seconds.",
     )
-    keep_hours: PositiveFloat = Field(
+    keep_hours: Hours = Field(
         default=12.0, description="Hours that worker actors wait for a resume when the campaign's process has died."
     )
     count: PositiveInt = Field(
@@ -212,18 +215,18 @@ class WorkerSettings(Section):
         le=MOST_WORKERS,
         description="Evaluations that run at the same time; this machine's cores if not given.",
     )
-    cpus: PositiveFloat = Field(default=1.0, description="Processor cores an evaluation takes.")
-    gpus: float = Field(default=0.0, ge=0, description="Graphics processors an evaluation takes.")
+    cpus: Annotated[float, Field(gt=0, le=1e6)] = Field(default=1.0, description="Processor cores an evaluation takes.")
+    gpus: float = Field(default=0.0, ge=0, le=1e6, description="Graphics processors an evaluation takes.")
     cpus_from: FromParameter | None = Field(
         default=None, description="The parameter that says how many cores a trial takes, instead of cpus."
     )
     gpus_from: FromParameter | None = Field(
         default=None, description="The parameter that says how many graphics processors a trial takes, instead of gpus."
     )
-    memory_gb: PositiveFloat | None = Field(default=None, description="Memory an evaluation may use, in 10^9 bytes.")
-    timeout_seconds: PositiveFloat | None = Field(
-        default=None, description="Seconds after which an evaluation is given up."
+    memory_gb: Annotated[float, Field(gt=0, le=1e6)] | None = Field(
+        default=None, description="Memory an evaluation may use, in 10^9 bytes."
     )
+    timeout_seconds: Seconds | None = Field(default=None, description="Seconds after which an evaluation is given up.")
     timeout_factor: Annotated[float, Field(gt=1)] | None = Field(
         default=None,
         description="Without timeout_seconds: an evaluation that has run this many times as long as the longest "
@@ -233,7 +236,7 @@ class WorkerSettings(Section):
         default=None,
         description="An evaluation that ran out of memory is tried again with this many times workers.memory_gb.",
     )
-    retries: int = Field(default=2, ge=0, description="How often a failed evaluation is tried again.")
+    retries: int = Field(default=2, ge=0, le=1_000_000, description="How often a failed evaluation is tried again.")
     trial_folders: bool = Field(
         default=False,
         description="Give each trial a folder below the run's, the same for all its attempts, for checkpoints and "
@@ -292,7 +295,7 @@ class NotifySettings(Section):
         default=None,
         description="Address that gets this JSON by POST; ${VAR} in it is taken from the environment when it is sent.",
     )
-    stalled_minutes: PositiveFloat = Field(
+    stalled_minutes: Annotated[float, Field(gt=0, le=60e6)] = Field(
         default=60.0, description="Minutes without an evaluation that ends, after which the campaign counts as stalled."
     )
 

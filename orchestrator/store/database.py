@@ -126,8 +126,8 @@ _REMEDIES = {
     "read-only": "make the file and its folder writable",
     "disk is full": "free some space and resume: what was committed is safe",
     "No space left": "free some space and resume: what was committed is safe",
-    "disk I/O error": "is the disk full, a quota reached or the disk failing? What was committed is safe: repair that "
-    "and resume",
+    "disk I/O error": "is the disk full, a quota reached or the disk failing, or were its files -wal and -shm removed? "
+    "What was committed is safe: repair that and resume",
     "is locked": "another process keeps it locked: wait for it, or end it",
     "password": "give the password by PGPASSWORD, a password file (~/.pgpass, PGPASSFILE) or ${VAR} in the URL: it is "
     "stored nowhere",

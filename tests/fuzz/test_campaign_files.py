@@ -36,6 +36,18 @@ FILE: dict[str, Any] = {
 }
 
 
+# tags, anchors, merge keys, other line ends, other scripts, depth
+FRAGMENTS = [
+    "name: f\n", "space: {x: {low: 0, high: 1}}\n", "budget: {evaluations: 3}\n",
+    "objective: {callable: 'math:sin'}\n", "a: &a [*a]\n", "b: &b {c: *a}\n", "<<: *b\n", "? [1]\n: 2\n",
+    "!!python/name:os.system x: 1\n", "name: !!binary aGk=\n", "seed: !!int x\n", "seed: !!float 1e5\n",
+    "seed: 0o17\n", "seed: " + "9" * 5000 + "\n", "x: " + "[" * 300, "x: " + "{a: " * 300, "\ufeff", "\r\n",
+    "\r", "\t", "\x00", "\x85", "\u2028", "\ud800", '"\\ud800": 1\n', 'runs: "a\\0b"\n', "---\n", "...\n",
+    "%YAML 9.9\n", "store: sqlite://\n", "store: postgresql://[::1\n", "store: ${NO_SUCH}\n", "# ", "- ", ": ",
+    "'", '"', "|\n", ">\n", "@", "`",
+]  # fmt: skip
+
+
 def paths(tree: Any, so_far: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     """Where a value of the tree stands, by its keys."""
     entries = tree.items() if isinstance(tree, dict) else enumerate(tree) if isinstance(tree, list) else ()
@@ -45,8 +57,11 @@ def paths(tree: Any, so_far: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
 @st.composite
 def spoiled(draw: st.DrawFn) -> str:
     """A good file in which some values are others, removed or new; or text that is no such file at all."""
-    if draw(st.integers(0, 9)) == 0:
-        return draw(st.text(max_size=200))
+    match draw(st.integers(0, 9)):
+        case 0:
+            return draw(st.text(max_size=200))
+        case 1:  # what only a person or an attacker writes
+            return draw(st.lists(st.sampled_from(FRAGMENTS), max_size=8).map("".join))
     tree = copy.deepcopy(FILE)
     for path in draw(st.lists(st.sampled_from(paths(FILE)[1:]), min_size=1, max_size=3)):
         place: Any = tree

@@ -39,6 +39,7 @@ def test_unknown_keys_are_refused(mapping: dict[str, Any]) -> None:
     [
         (lambda: Range(1, 1), "low must be < high, got low=1, high=1"),
         (lambda: Range(0, float("inf")), "low and high must be finite"),
+        (lambda: Range(-1e308, 1e308), "high - low must be a finite number"),
         (lambda: Range(0, 1, log=True), "low must be > 0 on a log scale, got 0"),
         (lambda: Range(0.5, 2, integer=True), "low and high of integers must be whole, got low=0.5"),
         (lambda: Choice(()), "choices must hold at least one value"),

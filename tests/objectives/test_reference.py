@@ -40,6 +40,7 @@ def test_a_wrong_reference_is_refused(reference: str, message: str) -> None:
         ("import module_nobody_wrote", "failed with ModuleNotFoundError: No module named 'module_nobody_wrote'"),
         ("1 / 0", "failed with ZeroDivisionError"),
         ("def (:", "failed with SyntaxError"),
+        ("import sys; sys.exit(3)", r"ended the program with sys.exit\(3\): what it does as a script"),
     ],
 )
 def test_a_module_that_fails_on_import_is_told_apart_from_a_missing_one(

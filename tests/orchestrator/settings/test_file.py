@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from orchestrator.errors import ConfigError
 from orchestrator.settings import file as campaign_file
-from orchestrator.settings.file import Document, read, with_overrides, write
+from orchestrator.settings.file import Document, check_texts, read, with_overrides, write
 
 
 def _file(folder: Path, text: str | bytes) -> Path:
@@ -88,6 +88,13 @@ def test_a_file_that_cannot_be_read_is_refused_with_its_line(
         read(path)
     assert str(refused.value).startswith(f"{path}:{line}: ")
     assert words in str(refused.value)
+
+
+@pytest.mark.parametrize("text", ['b: "x\\0y"', 'b: [1, "\\ud800"]', '"\\0": 2'])
+def test_text_that_no_database_can_hold_is_refused_with_its_line(tmp_path: Path, text: str) -> None:
+    path = _file(tmp_path, f"a: 1\n{text}\n")
+    with pytest.raises(ConfigError, match=f"{path}:2: text must hold neither NUL nor a half of a surrogate pair, got"):
+        check_texts(read(path))
 
 
 def test_a_key_given_twice_is_refused_with_both_lines(tmp_path: Path) -> None:
