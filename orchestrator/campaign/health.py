@@ -4,13 +4,8 @@ Nothing here decides anything. The state keeps marks of the workers' time, one a
 minutes with all the time before.
 """
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
+from orchestrator.campaign.state import CampaignState, Mark
 from orchestrator.wording import duration, plural
-
-if TYPE_CHECKING:
-    from orchestrator.campaign.state import CampaignState
 
 _MARK_SECONDS = 60.0
 _WINDOW_MARKS = 11  # ten minutes
@@ -19,36 +14,27 @@ _LEAST_OLD_SECONDS = 600.0
 _OLD_FACTOR = 5.0  # times the longest evaluation so far
 
 
-@dataclass(frozen=True, slots=True)
-class Mark:
-    """Worker-seconds up to `time`: all there were, and those that no evaluation and no known cause took."""
-
-    time: float
-    capacity: float
-    missing: float
-
-
-def marks_after(state: "CampaignState") -> tuple[Mark, ...]:
+def marks_after(state: CampaignState) -> tuple[Mark, ...]:
     """The state's marks, with one more when the last one is a minute old; the oldest goes."""
     if state.marks and state.last_time - state.marks[-1].time < _MARK_SECONDS:
         return state.marks
     return (*state.marks[1 - _WINDOW_MARKS :], _mark(state, 0.0))
 
 
-def warnings(state: "CampaignState", since: float) -> dict[str, str]:
+def warnings(state: CampaignState, since: float) -> dict[str, str]:
     """What is wrong with the workers, by kind, `since` seconds after the last event of an open session."""
     found = {"places": _few_places(state), "late": _late(state, since), "old": _old(state, since)}
     return {kind: text for kind, text in found.items() if text}
 
 
-def _few_places(state: "CampaignState") -> str:
+def _few_places(state: CampaignState) -> str:
     wanted = state.rules.workers
     if wanted is None or state.slots >= wanted:
         return ""
     return f"there are places for {state.slots} of the {plural(wanted, 'worker')} that workers.count asks for"
 
 
-def _late(state: "CampaignState", since: float) -> str:
+def _late(state: CampaignState, since: float) -> str:
     """Attempts were handed to workers, and time went by before they began."""
     if len(state.marks) < _WINDOW_MARKS:
         return ""
@@ -64,7 +50,7 @@ def _late(state: "CampaignState", since: float) -> str:
     )
 
 
-def _old(state: "CampaignState", since: float) -> str:
+def _old(state: CampaignState, since: float) -> str:
     """An evaluation that takes much longer than all others, or was never begun."""
     limit = max(_LEAST_OLD_SECONDS, _OLD_FACTOR * state.longest_seconds)
     old = [trial for trial, run in state.running.items() if state.last_time + since - run.since > limit]
@@ -77,7 +63,7 @@ def _old(state: "CampaignState", since: float) -> str:
     )
 
 
-def _mark(state: "CampaignState", since: float) -> Mark:
+def _mark(state: CampaignState, since: float) -> Mark:
     now = state.last_time + since
     capacity = state.capacity_seconds + since * state.slots
     under_way = sum(max(0.0, now - run.since) for run in state.running.values())

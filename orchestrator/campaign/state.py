@@ -18,7 +18,6 @@ from orchestrator.campaign.events import (
     Recommendation,
 )
 from orchestrator.campaign.front import Front
-from orchestrator.campaign.health import Mark
 from orchestrator.campaign.idle import Cause, IdleSeconds
 from orchestrator.campaign.learned import LearnedModel
 from orchestrator.campaign.line import Line
@@ -27,6 +26,15 @@ from orchestrator.campaign.steps import Steps
 from workers.messages import Failure, FailureKind, Outcome
 
 _MOST_REMARKS = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """Worker-seconds up to `time`: all there were, and those that no evaluation and no known cause took."""
+
+    time: float
+    capacity: float
+    missing: float
 
 
 @dataclass(frozen=True)

@@ -82,7 +82,7 @@ def test_a_result_may_take_as_long_to_the_log_as_it_took_where_nothing_was_kille
     again = execution(0, pid=9, began=20.0, ended=22.0)
     other = execution(1, pid=8, began=8.0, ended=9.0)
     for written, lost in ((9.0 + 4.0, 0), (9.0, 1)):  # 4 s on its way to the log, or at once
-        log = [succeeded(other, time=written), AT_WORK, succeeded(again, 2)]
+        log: list[Event] = [succeeded(other, time=written), AT_WORK, succeeded(again, 2)]
         assert accounted(log, (late, other, again), kill("brain", 15.0)).lost == lost
 
 
@@ -90,7 +90,7 @@ def test_a_coordinator_that_was_silent_when_it_was_killed_had_not_taken_in_what_
     late = execution(0, place="task", ended=12.0)  # 3 s before the kill
     again = execution(0, pid=9, began=20.0, ended=22.0)
     other = execution(1, pid=8, began=9.0, ended=11.5)
-    log = [succeeded(other, time=11.6), succeeded(again, 2)]
+    log: list[Event] = [succeeded(other, time=11.6), succeeded(again, 2)]
     assert accounted(log, (late, other, again), kill("brain", 15.0)).lost == 0
     assert accounted([*log, AT_WORK], (late, other, again), kill("brain", 15.0)).lost == 1
 
