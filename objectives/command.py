@@ -16,7 +16,9 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO
+from typing import IO, Annotated
+
+from typing_extensions import Doc
 
 from objectives.objective import Evaluation, HasFolder, InvalidValueError, ObjectiveError, Parameters, Report
 from objectives.reference import did_you_mean
@@ -50,19 +52,28 @@ class ShellCommand:
 
     A value reaches the shell in an environment variable and is never a part of the command's text, so nothing in it is
     run or split. A placeholder inside quotes is refused: the shell would not take it as one word there. `{name:.3g}`
-    formats as Python does, `{{` and `}}` are braces. It runs in `working_directory` with `environment`
-    added to the worker's, and with BBKB_PARAMETERS (JSON), BBKB_SEED, BBKB_RESULT (the path of a JSON file it may
-    write) and, where trials have folders, BBKB_FOLDER (the trial's own). Its value is that file's number or `value`,
-    other entries being metrics; without the file, the last non-empty line of standard output that is no report. A line
-    `BBKB_REPORT step value` is an intermediate value. `memory_bytes` limits the address space of each of its processes.
+    formats as Python does, `{{` and `}}` are braces. It gets BBKB_PARAMETERS (JSON), BBKB_SEED,
+    BBKB_RESULT (the path of a JSON file it may write) and, where trials have folders, BBKB_FOLDER (the trial's own).
+    Its value is that file's number or `value`, other entries being metrics; without the file, the last non-empty line
+    of standard output that is no report. A line `BBKB_REPORT step value` is an intermediate value.
 
     Raises ObjectiveError when the text is no valid template.
+
+    Args:
+        command: The text for `/bin/sh`, with `{name}` for a parameter.
+        working_directory: The folder in which it runs; None: that of the worker.
+        environment: Environment variables that are added to the worker's.
+        memory_bytes: The address space of each of its processes, in bytes, at most; None: no limit.
     """
 
-    command: str
-    working_directory: str | None = None
-    environment: Mapping[str, str] = field(default_factory=dict)
-    memory_bytes: int | None = None
+    command: Annotated[str, Doc("The text for `/bin/sh`, with `{name}` for a parameter.")]
+    working_directory: Annotated[str | None, Doc("The folder in which it runs; None: that of the worker.")] = None
+    environment: Annotated[Mapping[str, str], Doc("Environment variables that are added to the worker's.")] = field(
+        default_factory=dict
+    )
+    memory_bytes: Annotated[
+        int | None, Doc("The address space of each of its processes, in bytes, at most; None: no limit.")
+    ] = None
 
     def __post_init__(self) -> None:
         self._pieces()

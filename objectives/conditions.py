@@ -8,20 +8,21 @@ holds. Campaign files may write a single value for a tuple of one, and one claus
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
-from typing_extensions import TypedDict  # pydantic needs this one before Python 3.12
+from typing_extensions import Doc, TypedDict  # pydantic needs this one before Python 3.12
 
 Scalar = str | int | float | bool | None
 
 
 class Comparison(TypedDict, total=False):
-    """Bounds of a number, each a number or the name of another parameter; `equals` names another parameter only."""
+    """Bounds of a number, each a number or the name of another parameter."""
 
-    above: float | str
-    below: float | str
-    at_least: float | str
-    at_most: float | str
-    equals: str
+    above: Annotated[float | str, Doc("The value is larger than this, or than that of the parameter of this name.")]
+    below: Annotated[float | str, Doc("The value is smaller than this, or than that of the parameter of this name.")]
+    at_least: Annotated[float | str, Doc("The value is this, or that of the parameter of this name, or larger.")]
+    at_most: Annotated[float | str, Doc("The value is this, or that of the parameter of this name, or smaller.")]
+    equals: Annotated[str, Doc("The value is that of the parameter of this name.")]
 
 
 Test = tuple[Scalar, ...] | Comparison

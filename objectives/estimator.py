@@ -19,10 +19,11 @@ import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import Doc
 
 from objectives.datasets import DataSource
 from objectives.objective import Evaluation, ObjectiveError, Parameters, Report
@@ -37,20 +38,30 @@ MOST_VALUES = 64  # of a text column that get a column of their own
 
 @dataclass(frozen=True, slots=True)
 class SklearnEstimator:
-    """Options: the `estimator`'s dotted name; `data`, a table's path relative to the campaign file or one of
-    breast_cancer, diabetes, digits, iris, wine; the table's column `target`; `scoring`, a name of scikit-learn's
-    (accuracy of a classifier, R² of a regressor when None); number of `folds`.
+    """An estimator of scikit-learn, whose parameters are its hyper-parameters, under cross-validation.
 
     Raises ValueError when names or numbers cannot be right; what is imported or read is checked by `load`.
+
+    Args:
+        estimator: The dotted name of the estimator's class, such as sklearn.svm.SVC.
+        data: A table, its path relative to the campaign file; or one of breast_cancer, diabetes, digits, iris, wine.
+        target: The column of the table that is predicted.
+        scoring: A name of scikit-learn's; None: accuracy of a classifier, R² of a regressor.
+        folds: The number of folds of the cross-validation, ≥ 2.
     """
 
     __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}
 
-    estimator: str
-    data: str
-    target: str | None = None
-    scoring: str | None = None
-    folds: int = 5
+    estimator: Annotated[str, Doc("The dotted name of the estimator's class, such as sklearn.svm.SVC.")]
+    data: Annotated[
+        str,
+        Doc("A table, its path relative to the campaign file; or one of breast_cancer, diabetes, digits, iris, wine."),
+    ]
+    target: Annotated[str | None, Doc("The column of the table that is predicted.")] = None
+    scoring: Annotated[
+        str | None, Doc("A name of scikit-learn's; None: accuracy of a classifier, R² of a regressor.")
+    ] = None
+    folds: Annotated[int, Doc("The number of folds of the cross-validation, ≥ 2.")] = 5
 
     def __post_init__(self) -> None:
         if self.folds < 2:

@@ -8,6 +8,9 @@ import inspect
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Annotated
+
+from typing_extensions import Doc
 
 from objectives.command import CommandFailedError, ShellCommand
 from objectives.objective import Evaluation, HasFolder, ObjectiveError, Parameters, Report
@@ -21,16 +24,19 @@ SUPPLIED = ("seed", "report", "folder")  # what a function gets besides the para
 
 @dataclass(frozen=True, slots=True)
 class PythonCallable:
-    """The function `path` = `package.module:function` or `path/to/file.py:function`, imported where it runs.
+    """A function that is imported where it runs.
 
-    `search_paths` are folders put in front of `sys.path` first. The function is called with the parameters as keywords,
-    and with `seed`, `report` and `folder` (the trial's own, a Path) when its signature names them and no parameter is
-    called so. It returns a number, or a
-    mapping with `value` and further numbers, which become metrics.
+    It is called with the parameters as keywords, and with `seed`, `report` and `folder` (the trial's own, a Path) when
+    its signature names them and no parameter is called so. It returns a number, or a mapping with `value` and further
+    numbers, which become metrics.
+
+    Args:
+        path: `package.module:function` or `path/to/file.py:function`.
+        search_paths: Folders that are put in front of `sys.path` first.
     """
 
-    path: str
-    search_paths: tuple[str, ...] = ()
+    path: Annotated[str, Doc("`package.module:function` or `path/to/file.py:function`.")]
+    search_paths: Annotated[tuple[str, ...], Doc("Folders that are put in front of `sys.path` first.")] = ()
 
     def evaluate(self, parameters: Parameters, seed: int, report: Report) -> Evaluation:
         """Call the function; raises whatever it raises, and InvalidValueError when it returns no number."""

@@ -8,32 +8,44 @@ Each kind has `when`: the conditions under which the parameter exists (`objectiv
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
+
+from typing_extensions import Doc
 
 from objectives.conditions import Clause, Scalar, When, clauses_of
 
+WhenOption = Annotated[
+    When | None, Doc("The conditions under which the parameter exists, such as {model: svm}; None: always.")
+]
 _WHOLE = 1e-9  # how far from a whole number a number of steps may be, relative
 
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """Numbers from `low` to `high`, both included; `log` spreads them evenly in their logarithm.
-
-    `step` leaves only low, low + step, low + 2 step, … `integer` is a step of 1 unless `step` says more. `when` gives
-    the conditions under which the parameter exists, such as {model: svm}.
+    """Numbers from `low` to `high`, both included.
 
     Raises ValueError unless low < high, both and their difference finite; low > 0 for `log`; all whole for `integer`;
     high − low a whole number of steps.
+
+    Args:
+        low: The smallest value.
+        high: The largest value, included.
+        log: Whether values are spread evenly in their logarithm; `low` is then > 0.
+        integer: Whether values are whole numbers.
+        step: Leaves only low, low + step, low + 2 step, …; None: every number, or every whole one.
+        when: The conditions under which the parameter exists, such as {model: svm}; None: always.
     """
 
     __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}
 
-    low: float
-    high: float
-    log: bool = False
-    integer: bool = False
-    step: float | None = None
-    when: When | None = None
+    low: Annotated[float, Doc("The smallest value.")]
+    high: Annotated[float, Doc("The largest value, included.")]
+    log: Annotated[bool, Doc("Whether values are spread evenly in their logarithm; `low` is then > 0.")] = False
+    integer: Annotated[bool, Doc("Whether values are whole numbers.")] = False
+    step: Annotated[
+        float | None, Doc("Leaves only low, low + step, low + 2 step, …; None: every number, or every whole one.")
+    ] = None
+    when: WhenOption = None
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.low) and math.isfinite(self.high)):
@@ -75,17 +87,24 @@ class Range:
 class Choice:
     """One of `choices`, which have no order: any two different ones are equally far apart.
 
-    `weights` say how often each is drawn into the initial design, relative to the others; equally often without.
-    `when` gives the conditions under which the parameter exists, such as {model: svm}.
-
     Raises ValueError when there is none, two are equal, or weights are not one positive number a choice.
+
+    Args:
+        choices: The values, which have no order: any two different ones are equally far apart.
+        weights: How often each is drawn into the initial design, relative to the others; None: equally often.
+        when: The conditions under which the parameter exists, such as {model: svm}; None: always.
     """
 
     __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}
 
-    choices: tuple[Scalar, ...]
-    weights: tuple[float, ...] | None = None
-    when: When | None = None
+    choices: Annotated[
+        tuple[Scalar, ...], Doc("The values, which have no order: any two different ones are equally far apart.")
+    ]
+    weights: Annotated[
+        tuple[float, ...] | None,
+        Doc("How often each is drawn into the initial design, relative to the others; None: equally often."),
+    ] = None
+    when: WhenOption = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "choices", tuple(self.choices))
@@ -100,15 +119,17 @@ class Choice:
 class Ordered:
     """One of `ordered`, which stand in order: neighbours are alike, steps count as equal.
 
-    `when` gives the conditions under which the parameter exists, such as {model: svm}.
-
     Raises ValueError when there is none or two are equal.
+
+    Args:
+        ordered: The values, in order: neighbours are alike, steps count as equal.
+        when: The conditions under which the parameter exists, such as {model: svm}; None: always.
     """
 
     __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}
 
-    ordered: tuple[Scalar, ...]
-    when: When | None = None
+    ordered: Annotated[tuple[Scalar, ...], Doc("The values, in order: neighbours are alike, steps count as equal.")]
+    when: WhenOption = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "ordered", tuple(self.ordered))
@@ -120,13 +141,15 @@ class Ordered:
 class Constant:
     """Always `constant`: handed to the objective, invisible to the model.
 
-    `when` gives the conditions under which the parameter exists, such as {model: svm}.
+    Args:
+        constant: The value, which the objective is given and the model does not see.
+        when: The conditions under which the parameter exists, such as {model: svm}; None: always.
     """
 
     __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}
 
-    constant: Scalar
-    when: When | None = None
+    constant: Annotated[Scalar, Doc("The value, which the objective is given and the model does not see.")]
+    when: WhenOption = None
 
     def __post_init__(self) -> None:
         _set_when(self, (self.constant,))

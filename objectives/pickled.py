@@ -11,8 +11,10 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import Annotated
 
 import cloudpickle
+from typing_extensions import Doc
 
 from objectives.external import call_with, check_signature
 from objectives.objective import Evaluation, ObjectiveError, Parameters, Report
@@ -20,15 +22,20 @@ from objectives.objective import Evaluation, ObjectiveError, Parameters, Report
 
 @dataclass(frozen=True, slots=True)
 class PickledFunction:
-    """The function in the file `path`, whose content has the digest `sha256`.
+    """A function in a file, called as a `PythonCallable` is.
 
-    `search_paths` are folders put in front of `sys.path` first, for modules that the function imports. It is called as
-    a `PythonCallable` is.
+    Args:
+        path: The file with the function.
+        sha256: The digest of the file's content.
+        search_paths: Folders that are put in front of `sys.path` first, for modules that the function imports.
     """
 
-    path: str
-    sha256: str
-    search_paths: tuple[str, ...] = ()
+    path: Annotated[str, Doc("The file with the function.")]
+    sha256: Annotated[str, Doc("The digest of the file's content.")]
+    search_paths: Annotated[
+        tuple[str, ...],
+        Doc("Folders that are put in front of `sys.path` first, for modules that the function imports."),
+    ] = ()
 
     def evaluate(self, parameters: Parameters, seed: int, report: Report) -> Evaluation:
         """Call the function; raises whatever it raises, and InvalidValueError when it returns no number."""

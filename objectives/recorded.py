@@ -13,10 +13,11 @@ The files lie in the data folder, `data.folder` or BBKB_DATA; none is downloaded
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Literal, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import Doc
 
 from objectives.cell_features import Encoding, encode_cells
 from objectives.cells import CONVOLUTION, OPERATIONS, POOLING, CellSet
@@ -110,11 +111,15 @@ class RecordedGrid:
 
 @dataclass(frozen=True, slots=True)
 class NasBench201:
-    """Cells of six edges, each with one of five operations, trained on the images of `dataset`."""
+    """Cells of six edges, each with one of five operations, trained on images.
+
+    Args:
+        dataset: The images that the cells were trained on.
+    """
 
     __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}
 
-    dataset: Literal["cifar10", "cifar100"] = "cifar10"
+    dataset: Annotated[Literal["cifar10", "cifar100"], Doc("The images that the cells were trained on.")] = "cifar10"
 
     def default_space(self) -> Space:
         """The 15 625 cells."""
@@ -127,11 +132,18 @@ class NasBench201:
 
 @dataclass(frozen=True, slots=True)
 class FcNet:
-    """A network of two layers on the regression set `dataset`; the value is its mean squared error."""
+    """A network of two layers for regression; the value is its mean squared error.
+
+    Args:
+        dataset: The regression set that the network was trained on.
+    """
 
     __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}
 
-    dataset: Literal["protein_structure", "parkinsons_telemonitoring"] = "protein_structure"
+    dataset: Annotated[
+        Literal["protein_structure", "parkinsons_telemonitoring"],
+        Doc("The regression set that the network was trained on."),
+    ] = "protein_structure"
 
     def default_space(self) -> Space:
         """The 62 208 settings."""
@@ -144,11 +156,18 @@ class FcNet:
 
 @dataclass(frozen=True, slots=True)
 class HpobenchMlp:
-    """A multi-layer perceptron on the classification set `dataset`."""
+    """A multi-layer perceptron for classification.
+
+    Args:
+        dataset: The classification set that the network was trained on.
+    """
 
     __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}
 
-    dataset: Literal["australian", "blood_transfusion", "car", "phoneme", "vehicle"] = "vehicle"
+    dataset: Annotated[
+        Literal["australian", "blood_transfusion", "car", "phoneme", "vehicle"],
+        Doc("The classification set that the network was trained on."),
+    ] = "vehicle"
 
     def default_space(self) -> Space:
         """The 30 000 settings."""
@@ -161,13 +180,20 @@ class HpobenchMlp:
 
 @dataclass(frozen=True, slots=True)
 class NasBench101:
-    """The recorded cells with six vertices whose inner ones have one of `operations`, `all` three or the `paper`'s two
-    (Calandriello et al. 2020, appendix D.2); `encoding`: their features. One training a cell was recorded."""
+    """The recorded cells with six vertices whose inner ones have one of `operations` (Calandriello et al. 2020,
+    appendix D.2). One training a cell was recorded.
+
+    Args:
+        operations: Operations of the inner vertices: `all` three, or the `paper`'s two.
+        encoding: What the features of a cell are.
+    """
 
     __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}
 
-    operations: Literal["paper", "all"] = "paper"
-    encoding: Encoding = Encoding.ADJACENCY
+    operations: Annotated[
+        Literal["paper", "all"], Doc("Operations of the inner vertices: `all` three, or the `paper`'s two.")
+    ] = "paper"
+    encoding: Annotated[Encoding, Doc("What the features of a cell are.")] = Encoding.ADJACENCY
 
     def default_space(self) -> Space | None:
         """None: the table brings its own candidates."""

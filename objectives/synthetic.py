@@ -7,9 +7,10 @@ import math
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Self
+from typing import Annotated, ClassVar, Self
 
 import numpy as np
+from typing_extensions import Doc
 
 from objectives.datasets import DataSource
 from objectives.objective import Evaluation, Parameters, Report
@@ -20,15 +21,18 @@ from objectives.parameters import Range, Space
 class Sine:
     """f(x) = sin x + cos x + 0.1 x, the example of the compressed bandit papers (Bedi, Sadler et al., equation 4.1).
 
-    The papers print no interval; on [0, 10] the larger of two maxima lies inside. `noise_std` is the standard
-    deviation of the reward's noise (Bedi et al. 2020 uses 1); `seconds` is how long an evaluation sleeps, to play an
-    expensive one.
+    The papers print no interval; on [0, 10] the larger of two maxima lies inside. Bedi et al. 2020 have noise of
+    standard deviation 1.
+
+    Args:
+        noise_std: The standard deviation of the noise that is added to a reward, ≥ 0.
+        seconds: How long an evaluation sleeps, to play an expensive one, in seconds.
     """
 
     __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}
 
-    noise_std: float = 0.1
-    seconds: float = 0.0
+    noise_std: Annotated[float, Doc("The standard deviation of the noise that is added to a reward, ≥ 0.")] = 0.1
+    seconds: Annotated[float, Doc("How long an evaluation sleeps, to play an expensive one, in seconds.")] = 0.0
 
     def __post_init__(self) -> None:
         _check(self.noise_std, self.seconds)
@@ -56,13 +60,17 @@ class Branin:
     """Branin's function on [0, 1]², scaled to mean 0 and variance 1 and turned upside down (Salgia et al. 2021).
 
     f(x, y) = −((v − 5.1u²/4π² + 5u/π − 6)² + (10 − 10/8π) cos u − 44.81) / 51.95 with u = 15x − 5, v = 15y. The default
-    noise has the paper's variance, 0.01; `seconds` is how long an evaluation sleeps, to play an expensive one.
+    noise has the paper's variance, 0.01.
+
+    Args:
+        noise_std: The standard deviation of the noise that is added to a reward, ≥ 0.
+        seconds: How long an evaluation sleeps, to play an expensive one, in seconds.
     """
 
     __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}
 
-    noise_std: float = 0.1
-    seconds: float = 0.0
+    noise_std: Annotated[float, Doc("The standard deviation of the noise that is added to a reward, ≥ 0.")] = 0.1
+    seconds: Annotated[float, Doc("How long an evaluation sleeps, to play an expensive one, in seconds.")] = 0.0
 
     def __post_init__(self) -> None:
         _check(self.noise_std, self.seconds)

@@ -9,10 +9,11 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import Doc
 
 from objectives.datasets import DataSource, Regression, load_abalone, load_cadata
 from objectives.duplicates import Duplicates, group
@@ -98,11 +99,15 @@ def recorded_evaluation(repeats: NDArray[np.float64], rng: np.random.Generator) 
 
 @dataclass(frozen=True, slots=True)
 class Abalone:
-    """The age of 4177 shells, in rings, from eight measurements (UCI), as a bandit problem."""
+    """The age of 4177 shells, in rings, from eight measurements (UCI), as a bandit problem.
+
+    Args:
+        noise_std: The standard deviation of the noise that is added to a reward, ≥ 0.
+    """
 
     __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}
 
-    noise_std: float = 0.01
+    noise_std: Annotated[float, Doc("The standard deviation of the noise that is added to a reward, ≥ 0.")] = 0.01
 
     def __post_init__(self) -> None:
         _check_noise(self.noise_std)
@@ -118,11 +123,15 @@ class Abalone:
 
 @dataclass(frozen=True, slots=True)
 class Cadata:
-    """The median house value of 20640 Californian blocks (Pace & Barry 1997) as a bandit problem."""
+    """The median house value of 20640 Californian blocks (Pace & Barry 1997) as a bandit problem.
+
+    Args:
+        noise_std: The standard deviation of the noise that is added to a reward, ≥ 0.
+    """
 
     __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}
 
-    noise_std: float = 0.01
+    noise_std: Annotated[float, Doc("The standard deviation of the noise that is added to a reward, ≥ 0.")] = 0.01
 
     def __post_init__(self) -> None:
         _check_noise(self.noise_std)

@@ -14,15 +14,16 @@ PyTorch is an extra and is imported when an evaluation needs it.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import numpy as np
+from typing_extensions import Doc
 
 from objectives.datasets import DataSource, load_digits, load_mnist
 from objectives.objective import Evaluation, ObjectiveError, Parameters, Report
 from objectives.parameters import Ordered, Range, Space
 from objectives.training.images import mnist_test_rows, rows_of, split_rows
-from objectives.training.softmax import Rows
+from objectives.training.softmax import ImageSet, Rows
 from objectives.training.torch_training import measure_accuracy, require_torch, seeded, tensors, train_epoch
 
 if TYPE_CHECKING:
@@ -34,21 +35,29 @@ TRAIN_SIZES = {"mnist": 10_000, "digits": 1000}
 
 @dataclass(frozen=True, slots=True)
 class ConvolutionalNetwork:
-    """Options: `epochs` over the training rows; `dataset`; `train_size`, the number of training rows, in every class
-    alike (10 000 of MNIST, 1000 of the digits when None); SGD's `momentum`; `threads` an evaluation may use.
+    """A convolutional network on images of digits.
 
-    A fifth of `train_size` more rows validate. `auto` is MNIST when the data folder has it, scikit-learn's bundled
-    digits otherwise, whose rows that are left over are the test rows; it never downloads. Raises ValueError on an
-    option out of range.
+    A fifth of `train_size` more rows validate. Of scikit-learn's digits the rows that are left over are the test rows.
+    Nothing is downloaded. Raises ValueError on an option out of range.
+
+    Args:
+        epochs: Passes over the training rows, ≥ 1.
+        dataset: `auto` is MNIST when the data folder has it, the digits of scikit-learn otherwise.
+        train_size: Training rows, in every class alike, a multiple of 50; None: 10 000 of MNIST, 1000 of the digits.
+        momentum: Momentum of the stochastic gradient descent, in [0, 1).
+        threads: Threads that an evaluation may use, ≥ 1.
     """
 
     __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}
 
-    epochs: int = 3
-    dataset: Literal["auto", "mnist", "digits"] = "auto"
-    train_size: int | None = None
-    momentum: float = 0.9
-    threads: int = 1
+    epochs: Annotated[int, Doc("Passes over the training rows, ≥ 1.")] = 3
+    dataset: ImageSet = "auto"
+    train_size: Annotated[
+        int | None,
+        Doc("Training rows, in every class alike, a multiple of 50; None: 10 000 of MNIST, 1000 of the digits."),
+    ] = None
+    momentum: Annotated[float, Doc("Momentum of the stochastic gradient descent, in [0, 1).")] = 0.9
+    threads: Annotated[int, Doc("Threads that an evaluation may use, ≥ 1.")] = 1
 
     def __post_init__(self) -> None:
         if self.epochs < 1:

@@ -12,9 +12,10 @@ import math
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import numpy as np
+from typing_extensions import Doc
 
 from objectives.cell_features import Encoding, encode_cells
 from objectives.cells import CONVOLUTION, MOST_VERTICES, OPERATIONS, POOLING, Cell, CellSet, cells_of
@@ -22,7 +23,7 @@ from objectives.datasets import DataSource, load_digits, load_mnist
 from objectives.objective import Candidates, Evaluation, Parameters, Report
 from objectives.parameters import Space
 from objectives.training.images import rows_of, split_rows
-from objectives.training.softmax import Rows
+from objectives.training.softmax import ImageSet, Rows
 from objectives.training.torch_training import measure_accuracy, require_torch, seeded, tensors, train_epoch
 
 if TYPE_CHECKING:
@@ -36,32 +37,48 @@ _DRAW_SEED = 0  # the candidates are part of the problem, so they never change
 
 @dataclass(frozen=True, slots=True)
 class CellNetwork:
-    """Options. Candidates: all cells with so many `vertices` (3 to 7) whose inner ones have one of `operations`; of
-    more than 100 000 (7 vertices with three operations: 359 082) so many drawn at random. `encoding`: their features.
+    """Networks made of cells, trained on images of digits.
 
-    Network: `stacks` of `cells` each, `channels` in the first stack. Training: `epochs` over `train_size` rows, in
-    every class alike, in batches of `batch_size`, at `learning_rate` in the beginning; `validation_size` rows more give
-    the accuracy (1000 of MNIST, 500 of the digits if not given). `threads` an evaluation may use. `dataset` auto is
-    MNIST when the data folder has it, scikit-learn's digits otherwise; it never downloads.
+    Candidates are all cells with so many `vertices` whose inner ones have one of `operations`; of more than 100 000
+    (7 vertices with three operations: 359 082) 100 000 are drawn at random. Nothing is downloaded.
 
     Raises ValueError on an option out of range.
+
+    Args:
+        vertices: Vertices of a cell, 3 to 7.
+        operations: The operations that inner vertices may have.
+        encoding: What the features of a cell are.
+        epochs: Passes over the training rows, ≥ 1.
+        dataset: `auto` is MNIST when the data folder has it, the digits of scikit-learn otherwise.
+        train_size: Training rows, in every class alike, a multiple of 10.
+        validation_size: Further rows, which give the accuracy, a multiple of 10; None: 1000 of MNIST, 500 of the
+            digits.
+        batch_size: Rows of one step of the training, ≥ 1.
+        learning_rate: The learning rate in the beginning, > 0.
+        channels: Channels in the first stack, ≥ 1.
+        stacks: Stacks of cells, 1 to 3.
+        cells: Cells of a stack, ≥ 1.
+        threads: Threads that an evaluation may use, ≥ 1.
     """
 
     __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}
 
-    vertices: int = 6
-    operations: tuple[str, ...] = (CONVOLUTION, POOLING)
-    encoding: Encoding = Encoding.ADJACENCY
-    epochs: int = 3
-    dataset: Literal["auto", "mnist", "digits"] = "auto"
-    train_size: int = 1000
-    validation_size: int | None = None
-    batch_size: int = 50
-    learning_rate: float = 0.02
-    channels: int = 8
-    stacks: int = 2
-    cells: int = 1
-    threads: int = 1
+    vertices: Annotated[int, Doc("Vertices of a cell, 3 to 7.")] = 6
+    operations: Annotated[tuple[str, ...], Doc("The operations that inner vertices may have.")] = (CONVOLUTION, POOLING)
+    encoding: Annotated[Encoding, Doc("What the features of a cell are.")] = Encoding.ADJACENCY
+    epochs: Annotated[int, Doc("Passes over the training rows, ≥ 1.")] = 3
+    dataset: ImageSet = "auto"
+    train_size: Annotated[int, Doc("Training rows, in every class alike, a multiple of 10.")] = 1000
+    validation_size: Annotated[
+        int | None,
+        Doc("Further rows, which give the accuracy, a multiple of 10; None: 1000 of MNIST, 500 of the digits."),
+    ] = None
+    batch_size: Annotated[int, Doc("Rows of one step of the training, ≥ 1.")] = 50
+    learning_rate: Annotated[float, Doc("The learning rate in the beginning, > 0.")] = 0.02
+    channels: Annotated[int, Doc("Channels in the first stack, ≥ 1.")] = 8
+    stacks: Annotated[int, Doc("Stacks of cells, 1 to 3.")] = 2
+    cells: Annotated[int, Doc("Cells of a stack, ≥ 1.")] = 1
+    threads: Annotated[int, Doc("Threads that an evaluation may use, ≥ 1.")] = 1
 
     def __post_init__(self) -> None:
         if not 3 <= self.vertices <= MOST_VERTICES:

@@ -13,10 +13,11 @@ the training rows. Dropout zeroes every input of every row independently with pr
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import Doc
 
 from objectives.datasets import DataSource, LabelledImages, load_digits, load_mnist
 from objectives.objective import Evaluation, ObjectiveError, Parameters, Report
@@ -27,21 +28,31 @@ BLOCK = 4096  # rows turned into float32 at a time when the whole set is measure
 
 Floats = NDArray[np.float32]
 
+ImageSet = Annotated[
+    Literal["auto", "mnist", "digits"],
+    Doc("`auto` is MNIST when the data folder has it, the digits of scikit-learn otherwise."),
+]
+
 
 @dataclass(frozen=True, slots=True)
 class SoftmaxRegression:
-    """Options: `epochs` over the training rows; `dataset`; share of the rows held out, in every class alike;
-    `train_size`, the number of training rows kept (all when None).
+    """Multinomial logistic regression on images of digits. Nothing is downloaded.
 
-    `auto` is MNIST when the data folder has it, scikit-learn's bundled digits otherwise; it never downloads.
+    Args:
+        epochs: Passes over the training rows, ≥ 1.
+        dataset: `auto` is MNIST when the data folder has it, the digits of scikit-learn otherwise.
+        validation_fraction: The share of the rows that is held out, in every class alike, in (0, 1).
+        train_size: Training rows that are kept; None: all.
     """
 
     __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}
 
-    epochs: int = 3
-    dataset: Literal["auto", "mnist", "digits"] = "auto"
-    validation_fraction: float = 0.2
-    train_size: int | None = None
+    epochs: Annotated[int, Doc("Passes over the training rows, ≥ 1.")] = 3
+    dataset: ImageSet = "auto"
+    validation_fraction: Annotated[
+        float, Doc("The share of the rows that is held out, in every class alike, in (0, 1).")
+    ] = 0.2
+    train_size: Annotated[int | None, Doc("Training rows that are kept; None: all.")] = None
 
     def __post_init__(self) -> None:
         if self.epochs < 1:

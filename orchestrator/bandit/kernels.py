@@ -7,18 +7,28 @@ a column may be kept or computed again, whole or in blocks, without changing a s
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Literal, Protocol
+from typing import Annotated, ClassVar, Literal, Protocol, runtime_checkable
 
 import numpy as np
+from annotated_types import Gt
+from typing_extensions import Doc
 
 from orchestrator.bandit.arrays import Floats
+from orchestrator.bandit.options import Like, check_options, shown
 
 Lengthscale = float | tuple[float, ...]
+_Length = Annotated[float, Gt(0)]
+LengthscaleOption = Annotated[
+    _Length | tuple[_Length, ...],
+    Doc("The distance over which values are alike, > 0: one number, or one for each feature."),
+]
+VarianceOption = Annotated[float, Gt(0), Doc("The variance of the function, > 0.")]
 BLOCK = 16_384  # entries of a kernel matrix that are computed at a time
 FEW = 8192  # differences of features that are computed in one call
 _REFUSE_UNKNOWN: Mapping[str, str] = {"extra": "forbid"}
 
 
+@runtime_checkable
 class Kernel(Protocol):
     """A covariance function."""
 
@@ -31,10 +41,15 @@ class Kernel(Protocol):
 
 @dataclass(frozen=True)
 class RBF:
-    """Gaussian kernel, variance · exp(−r²/2) with r = ‖(x − x')/lengthscale‖. `lengthscale`: one, or one a feature."""
+    """Gaussian kernel, variance · exp(−r²/2) with r = ‖(x − x')/lengthscale‖.
 
-    lengthscale: Lengthscale = 1.0
-    variance: float = 1.0
+    Args:
+        lengthscale: The distance over which values are alike, > 0: one number, or one for each feature.
+        variance: The variance of the function, > 0.
+    """
+
+    lengthscale: LengthscaleOption = 1.0
+    variance: VarianceOption = 1.0
     name: Literal["rbf"] = "rbf"
     __pydantic_config__: ClassVar[Mapping[str, str]] = _REFUSE_UNKNOWN
 
@@ -52,10 +67,15 @@ class RBF:
 
 @dataclass(frozen=True)
 class Matern32:
-    """Matérn kernel of smoothness 3/2: variance · (1 + √3 r) exp(−√3 r), r as in `RBF`."""
+    """Matérn kernel of smoothness 3/2: variance · (1 + √3 r) exp(−√3 r), r as in `RBF`.
 
-    lengthscale: Lengthscale = 1.0
-    variance: float = 1.0
+    Args:
+        lengthscale: The distance over which values are alike, > 0: one number, or one for each feature.
+        variance: The variance of the function, > 0.
+    """
+
+    lengthscale: LengthscaleOption = 1.0
+    variance: VarianceOption = 1.0
     name: Literal["matern32"] = "matern32"
     __pydantic_config__: ClassVar[Mapping[str, str]] = _REFUSE_UNKNOWN
 
@@ -74,10 +94,15 @@ class Matern32:
 
 @dataclass(frozen=True)
 class Matern52:
-    """Matérn kernel of smoothness 5/2: variance · (1 + √5 r + 5r²/3) exp(−√5 r), r as in `RBF`."""
+    """Matérn kernel of smoothness 5/2: variance · (1 + √5 r + 5r²/3) exp(−√5 r), r as in `RBF`.
 
-    lengthscale: Lengthscale = 1.0
-    variance: float = 1.0
+    Args:
+        lengthscale: The distance over which values are alike, > 0: one number, or one for each feature.
+        variance: The variance of the function, > 0.
+    """
+
+    lengthscale: LengthscaleOption = 1.0
+    variance: VarianceOption = 1.0
     name: Literal["matern52"] = "matern52"
     __pydantic_config__: ClassVar[Mapping[str, str]] = _REFUSE_UNKNOWN
 
@@ -105,10 +130,15 @@ class Matern52:
 
 @dataclass(frozen=True)
 class Linear:
-    """Linear kernel: variance · ⟨x/lengthscale, x'/lengthscale⟩."""
+    """Linear kernel: variance · ⟨x/lengthscale, x'/lengthscale⟩.
 
-    lengthscale: Lengthscale = 1.0
-    variance: float = 1.0
+    Args:
+        lengthscale: The distance over which values are alike, > 0: one number, or one for each feature.
+        variance: The variance of the function, > 0.
+    """
+
+    lengthscale: LengthscaleOption = 1.0
+    variance: VarianceOption = 1.0
     name: Literal["linear"] = "linear"
     __pydantic_config__: ClassVar[Mapping[str, str]] = _REFUSE_UNKNOWN
 
@@ -132,27 +162,30 @@ class Linear:
 
 
 AnyKernel = RBF | Matern32 | Matern52 | Linear
+KernelOption = Annotated[AnyKernel, Like(Kernel), Doc("k, the covariance function: rbf, matern32, matern52 or linear.")]
 
 KERNELS: Mapping[str, type[AnyKernel]] = {"rbf": RBF, "matern32": Matern32, "matern52": Matern52, "linear": Linear}
 
 
-def _check(kernel: "AnyKernel") -> None:
+def _check(kernel: AnyKernel) -> None:
     """Turn numbers and arrays of NumPy into floats and tuples of them; refuse what is not > 0 and finite."""
-    scales, variance = _numbers("lengthscale", kernel.lengthscale), _numbers("variance", kernel.variance)
+    scales = _lengthscales(kernel.lengthscale)
     if scales.ndim > 1 or not scales.size or not ((scales > 0) & (scales < math.inf)).all():
-        raise ValueError(f"strategy.kernel.lengthscale must be > 0 and finite, got {kernel.lengthscale!r}")
-    if variance.ndim or not 0 < variance < math.inf:
-        raise ValueError(f"strategy.kernel.variance must be > 0 and finite, got {kernel.variance!r}")
+        raise ValueError(f"strategy.kernel.lengthscale must be > 0 and finite, got {shown(kernel.lengthscale)}")
     object.__setattr__(kernel, "lengthscale", tuple(scales.tolist()) if scales.ndim else float(scales))
-    object.__setattr__(kernel, "variance", float(variance))
+    check_options(kernel, "strategy.kernel")
 
 
-def _numbers(name: str, value: object) -> Floats:
+def _lengthscales(value: object) -> Floats:
     """`value` as an array of floats. Raises ValueError when it holds anything else."""
     try:
-        return np.asarray(value, np.float64)
-    except (TypeError, ValueError):
-        raise ValueError(f"strategy.kernel.{name} must be a number, or one for each feature, got {value!r}") from None
+        array = np.asarray(value)
+        if array.dtype.kind not in "iufO" or any(isinstance(one, bool) for one in array.flat):
+            raise TypeError  # True is no number here, and neither is a text that looks like one
+        return array.astype(np.float64)
+    except (TypeError, ValueError, OverflowError):
+        rule = "strategy.kernel.lengthscale must be a number, or one for each feature"
+        raise ValueError(f"{rule}, got {shown(value)}") from None
 
 
 def _scales(X: Floats, lengthscale: Lengthscale) -> float | Floats:

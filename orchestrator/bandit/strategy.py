@@ -12,10 +12,11 @@ randomness: `restore(s, obs, recorded(tell(s, obs, rng)))` equals `tell(s, obs, 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Literal, Protocol, TypeVar, runtime_checkable
+from typing import Annotated, Any, Literal, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import Doc
 
 from orchestrator.bandit.arms import Arms
 from orchestrator.bandit.pulls import Pulls
@@ -29,6 +30,15 @@ class Waiting(StrEnum):
 
     NEVER = "never"
     DRIFT_BUDGET = "drift_budget"  # while pending pulls have spent it, as the papers have it
+
+
+ModeOption = Annotated[
+    Mode,
+    Doc("`async`: never wait for the slowest evaluations of a batch; `batch`: the published algorithm, pull for pull."),
+]
+WaitOption = Annotated[
+    Waiting, Doc("`drift_budget`: choose nothing while the drift is spent; `never`: every free worker gets a pick.")
+]
 
 
 @dataclass(frozen=True, slots=True)

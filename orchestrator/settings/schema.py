@@ -5,24 +5,25 @@ sections leave them open, one alternative a name. `orchestrator.settings.schema_
 several keys at once.
 """
 
-import inspect
-import re
+from collections.abc import Iterable
 from typing import Any
 
 from pydantic import TypeAdapter
 
 from objectives.command import ShellCommand
+from objectives.conditions import Comparison
 from objectives.external import PythonCallable
 from objectives.names import OBJECTIVES, find_objective
 from objectives.pickled import PickledFunction
 from orchestrator.bandit.kernels import KERNELS
 from orchestrator.bandit.model.model import Model
+from orchestrator.bandit.options import described
 from orchestrator.bandit.start.warm_start import WARM_STARTS
 from orchestrator.bandit.strategies import STRATEGIES
 from orchestrator.bandit.strategies.presets import Preset
 from orchestrator.settings.model import Settings
 from orchestrator.settings.options import DEFAULT_STRATEGY, adapter
-from orchestrator.settings.schema_rules import add_bounds, add_parameter_rules, add_section_rules, name_rule
+from orchestrator.settings.schema_rules import add_parameter_rules, add_section_rules, name_rule
 from orchestrator.settings.spaces import PARAMETERS
 
 Schema = dict[str, Any]
@@ -48,23 +49,16 @@ def schema() -> Schema:
     found, document = TypeAdapter.json_schemas([(index, "validation", one) for index, one in enumerate(adapters)])
     definitions: dict[str, Schema] = document["$defs"]
     by_class = {cls: found[index + 1, "validation"] for index, cls in enumerate(dict.fromkeys(classes))}
+    _describe_options(definitions, (*classes, *KERNELS.values(), *WARM_STARTS.values(), Comparison))
     for definition in definitions.values():
         _require_name(definition)
-        _describe_fields(definition, definition.get("description", ""))
     for name, cls in STRATEGIES.items():
         definition = definitions[_target(by_class[cls])]
-        for inherited in cls.__mro__[1:-1]:
-            _describe_fields(definition, inspect.getdoc(inherited) or "")
         _add_name(definition, name)
         if "model" in definition["properties"]:
             definition["properties"]["preset"] = {"enum": list(Preset), "description": _PRESET}
     for cls, field in ((PythonCallable, "path"), (ShellCommand, "command"), (PickledFunction, "path")):
         _without(definitions[_target(by_class[cls])], field)
-
-    for cls in (*STRATEGIES.values(), *KERNELS.values(), *WARM_STARTS.values(), Model):
-        name = _target(by_class[cls]) if cls in by_class else cls.__name__
-        if name in definitions:
-            add_bounds(definitions[name], cls)
     add_parameter_rules(definitions)
 
     settings = definitions.pop(_target(found[0, "validation"]))
@@ -103,15 +97,14 @@ def _open_objective(section: Schema, objectives: dict[str, type], by_class: dict
     ]
 
 
-def _describe_fields(definition: Schema, docstring: str) -> None:
-    """A field without a description gets the sentence of its class's docstring that names it."""
-    text = re.sub(r"\s*\n[ \t]*(?![\n*|-])", " ", docstring)
-    lines = re.split(r"(?<=[.])\s+|\n+", text)
-    for name, field in definition.get("properties", {}).items():
-        naming = next((line for line in lines if f"`{name}`" in line), None)
-        if naming:
-            # of a table's row the last cell says what the field means
-            field.setdefault("description", naming.strip(" *|-").rpartition(" | ")[2])
+def _describe_options(definitions: dict[str, Schema], classes: Iterable[type]) -> None:
+    """Give each option the meaning that its field's annotation has, and each class the first part of its docstring."""
+    for cls in classes:
+        definition = definitions.get(cls.__name__, {})
+        for name, text in described(cls).items():
+            definition.get("properties", {}).get(name, {})["description"] = text
+        if "description" in definition:
+            definition["description"] = definition["description"].partition("\n\nArgs:")[0]
 
 
 def _require_name(definition: Schema) -> None:

@@ -1,13 +1,11 @@
 """Rules of the campaign file that pydantic's schema leaves out, as JSON Schema.
 
-Bounds of options are found by asking their classes, which check them: a number just outside is tried and refused. What
-needs several keys stands here as `if` and `then`. What JSON Schema cannot say stays with `bbkb validate`: that `low` is
-below `high` and a whole number of steps below it, one weight a choice, names and values of parameters in another
-section (`forbid`, `enqueue`, `when`, a command's placeholders), quotes in a command, what lies in files, and names that
-an optional package defines.
+What needs several keys stands here as `if` and `then`. What JSON Schema cannot say stays with `bbkb validate`: that
+`low` is below `high` and a whole number of steps below it, one weight a choice, names and values of parameters in
+another section (`forbid`, `enqueue`, `when`, a command's placeholders), quotes in a command, what lies in files, and
+names that an optional package defines.
 """
 
-import dataclasses
 from typing import Any
 
 from objectives.conditions import OPERATORS
@@ -20,48 +18,12 @@ _ROW: Schema = {"type": "object", "minProperties": 1, "additionalProperties": _S
 _SOURCES = ("name", "callable", "command", "function")
 _STORE = r"^(sqlite$|\$\{|sqlite(\+[^:]*)?:///.|postgres(ql)?(\+[^:]*)?://)"
 _NAME = r"^[^\s\d!-/:-@\[-\^`{-~][^\s!-,/;-@\[-\^`{-~]*$"  # as in `spaces`, without what dialects differ in
-_TRIED = (-1.0, 0.0, 1.0)  # where bounds of options may lie
-
-
-def add_bounds(definition: Schema, cls: type) -> None:
-    """Give the numbers among the options of `cls` the bounds that the class itself checks."""
-    if not _accepts(cls, {}):
-        return  # it cannot be made without options that are not known here
-    for name in definition.get("properties", {}):
-        for number in _numbers_of(definition["properties"][name]):
-            number |= _bounds(cls, name, number["type"] == "integer")
 
 
 def _numbers_of(field: Schema) -> list[Schema]:
     """The parts of a field's schema that are plain numbers without a bound."""
     parts = [field, *field.get("anyOf", [])]
     return [part for part in parts if part.get("type") in ("integer", "number") and "const" not in part]
-
-
-def _bounds(cls: type, name: str, is_integer: bool) -> Schema:
-    """The bounds of one option: below, and above up to 1."""
-    step = 1.0 if is_integer else 1e-6
-
-    def takes(value: float) -> bool:
-        return _accepts(cls, {name: int(value) if is_integer else value})
-
-    found: Schema = {}
-    for bound in _TRIED:
-        if takes(bound + step) and not takes(bound - step):
-            found |= {"minimum": bound} if takes(bound) else {"exclusiveMinimum": bound}
-        if takes(bound - step) and not takes(bound + step):
-            found |= {"maximum": bound} if takes(bound) else {"exclusiveMaximum": bound}
-    return found
-
-
-def _accepts(cls: type, options: dict[str, Any]) -> bool:
-    """Whether the class can be made of these options."""
-    fields = {field.name for field in dataclasses.fields(cls) if field.init}
-    try:
-        cls(**{name: value for name, value in options.items() if name in fields})
-    except (TypeError, ValueError):
-        return False
-    return True
 
 
 def add_parameter_rules(definitions: Schema) -> None:

@@ -19,17 +19,20 @@ from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import ClassVar, Literal, get_args
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
+from annotated_types import Ge, Gt
 from scipy.special import erfcx, ndtr
+from typing_extensions import Doc
 
 from orchestrator.bandit.arms import Arms
 from orchestrator.bandit.arrays import Floats, Indices, read_only, same
-from orchestrator.bandit.checks import require, require_positive, sequential_refusal
+from orchestrator.bandit.checks import require, sequential_refusal
 from orchestrator.bandit.exact.incremental import ExactPosterior
-from orchestrator.bandit.kernels import AnyKernel
+from orchestrator.bandit.kernels import KernelOption
 from orchestrator.bandit.model import defaults
+from orchestrator.bandit.options import AnyNumber, check_options
 from orchestrator.bandit.pulls import Pulls
 from orchestrator.bandit.sparse.posterior import SparseModel
 from orchestrator.bandit.sparse.state import arms_and_rewards, checked_arms, with_set_aside
@@ -113,40 +116,49 @@ class Compressed(ABC):
     Sequential: one pull at a time, and `Wait` while its reward is not in. Pulls that fail take no part in the belief.
     Raises ValueError, naming the field, when one is out of range.
 
-    | field | symbol | meaning |
-    | --- | --- | --- |
-    | `kernel` | κ | covariance function |
-    | `noise_variance` | σ² | variance of the reward's noise, > 0 |
-    | `epsilon` | ε | compression budget; −∞ (`absolute`) or 0 (`relative`) compresses nothing |
-    | `entropy_test` | | `absolute`: store if H > ε; `relative`: if H > log √(2πeσ²) + ε, which wants ε ≥ 0 |
-    | `evaluate_uninformative` | | True: evaluate every step, store the informative ones; False: skip the others |
-    | `initial_points` | | distinct random arms pulled and stored first, untested; 2^d, or all arms, when it is None |
-    | `max_skipped` | | with `evaluate_uninformative` False: how many steps in a row may be skipped before it is over |
+    Args:
+        kernel: k, the covariance function: rbf, matern32, matern52 or linear.
+        noise_variance: σ², the variance of the reward's noise, > 0.
+        epsilon: ε, the compression budget; −∞ (`absolute`) or 0 (`relative`) compresses nothing.
+        entropy_test: `absolute`: store a pull if H > ε; `relative`: if H > log √(2πeσ²) + ε, which wants ε ≥ 0.
+        evaluate_uninformative: True: evaluate every step, store the informative ones; False: skip the others.
+        initial_points: Distinct random arms that are pulled and stored first, untested, ≥ 1; None: 2^d, or all arms.
+        max_skipped: With `evaluate_uninformative` False: how many steps in a row may be skipped before the run is over,
+            ≥ 0.
 
     Skipping. A skipped step only moves t, and with it β_t. The wider the bound, the larger the variance of the arm that
     wins, so the step that ends the skipping is found by bisection. EI and MPI do not know t: their first uninformative
     step is their last. When every step up to `max_skipped` would be skipped, `ask` says that the run is exhausted.
     """
 
-    kernel: AnyKernel = defaults.COMPRESSED
-    noise_variance: float = 1e-3
-    epsilon: float = 1e-4
-    entropy_test: EntropyTest = "absolute"
-    evaluate_uninformative: bool = True
-    initial_points: int | None = None
-    max_skipped: int = 1_000_000
+    kernel: KernelOption = defaults.COMPRESSED
+    noise_variance: Annotated[float, Gt(0), Doc("σ², the variance of the reward's noise, > 0.")] = 1e-3
+    epsilon: Annotated[
+        float, AnyNumber(), Doc("ε, the compression budget; −∞ (`absolute`) or 0 (`relative`) compresses nothing.")
+    ] = 1e-4
+    entropy_test: Annotated[
+        EntropyTest, Doc("`absolute`: store a pull if H > ε; `relative`: if H > log √(2πeσ²) + ε, which wants ε ≥ 0.")
+    ] = "absolute"
+    evaluate_uninformative: Annotated[
+        bool, Doc("True: evaluate every step, store the informative ones; False: skip the others.")
+    ] = True
+    initial_points: Annotated[
+        Annotated[int, Ge(1)] | None,
+        Doc("Distinct random arms that are pulled and stored first, untested, ≥ 1; None: 2^d, or all arms."),
+    ] = None
+    max_skipped: Annotated[
+        int,
+        Ge(0),
+        Doc("With `evaluate_uninformative` False: how many steps in a row may be skipped before the run is over, ≥ 0."),
+    ] = 1_000_000
     is_sequential: ClassVar[Literal[True]] = True
     __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}
 
     def __post_init__(self) -> None:
-        tests = get_args(EntropyTest)
-        require_positive(self, "noise_variance")
-        require(self, "entropy_test", f"one of {', '.join(tests)}", self.entropy_test in tests)
+        check_options(self)
         if self.entropy_test == "relative":
             require(self, "epsilon", ">= 0 with the relative test", 0 <= self.epsilon < math.inf)
         require(self, "epsilon", "a number below infinity", self.epsilon < math.inf)
-        require(self, "initial_points", ">= 1", self.initial_points is None or self.initial_points >= 1)
-        require(self, "max_skipped", ">= 0", self.max_skipped >= 0)
 
     def deviation(self, state: CompressedState) -> Floats:
         """σ_D of the available arms, on the Bayesian scale."""

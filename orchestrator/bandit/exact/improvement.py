@@ -10,19 +10,21 @@ import math
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
+from annotated_types import Ge
+from typing_extensions import Doc
 
 from orchestrator.bandit.arrays import Floats
-from orchestrator.bandit.checks import require_not_negative, require_positive
 from orchestrator.bandit.exact.sequential import next_pull
 from orchestrator.bandit.exact.state import ExactState
 from orchestrator.bandit.exact.strategy import ExactStrategy
-from orchestrator.bandit.kernels import AnyKernel
+from orchestrator.bandit.kernels import KernelOption
 from orchestrator.bandit.model import defaults
-from orchestrator.bandit.model.model import Model
-from orchestrator.bandit.start.warm_start import ONE_PULL, AnyWarmStart
+from orchestrator.bandit.model.model import ModelOption
+from orchestrator.bandit.options import ModelNoise, check_options
+from orchestrator.bandit.start.warm_start import ONE_PULL, WarmStartOption
 from orchestrator.bandit.strategy import Decision
 
 
@@ -33,26 +35,28 @@ class Improvement(ExactStrategy[ExactState]):
     f* is the largest posterior mean of the arms that may be chosen, pulled or not. `is_sequential`: nothing is chosen
     while a reward is not in yet. Raises ValueError, naming the field, when one is out of range.
 
-    | field | symbol | meaning |
-    | --- | --- | --- |
-    | `kernel` | k | covariance function |
-    | `regularization` | λ | variance of the noise in the model, > 0 |
-    | `margin` | ε | an improvement counts from f* + ε on, ≥ 0; the larger, the more is explored |
-    | `warm_start` | | `RandomStart`, `UncertaintyStart` or existing data, `DataStart` |
-    | `model` | | the calibrated model, in place of the kernel and λ; None: rewards as they come, nothing fitted |
+    Args:
+        kernel: k, the covariance function: rbf, matern32, matern52 or linear.
+        regularization: λ, the variance of the noise in the model, > 0.
+        margin: ε, by how much a value must exceed f* to count as an improvement, ≥ 0; the larger, the more is explored.
+        warm_start: The first pulls: random, uncertainty or spread; or data, existing results instead of pulls.
+        model: The calibrated model, in place of kernel and noise as given; None: rewards as they come, nothing fitted.
     """
 
-    kernel: AnyKernel = defaults.BRANIN
-    regularization: float = 0.01
-    margin: float = 0.01
-    warm_start: AnyWarmStart = ONE_PULL
-    model: Model | None = None
+    kernel: KernelOption = defaults.BRANIN
+    regularization: ModelNoise = 0.01
+    margin: Annotated[
+        float,
+        Ge(0),
+        Doc("ε, by how much a value must exceed f* to count as an improvement, ≥ 0; the larger, the more is explored."),
+    ] = 0.01
+    warm_start: WarmStartOption = ONE_PULL
+    model: ModelOption = None
     is_sequential: ClassVar[Literal[True]] = True
     __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}
 
     def __post_init__(self) -> None:
-        require_positive(self, "regularization")
-        require_not_negative(self, "margin")
+        check_options(self)
 
     @abstractmethod
     def improvement(self, mean: Floats, deviation: Floats, target: float) -> Floats:

@@ -1,23 +1,24 @@
 """The model that all model-based strategies share, so that they differ only in how they choose."""
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import ClassVar, TypeVar
+from typing import Annotated, ClassVar
 
 import numpy as np
+from annotated_types import Gt
 from numpy.typing import ArrayLike
+from typing_extensions import Doc
 
 from orchestrator.bandit.arms import Layout
 from orchestrator.bandit.arrays import Floats, Indices
-from orchestrator.bandit.kernels import AnyKernel
+from orchestrator.bandit.kernels import AnyKernel, Kernel
 from orchestrator.bandit.model import defaults
 from orchestrator.bandit.model.fitting import Evidence, Fitted, can_be_fitted, chosen_for_fit, fit, is_due, prior
 from orchestrator.bandit.model.outputs import Outputs, Scale, mean_rewards, scores_of
+from orchestrator.bandit.options import Like, check_options
 from orchestrator.bandit.pulls import Pulls
 
-E = TypeVar("E", bound=StrEnum)
 FindFeatures = Callable[[Indices], Floats]  # (n,) arms to their features (n, d), wherever they are
 
 
@@ -39,28 +40,38 @@ class Fit(StrEnum):
 class Model:
     """How rewards are modelled. Raises ValueError, naming the field, when one is out of range.
 
-    | field | meaning |
-    | --- | --- |
-    | `kernel` | covariance function; with `fit: auto` only its family counts, and lengthscales are fitted |
-    | `mean` | prior mean of the scores: `constant`, estimated at every refit, or `zero` |
-    | `outputs` | scores of the rewards: `half_rank`, `rank`, `standardise`, or `raw`, the rewards as they come |
-    | `fit` | `auto`: one lengthscale a parameter and the noise are fitted; `off`: kernel and noise are as given |
-    | `noise` | variance of a score's noise, > 0, which is λ; fitted when it is None, 0.05 with `fit: off` |
+    Args:
+        kernel: The covariance function; with `fit: auto` only its family counts, and lengthscales are fitted.
+        mean: The prior mean of the scores: `constant`, estimated at every refit, or `zero`.
+        outputs: Scores of the rewards: `half_rank`, `rank`, `standardise`, or `raw`, the rewards as they come.
+        fit: `auto`: one lengthscale a parameter and the noise are fitted; `off`: kernel and noise are as given.
+        noise: λ, the variance of a score's noise, > 0; None: it is fitted, or 0.05 with `fit: off`.
     """
 
-    kernel: AnyKernel = defaults.CALIBRATED
-    mean: Mean = Mean.CONSTANT
-    outputs: Outputs = Outputs.HALF_RANK
-    fit: Fit = Fit.AUTO
-    noise: float | None = None
+    kernel: Annotated[
+        AnyKernel,
+        Like(Kernel),
+        Doc("The covariance function; with `fit: auto` only its family counts, and lengthscales are fitted."),
+    ] = defaults.CALIBRATED
+    mean: Annotated[Mean, Doc("The prior mean of the scores: `constant`, estimated at every refit, or `zero`.")] = (
+        Mean.CONSTANT
+    )
+    outputs: Annotated[
+        Outputs,
+        Doc("Scores of the rewards: `half_rank`, `rank`, `standardise`, or `raw`, the rewards as they come."),
+    ] = Outputs.HALF_RANK
+    fit: Annotated[
+        Fit,
+        Doc("`auto`: one lengthscale a parameter and the noise are fitted; `off`: kernel and noise are as given."),
+    ] = Fit.AUTO
+    noise: Annotated[
+        Annotated[float, Gt(0)] | None,
+        Doc("λ, the variance of a score's noise, > 0; None: it is fitted, or 0.05 with `fit: off`."),
+    ] = None
     __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "mean", _member("mean", Mean, self.mean))
-        object.__setattr__(self, "outputs", _member("outputs", Outputs, self.outputs))
-        object.__setattr__(self, "fit", _member("fit", Fit, self.fit))
-        if self.noise is not None and not 0 < self.noise < math.inf:
-            raise ValueError(f"model.noise must be > 0 and finite, got {self.noise!r}")
+        check_options(self, "model")
         if self.is_fitted and not can_be_fitted(self.kernel):
             raise ValueError(
                 f"model.fit must be off with the {self.kernel.name} kernel, which has no lengthscale to fit"
@@ -90,6 +101,12 @@ class Model:
         return fit(evidence, layout, self.kernel, fitted, self.noise)
 
 
+ModelOption = Annotated[
+    Model | None,
+    Doc("The calibrated model, in place of kernel and noise as given; None: rewards as they come, nothing fitted."),
+]
+
+
 def model_of(strategy: object) -> Model | None:
     """The calibrated model of a strategy; None when it has none."""
     model = getattr(strategy, "model", None)
@@ -102,11 +119,3 @@ def scores_among(pulls: Pulls, model: Model | None, rewards: ArrayLike) -> Float
     if model is None or model.outputs is Outputs.RAW:
         return numbers
     return Scale(pulls, model.outputs).scores(numbers)
-
-
-def _member(name: str, choices: type[E], value: str) -> E:
-    """The member of `choices` with that value. Raises ValueError when there is none."""
-    try:
-        return choices(value)
-    except ValueError:
-        raise ValueError(f"model.{name} must be one of {', '.join(choices)}, got {value!r}") from None

@@ -1,13 +1,17 @@
 """Resparsification: drawing the inducing points by ridge leverage scores (BBKB Algorithm 1, lines 10–14)."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
+from typing_extensions import Doc
 
 from orchestrator.bandit.arrays import Floats, Indices, read_only
 from orchestrator.bandit.pulls import Pulls
 
 Resampling = Literal["pulls", "arms"]
+ResamplingOption = Annotated[
+    Resampling, Doc("The draw of the dictionary takes `pulls` one by one, or `arms` as a whole.")
+]
 
 
 def inclusion_probabilities(pulls: Pulls, variance: Floats, oversampling: float, resampling: Resampling) -> Floats:

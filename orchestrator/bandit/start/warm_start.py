@@ -6,31 +6,39 @@ are read and matched to arms outside the bandit core, and `begin_sparse` takes t
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal, Protocol, runtime_checkable
+from typing import Annotated, ClassVar, Literal, Protocol, runtime_checkable
 
 import numpy as np
+from annotated_types import Ge
+from typing_extensions import Doc
 
 from orchestrator.bandit.arms import Layout
 from orchestrator.bandit.arrays import Floats, Indices, read_only
 from orchestrator.bandit.model.model import Model
+from orchestrator.bandit.options import check_options
 from orchestrator.bandit.sparse.lazy import LazyQueue, Rest
 from orchestrator.bandit.sparse.posterior import SparseModel
 from orchestrator.bandit.sparse.state import SparseState, refit
 from orchestrator.bandit.start.bless import bless
 from orchestrator.bandit.strategy import Observation
 
+PullsOption = Annotated[int, Ge(1), Doc("Arms that are pulled first, ≥ 1.")]
+
 
 @dataclass(frozen=True)
 class RandomStart:
-    """`pulls` uniform arms, different ones as long as there are that many."""
+    """`pulls` uniform arms, different ones as long as there are that many.
 
-    pulls: int = 1
+    Args:
+        pulls: Arms that are pulled first, ≥ 1.
+    """
+
+    pulls: PullsOption = 1
     name: Literal["random"] = "random"
     __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}
 
     def __post_init__(self) -> None:
-        if self.pulls < 1:
-            raise ValueError(f"strategy.warm_start.pulls must be >= 1, got {self.pulls!r}")
+        check_options(self, "strategy.warm_start")
 
     def draw(self, model: SparseModel, rng: np.random.Generator, layout: Layout | None = None) -> tuple[int, ...]:
         """The arms in the order in which they are to be pulled."""
@@ -44,18 +52,22 @@ class UncertaintyStart:
 
     After it every batch holds at least workers · (C̃ − 1)/3 arms. It ends at `max_pulls` at the latest; with no
     `workers` only then (a campaign fills in its number of workers). An arm may come up twice.
+
+    Args:
+        workers: Pulls go on until max σ² ≤ 1/`workers`, ≥ 1; None: a campaign takes its number of workers.
+        max_pulls: Pulls at most, ≥ 1.
     """
 
-    workers: int | None = None
-    max_pulls: int = 64
+    workers: Annotated[
+        Annotated[int, Ge(1)] | None,
+        Doc("Pulls go on until max σ² ≤ 1/`workers`, ≥ 1; None: a campaign takes its number of workers."),
+    ] = None
+    max_pulls: Annotated[int, Ge(1), Doc("Pulls at most, ≥ 1.")] = 64
     name: Literal["uncertainty"] = "uncertainty"
     __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}
 
     def __post_init__(self) -> None:
-        if self.workers is not None and self.workers < 1:
-            raise ValueError(f"strategy.warm_start.workers must be >= 1, got {self.workers!r}")
-        if self.max_pulls < 1:
-            raise ValueError(f"strategy.warm_start.max_pulls must be >= 1, got {self.max_pulls!r}")
+        check_options(self, "strategy.warm_start")
 
     def draw(self, model: SparseModel, rng: np.random.Generator, layout: Layout | None = None) -> tuple[int, ...]:
         """The arms in the order in which they are to be pulled; at least one. Draws nothing from `rng`."""
@@ -73,15 +85,18 @@ class UncertaintyStart:
 @dataclass(frozen=True)
 class SpreadStart:
     """`pulls` different arms that cover the space: the first ones where arms are in the order of a low-discrepancy
-    sequence, else uniform ones. Uncertainty sampling goes to the corners instead, which are seldom good."""
+    sequence, else uniform ones. Uncertainty sampling goes to the corners instead, which are seldom good.
 
-    pulls: int = 16
+    Args:
+        pulls: Arms that are pulled first, ≥ 1.
+    """
+
+    pulls: PullsOption = 16
     name: Literal["spread"] = "spread"
     __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}
 
     def __post_init__(self) -> None:
-        if self.pulls < 1:
-            raise ValueError(f"strategy.warm_start.pulls must be >= 1, got {self.pulls!r}")
+        check_options(self, "strategy.warm_start")
 
     def draw(self, model: SparseModel, rng: np.random.Generator, layout: Layout | None = None) -> tuple[int, ...]:
         """The arms in the order in which they are to be pulled."""
@@ -123,15 +138,25 @@ class DataStart:
     `path` names a CSV or Parquet table, the folder of another run, or the database URL of one (with `campaign`).
     `campaign` is its name there: the name of its folder. `reward` is the column of a table that holds the results, on
     the objective's scale; its other columns are `arm`, the index of a candidate, or else one a parameter.
+
+    Args:
+        path: A CSV or Parquet table, the folder of another run, or the database URL of one.
+        campaign: Beside a database URL: the campaign's name there, which is that of its folder.
+        reward: The column of a table that holds the results, on the scale of the objective.
     """
 
-    path: str
-    campaign: str | None = None
-    reward: str = "reward"
+    path: Annotated[str, Doc("A CSV or Parquet table, the folder of another run, or the database URL of one.")]
+    campaign: Annotated[
+        str | None, Doc("Beside a database URL: the campaign's name there, which is that of its folder.")
+    ] = None
+    reward: Annotated[str, Doc("The column of a table that holds the results, on the scale of the objective.")] = (
+        "reward"
+    )
     name: Literal["data"] = "data"
     __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}
 
     def __post_init__(self) -> None:
+        check_options(self, "strategy.warm_start")
         if not self.path:
             raise ValueError("strategy.warm_start.path must name a table, a run's folder or a database, got ''")
         if ("://" in self.path) != (self.campaign is not None):
@@ -144,6 +169,9 @@ class DataStart:
 
 
 AnyWarmStart = RandomStart | UncertaintyStart | SpreadStart | DataStart
+WarmStartOption = Annotated[
+    AnyWarmStart, Doc("The first pulls: random, uncertainty or spread; or data, existing results instead of pulls.")
+]
 
 # first pulls of the strategies as they were published: of one pull at a time, and of batches
 ONE_PULL, FIRST_BATCH = RandomStart(), UncertaintyStart(max_pulls=16)

@@ -6,26 +6,26 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal, Self, get_args
+from typing import Annotated, ClassVar, Literal, Self
 
 import numpy as np
+from annotated_types import Ge
 from numpy.typing import NDArray
+from typing_extensions import Doc
 
 from orchestrator.bandit.arms import Arms
 from orchestrator.bandit.arrays import Floats, Indices
 from orchestrator.bandit.checks import (
     require,
-    require_not_negative,
-    require_positive,
-    require_probability,
     sequential_refusal,
 )
 from orchestrator.bandit.confidence import information_growth, rkhs_width
 from orchestrator.bandit.exact.incremental import ExactPosterior
 from orchestrator.bandit.exact.state import ExactState
-from orchestrator.bandit.kernels import RBF, AnyKernel, Matern32, Matern52
+from orchestrator.bandit.kernels import RBF, KernelOption, Matern32, Matern52
 from orchestrator.bandit.model import defaults
 from orchestrator.bandit.model.model import Model
+from orchestrator.bandit.options import FailureProbability, ModelNoise, NoiseScale, NormBound, check_options
 from orchestrator.bandit.regions.boxes import Box, BoxedArms
 from orchestrator.bandit.sparse.posterior import SparseModel
 from orchestrator.bandit.sparse.state import checked_arms, initial_state
@@ -114,38 +114,34 @@ class AdaptiveDiscretization:
 
     and no cell more than h_max halvings deep. `norm_bound`, `noise_scale`, `delta` and `variation` are not used then.
 
-    | field | symbol | meaning |
-    | --- | --- | --- |
-    | `kernel` | k | covariance function; Matérn sets γ_t = √t, the others log t |
-    | `regularization` | λ | variance of the noise in the model, > 0 |
-    | `norm_bound` | B | upper bound on the RKHS norm of f, ≥ 0 |
-    | `noise_scale` | R | the noise is R-sub-Gaussian, ≥ 0 |
-    | `delta` | δ | failure probability, in (0, 1) |
-    | `variation` | | factor of V_h, ≥ 0; B when None |
-    | `constants` | | β and V_h by the `norm` of f, or by the authors' `chaining` argument |
-    | `horizon` | T | pulls that `chaining` reckons with, ≥ 2 |
+    Args:
+        kernel: k, the covariance function: rbf, matern32, matern52 or linear.
+        regularization: λ, the variance of the noise in the model, > 0.
+        norm_bound: An upper bound on the RKHS norm of f, ≥ 0: F or B in the papers.
+        noise_scale: R: the noise is R-sub-Gaussian, ≥ 0.
+        delta: δ, the failure probability, in (0, 1).
+        variation: The factor of V_h, ≥ 0; None: B.
+        constants: Whether β and V_h follow from the `norm` of f, or from the authors' `chaining` argument.
+        horizon: T, the pulls that `chaining` reckons with, ≥ 2.
     """
 
-    kernel: AnyKernel = defaults.BRANIN
-    regularization: float = 0.01
-    norm_bound: float = 0.5
-    noise_scale: float = 0.01
-    delta: float = 1e-3
-    variation: float | None = None
-    constants: Constants = "norm"
-    horizon: int = 1000
+    kernel: KernelOption = defaults.BRANIN
+    regularization: ModelNoise = 0.01
+    norm_bound: NormBound = 0.5
+    noise_scale: NoiseScale = 0.01
+    delta: FailureProbability = 1e-3
+    variation: Annotated[Annotated[float, Ge(0)] | None, Doc("The factor of V_h, ≥ 0; None: B.")] = None
+    constants: Annotated[
+        Constants, Doc("Whether β and V_h follow from the `norm` of f, or from the authors' `chaining` argument.")
+    ] = "norm"
+    horizon: Annotated[int, Ge(2), Doc("T, the pulls that `chaining` reckons with, ≥ 2.")] = 1000
     is_sequential: ClassVar[Literal[True]] = True
     __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}
 
     def __post_init__(self) -> None:
-        require_positive(self, "regularization")
-        require_not_negative(self, "norm_bound", "noise_scale")
-        require_probability(self, "delta")
-        require(self, "variation", ">= 0", self.variation is None or 0 <= self.variation < np.inf)
-        require(self, "constants", f"one of {', '.join(get_args(Constants))}", self.constants in get_args(Constants))
+        check_options(self)
         has_scale = self.constants == "norm" or isinstance(self.kernel, RBF | Matern32 | Matern52)
         require(self, "kernel", "rbf, matern32 or matern52 with constants: chaining", has_scale)
-        require(self, "horizon", ">= 2", self.horizon >= 2)
 
     def init(self, arms: Arms | Floats, rng: np.random.Generator) -> CellState:
         """State before any pull of `arms` (A, d), split as far as the prior allows; draws nothing.

@@ -7,25 +7,31 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import ClassVar, get_args
+from typing import Annotated, ClassVar
 
 import numpy as np
+from annotated_types import Gt
+from typing_extensions import Doc
 
 from orchestrator.bandit.arms import Arms
 from orchestrator.bandit.arrays import Floats
 from orchestrator.bandit.checks import (
     refusal,
-    require,
-    require_not_negative,
-    require_optional,
-    require_positive,
-    require_probability,
 )
 from orchestrator.bandit.confidence import Confidence
-from orchestrator.bandit.kernels import AnyKernel
+from orchestrator.bandit.kernels import KernelOption
 from orchestrator.bandit.model import defaults
-from orchestrator.bandit.model.model import Model
-from orchestrator.bandit.sparse.dictionary import Resampling
+from orchestrator.bandit.model.model import ModelOption
+from orchestrator.bandit.options import (
+    BatchSize,
+    FailureProbability,
+    NoiseVariance,
+    NormBound,
+    Oversampling,
+    Regularization,
+    check_options,
+)
+from orchestrator.bandit.sparse.dictionary import ResamplingOption
 from orchestrator.bandit.sparse.state import (
     SparseState,
     no_arm_left,
@@ -67,43 +73,38 @@ class AsyncTS(SparseStrategy[AsyncTSState]):
     β = `scale` · [ξ √(G + log 1/δ) + √λ F] with BBKB's G; dictionary as in BBKB. BBKB's experiments (Appendix D) take
     `batch_size` 30 and `scale` 0.1.
 
-    | field | symbol | meaning |
-    | --- | --- | --- |
-    | `kernel` | k | covariance function |
-    | `regularization` | λ | ridge parameter, > 0 |
-    | `noise_variance` | ξ² | upper bound on the variance of the reward's noise, ≥ 0 |
-    | `norm_bound` | F | upper bound on the RKHS norm of f, ≥ 0 |
-    | `delta` | δ | failure probability, in (0, 1) |
-    | `oversampling` | q̄ | dictionary oversampling, ≥ 1 |
-    | `batch_size` | | how many pulls may be pending, ≥ 1 |
-    | `scale` | | factor on β, > 0 |
-    | `resampling` | | the dictionary's draw takes `pulls` one by one, or `arms` as a whole: see `dictionary` |
-    | `width` | | standard deviation of a draw in posterior standard deviations, instead of β; None: β |
-    | `model` | | the calibrated model, in place of the kernel and λ; None: rewards as they come, nothing fitted |
+    Args:
+        kernel: k, the covariance function: rbf, matern32, matern52 or linear.
+        regularization: λ, the ridge parameter, > 0; the smaller, the more a pull can teach and the shorter batches are.
+        noise_variance: ξ², an upper bound on the variance of the reward's noise, ≥ 0.
+        norm_bound: An upper bound on the RKHS norm of f, ≥ 0: F or B in the papers.
+        delta: δ, the failure probability, in (0, 1).
+        oversampling: q̄, the oversampling of the dictionary, ≥ 1; in theory ≥ 72 log(4T/δ), in practice 2.
+        batch_size: How many pulls may be pending, ≥ 1.
+        scale: The factor on β, > 0.
+        resampling: The draw of the dictionary takes `pulls` one by one, or `arms` as a whole.
+        width: The standard deviation of a draw in posterior standard deviations, > 0, instead of β; None: β.
+        model: The calibrated model, in place of kernel and noise as given; None: rewards as they come, nothing fitted.
     """
 
-    kernel: AnyKernel = defaults.SMOOTH
-    regularization: float = 0.3
-    noise_variance: float = 1e-3
-    norm_bound: float = 0.2
-    delta: float = 0.01
-    oversampling: float = 2.0
-    batch_size: int = 30
-    scale: float = 0.1
-    resampling: Resampling = "arms"
-    width: float | None = None
-    model: Model | None = None
+    kernel: KernelOption = defaults.SMOOTH
+    regularization: Regularization = 0.3
+    noise_variance: NoiseVariance = 1e-3
+    norm_bound: NormBound = 0.2
+    delta: FailureProbability = 0.01
+    oversampling: Oversampling = 2.0
+    batch_size: BatchSize = 30
+    scale: Annotated[float, Gt(0), Doc("The factor on β, > 0.")] = 0.1
+    resampling: ResamplingOption = "arms"
+    width: Annotated[
+        Annotated[float, Gt(0)] | None,
+        Doc("The standard deviation of a draw in posterior standard deviations, > 0, instead of β; None: β."),
+    ] = None
+    model: ModelOption = None
     __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}
 
     def __post_init__(self) -> None:
-        require_positive(self, "regularization", "scale")
-        require_optional(self, "width", self.width)
-        require_not_negative(self, "noise_variance", "norm_bound")
-        require_probability(self, "delta")
-        require(self, "oversampling", ">= 1", 1 <= self.oversampling < math.inf)
-        require(self, "batch_size", ">= 1", self.batch_size >= 1)
-        choices = get_args(Resampling)
-        require(self, "resampling", f"one of {', '.join(choices)}", self.resampling in choices)
+        check_options(self)
 
     @cached_property
     def confidence(self) -> Confidence:

@@ -13,28 +13,37 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import ClassVar, Literal, get_args
+from typing import Annotated, ClassVar, Literal, get_args
 
 import numpy as np
+from annotated_types import Gt
+from typing_extensions import Doc
 
 from orchestrator.bandit.arrays import Floats
 from orchestrator.bandit.checks import (
-    member,
     refusal,
     require,
-    require_not_negative,
-    require_positive,
-    require_probability,
 )
 from orchestrator.bandit.confidence import Confidence, Schedule
 from orchestrator.bandit.growing import AROUND, Growth, is_growth_due
-from orchestrator.bandit.kernels import AnyKernel
+from orchestrator.bandit.kernels import KernelOption
 from orchestrator.bandit.model import defaults
-from orchestrator.bandit.model.model import Model
+from orchestrator.bandit.model.model import ModelOption
+from orchestrator.bandit.options import (
+    DriftThreshold,
+    FailureProbability,
+    NoiseVariance,
+    NormBound,
+    Oversampling,
+    RefreshGrowth,
+    RefreshOverhead,
+    Regularization,
+    check_options,
+)
 from orchestrator.bandit.recent import Recent
 from orchestrator.bandit.sparse.blocks import LocalCovariance
 from orchestrator.bandit.sparse.conditioning import ConditionedPosterior
-from orchestrator.bandit.sparse.dictionary import Resampling
+from orchestrator.bandit.sparse.dictionary import Resampling, ResamplingOption
 from orchestrator.bandit.sparse.lazy import ArgmaxQueue
 from orchestrator.bandit.sparse.picking import Picking
 from orchestrator.bandit.sparse.posterior import SparsePosterior
@@ -54,8 +63,18 @@ from orchestrator.bandit.sparse.termination import (
     Termination,
 )
 from orchestrator.bandit.start.beginning import AnyArms, begin_state
-from orchestrator.bandit.start.warm_start import FIRST_BATCH, AnyWarmStart, begin_sparse, next_start
-from orchestrator.bandit.strategy import Choose, Decision, Mode, Observation, Pick, Wait, Waiting
+from orchestrator.bandit.start.warm_start import FIRST_BATCH, WarmStartOption, begin_sparse, next_start
+from orchestrator.bandit.strategy import (
+    Choose,
+    Decision,
+    Mode,
+    ModeOption,
+    Observation,
+    Pick,
+    Wait,
+    Waiting,
+    WaitOption,
+)
 
 RESTART = 64  # uniform arms that join a warm start that failed, at most
 COURSES = 4  # ends of `ask`s that are kept: as many states may be asked in turns at no extra cost
@@ -69,26 +88,28 @@ class BBKB(SparseStrategy[SparseState]):
     With λ = ξ² = 1e-4, as in the papers' experiments, variances on the 1/λ scale are so large that batches of one would
     be chosen for hundreds of rounds.
 
-    | field | symbol | meaning |
-    | --- | --- | --- |
-    | `kernel` | k | covariance function |
-    | `regularization` | λ | ridge parameter, > 0; the smaller, the more a pull can teach and the shorter the batches |
-    | `noise_variance` | ξ² | upper bound on the variance of the reward's noise, ≥ 0 |
-    | `norm_bound` | F | upper bound on the RKHS norm of f, ≥ 0 |
-    | `delta` | δ | failure probability, in (0, 1) |
-    | `oversampling` | q̄ | dictionary oversampling, ≥ 1 |
-    | `ratio_threshold` | C̃ | how far the posterior may drift within a batch, ≥ 1; 1 is BKB, batches of one |
-    | `width` | β̃ | `practical`, `theory` with Theorem 2's constants, or a number of standard deviations |
-    | `termination` | | `global`, the published rule; `global_then_local`, longer batches; or GP-BUCB's `product` |
-    | `local_covariance` | | of `global_then_local`: `embedded`, which is proven, or `paper`, as printed |
-    | `lazy` | | pick by lazy evaluation; False scores every arm at every pick and picks the same |
-    | `warm_start` | | `RandomStart`, `UncertaintyStart` or existing data, `DataStart` |
-    | `resampling` | | the dictionary's draw takes `pulls` one by one, or `arms` as a whole: see `dictionary` |
-    | `mode` | | `async`: never wait for a batch's stragglers; `batch`: Algorithm 1, pull for pull |
-    | `refresh_overhead` | | of `async`: the share of time that refreshes before they are due may take; 0: none |
-    | `refresh_growth` | | of `async`: the share by which results have grown when a refresh is due; 0: not by growth |
-    | `wait` | | `drift_budget`: choose nothing while the drift is spent; `never`: every free worker gets a pick |
-    | `model` | | the calibrated model, in place of `kernel`, λ and ξ²; None: rewards as they come, nothing fitted |
+    Args:
+        kernel: k, the covariance function: rbf, matern32, matern52 or linear.
+        regularization: λ, the ridge parameter, > 0; the smaller, the more a pull can teach and the shorter batches are.
+        noise_variance: ξ², an upper bound on the variance of the reward's noise, ≥ 0.
+        norm_bound: An upper bound on the RKHS norm of f, ≥ 0: F or B in the papers.
+        delta: δ, the failure probability, in (0, 1).
+        oversampling: q̄, the oversampling of the dictionary, ≥ 1; in theory ≥ 72 log(4T/δ), in practice 2.
+        ratio_threshold: C̃, the factor by which the posterior may drift within a batch, ≥ 1; with 1 batches hold one
+            pull.
+        width: β̃, the width: `practical`, `theory` with Theorem 2's constants, or a number of deviations, > 0.
+        termination: When a batch ends: `global`, as published; `global_then_local`, longer batches; or GP-BUCB's
+            `product`.
+        local_covariance: Of the termination `global_then_local`: `embedded`, which is proven, or `paper`, as printed.
+        lazy: Whether picks are made by lazy evaluation; False scores every arm at every pick and picks the same.
+        warm_start: The first pulls: random, uncertainty or spread; or data, existing results instead of pulls.
+        resampling: The draw of the dictionary takes `pulls` one by one, or `arms` as a whole.
+        mode: `async`: never wait for the slowest evaluations of a batch; `batch`: the published algorithm, pull for
+            pull.
+        refresh_overhead: In mode `async`: the share of time that refreshes may take before they are due; 0: none.
+        refresh_growth: In mode `async`: the share by which results have grown when a refresh is due; 0: not by growth.
+        wait: `drift_budget`: choose nothing while the drift is spent; `never`: every free worker gets a pick.
+        model: The calibrated model, in place of kernel and noise as given; None: rewards as they come, nothing fitted.
 
     A campaign or `Optimizer` that names neither `model` nor `kernel` nor λ gets the calibrated model, `width` 2, `wait:
     never` and first pulls that cover the space (`strategies.presets`).
@@ -97,39 +118,40 @@ class BBKB(SparseStrategy[SparseState]):
     them.
     """
 
-    kernel: AnyKernel = defaults.BBKB
-    regularization: float = 0.3
-    noise_variance: float = 1e-3
-    norm_bound: float = 0.2
-    delta: float = 0.01
-    oversampling: float = 2.0
-    ratio_threshold: float = 4.0
-    width: Schedule | float = "practical"
-    termination: Termination = "global_then_local"
-    local_covariance: LocalCovariance = "embedded"
-    lazy: bool = True
-    warm_start: AnyWarmStart = FIRST_BATCH
-    resampling: Resampling = "arms"
-    mode: Mode = "async"
-    refresh_overhead: float = 0.05
-    refresh_growth: float = 0.0
-    wait: Waiting = Waiting.DRIFT_BUDGET
-    model: Model | None = None
+    kernel: KernelOption = defaults.BBKB
+    regularization: Regularization = 0.3
+    noise_variance: NoiseVariance = 1e-3
+    norm_bound: NormBound = 0.2
+    delta: FailureProbability = 0.01
+    oversampling: Oversampling = 2.0
+    ratio_threshold: DriftThreshold = 4.0
+    width: Annotated[
+        Schedule | Annotated[float, Gt(0)],
+        Doc("β̃, the width: `practical`, `theory` with Theorem 2's constants, or a number of deviations, > 0."),
+    ] = "practical"
+    termination: Annotated[
+        Termination,
+        Doc("When a batch ends: `global`, as published; `global_then_local`, longer batches; or GP-BUCB's `product`."),
+    ] = "global_then_local"
+    local_covariance: Annotated[
+        LocalCovariance,
+        Doc("Of the termination `global_then_local`: `embedded`, which is proven, or `paper`, as printed."),
+    ] = "embedded"
+    lazy: Annotated[
+        bool, Doc("Whether picks are made by lazy evaluation; False scores every arm at every pick and picks the same.")
+    ] = True
+    warm_start: WarmStartOption = FIRST_BATCH
+    resampling: ResamplingOption = "arms"
+    mode: ModeOption = "async"
+    refresh_overhead: RefreshOverhead = 0.05
+    refresh_growth: RefreshGrowth = 0.0
+    wait: WaitOption = Waiting.DRIFT_BUDGET
+    model: ModelOption = None
     is_shardable: ClassVar[Literal[True]] = True  # `init` takes arms that lie elsewhere
     __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}
 
     def __post_init__(self) -> None:
-        require_positive(self, "regularization")
-        require_not_negative(self, "noise_variance", "norm_bound")
-        require_probability(self, "delta")
-        require_not_negative(self, "refresh_overhead", "refresh_growth")
-        require(self, "oversampling", ">= 1", 1 <= self.oversampling < math.inf)
-        require(self, "ratio_threshold", ">= 1", 1 <= self.ratio_threshold < math.inf)
-        object.__setattr__(self, "wait", member(self, "wait", Waiting))
-        is_known = self.width in get_args(Schedule) if isinstance(self.width, str) else 0 < self.width < math.inf
-        require(self, "width", "practical, theory or a number > 0", is_known)
-        for name, choices in _CHOICES.items():
-            require(self, name, f"one of {', '.join(choices)}", getattr(self, name) in choices)
+        check_options(self)
         require(self, "wait", "drift_budget with mode: batch", self.mode == "async" or self.wait is not Waiting.NEVER)
 
     @cached_property

@@ -6,24 +6,28 @@ One pull at a time, and a new dictionary after each: BBKB with batches of one, a
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal, get_args
+from typing import ClassVar, Literal
 
 import numpy as np
 
 from orchestrator.bandit.arms import Arms
 from orchestrator.bandit.arrays import Floats
 from orchestrator.bandit.checks import (
-    require,
-    require_not_negative,
-    require_optional,
-    require_positive,
-    require_probability,
     sequential_refusal,
 )
-from orchestrator.bandit.kernels import AnyKernel
+from orchestrator.bandit.kernels import KernelOption
 from orchestrator.bandit.model import defaults
-from orchestrator.bandit.model.model import Model
-from orchestrator.bandit.sparse.dictionary import Resampling
+from orchestrator.bandit.model.model import ModelOption
+from orchestrator.bandit.options import (
+    FailureProbability,
+    NoiseVariance,
+    NormBound,
+    Oversampling,
+    Regularization,
+    Width,
+    check_options,
+)
+from orchestrator.bandit.sparse.dictionary import ResamplingOption
 from orchestrator.bandit.sparse.picking import Picking
 from orchestrator.bandit.sparse.state import (
     SparseState,
@@ -31,7 +35,7 @@ from orchestrator.bandit.sparse.state import (
 )
 from orchestrator.bandit.sparse.strategy import SparseStrategy
 from orchestrator.bandit.start.beginning import begin_state
-from orchestrator.bandit.start.warm_start import ONE_PULL, AnyWarmStart, begin_sparse
+from orchestrator.bandit.start.warm_start import ONE_PULL, WarmStartOption, begin_sparse
 from orchestrator.bandit.strategy import Choose, Decision, Observation, Pick
 
 ACCURACY = 0.5  # ε: a dictionary keeps all variances within (1 ± ε) of the exact ones
@@ -44,41 +48,34 @@ class BKB(SparseStrategy[SparseState]):
     Each pull is the argmax of μ̃ + β̃ σ̃ with the width of Theorem 2. `is_sequential`: nothing is chosen while a reward
     is not in yet, so a second worker stays idle.
 
-    | field | symbol | meaning |
-    | --- | --- | --- |
-    | `kernel` | k | covariance function |
-    | `regularization` | λ | ridge parameter, > 0 |
-    | `noise_variance` | ξ² | upper bound on the variance of the reward's noise, ≥ 0 |
-    | `norm_bound` | F | upper bound on the RKHS norm of f, ≥ 0 |
-    | `delta` | δ | failure probability, in (0, 1) |
-    | `oversampling` | q̄ | dictionary oversampling, ≥ 1; in theory ≥ 72 log(4T/δ), in practice 2 |
-    | `warm_start` | | `RandomStart`, `UncertaintyStart` or existing data, `DataStart` |
-    | `resampling` | | the dictionary's draw takes `pulls` one by one, or `arms` as a whole: see `dictionary` |
-    | `width` | | a number of standard deviations instead of the formula; None: the formula |
-    | `model` | | the calibrated model, in place of the kernel and λ; None: rewards as they come, nothing fitted |
+    Args:
+        kernel: k, the covariance function: rbf, matern32, matern52 or linear.
+        regularization: λ, the ridge parameter, > 0; the smaller, the more a pull can teach and the shorter batches are.
+        noise_variance: ξ², an upper bound on the variance of the reward's noise, ≥ 0.
+        norm_bound: An upper bound on the RKHS norm of f, ≥ 0: F or B in the papers.
+        delta: δ, the failure probability, in (0, 1).
+        oversampling: q̄, the oversampling of the dictionary, ≥ 1; in theory ≥ 72 log(4T/δ), in practice 2.
+        warm_start: The first pulls: random, uncertainty or spread; or data, existing results instead of pulls.
+        resampling: The draw of the dictionary takes `pulls` one by one, or `arms` as a whole.
+        width: Standard deviations in the upper confidence bound, > 0, instead of the formula; None: the formula.
+        model: The calibrated model, in place of kernel and noise as given; None: rewards as they come, nothing fitted.
     """
 
-    kernel: AnyKernel = defaults.SMOOTH
-    regularization: float = 0.3
-    noise_variance: float = 1e-3
-    norm_bound: float = 0.2
-    delta: float = 0.01
-    oversampling: float = 2.0
-    warm_start: AnyWarmStart = ONE_PULL
-    resampling: Resampling = "arms"
-    width: float | None = None
-    model: Model | None = None
+    kernel: KernelOption = defaults.SMOOTH
+    regularization: Regularization = 0.3
+    noise_variance: NoiseVariance = 1e-3
+    norm_bound: NormBound = 0.2
+    delta: FailureProbability = 0.01
+    oversampling: Oversampling = 2.0
+    warm_start: WarmStartOption = ONE_PULL
+    resampling: ResamplingOption = "arms"
+    width: Width = None
+    model: ModelOption = None
     is_sequential: ClassVar[Literal[True]] = True
     __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}
 
     def __post_init__(self) -> None:
-        require_positive(self, "regularization")
-        require_optional(self, "width", self.width)
-        require_not_negative(self, "noise_variance", "norm_bound")
-        require_probability(self, "delta")
-        require(self, "oversampling", ">= 1", 1 <= self.oversampling < math.inf)
-        choices = get_args(Resampling)
-        require(self, "resampling", f"one of {', '.join(choices)}", self.resampling in choices)
+        check_options(self)
 
     def init(self, arms: Arms | Floats, rng: np.random.Generator) -> SparseState:
         """State before any pull of `arms` (A, d); draws the warm start's arms. Raises ValueError on bad arms."""

@@ -2,30 +2,38 @@
 
 import math
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
+from typing_extensions import Doc
 
 from orchestrator.bandit.arrays import Floats
-from orchestrator.bandit.checks import require_probability
 from orchestrator.bandit.exact.compressed import Compressed, CompressedState
+from orchestrator.bandit.options import FailureProbability
 
 
 @dataclass(frozen=True)
 class CompressedUCB(Compressed):
-    """CUB: the arm of largest μ_D + √β_t σ_D, β_t = 2 log(A t² π² / (6δ)) (Corollary 3.3). Other fields: `Compressed`.
+    """CUB: the arm of largest μ_D + √β_t σ_D, β_t = 2 log(A t² π² / (6δ)) (Corollary 3.3).
 
     Sequential: one pull at a time. Ties go to the lowest index.
 
-    | field | symbol | meaning |
-    | --- | --- | --- |
-    | `delta` | δ | failure probability, in (0, 1); the papers' "hold with probability at least 0.9" is 0.1 |
+    Args:
+        kernel: k, the covariance function: rbf, matern32, matern52 or linear.
+        noise_variance: σ², the variance of the reward's noise, > 0.
+        epsilon: ε, the compression budget; −∞ (`absolute`) or 0 (`relative`) compresses nothing.
+        entropy_test: `absolute`: store a pull if H > ε; `relative`: if H > log √(2πeσ²) + ε, which wants ε ≥ 0.
+        evaluate_uninformative: True: evaluate every step, store the informative ones; False: skip the others.
+        initial_points: Distinct random arms that are pulled and stored first, untested, ≥ 1; None: 2^d, or all arms.
+        max_skipped: With `evaluate_uninformative` False: how many steps in a row may be skipped before the run is over,
+            ≥ 0.
+        delta: δ, the failure probability, in (0, 1); the papers' "hold with probability at least 0.9" is 0.1.
     """
 
-    delta: float = 0.1
-
-    def __post_init__(self) -> None:
-        Compressed.__post_init__(self)
-        require_probability(self, "delta")
+    delta: Annotated[
+        FailureProbability,
+        Doc('δ, the failure probability, in (0, 1); the papers\' "hold with probability at least 0.9" is 0.1.'),
+    ] = 0.1
 
     def scores(self, state: CompressedState, step: int) -> Floats:
         """μ_D + √β_t σ_D of the available arms."""

@@ -3,19 +3,22 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
+from annotated_types import Ge, Le
+from typing_extensions import Doc
 
 from orchestrator.bandit.arms import Arms
 from orchestrator.bandit.arrays import Floats
-from orchestrator.bandit.checks import refusal, require, require_positive
+from orchestrator.bandit.checks import refusal
 from orchestrator.bandit.exact.incremental import ExactPosterior
 from orchestrator.bandit.exact.state import ExactState
 from orchestrator.bandit.exact.strategy import ExactStrategy
-from orchestrator.bandit.kernels import AnyKernel
+from orchestrator.bandit.kernels import KernelOption
 from orchestrator.bandit.model import defaults
-from orchestrator.bandit.model.model import Model
+from orchestrator.bandit.model.model import ModelOption
+from orchestrator.bandit.options import BatchSize, Regularization, check_options
 from orchestrator.bandit.sparse.state import no_arm_left
 from orchestrator.bandit.strategy import Choose, Decision, Observation, Pick, Record, Wait
 
@@ -37,26 +40,23 @@ class EpsilonGreedy(ExactStrategy[EpsilonGreedyState]):
     the mean, so greedy pulls of one batch are all of one arm; the method has no rule for its batch, so at most
     `batch_size` pulls are pending: one, unless more are asked for.
 
-    | field | symbol | meaning |
-    | --- | --- | --- |
-    | `kernel` | k | covariance function |
-    | `regularization` | λ | ridge parameter, > 0 |
-    | `exploration` | ε | probability of a uniform arm, in [0, 1] |
-    | `batch_size` | | how many pulls may be pending, ≥ 1 |
-    | `model` | | the calibrated model, in place of the kernel and λ; None: rewards as they come, nothing fitted |
+    Args:
+        kernel: k, the covariance function: rbf, matern32, matern52 or linear.
+        regularization: λ, the ridge parameter, > 0; the smaller, the more a pull can teach and the shorter batches are.
+        exploration: ε, the probability of a uniform arm, in [0, 1].
+        batch_size: How many pulls may be pending, ≥ 1.
+        model: The calibrated model, in place of kernel and noise as given; None: rewards as they come, nothing fitted.
     """
 
-    kernel: AnyKernel = defaults.SMOOTH
-    regularization: float = 0.3
-    exploration: float = 0.1
-    batch_size: int = 1
-    model: Model | None = None
+    kernel: KernelOption = defaults.SMOOTH
+    regularization: Regularization = 0.3
+    exploration: Annotated[float, Ge(0), Le(1), Doc("ε, the probability of a uniform arm, in [0, 1].")] = 0.1
+    batch_size: BatchSize = 1
+    model: ModelOption = None
     __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}
 
     def __post_init__(self) -> None:
-        require_positive(self, "regularization")
-        require(self, "exploration", ">= 0 and <= 1", 0 <= self.exploration <= 1)
-        require(self, "batch_size", ">= 1", self.batch_size >= 1)
+        check_options(self)
 
     def init(self, arms: Arms | Floats, rng: np.random.Generator) -> EpsilonGreedyState:
         """State before any pull of `arms` (A, d). Raises ValueError on bad arms."""

@@ -8,24 +8,30 @@ from typing import ClassVar
 import numpy as np
 
 from orchestrator.bandit.checks import (
-    member,
     refusal,
     require,
-    require_not_negative,
-    require_optional,
-    require_positive,
-    require_probability,
 )
 from orchestrator.bandit.exact.incremental import ExactPosterior
 from orchestrator.bandit.exact.state import ExactState
 from orchestrator.bandit.exact.strategy import ExactStrategy
-from orchestrator.bandit.kernels import AnyKernel
+from orchestrator.bandit.kernels import KernelOption
 from orchestrator.bandit.model import defaults
-from orchestrator.bandit.model.model import Model
+from orchestrator.bandit.model.model import ModelOption
+from orchestrator.bandit.options import (
+    DriftThreshold,
+    FailureProbability,
+    NoiseVariance,
+    NormBound,
+    RefreshGrowth,
+    RefreshOverhead,
+    Regularization,
+    Width,
+    check_options,
+)
 from orchestrator.bandit.sparse.state import no_arm_left
 from orchestrator.bandit.sparse.termination import Drift, NoDrift, ProductDrift
-from orchestrator.bandit.start.warm_start import FIRST_BATCH, AnyWarmStart, next_start
-from orchestrator.bandit.strategy import Choose, Decision, Mode, Pick, Wait, Waiting
+from orchestrator.bandit.start.warm_start import FIRST_BATCH, WarmStartOption, next_start
+from orchestrator.bandit.strategy import Choose, Decision, ModeOption, Pick, Wait, Waiting, WaitOption
 
 
 @dataclass(frozen=True)
@@ -36,48 +42,44 @@ class GPBUCB(ExactStrategy[ExactState]):
     It ends once Π (1 + σ²_{s−1}(x_s)) > C over the picks, pending pulls included (BBKB Proposition 2), and α = C β with
     GP-UCB's β = ξ √(G + 2 log 1/δ) + √λ F. A pick costs O(p² + pA) with p distinct arms pulled or picked.
 
-    | field | symbol | meaning |
-    | --- | --- | --- |
-    | `kernel` | k | covariance function |
-    | `regularization` | λ | ridge parameter, > 0; the smaller, the more a pull can teach and the shorter the batches |
-    | `noise_variance` | ξ² | upper bound on the variance of the reward's noise, ≥ 0 |
-    | `norm_bound` | F | upper bound on the RKHS norm of f, ≥ 0 |
-    | `delta` | δ | failure probability, in (0, 1) |
-    | `ratio_threshold` | C | how far the posterior may drift within a batch, ≥ 1; 1 is GP-UCB, batches of one |
-    | `warm_start` | | `RandomStart`, `UncertaintyStart` or existing data, `DataStart` |
-    | `width` | | a number of standard deviations instead of the formula; None: the formula |
-    | `model` | | the calibrated model, in place of the kernel and λ; None: rewards as they come, nothing fitted |
-    | `mode` | | `async`: never wait for a batch's stragglers; `batch`: the published algorithm |
-    | `refresh_overhead` | | of `async`: the share of time that refreshes may take before they are due; 0: none |
-    | `refresh_growth` | | of `async`: the share by which results have grown when a refresh is due; 0: not by growth |
-    | `wait` | | `drift_budget`: choose nothing while the product is above C; `never`: every free worker gets a pick |
+    Args:
+        kernel: k, the covariance function: rbf, matern32, matern52 or linear.
+        regularization: λ, the ridge parameter, > 0; the smaller, the more a pull can teach and the shorter batches are.
+        noise_variance: ξ², an upper bound on the variance of the reward's noise, ≥ 0.
+        norm_bound: An upper bound on the RKHS norm of f, ≥ 0: F or B in the papers.
+        delta: δ, the failure probability, in (0, 1).
+        ratio_threshold: C̃, the factor by which the posterior may drift within a batch, ≥ 1; with 1 batches hold one
+            pull.
+        warm_start: The first pulls: random, uncertainty or spread; or data, existing results instead of pulls.
+        width: Standard deviations in the upper confidence bound, > 0, instead of the formula; None: the formula.
+        model: The calibrated model, in place of kernel and noise as given; None: rewards as they come, nothing fitted.
+        mode: `async`: never wait for the slowest evaluations of a batch; `batch`: the published algorithm, pull for
+            pull.
+        refresh_overhead: In mode `async`: the share of time that refreshes may take before they are due; 0: none.
+        refresh_growth: In mode `async`: the share by which results have grown when a refresh is due; 0: not by growth.
+        wait: `drift_budget`: choose nothing while the drift is spent; `never`: every free worker gets a pick.
 
     The last two are read by the campaign; `ask` and `tell` do not depend on them.
     """
 
-    kernel: AnyKernel = defaults.SMOOTH
-    regularization: float = 0.3
-    noise_variance: float = 1e-3
-    norm_bound: float = 0.2
-    delta: float = 0.01
-    ratio_threshold: float = 4.0
-    warm_start: AnyWarmStart = FIRST_BATCH
-    width: float | None = None
-    model: Model | None = None
-    mode: Mode = "async"
-    refresh_overhead: float = 0.05
-    refresh_growth: float = 0.0
-    wait: Waiting = Waiting.DRIFT_BUDGET
+    kernel: KernelOption = defaults.SMOOTH
+    regularization: Regularization = 0.3
+    noise_variance: NoiseVariance = 1e-3
+    norm_bound: NormBound = 0.2
+    delta: FailureProbability = 0.01
+    ratio_threshold: DriftThreshold = 4.0
+    warm_start: WarmStartOption = FIRST_BATCH
+    width: Width = None
+    model: ModelOption = None
+    mode: ModeOption = "async"
+    refresh_overhead: RefreshOverhead = 0.05
+    refresh_growth: RefreshGrowth = 0.0
+    wait: WaitOption = Waiting.DRIFT_BUDGET
     __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}
 
     def __post_init__(self) -> None:
-        require_positive(self, "regularization")
-        require_not_negative(self, "noise_variance", "norm_bound", "refresh_overhead", "refresh_growth")
-        object.__setattr__(self, "wait", member(self, "wait", Waiting))
+        check_options(self)
         require(self, "wait", "drift_budget with mode: batch", self.mode == "async" or self.wait is not Waiting.NEVER)
-        require_probability(self, "delta")
-        require_optional(self, "width", self.width)
-        require(self, "ratio_threshold", ">= 1", 1 <= self.ratio_threshold < math.inf)
 
     def ask(self, state: ExactState, pending: Sequence[int], limit: int) -> Decision:
         """The warm start's arms first; then a batch, cut at `limit`, with `pending` in the variance and the product."""

@@ -15,23 +15,23 @@ is high-performing. Inside a search, the belief is made of that visit's rewards 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal, get_args
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
+from annotated_types import Ge, Gt, Le, Lt
+from typing_extensions import Doc
 
 from orchestrator.bandit.arms import Arms
 from orchestrator.bandit.arrays import Floats, Indices, read_only
 from orchestrator.bandit.checks import (
     require,
-    require_not_negative,
-    require_positive,
-    require_probability,
     sequential_refusal,
 )
 from orchestrator.bandit.confidence import information_growth, rkhs_width
 from orchestrator.bandit.exact.exact import exact_posterior
-from orchestrator.bandit.kernels import AnyKernel
+from orchestrator.bandit.kernels import KernelOption
 from orchestrator.bandit.model import defaults
+from orchestrator.bandit.options import FailureProbability, ModelNoise, NoiseScale, NormBound, check_options
 from orchestrator.bandit.pulls import Pulls
 from orchestrator.bandit.regions.boxes import Box, BoxedArms
 from orchestrator.bandit.regions.shrinking import (
@@ -58,24 +58,24 @@ class GPThreDS:
     no more than `grid_points`, all of them are the grid. Boxes without an arm are dropped, boxes of one arm not halved.
     One pull at a time: nothing is chosen while a reward is not in yet.
 
-    | field | symbol | meaning |
-    | --- | --- | --- |
-    | `kernel` | k | covariance function; Matérn sets γ_s = √s, the others log s |
-    | `regularization` | λ | variance of the noise in the model, > 0 |
-    | `norm_bound` | B | upper bound on the RKHS norm of f, ≥ 0 |
-    | `noise_scale` | R | the noise is R-sub-Gaussian, ≥ 0 |
-    | `delta` | δ₀ | failure probability, in (0, 1) |
-    | `low`, `high` | a, b | where the largest value of f is known to lie |
-    | `c` | c | coarseness against error, > 0 |
-    | `pruning_constant` | P | c when None; the experiments have 2c |
-    | `threshold_constant` | Q | 2c when None; the experiments have 2c (b − a) |
-    | `holder_exponent` | α | Hölder exponent of f, in (0, 1] |
-    | `grid_points` | | cells of D_g, a box's grid, at least: 400 is 20 × 20 in two dimensions |
-    | `max_local_pulls` | t_term | rewards after which a box counts as high-performing; the cap of eq. 4 when None |
-    | `search` | | `direct`: Algorithm 4, all leaves at once; `random_walk`: Algorithms 3, 5 and 6 |
-    | `first` | x_1 | the first pull of a test: a `random` arm of D_g, or the `centre`'s, `direct` only |
-    | `horizon` | T | pulls over which δ₀ is spread, `random_walk` only |
-    | `walk_error` | p | how often the walk may err, in (0, 1/2), `random_walk` only |
+    Args:
+        kernel: k, the covariance function: rbf, matern32, matern52 or linear.
+        regularization: λ, the variance of the noise in the model, > 0.
+        norm_bound: An upper bound on the RKHS norm of f, ≥ 0: F or B in the papers.
+        noise_scale: R: the noise is R-sub-Gaussian, ≥ 0.
+        delta: δ, the failure probability, in (0, 1).
+        low: a, a lower bound on the largest value of f.
+        high: b, an upper bound on the largest value of f, > `low`.
+        c: c, the coarseness of the search against the error that is allowed, > 0.
+        pruning_constant: P, ≥ 0; None: c. The experiments have 2c.
+        threshold_constant: Q, ≥ 0; None: 2c. The experiments have 2c (b − a).
+        holder_exponent: α, the Hölder exponent of f, in (0, 1].
+        grid_points: Cells of D_g, the grid of a box, at least, ≥ 1: 400 is 20 × 20 in two dimensions.
+        max_local_pulls: t_term, the rewards after which a box counts as high-performing, ≥ 1; None: the cap of eq. 4.
+        search: `direct`: Algorithm 4, all leaves at once; `random_walk`: Algorithms 3, 5 and 6.
+        first: x_1, the first pull of a test: a `random` arm of D_g, or the `centre`'s, with search `direct` only.
+        horizon: T, the pulls over which δ₀ is spread, ≥ 1, with search `random_walk` only.
+        walk_error: p, how often the walk may err, in (0, 1/2), with search `random_walk` only.
 
     Where the paper is silent: x_1 is drawn. The walk needs that, for it comes back to a box whose test may have ended
     after x_1, and the same x_1 would send it round in a circle. After a leaf is accepted the rest of the grid is judged
@@ -87,43 +87,47 @@ class GPThreDS:
     a maximum above b stays out of reach once [a, b] has fallen.
     """
 
-    kernel: AnyKernel = defaults.BRANIN
-    regularization: float = 0.01
-    norm_bound: float = 0.5
-    noise_scale: float = 0.01
-    delta: float = 1e-3
-    low: float = 0.5
-    high: float = 1.2
-    c: float = 0.2
-    pruning_constant: float | None = None
-    threshold_constant: float | None = None
-    holder_exponent: float = 1.0
-    grid_points: int = 400
-    max_local_pulls: int | None = 50
-    search: Search = "direct"
-    first: First = "random"
-    horizon: int = 1000
-    walk_error: float = 0.25
+    kernel: KernelOption = defaults.BRANIN
+    regularization: ModelNoise = 0.01
+    norm_bound: NormBound = 0.5
+    noise_scale: NoiseScale = 0.01
+    delta: FailureProbability = 1e-3
+    low: Annotated[float, Doc("a, a lower bound on the largest value of f.")] = 0.5
+    high: Annotated[float, Doc("b, an upper bound on the largest value of f, > `low`.")] = 1.2
+    c: Annotated[float, Gt(0), Doc("c, the coarseness of the search against the error that is allowed, > 0.")] = 0.2
+    pruning_constant: Annotated[Annotated[float, Ge(0)] | None, Doc("P, ≥ 0; None: c. The experiments have 2c.")] = None
+    threshold_constant: Annotated[
+        Annotated[float, Ge(0)] | None, Doc("Q, ≥ 0; None: 2c. The experiments have 2c (b − a).")
+    ] = None
+    holder_exponent: Annotated[float, Gt(0), Le(1), Doc("α, the Hölder exponent of f, in (0, 1].")] = 1.0
+    grid_points: Annotated[
+        int, Ge(1), Doc("Cells of D_g, the grid of a box, at least, ≥ 1: 400 is 20 × 20 in two dimensions.")
+    ] = 400
+    max_local_pulls: Annotated[
+        Annotated[int, Ge(1)] | None,
+        Doc("t_term, the rewards after which a box counts as high-performing, ≥ 1; None: the cap of eq. 4."),
+    ] = 50
+    search: Annotated[
+        Search, Doc("`direct`: Algorithm 4, all leaves at once; `random_walk`: Algorithms 3, 5 and 6.")
+    ] = "direct"
+    first: Annotated[
+        First,
+        Doc("x_1, the first pull of a test: a `random` arm of D_g, or the `centre`'s, with search `direct` only."),
+    ] = "random"
+    horizon: Annotated[
+        int, Ge(1), Doc("T, the pulls over which δ₀ is spread, ≥ 1, with search `random_walk` only.")
+    ] = 1000
+    walk_error: Annotated[
+        float, Gt(0), Lt(0.5), Doc("p, how often the walk may err, in (0, 1/2), with search `random_walk` only.")
+    ] = 0.25
     is_sequential: ClassVar[Literal[True]] = True
     __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}
 
     def __post_init__(self) -> None:
-        require_positive(self, "regularization", "c")
-        require_not_negative(self, "norm_bound", "noise_scale")
-        require_probability(self, "delta")
-        require(self, "low", "finite", math.isfinite(self.low))
-        require(self, "high", f"> low ({self.low!r}) and finite", self.low < self.high < math.inf)
-        for name in ("pruning_constant", "threshold_constant"):
-            require(self, name, ">= 0", getattr(self, name) is None or 0 <= getattr(self, name) < math.inf)
-        require(self, "holder_exponent", "> 0 and <= 1", 0 < self.holder_exponent <= 1)
-        require(self, "grid_points", ">= 1", self.grid_points >= 1)
-        require(self, "max_local_pulls", ">= 1", self.max_local_pulls is None or self.max_local_pulls >= 1)
-        require(self, "search", f"one of {', '.join(get_args(Search))}", self.search in get_args(Search))
-        require(self, "first", f"one of {', '.join(get_args(First))}", self.first in get_args(First))
+        check_options(self)
+        require(self, "high", f"> low ({self.low!r})", self.low < self.high)
         walks = self.search == "random_walk"
         require(self, "first", "random where search is random_walk", self.first == "random" or not walks)
-        require(self, "horizon", ">= 1", self.horizon >= 1)
-        require(self, "walk_error", "> 0 and < 0.5", 0 < self.walk_error < 0.5)
 
     def init(self, arms: Arms | Floats, rng: np.random.Generator) -> ThresholdState:
         """State before any pull of `arms` (A, d); draws the seed. Raises ValueError on bad arms."""

@@ -5,14 +5,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from orchestrator.bandit.checks import require_not_negative, require_optional, require_positive, require_probability
 from orchestrator.bandit.exact.sequential import next_pull
 from orchestrator.bandit.exact.state import ExactState
 from orchestrator.bandit.exact.strategy import ExactStrategy
-from orchestrator.bandit.kernels import AnyKernel
+from orchestrator.bandit.kernels import KernelOption
 from orchestrator.bandit.model import defaults
-from orchestrator.bandit.model.model import Model
-from orchestrator.bandit.start.warm_start import ONE_PULL, AnyWarmStart
+from orchestrator.bandit.model.model import ModelOption
+from orchestrator.bandit.options import (
+    FailureProbability,
+    NoiseVariance,
+    NormBound,
+    Regularization,
+    Width,
+    check_options,
+)
+from orchestrator.bandit.start.warm_start import ONE_PULL, WarmStartOption
 from orchestrator.bandit.strategy import Decision
 
 
@@ -26,34 +33,30 @@ class GPUCB(ExactStrategy[ExactState]):
 
     `is_sequential`: nothing is chosen while a reward is not in yet, so a second worker stays idle.
 
-    | field | symbol | meaning |
-    | --- | --- | --- |
-    | `kernel` | k | covariance function |
-    | `regularization` | λ | ridge parameter, > 0 |
-    | `noise_variance` | ξ² | upper bound on the variance of the reward's noise, ≥ 0 |
-    | `norm_bound` | F | upper bound on the RKHS norm of f, ≥ 0 |
-    | `delta` | δ | failure probability, in (0, 1) |
-    | `warm_start` | | `RandomStart`, `UncertaintyStart` or existing data, `DataStart` |
-    | `width` | | a number of standard deviations instead of the formula; None: the formula |
-    | `model` | | the calibrated model, in place of the kernel and λ; None: rewards as they come, nothing fitted |
+    Args:
+        kernel: k, the covariance function: rbf, matern32, matern52 or linear.
+        regularization: λ, the ridge parameter, > 0; the smaller, the more a pull can teach and the shorter batches are.
+        noise_variance: ξ², an upper bound on the variance of the reward's noise, ≥ 0.
+        norm_bound: An upper bound on the RKHS norm of f, ≥ 0: F or B in the papers.
+        delta: δ, the failure probability, in (0, 1).
+        warm_start: The first pulls: random, uncertainty or spread; or data, existing results instead of pulls.
+        width: Standard deviations in the upper confidence bound, > 0, instead of the formula; None: the formula.
+        model: The calibrated model, in place of kernel and noise as given; None: rewards as they come, nothing fitted.
     """
 
-    kernel: AnyKernel = defaults.SMOOTH
-    regularization: float = 0.3
-    noise_variance: float = 1e-3
-    norm_bound: float = 0.2
-    delta: float = 0.01
-    warm_start: AnyWarmStart = ONE_PULL
-    width: float | None = None
-    model: Model | None = None
+    kernel: KernelOption = defaults.SMOOTH
+    regularization: Regularization = 0.3
+    noise_variance: NoiseVariance = 1e-3
+    norm_bound: NormBound = 0.2
+    delta: FailureProbability = 0.01
+    warm_start: WarmStartOption = ONE_PULL
+    width: Width = None
+    model: ModelOption = None
     is_sequential: ClassVar[Literal[True]] = True
     __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}
 
     def __post_init__(self) -> None:
-        require_positive(self, "regularization")
-        require_not_negative(self, "noise_variance", "norm_bound")
-        require_probability(self, "delta")
-        require_optional(self, "width", self.width)
+        check_options(self)
 
     def ask(self, state: ExactState, pending: Sequence[int], limit: int) -> Decision:
         """One arm, unless one is pending: the warm start's first, then argmax u."""

@@ -5,29 +5,28 @@ Algorithm 1; settings of Salgia, Vakili, Zhao 2021, Section 4 and Appendix D.1).
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal, get_args
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
+from annotated_types import Ge
+from typing_extensions import Doc
 
 from orchestrator.bandit.arms import Arms
 from orchestrator.bandit.arrays import Floats, Indices
 from orchestrator.bandit.checks import (
     require,
-    require_not_negative,
-    require_optional,
-    require_positive,
-    require_probability,
 )
 from orchestrator.bandit.confidence import information_growth, rkhs_width
 from orchestrator.bandit.exact.incremental import ExactPosterior
 from orchestrator.bandit.exact.sequential import next_pull
 from orchestrator.bandit.exact.state import ExactState
 from orchestrator.bandit.exact.strategy import ExactStrategy
-from orchestrator.bandit.kernels import AnyKernel
+from orchestrator.bandit.kernels import KernelOption
 from orchestrator.bandit.model import defaults
-from orchestrator.bandit.model.model import Model
+from orchestrator.bandit.model.model import ModelOption
+from orchestrator.bandit.options import FailureProbability, ModelNoise, NoiseScale, NormBound, Width, check_options
 from orchestrator.bandit.regions.grid import farthest_first
-from orchestrator.bandit.start.warm_start import ONE_PULL, AnyWarmStart
+from orchestrator.bandit.start.warm_start import ONE_PULL, WarmStartOption
 from orchestrator.bandit.strategy import Decision
 
 InformationSchedule = Literal["kernel", "log", "sqrt"]
@@ -53,45 +52,44 @@ class IGPUCB(ExactStrategy[GridState]):
     nested, and a function of the candidates, t and what was set aside; when there are no more arms than that, all are
     in it. The defaults are the released experiment's on Branin, min(20 + t, 80)². The warm start may pull any arm.
 
-    | field | symbol | meaning |
-    | --- | --- | --- |
-    | `kernel` | k | covariance function |
-    | `regularization` | λ | variance of the noise in the model, > 0 |
-    | `norm_bound` | B | upper bound on the RKHS norm of f, ≥ 0 |
-    | `noise_scale` | R | the noise is R-sub-Gaussian, ≥ 0 |
-    | `delta` | δ | failure probability, in (0, 1) |
-    | `information` | γ | γ_s is `log` s, `sqrt` s, or by the `kernel`: √s for Matérn, log s for the others |
-    | `initial_points` | | arms on the grid of the first pull, ≥ 1 |
-    | `final_points` | | most arms on a grid, ≥ `initial_points` |
-    | `grid_growth` | | points by which a side of a square grid grows a pull, ≥ 0; 0 keeps the grid as it is |
-    | `warm_start` | | `RandomStart`, `UncertaintyStart` or existing data, `DataStart` |
-    | `width` | | a number of standard deviations instead of the formula; None: the formula |
-    | `model` | | the calibrated model, in place of the kernel and λ; None: rewards as they come, nothing fitted |
+    Args:
+        kernel: k, the covariance function: rbf, matern32, matern52 or linear.
+        regularization: λ, the variance of the noise in the model, > 0.
+        norm_bound: An upper bound on the RKHS norm of f, ≥ 0: F or B in the papers.
+        noise_scale: R: the noise is R-sub-Gaussian, ≥ 0.
+        delta: δ, the failure probability, in (0, 1).
+        information: The information gain γ_s: `log` s, `sqrt` s, or by the `kernel`, √s for Matérn and log s for the
+            others.
+        initial_points: Arms on the grid of the first pull, ≥ 1.
+        final_points: Arms on a grid at most, ≥ `initial_points`.
+        grid_growth: Points by which a side of a square grid grows a pull, ≥ 0; 0 keeps the grid as it is.
+        warm_start: The first pulls: random, uncertainty or spread; or data, existing results instead of pulls.
+        width: Standard deviations in the upper confidence bound, > 0, instead of the formula; None: the formula.
+        model: The calibrated model, in place of kernel and noise as given; None: rewards as they come, nothing fitted.
     """
 
-    kernel: AnyKernel = defaults.BRANIN
-    regularization: float = 0.01
-    norm_bound: float = 0.5
-    noise_scale: float = 0.01
-    delta: float = 1e-3
-    information: InformationSchedule = "kernel"
-    initial_points: int = 400
-    final_points: int = 6400
-    grid_growth: float = 1.0
-    warm_start: AnyWarmStart = ONE_PULL
-    width: float | None = None
-    model: Model | None = None
+    kernel: KernelOption = defaults.BRANIN
+    regularization: ModelNoise = 0.01
+    norm_bound: NormBound = 0.5
+    noise_scale: NoiseScale = 0.01
+    delta: FailureProbability = 1e-3
+    information: Annotated[
+        InformationSchedule,
+        Doc("The information gain γ_s: `log` s, `sqrt` s, or by the `kernel`, √s for Matérn and log s for the others."),
+    ] = "kernel"
+    initial_points: Annotated[int, Ge(1), Doc("Arms on the grid of the first pull, ≥ 1.")] = 400
+    final_points: Annotated[int, Ge(1), Doc("Arms on a grid at most, ≥ `initial_points`.")] = 6400
+    grid_growth: Annotated[
+        float, Ge(0), Doc("Points by which a side of a square grid grows a pull, ≥ 0; 0 keeps the grid as it is.")
+    ] = 1.0
+    warm_start: WarmStartOption = ONE_PULL
+    width: Width = None
+    model: ModelOption = None
     is_sequential: ClassVar[Literal[True]] = True
     __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}
 
     def __post_init__(self) -> None:
-        require_positive(self, "regularization")
-        require_not_negative(self, "norm_bound", "noise_scale", "grid_growth")
-        require_probability(self, "delta")
-        require_optional(self, "width", self.width)
-        schedules = get_args(InformationSchedule)
-        require(self, "information", f"one of {', '.join(schedules)}", self.information in schedules)
-        require(self, "initial_points", ">= 1", self.initial_points >= 1)
+        check_options(self)
         rule = f">= initial_points ({self.initial_points!r})"
         require(self, "final_points", rule, self.final_points >= self.initial_points)
 

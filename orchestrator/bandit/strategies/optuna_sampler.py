@@ -7,18 +7,21 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, ClassVar, get_args
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import numpy as np
+from annotated_types import Gt
+from typing_extensions import Doc
 
 from orchestrator.bandit.arms import Arms, as_arms
 from orchestrator.bandit.arrays import Floats, Indices, read_only, same
-from orchestrator.bandit.checks import refusal, require, require_positive
+from orchestrator.bandit.checks import refusal
+from orchestrator.bandit.options import check_options
 from orchestrator.bandit.pulls import Pulls
 from orchestrator.bandit.sparse.state import arms_and_rewards, with_set_aside
 from orchestrator.bandit.strategies.optuna_coding import Coding
 from orchestrator.bandit.strategies.uniform import observed_means
-from orchestrator.bandit.strategy import Choose, Decision, Mode, Observation, Pick, Posterior, Record, Wait
+from orchestrator.bandit.strategy import Choose, Decision, ModeOption, Observation, Pick, Posterior, Record, Wait
 
 if TYPE_CHECKING:
     from optuna.samplers import BaseSampler
@@ -66,12 +69,12 @@ class OptunaSampler:
     """A sampler by the name of its class. Raises ValueError when Optuna is not installed, has no such sampler or the
     sampler refuses its options.
 
-    | field | meaning |
-    | --- | --- |
-    | `sampler` | a class of `optuna.samplers`: `TPESampler`, `GPSampler`, `CmaEsSampler`, … |
-    | `options` | arguments of the class, without `seed`, which is the campaign's |
-    | `mode` | `async`: a free worker gets a suggestion at once; `batch`: all results of a batch are waited for |
-    | `refresh_growth` | of `async`: the share by which results have grown when the sampler is given them; > 0 |
+    Args:
+        sampler: A class of `optuna.samplers`: `TPESampler`, `GPSampler`, `CmaEsSampler`, …
+        options: Arguments of the class, without `seed`, which is the campaign's.
+        mode: `async`: never wait for the slowest evaluations of a batch; `batch`: the published algorithm, pull for
+            pull.
+        refresh_growth: In mode `async`: the share by which results have grown when the sampler is given them, > 0.
 
     A suggestion is a function of the results told, the pulls pending and the campaign's seed: the study is built anew
     for each, pending pulls as running trials, which takes about 0.2 ms a result. Samplers other than TPE, GP and random
@@ -81,19 +84,24 @@ class OptunaSampler:
     `candidates.size`.
     """
 
-    sampler: str = "TPESampler"
-    options: Mapping[str, object] = field(default_factory=dict)
-    mode: Mode = "async"
-    refresh_growth: float = 0.01
+    sampler: Annotated[str, Doc("A class of `optuna.samplers`: `TPESampler`, `GPSampler`, `CmaEsSampler`, …")] = (
+        "TPESampler"
+    )
+    options: Annotated[
+        Mapping[str, object], Doc("Arguments of the class, without `seed`, which is the campaign's.")
+    ] = field(default_factory=dict)
+    mode: ModeOption = "async"
+    refresh_growth: Annotated[
+        float, Gt(0), Doc("In mode `async`: the share by which results have grown when the sampler is given them, > 0.")
+    ] = 0.01
     __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}
 
     def __post_init__(self) -> None:
+        check_options(self)
         if find_spec("optuna") is None:
             raise ValueError("the strategy optuna needs Optuna: pip install 'bbkb-orchestrator[optuna]'")
         if "seed" in self.options:
             raise ValueError("strategy.options must not hold seed: the campaign's seed is the sampler's")
-        require(self, "mode", "async or batch", self.mode in get_args(Mode))
-        require_positive(self, "refresh_growth")
         self._make(0, 0)
 
     def init(self, arms: Arms | Floats, rng: np.random.Generator) -> OptunaState:

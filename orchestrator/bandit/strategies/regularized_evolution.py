@@ -4,13 +4,16 @@ search", Algorithm 1): tournaments among the youngest, and age, not a low reward
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
+from annotated_types import Ge
+from typing_extensions import Doc
 
 from orchestrator.bandit.arms import Arms
 from orchestrator.bandit.arrays import Floats, Indices, read_only, same
-from orchestrator.bandit.checks import refusal, require
+from orchestrator.bandit.checks import refusal
+from orchestrator.bandit.options import BatchSize, check_options
 from orchestrator.bandit.pulls import Pulls
 from orchestrator.bandit.sparse.state import arms_and_rewards, checked_arms, with_set_aside
 from orchestrator.bandit.strategies.uniform import observed_means
@@ -44,12 +47,11 @@ class EvolutionState:
 class RegularizedEvolution:
     """Hyper-parameters, the paper's by default. Raises ValueError, naming the field, when one is out of range.
 
-    | field | symbol | meaning |
-    | --- | --- | --- |
-    | `population` | P | how many are alive; as many random arms are pulled first |
-    | `tournament` | S | members drawn, with replacement; the one with the largest reward is the parent |
-    | `neighbours` | | the child is one of this many candidates nearest to the parent, or as near as the last of them |
-    | `batch_size` | | how many children may be pending, ≥ 1: the paper's number of workers |
+    Args:
+        population: P, how many are alive, ≥ 1; as many random arms are pulled first.
+        tournament: S, the members that are drawn, with replacement, ≥ 1; the one with the largest reward is the parent.
+        neighbours: The child is one of this many candidates nearest to the parent, or as near as the last of them, ≥ 1.
+        batch_size: How many pulls may be pending, ≥ 1.
 
     The paper mutates an architecture in its search space. Here the space is the candidates, so a mutation is a step to
     a random near one: Euclidean distance of the features, the parent and set-aside arms excepted. Equally near ones
@@ -60,15 +62,22 @@ class RegularizedEvolution:
     pull is never born; a random arm takes its place while the first population is not complete.
     """
 
-    population: int = 100
-    tournament: int = 10
-    neighbours: int = 10
-    batch_size: int = 10
+    population: Annotated[int, Ge(1), Doc("P, how many are alive, ≥ 1; as many random arms are pulled first.")] = 100
+    tournament: Annotated[
+        int,
+        Ge(1),
+        Doc("S, the members that are drawn, with replacement, ≥ 1; the one with the largest reward is the parent."),
+    ] = 10
+    neighbours: Annotated[
+        int,
+        Ge(1),
+        Doc("The child is one of this many candidates nearest to the parent, or as near as the last of them, ≥ 1."),
+    ] = 10
+    batch_size: BatchSize = 10
     __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}
 
     def __post_init__(self) -> None:
-        for name in ("population", "tournament", "neighbours", "batch_size"):
-            require(self, name, ">= 1", getattr(self, name) >= 1)
+        check_options(self)
 
     def init(self, arms: Arms | Floats, rng: np.random.Generator) -> EvolutionState:
         """State before any pull of `arms` (A, d); draws the seed. Raises ValueError on bad arms."""

@@ -6,9 +6,6 @@ import pytest
 from orchestrator.bandit.checks import (
     refusal,
     require,
-    require_not_negative,
-    require_positive,
-    require_probability,
     sequential_refusal,
 )
 from orchestrator.bandit.kernels import RBF
@@ -25,27 +22,6 @@ class Options:
 def three_arms(set_aside: list[int]) -> SparseState:
     state = initial_state(SparseModel(RBF(), np.eye(3), 1.0), ())
     return state.observe([Observation(arm, None) for arm in set_aside])
-
-
-@pytest.mark.parametrize("size", [0, -1, float("inf"), float("nan")])
-def test_a_positive_field_is_above_zero_and_finite(size: float) -> None:
-    require_positive(Options(1e-9), "size")
-    with pytest.raises(ValueError, match=f"strategy.size must be > 0, got {size}"):
-        require_positive(Options(size), "size")
-
-
-@pytest.mark.parametrize("size", [-1e-9, float("inf"), float("nan")])
-def test_a_field_that_is_not_negative_may_be_zero(size: float) -> None:
-    require_not_negative(Options(0), "size")
-    with pytest.raises(ValueError, match=f"strategy.size must be >= 0, got {size}"):
-        require_not_negative(Options(size), "size")
-
-
-@pytest.mark.parametrize("size", [0, 1, -0.5, float("nan")])
-def test_a_probability_is_neither_zero_nor_one(size: float) -> None:
-    require_probability(Options(0.5), "size")
-    with pytest.raises(ValueError, match=f"strategy.size must be > 0 and < 1, got {size}"):
-        require_probability(Options(size), "size")
 
 
 def test_a_broken_rule_is_named_with_the_field_and_its_value() -> None:

@@ -94,7 +94,7 @@ HEAD = "name: x\nobjective: {name: branin}\nbudget: {evaluations: 5}\n"  # three
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (f"{HEAD}strategy:\n  regularization: -1\n", "x.yaml:5: strategy.regularization must be > 0, got -1.0"),
+        (f"{HEAD}strategy:\n  regularization: -1\n", "x.yaml:5: strategy.regularization must be > 0, got -1"),
         (
             f"{HEAD}strategy:\n  regularisation: 1\n",
             "x.yaml:5: strategy.regularisation is not a known key; did you mean 'regularization'?",
@@ -238,7 +238,7 @@ def test_all_mistakes_are_told_at_once_in_the_order_of_the_file(refused: Refused
 
 def test_an_override_is_checked_like_the_file_and_named_in_the_message(refused: Refused) -> None:
     (line,) = refused(f"{HEAD}strategy: {{regularization: 1}}\n", "strategy.regularization=-1")
-    assert line == "--set strategy.regularization=-1: strategy.regularization must be > 0, got -1.0"
+    assert line == "--set strategy.regularization=-1: strategy.regularization must be > 0, got -1"
     (line,) = refused(HEAD, "budget.evaluation=10")
     assert line == ("--set budget.evaluation=10: budget.evaluation is not a known key; did you mean 'evaluations'?")
 

@@ -1,0 +1,270 @@
+"""What the options of a strategy mean and may be, read off the annotations of its fields.
+
+A field is written `Annotated[float, Gt(0), Doc("what it means")]`: bounds are those of `annotated_types`, the text is
+`typing_extensions.Doc`. The JSON Schema and the list of strategies take both from there, and `check_options` refuses
+whatever has another type or is out of range. What several strategies share is declared here once; a kernel, model or
+warm start beside its classes.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from enum import Enum
+from functools import cache
+from numbers import Integral, Real
+from types import NoneType, UnionType
+from typing import TYPE_CHECKING, Annotated, Literal, Protocol, Union, get_args, get_origin, get_type_hints
+
+import numpy as np
+from annotated_types import Ge, Gt, Le, Lt
+from typing_extensions import Doc
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+_SHOWN = 80  # characters of a value in a message
+
+Regularization = Annotated[
+    float,
+    Gt(0),
+    Doc("λ, the ridge parameter, > 0; the smaller, the more a pull can teach and the shorter batches are."),
+]
+ModelNoise = Annotated[float, Gt(0), Doc("λ, the variance of the noise in the model, > 0.")]
+NoiseVariance = Annotated[float, Ge(0), Doc("ξ², an upper bound on the variance of the reward's noise, ≥ 0.")]
+NoiseScale = Annotated[float, Ge(0), Doc("R: the noise is R-sub-Gaussian, ≥ 0.")]
+NormBound = Annotated[float, Ge(0), Doc("An upper bound on the RKHS norm of f, ≥ 0: F or B in the papers.")]
+FailureProbability = Annotated[float, Gt(0), Lt(1), Doc("δ, the failure probability, in (0, 1).")]
+Oversampling = Annotated[
+    float, Ge(1), Doc("q̄, the oversampling of the dictionary, ≥ 1; in theory ≥ 72 log(4T/δ), in practice 2.")
+]
+DriftThreshold = Annotated[
+    float,
+    Ge(1),
+    Doc("C̃, the factor by which the posterior may drift within a batch, ≥ 1; with 1 batches hold one pull."),
+]
+Width = Annotated[
+    Annotated[float, Gt(0)] | None,
+    Doc("Standard deviations in the upper confidence bound, > 0, instead of the formula; None: the formula."),
+]
+BatchSize = Annotated[int, Ge(1), Doc("How many pulls may be pending, ≥ 1.")]
+RefreshOverhead = Annotated[
+    float, Ge(0), Doc("In mode `async`: the share of time that refreshes may take before they are due; 0: none.")
+]
+RefreshGrowth = Annotated[
+    float,
+    Ge(0),
+    Doc("In mode `async`: the share by which results have grown when a refresh is due; 0: not by growth."),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class AnyNumber:
+    """Metadata of a number that may be infinite; the class that has the field checks it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Like:
+    """Metadata of a part, such as a kernel, that may be an object of the caller's own with the methods of `protocol`,
+    which can be checked at run time."""
+
+    protocol: type
+
+
+class _RefusedError(ValueError):
+    """What a value must be, in words that follow "must be"."""
+
+
+class _Rule(Protocol):
+    """What a field may be."""
+
+    @property
+    def noun(self) -> str:
+        """The rule in words that follow "must be"."""
+
+    def take(self, value: object) -> object:
+        """`value` as a plain value of the field's type. Raises _RefusedError when it is none."""
+
+
+def check_options(options: "DataclassInstance", section: str = "strategy") -> None:
+    """Check the fields of a frozen dataclass against their annotations; numbers of NumPy become those of Python.
+
+    Args:
+        options: the instance, in its `__post_init__`.
+        section: what messages put before a field's name.
+
+    Raises:
+        ValueError: naming field, rule and value, when one has another type or is out of range.
+
+    """
+    for name, rule in _rules(type(options)).items():
+        value = getattr(options, name)
+        try:
+            taken = rule.take(value)
+        except _RefusedError as refused:
+            raise ValueError(f"{section}.{name} must be {refused}, got {shown(value)}") from None
+        object.__setattr__(options, name, taken)
+
+
+def shown(value: object) -> str:
+    """A value in a message: its `repr` on one line, cut at 80 characters."""
+    text = " ".join(repr(value).split())
+    return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 1]}…"
+
+
+def described(cls: type) -> dict[str, str]:
+    """The meaning of each field of a class that has one in its annotation; the outermost where there are several."""
+    hints = get_type_hints(cls, include_extras=True)
+    return {
+        name: entry.documentation
+        for name in getattr(cls, "__dataclass_fields__", hints)  # inherited ones first, as in the constructor
+        for entry in getattr(hints[name], "__metadata__", ())
+        if isinstance(entry, Doc)
+    }
+
+
+@cache
+def _rules(cls: "type[DataclassInstance]") -> Mapping[str, _Rule]:
+    hints = get_type_hints(cls, include_extras=True)
+    return {field.name: _rule(hints[field.name]) for field in fields(cls) if field.init}
+
+
+def _rule(annotation: object) -> _Rule:
+    metadata: tuple[object, ...] = getattr(annotation, "__metadata__", ())
+    base = get_args(annotation)[0] if metadata else annotation
+    origin = get_origin(base) or base
+    if origin in (Union, UnionType):
+        likes = [_Instance(entry.protocol) for entry in metadata if isinstance(entry, Like)]
+        return _Either((*(_rule(member) for member in get_args(base)), *likes))
+    if origin is Literal:
+        return _Choice(get_args(base))
+    if base in (int, float):
+        return _Number(tuple(entry for entry in metadata), is_whole=base is int)
+    if isinstance(base, type) and issubclass(base, Enum):
+        return _Choice(tuple(base))
+    if base is NoneType:
+        return _Nothing()
+    if isinstance(origin, type):
+        return _Instance(origin)
+    raise TypeError(f"an option cannot be annotated with {annotation!r}")
+
+
+@dataclass(frozen=True, slots=True)
+class _Number:
+    """A number within the bounds among `metadata`."""
+
+    metadata: tuple[object, ...]
+    is_whole: bool
+
+    @property
+    def noun(self) -> str:
+        return " ".join(filter(None, ("a whole number" if self.is_whole else "a number", self._range)))
+
+    @property
+    def _range(self) -> str:
+        signs = {Gt: "gt", Ge: "ge", Lt: "lt", Le: "le"}
+        words = {Gt: ">", Ge: ">=", Lt: "<", Le: "<="}
+        bounds = [(type(one), one) for one in self.metadata if type(one) in signs]
+        return " and ".join(f"{words[kind]} {getattr(one, signs[kind]):g}" for kind, one in bounds)
+
+    def take(self, value: object) -> object:
+        number = _plain_number(value, self.is_whole)
+        if number is None:
+            raise _RefusedError(self.noun)
+        if not all(_holds(bound, number) for bound in self.metadata):
+            raise _RefusedError(self._range)
+        if not math.isfinite(number) and AnyNumber() not in self.metadata:
+            raise _RefusedError(" and ".join(filter(None, (self._range, "finite"))))
+        return number
+
+
+def _holds(bound: object, number: float) -> bool:
+    """Whether the number is within one bound; True for other metadata."""
+    match bound:
+        case Gt(gt=limit):
+            return bool(number > limit)
+        case Ge(ge=limit):
+            return bool(number >= limit)
+        case Lt(lt=limit):
+            return bool(number < limit)
+        case Le(le=limit):
+            return bool(number <= limit)
+        case _:
+            return True
+
+
+def _plain_number(value: object, is_whole: bool) -> float | None:
+    """A number of Python or NumPy, or an array () of one, as Python's; None when it is none. True is none."""
+    plain = value.item() if isinstance(value, np.ndarray) and value.ndim == 0 else value
+    if isinstance(plain, bool | np.bool_) or not isinstance(plain, Integral if is_whole else Real):
+        return None
+    try:
+        return int(plain) if isinstance(plain, Integral) and is_whole else float(plain)
+    except OverflowError:
+        return math.inf if plain > 0 else -math.inf
+
+
+@dataclass(frozen=True, slots=True)
+class _Choice:
+    """One of `values`: texts, or the members of an enumeration."""
+
+    values: tuple[object, ...]
+
+    @property
+    def noun(self) -> str:
+        return f"one of {', '.join(str(value) for value in self.values)}"
+
+    def take(self, value: object) -> object:
+        found = [one for one in self.values if isinstance(value, str) and one == value]
+        if not found:
+            raise _RefusedError(self.noun)
+        return found[0]
+
+
+@dataclass(frozen=True, slots=True)
+class _Nothing:
+    """None."""
+
+    @property
+    def noun(self) -> str:
+        return "left out"
+
+    def take(self, value: object) -> object:
+        if value is not None:
+            raise _RefusedError(self.noun)
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class _Instance:
+    """An instance of a class or of a protocol."""
+
+    cls: type
+
+    @property
+    def noun(self) -> str:
+        return {bool: "True or False", str: "a text", Mapping: "a mapping"}.get(self.cls, f"a {self.cls.__name__}")
+
+    def take(self, value: object) -> object:
+        plain = bool(value) if isinstance(value, np.bool_) else value
+        if not isinstance(plain, self.cls) or isinstance(plain, type):
+            raise _RefusedError(self.noun)
+        return plain
+
+
+@dataclass(frozen=True, slots=True)
+class _Either:
+    """What one of several rules allows."""
+
+    members: tuple[_Rule, ...]
+
+    @property
+    def noun(self) -> str:
+        return " or ".join(member.noun.removeprefix("one of ") for member in self.members)
+
+    def take(self, value: object) -> object:
+        for member in self.members:
+            try:
+                return member.take(value)
+            except _RefusedError:
+                continue
+        raise _RefusedError(self.noun)

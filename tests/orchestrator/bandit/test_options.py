@@ -1,0 +1,167 @@
+import inspect
+import math
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields
+from enum import StrEnum
+from typing import Annotated, Any, Literal, Protocol, runtime_checkable
+
+import numpy as np
+import pytest
+from annotated_types import Ge, Gt, Lt
+from typing_extensions import Doc
+
+from orchestrator.bandit.kernels import KERNELS, RBF
+from orchestrator.bandit.model.model import Model
+from orchestrator.bandit.options import AnyNumber, Like, check_options, described, shown
+from orchestrator.bandit.start.warm_start import WARM_STARTS
+from orchestrator.bandit.strategies import STRATEGIES
+
+LISTED: dict[str, tuple[type[Any], str]] = {
+    **{name: (cls, "strategy") for name, cls in STRATEGIES.items()},
+    **{name: (cls, "strategy.warm_start") for name, cls in WARM_STARTS.items()},
+    **{name: (cls, "strategy.kernel") for name, cls in KERNELS.items()},
+    "model": (Model, "model"),
+}
+
+_DEFAULT = RBF()
+
+
+class Colour(StrEnum):
+    RED = "red"
+    BLUE = "blue"
+
+
+@runtime_checkable
+class Part(Protocol):
+    def act(self) -> None: ...
+
+
+class Mine:
+    def act(self) -> None: ...
+
+
+@dataclass(frozen=True)
+class Options:
+    share: Annotated[float, Gt(0), Lt(1), Doc("A share.")] = 0.5
+    count: Annotated[int, Ge(1)] = 1
+    factor: Annotated[float, Ge(0)] | None = None
+    width: Literal["narrow", "wide"] | Annotated[float, Gt(0)] = "wide"
+    bound: Annotated[float, AnyNumber()] = -math.inf
+    colour: Colour = Colour.RED
+    lazy: bool = True
+    name: str = "a"
+    table: Mapping[str, object] | None = None
+    part: Annotated[RBF | Model, Like(Part)] = _DEFAULT
+
+    def __post_init__(self) -> None:
+        check_options(self, "section")
+
+
+@pytest.mark.parametrize(
+    ("given", "taken"),
+    [
+        ({"share": np.float32(0.25)}, 0.25),
+        ({"share": np.array(0.25)}, 0.25),
+        ({"count": np.int64(3)}, 3),
+        ({"count": np.array(3)}, 3),
+        ({"factor": 2}, 2.0),
+        ({"width": "narrow"}, "narrow"),
+        ({"bound": math.inf}, math.inf),
+        ({"colour": "blue"}, Colour.BLUE),
+        ({"lazy": np.bool_(False)}, False),
+        ({"table": {"a": 1}}, {"a": 1}),
+    ],
+)
+def test_numbers_and_names_become_plain_values(given: dict[str, Any], taken: object) -> None:
+    (name,) = given
+    value = getattr(Options(**given), name)
+    assert value == taken
+    assert type(value) is type(taken)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"share": 0}, "section.share must be > 0 and < 1, got 0"),
+        ({"share": math.nan}, "section.share must be > 0 and < 1, got nan"),
+        ({"share": None}, "section.share must be a number > 0 and < 1, got None"),
+        ({"share": "0.5"}, "section.share must be a number > 0 and < 1, got '0.5'"),
+        ({"share": True}, "section.share must be a number > 0 and < 1, got True"),
+        ({"share": np.array([0.5])}, "section.share must be a number > 0 and < 1, got array([0.5])"),
+        ({"count": 0}, "section.count must be >= 1, got 0"),
+        ({"count": 2.5}, "section.count must be a whole number >= 1, got 2.5"),
+        ({"factor": -1}, "section.factor must be a number >= 0 or left out, got -1"),
+        ({"factor": math.inf}, "section.factor must be a number >= 0 or left out, got inf"),
+        ({"width": "far"}, "section.width must be narrow, wide or a number > 0, got 'far'"),
+        ({"bound": "low"}, "section.bound must be a number, got 'low'"),
+        ({"colour": "green"}, "section.colour must be one of red, blue, got 'green'"),
+        ({"colour": np.array(["red", "blue"])}, "section.colour must be one of red, blue, got array("),
+        ({"lazy": 1}, "section.lazy must be True or False, got 1"),
+        ({"name": b"a"}, "section.name must be a text, got b'a'"),
+        ({"table": [1]}, "section.table must be a mapping or left out, got [1]"),
+        ({"part": RBF}, "section.part must be a RBF or a Model or a Part, got <class"),
+        ({"part": "rbf"}, "section.part must be a RBF or a Model or a Part, got 'rbf'"),
+    ],
+)
+def test_what_has_another_type_or_is_out_of_range_is_named(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match="^" + re.escape(message)):
+        Options(**given)
+
+
+def test_a_part_may_be_an_object_with_the_right_methods() -> None:
+    assert isinstance(Options(part=Mine()).part, Mine)  # type: ignore[arg-type]
+
+
+def test_a_number_beyond_any_float_is_not_finite() -> None:
+    with pytest.raises(ValueError, match=r"section\.share must be > 0 and < 1, got 1000"):
+        Options(share=10**400)
+
+
+def test_a_long_value_is_cut() -> None:
+    assert shown(np.zeros(10_000)) == "array([0., 0., 0., ..., 0., 0., 0.], shape=(10000,))"
+    assert shown("x" * 200) == f"'{'x' * 78}…"
+
+
+def test_the_meaning_of_a_field_is_in_its_annotation() -> None:
+    assert described(Options) == {"share": "A share."}
+
+
+def wrong_values() -> Iterator[object]:
+    """Values that no option takes."""
+    yield from (
+        object(),
+        object,
+        1j,
+        b"x",
+        {1},
+        [[0.5]],
+        [None],
+        np.array(["a"]),
+        math.nan,
+        lambda: 3,
+        (n for n in [1]),
+    )
+
+
+@pytest.mark.parametrize("name", LISTED)
+def test_every_option_names_itself_and_a_wrong_value(name: str) -> None:
+    cls, section = LISTED[name]
+    needed = {"path": "t.csv"} if name == "data" else {}
+    for field in fields(cls):
+        for value in wrong_values():
+            if field.name == "epsilon" and value is not value:  # NaN is checked by the class
+                continue
+            with pytest.raises(ValueError, match=rf"^{section}\.{field.name} must "):
+                cls(**{**needed, field.name: value})
+
+
+@pytest.mark.parametrize("name", LISTED)
+def test_the_docstring_says_of_every_option_what_its_annotation_says(name: str) -> None:
+    cls, _ = LISTED[name]
+    texts = described(cls)
+    assert list(texts) == [field.name for field in fields(cls) if field.name != "name"]
+    if texts:
+        section = (inspect.getdoc(cls) or "").split("Args:\n")[1].split("\n\n")[0]
+        documented = " ".join(section.split())
+        assert documented == " ".join(f"{option}: {text}" for option, text in texts.items())
