@@ -7,7 +7,8 @@ warm start beside its classes.
 """
 
 import math
-from collections.abc import Mapping
+import operator
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from enum import Enum
 from functools import cache
@@ -138,7 +139,7 @@ def _rule(annotation: object) -> _Rule:
     if origin is Literal:
         return _Choice(get_args(base))
     if base in (int, float):
-        return _Number(tuple(entry for entry in metadata), is_whole=base is int)
+        return _Number(_Bound.among(metadata), base is int, AnyNumber() in metadata)
     if isinstance(base, type) and issubclass(base, Enum):
         return _Choice(tuple(base))
     if base is NoneType:
@@ -149,11 +150,36 @@ def _rule(annotation: object) -> _Rule:
 
 
 @dataclass(frozen=True, slots=True)
-class _Number:
-    """A number within the bounds among `metadata`."""
+class _Bound:
+    """One bound of a number: `sign` is how it is written, `limit` where it is."""
 
-    metadata: tuple[object, ...]
+    sign: str
+    holds: Callable[[float, float], bool]
+    limit: float
+
+    def __str__(self) -> str:
+        return f"{self.sign} {self.limit:g}"
+
+    @staticmethod
+    def among(metadata: tuple[object, ...]) -> "tuple[_Bound, ...]":
+        """The bounds among the metadata of an annotation."""
+        kinds = {
+            Gt: (">", operator.gt, "gt"),
+            Ge: (">=", operator.ge, "ge"),
+            Lt: ("<", operator.lt, "lt"),
+            Le: ("<=", operator.le, "le"),
+        }
+        found = [(kinds[type(one)], one) for one in metadata if type(one) in kinds]
+        return tuple(_Bound(sign, holds, float(getattr(one, key))) for (sign, holds, key), one in found)
+
+
+@dataclass(frozen=True, slots=True)
+class _Number:
+    """A number within `bounds`."""
+
+    bounds: tuple[_Bound, ...]
     is_whole: bool
+    may_be_infinite: bool
 
     @property
     def noun(self) -> str:
@@ -161,35 +187,17 @@ class _Number:
 
     @property
     def _range(self) -> str:
-        signs = {Gt: "gt", Ge: "ge", Lt: "lt", Le: "le"}
-        words = {Gt: ">", Ge: ">=", Lt: "<", Le: "<="}
-        bounds = [(type(one), one) for one in self.metadata if type(one) in signs]
-        return " and ".join(f"{words[kind]} {getattr(one, signs[kind]):g}" for kind, one in bounds)
+        return " and ".join(map(str, self.bounds))
 
     def take(self, value: object) -> object:
         number = _plain_number(value, self.is_whole)
         if number is None:
             raise _RefusedError(self.noun)
-        if not all(_holds(bound, number) for bound in self.metadata):
+        if not all(bound.holds(number, bound.limit) for bound in self.bounds):
             raise _RefusedError(self._range)
-        if not math.isfinite(number) and AnyNumber() not in self.metadata:
+        if not (self.may_be_infinite or math.isfinite(number)):
             raise _RefusedError(" and ".join(filter(None, (self._range, "finite"))))
         return number
-
-
-def _holds(bound: object, number: float) -> bool:
-    """Whether the number is within one bound; True for other metadata."""
-    match bound:
-        case Gt(gt=limit):
-            return bool(number > limit)
-        case Ge(ge=limit):
-            return bool(number >= limit)
-        case Lt(lt=limit):
-            return bool(number < limit)
-        case Le(le=limit):
-            return bool(number <= limit)
-        case _:
-            return True
 
 
 def _plain_number(value: object, is_whole: bool) -> float | None:
@@ -200,7 +208,7 @@ def _plain_number(value: object, is_whole: bool) -> float | None:
     try:
         return int(plain) if isinstance(plain, Integral) and is_whole else float(plain)
     except OverflowError:
-        return math.inf if plain > 0 else -math.inf
+        return math.inf  # beyond any float
 
 
 @dataclass(frozen=True, slots=True)

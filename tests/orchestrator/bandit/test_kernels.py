@@ -106,7 +106,7 @@ def test_a_scale_that_is_not_positive_is_refused_by_name(kernel: type[AnyKernel]
         kernel(-1)
     with pytest.raises(ValueError, match=r"strategy\.kernel\.lengthscale must be > 0"):
         kernel((1.0, 0.0))
-    with pytest.raises(ValueError, match=r"strategy\.kernel\.variance must be > 0 and finite, got nan"):
+    with pytest.raises(ValueError, match=r"strategy\.kernel\.variance must be > 0, got nan"):
         kernel(1.0, float("nan"))
 
 

@@ -123,8 +123,8 @@ HEAD = "name: x\nobjective: {name: branin}\nbudget: {evaluations: 5}\n"  # three
             f"{HEAD}workers: {{kind: thread}}\n",
             "x.yaml:4: workers.kind must be 'task', 'actor' or 'auto', got \"thread\"",
         ),
-        (f"{HEAD}workers: {{keep_hours: 0}}\n", "x.yaml:4: workers.keep_hours must be > 0.0, got 0"),
-        (f"{HEAD}workers: {{timeout_factor: 1}}\n", "x.yaml:4: workers.timeout_factor must be > 1.0, got 1"),
+        (f"{HEAD}workers: {{keep_hours: 0}}\n", "x.yaml:4: workers.keep_hours must be > 0, got 0"),
+        (f"{HEAD}workers: {{timeout_factor: 1}}\n", "x.yaml:4: workers.timeout_factor must be > 1, got 1"),
         (
             f"{HEAD}workers: {{retry_memory_factor: 2}}\n",
             "x.yaml:4: workers.retry_memory_factor needs workers.memory_gb",

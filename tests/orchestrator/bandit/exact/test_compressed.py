@@ -237,7 +237,7 @@ def test_a_certain_arm_improves_by_what_it_is_above_the_target() -> None:
             "strategy.epsilon must be >= 0 with the relative test, got -0.1",
         ),
         ({"entropy_test": "both"}, "strategy.entropy_test must be one of absolute, relative, got 'both'"),
-        ({"initial_points": 0}, "strategy.initial_points must be >= 1, got 0"),
+        ({"initial_points": 0}, "strategy.initial_points must be a whole number >= 1 or left out, got 0"),
         ({"max_skipped": -1}, "strategy.max_skipped must be >= 0, got -1"),
     ],
 )

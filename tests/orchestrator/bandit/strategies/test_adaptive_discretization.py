@@ -185,9 +185,9 @@ def test_it_waits_while_a_pull_is_pending() -> None:
             {"kernel": Linear(), "constants": "chaining"},
             "strategy.kernel must be rbf, matern32 or matern52 with constants: chaining",
         ),
-        ({"noise_scale": math.inf}, "strategy.noise_scale must be >= 0, got inf"),
+        ({"noise_scale": math.inf}, "strategy.noise_scale must be >= 0 and finite, got inf"),
         ({"delta": 0.0}, "strategy.delta must be > 0 and < 1, got 0.0"),
-        ({"variation": -0.5}, "strategy.variation must be >= 0, got -0.5"),
+        ({"variation": -0.5}, "strategy.variation must be a number >= 0 or left out, got -0.5"),
     ],
 )
 def test_hyper_parameters_out_of_range_are_refused_with_their_name(options: dict[str, Any], message: str) -> None:

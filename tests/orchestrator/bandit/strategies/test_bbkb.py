@@ -463,7 +463,7 @@ def test_on_real_tables_it_beats_uniform(name: str) -> None:
     [
         ({"regularization": -1}, "strategy.regularization must be > 0, got -1"),
         ({"noise_variance": -0.5}, "strategy.noise_variance must be >= 0, got -0.5"),
-        ({"norm_bound": math.inf}, "strategy.norm_bound must be >= 0, got inf"),
+        ({"norm_bound": math.inf}, "strategy.norm_bound must be >= 0 and finite, got inf"),
         ({"delta": 1}, "strategy.delta must be > 0 and < 1, got 1"),
         ({"oversampling": 0.5}, "strategy.oversampling must be >= 1, got 0.5"),
         ({"ratio_threshold": math.nan}, "strategy.ratio_threshold must be >= 1, got nan"),

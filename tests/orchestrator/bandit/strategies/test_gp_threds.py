@@ -362,13 +362,13 @@ def test_it_waits_while_a_pull_is_pending() -> None:
     ("options", "message"),
     [
         ({"regularization": 0}, "strategy.regularization must be > 0, got 0"),
-        ({"low": 2.0}, r"strategy.high must be > low \(2.0\) and finite, got 1.2"),
+        ({"low": 2.0}, r"strategy.high must be > low \(2.0\), got 1.2"),
         ({"low": math.nan}, "strategy.low must be finite, got nan"),
         ({"delta": 1.0}, "strategy.delta must be > 0 and < 1, got 1.0"),
-        ({"pruning_constant": -1.0}, "strategy.pruning_constant must be >= 0, got -1.0"),
+        ({"pruning_constant": -1.0}, "strategy.pruning_constant must be a number >= 0 or left out, got -1.0"),
         ({"holder_exponent": 2.0}, "strategy.holder_exponent must be > 0 and <= 1, got 2.0"),
         ({"grid_points": 0}, "strategy.grid_points must be >= 1, got 0"),
-        ({"max_local_pulls": 0}, "strategy.max_local_pulls must be >= 1, got 0"),
+        ({"max_local_pulls": 0}, "strategy.max_local_pulls must be a whole number >= 1 or left out, got 0"),
         ({"search": "walk"}, "strategy.search must be one of random_walk, direct, got 'walk'"),
         ({"first": "corner"}, "strategy.first must be one of random, centre, got 'corner'"),
         (

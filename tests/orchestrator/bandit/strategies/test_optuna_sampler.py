@@ -118,7 +118,7 @@ def test_arms_that_do_not_repeat_are_pulled_once_each() -> None:
         ({"options": {"seed": 3}}, r"strategy.options must not hold seed"),
         ({"options": {"speed": 3}}, r"strategy.options must be arguments of TPESampler: .*speed"),
         ({"sampler": "PartialFixedSampler"}, r"strategy.options must be arguments of PartialFixedSampler"),
-        ({"mode": "sometimes"}, r"strategy.mode must be async or batch, got 'sometimes'"),
+        ({"mode": "sometimes"}, r"strategy.mode must be one of async, batch, got 'sometimes'"),
         ({"refresh_growth": 0.0}, r"strategy.refresh_growth must be > 0"),
     ],
 )
