@@ -8,9 +8,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from objectives.reference import did_you_mean
+from orchestrator.bandit.options import shown
 from orchestrator.bandit.strategy import Observation
 
 T = TypeVar("T")
@@ -19,12 +20,19 @@ Rewards = Sequence[float | None] | ArrayLike
 
 def checked_limit(limit: object) -> int:
     """A number of pulls, at least 1."""
-    if not isinstance(limit, int | np.integer):
-        raise ValueError(f"limit must be a whole number >= 1, got {limit!r}")
+    if isinstance(limit, bool) or not isinstance(limit, int | np.integer):
+        raise ValueError(f"limit must be a whole number >= 1, got {shown(limit)}")
     number = int(limit)
     if number < 1:
         raise ValueError(f"limit must be >= 1, got {number}")
     return number
+
+
+def checked_seed(seed: object) -> int:
+    """A seed: a whole number, at least 0."""
+    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
+        raise ValueError(f"seed must be a whole number >= 0, got {shown(seed)}")
+    return int(seed)
 
 
 def checked_results(indices: ArrayLike, rewards: Rewards, size: int) -> list[Observation]:
@@ -59,6 +67,17 @@ def _metrics(row: Any, names: Sequence[str]) -> dict[str, float]:
             raise ValueError(f"the metric {name} must be a finite number, got {number!r}; None for a failed evaluation")
         found[name] = float(number)
     return found
+
+
+def checked_numbers(values: ArrayLike, what: str) -> NDArray[np.float64]:
+    """`values` (n,), or a single one, as floats; `what` they are."""
+    try:
+        array = np.asarray(values)
+        if array.dtype.kind not in "iufO":
+            raise TypeError
+        return array.astype(np.float64)
+    except (TypeError, ValueError, OverflowError):
+        raise ValueError(f"{what} must be numbers (n,), got {shown(values)}") from None
 
 
 def checked_existing(existing: object, size: int) -> list[Observation]:
@@ -113,7 +132,7 @@ def construct(chosen: Callable[..., T], options: Mapping[str, object], what: str
     known = [name for name in inspect.signature(chosen).parameters if name != "name"]
     for option in options:
         if option not in known:
-            remedy = did_you_mean(option, known) or f"; it has {', '.join(known) or 'none'}"
+            remedy = did_you_mean(str(option), known) or f"; it has {', '.join(known) or 'none'}"
             raise ValueError(f"{what} has no option {option!r}{remedy}")
     return chosen(**options)
 
@@ -131,8 +150,8 @@ def _reward(value: Any) -> float | None:
     if value is None:
         return None
     try:
-        if np.iscomplexobj(value):
+        if np.iscomplexobj(value) or isinstance(value, str | bytes):
             raise TypeError
         return float(value)
-    except (TypeError, ValueError):
-        raise ValueError(f"a reward must be a number, or None for a failed evaluation, got {value!r}") from None
+    except (TypeError, ValueError, OverflowError):
+        raise ValueError(f"a reward must be a number, or None for a failed evaluation, got {shown(value)}") from None

@@ -1,4 +1,4 @@
-"""The ask-and-tell face of the bandit core, for people without a campaign. Needs NumPy and SciPy only."""
+"""The ask-and-tell face of the bandit core, for people without a campaign. Needs no more than NumPy and SciPy."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,7 +14,9 @@ from orchestrator.inputs import (
     checked_existing,
     checked_indices,
     checked_limit,
+    checked_numbers,
     checked_results,
+    checked_seed,
 )
 from orchestrator.learner import Learner, never_waits
 from orchestrator.named_strategy import named_strategy
@@ -25,15 +27,23 @@ from orchestrator.wording import facts_html
 class Optimizer:
     """Finds the candidate with the largest expected reward, by asking for evaluations in batches.
 
-    `candidates` (A, d): a row is an arm's feature vector; or `Arms`, which also say which features belong to one
-    parameter and whether an arm may be evaluated twice. Rewards are maximised; their scale does not matter. `strategy`
-    is a name (`bbkb`, `uniform`) and `options` are its fields: with none the model is fitted, `preset="paper"` gives
-    the published algorithm. A kernel or warm start may be given by name, as a mapping, {"name": "rbf", "lengthscale":
-    0.5}, or as an object. The same calls with the same `seed` give the same arms. `existing` is a pair of indices (n,)
-    and finite rewards (n,): results known before, which take the place of the strategy's warm start. Raises ValueError
-    on candidates, options or results that are not allowed.
-
     `Optimizer(space={"x": Range(0, 1)}, direction="minimize")` asks and tells configurations: see `SpaceOptimizer`.
+
+    Args:
+        candidates: an array (A, d), a row is the feature vector of a candidate; or `Arms`, which also say which
+            features belong to one parameter and whether a candidate may be evaluated twice.
+        strategy: its name: bbkb, uniform, gp_ucb, …; `bbkb strategies` lists them.
+        seed: a whole number, >= 0; the same calls with the same seed give the same candidates.
+        existing: a pair of indices (n,) and finite rewards (n,): results known before, which take the place of the
+            strategy's warm start.
+        **options: fields of the strategy. With none the model is fitted; `preset="paper"` gives the published
+            algorithm. A kernel or warm start is given by its name, as a mapping such as {"name": "rbf",
+            "lengthscale": 0.5}, or as an object.
+
+    Rewards are maximised; their scale does not matter.
+
+    Raises:
+        ValueError: when candidates, options or results are not allowed.
 
     >>> import numpy as np
     >>> from bbkb import Optimizer
@@ -80,6 +90,7 @@ class Optimizer:
         **options: object,
     ) -> None:
         chosen: AnyStrategy = named_strategy(strategy, options, existing is not None)
+        seed = checked_seed(seed)
         self._begin(candidates if isinstance(candidates, Arms) else Arms.of(candidates), chosen, seed)
         if existing is not None:
             known, rng = checked_existing(existing, self._size), np.random.default_rng([seed, 2])
@@ -118,7 +129,12 @@ class Optimizer:
     def expect(self, indices: ArrayLike) -> None:
         """These candidates are being evaluated although `ask` did not give them: they are pending until `tell`.
 
-        Raises ValueError when one is out of range.
+        Args:
+            indices: rows of `candidates` (n,).
+
+        Raises:
+            ValueError: when one is out of range.
+
         """
         self._expected(checked_indices(indices, self._size))
 
@@ -267,7 +283,7 @@ class Optimizer:
     def scores(self, rewards: ArrayLike) -> NDArray[np.float64]:
         """What the model takes `rewards` (n,) for, (n,): their scores among the results so far under a calibrated
         model, else the rewards."""
-        return scores_among(self._state.pulls, model_of(self._strategy), rewards)
+        return scores_among(self._state.pulls, model_of(self._strategy), checked_numbers(rewards, "rewards"))
 
 
 def _pairs(observations: Sequence[Observation]) -> list[list[float | None]]:

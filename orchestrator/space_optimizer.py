@@ -22,7 +22,14 @@ from orchestrator.bandit.model.model import model_of, scores_among
 from orchestrator.bandit.strategy import AnyStrategy, Observation, Posterior, Recommends
 from orchestrator.campaign.goals import CampaignGoals
 from orchestrator.campaign.hypervolume import Point, with_point
-from orchestrator.inputs import checked_limit, checked_metrics, checked_results, plain_values
+from orchestrator.inputs import (
+    checked_limit,
+    checked_metrics,
+    checked_numbers,
+    checked_results,
+    checked_seed,
+    plain_values,
+)
 from orchestrator.learner import Learner, never_waits
 from orchestrator.named_strategy import named_strategy
 from orchestrator.pool import Appended, Pool
@@ -93,7 +100,7 @@ class SpaceOptimizer:
             raise ValueError(f"direction must be left out beside objectives, which have their own; got {direction!r}")
         goals = CampaignGoals.of({**given, "objective": {"direction": direction or "maximize"}})
         full = space if isinstance(space, SearchSpace) else _search_space(space, build_forbid(list(forbid)))
-        self._begin(full, goals, chosen, seed, list(enqueue), checked_limit(limit))
+        self._begin(full, goals, chosen, checked_seed(seed), list(enqueue), checked_limit(limit))
 
     def _begin(
         self,
@@ -196,7 +203,7 @@ class SpaceOptimizer:
     def scores(self, values: ArrayLike) -> NDArray[np.float64]:
         """What the model takes `values` (n,) for, (n,): their scores among the results so far under a calibrated model,
         else the rewards."""
-        rewards = self._sign * np.asarray(values, np.float64)
+        rewards = self._sign * checked_numbers(values, "values")
         return scores_among(self._state.pulls, model_of(self._strategy), rewards)
 
     def best(self) -> tuple[Configuration, float]:

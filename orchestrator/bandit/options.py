@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 _SHOWN = 80  # characters of a value in a message
+_LARGEST = 2.0**63  # whole numbers from here on are beyond NumPy's
 
 Regularization = Annotated[
     float,
@@ -195,7 +196,7 @@ class _Number:
             raise _RefusedError(self.noun)
         if not all(bound.holds(number, bound.limit) for bound in self.bounds):
             raise _RefusedError(self._range)
-        if not (self.may_be_infinite or math.isfinite(number)):
+        if not (self.may_be_infinite or math.isfinite(number)) or (self.is_whole and abs(number) >= _LARGEST):
             raise _RefusedError(" and ".join(filter(None, (self._range, "finite"))))
         return number
 
@@ -206,9 +207,10 @@ def _plain_number(value: object, is_whole: bool) -> float | None:
     if isinstance(plain, bool | np.bool_) or not isinstance(plain, Integral if is_whole else Real):
         return None
     try:
-        return int(plain) if isinstance(plain, Integral) and is_whole else float(plain)
+        number = float(plain)
     except OverflowError:
-        return math.inf  # beyond any float
+        return math.inf
+    return int(plain) if isinstance(plain, Integral) and is_whole and abs(number) < _LARGEST else number
 
 
 @dataclass(frozen=True, slots=True)

@@ -111,7 +111,7 @@ def test_the_dictionary_of_existing_pulls_is_drawn_by_leverage_not_all_that_was_
         ),
         (lambda: DataStart("x.csv", campaign="c"), "and only there: .* got 'c'"),
         (lambda: RandomStart(0), r"strategy\.warm_start\.pulls must be >= 1, got 0"),
-        (lambda: UncertaintyStart(workers=0), r"strategy\.warm_start\.workers must be >= 1, got 0"),
+        (lambda: UncertaintyStart(workers=0), r"warm_start\.workers must be a whole number >= 1 or left out, got 0"),
         (lambda: UncertaintyStart(max_pulls=0), r"strategy\.warm_start\.max_pulls must be >= 1, got 0"),
     ],
 )
