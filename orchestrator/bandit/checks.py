@@ -1,14 +1,11 @@
 """Rules that strategies share: the ranges of their hyper-parameters, and when nothing may be chosen."""
 
 from collections.abc import Sequence, Sized
-from enum import StrEnum
-from typing import Protocol, TypeVar
+from typing import Protocol
 
 from orchestrator.bandit.arrays import Indices
 from orchestrator.bandit.options import shown
 from orchestrator.bandit.strategy import Wait
-
-E = TypeVar("E", bound=StrEnum)
 
 
 class HasArms(Protocol):

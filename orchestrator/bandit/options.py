@@ -159,7 +159,7 @@ class _Bound:
     limit: float
 
     def __str__(self) -> str:
-        return f"{self.sign} {self.limit:g}"
+        return f"{self.sign} {self.limit:.12g}"
 
     @staticmethod
     def among(metadata: tuple[object, ...]) -> "tuple[_Bound, ...]":

@@ -24,10 +24,10 @@ _OURS = "bbkb"
 # pydantic's error types → the rule; {…} is filled from the error's context
 _RULES = {
     "missing": "is required",
-    "greater_than": "must be > {gt:g}",
-    "greater_than_equal": "must be >= {ge:g}",
-    "less_than": "must be < {lt:g}",
-    "less_than_equal": "must be <= {le:g}",
+    "greater_than": "must be > {gt:.12g}",
+    "greater_than_equal": "must be >= {ge:.12g}",
+    "less_than": "must be < {lt:.12g}",
+    "less_than_equal": "must be <= {le:.12g}",
     "finite_number": "must be a finite number",
     "int_from_float": "must be a whole number",
     "literal_error": "must be {expected}",
