@@ -105,12 +105,13 @@ def _pass_time(state: CampaignState, event: Event) -> CampaignState:
     seconds = event.time - state.last_time
     if seconds <= 0.0:
         return state
+    free = state.free
     return replace(
         state,
         last_time=event.time,
         elapsed_seconds=state.elapsed_seconds + seconds,
         capacity_seconds=state.capacity_seconds + seconds * state.slots,
-        idle=state.idle.plus(idle_cause(state), seconds * state.free),
+        idle=state.idle.plus(idle_cause(state), seconds * free) if free else state.idle,
     )
 
 
@@ -209,10 +210,11 @@ def _succeed(state: CampaignState, event: TrialSucceeded) -> CampaignState:
     run = state.running[event.trial]
     arm, sign, best, goals = run.arm, state.rules.sign, state.best, state.rules.goals
     is_better = best is None or sign * event.value > sign * best.value
-    if is_better and goals.is_feasible(event.value, event.metrics):
+    front, further, is_single = state.front, (), goals.is_single
+    if is_better and (is_single or goals.is_feasible(event.value, event.metrics)):
         best = Best(event.trial, arm, event.value, run.parameters)
-    front, further = state.front, goals.further(event.value, event.metrics)
-    if not goals.is_single:
+    if not is_single:
+        further = goals.further(event.value, event.metrics)
         front = front.after(goals, event.trial, (event.value, event.metrics), run.parameters)
     seconds = max(0.0, event.finished - event.started)
     return replace(
@@ -336,4 +338,8 @@ def _line(items: Sequence[T]) -> Line[T]:
 
 
 def _without(mapping: Mapping[int, T], key: int) -> Mapping[int, T]:
-    return MappingProxyType({k: v for k, v in mapping.items() if k != key}) if key in mapping else mapping
+    if key not in mapping:
+        return mapping
+    rest = dict(mapping)
+    del rest[key]
+    return MappingProxyType(rest)
