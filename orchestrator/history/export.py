@@ -120,12 +120,14 @@ def _parameter_columns(names: Sequence[str]) -> dict[str, str]:
 
 def _to_csv(columns: Columns, is_safe: bool) -> bytes:
     """RFC 4180: lines end with CRLF, so that a lone CR or LF inside a field is quoted too."""
-    text = io.StringIO(newline="")
+    content = io.BytesIO()  # StringIO keeps four bytes a character
+    text = io.TextIOWrapper(content, encoding="utf-8", newline="")
     writer = csv.writer(text)
     shown = _inert if is_safe else _cell
     writer.writerow(shown(name) for name in columns)
     writer.writerows([shown(value) for value in row] for row in zip(*columns.values(), strict=True))
-    return text.getvalue().encode()
+    text.flush()
+    return content.getvalue()
 
 
 def _inert(value: object) -> object:
