@@ -143,12 +143,13 @@ def restored(parameter: Parameter, column: NDArray[np.object_]) -> NDArray[np.ge
 
 def code_of(parameter: Parameter, value: object) -> float:
     """The code of a value that a person gave. Raises ValueError, a predicate, when the parameter cannot take it."""
+    value = value.item() if isinstance(value, np.generic) else value
     if not isinstance(parameter, Range):
         allowed = levels(parameter)
         if not isinstance(value, str | int | float | bool | None) or value not in allowed:
             raise ValueError(f"must be {_listed(allowed)}, got {value!r}")
         return float(allowed.index(value))
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+    if isinstance(value, bool) or not isinstance(value, int | float) or not -math.inf < value < math.inf:
         raise ValueError(f"must be a number, got {value!r}")
     if not parameter.low <= value <= parameter.high:
         raise ValueError(f"must be from {parameter.low:g} to {parameter.high:g}, got {value!r}")

@@ -6,8 +6,9 @@ Each kind has `when`: the conditions under which the parameter exists (`objectiv
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
+from numbers import Real
 from typing import Annotated, ClassVar
 
 from typing_extensions import Doc
@@ -48,6 +49,11 @@ class Range:
     when: WhenOption = None
 
     def __post_init__(self) -> None:
+        for name in ("low", "high") if self.step is None else ("low", "high", "step"):
+            object.__setattr__(self, name, _number(name, getattr(self, name)))
+        for name in ("log", "integer"):
+            if not isinstance(getattr(self, name), bool):
+                raise ValueError(f"{name} must be True or False, got {getattr(self, name)!r}")
         if not (math.isfinite(self.low) and math.isfinite(self.high)):
             raise ValueError(f"low and high must be finite, got low={self.low}, high={self.high}")
         if self.low >= self.high:
@@ -107,10 +113,11 @@ class Choice:
     when: WhenOption = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "choices", tuple(self.choices))
+        object.__setattr__(self, "choices", _listed("choices", self.choices))
         _require_distinct("choices", self.choices)
         if self.weights is not None:
-            object.__setattr__(self, "weights", tuple(self.weights))
+            numbers = tuple(_number("weights", weight) for weight in _listed("weights", self.weights))
+            object.__setattr__(self, "weights", numbers)
             _check_weights(self.choices, self.weights)
         _set_when(self, self.choices)
 
@@ -132,7 +139,7 @@ class Ordered:
     when: WhenOption = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "ordered", tuple(self.ordered))
+        object.__setattr__(self, "ordered", _listed("ordered", self.ordered))
         _require_distinct("ordered", self.ordered)
         _set_when(self, self.ordered)
 
@@ -170,6 +177,30 @@ def _set_when(parameter: Parameter, levels: Sequence[Scalar] = ()) -> None:
     object.__setattr__(parameter, "when", clauses_of(parameter.when))
     if None in levels:
         raise ValueError("its parameter must not have the value null, which says that it does not exist")
+
+
+def _number(name: str, value: object) -> float:
+    """A number of Python or NumPy as Python's. Raises ValueError when it is none, or beyond any float."""
+    plain = getattr(value, "item", lambda: value)() if isinstance(value, Real) else value
+    if isinstance(plain, bool) or not isinstance(plain, int | float):
+        raise ValueError(f"{name} must be a number, got {value!r}")
+    try:
+        float(plain)
+    except OverflowError:
+        raise ValueError(f"{name} must be a finite number, got {value!r}") from None
+    return plain
+
+
+def _listed(name: str, values: object) -> tuple[Scalar, ...]:
+    """The values of a parameter, numbers of NumPy as Python's. Raises ValueError unless they are plain values."""
+    is_single = getattr(values, "ndim", 1) == 0  # an array () of NumPy says that it can be iterated over
+    if is_single or isinstance(values, str | bytes | Mapping | Set) or not isinstance(values, Iterable):
+        raise ValueError(f"{name} must be a list of values, got {values!r}")
+    listed = tuple(getattr(value, "item", lambda value=value: value)() for value in values)
+    for value in listed:
+        if not isinstance(value, str | int | float | bool | None):
+            raise ValueError(f"{name} must hold texts, numbers, True, False or None, got {value!r}")
+    return listed
 
 
 def _check_weights(choices: Sequence[Scalar], weights: Sequence[float]) -> None:

@@ -189,12 +189,15 @@ class SearchSpace:
             [coding.encode(parameter, columns[name]) for name, parameter in self.parameters.items()], axis=1
         )
 
-    def code_of(self, configuration: Mapping[str, object]) -> Codes:
+    def code_of(self, configuration: object) -> Codes:
         """Codes (1, P) of one configuration as a person gives it, constants and inactive parameters left out or not.
 
         Raises ObjectiveError when a parameter is unknown, missing or has a value that it cannot take, or the
         configuration is forbidden.
         """
+        if not isinstance(configuration, Mapping):
+            names = ", ".join(self.parameters)
+            raise ObjectiveError(f"a configuration must be a mapping of the parameters {names}, got {configuration!r}")
         for name in configuration:
             if name not in self.parameters:
                 raise ObjectiveError(f"{name} is no parameter of the space; there are {', '.join(self.parameters)}")

@@ -4,7 +4,7 @@ Every function raises ValueError with the rule, the value and what to write inst
 """
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from typing import Any, TypeVar
 
 import numpy as np
@@ -28,6 +28,26 @@ def checked_limit(limit: object) -> int:
     return number
 
 
+def checked_list(values: object, what: str, example: str) -> list[Any]:
+    """`values` as a list; a text, a mapping or a single value is none. `example` shows what to write."""
+    is_single = getattr(values, "ndim", 1) == 0  # an array () of NumPy says that it can be iterated over
+    if is_single or isinstance(values, str | bytes | Mapping | Set) or not isinstance(values, Iterable):
+        raise ValueError(f"{what} must be a list such as {example}, got {shown(values)}")
+    return list(values)
+
+
+def checked_mapping(values: object, what: str, example: str) -> Mapping[str, Any]:
+    """`values`, a mapping whose keys are texts. `example` shows what to write."""
+    if not isinstance(values, Mapping) or not all(isinstance(key, str) for key in values):
+        raise ValueError(f"{what} must be a mapping such as {example}, got {shown(values)}")
+    return values
+
+
+def checked_mappings(values: object, what: str, example: str) -> list[Mapping[str, Any]]:
+    """`values`, a list of mappings whose keys are texts. `example` shows what to write."""
+    return [checked_mapping(one, f"each of {what}", example.strip("[]")) for one in checked_list(values, what, example)]
+
+
 def checked_seed(seed: object) -> int:
     """A seed: a whole number, at least 0."""
     if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
@@ -45,12 +65,13 @@ def checked_results(indices: ArrayLike, rewards: Rewards, size: int) -> list[Obs
 
 def plain_values(values: Any, metric: str) -> list[Any]:
     """`values` of one objective as a list, mappings replaced by their `metric`, None where that is missing."""
-    return [row.get(metric) if isinstance(row, Mapping) else row for row in values]
+    rows = [values] if isinstance(values, int | float | None) else checked_list(values, "values", "[0.5, None]")
+    return [row.get(metric) if isinstance(row, Mapping) else row for row in rows]
 
 
 def checked_metrics(values: Any, names: Sequence[str], count: int) -> list[dict[str, float] | None]:
     """The metrics `names` (m,) of `count` results: mappings, or rows of an array (n, m); None for a failure."""
-    rows = list(values)
+    rows = checked_list(values, "values", f"[{{{names[0]!r}: 0.5, …}}]")
     if len(rows) != count:
         raise ValueError(f"there must be one value for each configuration, got {len(rows)} for {count}")
     return [None if row is None else _metrics(row, names) for row in rows]

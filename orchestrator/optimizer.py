@@ -69,7 +69,12 @@ class Optimizer:
     def load(cls, path: str | Path) -> Any:
         """The optimizer that `save` wrote, of candidates or of a space; it goes on exactly as the saved one would have.
 
-        Raises ValueError when the file is none.
+        Args:
+            path: the file that was written.
+
+        Raises:
+            ValueError: when it is none.
+
         """
 
         def build(saved: Entry) -> Any:
@@ -168,6 +173,9 @@ class Optimizer:
 
     def save(self, path: str | Path) -> None:
         """Write everything to `path` as JSON, whole or not at all; `Optimizer.load` reads it.
+
+        Args:
+            path: the file to write.
 
         Raises:
             ValueError: when the strategy has parts that were given as objects of classes of your own.
@@ -281,8 +289,13 @@ class Optimizer:
         return self._strategy.posterior(self._state)
 
     def scores(self, rewards: ArrayLike) -> NDArray[np.float64]:
-        """What the model takes `rewards` (n,) for, (n,): their scores among the results so far under a calibrated
-        model, else the rewards."""
+        """What the model takes rewards for, (n,): their scores among the results so far under a calibrated model, else
+        the rewards.
+
+        Args:
+            rewards: numbers (n,).
+
+        """
         return scores_among(self._state.pulls, model_of(self._strategy), checked_numbers(rewards, "rewards"))
 
 

@@ -14,16 +14,20 @@ from numpy.typing import ArrayLike, NDArray
 
 from objectives.conditions import Clause, Scalar
 from objectives.objective import Candidates, ObjectiveError
-from objectives.parameters import Parameter
+from objectives.parameters import Choice, Constant, Ordered, Parameter, Range
 from objectives.space import DEFAULT_SIZE, GROWING_SIZE, LARGEST_WHOLE_SET, SearchSpace, make_candidates
 from orchestrator.bandit.arms import Arms
 from orchestrator.bandit.growing import Grows
 from orchestrator.bandit.model.model import model_of, scores_among
+from orchestrator.bandit.options import shown
 from orchestrator.bandit.strategy import AnyStrategy, Observation, Posterior, Recommends
 from orchestrator.campaign.goals import CampaignGoals
 from orchestrator.campaign.hypervolume import Point, with_point
 from orchestrator.inputs import (
     checked_limit,
+    checked_list,
+    checked_mapping,
+    checked_mappings,
     checked_metrics,
     checked_numbers,
     checked_results,
@@ -60,13 +64,16 @@ class SpaceOptimizer:
         objectives: several objectives, [{"metric": "accuracy"}, {"metric": "seconds", "direction": "minimize"}]. What
             is told are then mappings of metrics, or numbers in the order of `metrics`.
         constraints: bounds on metrics, [{"metric": "memory_gb", "at_most": 4}].
-        strategy: its name; `options` are its fields.
-        seed: the same calls with the same seed give the same configurations.
+        strategy: its name.
+        seed: a whole number, >= 0; the same calls with the same seed give the same configurations.
         forbid: combinations that are no candidates, such as [{"model": "svm", "kernel": "poly"}].
         enqueue: configurations that are asked for first.
         limit: candidates kept at most; the worst that were never asked for are given up.
+        **options: fields of the strategy.
 
-    Raises ObjectiveError when the space, ValueError when an option is not allowed.
+    Raises:
+        ObjectiveError: when the space is not allowed.
+        ValueError: when an option is not allowed.
 
     >>> from bbkb import Optimizer, Range
     >>> optimizer = Optimizer(space={"x": Range(0.0, 1.0), "n": Range(1, 9, integer=True)}, direction="minimize")
@@ -95,12 +102,17 @@ class SpaceOptimizer:
         if direction not in ("minimize", "maximize", None):
             raise ValueError(f"direction must be minimize or maximize, got {direction!r}")
         chosen = named_strategy(strategy, options)
-        given = checked_goals({"objectives": objectives, "constraints": constraints}, chosen)
+        sections = {
+            "objectives": checked_mappings(objectives, "objectives", "[{'metric': 'accuracy'}]"),
+            "constraints": checked_mappings(constraints, "constraints", "[{'metric': 'memory_gb', 'at_most': 4}]"),
+        }
+        given = checked_goals(sections, chosen)
         if objectives and direction not in (None, given["objectives"][0]["direction"]):
             raise ValueError(f"direction must be left out beside objectives, which have their own; got {direction!r}")
         goals = CampaignGoals.of({**given, "objective": {"direction": direction or "maximize"}})
-        full = space if isinstance(space, SearchSpace) else _search_space(space, build_forbid(list(forbid)))
-        self._begin(full, goals, chosen, checked_seed(seed), list(enqueue), checked_limit(limit))
+        full = space if isinstance(space, SearchSpace) else _search_space(space, _clauses(forbid))
+        first = checked_mappings(enqueue, "enqueue", "[{'x': 0.5}]")
+        self._begin(full, goals, chosen, checked_seed(seed), first, checked_limit(limit))
 
     def _begin(
         self,
@@ -127,8 +139,11 @@ class SpaceOptimizer:
     def ask(self, limit: int | None = None) -> list[Configuration]:
         """Configurations to evaluate next; they are pending until they are told.
 
-        At most `limit`; one when it is None, or the strategy's own batch where it waits for results. Empty when values
-        of pending configurations must be told first, or when no candidate is left.
+        Empty when values of pending configurations must be told first, or when no candidate is left.
+
+        Args:
+            limit: how many at most, >= 1; None: one, or the strategy's own batch where it waits for results.
+
         """
         own = 1 if never_waits(self._strategy) else len(self._pool.candidates)
         most = own if limit is None else checked_limit(limit)
@@ -143,27 +158,29 @@ class SpaceOptimizer:
     def expect(self, configurations: Sequence[Mapping[str, Scalar]]) -> None:
         """These are being evaluated although `ask` did not give them: they are pending until they are told.
 
-        Raises ObjectiveError when one is not of the space.
+        Args:
+            configurations: parameters by name, a mapping for each evaluation.
+
+        Raises:
+            ObjectiveError: when one is not of the space.
+
         """
-        for configuration in configurations:
-            self._add(self._space.candidate(configuration))
-        self._expected([self._arm(configuration) for configuration in configurations])
+        self._expected(self._arms_of(configurations))
 
     def tell(self, configurations: Sequence[Mapping[str, Scalar]], values: Values) -> None:
-        """Values (n,) of these configurations (n,), in any order and any grouping.
+        """Values of configurations, in any order and any grouping; of ones that were never asked for, too.
 
-        With several objectives or constraints each is a mapping of metrics, or `values` is an array (n, m) with the
-        `metrics` in that order.
+        Args:
+            configurations: parameters by name, a mapping for each result (n,).
+            values: one for each (n,); None: it could not be evaluated, and is not asked for again. With several
+                objectives or constraints a mapping of metrics each, or an array (n, m) with the `metrics` in order.
 
-        None means that it could not be evaluated: it is not asked for again. Configurations that were never asked for
-        are welcome: existing results. Raises ObjectiveError when one is not of the space, ValueError when a value is
-        NaN or infinite; nothing is learned then.
+        Raises:
+            ObjectiveError: when a configuration is not of the space. Nothing is learned then.
+            ValueError: when a value is NaN or infinite. Nothing is learned then.
+
         """
-        if isinstance(configurations, Mapping):
-            raise ValueError("configurations must be a list, got a mapping; tell([configuration], [value])")
-        for configuration in configurations:
-            self._add(self._space.candidate(configuration))
-        arms = [self._arm(configuration) for configuration in configurations]
+        arms = self._arms_of(configurations)
         if self._goals.is_single:
             plain = plain_values(values, self._goals.objectives[0].metric)
             observations = checked_results(arms, plain, len(self._pool.candidates))
@@ -201,8 +218,13 @@ class SpaceOptimizer:
         return self._strategy.posterior(self._state)
 
     def scores(self, values: ArrayLike) -> NDArray[np.float64]:
-        """What the model takes `values` (n,) for, (n,): their scores among the results so far under a calibrated model,
-        else the rewards."""
+        """What the model takes values for, (n,): their scores among the results so far under a calibrated model, else
+        the rewards.
+
+        Args:
+            values: numbers (n,).
+
+        """
         rewards = self._sign * checked_numbers(values, "values")
         return scores_among(self._state.pulls, model_of(self._strategy), rewards)
 
@@ -246,7 +268,12 @@ class SpaceOptimizer:
         ]
 
     def save(self, path: str | Path) -> None:
-        """Write everything to `path` as JSON, whole or not at all."""
+        """Write everything to a file as JSON, whole or not at all.
+
+        Args:
+            path: the file to write.
+
+        """
         write_saved(path, self.__getstate__())
 
     def __getstate__(self) -> dict[str, object]:
@@ -273,12 +300,25 @@ class SpaceOptimizer:
 
     @classmethod
     def load(cls, path: str | Path) -> "SpaceOptimizer":
-        """The optimizer that `save` wrote. Raises ValueError when the file is none."""
+        """The optimizer that `save` wrote.
+
+        Args:
+            path: the file that was written.
+
+        Raises:
+            ValueError: when it is none.
+
+        """
         return read_saved(path, cls.from_saved)
 
     @classmethod
     def from_saved(cls, saved: Entry) -> "SpaceOptimizer":
-        """The optimizer of what a file of `save` holds."""
+        """The optimizer of what a file of `save` holds.
+
+        Args:
+            saved: its content.
+
+        """
         optimizer = cls.__new__(cls)
         optimizer.__setstate__(saved)
         return optimizer
@@ -354,6 +394,13 @@ class SpaceOptimizer:
         columns = {name: list(column) for name, column in appended.columns.items()}
         self._log.append({"appended": columns, "retired": list(appended.retired)})
 
+    def _arms_of(self, configurations: object) -> list[int]:
+        """The numbers of configurations as a caller gives them, candidates or not."""
+        given = checked_list(configurations, "configurations", "[configuration]")
+        for configuration in given:
+            self._add(self._space.candidate(configuration))
+        return [self._arm(configuration) for configuration in given]
+
     def _arm(self, configuration: Mapping[str, Scalar]) -> int:
         """The number of a configuration that is a candidate."""
         return self._arms[self._space.candidate(configuration).features[0].tobytes()]
@@ -386,7 +433,15 @@ def _read_value(value: Any) -> Value:
     return None if value is None else float(value)
 
 
+def _clauses(forbid: object) -> tuple[Clause, ...]:
+    return build_forbid(checked_mappings(forbid, "forbid", "[{'model': 'svm'}]"))
+
+
 def _search_space(space: Mapping[str, Parameter | Mapping[str, object]], forbid: tuple[Clause, ...]) -> SearchSpace:
+    checked_mapping(space, "space", "{'x': Range(0, 1)}")
+    for name, one in space.items():
+        if not isinstance(one, Mapping | Range | Choice | Ordered | Constant):
+            raise ValueError(f"space[{name!r}] must be Range, Choice, Ordered or a mapping, got {shown(one)}")
     plain = {name: one for name, one in space.items() if isinstance(one, Mapping)}
     built = build_space(plain)
     parameters: dict[str, Parameter] = {

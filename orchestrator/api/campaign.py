@@ -5,14 +5,16 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from objectives.parameters import Parameter
+from objectives.parameters import Choice, Constant, Ordered, Parameter, Range
 from objectives.pickled import pickle_function
 from orchestrator.api.following import Notifier
 from orchestrator.api.result import Result, TrialResult, result_of
 from orchestrator.api.submitted import Submitted
+from orchestrator.bandit.options import shown
 from orchestrator.cli.console import SafeConsole
 from orchestrator.cli.launch import launch
 from orchestrator.errors import UserError
+from orchestrator.inputs import checked_mapping, checked_mappings
 from orchestrator.report import write_report
 from orchestrator.session.assemble import build, create_run, existing
 from orchestrator.settings.model import Settings, from_mapping
@@ -29,7 +31,7 @@ Goals = Sequence[Mapping[str, object]]
 class Campaign:
     """One campaign, ready to run.
 
-    Arguments:
+    Args:
         objective: a function called with the parameters as keywords (and `seed` and `report` when its signature has
             them), which returns a number or a mapping with `value`; a lambda or a closure works. Or the campaign file's
             `objective:` section as a mapping.
@@ -43,7 +45,11 @@ class Campaign:
         name: begins the name of the run's folder; the function's name when None.
         settings: further sections of a campaign file: {"strategy": {"name": "gp_ucb"}, "workers": {"retries": 0}}.
 
-    Raises ConfigError when a setting is wrong, ObjectiveError when the function cannot be pickled or called so.
+    Raises:
+        ValueError: when an argument has a wrong type.
+        ConfigError: when a setting is wrong.
+        ObjectiveError: when the function cannot be pickled or called so.
+
     """
 
     def __init__(
@@ -59,7 +65,10 @@ class Campaign:
         name: str | None = None,
         settings: Mapping[str, object] | None = None,
     ) -> None:
-        sections = dict(settings or {})
+        sections = dict(
+            checked_mapping({} if settings is None else settings, "settings", "{'workers': {'retries': 0}}")
+        )
+        checked_mapping(space, "space", "{'x': Range(0, 1)}")
         tree = {
             **sections,
             "name": name or _name_of(objective),
@@ -69,13 +78,25 @@ class Campaign:
         }
         section = _objective(objective, Path(str(tree.get("runs", "runs"))))
         tree["objective"] = section if direction is None else {**section, "direction": direction}
-        goals = {"objectives": objectives, "constraints": constraints}
+        goals = {
+            "objectives": checked_mappings(objectives, "objectives", "[{'metric': 'accuracy'}]"),
+            "constraints": checked_mappings(constraints, "constraints", "[{'metric': 'memory_gb', 'at_most': 4}]"),
+        }
         tree |= {key: [dict(one) for one in given] for key, given in goals.items() if given}
         self.settings: Settings = from_mapping(tree, origin="Campaign")
 
     @classmethod
     def from_file(cls, path: str | Path, overrides: Sequence[str] = ()) -> "Campaign":
-        """The campaign of a file, with overrides `a.b.c=value`. Raises ConfigError, naming file and line."""
+        """The campaign of a file.
+
+        Args:
+            path: the file.
+            overrides: what replaces keys of it, such as "budget.evaluations=50".
+
+        Raises:
+            ConfigError: naming file and line, when something in it is wrong.
+
+        """
         campaign = cls.__new__(cls)
         campaign.settings = load_settings(path, overrides)
         return campaign
@@ -83,14 +104,18 @@ class Campaign:
     def run(self, *, address: str | None = None, progress: bool = True, on_result: OnResult | None = None) -> Result:
         """Run to the end and return what was found.
 
-        Arguments:
+        Args:
             address: Ray cluster to join; RAY_ADDRESS when None, else a local Ray is started.
             progress: whether a terminal or a notebook shows how far it is.
             on_result: called once for each trial that is over, in this process, shortly after its result is stored.
 
-        Raises what `bbkb run` reports: UserError and its kin, ObjectiveError, CampaignError. The first interrupt stops
-        cleanly: the result then says "interrupted", and `bbkb resume` continues it.
+        Raises:
+            UserError: what `bbkb run` reports as the user's mistake; ObjectiveError and CampaignError too.
+
+        The first interrupt stops cleanly: the result then says "interrupted", and `bbkb resume` continues it.
         """
+        if on_result is not None and not callable(on_result):
+            raise ValueError(f"on_result must be a function of one result, got {shown(on_result)}")
         run = self._create()
         try:
             with Notifier(run, on_result):
@@ -102,8 +127,12 @@ class Campaign:
     def submit(self, address: str | None = None) -> Submitted:
         """Start the campaign on a Ray cluster and return at once; it goes on when this program ends.
 
-        `address` names the cluster, RAY_ADDRESS when None. Raises UserError when there is no cluster to join, or the
-        campaign's executor is not Ray.
+        Args:
+            address: Ray cluster to join; RAY_ADDRESS when None.
+
+        Raises:
+            UserError: when there is no cluster to join, or the campaign's executor is not Ray.
+
         """
         from orchestrator.session.actor import RemoteSession  # campaigns without Ray do not import it
         from orchestrator.session.cluster import connect
@@ -146,7 +175,29 @@ def tune(
     progress: bool = True,
     on_result: OnResult | None = None,
 ) -> Result:
-    """Run a campaign and return what was found: `Campaign(...).run(...)`, whose arguments these are.
+    """Run a campaign and return what was found: `Campaign(...).run(...)`.
+
+    Args:
+        objective: a function called with the parameters as keywords (and `seed` and `report` when its signature has
+            them), which returns a number or a mapping with `value`; a lambda or a closure works. Or the campaign file's
+            `objective:` section as a mapping.
+        space: parameters by name: `Range`, `Choice`, `Ordered`, or mappings as in a campaign file.
+        evaluations: number of trials.
+        workers: evaluations at the same time; this machine's cores when None.
+        direction: "maximize" or "minimize"; None: that of the first of `objectives`, else "maximize".
+        objectives: several objectives, as in a campaign file: [{"metric": "accuracy"}, {"metric": "seconds",
+            "direction": "minimize"}]. The function then returns a mapping with these metrics.
+        constraints: bounds on metrics: [{"metric": "memory_gb", "at_most": 4}].
+        name: begins the name of the run's folder; the function's name when None.
+        settings: further sections of a campaign file: {"strategy": {"name": "gp_ucb"}, "workers": {"retries": 0}}.
+        address: Ray cluster to join; RAY_ADDRESS when None, else a local Ray is started.
+        progress: whether a terminal or a notebook shows how far it is.
+        on_result: called once for each trial that is over, in this process, shortly after its result is stored.
+
+    Raises:
+        ValueError: when an argument has a wrong type.
+        ConfigError: when a setting is wrong.
+        ObjectiveError: when the function cannot be pickled or called so.
 
     >>> from bbkb import Range, tune
     >>> result = tune(lambda x: -((x - 0.3) ** 2), {"x": Range(0.0, 1.0)}, evaluations=20, workers=1,
@@ -178,6 +229,8 @@ def _section(sections: Mapping[str, object], key: str) -> Mapping[str, object]:
 
 
 def _parameter(value: Parameter | Mapping[str, object]) -> Mapping[str, object]:
+    if not isinstance(value, Mapping | Range | Choice | Ordered | Constant):
+        raise ValueError(f"a parameter of space must be Range, Choice, Ordered or a mapping, got {shown(value)}")
     return value if isinstance(value, Mapping) else dump(value)
 
 

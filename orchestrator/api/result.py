@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from orchestrator.bandit.options import shown
 from orchestrator.campaign.status import goals_text
 from orchestrator.errors import RunError
 from orchestrator.history.export import trial_columns
@@ -24,8 +25,14 @@ Row: TypeAlias = dict[str, Any]
 class TrialResult:
     """One finished trial.
 
-    `value` is on the user's scale; None when the trial failed, and then `error` says why. `seconds` is the duration of
-    its last attempt. `trial` is None, and `status` "existing", for a result that was known before the campaign.
+    Args:
+        trial: its number; None for a result that was known before the campaign.
+        parameters: the configuration.
+        value: the result, on the user's scale; None when the trial failed.
+        status: succeeded, stopped, failed, …; existing for a result that was known before the campaign.
+        metrics: further numbers that the objective returned.
+        seconds: the duration of its last attempt.
+        error: why it failed.
     """
 
     trial: int | None
@@ -54,6 +61,10 @@ class Result:
     """A run as it stands in its log: `best`, `trials()`, `outcome`, `folder`. Made by `tune`, `Campaign.run`, `load`.
 
     It is a snapshot: `load(result.folder)` reads the log again.
+
+    Args:
+        run: the run.
+        history: its log as tables.
     """
 
     def __init__(self, run: Run, history: History) -> None:
@@ -154,10 +165,18 @@ class Result:
 
 
 def load(folder: str | Path) -> Result:
-    """The result of the run in `folder`, as it stands now; the campaign may be running elsewhere.
+    """The result of a run, as it stands now; the campaign may be running elsewhere.
 
-    Raises RunError when `folder` is not a run, StoreError when its log cannot be read.
+    Args:
+        folder: the run's folder.
+
+    Raises:
+        RunError: when it is not a run's folder.
+        StoreError: when its log cannot be read.
+
     """
+    if not isinstance(folder, str | Path):
+        raise ValueError(f"folder must be the path of a run's folder, got {shown(folder)}")
     return result_of(open_run(Path(folder)))
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from bbkb import Choice, Optimizer, Ordered, Range
@@ -118,7 +119,7 @@ def test_what_is_told_is_checked(
 def test_a_wrong_argument_is_refused() -> None:
     with pytest.raises(ValueError, match="direction must be minimize or maximize, got 'min'"):
         Search(space=SPACE, direction="min")
-    with pytest.raises(ValueError, match=r"configurations must be a list, got a mapping"):
+    with pytest.raises(ValueError, match=r"configurations must be a list such as"):
         Search(space=SPACE).tell({"x": 1}, [1.0])
     with pytest.raises(ObjectiveError, match="did you mean 'model'"):
         Search(space={"x": Range(0, 1, when={"modl": "a"}), "model": Choice(("a", "b"))})
@@ -217,3 +218,27 @@ def test_one_named_objective_is_told_as_numbers_or_mappings() -> None:
     first, second = optimizer.ask(2)
     optimizer.tell([first, second], [{"loss": 2.0}, 1.0])
     assert optimizer.best() == (second, 1.0)
+
+
+@pytest.mark.parametrize("value", [3, "x", {"y": 1}, object(), [3], ["a"], np.array(2)])
+@pytest.mark.parametrize("argument", ["space", "objectives", "constraints", "forbid", "enqueue"])
+def test_an_argument_of_a_wrong_type_is_named(argument: str, value: object) -> None:
+    given: dict[str, Any] = {"space": {"x": Range(0.0, 1.0)}, argument: value}
+    with pytest.raises(ValueError, match=argument):
+        Search(**given)
+
+
+@pytest.mark.parametrize("given", [None, 3, "x", {"x": 0.5}, [3], ["x"], [None], np.array(2)])
+def test_configurations_of_a_wrong_type_are_refused_with_what_to_write(given: Any) -> None:
+    optimizer = Search(space={"x": Range(0.0, 1.0)})
+    with pytest.raises((ValueError, ObjectiveError), match=r"must be a (list|mapping)"):
+        optimizer.tell(given, [0.5])
+    with pytest.raises((ValueError, ObjectiveError), match=r"must be a (list|mapping)"):
+        optimizer.expect(given)
+
+
+def test_numbers_of_numpy_are_numbers_of_a_space_and_of_a_configuration() -> None:
+    low: Any = np.float32(0.0)
+    optimizer = Search(space={"x": Range(low, 1), "n": Range(1, 9, integer=True)})
+    optimizer.tell([{"x": np.float32(0.5), "n": np.int64(3)}], np.array([1.0]))
+    assert optimizer.best() == ({"x": 0.5, "n": 3}, 1.0)

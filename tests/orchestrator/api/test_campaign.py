@@ -5,7 +5,7 @@ import sys
 import textwrap
 import threading
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -201,3 +201,26 @@ def test_a_script_with_functions_of_its_own_runs_on_ray_and_resumes(
     again = [sys.executable, "-m", "orchestrator", "resume", str(folder), "--set", "budget.evaluations=8"]
     subprocess.run(again, cwd=tmp_path, capture_output=True, text=True, check=True)
     assert len(load(folder)) == 8
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"space": [1]}, r"space must be a mapping such as .* got \[1\]"),
+        ({"space": {"x": 3}}, "a parameter of space must be Range, Choice, Ordered or a mapping, got 3"),
+        ({"settings": [1]}, r"settings must be a mapping such as .* got \[1\]"),
+        ({"objectives": 3}, "objectives must be a list such as .* got 3"),
+        ({"constraints": [3]}, "each of constraints must be a mapping such as .* got 3"),
+    ],
+)
+def test_an_argument_of_a_wrong_type_is_named(wrong: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Campaign(**{"objective": abs, "space": {"x": Range(0.0, 1.0)}, "evaluations": 3, **wrong})
+
+
+def test_a_folder_and_a_callback_of_a_wrong_type_are_named(inline: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="folder must be the path of a run's folder, got None"):
+        load(cast(Any, None))
+    campaign = Campaign(lambda x: x, {"x": Range(0.0, 1.0)}, evaluations=3, settings=inline)
+    with pytest.raises(ValueError, match="on_result must be a function of one result, got 3"):
+        campaign.run(on_result=cast(Any, 3))
