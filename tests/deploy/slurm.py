@@ -24,6 +24,7 @@ class Slurm:
         self._machines = machines
         self.folder = folder
         self._environment = environment
+        self.addresses = machines.addresses
 
     def run(self, *command: str, cwd: Path | None = None, **environment: str) -> str:
         """What a command prints. Raises CalledProcessError, after printing what it complained of."""
@@ -39,6 +40,18 @@ class Slurm:
             print(done.stdout, done.stderr)
             done.check_returncode()
         return done.stdout
+
+    def listening(self, node: str) -> list[tuple[str, int, str]]:
+        """Address (`*` for all of the machine's), port and program of every socket that listens on a node."""
+        command = [*self._machines.inside(node), "ss", "-Hltnp"]
+        lines = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+        found = []
+        for line in lines:
+            address, _, port = line.split()[3].rpartition(":")
+            bare = address.strip("[]").removeprefix("::ffff:")
+            program = line.partition('users:(("')[2].partition('"')[0]
+            found.append(("*" if bare in ("*", "0.0.0.0", "::") else bare, int(port), program))
+        return found
 
     def submit(self, *arguments: str, cwd: Path, **environment: str) -> str:
         """The number of a job submitted in the folder `cwd`."""

@@ -44,6 +44,13 @@ def test_running_trials_last_results_and_failures_are_named_with_their_parameter
     assert " left" in text
 
 
+def test_before_the_first_session_the_budget_is_shown_and_that_ray_is_starting() -> None:
+    text = text_of(fold(EVENTS[:1]).status())
+    assert "0/40" in text
+    assert "no session yet" in text
+    assert "starting: the coordinator has not opened a session yet" in text
+
+
 def test_no_time_is_negative_and_the_time_left_is_promised_from_the_start() -> None:
     for position in range(2, len(EVENTS), 7):
         history = fold(EVENTS[:position])

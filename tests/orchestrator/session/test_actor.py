@@ -1,6 +1,7 @@
 """The central actor on a cluster that was joined: it restarts itself, needs no watcher, and leaves in the end."""
 
 import collections
+import contextlib
 import functools
 import os
 import re
@@ -252,14 +253,28 @@ def test_a_campaign_goes_on_when_its_driver_is_killed(
     write_campaign(tmp_path, 12, 0.5, kind)
     environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
     command = [sys.executable, "-m", "orchestrator", "run", "campaign.yaml", "--address", ray_cluster]
-    driver = subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=subprocess.DEVNULL)
+    with (tmp_path / "said").open("wb") as said:
+        driver = subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=said, stderr=said)
     try:
         eventually(lambda: executions(tmp_path).total() >= 2)
     finally:
         driver.send_signal(signal.SIGKILL)
         driver.wait()
+    assert f"joining the Ray cluster at {ray_cluster}" in (tmp_path / "said").read_text()
+    assert "starting Ray" not in (tmp_path / "said").read_text()
     run = open_run(next(tmp_path.glob("runs/central-*")))
     last = eventually(lambda: [event for event in run.events() if isinstance(event, SessionClosed)])[-1]
     assert (last.outcome, last.reason) == ("finished", "budget spent")
     assert executions(tmp_path).total() == 12
     assert set(executions(tmp_path).values()) == {1}
+    check_token_is_nowhere(tmp_path)
+
+
+def check_token_is_nowhere(folder: Path) -> None:
+    """Not in the store, the log, or what was printed; and in no command line of this machine."""
+    token = os.environ["RAY_AUTH_TOKEN"].encode()
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    assert {"campaign.sqlite", "run.log", "said"} <= {path.name for path in files}
+    for path in (*files, *Path("/proc").glob("[0-9]*/cmdline")):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # gone meanwhile
+            assert token not in path.read_bytes(), path
