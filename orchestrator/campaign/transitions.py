@@ -210,7 +210,8 @@ def _succeed(state: CampaignState, event: TrialSucceeded) -> CampaignState:
     run = state.running[event.trial]
     arm, sign, best, goals = run.arm, state.rules.sign, state.best, state.rules.goals
     is_better = best is None or sign * event.value > sign * best.value
-    front, further, is_single = state.front, (), goals.is_single
+    front, is_single = state.front, goals.is_single
+    further: tuple[float, ...] = ()
     if is_better and (is_single or goals.is_feasible(event.value, event.metrics)):
         best = Best(event.trial, arm, event.value, run.parameters)
     if not is_single:
