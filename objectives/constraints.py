@@ -4,6 +4,8 @@ Configurations are rows of codes (A, P), a column a parameter in the space's ord
 finds values that a parameter cannot have, names that are no parameter and conditions that go round in a circle.
 """
 
+import heapq
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -47,7 +49,8 @@ def mistakes(space: Space, forbid: Sequence[Clause]) -> list[Mistake]:
         found += [Mistake(("forbid", number, *keys), rule) for keys, rule in _wrong(space, clause)]
     if found:
         return found
-    circle = [name for name in space if name not in ordered(space)]
+    free = set(ordered(space))
+    circle = [name for name in space if name not in free]
     if circle:
         names = ", ".join(circle)
         found.append(Mistake(("space", circle[0], "when"), f"must not depend on itself, these do in a circle: {names}"))
@@ -89,10 +92,22 @@ def ordered(space: Space) -> list[str]:
     Args:
         space: parameters whose conditions name parameters of the space only.
     """
-    needs = {name: set(named(conditions(parameter))) for name, parameter in space.items()}
+    names, place = list(space), {name: index for index, name in enumerate(space)}
+    needs = [{place[other] for other in named(conditions(parameter))} for parameter in space.values()]
+    needed_by: dict[int, list[int]] = defaultdict(list)
+    for index, others in enumerate(needs):
+        for other in others:
+            needed_by[other].append(index)
+    missing = [len(others) for others in needs]
+    ready = [index for index, count in enumerate(missing) if not count]  # ascending, which makes it a heap
     done: list[str] = []
-    while ready := [name for name in space if name not in done and needs[name] <= set(done)]:
-        done.append(ready[0])  # one at a time, so that the space's own order is kept wherever it can be
+    while ready:
+        first = heapq.heappop(ready)  # one at a time, so that the space's own order is kept wherever it can be
+        done.append(names[first])
+        for index in needed_by[first]:
+            missing[index] -= 1
+            if not missing[index]:
+                heapq.heappush(ready, index)
     return done
 
 

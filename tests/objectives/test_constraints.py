@@ -199,6 +199,30 @@ def test_parents_come_before_their_children_and_else_the_order_stays() -> None:
     assert ordered(space) == ["a", "c", "b"]
 
 
+@given(
+    parents=st.lists(st.lists(st.integers(0, 6), max_size=2), max_size=7).map(
+        lambda all_: [[one for one in some if one < len(all_)] for some in all_]
+    )
+)
+def test_the_order_is_that_of_taking_the_first_that_is_ready_again_and_again(parents: list[list[int]]) -> None:
+    space: dict[str, Parameter] = {
+        f"p{index}": Choice(("a", "b"), when={f"p{parent}": "a" for parent in some} or None)
+        for index, some in enumerate(parents)
+    }
+    done: list[int] = []
+    while ready := [index for index in range(len(parents)) if index not in done and set(parents[index]) <= {*done}]:
+        done.append(ready[0])
+    assert ordered(space) == [f"p{index}" for index in done]
+
+
+def test_a_space_of_a_thousand_parameters_is_checked_without_a_walk_over_all_for_each() -> None:
+    space: dict[str, Parameter] = {
+        f"p{index}": Choice(("a", "b"), when={f"p{index + 1}": "a"} if index < 999 else None) for index in range(1000)
+    }
+    assert mistakes(space, ()) == []
+    assert ordered(space)[:2] == ["p999", "p998"]
+
+
 def test_forbidding_everything_is_refused() -> None:
     with pytest.raises(ObjectiveError, match="forbid leaves hardly any configuration"):
         make_candidates(SearchSpace({"m": Choice((1, 2))}, ({"m": (1, 2)},)))
