@@ -22,6 +22,7 @@ from ray.exceptions import RayError
 from ray.job_config import JobConfig
 
 from orchestrator.errors import UserError
+from orchestrator.files import PRIVATE_FOLDER
 from orchestrator.session.environment import RAY_SETTINGS
 from orchestrator.session.token import require_token
 from orchestrator.wording import plural
@@ -99,6 +100,7 @@ def _start(workers: int, cpus: float, gpus: float, dashboard: bool, name: str) -
     url = _dashboard_url(context)
     if url is not None and token is not None:
         notes.append(f"the Ray dashboard asks for the token in {token}")
+    notes += _closed_to_others(context)
     return Cluster(
         address=_gcs_address(),
         dashboard_url=url,
@@ -123,6 +125,18 @@ def _join(address: str, workers: int, cpus: float, gpus: float, name: str) -> Cl
         is_connected_here=True,
         notes=notes,
     )
+
+
+def _closed_to_others(context: object) -> list[str]:
+    """Keep the folder of a Ray that was started here, with its sockets and logs, from other users: Ray opens it to all.
+    A sentence where that fails."""
+    folder = getattr(context, "address_info", {}).get("session_dir")
+    try:
+        if folder:
+            os.chmod(folder, PRIVATE_FOLDER)
+    except OSError as error:
+        return [f"warning: other users of this machine may read Ray's logs in {folder}: {error.strerror}"]
+    return []
 
 
 def _open_notes(address: str) -> tuple[str, ...]:

@@ -35,6 +35,8 @@ print(cluster.is_ours, cluster.is_connected_here, cluster.dashboard_url)
 token = os.environ["RAY_AUTH_TOKEN_PATH"]
 mode = oct(os.stat(token).st_mode & 0o777)
 print(ray.cluster_resources()["CPU"], os.environ["RAY_AUTH_MODE"], token in cluster.notes[1], mode)
+session = ray._private.worker._global_node.get_session_dir_path()
+print(oct(os.stat(session).st_mode & 0o777))
 print("RAY_AUTH_TOKEN" in os.environ, any(open(token).read() in note for note in cluster.notes))
 print(cluster.notes[0])
 disconnect(cluster)
@@ -101,9 +103,10 @@ def test_a_cluster_started_here_says_nothing_by_itself_and_leaves_no_trace_at_ho
     assert lines[0] == "crashed"
     assert lines[1].startswith("True True http://127.0.0.1:")
     assert lines[2] == "64.0 token True 0o600"
-    assert lines[3] == "False False"
-    assert lines[4].startswith("64 CPUs asked for, ")
-    assert lines[5:] == ["False"]
+    assert lines[3] == "0o700"
+    assert lines[4] == "False False"
+    assert lines[5].startswith("64 CPUs asked for, ")
+    assert lines[6:] == ["False"]
     assert not list(Path(short_folder).glob("bbkb-token-*"))
     assert list(home.iterdir()) == []
 
