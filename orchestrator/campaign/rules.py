@@ -75,6 +75,7 @@ class _Strategy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Workers:
+    executor: str = "ray"
     count: int | None = None
     retries: int = RETRIES
     retry_memory_factor: float | None = None
@@ -117,7 +118,7 @@ class Rules:
     seconds: float | None = None  # in sessions; pauses do not count
     target: float | None = None
     is_maximized: bool = True
-    workers: int | None = None  # that were asked for; a cluster may have places for fewer
+    workers: int | None = None  # that a cluster was asked for; it may have places for fewer
     retries: int = RETRIES
     failures_before_giving_up: int = 10  # in one session, with no success in it
     memory_factor: float | None = None  # more memory for an attempt after one that ran out of it
@@ -140,7 +141,7 @@ class Rules:
             seconds=None if budget.hours is None else budget.hours * 3600.0,
             target=budget.target,
             is_maximized=goals.objectives[0].is_maximized,
-            workers=workers.count,
+            workers=workers.count if workers.executor == "ray" else None,
             retries=workers.retries,
             failures_before_giving_up=max(10, 2 * slots),
             memory_factor=workers.retry_memory_factor,

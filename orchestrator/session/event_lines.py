@@ -40,6 +40,8 @@ def _log_end(event: TrialSucceeded | TrialFailed | TrialStopped) -> None:
     took = f"after {duration(max(0.0, event.finished - event.started))} on {event.worker or 'an unknown worker'}"
     if isinstance(event, TrialSucceeded):
         _of_attempt(logging.INFO, event.trial, event.attempt, f"succeeded {took}: {event.value:.6g}")
+        if event.remark:
+            _of_attempt(logging.WARNING, event.trial, event.attempt, event.remark)
     elif isinstance(event, TrialStopped):
         _of_attempt(logging.INFO, event.trial, event.attempt, f"stopped early {took}, at step {event.step}")
     else:

@@ -56,3 +56,7 @@ def test_fewer_places_than_workers_are_asked_for_are_in_the_status_while_the_ses
     assert status_of("c", state).remarks == ()
     (remark,) = status_of("c", apply(state, PlacesChanged(time=1.0, slots=3))).remarks
     assert "3 of the 4 workers" in remark
+
+
+def test_an_executor_that_is_no_cluster_evaluates_one_after_the_other_without_a_warning() -> None:
+    assert warnings(fold(opened(slots=1, workers={"count": 4, "executor": "inline"})), since=0.0) == {}

@@ -43,6 +43,13 @@ def test_the_end_of_an_attempt_is_a_line_with_its_trial_and_attempt(
     assert (line.levelname, line.getMessage(), vars(line)["trial"], vars(line)["attempt"]) == (level, words, 3, 2)
 
 
+def test_what_was_left_out_of_a_result_is_a_warning_of_its_own(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.DEBUG, "bbkb"):
+        log_event(TrialSucceeded(**ENDED, value=0.5, remark="metrics left out: folds (list, not a number)"))
+    _, line = caplog.records
+    assert (line.levelname, line.getMessage()) == ("WARNING", "metrics left out: folds (list, not a number)")
+
+
 @pytest.mark.parametrize(
     ("event", "level", "words"),
     [
