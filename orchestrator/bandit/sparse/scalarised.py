@@ -60,7 +60,7 @@ class GoalQueue:
         self._goals, self._picking, self._blocked, self._number = state.goals, picking, blocked, number
         fit = state.posterior.fit
         offsets = np.array([fit.offset, *fit.further_offsets])  # means of blocks are less these
-        floors, limits = floors_and_limits(state.pulls, state.goals, state.model.outputs)
+        floors, limits = floors_and_limits(state.evidence, state.goals, state.model.outputs)
         self._floors = floors - offsets[: len(floors)] if len(floors) > 1 else floors
         self._limits = limits - offsets[len(floors) :]
         self._loadings = fit.further_loadings
@@ -146,7 +146,7 @@ def leaders(state: SparseState, count: int) -> tuple[int, ...]:
     mean, _, rows = state.posterior.moments(pulled)
     further = np.vecdot(rows, fit.further_loadings[:, None, :]) + fit.further_offsets[:, None]
     means = np.vstack((mean + fit.offset, further))
-    floors, limits = floors_and_limits(state.pulls, state.goals, state.model.outputs)
+    floors, limits = floors_and_limits(state.evidence, state.goals, state.model.outputs)
     found: list[int] = []
     for number in range(count):
         theta = direction(number, state.goals.objectives)
@@ -164,7 +164,7 @@ def worth(state: SparseState, width: float) -> Floats:
     With one objective it is the bound itself. Arms that cannot satisfy the constraints come after all others.
     """
     upper = state.posterior.means + width * np.sqrt(state.posterior.variance)
-    floors, limits = floors_and_limits(state.pulls, state.goals, state.model.outputs)
+    floors, limits = floors_and_limits(state.evidence, state.goals, state.model.outputs)
     above = upper[: len(floors)] - floors[:, None]
     volumes = above if len(floors) == 1 else np.prod(np.maximum(above, 0.0), axis=0, keepdims=True)
     one = Scalarising(np.zeros(1), np.ones(1), limits)

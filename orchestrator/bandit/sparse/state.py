@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Self, TypeVar
 
@@ -21,6 +21,9 @@ from orchestrator.bandit.sparse.posterior import SparseModel, SparsePosterior
 from orchestrator.bandit.strategy import Observation, Record, Wait
 
 S = TypeVar("S", bound="SparseState")
+
+
+NEIGHBOURS = 5  # of a failed arm: it counts where most of them failed too
 
 
 def checked_arms(arms: Arms | ArrayLike) -> Floats:
@@ -61,7 +64,7 @@ class SparseState:
     how many `tell`s. `initial`: the warm start's arms, in order. `set_aside`: arms that could not be evaluated,
     ascending, and those that were retired. `layout`: what is known of the arms. `calibration`: of the calibrated model,
     None without one. `grown_at`: how many pulls there were when arms were appended last. `goals`: what the rewards of a
-    pull are about.
+    pull are about. `failed`: arms that could not be evaluated, ascending, where the strategy learns from them.
     """
 
     model: SparseModel
@@ -75,6 +78,7 @@ class SparseState:
     calibration: Calibration | None = None
     grown_at: int = 0
     goals: Goals = SINGLE
+    failed: Indices = field(default_factory=lambda: read_only((), np.intp))
 
     def __eq__(self, other: object) -> bool:
         return same(self, other)
@@ -86,8 +90,30 @@ class SparseState:
 
     @cached_property
     def posterior(self) -> SparsePosterior:
-        """The fit to `pulls` and `dictionary`; `ask`, `tell` and `posterior` at one state share it."""
-        return self.model.fit(self.pulls, self.dictionary)
+        """The fit to `evidence` and `dictionary`; `ask`, `tell` and `posterior` at one state share it."""
+        return self.model.fit(self.evidence, self.dictionary)
+
+    @cached_property
+    def evidence(self) -> Pulls:
+        """What the model is fitted to: `pulls`, and a pull with the worst mean rewards so far of each arm that failed
+        like its neighbours, so that a region that fails is left. An arm that failed alone says nothing of others."""
+        arms = self._failed_with_neighbours()
+        if not len(arms):
+            return self.pulls
+        worst, *further = (float(mean_rewards(one).min()) for one in self.pulls.outputs)
+        return self.pulls.add(arms, np.full(len(arms), worst), np.tile(further, (len(arms), 1)))
+
+    def _failed_with_neighbours(self) -> Indices:
+        """Arms that only failed, as did most of the `NEIGHBOURS` evaluated arms nearest to them by the kernel."""
+        arms = np.setdiff1d(self.failed, self.pulls.arms, assume_unique=True)
+        if not len(arms) or not self.pulls.total:
+            return arms[:0]
+        evaluated = np.concatenate((arms, self.pulls.arms))
+        look_up, kernel = self.model.all_arms.look_up, self.model.kernel
+        likeness = kernel.cross(look_up(arms), look_up(evaluated))
+        likeness[np.arange(len(arms)), np.arange(len(arms))] = -np.inf
+        nearest = np.argsort(-likeness, axis=1, kind="stable")[:, :NEIGHBOURS]
+        return arms[(nearest < len(arms)).sum(axis=1) > NEIGHBOURS // 2]
 
     @property
     def repeats(self) -> bool:
@@ -195,7 +221,7 @@ def calibrate(
         return after
     if after.calibration is not None and before.pulls.total >= CHECKED_FROM:
         known = _sparse_belief(before) if belief is None else belief
-        calibration = check(after.calibration, before.model, before.pulls, known, observations)
+        calibration = check(after.calibration, before.model, before.evidence, known, observations)
         after = replace(after, calibration=calibration)
     return refit(after, model)
 
@@ -209,16 +235,16 @@ def _sparse_belief(state: SparseState) -> Belief:
 
 
 def posterior_before(before: SparseState, after: SparseState) -> SparsePosterior:
-    """The posterior whose variances a new dictionary is drawn by: that of `before`; of its pulls under the kernel of
+    """The posterior whose variances a new dictionary is drawn by: that of `before`; of its evidence under the kernel of
     `after`, if that was fitted anew."""
-    return before.posterior if after.model is before.model else after.model.fit(before.pulls, before.dictionary)
+    return before.posterior if after.model is before.model else after.model.fit(before.evidence, before.dictionary)
 
 
 def refit(state: S, model: Model) -> S:
-    """`state` with the model fitted to its pulls, if a fit is due."""
+    """`state` with the model fitted to its evidence, if a fit is due."""
     if state.calibration is None or state.layout is None:
         return state
-    fitted = model.refit(state.calibration.fitted, state.pulls, state.layout, state.model.all_arms.look_up)
+    fitted = model.refit(state.calibration.fitted, state.evidence, state.layout, state.model.all_arms.look_up)
     return _with_calibration(state, model, replace(state.calibration, fitted=fitted))
 
 

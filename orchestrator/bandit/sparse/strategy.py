@@ -18,6 +18,7 @@ from orchestrator.bandit.sparse.state import (
     posterior_before,
     recommendation,
     restore_calibration,
+    with_set_aside,
 )
 from orchestrator.bandit.strategy import Observation, Posterior, Record
 
@@ -42,18 +43,22 @@ class SparseStrategy(ABC, Generic[S]):
     def tell(self, state: S, observations: Sequence[Observation], rng: np.random.Generator) -> S:
         """State after these newly finished pulls: G with the old variances, a new dictionary drawn with them.
 
-        Under a new kernel the old variances are those of the old pulls under it. Without a single reward dictionary and
-        G stay. When the warm start failed, the prior decides.
+        Under a new kernel the old variances are those of the old pulls under it. Without news dictionary and G stay.
+        When the warm start failed, the prior decides. A calibrated model learns from failures, too.
         """
-        after, arms = state.observe(observations), arms_and_rewards(observations)[0]
-        if not arms:
+        after, arms = self._observe(state, observations), arms_and_rewards(observations)[0]
+        if not arms and (not after.pulls.total or len(after.failed) == len(state.failed)):
             return after
         after = calibrate(after, state, observations, self.model)
-        pulled, before = after.pulls.arms, posterior_before(state, after)
+        pulled, before = after.evidence.arms, posterior_before(state, after)
         old = (before.moments if self.model is None else before.joint_moments)(pulled)[1]
-        dictionary = resparsify(after.pulls, old, self.oversampling, self.resampling, rng)
+        dictionary = resparsify(after.evidence, old, self.oversampling, self.resampling, rng)
         gain = state.information_gain + self.gain(old[np.searchsorted(pulled, arms)])
         return replace(after, dictionary=dictionary, information_gain=gain)
+
+    def _observe(self, state: S, observations: Sequence[Observation]) -> S:
+        after = state.observe(observations)
+        return after if self.model is None else replace(after, failed=with_set_aside(state.failed, observations))
 
     def recorded(self, state: S) -> Record:
         """Dictionary, information gain, the warm start's arms, and what was fitted."""
@@ -69,7 +74,7 @@ class SparseStrategy(ABC, Generic[S]):
         dictionary: Indices = read_only(record["dictionary"], np.intp)
         # records of version 0.2.0 and before lack what a strategy did not use
         gain, initial = record.get("information_gain", 0.0), record.get("initial", state.initial)
-        after = restore_calibration(state.observe(observations), self.model, record)
+        after = restore_calibration(self._observe(state, observations), self.model, record)
         return replace(
             after, dictionary=dictionary, information_gain=float(gain), initial=tuple(int(arm) for arm in initial)
         )

@@ -1,0 +1,80 @@
+"""Failed evaluations teach the calibrated model: a region that fails is left."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from orchestrator.bandit.arms import Arms
+from orchestrator.bandit.goals import SINGLE, Goals
+from orchestrator.bandit.start.warm_start import RandomStart
+from orchestrator.bandit.strategies.bbkb import BBKB
+from orchestrator.bandit.strategies.presets import with_preset
+from orchestrator.bandit.strategy import Choose, Observation
+
+POINTS = np.random.default_rng(5).random((300, 2))
+Fails = Callable[[int], bool]
+
+
+def in_the_better_half(arm: int) -> bool:
+    return bool(POINTS[arm, 0] > 0.5)
+
+
+def observation(arm: int, fails: Fails, goals: Goals = SINGLE) -> Observation:
+    reward = float(np.sin(2.0 * POINTS[arm, 0]) - (POINTS[arm, 1] - 0.4) ** 2)
+    return Observation(arm, None if fails(arm) else reward, (reward,) * goals.further)
+
+
+def search(pulls: int, fails: Fails, goals: Goals = SINGLE, **options: Any) -> tuple[list[int], Any]:
+    """What was pulled, four at a time, and the state after it."""
+    strategy = BBKB(**with_preset(BBKB, options))
+    state = strategy.init(Arms.of(POINTS, repeats=False).with_goals(goals), np.random.default_rng(1))
+    pulled: list[int] = []
+    while len(pulled) < pulls:
+        decision = strategy.ask(state, (), 4)
+        assert isinstance(decision, Choose)
+        arms = [pick.arm for pick in decision.picks]
+        told = [observation(arm, fails, goals) for arm in arms]
+        after = strategy.tell(state, told, np.random.default_rng([2, len(pulled)]))
+        assert strategy.restore(state, told, strategy.recorded(after)) == after
+        pulled, state = [*pulled, *arms], after
+    return pulled, state
+
+
+@pytest.mark.parametrize("goals", [SINGLE, Goals(2), Goals(1, 1)])
+def test_a_region_that_fails_is_left_though_the_rewards_rise_towards_it(goals: Goals) -> None:
+    pulled, state = search(64, in_the_better_half, goals)
+    failed = [in_the_better_half(arm) for arm in pulled]
+    assert sum(failed[32:]) <= 14  # 16 were to be expected of chance, and nearly all of a search that learns nothing
+    assert state.pulls.total == failed.count(False) < state.evidence.total <= len(pulled)
+
+
+def test_evaluations_that_fail_alone_change_nothing_but_that_they_are_set_aside() -> None:
+    lonely = set(range(0, 300, 30))
+    _, state = search(64, lambda arm: arm in lonely)
+    assert state.evidence is state.pulls
+    assert set(state.set_aside.tolist()) <= lonely
+
+
+def test_the_published_algorithm_learns_from_rewards_only() -> None:
+    _, state = search(24, in_the_better_half, preset="paper", warm_start=RandomStart(16))
+    assert state.evidence is state.pulls
+
+
+def test_while_everything_fails_there_is_nothing_to_compare_with() -> None:
+    pulled, state = search(24, lambda arm: True)
+    assert state.evidence.total == 0
+    assert len(set(pulled)) == len(pulled)
+
+
+def test_an_arm_that_failed_and_succeeds_later_counts_as_it_succeeded() -> None:
+    strategy = BBKB(**with_preset(BBKB, {}))
+    state = strategy.init(Arms.of(POINTS), np.random.default_rng(1))
+    failed = np.argsort(((POINTS - POINTS[9]) ** 2).sum(axis=1))[:8].tolist()  # arm 9 and those around it
+    others = [arm for arm in range(20) if arm not in failed][:2]
+    told = [*(Observation(arm, None) for arm in failed), Observation(others[0], 0.5), Observation(others[1], 0.25)]
+    state = strategy.tell(state, told, np.random.default_rng(2))
+    assert (state.pulls.counts[9], state.evidence.counts[9], state.evidence.reward_sums[9]) == (0, 1, 0.25)
+    state = strategy.tell(state, [Observation(9, 2.0)], np.random.default_rng(3))
+    assert (state.pulls.counts[9], state.evidence.counts[9], state.evidence.reward_sums[9]) == (1, 1, 2.0)
