@@ -113,7 +113,9 @@ class SparseState:
         likeness = kernel.cross(look_up(arms), look_up(evaluated))
         likeness[np.arange(len(arms)), np.arange(len(arms))] = -np.inf
         nearest = np.argsort(-likeness, axis=1, kind="stable")[:, :NEIGHBOURS]
-        return arms[(nearest < len(arms)).sum(axis=1) > NEIGHBOURS // 2]
+        failed_near = np.count_nonzero(nearest < len(arms), axis=1)
+        chosen: Indices = arms[failed_near > NEIGHBOURS // 2]
+        return chosen
 
     @property
     def repeats(self) -> bool:
