@@ -20,12 +20,13 @@ from pydantic import (
     model_validator,
 )
 
+from objectives.command import ShellCommand
 from objectives.conditions import Clause
 from objectives.names import KnowsParameters
 from objectives.objective import ObjectiveError
 from objectives.parameters import Parameter
 from orchestrator.bandit.start.warm_start import DataStart, warm_start_of
-from orchestrator.bandit.strategy import Shardable
+from orchestrator.bandit.strategy import AnyStrategy, Shardable
 from orchestrator.credentials import mistake_in_url, redacted
 from orchestrator.settings.file import Document, Plain, Tree, check_texts, read, with_overrides
 from orchestrator.settings.goals import ConstraintSettings, ObjectiveMetricSettings, goal_problems, with_direction
@@ -85,8 +86,12 @@ def _store(store: str, info: ValidationInfo) -> str:
     return f"{scheme}{slashes}{absolute(path, info)}" if is_relative else store
 
 
-def _strategy(options: object, info: ValidationInfo) -> object:
+def _strategy(options: object, info: ValidationInfo) -> AnyStrategy:
     return build_strategy(options, folder_of(info))
+
+
+def _default_strategy() -> AnyStrategy:
+    return build_strategy({})
 
 
 def _with_space_file(tree: Any, info: ValidationInfo) -> object:
@@ -148,8 +153,8 @@ class Settings(Section):
             description="Results made elsewhere, which cost no budget: an Optuna study, a Ray Tune folder, or a list.",
         )
     )
-    strategy: Annotated[Any, PlainValidator(_strategy), PlainSerializer(dump_strategy)] = Field(
-        default_factory=dict, validate_default=True, description="The algorithm that chooses, with its options."
+    strategy: Annotated[AnyStrategy, PlainValidator(_strategy), PlainSerializer(dump_strategy)] = Field(
+        default_factory=_default_strategy, description="The algorithm that chooses, with its options."
     )
     budget: BudgetSettings = Field(description="When the campaign ends.")
     workers: WorkerSettings = Field(default_factory=WorkerSettings, description="Where evaluations run.")
@@ -276,14 +281,15 @@ def _objective_problems(settings: Settings) -> list[Problem]:
     if target is None and len(sources) != 1:
         got = " and ".join(sources) or "none of them"
         return [Problem(("objective",), f"must have exactly one of name, callable and command, got {got}")]
-    if sources == ["command"] and settings.space:
+    options: object = settings.objective.options
+    if isinstance(options, ShellCommand) and settings.space:
         try:
-            settings.objective.options.check(settings.space)
+            options.check(settings.space)
         except ObjectiveError as error:
             return [aligned(("objective", "command"), str(error))]
-    if isinstance(settings.objective.options, KnowsParameters):
+    if isinstance(options, KnowsParameters):
         try:
-            found = settings.objective.options.space_problems(settings.space)
+            found = options.space_problems(settings.space)
         except ObjectiveError as error:
             return [aligned(("objective", "options"), str(error))]
         return [Problem(("space", name), rule) for name, rule in found.items()]

@@ -23,11 +23,14 @@ from objectives.reference import import_reference
 from orchestrator.bandit.model.model import Model
 from orchestrator.bandit.strategies import STRATEGIES
 from orchestrator.bandit.strategies.presets import with_preset
+from orchestrator.bandit.strategy import AnyStrategy
 from orchestrator.errors import ConfigError
 from orchestrator.settings.file import Document, Plain, Tree
 from orchestrator.settings.problems import Problem, describe, failure, shown, suggestion, unknown_key
 
 DEFAULT_STRATEGY = "bbkb"
+External = PythonCallable | ShellCommand | PickledFunction  # objectives that the campaign file names or writes itself
+AnyObjective = ObjectiveOptions | External
 OBJECTIVE_KEYS = ("name", "callable", "command", "function")
 RETIRED = {"fillers": "picks for idle workers raised the regret and kept fewer workers busy"}
 
@@ -76,7 +79,7 @@ def build(cls: type, options: Tree) -> Any:
     return built
 
 
-def build_strategy(options: object, folder: Path | None = None) -> Any:
+def build_strategy(options: object, folder: Path | None = None) -> AnyStrategy:
     """The strategy that `options` names, with its fields; relative paths of existing data are below `folder`.
 
     Raises ValidationError.
@@ -90,7 +93,8 @@ def build_strategy(options: object, folder: Path | None = None) -> Any:
         fields = with_preset(chosen, _drop_retired(fields))
     except ValueError as error:
         raise failure([Problem(("preset",), str(error).removeprefix("strategy.preset "))]) from error
-    return build(chosen, fields)
+    strategy: AnyStrategy = build(chosen, fields)
+    return strategy
 
 
 def _drop_retired(fields: Tree) -> Plain:
@@ -135,10 +139,10 @@ def find_options(name: str) -> type[ObjectiveOptions]:
         raise ValueError(str(error)) from error
 
 
-def build_objective(key: str, value: str, options: object, folder: Path) -> Any:
+def build_objective(key: str, value: str, options: object, folder: Path) -> AnyObjective:
     """The dataclass that `objective.<key>: value` and its options make; relative folders are below `folder`."""
     if key == "name":
-        named = build(find_options(value), as_mapping(options, "{epochs: 3}"))
+        named: ObjectiveOptions = build(find_options(value), as_mapping(options, "{epochs: 3}"))
         return named.located(folder) if isinstance(named, ReadsFiles) else named
     cls, field, places = _EXTERNAL[key]
     given = as_mapping(options, f"{{{next(iter(places), 'sha256')}: …}}")
@@ -146,7 +150,8 @@ def build_objective(key: str, value: str, options: object, folder: Path) -> Any:
         raise failure([Problem((field,), f"is not an option; write it as objective.{key}")])
     defaults = {name: default() for name, default in places.items() if given.get(name) is None}
     located = {name: _joined(folder, place) for name, place in {**given, **defaults}.items() if name in places}
-    return build(cls, {**given, **located, field: value})
+    external: External = build(cls, {**given, **located, field: value})
+    return external
 
 
 def dump_objective(options: object) -> Plain:

@@ -24,6 +24,8 @@ from objectives.space import LARGEST_SIZE, Sampler
 from orchestrator.logs import Format, Level
 from orchestrator.settings.options import (
     OBJECTIVE_KEYS,
+    AnyObjective,
+    External,
     build_objective,
     dump_objective,
     find_options,
@@ -58,10 +60,12 @@ def _listed(name: str | None) -> str | None:
     return name
 
 
-def _objective_options(options: object, info: ValidationInfo) -> object:
+def _objective_options(options: object, info: ValidationInfo) -> AnyObjective | None:
     sources = [key for key in OBJECTIVE_KEYS if info.data.get(key) is not None]
     # with none or several of them that is the mistake to report, and what the options should be is unknown
-    return build_objective(sources[0], info.data[sources[0]], options, folder_of(info)) if len(sources) == 1 else None
+    if len(sources) != 1:
+        return None
+    return build_objective(sources[0], info.data[sources[0]], {} if options is None else options, folder_of(info))
 
 
 MOST_WORKERS = 100_000
@@ -99,8 +103,8 @@ class ObjectiveSettings(Section):
     deterministic: bool = Field(
         default=False, description="Whether a second evaluation gives the same value, so that no arm gets one."
     )
-    options: Annotated[Any, PlainValidator(_objective_options), PlainSerializer(dump_objective)] = Field(
-        default_factory=dict, validate_default=True, description="Options of the objective, by their names."
+    options: Annotated[AnyObjective | None, PlainValidator(_objective_options), PlainSerializer(dump_objective)] = (
+        Field(default=None, validate_default=True, description="Options of the objective, by their names.")
     )
 
     @property
@@ -110,13 +114,11 @@ class ObjectiveSettings(Section):
 
     def load(self, source: DataSource) -> Objective | None:
         """The objective with its data; None when the candidates' table is it. Raises ObjectiveError."""
-        objective: Objective | None = self.options.load(source) if self.sources == ["name"] else self.options
-        return objective
+        return self.options if isinstance(self.options, External | None) else self.options.load(source)
 
     def own_space(self) -> Mapping[str, Parameter] | None:
         """The space a listed objective brings; None when it brings candidates instead, or is not listed."""
-        space: Mapping[str, Parameter] | None = self.options.default_space() if self.sources == ["name"] else None
-        return space
+        return None if isinstance(self.options, External | None) else self.options.default_space()
 
     @property
     def has_candidates(self) -> bool:

@@ -150,6 +150,7 @@ def campaign(folder: Path, space: str, estimator: str = SVM) -> Path:
 
 def test_the_table_lies_beside_the_campaign_file(tmp_path: Path) -> None:
     settings = load(campaign(tmp_path, "C: {low: 0.1, high: 10}"))
+    assert isinstance(settings.objective.options, SklearnEstimator)
     assert settings.objective.options.data == str(tmp_path / "table.csv")
     assert len(cast(Any, settings.objective.load(DataSource())).table.target) == 20
 

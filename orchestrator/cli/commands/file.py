@@ -4,10 +4,12 @@ import dataclasses
 import inspect
 import json
 import sys
-from typing import Any
+from typing import Annotated, Any
 
+import typer
 from rich.text import Text
 
+from orchestrator.bandit.options import described
 from orchestrator.bandit.strategies import STRATEGIES
 from orchestrator.bandit.strategies.presets import with_preset
 from orchestrator.cli.arguments import CampaignFile, Overrides, Workers, overrides
@@ -15,8 +17,10 @@ from orchestrator.cli.console import SafeConsole
 from orchestrator.cli.plan import explain_space
 from orchestrator.cli.summary import describe, say_existing, say_warnings
 from orchestrator.cli.terminal import say
+from orchestrator.errors import UserError
 from orchestrator.session.assemble import build, existing
 from orchestrator.settings.model import load
+from orchestrator.settings.problems import suggestion
 from orchestrator.settings.schema import schema as json_schema
 
 
@@ -36,16 +40,29 @@ def schema() -> None:
     print(json.dumps(json_schema(), indent=2))
 
 
-def strategies() -> None:
-    """List the strategies: name, source and options with their defaults."""
+StrategyName = Annotated[str | None, typer.Argument(help="A strategy whose options are explained one by one.")]
+
+
+def strategies(name: StrategyName = None) -> None:
+    """List the strategies: name, source and options with their defaults; or explain the options of one."""
     console = SafeConsole()
-    for name, strategy in STRATEGIES.items():
+    for listed, strategy in STRATEGIES.items() if name is None else [(name, _strategy(name))]:
         source = (inspect.getdoc(sys.modules[strategy.__module__]) or "").split("\n\n")[0]
-        console.print(Text.assemble((name, "bold"), "  ", " ".join(source.split())), soft_wrap=True)
+        console.print(Text.assemble((listed, "bold"), "  ", " ".join(source.split())), soft_wrap=True)
         calibrated = with_preset(strategy, {})
         defaults = {field.name: calibrated.get(field.name, _default(field)) for field in dataclasses.fields(strategy)}
-        options = ", ".join(f"{option}={_shown(value)}" for option, value in defaults.items())
-        console.print(Text(f"    {options or 'no options'}", "dim"), soft_wrap=True)
+        options = {option: f"{option}={_shown(value)}" for option, value in defaults.items()}
+        if name is None:
+            console.print(Text(f"    {', '.join(options.values()) or 'no options'}", "dim"), soft_wrap=True)
+            continue
+        for option, text in described(strategy).items():
+            console.print(Text.assemble("    ", options[option], (f"  {text}", "dim")), soft_wrap=True)
+
+
+def _strategy(name: str) -> type[Any]:
+    if name not in STRATEGIES:
+        raise UserError(f"there is no strategy {name!r}; {suggestion(name, list(STRATEGIES))}")
+    return STRATEGIES[name]
 
 
 def _default(field: dataclasses.Field[Any]) -> object:

@@ -1,5 +1,6 @@
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -76,7 +77,8 @@ def test_changed_settings_begin_a_run_beside_the_old_one(request_: Request) -> N
 
 def test_a_section_may_depend_on_the_seed(request_: Request) -> None:
     shy = replace(GREEDY, strategy=lambda seed: {"name": "epsilon_greedy", "exploration": seed / 10})
-    explored = [campaign(COMPARISON, shy, seed, request_).strategy.exploration for seed in range(2)]
+    strategies: list[Any] = [campaign(COMPARISON, shy, seed, request_).strategy for seed in range(2)]
+    explored = [strategy.exploration for strategy in strategies]
     assert explored == [0.0, 0.1]
 
 

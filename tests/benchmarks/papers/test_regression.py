@@ -1,4 +1,5 @@
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -50,7 +51,9 @@ def test_the_table_says_where_the_curves_end_and_uniform_is_the_measure(tmp_path
 def test_the_settings_are_those_of_appendix_d(tmp_path: Path, data_folder: Path) -> None:
     request = Request(seeds=1, evaluations=HORIZON, methods=METHODS, out=tmp_path, data=data_folder)
     compared = comparison("abalone", request)
-    strategies = {method.name: campaign(compared, method, 0, request).strategy for method in compared.methods}
+    strategies: dict[str, Any] = {
+        method.name: campaign(compared, method, 0, request).strategy for method in compared.methods
+    }
     expected = {"bbkb": 17.5, "bbkb_local": 17.5, "bkb": 17.5, "gp_ucb": 5.0, "gp_bucb": 12.5, "async_ts": 10.0}
     assert {name: strategies[name].kernel.lengthscale for name in expected} == expected
     assert {strategies[name].delta for name in expected} == {1 / HORIZON}

@@ -1,6 +1,7 @@
 import csv
 import itertools
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -52,9 +53,9 @@ def test_without_the_twins_table_it_is_said_how_to_make_it(tmp_path: Path) -> No
 def test_the_settings_are_those_of_appendix_d(tmp_path: Path) -> None:
     compared = training(3, request_(tmp_path, None))
     files = {one.name: campaign(compared, one, 0, request_(tmp_path, None)) for one in compared.methods}
-    assert all(settings.objective.options.epochs == 3 for settings in files.values())
+    assert all(settings.resolved()["objective"]["options"]["epochs"] == 3 for settings in files.values())
     assert all(settings.candidates.size is None for settings in files.values())
-    strategies = {name: settings.strategy for name, settings in files.items()}
+    strategies: dict[str, Any] = {name: settings.strategy for name, settings in files.items()}
     assert {(strategies[name].norm_bound, strategies[name].noise_scale) for name in METHODS[:2]} == {(0.5, 0.01)}
     assert [strategies[name].delta for name in METHODS[:2]] == [0.02, 0.025]
     threds = strategies["gp_threds"]

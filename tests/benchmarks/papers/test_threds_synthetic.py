@@ -1,5 +1,6 @@
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -47,7 +48,7 @@ def test_the_settings_are_those_of_appendix_d(tmp_path: Path) -> None:
         files = {one.name: campaign(compared, one, 0, request_(tmp_path, 2000)) for one in compared.methods}
         assert {files[name].budget.evaluations for name in METHODS[1:5]} == {1000}
         assert files["gp_threds"].budget.evaluations == 2000
-        strategies = {name: settings.strategy for name, settings in files.items()}
+        strategies: dict[str, Any] = {name: settings.strategy for name, settings in files.items()}
         assert {strategies[name].norm_bound for name in METHODS[:3]} == {bound}
         assert {(strategies[name].kernel.lengthscale, strategies[name].regularization) for name in METHODS[:-1]} == {
             (0.2, 0.01)

@@ -278,6 +278,12 @@ def test_every_strategy_is_listed_with_its_source_and_options(tmp_path: Path) ->
             assert f"{field.name}=" in listed
 
 
+def test_the_options_of_one_strategy_are_explained(tmp_path: Path) -> None:
+    explained = bbkb(tmp_path, "strategies", "bkb").stdout
+    assert "    oversampling=2.0  q̄, the oversampling of the dictionary, ≥ 1" in explained
+    assert "gp_ucb" not in explained
+
+
 KNOWN = CAMPAIGN.replace("regularization: 0.1", "regularization: 0.1, warm_start: {name: data, path: known.csv}")
 
 

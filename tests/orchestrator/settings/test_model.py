@@ -16,8 +16,11 @@ from hypothesis import strategies as st
 from objectives.command import ShellCommand
 from objectives.external import PythonCallable
 from objectives.parameters import Choice, Constant, Ordered, Range
+from objectives.synthetic import Branin
 from orchestrator.bandit.model.model import Model
+from orchestrator.bandit.start.warm_start import DataStart, warm_start_of
 from orchestrator.bandit.strategies import STRATEGIES
+from orchestrator.bandit.strategies.bbkb import BBKB
 from orchestrator.errors import ConfigError
 from orchestrator.settings.file import write
 from orchestrator.settings.model import Settings, from_mapping, load
@@ -53,6 +56,7 @@ def test_every_shipped_campaign_loads_and_loads_back_from_its_resolved_form(path
 
 def test_the_smallest_campaign_has_every_default_filled_in() -> None:
     small = from_mapping(SMALL)
+    assert isinstance(small.strategy, BBKB)
     assert small.strategy.model == Model()
     assert small.strategy.wait == "never"
     assert small.space == {"x": Range(0.0, 1.0), "y": Range(0.0, 1.0)}, "the objective's own space"
@@ -76,6 +80,7 @@ def test_strategy_space_and_objective_are_built() -> None:
             "strategy": {"name": "bbkb", "kernel": {"name": "matern52", "lengthscale": [0.5, 1]}},
         }
     )
+    assert isinstance(built.objective.options, Branin)
     assert built.objective.options.noise_std == 0
     assert built.space == {
         "x": Range(1e-3, 1, log=True),
@@ -83,6 +88,7 @@ def test_strategy_space_and_objective_are_built() -> None:
         "z": Ordered((1, 2)),
         "w": Constant("c"),
     }
+    assert isinstance(built.strategy, BBKB)
     assert built.strategy.kernel.name == "matern52"
     assert built.strategy.kernel.lengthscale == (0.5, 1.0)
     assert built.objective.load(built.data.source()) is not None
@@ -256,6 +262,7 @@ def test_an_override_wins_over_the_file(tmp_path: Path) -> None:
     changed = load(
         tmp_path / "x.yaml", ["strategy.ratio_threshold=3", "budget.evaluations=7", "workers.timeout_seconds=1e2"]
     )
+    assert isinstance(changed.strategy, BBKB)
     assert (changed.strategy.ratio_threshold, changed.budget.evaluations) == (3.0, 7)
     assert changed.workers.timeout_seconds == 100.0
 
@@ -287,6 +294,7 @@ def test_a_command_runs_beside_the_campaign_file(tmp_path: Path) -> None:
     assert made.objective.load(made.data.source()) is made.objective.options
     assert from_mapping(made.resolved()) == made
     elsewhere = load(tmp_path / "x.yaml", ["objective.options={working_directory: ..}"])
+    assert isinstance(elsewhere.objective.options, ShellCommand)
     assert elsewhere.objective.options.working_directory == str(tmp_path.parent)
 
 
@@ -311,6 +319,8 @@ def test_the_section_model_belongs_to_any_model_based_strategy() -> None:
     section = {"outputs": "rank", "kernel": {"name": "rbf"}}
     made = from_mapping({**SMALL, "model": section})
     assert made == from_mapping({**SMALL, "strategy": {"name": "bbkb", "model": section}})
+    assert isinstance(made.strategy, BBKB)
+    assert made.strategy.model is not None
     assert (made.strategy.model.outputs, made.strategy.model.kernel.name) == ("rank", "rbf")
     assert from_mapping(made.resolved()) == made
     assert (
@@ -406,7 +416,9 @@ def test_existing_data_lie_beside_the_campaign_file(tmp_path: Path, start: str, 
     strategy = f"strategy: {{name: gp_ucb, warm_start: {start}}}"
     (tmp_path / "x.yaml").write_text(f"name: x\nobjective: {{name: branin}}\nbudget: {{evaluations: 5}}\n{strategy}\n")
     settings = load(tmp_path / "x.yaml")
-    assert settings.strategy.warm_start.path == path.format(folder=tmp_path)
+    start = warm_start_of(settings.strategy)
+    assert isinstance(start, DataStart)
+    assert start.path == path.format(folder=tmp_path)
     assert from_mapping(settings.resolved()) == settings
 
 
