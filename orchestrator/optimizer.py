@@ -126,10 +126,13 @@ class Optimizer:
             ValueError: when `limit` is not a whole number >= 1.
 
         """
-        own = 1 if never_waits(self._strategy) else self._size
-        asked = self._learner.ask(own if limit is None else checked_limit(limit))
+        asked = self._learner.ask(self._own_limit if limit is None else checked_limit(limit))
         self._log.append({"asked": asked})
         return np.array(asked, np.intp)
+
+    @property
+    def _own_limit(self) -> int:
+        return 1 if never_waits(self._strategy) else self._size
 
     def expect(self, indices: ArrayLike) -> None:
         """These candidates are being evaluated although `ask` did not give them: they are pending until `tell`.

@@ -32,6 +32,7 @@ MOST_ARMS = 400  # distinct arms that a fit looks at, so that it costs a bounded
 STEPS = 25
 LENGTHSCALES, NOISES = (0.02, 30.0), (1e-3, 1.0)
 PRIOR_NOISE, PRIOR_NOISE_DEVIATION = 0.05, 1.5  # median of v, and the standard deviation of its logarithm
+CLOSE_LENGTHSCALE, CLOSE_DISTANCE, CLOSE_NOISE = 0.05, 0.02, 0.1  # see `settled`
 _JITTER = 1e-8  # near-copies of an arm that was pulled very often
 _DIGITS = 6  # of what was fitted: the last digits differ between machines
 
@@ -63,6 +64,24 @@ def prior(layout: Layout, noise: float | None) -> Fitted:
 def is_due(results: int, last: Fitted) -> bool:
     """Whether to fit with so many results: at 16, then whenever they have grown by 30 %."""
     return results >= max(FIRST_FIT, GROWTH * last.results)
+
+
+def settled(found: Fitted, last: Fitted, layout: Layout) -> Fitted:
+    """`found`, with the lengthscales and the noise of `last` where these are close to it.
+
+    A new kernel costs all that was computed with the old one, and hundreds of results fix a lengthscale to no better
+    than 5 %. Lengthscales are kept if each is within 5 %, or moves no distance between arms by more than 0.02; the
+    noise within 10 %. What is compared with was adopted, so small steps do not add up.
+    """
+    if not last.results:
+        return found
+    new, old = np.asarray(found.lengthscales), np.asarray(last.lengthscales)
+    is_close = (np.abs(np.log(new / old)) <= CLOSE_LENGTHSCALE) | (
+        layout.extents * np.abs(1.0 / new - 1.0 / old) <= CLOSE_DISTANCE
+    )
+    is_quiet = abs(math.log(found.noise / last.noise)) <= CLOSE_NOISE
+    lengthscales = last.lengthscales if is_close.all() else found.lengthscales
+    return Fitted(lengthscales, last.noise if is_quiet else found.noise, found.results)
 
 
 @dataclass(frozen=True, eq=False)

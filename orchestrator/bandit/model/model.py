@@ -14,7 +14,16 @@ from orchestrator.bandit.arms import Layout
 from orchestrator.bandit.arrays import Floats, Indices
 from orchestrator.bandit.kernels import AnyKernel, Kernel
 from orchestrator.bandit.model import defaults
-from orchestrator.bandit.model.fitting import Evidence, Fitted, can_be_fitted, chosen_for_fit, fit, is_due, prior
+from orchestrator.bandit.model.fitting import (
+    Evidence,
+    Fitted,
+    can_be_fitted,
+    chosen_for_fit,
+    fit,
+    is_due,
+    prior,
+    settled,
+)
 from orchestrator.bandit.model.outputs import Outputs, Scale, mean_rewards, scores_of
 from orchestrator.bandit.options import Like, check_options
 from orchestrator.bandit.pulls import Pulls
@@ -91,14 +100,17 @@ class Model:
         return fitted.kernel(self.kernel, layout) if self.is_fitted else self.kernel
 
     def refit(self, fitted: Fitted, pulls: Pulls, layout: Layout, look_up: FindFeatures) -> Fitted:
-        """The fit to all `pulls` when one is due, else `fitted`; `look_up` gives the features of arms."""
+        """The fit to all `pulls` when one is due, but for what is close to `fitted`; else `fitted`.
+
+        `look_up` gives the features of arms.
+        """
         if not self.is_fitted or not is_due(pulls.total, fitted):
             return fitted
         scores = np.array([scores_of(mean_rewards(one), self.outputs) for one in pulls.outputs])
         chosen = chosen_for_fit(scores.sum(axis=0) if len(scores) > 1 else scores[0])
         seen = pulls.arms[chosen]
         evidence = Evidence(look_up(seen), scores[:, chosen], pulls.counts[seen], pulls.total)
-        return fit(evidence, layout, self.kernel, fitted, self.noise)
+        return settled(fit(evidence, layout, self.kernel, fitted, self.noise), fitted, layout)
 
 
 ModelOption = Annotated[

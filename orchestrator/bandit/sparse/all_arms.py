@@ -72,6 +72,10 @@ class LocalBlocks:
             features = np.concatenate((kept.pop().features, features))
         return LocalBlocks([*kept, Block(last.kernel, features, last.regularization)])
 
+    def with_regularization(self, regularization: float) -> "LocalBlocks":
+        """These blocks with another λ, and with the kernel columns that were computed."""
+        return LocalBlocks([block.with_regularization(regularization) for block in self.blocks])
+
 
 class AllArms:
     """Asks the blocks, and puts the answers together. Arms are numbers over all blocks."""

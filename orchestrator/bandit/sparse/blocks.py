@@ -109,13 +109,19 @@ class Roof:
 class Block:
     """n arms with `features` (n, d), a `kernel` and `regularization` λ. Positions are within the block."""
 
-    def __init__(self, kernel: Kernel, features: Floats, regularization: float) -> None:
+    def __init__(
+        self, kernel: Kernel, features: Floats, regularization: float, columns: KernelColumns | None = None
+    ) -> None:
         self.kernel, self.features, self.regularization = kernel, features, regularization
-        self.columns = KernelColumns(kernel, features)
+        self.columns = KernelColumns(kernel, features) if columns is None else columns
         self.diagonal = kernel.diagonal(features)
         self._moments: Recent[Fit, tuple[Floats, Floats, Floats]] = Recent(KEPT)
         self._bounds: Recent[tuple[Fit, float, float, bytes], Floats] = Recent(KEPT)
         self._roofs: Recent[tuple[Fit, bytes], Floats] = Recent(KEPT)
+
+    def with_regularization(self, regularization: float) -> "Block":
+        """A block of the same arms and kernel columns with another λ."""
+        return Block(self.kernel, self.features, regularization, self.columns)
 
     def look_up(self, positions: Indices) -> Floats:
         """Features (p, d) of the arms at `positions` (p,)."""

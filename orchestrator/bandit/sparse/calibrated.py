@@ -66,6 +66,8 @@ def with_fit(sparse: SparseModel, model: Model, fitted: Fitted, layout: Layout) 
     kernel = model.kernel_of(fitted, layout)
     if (kernel, fitted.noise) == (sparse.kernel, sparse.regularization):
         return sparse
+    if kernel == sparse.kernel:
+        return sparse.with_regularization(fitted.noise)
     return replace(sparse, kernel=kernel, regularization=fitted.noise)
 
 

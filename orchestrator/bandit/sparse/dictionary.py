@@ -3,15 +3,22 @@
 from typing import Annotated, Literal
 
 import numpy as np
+from annotated_types import Ge
 from typing_extensions import Doc
 
 from orchestrator.bandit.arrays import Floats, Indices, read_only
 from orchestrator.bandit.pulls import Pulls
 
-Resampling = Literal["pulls", "arms"]
+Resampling = Literal["pulls", "arms", "stable"]
 ResamplingOption = Annotated[
-    Resampling, Doc("The draw of the dictionary takes `pulls` one by one, or `arms` as a whole.")
+    Resampling,
+    Doc("The draw of the dictionary takes `pulls` one by one, or `arms` as a whole; `stable`: changing few of them."),
 ]
+DictionaryLimit = Annotated[
+    Annotated[int, Ge(1)] | None,
+    Doc("The expected size of a dictionary at most, ≥ 1: a larger draw takes a smaller q̄; None: any size."),
+]
+HALVINGS = 30
 
 
 def inclusion_probabilities(pulls: Pulls, variance: Floats, oversampling: float, resampling: Resampling) -> Floats:
@@ -24,24 +31,67 @@ def inclusion_probabilities(pulls: Pulls, variance: Floats, oversampling: float,
     * `arms`: an arm enters with min(1, q̄ n σ̃²_fb), n σ̃² being the leverage score of the arm with its n pulls
       as one row √n φ(x). Never less than with `pulls`, and the bound on the dictionary's expected size, q̄ Σ σ̃² over the
       pulls, is the same. What the authors' released code does.
+    * `stable`: as `arms`; with `variance` from `without_own_pulls` a probability is never less, is 1 for an arm of many
+      pulls, and hardly depends on whether its arm is an atom.
     """
-    if resampling == "arms":
+    if resampling != "pulls":
         return np.minimum(1.0, oversampling * pulls.counts[pulls.arms] * variance)
     single = np.minimum(1.0, oversampling * variance)
     with np.errstate(divide="ignore"):  # log1p(−1) = −∞ is right: certain to enter
         return -np.expm1(pulls.counts[pulls.arms] * np.log1p(-single))
 
 
+def without_own_pulls(counts: Indices, variance: Floats, embedded: Floats) -> Floats:
+    """The variance (p,) that each of some arms would have without its own pulls, be it an atom or not.
+
+    `counts` (p,) are its pulls that the posterior knows, `embedded` (p,) is zᵀV⁻¹z, the part of `variance` (p,) in the
+    dictionary's span. Its n pulls have brought that part from e₀ to e₀/(1 + n e₀), and have taught nothing about the
+    rest, which is 0 for an atom. Exact if all other pulls are of atoms.
+    """
+    before: Floats = embedded / np.maximum(1.0 - counts * embedded, np.finfo(np.float64).eps)
+    return before + np.maximum(variance - embedded, 0.0)
+
+
 def resparsify(
-    pulls: Pulls, variance: Floats, oversampling: float, resampling: Resampling, rng: np.random.Generator
+    pulls: Pulls,
+    variance: Floats,
+    oversampling: float,
+    resampling: Resampling,
+    rng: np.random.Generator,
+    limit: int | None = None,
 ) -> Indices:
     """Draw a dictionary (m,), ascending, of pulled arms. An empty draw keeps the arm with the largest probability.
 
-    Raises ValueError when nothing was pulled.
+    With `stable` an arm has the same random number at every draw: an atom leaves only when its probability falls, so
+    the posterior moves little from one draw to the next and the bounds of `screening` stay good. `limit`: the expected
+    size at most; where q̄ would give more, the largest smaller q̄ is taken that does not. Raises
+    ValueError when nothing was pulled.
     """
     if pulls.total == 0:
         raise ValueError("resparsify needs at least one pull with a reward, got none")
     probabilities = inclusion_probabilities(pulls, variance, oversampling, resampling)
-    drawn = pulls.arms[rng.random(len(probabilities)) < probabilities]
+    if limit is not None and probabilities.sum() > limit:
+        probabilities = _within(limit, pulls, variance, oversampling, resampling)
+    numbers = _numbers_of(pulls.arms) if resampling == "stable" else rng.random(len(probabilities))
+    drawn = pulls.arms[numbers < probabilities]
     chosen = drawn if len(drawn) else pulls.arms[[np.argmax(probabilities)]]
     return read_only(chosen, np.intp)
+
+
+def _numbers_of(arms: Indices) -> Floats:
+    """A number in [0, 1) for each of `arms` (n,), the same at every call: SplitMix64 (Steele, Lea, Flood 2014)."""
+    bits = (arms.astype(np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
+    bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    numbers: Floats = ((bits ^ (bits >> np.uint64(31))) >> np.uint64(11)) * 2.0**-53
+    return numbers
+
+
+def _within(limit: int, pulls: Pulls, variance: Floats, oversampling: float, resampling: Resampling) -> Floats:
+    """Probabilities (p,) of the largest q̄ with which they add up to `limit` or less, found by halving."""
+    low, high = 0.0, oversampling
+    for _ in range(HALVINGS):
+        middle = 0.5 * (low + high)
+        is_within = inclusion_probabilities(pulls, variance, middle, resampling).sum() <= limit
+        low, high = (middle, high) if is_within else (low, middle)
+    return inclusion_probabilities(pulls, variance, low, resampling)

@@ -114,6 +114,13 @@ class SparseModel:
         object.__setattr__(grown, "screen", self.screen.extended(grown.all_arms.largest_prior))
         return grown
 
+    def with_regularization(self, regularization: float) -> "SparseModel":
+        """The model with another λ. Kernel columns that were computed are kept, where the arms are in one array."""
+        changed = replace(self, regularization=regularization)
+        if not isinstance(self.arms, PlacedArms):
+            object.__setattr__(changed, "_local", self._local.with_regularization(regularization))
+        return changed
+
     def points(self, arms: Indices) -> Points:
         """`arms` (n,) with their features."""
         return Points(arms, self.all_arms.look_up(arms))
@@ -125,10 +132,10 @@ class SparseModel:
     def fit(self, pulls: Pulls, dictionary: Indices) -> "SparsePosterior":
         """The posterior after `pulls` with inducing points `dictionary` (m,); the prior when that is empty."""
         inducing = self.points(dictionary)
-        gram = self.all_arms.kernel_rows(dictionary, inducing)
+        gram = self.all_arms.kernel_entries(dictionary, inducing)
         kept, factor = pivoted_cholesky(gram)
         basis = Points(dictionary[kept], inducing.features[kept])
-        kernel_pulled = self.all_arms.kernel_rows(pulls.arms, basis).T  # (r, p)
+        kernel_pulled = self.all_arms.kernel_entries(pulls.arms, basis).T  # (r, p)
         embedded = (
             solve_triangular(factor, kernel_pulled, lower=True, check_finite=False) if len(kept) else kernel_pulled
         )

@@ -9,7 +9,7 @@ import numpy as np
 
 from orchestrator.bandit.arrays import Floats, Indices, read_only
 from orchestrator.bandit.model.model import Model
-from orchestrator.bandit.sparse.dictionary import Resampling, resparsify
+from orchestrator.bandit.sparse.dictionary import Resampling, resparsify, without_own_pulls
 from orchestrator.bandit.sparse.state import (
     SparseState,
     arms_and_rewards,
@@ -30,6 +30,7 @@ class SparseStrategy(ABC, Generic[S]):
 
     oversampling: float
     resampling: Resampling
+    dictionary_limit: int | None
     model: Model | None
 
     @abstractmethod
@@ -51,8 +52,11 @@ class SparseStrategy(ABC, Generic[S]):
             return after
         after = calibrate(after, state, observations, self.model)
         pulled, before = after.evidence.arms, posterior_before(state, after)
-        old = (before.moments if self.model is None else before.joint_moments)(pulled)[1]
-        dictionary = resparsify(after.evidence, old, self.oversampling, self.resampling, rng)
+        _, old, rows = (before.moments if self.model is None else before.joint_moments)(pulled)
+        known, embedded = state.evidence.counts[pulled], np.vecdot(rows, rows)
+        drawn_by = without_own_pulls(known, old, embedded) if self.resampling == "stable" else old
+        limit = self.dictionary_limit
+        dictionary = resparsify(after.evidence, drawn_by, self.oversampling, self.resampling, rng, limit)
         gain = state.information_gain + self.gain(old[np.searchsorted(pulled, arms)])
         return replace(after, dictionary=dictionary, information_gain=gain)
 

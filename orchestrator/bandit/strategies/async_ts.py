@@ -31,7 +31,7 @@ from orchestrator.bandit.options import (
     Regularization,
     check_options,
 )
-from orchestrator.bandit.sparse.dictionary import ResamplingOption
+from orchestrator.bandit.sparse.dictionary import DictionaryLimit, ResamplingOption
 from orchestrator.bandit.sparse.state import (
     SparseState,
     no_arm_left,
@@ -82,7 +82,10 @@ class AsyncTS(SparseStrategy[AsyncTSState]):
         oversampling: q̄, the oversampling of the dictionary, ≥ 1; in theory ≥ 72 log(4T/δ), in practice 2.
         batch_size: How many pulls may be pending, ≥ 1.
         scale: The factor on β, > 0.
-        resampling: The draw of the dictionary takes `pulls` one by one, or `arms` as a whole.
+        resampling: The draw of the dictionary takes `pulls` one by one, or `arms` as a whole; `stable`: changing few of
+            them.
+        dictionary_limit: The expected size of a dictionary at most, ≥ 1: a larger draw takes a smaller q̄; None: any
+            size.
         width: The standard deviation of a draw in posterior standard deviations, > 0, instead of β; None: β.
         model: The calibrated model, in place of kernel and noise as given; None: rewards as they come, nothing fitted.
     """
@@ -96,6 +99,7 @@ class AsyncTS(SparseStrategy[AsyncTSState]):
     batch_size: BatchSize = 30
     scale: Annotated[float, Gt(0), Doc("The factor on β, > 0.")] = 0.1
     resampling: ResamplingOption = "arms"
+    dictionary_limit: DictionaryLimit = None
     width: Annotated[
         Annotated[float, Gt(0)] | None,
         Doc("The standard deviation of a draw in posterior standard deviations, > 0, instead of β; None: β."),

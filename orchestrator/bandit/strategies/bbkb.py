@@ -43,7 +43,7 @@ from orchestrator.bandit.options import (
 from orchestrator.bandit.recent import Recent
 from orchestrator.bandit.sparse.blocks import LocalCovariance
 from orchestrator.bandit.sparse.conditioning import ConditionedPosterior
-from orchestrator.bandit.sparse.dictionary import Resampling, ResamplingOption
+from orchestrator.bandit.sparse.dictionary import DictionaryLimit, Resampling, ResamplingOption
 from orchestrator.bandit.sparse.lazy import ArgmaxQueue
 from orchestrator.bandit.sparse.picking import Picking
 from orchestrator.bandit.sparse.posterior import SparsePosterior
@@ -103,7 +103,10 @@ class BBKB(SparseStrategy[SparseState]):
         local_covariance: Of the termination `global_then_local`: `embedded`, which is proven, or `paper`, as printed.
         lazy: Whether picks are made by lazy evaluation; False scores every arm at every pick and picks the same.
         warm_start: The first pulls: random, uncertainty or spread; or data, existing results instead of pulls.
-        resampling: The draw of the dictionary takes `pulls` one by one, or `arms` as a whole.
+        resampling: The draw of the dictionary takes `pulls` one by one, or `arms` as a whole; `stable`: changing few of
+            them.
+        dictionary_limit: The expected size of a dictionary at most, ≥ 1: a larger draw takes a smaller q̄; None: any
+            size.
         mode: `async`: never wait for the slowest evaluations of a batch; `batch`: the published algorithm, pull for
             pull.
         refresh_overhead: In mode `async`: the share of time that refreshes may take before they are due; 0: none.
@@ -142,6 +145,7 @@ class BBKB(SparseStrategy[SparseState]):
     ] = True
     warm_start: WarmStartOption = FIRST_BATCH
     resampling: ResamplingOption = "arms"
+    dictionary_limit: DictionaryLimit = None
     mode: ModeOption = "async"
     refresh_overhead: RefreshOverhead = 0.05
     refresh_growth: RefreshGrowth = 0.0

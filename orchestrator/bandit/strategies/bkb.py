@@ -27,7 +27,7 @@ from orchestrator.bandit.options import (
     Width,
     check_options,
 )
-from orchestrator.bandit.sparse.dictionary import ResamplingOption
+from orchestrator.bandit.sparse.dictionary import DictionaryLimit, ResamplingOption
 from orchestrator.bandit.sparse.picking import Picking
 from orchestrator.bandit.sparse.state import (
     SparseState,
@@ -56,7 +56,10 @@ class BKB(SparseStrategy[SparseState]):
         delta: δ, the failure probability, in (0, 1).
         oversampling: q̄, the oversampling of the dictionary, ≥ 1; in theory ≥ 72 log(4T/δ), in practice 2.
         warm_start: The first pulls: random, uncertainty or spread; or data, existing results instead of pulls.
-        resampling: The draw of the dictionary takes `pulls` one by one, or `arms` as a whole.
+        resampling: The draw of the dictionary takes `pulls` one by one, or `arms` as a whole; `stable`: changing few of
+            them.
+        dictionary_limit: The expected size of a dictionary at most, ≥ 1: a larger draw takes a smaller q̄; None: any
+            size.
         width: Standard deviations in the upper confidence bound, > 0, instead of the formula; None: the formula.
         model: The calibrated model, in place of kernel and noise as given; None: rewards as they come, nothing fitted.
     """
@@ -69,6 +72,7 @@ class BKB(SparseStrategy[SparseState]):
     oversampling: Oversampling = 2.0
     warm_start: WarmStartOption = ONE_PULL
     resampling: ResamplingOption = "arms"
+    dictionary_limit: DictionaryLimit = None
     width: Width = None
     model: ModelOption = None
     is_sequential: ClassVar[Literal[True]] = True

@@ -17,6 +17,7 @@ from orchestrator.bandit.strategies.async_ts import AsyncTS
 from orchestrator.bandit.strategy import Waiting
 
 WIDTH = 2.0  # standard deviations
+ATOMS = 300  # of a dictionary, so that a refit costs a bounded time
 _PUBLISHED = ("kernel", "regularization", "noise_variance", "norm_bound", "noise_scale")  # on the scale of the rewards
 
 
@@ -33,6 +34,8 @@ _CALIBRATED: Mapping[str, object] = {
     "width": WIDTH,
     "wait": Waiting.NEVER,
     "refresh_growth": 0.03,
+    "resampling": "stable",
+    "dictionary_limit": ATOMS,
 }
 
 

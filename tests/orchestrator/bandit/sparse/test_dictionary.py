@@ -2,11 +2,19 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.stats import kstest
 
 from orchestrator.bandit.exact.exact import effective_dimension, exact_posterior
 from orchestrator.bandit.kernels import RBF
 from orchestrator.bandit.pulls import Pulls
-from orchestrator.bandit.sparse.dictionary import Resampling, inclusion_probabilities, resparsify
+from orchestrator.bandit.sparse.dictionary import (
+    Resampling,
+    _numbers_of,
+    _within,
+    inclusion_probabilities,
+    resparsify,
+    without_own_pulls,
+)
 from orchestrator.bandit.sparse.posterior import SparseModel
 
 PULLS = Pulls.none(5).add([0] * 3 + [2] + [4] * 10, np.zeros(14))
@@ -51,6 +59,54 @@ def test_arms_are_drawn_as_often_as_their_probability_says(resampling: Resamplin
     frequency = np.bincount(np.concatenate(draws), minlength=5)[PULLS.arms] / 4000
     # five standard deviations of a mean of 4000 draws are below 0.04
     np.testing.assert_allclose(frequency, inclusion_probabilities(PULLS, VARIANCE, 2.0, resampling), atol=0.04)
+
+
+@pytest.mark.parametrize("resampling", ["pulls", "arms"])
+@given(rows=st.lists(st.tuples(st.integers(1, 50), st.floats(1e-3, 3)), min_size=8), limit=st.integers(1, 8))
+def test_a_limit_lowers_the_expected_size_to_it_and_no_further(
+    resampling: Resampling, rows: list[tuple[int, float]], limit: int
+) -> None:
+    pulls = Pulls(np.array([count for count, _ in rows]), np.zeros(len(rows)))
+    variance = np.array([value for _, value in rows])
+    free = inclusion_probabilities(pulls, variance, 2.0, resampling)
+    limited = _within(limit, pulls, variance, 2.0, resampling)
+    assert (limited <= free).all()
+    assert limited.sum() == pytest.approx(min(limit, free.sum()), rel=1e-4)
+    assert limited.sum() <= limit
+
+
+@given(seed=st.integers(0, 1000))
+def test_what_an_arm_counts_for_is_its_variance_without_its_own_pulls_be_it_an_atom_or_not(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    model = SparseModel(RBF(0.5), rng.random((12, 2)), float(10 ** rng.uniform(-2, 0)))
+    pulls = Pulls(rng.integers(0, 9, size=12), np.zeros(12)).add([0, 1], [0.0, 0.0])
+    for arm in pulls.arms:
+        others = pulls.counts.copy()
+        others[arm] = 0
+        _, expected, _ = model.fit(Pulls(others, np.zeros(12)), pulls.arms).moments(np.array([arm]))
+        for dictionary in (pulls.arms, np.setdiff1d(pulls.arms, [arm])):
+            _, variance, rows = model.fit(pulls, dictionary).moments(np.array([arm]))
+            found = without_own_pulls(pulls.counts[[arm]], variance, np.vecdot(rows, rows))
+            np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-9)
+
+
+def test_a_stable_draw_changes_with_the_probabilities_only() -> None:
+    pulls, rng = Pulls(np.ones(400, np.intp), np.zeros(400)), np.random.default_rng(0)
+    less, more = (resparsify(pulls, np.full(400, share), 1.0, "stable", rng) for share in (0.3, 0.35))
+    assert set(less.tolist()) < set(more.tolist())
+    assert len(less) == pytest.approx(120, abs=40)
+    assert len(more) == pytest.approx(140, abs=40)
+
+
+def test_the_numbers_of_arms_are_as_uniform_as_random_ones() -> None:
+    numbers = _numbers_of(np.arange(10_000))
+    assert kstest(numbers, "uniform").pvalue > 0.01
+    assert abs(np.corrcoef(numbers[1:], numbers[:-1])[0, 1]) < 0.03
+
+
+def test_within_the_limit_a_draw_is_what_it_is_without_one() -> None:
+    free, limited = (resparsify(PULLS, VARIANCE, 2.0, "arms", np.random.default_rng(3), most) for most in (None, 3))
+    np.testing.assert_array_equal(limited, free)
 
 
 def test_an_empty_draw_keeps_the_likeliest_arm() -> None:

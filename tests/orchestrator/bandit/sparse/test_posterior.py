@@ -219,6 +219,21 @@ def test_blocks_of_arms_are_only_a_matter_of_memory(
     np.testing.assert_allclose(blocked.variance, whole.variance, atol=1e-9)
 
 
+@given(seed=st.integers(0, 50), regularization=st.floats(1e-3, 1.0))
+def test_another_regularization_gives_what_a_new_model_gives(
+    make_problem: Callable[..., Problem], seed: int, regularization: float
+) -> None:
+    problem = make_problem(seed)
+    before = problem.posterior.mean.copy()
+    changed = problem.model.with_regularization(regularization)
+    new = SparseModel(problem.model.kernel, problem.model.features, regularization)
+    assert changed == new
+    one, other = (model.fit(problem.pulls, problem.dictionary) for model in (changed, new))
+    np.testing.assert_array_equal(one.variance, other.variance)
+    np.testing.assert_array_equal(one.mean, other.mean)
+    np.testing.assert_array_equal(problem.model.fit(problem.pulls, problem.dictionary).mean, before)
+
+
 def test_models_are_equal_by_value_and_moments_are_read_only(make_problem: Callable[..., Problem]) -> None:
     one, other = make_problem(1).model, make_problem(1).model
     assert one == other

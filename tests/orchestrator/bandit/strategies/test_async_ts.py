@@ -150,7 +150,7 @@ def test_it_ends_at_the_best_arms() -> None:
         ({"oversampling": 0}, "strategy.oversampling must be >= 1, got 0"),
         ({"batch_size": 0}, "strategy.batch_size must be >= 1, got 0"),
         ({"scale": 0}, "strategy.scale must be > 0, got 0"),
-        ({"resampling": "rows"}, "strategy.resampling must be one of pulls, arms, got 'rows'"),
+        ({"resampling": "rows"}, "strategy.resampling must be one of pulls, arms, stable, got 'rows'"),
     ],
 )
 def test_hyper_parameters_out_of_range_are_refused_with_their_name(options: dict[str, Any], message: str) -> None:

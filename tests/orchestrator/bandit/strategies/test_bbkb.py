@@ -473,7 +473,8 @@ def test_on_real_tables_it_beats_uniform(name: str) -> None:
             "strategy.termination must be one of global, global_then_local, product, got 'never'",
         ),
         ({"local_covariance": "x"}, "strategy.local_covariance must be one of embedded, paper, got 'x'"),
-        ({"resampling": "x"}, "strategy.resampling must be one of pulls, arms, got 'x'"),
+        ({"dictionary_limit": 0}, "strategy.dictionary_limit must be a whole number >= 1 or left out, got 0"),
+        ({"resampling": "x"}, "strategy.resampling must be one of pulls, arms, stable, got 'x'"),
     ],
 )
 def test_a_setting_out_of_range_is_refused_by_name(options: dict[str, Any], message: str) -> None:

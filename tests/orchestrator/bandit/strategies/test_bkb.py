@@ -130,7 +130,7 @@ def test_when_the_warm_start_failed_the_prior_decides() -> None:
         ({"norm_bound": -1}, "strategy.norm_bound must be >= 0, got -1"),
         ({"delta": 0}, "strategy.delta must be > 0 and < 1, got 0"),
         ({"oversampling": 0.5}, "strategy.oversampling must be >= 1, got 0.5"),
-        ({"resampling": "rows"}, "strategy.resampling must be one of pulls, arms, got 'rows'"),
+        ({"resampling": "rows"}, "strategy.resampling must be one of pulls, arms, stable, got 'rows'"),
     ],
 )
 def test_hyper_parameters_out_of_range_are_refused_with_their_name(options: dict[str, Any], message: str) -> None:
