@@ -83,8 +83,8 @@ def _numbers_of(arms: Indices) -> Floats:
     bits = (arms.astype(np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
     bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    numbers: Floats = ((bits ^ (bits >> np.uint64(31))) >> np.uint64(11)) * 2.0**-53
-    return numbers
+    bits = (bits ^ (bits >> np.uint64(31))) >> np.uint64(11)
+    return bits.astype(np.float64) * 2.0**-53
 
 
 def _within(limit: int, pulls: Pulls, variance: Floats, oversampling: float, resampling: Resampling) -> Floats:
