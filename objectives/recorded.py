@@ -109,73 +109,66 @@ class RecordedGrid:
         return float(means.max() if maximize else means.min())
 
 
-@dataclass(frozen=True, slots=True)
-class NasBench201:
+class _GridOptions:
+    """What the options of a recorded grid have in common; the table is in `folder` of the data folder."""
+
+    folder: ClassVar[str]
+    space: ClassVar[Space]
+    dataset: str
+    __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}
+
+    def default_space(self) -> Space:
+        """Every configuration that was recorded."""
+        return self.space
+
+    def load(self, source: DataSource) -> RecordedGrid:
+        """The table; raises ObjectiveError when the file is not in the data folder."""
+        return _grid(source, self.folder, self.dataset, self.space)
+
+
+@dataclass(frozen=True)
+class NasBench201(_GridOptions):
     """Cells of six edges, each with one of five operations, trained on images.
 
     Args:
         dataset: The images that the cells were trained on.
     """
 
-    __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}
-
+    folder: ClassVar[str] = "nasbench201"
+    space: ClassVar[Space] = NAS_BENCH_201_SPACE
     dataset: Annotated[Literal["cifar10", "cifar100"], Doc("The images that the cells were trained on.")] = "cifar10"
 
-    def default_space(self) -> Space:
-        """The 15 625 cells."""
-        return NAS_BENCH_201_SPACE
 
-    def load(self, source: DataSource) -> RecordedGrid:
-        """The table; raises ObjectiveError when the file is not in the data folder."""
-        return _grid(source, "nasbench201", self.dataset, NAS_BENCH_201_SPACE)
-
-
-@dataclass(frozen=True, slots=True)
-class FcNet:
+@dataclass(frozen=True)
+class FcNet(_GridOptions):
     """A network of two layers for regression; the value is its mean squared error.
 
     Args:
         dataset: The regression set that the network was trained on.
     """
 
-    __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}
-
+    folder: ClassVar[str] = "fcnet"
+    space: ClassVar[Space] = FCNET_SPACE
     dataset: Annotated[
         Literal["protein_structure", "parkinsons_telemonitoring"],
         Doc("The regression set that the network was trained on."),
     ] = "protein_structure"
 
-    def default_space(self) -> Space:
-        """The 62 208 settings."""
-        return FCNET_SPACE
 
-    def load(self, source: DataSource) -> RecordedGrid:
-        """The table; raises ObjectiveError when the file is not in the data folder."""
-        return _grid(source, "fcnet", self.dataset, FCNET_SPACE)
-
-
-@dataclass(frozen=True, slots=True)
-class HpobenchMlp:
+@dataclass(frozen=True)
+class HpobenchMlp(_GridOptions):
     """A multi-layer perceptron for classification.
 
     Args:
         dataset: The classification set that the network was trained on.
     """
 
-    __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}
-
+    folder: ClassVar[str] = "hpobench_mlp"
+    space: ClassVar[Space] = HPOBENCH_MLP_SPACE
     dataset: Annotated[
         Literal["australian", "blood_transfusion", "car", "phoneme", "vehicle"],
         Doc("The classification set that the network was trained on."),
     ] = "vehicle"
-
-    def default_space(self) -> Space:
-        """The 30 000 settings."""
-        return HPOBENCH_MLP_SPACE
-
-    def load(self, source: DataSource) -> RecordedGrid:
-        """The table; raises ObjectiveError when the file is not in the data folder."""
-        return _grid(source, "hpobench_mlp", self.dataset, HPOBENCH_MLP_SPACE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +194,7 @@ class NasBench101:
 
     def load(self, source: DataSource) -> Table:
         """The table; raises ObjectiveError when the file is not in the data folder."""
-        return _read(source, "nasbench101/nasbench101_30001.npz", self._table)
+        return read_archive(source, "nasbench101/nasbench101_30001.npz", self._table)
 
     def _table(self, arrays: Arrays) -> Table:
         names = OPERATIONS if self.operations == "all" else (CONVOLUTION, POOLING)
@@ -235,7 +228,7 @@ def _grid(source: DataSource, folder: str, column: str, space: Space) -> Recorde
             raise ValueError(f"{np.prod(levels)} different configurations with a value are expected")
         return ordered
 
-    return RecordedGrid(space, _read(source, name, read), f"the table {folder}, {column}")
+    return RecordedGrid(space, read_archive(source, name, read), f"the table {folder}, {column}")
 
 
 def levels_of(space: Space) -> dict[str, tuple[Scalar, ...]]:
@@ -247,7 +240,11 @@ def levels_of(space: Space) -> dict[str, tuple[Scalar, ...]]:
     }
 
 
-def _read(source: DataSource, name: str, make: Callable[[Arrays], T]) -> T:
+def read_archive(source: DataSource, name: str, make: Callable[[Arrays], T]) -> T:
+    """`make` of the arrays in the NumPy archive `name` of the data folder.
+
+    Raises ObjectiveError when there is no such file, or when `make` cannot read it as what it should be.
+    """
     path: Path | None = source.file(name)
     if path is None:
         raise ObjectiveError(

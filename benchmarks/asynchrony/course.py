@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from benchmarks.papers.findings import Floats
+from benchmarks.regret import simple_regret
 from orchestrator.bandit.arrays import Indices
-from orchestrator.bandit.regret import simple_regret
 from orchestrator.campaign.events import Event, SessionClosed
 from orchestrator.history.fold import fold
 

@@ -9,12 +9,12 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from benchmarks.papers.nasbench101_cells import RECORDED, VERTICES
 from objectives.datasets import DataSource
 from objectives.objective import ObjectiveError
 from objectives.parameters import Space
+from objectives.recorded import read_archive
 from objectives.tabular import Cadata, Table
 
 Name = Literal["fcnet", "cadata", "cells"]
@@ -82,7 +82,7 @@ def fcnet(source: DataSource) -> Table:
     A fixed random part of the 62208 settings, as a campaign would draw its candidates: a refresh at every result,
     thousands of times, is what this benchmark costs.
     """
-    arrays = _arrays(source, FCNET)
+    arrays = read_archive(source, FCNET, dict)
     everything = len(arrays["index"])
     rows = np.sort(np.random.default_rng(0).choice(everything, min(FCNET_ARMS, everything), replace=False))
     features = arrays["index"][rows].astype(np.float64)
@@ -92,22 +92,13 @@ def fcnet(source: DataSource) -> Table:
 
 def cells(source: DataSource) -> Table:
     """All recorded cells with six vertices: 15 edges, and which of the four inner vertices is which convolution."""
-    arrays = _arrays(source, RECORDED)
+    arrays = read_archive(source, RECORDED, dict)
     rows = np.flatnonzero(arrays["n_vertices"] == VERTICES)
     inner = arrays["ops"][rows, 1 : VERTICES - 1]
     parts = [arrays["adjacency"][rows][:, _UPPER[0], _UPPER[1]], *(inner == one for one in _OPERATIONS)]
     accuracies, seconds = (arrays[name][rows].astype(np.float64) for name in ("val_acc_108", "train_time_108"))
     described = f"{len(rows)} recorded cells of NAS-Bench-101 with six vertices"
     return Table(np.hstack(parts).astype(np.float64), {}, accuracies, NOISE_STD, seconds, described)
-
-
-def _arrays(source: DataSource, name: str) -> Mapping[str, NDArray[np.generic]]:
-    path = source.file(name)
-    if path is None:
-        where = source.folder or "which is not given"
-        raise ObjectiveError(f"{name} must be in the data folder, {where}: name one by --data")
-    with np.load(path) as arrays:
-        return dict(arrays)
 
 
 TABLES: Mapping[Name, Callable[[DataSource], Table]] = {

@@ -21,7 +21,7 @@ from benchmarks.papers.campaigns import Comparison, Method, Runs, campaign
 from benchmarks.papers.experiment import Request
 from benchmarks.papers.findings import Cell, Floats, Interval, Table
 from benchmarks.papers.measured import Measured
-from orchestrator.bandit.regret import cumulative_regret
+from benchmarks.regret import cumulative_regret
 from orchestrator.campaign.commands import QueuedAttempt
 from orchestrator.errors import UserError
 from orchestrator.session.assemble import Parts, build

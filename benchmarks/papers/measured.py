@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from benchmarks.papers.findings import Floats
+from benchmarks.regret import cumulative_regret, simple_regret
 from orchestrator.bandit.arrays import Indices
-from orchestrator.bandit.regret import cumulative_regret, simple_regret
 from orchestrator.campaign.events import Event
 from orchestrator.history.fold import History, TrialRow, fold
 

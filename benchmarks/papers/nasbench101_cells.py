@@ -7,24 +7,20 @@ convolutions, each half scaled so that no cell's norm exceeds 1.
 Accuracies are known here for 914 of the cells, one training each. The others get a stand-in, see `Cells`.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, ClassVar, Literal, TypeVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
 
 from objectives.datasets import DataSource
-from objectives.objective import ObjectiveError
 from objectives.parameters import Space
+from objectives.recorded import Arrays, read_archive
 from objectives.tabular import Table
 from orchestrator.bandit.arrays import Floats
 from orchestrator.bandit.kernels import RBF
-
-T = TypeVar("T")
-Arrays = Mapping[str, NDArray[Any]]  # of a NumPy archive
 
 RECORDED, SPACE = "nasbench101/nasbench101_30001.npz", "nasbench101/space_423624.npz"
 VERTICES, CONVOLUTION, POOLING = 6, 0, 2
@@ -54,10 +50,10 @@ class Cells:
 
     def load(self, source: DataSource) -> Table:
         """The table; raises ObjectiveError when the data cannot be had."""
-        features, accuracies, seconds = _arrays(source, RECORDED, _recorded)
+        features, accuracies, seconds = read_archive(source, RECORDED, _recorded)
         description = f"{len(features)} recorded cells of NAS-Bench-101"
         if self.cells == "all":
-            everything = _arrays(source, SPACE, _space)
+            everything = read_archive(source, SPACE, _space)
             accuracies, seconds = stand_in(features, accuracies, seconds, everything)
             description += f", {len(everything) - len(features)} with a stand-in predicted from them"
             features = everything
@@ -92,22 +88,6 @@ def encode(adjacency: NDArray[Any], operations: NDArray[Any]) -> Floats:
     edges = adjacency[:, _UPPER[0], _UPPER[1]] / LARGEST_NORMS[0]
     convolutions = (operations == CONVOLUTION) / LARGEST_NORMS[1]
     return np.hstack([edges, convolutions])
-
-
-def _arrays(source: DataSource, name: str, read: Callable[[Arrays], T]) -> T:
-    path = source.file(name)
-    if path is None:
-        where = source.folder or "no data folder is given"
-        raise ObjectiveError(f"NAS-Bench-101 is needed: {name} is not in the data folder ({where}); name one by --data")
-    return _opened(path, read)
-
-
-def _opened(path: Path, read: Callable[[Arrays], T]) -> T:
-    try:
-        with path.open("rb") as file, np.load(file) as arrays:
-            return read(arrays)
-    except (OSError, ValueError, KeyError) as error:
-        raise ObjectiveError(f"{path} cannot be read as NAS-Bench-101: {error!r}; replace it") from error
 
 
 def _chosen(arrays: Arrays) -> NDArray[np.intp]:

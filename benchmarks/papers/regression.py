@@ -15,7 +15,7 @@ from benchmarks.papers.campaigns import Comparison, Runs, run_all
 from benchmarks.papers.experiment import Experiment, Request
 from benchmarks.papers.findings import Curve, Figure, Findings, Floats, Interval, Panel, Table
 from benchmarks.papers.measured import Measured
-from orchestrator.bandit.regret import regret_ratio
+from benchmarks.regret import regret_ratio
 
 TIMED = 2000  # figure 2 shows the time of the first 2000 steps
 RATIO_LABEL = "R_t / R_t of uniform"

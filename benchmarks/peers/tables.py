@@ -27,7 +27,7 @@ from objectives.conditions import Scalar
 from objectives.datasets import DataSource
 from objectives.objective import Candidates, ObjectiveError
 from objectives.parameters import Choice, Ordered, Space
-from objectives.recorded import levels_of
+from objectives.recorded import levels_of, read_archive
 
 Floats = NDArray[np.float64]
 
@@ -119,7 +119,7 @@ class Recorded:
 
 def _grid(folder: str, column: str, sign: float) -> Callable[[DataSource], Recorded]:
     def load(source: DataSource) -> Recorded:
-        arrays = _arrays(source, f"{folder}/{folder}.npz")
+        arrays = read_archive(source, f"{folder}/{folder}.npz", dict)
         described: dict[str, list[Scalar]] = json.loads(_file(source, f"{folder}/space.json").read_text())
         space = {name: _parameter(levels) for name, levels in described.items()}
         return Recorded(space, arrays["index"].astype(np.intp), sign * arrays[column].astype(np.float64))
@@ -132,7 +132,7 @@ def _parameter(levels: list[Scalar]) -> Ordered | Choice:
 
 
 def _cells(source: DataSource) -> Recorded:
-    arrays = _arrays(source, RECORDED)
+    arrays = read_archive(source, RECORDED, dict)
     rows = np.flatnonzero(arrays["n_vertices"] == VERTICES)
     edges = arrays["adjacency"][rows][:, _UPPER[0], _UPPER[1]]
     levels = np.hstack([edges, arrays["ops"][rows, 1 : VERTICES - 1]]).astype(np.intp)
@@ -161,11 +161,6 @@ TABLES: Mapping[str, Callable[[DataSource], Recorded]] = {
 def load_table(name: str, source: DataSource) -> Recorded:
     """The table `name` of TABLES; raises ObjectiveError when its data are not in the data folder."""
     return TABLES[name](source)
-
-
-def _arrays(source: DataSource, name: str) -> Mapping[str, NDArray[np.generic]]:
-    with np.load(_file(source, name)) as arrays:
-        return dict(arrays)
 
 
 def _file(source: DataSource, name: str) -> Path:

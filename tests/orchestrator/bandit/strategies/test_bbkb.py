@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 from pydantic import TypeAdapter, ValidationError
 from sklearn.datasets import load_diabetes
 
+from benchmarks.regret import cumulative_regret, regret_ratio
 from orchestrator.bandit.arrays import Floats
 from orchestrator.bandit.confidence import Schedule
 from orchestrator.bandit.exact.exact import effective_dimension, exact_posterior
 from orchestrator.bandit.kernels import RBF, AnyKernel, Linear, Matern32, Matern52
-from orchestrator.bandit.regret import cumulative_regret, regret_ratio
 from orchestrator.bandit.sparse import lazy, screening
 from orchestrator.bandit.sparse.all_arms import LocalBlocks
 from orchestrator.bandit.sparse.blocks import Block

@@ -1,6 +1,6 @@
 import numpy as np
 
-from orchestrator.bandit.regret import cumulative_regret, regret_ratio, simple_regret
+from benchmarks.regret import cumulative_regret, regret_ratio, simple_regret
 
 VALUES = np.array([0.5, 1.0, 0.25, 2.0])
 
