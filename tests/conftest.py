@@ -13,6 +13,7 @@ import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 from benchmarks.chaos import postgresql
@@ -25,6 +26,10 @@ os.environ.update(
     RAY_AUTH_TOKEN=secrets.token_hex(32),
 )
 os.environ.pop("RAY_ADDRESS", None)
+
+# no test depends on how fast or how busy the machine is
+hypothesis.settings.register_profile("untimed", deadline=None)
+hypothesis.settings.load_profile("untimed")
 
 
 @pytest.fixture(scope="session")
