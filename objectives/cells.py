@@ -94,14 +94,14 @@ class CellSet:
     def canonical(self) -> "CellSet":
         """The same cells, each with the numbers of its inner vertices under which it is listed."""
         permutations = _permutations(self.vertices)
-        codes = np.stack([_code(_relabelled(self.adjacency, order)) for order in permutations])
+        codes = np.stack([_code(_relabel(self.adjacency, order)) for order in permutations])
         colours = np.stack([_colour_code(self.operations[:, _inner(order)], len(self.names)) for order in permutations])
         size = len(self.names) ** self.operations.shape[1]
         best = np.argmin(codes * size + colours, axis=0)
         adjacency, operations = np.empty_like(self.adjacency), np.empty_like(self.operations)
         for number, order in enumerate(permutations):
             chosen = best == number
-            adjacency[chosen] = _relabelled(self.adjacency[chosen], order)
+            adjacency[chosen] = _relabel(self.adjacency[chosen], order)
             operations[chosen] = self.operations[chosen][:, _inner(order)]
         return CellSet(adjacency, operations, self.names)
 
@@ -119,7 +119,7 @@ def cells_of(vertices: int, names: Sequence[str] = OPERATIONS) -> CellSet:
     least = np.tile(np.arange(len(colourings)), (len(graphs), 1))
     own = _code(graphs)
     for order in permutations:  # a colouring is listed when no symmetry of its graph gives a smaller one
-        is_symmetry = _code(_relabelled(graphs, order)) == own
+        is_symmetry = _code(_relabel(graphs, order)) == own
         least[is_symmetry] = np.minimum(least[is_symmetry], _colour_code(colourings[:, _inner(order)], len(names)))
     graph, colouring = np.nonzero(least == np.arange(len(colourings)))
     return CellSet(graphs[graph], colourings[colouring], tuple(names))
@@ -140,7 +140,7 @@ def _graphs(vertices: int) -> NDArray[np.bool_]:
     own = _code(adjacency)
     least = own.copy()
     for order in _permutations(vertices):
-        np.minimum(least, _code(_relabelled(adjacency, order)), out=least)
+        np.minimum(least, _code(_relabel(adjacency, order)), out=least)
     listed: NDArray[np.bool_] = adjacency[least == own]
     return listed
 
@@ -152,7 +152,7 @@ def _permutations(vertices: int) -> tuple[tuple[int, ...], ...]:
     return tuple((0, *order, vertices - 1) for order in inner)
 
 
-def _relabelled(adjacency: NDArray[np.bool_], order: tuple[int, ...]) -> NDArray[np.bool_]:
+def _relabel(adjacency: NDArray[np.bool_], order: tuple[int, ...]) -> NDArray[np.bool_]:
     return adjacency[:, order][:, :, order]
 
 

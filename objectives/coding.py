@@ -81,7 +81,7 @@ def draw(parameter: Parameter, positions: Codes) -> Codes:
     return np.minimum(np.floor(positions * number), number - 1.0)
 
 
-def spaced(parameter: Parameter, number: int) -> Codes:
+def spread_codes(parameter: Parameter, number: int) -> Codes:
     """At most `number` codes spread evenly over the parameter's scale, both ends included."""
     if is_real(parameter):
         return np.linspace(0.0, 1.0, number)
@@ -134,7 +134,7 @@ def encode(parameter: Parameter, column: NDArray[np.generic]) -> Codes:
     return codes
 
 
-def restored(parameter: Parameter, column: NDArray[np.object_]) -> NDArray[np.generic]:
+def restore_values(parameter: Parameter, column: NDArray[np.object_]) -> NDArray[np.generic]:
     """The array (A,) that `values` gave, out of its elements."""
     if is_real(parameter):
         return column.astype(np.float64)
@@ -147,7 +147,7 @@ def code_of(parameter: Parameter, value: object) -> float:
     if not isinstance(parameter, Range):
         allowed = levels(parameter)
         if not isinstance(value, str | int | float | bool | None) or value not in allowed:
-            raise ValueError(f"must be {_listed(allowed)}, got {value!r}")
+            raise ValueError(f"must be {_list_allowed(allowed)}, got {value!r}")
         return float(allowed.index(value))
     if isinstance(value, bool) or not isinstance(value, int | float) or not -math.inf < value < math.inf:
         raise ValueError(f"must be a number, got {value!r}")
@@ -226,7 +226,7 @@ def _digits(number: float) -> int:
     return max(0, -exponent) if isinstance(exponent, int) else 0
 
 
-def _listed(allowed: Sequence[Scalar]) -> str:
+def _list_allowed(allowed: Sequence[Scalar]) -> str:
     shown = ", ".join(map(repr, allowed[:8]))
     return f"one of {shown}{', …' if len(allowed) > 8 else ''}"
 

@@ -143,10 +143,10 @@ def _forbidden(forbidden: ForbiddenClause | ForbiddenConjunction | ForbiddenRela
 
 def _all_of(parts: Iterable[Sequence[Plain]]) -> list[Plain]:
     """Clauses that hold where one clause of each part holds."""
-    return [_merged(chosen) for chosen in product(*parts)]
+    return [_merge(chosen) for chosen in product(*parts)]
 
 
-def _merged(clauses: Sequence[Plain]) -> Plain:
+def _merge(clauses: Sequence[Plain]) -> Plain:
     merged: Plain = {}
     for clause in clauses:
         for name, test in clause.items():

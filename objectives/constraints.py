@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from objectives import coding
 from objectives.coding import Codes
-from objectives.conditions import Clause, Operand, named, operands
+from objectives.conditions import Clause, Operand, names_in, operands
 from objectives.parameters import Parameter, Space, conditions
 from objectives.reference import did_you_mean
 
@@ -49,7 +49,7 @@ def mistakes(space: Space, forbid: Sequence[Clause]) -> list[Mistake]:
         found += [Mistake(("forbid", number, *keys), rule) for keys, rule in _wrong(space, clause)]
     if found:
         return found
-    free = set(ordered(space))
+    free = set(order_parameters(space))
     circle = [name for name in space if name not in free]
     if circle:
         names = ", ".join(circle)
@@ -86,14 +86,14 @@ def _is_numeric(parameter: Parameter) -> bool:
     return all(isinstance(level, int | float) and not isinstance(level, bool) for level in listed)
 
 
-def ordered(space: Space) -> list[str]:
+def order_parameters(space: Space) -> list[str]:
     """The parameters, each after those that its conditions speak of, else in their order; those in a circle left out.
 
     Args:
         space: parameters whose conditions name parameters of the space only.
     """
     names, place = list(space), {name: index for index, name in enumerate(space)}
-    needs = [{place[other] for other in named(conditions(parameter))} for parameter in space.values()]
+    needs = [{place[other] for other in names_in(conditions(parameter))} for parameter in space.values()]
     needed_by: dict[int, list[int]] = defaultdict(list)
     for index, others in enumerate(needs):
         for other in others:

@@ -108,7 +108,7 @@ class SklearnEstimator:
 
         made = _made(self.estimator)
         _check_scoring(self.scoring)
-        table = _read_file(Path(self.data), str(self.target)) if self.is_file else _bundled(self.data)
+        table = _read_file(Path(self.data), str(self.target)) if self.is_file else _load_bundled(self.data)
         objective = CrossValidation(table, self, is_classifier(made))
         objective.check_folds()
         return objective
@@ -241,7 +241,7 @@ def _check_scoring(scoring: str | None) -> None:
         )
 
 
-def _bundled(name: str) -> LabelledTable:
+def _load_bundled(name: str) -> LabelledTable:
     from sklearn import datasets
 
     features, target = getattr(datasets, f"load_{name}")(return_X_y=True)

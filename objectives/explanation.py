@@ -32,15 +32,15 @@ def _values(parameter: Parameter) -> str:
             scale = ", logarithmic" if parameter.log else ""
             return f"{kind} from {parameter.low:.12g} to {parameter.high:.12g}{step}{scale}"
         case Choice():
-            weights = "" if parameter.weights is None else f", drawn with weights {_listed(parameter.weights)}"
-            return f"one of {_listed(parameter.choices)}{weights}"
+            weights = "" if parameter.weights is None else f", drawn with weights {_list_values(parameter.weights)}"
+            return f"one of {_list_values(parameter.choices)}{weights}"
         case Ordered():
-            return f"one of {_listed(parameter.ordered)}, in this order"
+            return f"one of {_list_values(parameter.ordered)}, in this order"
         case Constant():
             return f"always {parameter.constant}"
 
 
-def _listed(values: tuple[object, ...]) -> str:
+def _list_values(values: tuple[object, ...]) -> str:
     rest = f", … ({len(values)} in all)" if len(values) > _SHOWN else ""
     return ", ".join(map(str, values[:_SHOWN])) + rest
 

@@ -56,7 +56,7 @@ def grow(
     return space.candidates_of({name: column[fresh] for name, column in made.columns.items()})
 
 
-def joined(space: SearchSpace, candidates: Candidates, more: Candidates) -> Candidates:
+def join(space: SearchSpace, candidates: Candidates, more: Candidates) -> Candidates:
     """`candidates`, and behind them `more`."""
     columns = {
         name: np.concatenate(_comparable(candidates.columns[name], more.columns[name])) for name in space.parameters

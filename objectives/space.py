@@ -25,8 +25,8 @@ from numpy.typing import NDArray
 
 from objectives import coding
 from objectives.coding import Codes
-from objectives.conditions import Clause, Scalar, clauses_of, named
-from objectives.constraints import Mask, holds, is_conditional, mistakes, ordered, without_inactive
+from objectives.conditions import Clause, Scalar, clauses_of, names_in
+from objectives.constraints import Mask, holds, is_conditional, mistakes, order_parameters, without_inactive
 from objectives.objective import Candidates, ObjectiveError
 from objectives.parameters import Choice, Constant, Ordered, Parameter, Range, Space, conditions
 
@@ -71,7 +71,7 @@ class SearchSpace:
     @cached_property
     def order(self) -> list[str]:
         """The parameters, each after those that its conditions speak of."""
-        return ordered(self.parameters)
+        return order_parameters(self.parameters)
 
     @cached_property
     def is_finite(self) -> bool:
@@ -106,7 +106,7 @@ class SearchSpace:
 
         The last parameter of `order` runs fastest. Nothing much larger than the answer is made on the way.
         """
-        due = {clause: set(named([self.forbid[clause]])) for clause in range(len(self.forbid))}
+        due = {clause: set(names_in([self.forbid[clause]])) for clause in range(len(self.forbid))}
         rows, done = np.full((1, len(self.parameters)), np.nan), set[str]()
         for name in self.order:
             number = min(coding.count(self.parameters[name]), levels[name])
@@ -130,7 +130,7 @@ class SearchSpace:
         """`rows` (A, P), each as often as parameter `name` has levels where it `exists` (A,)."""
         if not exists.any():
             return rows
-        codes = coding.spaced(self.parameters[name], number)
+        codes = coding.spread_codes(self.parameters[name], number)
         times = np.where(exists, len(codes), 1)
         larger = np.repeat(rows, times, axis=0)
         within = np.arange(len(larger)) - np.repeat(np.cumsum(times) - times, times)
@@ -181,7 +181,7 @@ class SearchSpace:
         column[:] = values
         parameter = self.parameters[name]
         # by way of codes, which give the column the type that it had
-        return column if coding.is_real(parameter) and None in values else coding.restored(parameter, column)
+        return column if coding.is_real(parameter) and None in values else coding.restore_values(parameter, column)
 
     def encode(self, columns: Mapping[str, Column]) -> Codes:
         """Codes (A, P) of values (A,) a parameter, as `candidates_of` takes them."""

@@ -114,7 +114,7 @@ class Abalone:
 
     def load(self, source: DataSource) -> Table:
         """The table; raises ObjectiveError when the data cannot be had."""
-        return _standardised(load_abalone(source), self.noise_std)
+        return _standardise(load_abalone(source), self.noise_std)
 
     def default_space(self) -> Space | None:
         """None: the table brings its own candidates."""
@@ -138,7 +138,7 @@ class Cadata:
 
     def load(self, source: DataSource) -> Table:
         """The table; raises ObjectiveError when the data cannot be had."""
-        return _standardised(load_cadata(source), self.noise_std)
+        return _standardise(load_cadata(source), self.noise_std)
 
     def default_space(self) -> Space | None:
         """None: the table brings its own candidates."""
@@ -197,7 +197,7 @@ def _check_noise(noise_std: float) -> None:
         raise ValueError(f"noise_std must be finite and >= 0, got {noise_std}")
 
 
-def _standardised(regression: Regression, noise_std: float) -> Table:
+def _standardise(regression: Regression, noise_std: float) -> Table:
     features = regression.features
     low, high = regression.target.min(), regression.target.max()
     columns = {name: features[:, index] for index, name in enumerate(regression.names)}

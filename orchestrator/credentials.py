@@ -2,7 +2,7 @@
 
 A password can be where libpq looks for one (PGPASSWORD, the password file `~/.pgpass` or PGPASSFILE, a service file),
 in an environment variable that the URL names as `${VAR}`, or in the URL itself. What is stored keeps `${VAR}` as it is
-and has `***` in the place of a password; `resolved` makes of it what the driver needs.
+and has `***` in the place of a password; `resolve_url` makes of it what the driver needs.
 """
 
 import os
@@ -26,7 +26,7 @@ class UnsetVariableError(Exception):
     """A URL names an environment variable that is not set; the message is its name."""
 
 
-def redacted(text: str) -> str:
+def redact(text: str) -> str:
     """`text`, a URL or anything that holds some, with `***` for every password; `${VAR}` stays."""
     return _SECRET_KEYS.sub(_hide_value, _pattern(text).sub(_hide_password, text))
 
@@ -36,7 +36,7 @@ def has_password(url: str) -> bool:
     return any(secret != HIDDEN for secret in _literal_secrets(url))
 
 
-def resolved(url: str, environment: Mapping[str, str] = os.environ) -> sa.URL:
+def resolve_url(url: str, environment: Mapping[str, str] = os.environ) -> sa.URL:
     """The URL to connect with: `${VAR}` replaced, a hidden password left out, so that libpq looks for one.
 
     Raises UnsetVariableError, and SQLAlchemy's ArgumentError or a ValueError when the text is no URL.
@@ -66,7 +66,7 @@ def without_secrets(message: str, url: str) -> str:
     """A message about `url`, written by a driver, in which no password of it is left."""
     secrets = set(_literal_secrets(url))
     try:
-        parsed = resolved(url)
+        parsed = resolve_url(url)
         secrets |= {
             str(parsed.password or ""),
             *(str(parsed.query.get(key, "")) for key in ("password", "sslpassword")),
@@ -76,7 +76,7 @@ def without_secrets(message: str, url: str) -> str:
     for secret in sorted(secrets, key=len, reverse=True):
         if len(secret) >= _SHORTEST_SECRET:
             message = message.replace(secret, HIDDEN)
-    return redacted(message)
+    return redact(message)
 
 
 def _pattern(text: str) -> re.Pattern[str]:

@@ -57,7 +57,7 @@ def checked_seed(seed: object) -> int:
 
 def checked_results(indices: ArrayLike, rewards: Rewards, size: int) -> list[Observation]:
     """Observations of the candidates `indices` (n,), each below `size`, with `rewards` (n,) or None for a failure."""
-    arms, values = checked_indices(indices, size), [_reward(value) for value in _listed(rewards)]
+    arms, values = checked_indices(indices, size), [_reward(value) for value in _list_rewards(rewards)]
     if len(values) != len(arms):
         raise ValueError(f"there must be one reward for each index, got {len(values)} rewards for {len(arms)} indices")
     return [Observation(arm, value) for arm, value in zip(arms, values, strict=True)]
@@ -158,7 +158,7 @@ def construct(chosen: Callable[..., T], options: Mapping[str, object], what: str
     return chosen(**options)
 
 
-def _listed(rewards: Rewards) -> list[object]:
+def _list_rewards(rewards: Rewards) -> list[object]:
     if isinstance(rewards, Mapping | str | bytes):
         raise ValueError(f"rewards must be numbers (n,) in the order of the indices, got a {type(rewards).__name__}")
     array = np.atleast_1d(np.asarray(rewards, object))

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from objectives.conditions import Scalar
-from objectives.growth import grow, joined
+from objectives.growth import grow, join
 from objectives.objective import Candidates
 from objectives.space import SearchSpace
 from orchestrator.bandit.growing import Grows, Growth
@@ -69,4 +69,4 @@ class Pool:
         if self.space is None or not appended.columns:
             return self, nothing
         more = self.space.rebuild(appended.columns)
-        return replace(self, candidates=joined(self.space, self.candidates, more)), more.features
+        return replace(self, candidates=join(self.space, self.candidates, more)), more.features

@@ -35,7 +35,7 @@ _HARMLESS = b"resource_tracker"
 
 
 @contextlib.contextmanager
-def children_ended() -> Iterator[None]:
+def end_children() -> Iterator[None]:
     """Kill every process that was started inside, on leaving. For a process that belongs to its evaluations."""
     _prepare()
     before = _children()

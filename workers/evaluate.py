@@ -21,12 +21,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from objectives.objective import EvaluationStopped, InvalidValueError, Objective
-from workers.children import children_ended
+from workers.children import end_children
 from workers.clock import SteadyClock
 from workers.messages import Failure, FailureKind, Limits, Outcome, Stopped, Success, Trial
 from workers.reporting import Publish, Reports
-from workers.results import Result, checked
-from workers.surroundings import restored
+from workers.results import Result, check_result
+from workers.surroundings import restore_surroundings
 
 MESSAGE_CHARACTERS = 4096
 _SUMMARY_CHARACTERS = 500
@@ -83,16 +83,16 @@ def evaluate(
             if trial.folder is not None:
                 trial.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             result = _before_deadline(  # what was returned is looked at there: it may run code of its own
-                lambda: checked(objective.evaluate(dict(trial.parameters), trial.seed, reports)),
+                lambda: check_result(objective.evaluate(dict(trial.parameters), trial.seed, reports)),
                 limits.timeout_seconds,
             )
         kept = reports.kept()
     except EvaluationStopped:
-        return _stopped(trial, reports, started, now(), where)
+        return _stop(trial, reports, started, now(), where)
     except BaseException as error:  # SystemExit and its kin end a process of ours only if we let them
         if isinstance(error, HostInterruptError) and not is_expendable:
             raise
-        kind, message = _explained(error, limits)
+        kind, message = _explain(error, limits)
         return Failure(
             trial=trial.id,
             attempt=trial.attempt,
@@ -103,7 +103,7 @@ def evaluate(
             worker=where,
         )
     if reports.is_stopped:  # the objective caught the stop, and returned what it had
-        return _stopped(trial, reports, started, now(), where)
+        return _stop(trial, reports, started, now(), where)
     return Success(
         trial=trial.id,
         attempt=trial.attempt,
@@ -117,7 +117,7 @@ def evaluate(
     )
 
 
-def _stopped(trial: Trial, reports: Reports, started: float, now: float, worker: str) -> Stopped:
+def _stop(trial: Trial, reports: Reports, started: float, now: float, worker: str) -> Stopped:
     return Stopped(
         trial=trial.id,
         attempt=trial.attempt,
@@ -133,19 +133,19 @@ def _stopped(trial: Trial, reports: Reports, started: float, now: float, worker:
 # --- what went wrong ---------------------------------------------------------------------------------------------
 
 
-def _explained(error: BaseException, limits: Limits) -> tuple[FailureKind, str]:
+def _explain(error: BaseException, limits: Limits) -> tuple[FailureKind, str]:
     match error:
         case _DeadlineReached():
             return FailureKind.TIMEOUT, f"no result within timeout_seconds = {limits.timeout_seconds:g}"
         case InvalidValueError():
             return FailureKind.INVALID_VALUE, _text_of(error)[:MESSAGE_CHARACTERS]
         case MemoryError():
-            return FailureKind.OUT_OF_MEMORY, _described(error)
+            return FailureKind.OUT_OF_MEMORY, _describe(error)
         case _:
-            return FailureKind.ERROR, _described(error)
+            return FailureKind.ERROR, _describe(error)
 
 
-def _described(error: BaseException) -> str:
+def _describe(error: BaseException) -> str:
     """The summary, then the tail of the traceback, at most `MESSAGE_CHARACTERS` together."""
     summary = summary_of(error)
     try:
@@ -159,7 +159,7 @@ def summary_of(error: BaseException) -> str:
     """`Type: message` for any exception at all, also one with a huge or broken message; at most 500 characters."""
     text = _text_of(error)
     name = "MemoryError" if isinstance(error, MemoryError) else type(error).__qualname__
-    return _shortened(printable(f"{name}: {text}" if text else name), _SUMMARY_CHARACTERS)
+    return _shorten(printable(f"{name}: {text}" if text else name), _SUMMARY_CHARACTERS)
 
 
 def _text_of(error: BaseException) -> str:
@@ -169,7 +169,7 @@ def _text_of(error: BaseException) -> str:
         return "(its message cannot be printed)"
 
 
-def _shortened(text: str, length: int) -> str:
+def _shorten(text: str, length: int) -> str:
     return text if len(text) <= length else f"{text[: length - 1]}…"
 
 
@@ -243,7 +243,12 @@ def _restore_alarm(handler: "signal._HANDLER", timer: tuple[float, float], elaps
 @contextlib.contextmanager
 def _confine(limits: Limits) -> Iterator[None]:
     """What holds in a process that may die for its evaluation."""
-    with _hard_deadline(limits.timeout_seconds), children_ended(), restored(), _memory_bound(limits.memory_bytes):
+    with (
+        _hard_deadline(limits.timeout_seconds),
+        end_children(),
+        restore_surroundings(),
+        _memory_bound(limits.memory_bytes),
+    ):
         yield
 
 

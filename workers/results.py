@@ -24,7 +24,7 @@ class Result:
     remark: str = ""
 
 
-def checked(evaluation: object) -> Result:
+def check_result(evaluation: object) -> Result:
     """What is stored of an evaluation. Raises InvalidValueError when it has no finite value."""
     if not isinstance(evaluation, Evaluation):
         raise InvalidValueError(f"an objective must return an Evaluation, got {shown(evaluation)}")

@@ -191,12 +191,12 @@ class SimulatedExecutor:
         chosen = set(trials)
         for trial in [trial for trial in self._queue.values() if trial.id in chosen]:
             del self._queue[trial.id]
-            self._cancelled.append(_cancelled(trial.id, trial.attempt, self._now, self._now, ""))
+            self._cancelled.append(_cancellation(trial.id, trial.attempt, self._now, self._now, ""))
         for entry in [entry for entry in self._running if entry.outcome.trial in chosen]:
             outcome = entry.outcome
             heapq.heappush(self._idle, entry.worker)
             self._cancelled.append(
-                _cancelled(outcome.trial, outcome.attempt, outcome.started, self._now, outcome.worker)
+                _cancellation(outcome.trial, outcome.attempt, outcome.started, self._now, outcome.worker)
             )
         self._running = [entry for entry in self._running if entry.outcome.trial not in chosen]
         heapq.heapify(self._running)
@@ -260,7 +260,7 @@ class SimulatedExecutor:
         return replace(outcome, finished=self._now + seconds)
 
 
-def _cancelled(trial: int, attempt: int, started: float, now: float, worker: str) -> Failure:
+def _cancellation(trial: int, attempt: int, started: float, now: float, worker: str) -> Failure:
     return Failure(
         trial=trial,
         attempt=attempt,

@@ -40,7 +40,7 @@ class Streak:
 
 
 @contextlib.contextmanager
-def restored() -> Iterator[None]:
+def restore_surroundings() -> Iterator[None]:
     """Put back on leaving what was changed inside, each part as far as the system lets it."""
     with ExitStack() as undo:
         for keep in (_folder, _umask, _environment, _limits, _streams, _interpreter, _signals):

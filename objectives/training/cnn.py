@@ -24,7 +24,7 @@ from objectives.objective import Evaluation, ObjectiveError, Parameters, Report
 from objectives.parameters import Ordered, Range, Space
 from objectives.training.images import mnist_test_rows, rows_of, split_rows
 from objectives.training.softmax import ImageSet, Rows
-from objectives.training.torch_training import measure_accuracy, require_torch, seeded, tensors, train_epoch
+from objectives.training.torch_training import measure_accuracy, require_torch, seed_torch, tensors, train_epoch
 
 if TYPE_CHECKING:
     from torch.nn import Sequential
@@ -150,7 +150,7 @@ class ConvolutionalTraining:
         """
         hyper = _parameters(parameters)
         require_torch("mnist_cnn")
-        with seeded(seed, self.options.threads):
+        with seed_torch(seed, self.options.threads):
             return self._train(hyper, report)
 
     def _train(self, hyper: ConvolutionalParameters, report: Report) -> Evaluation:

@@ -24,7 +24,7 @@ from objectives.objective import Candidates, Evaluation, Parameters, Report
 from objectives.parameters import Space
 from objectives.training.images import rows_of, split_rows
 from objectives.training.softmax import ImageSet, Rows
-from objectives.training.torch_training import measure_accuracy, require_torch, seeded, tensors, train_epoch
+from objectives.training.torch_training import measure_accuracy, require_torch, seed_torch, tensors, train_epoch
 
 if TYPE_CHECKING:
     from torch.nn import Sequential
@@ -160,7 +160,7 @@ class CellTraining:
         """
         cell = Cell.parse(str(parameters.get(CELL, "")))
         require_torch("nas_cell")
-        with seeded(seed, self.options.threads):
+        with seed_torch(seed, self.options.threads):
             return self._train(self._network(cell), report)
 
     def _network(self, cell: Cell) -> "Sequential":

@@ -30,7 +30,7 @@ def require_torch(objective: str) -> None:
 
 
 @contextmanager
-def seeded(seed: int, threads: int) -> Iterator[None]:
+def seed_torch(seed: int, threads: int) -> Iterator[None]:
     """PyTorch's generator at `seed` and so many threads; both are the process's, so they are put back."""
     import torch
 

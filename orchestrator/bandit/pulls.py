@@ -68,8 +68,8 @@ class Pulls:
         more = np.asarray(further, np.float64).reshape(len(chosen), len(self.further_sums))
         return Pulls(
             counts,
-            _added(self.reward_sums, chosen, np.asarray(rewards, np.float64)),
-            np.array([_added(sums, chosen, one) for sums, one in zip(self.further_sums, more.T, strict=True)]),
+            _add(self.reward_sums, chosen, np.asarray(rewards, np.float64)),
+            np.array([_add(sums, chosen, one) for sums, one in zip(self.further_sums, more.T, strict=True)]),
         )
 
     def extended(self, arms: int) -> "Pulls":
@@ -81,7 +81,7 @@ class Pulls:
         )
 
 
-def _added(sums: Floats, arms: Indices, rewards: Floats) -> Floats:
+def _add(sums: Floats, arms: Indices, rewards: Floats) -> Floats:
     """`sums` (A,) with the rewards (n,) of `arms` (n,) added."""
     after = sums.copy()
     with np.errstate(over="ignore"):

@@ -15,7 +15,7 @@ from orchestrator.campaign.transitions import apply
 from orchestrator.cli.live import View
 from orchestrator.errors import RunError
 from orchestrator.settings.file import read
-from orchestrator.store.lease import Watch, described, watched
+from orchestrator.store.lease import Watch, describe_holder, watch_holder
 from orchestrator.store.runs import Run
 from orchestrator.store.store import Holding, Stop, Store
 from orchestrator.wording import duration, moment
@@ -62,7 +62,7 @@ class Follower:
         """Where the campaign stands."""
         now = None if self._is_virtual else time.time()
         activity = _COMPUTING.get(self._state.computing, "evaluating")
-        return status_of(self._name, self._state, now, activity=f"{activity}; {described(holding)}")
+        return status_of(self._name, self._state, now, activity=f"{activity}; {describe_holder(holding)}")
 
     def _fold(self, event: Event) -> None:
         self._state = apply(self._state, event)
@@ -128,7 +128,7 @@ def unheld(
 
     Where Ray may be about to restart a central actor that has died, that is waited for.
     """
-    holding, is_held = watched(store, run.name, say)
+    holding, is_held = watch_holder(store, run.name, say)
     if is_held:
         return None
     if holding.holder and _is_on_ray(run):

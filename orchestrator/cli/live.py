@@ -214,7 +214,7 @@ def _running_rows(status: Status) -> list[tuple[str, Text]]:
     shown_trials = status.running[:_RUNNING_SHOWN]
     more = status.in_flight - len(shown_trials)
     lines = [
-        Text(f"trial {one.trial} for {duration(one.seconds)}: {one_line(named(one.parameters), _LINE)}")
+        Text(f"trial {one.trial} for {duration(one.seconds)}: {one_line(assignments(one.parameters), _LINE)}")
         for one in shown_trials
     ]
     lines += [Text(f"and {more} more", style="dim")] if more > 0 and lines else []
@@ -234,7 +234,7 @@ def _recent_rows(status: Status) -> list[tuple[str, Text]]:
 def _result(one: EndedAttempt) -> str:
     value = "no value" if one.value is None else f"{one.value:.6g}"
     ended = value if one.stopped_at is None else f"{value}, stopped early at step {one.stopped_at}"
-    return one_line(f"trial {one.trial}: {ended} in {duration(one.seconds)}, {named(one.parameters)}", _LINE)
+    return one_line(f"trial {one.trial}: {ended} in {duration(one.seconds)}, {assignments(one.parameters)}", _LINE)
 
 
 def _calibration(share: float) -> str:
@@ -245,13 +245,13 @@ def _best(status: Status) -> Text:
     if status.best_value is None:
         return Text("no value yet", style="dim")
     origin = f"  ({status.best_origin})" if status.best_trial is None else ""
-    return Text.assemble((f"{status.best_value:.6g}", "bold green"), f"  {named(status.best_parameters)}{origin}")
+    return Text.assemble((f"{status.best_value:.6g}", "bold green"), f"  {assignments(status.best_parameters)}{origin}")
 
 
 def recommendation(found: Recommendation) -> str:
     """What to take where the best value may be luck."""
     mean = f", mean of {found.evaluations} evaluations" if found.evaluations > 1 else ""
-    return f"{found.value:.6g}{mean}  {named(found.parameters)} (best posterior mean: the best value may be luck)"
+    return f"{found.value:.6g}{mean}  {assignments(found.parameters)} (best posterior mean: the best value may be luck)"
 
 
 def _set_aside(status: Status) -> str:
@@ -281,6 +281,6 @@ def shown(value: object) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-def named(parameters: Mapping[str, object]) -> str:
+def assignments(parameters: Mapping[str, object]) -> str:
     """`learning_rate=0.01, layers=3`, the values short."""
     return ", ".join(f"{name}={shown(value)}" for name, value in parameters.items())

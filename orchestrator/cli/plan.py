@@ -8,10 +8,10 @@ from objectives.explanation import explain
 from objectives.space import SearchSpace
 from orchestrator.bandit.strategy import Choose, begin
 from orchestrator.campaign.events import ExistingTaken
-from orchestrator.cli.live import named
+from orchestrator.cli.live import assignments
 from orchestrator.cli.summary import describe, say_existing, say_warnings
 from orchestrator.cli.terminal import say
-from orchestrator.credentials import redacted
+from orchestrator.credentials import redact
 from orchestrator.session.assemble import Parts
 from orchestrator.session.problem import BEGIN, replay
 from orchestrator.settings.model import Settings
@@ -33,7 +33,7 @@ def say_plan(
         say(console, f"  {name}: {text}")
     say(console, "the first evaluations:")
     for arm in islice(first_arms(settings, parts, known), _SHOWN):
-        say(console, f"  {named(parts.problem.candidates.parameters(arm))}")
+        say(console, f"  {assignments(parts.problem.candidates.parameters(arm))}")
     say(console, "dry run: nothing was written and nothing runs")
 
 
@@ -72,6 +72,6 @@ def _facts(settings: Settings, address: str | None) -> list[tuple[str, str]]:
         ("ends after", " or ".join(ends)),
         ("workers", f"{workers.count} ({workers.executor}{cluster})"),
         ("an evaluation", f"{workers.cpus:g} CPUs, {workers.gpus:g} GPUs{memory}, {limit}, {workers.retries} retries"),
-        ("store", redacted(settings.store)),
+        ("store", redact(settings.store)),
         ("runs", settings.runs if settings.run is None else f"{settings.runs}/{settings.run}"),
     ]

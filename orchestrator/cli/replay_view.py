@@ -8,7 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from orchestrator.campaign.events import BatchChosen
-from orchestrator.cli.live import named
+from orchestrator.cli.live import assignments
 from orchestrator.session.problem import Problem, Progress
 from orchestrator.session.replaying import Replayed
 from orchestrator.wording import plural
@@ -57,7 +57,7 @@ def _posterior(progress: Progress, problem: Problem, parameters: Parameters, top
             f"{deviation:.3g}",
             f"{belief.ucb[arm]:.6g}",
             str(int(pulls.counts[arm])),
-            Text(named(parameters(arm))),
+            Text(assignments(parameters(arm))),
         )
     yield table
 

@@ -10,7 +10,7 @@ from orchestrator.campaign.events import ExistingTaken
 from orchestrator.campaign.goals import CampaignGoals
 from orchestrator.campaign.status import goals_text, idle_text
 from orchestrator.cli.attach import SessionEnd
-from orchestrator.cli.live import named, recommendation
+from orchestrator.cli.live import assignments, recommendation
 from orchestrator.cli.terminal import say, write_file
 from orchestrator.credentials import has_password
 from orchestrator.history.reading import read_history
@@ -71,7 +71,7 @@ def summarize(console: Console, run_: runs.Run, outcome: str, reason: str) -> No
     if best is not None:
         lines += [
             ("best value", f"{best.value:.6g} ({best.origin})"),
-            ("best parameters", named(best.parameters)),
+            ("best parameters", assignments(best.parameters)),
         ]
     if now.recommended is not None:
         lines.append(("recommended", recommendation(now.recommended)))

@@ -1,7 +1,7 @@
 """Learning curves: the intermediate values that the objective reports, a line a trial."""
 
 from orchestrator.history.fold import History, TrialRow
-from orchestrator.report.figure import Figure, Spec, axis, layout, rounded
+from orchestrator.report.figure import Figure, Spec, axis, layout, round_values
 from orchestrator.wording import plural
 
 _MOST_CURVES = 60
@@ -46,7 +46,7 @@ def _line(row: TrialRow, is_best: bool) -> Spec:
         "type": "scatter",
         "mode": "lines" if len(steps) > 1 else "markers",
         "x": steps,
-        "y": rounded((row.reports[step] for step in steps), digits=5),
+        "y": round_values((row.reports[step] for step in steps), digits=5),
         "name": f"trial {row.trial}",
         "line": {"color": "--accent" if is_best else "--point", "width": 2.5 if is_best else 1, "dash": dash},
         "marker": {"color": "--accent" if is_best else "--point"},

@@ -51,7 +51,7 @@ def short(value: object) -> object:
     return f"{value:.6g}" if isinstance(value, float) else value
 
 
-def rounded(values: Iterable[float], digits: int = 6) -> list[float | None]:
+def round_values(values: Iterable[float], digits: int = 6) -> list[float | None]:
     """`values` as short JSON numbers: `digits` significant digits, None for what is not finite."""
     return [float(f"{value:.{digits}g}") if math.isfinite(value) else None for value in values]
 

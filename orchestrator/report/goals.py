@@ -7,7 +7,7 @@ import numpy as np
 from orchestrator.campaign.front import Front
 from orchestrator.campaign.hypervolume import hypervolume
 from orchestrator.history.fold import History, TrialRow
-from orchestrator.report.figure import MANY_POINTS, Figure, Spec, axis, label, layout, parameters_label, rounded
+from orchestrator.report.figure import MANY_POINTS, Figure, Spec, axis, label, layout, parameters_label, round_values
 from orchestrator.report.progress import step_figure
 from orchestrator.wording import plural
 
@@ -58,8 +58,8 @@ def _points(history: History, rows: list[TrialRow], pair: tuple[int, int], name:
         "type": "scatter",
         "mode": "markers",
         "name": name,
-        "x": rounded(one[pair[0]] for one in values),
-        "y": rounded(one[pair[1]] for one in values),
+        "x": round_values(one[pair[0]] for one in values),
+        "y": round_values(one[pair[1]] for one in values),
         "text": [f"trial {row.trial}<br>{parameters_label(row.parameters.items())}" for row in rows],
         "hovertemplate": "<b>%{x}, %{y}</b><br>%{text}<extra></extra>",
         "marker": marker,

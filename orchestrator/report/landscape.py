@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from orchestrator.report.figure import FONT, Figure, Spec, axis, label, layout, look, rounded
+from orchestrator.report.figure import FONT, Figure, Spec, axis, label, layout, look, round_values
 from orchestrator.report.surrogate import Dimension, Floats, Surrogate
 from orchestrator.wording import plural
 
@@ -35,7 +35,7 @@ def importance(surrogate: Surrogate, shares: Floats, order: Sequence[int]) -> Fi
         "type": "bar",
         "orientation": "h",
         "y": names,
-        "x": rounded((100.0 * float(shares[place]) for place in reversed(order)), digits=4),
+        "x": round_values((100.0 * float(shares[place]) for place in reversed(order)), digits=4),
         "hovertemplate": "%{y}: <b>%{x:.3g} %</b><extra></extra>",
         "marker": {"color": "--point"},
     }
@@ -94,8 +94,8 @@ def _slice(surrogate: Surrogate, place: int, number: int) -> list[Spec]:
             **axes,
             "type": "scatter",
             "mode": "lines",
-            "x": rounded(np.concatenate((grid, grid[::-1]))),
-            "y": rounded(band),
+            "x": round_values(np.concatenate((grid, grid[::-1]))),
+            "y": round_values(band),
             "line": {"width": 0, "color": "--accent"},
             "fill": "toself",
             "fillcolor": "--fill",
@@ -104,8 +104,8 @@ def _slice(surrogate: Surrogate, place: int, number: int) -> list[Spec]:
             **axes,
             "type": "scatter",
             "mode": "markers",
-            "x": rounded(surrogate.positions[some, place]),
-            "y": rounded(surrogate.values[some]),
+            "x": round_values(surrogate.positions[some, place]),
+            "y": round_values(surrogate.values[some]),
             "cliponaxis": False,
             "marker": {"color": "--point", "size": 5, "opacity": 0.6},
         },
@@ -113,8 +113,8 @@ def _slice(surrogate: Surrogate, place: int, number: int) -> list[Spec]:
             **axes,
             "type": "scatter",
             "mode": "lines",
-            "x": rounded(grid),
-            "y": rounded(mean),
+            "x": round_values(grid),
+            "y": round_values(mean),
             "line": {"color": "--accent", "width": 2.5},
         },
     ]
@@ -182,9 +182,9 @@ def _heights(panel: tuple[Floats, Floats, Floats], bounds: tuple[float, float], 
     low, high = bounds
     return {
         "type": "contour",
-        "x": rounded(across),
-        "y": rounded(up),
-        "z": [rounded(line, digits=4) for line in means],
+        "x": round_values(across),
+        "y": round_values(up),
+        "z": [round_values(line, digits=4) for line in means],
         "zmin": low,
         "zmax": high if high > low else low + 1.0,
         "colorscale": _SCALE,
@@ -200,8 +200,8 @@ def _dots(surrogate: Surrogate, pair: tuple[int, int]) -> Spec:
     return {
         "type": "scatter",
         "mode": "markers",
-        "x": rounded(surrogate.positions[some, pair[0]]),
-        "y": rounded(surrogate.positions[some, pair[1]]),
+        "x": round_values(surrogate.positions[some, pair[0]]),
+        "y": round_values(surrogate.positions[some, pair[1]]),
         "marker": {"color": "--ink", "size": 3, "opacity": 0.35},
         "hoverinfo": "skip",
     }

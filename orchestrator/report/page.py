@@ -1,7 +1,7 @@
 """The report page: one HTML file that needs nothing else and sends no request.
 
 Everything that came from outside (messages, parameters, names, settings) is escaped: by Jinja2 in the page's text, by
-`figure.label` in pictures, by base64 inside scripts (`packed`), and the table is built from text nodes. A content
+`figure.label` in pictures, by base64 inside scripts (`pack`), and the table is built from text nodes. A content
 security policy backs this up: the page runs its own script only and may load nothing.
 """
 
@@ -79,7 +79,7 @@ def render(history: History, title: str) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters["packed"] = packed
+    environment.filters["packed"] = pack
     script = resource("figures.js") + resource("report.js")
     return environment.get_template("report.html").render(
         title=title,
@@ -108,7 +108,7 @@ def resource(name: str) -> str:
     return resources.files("orchestrator.report").joinpath(name).read_text(encoding="utf-8")
 
 
-def packed(value: object) -> str:
+def pack(value: object) -> str:
     """`value` as strict JSON, gzipped, in base64: a third of the size, and no character that means anything in HTML.
 
     Raises ValueError on NaN and infinities, which JSON does not have.
@@ -185,7 +185,7 @@ def summary_cards(history: History) -> list[Card]:
 
 def model_facts(history: History) -> list[tuple[str, str]]:
     """What the strategy recorded of its fitted model, in words; empty for strategies that fit none."""
-    record = next((found for one in reversed(history.refreshes) if (found := _fitted(one))), None)
+    record = next((found for one in reversed(history.refreshes) if (found := _fit_of(one))), None)
     if record is None:
         return []
     names = [name for name, kind in history.settings.space.items() if not isinstance(kind, Constant)]
@@ -204,7 +204,7 @@ def model_facts(history: History) -> list[tuple[str, str]]:
     return facts
 
 
-def _fitted(refresh: ModelRefreshed) -> Record | None:
+def _fit_of(refresh: ModelRefreshed) -> Record | None:
     """What a refresh recorded of the fitted model."""
     found: Record | None = refresh.record.get("model")
     return found

@@ -10,7 +10,7 @@ import numpy as np
 from objectives.parameters import Choice, Ordered, Parameter, Range
 from orchestrator.history.export import parameter_names
 from orchestrator.history.fold import History, TrialRow
-from orchestrator.report.figure import FONT, Figure, Spec, label, look, rounded
+from orchestrator.report.figure import FONT, Figure, Spec, label, look, round_values
 from orchestrator.wording import one_line
 
 _MISSING = "none"  # tick of a conditional parameter that is inactive
@@ -34,7 +34,7 @@ def parallel_coordinates(history: History) -> Figure | None:
     if low == high:  # one value only, and so the best
         low, high = low - (sign > 0), high + (sign < 0)
     line = {
-        "color": rounded(values),
+        "color": round_values(values),
         "colorscale": _SCALE,
         "reversescale": sign < 0,
         "cmin": low,
@@ -129,7 +129,7 @@ def _numeric_axis(
     if len(known) < len(values):
         low -= 0.12 * (high - low)
         ticks = {low: _MISSING, **ticks}
-    positions = rounded(low if value is None else scale(value) for value in values)
+    positions = round_values(low if value is None else scale(value) for value in values)
     return ParameterAxis(name, positions, (low, high), ticks)
 
 

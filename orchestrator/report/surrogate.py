@@ -122,7 +122,7 @@ class Surrogate:
         return np.stack([one.at(shares[:, place]) for place, one in enumerate(self.dimensions)], axis=1)
 
     def _encode(self, positions: Floats) -> Floats:
-        return _encoded(self.dimensions, positions)
+        return _encode_positions(self.dimensions, positions)
 
 
 def fit_surrogate(history: History) -> Surrogate | None:
@@ -135,10 +135,10 @@ def fit_surrogate(history: History) -> Surrogate | None:
         [[np.nan if place is None else place for place in one.axis.positions] for one in dimensions], dtype=float
     ).T
     values = np.array([row.value for row in rows], dtype=float)
-    centre, spread, scores = _standardised(values)
+    centre, spread, scores = _standardise(values)
     if spread <= 0.0:
         return None
-    features, groups = np.unique(_encoded(dimensions, positions), axis=0, return_inverse=True)
+    features, groups = np.unique(_encode_positions(dimensions, positions), axis=0, return_inverse=True)
     counts = np.bincount(groups.ravel())
     means = np.bincount(groups.ravel(), weights=scores) / counts
     sign = 1.0 if history.is_maximized else -1.0
@@ -184,11 +184,11 @@ def _dimensions(history: History, rows: Sequence[TrialRow]) -> tuple[Dimension, 
     return tuple(found)
 
 
-def _encoded(dimensions: Sequence[Dimension], positions: Floats) -> Floats:
+def _encode_positions(dimensions: Sequence[Dimension], positions: Floats) -> Floats:
     return np.hstack([one.features(positions[:, place]) for place, one in enumerate(dimensions)])
 
 
-def _standardised(values: Floats) -> tuple[float, float, Floats]:
+def _standardise(values: Floats) -> tuple[float, float, Floats]:
     """Centre, spread, and the values (n,) in these units, winsorised."""
     centre = float(np.median(values))
     spread = 1.4826 * float(np.median(np.abs(values - centre))) or float(values.std())

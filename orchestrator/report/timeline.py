@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from orchestrator.history.fold import Attempt, History
-from orchestrator.report.figure import Figure, Spec, axis, label, layout, rounded, short
+from orchestrator.report.figure import Figure, Spec, axis, label, layout, round_values, short
 from orchestrator.wording import plural
 from workers.messages import FailureKind
 
@@ -131,10 +131,10 @@ def _bars(attempts: list[Attempt], clock: CampaignClock) -> list[_Bar]:
     if len(bars) <= _MANY_BARS:
         return bars
     lanes = len({bar.worker for bar in bars})
-    return list(_merged(bars, resolution=float(finished.max() - started.min()) * lanes / _MANY_BARS))
+    return list(_merge(bars, resolution=float(finished.max() - started.min()) * lanes / _MANY_BARS))
 
 
-def _merged(bars: list[_Bar], resolution: float) -> Iterator[_Bar]:
+def _merge(bars: list[_Bar], resolution: float) -> Iterator[_Bar]:
     """Join neighbours of one lane and one outcome while the joint bar is no longer than `resolution`."""
     current = bars[0]
     for bar in bars[1:]:
@@ -155,8 +155,8 @@ def _lane_trace(bars: list[_Bar], kind: str, count: int, unit: str) -> Spec:
         "orientation": "h",
         "name": f"{label(kind or 'success')} ({count})",
         "y": [label(bar.worker, 28) for bar in bars],
-        "base": rounded((bar.started for bar in bars), digits=8),
-        "x": rounded((bar.finished - bar.started for bar in bars), digits=5),
+        "base": round_values((bar.started for bar in bars), digits=8),
+        "x": round_values((bar.finished - bar.started for bar in bars), digits=5),
         "text": [_bar_label(bar, unit) for bar in bars],
         "textposition": "none",
         "hovertemplate": "%{text}<extra>%{y}</extra>",
@@ -175,7 +175,7 @@ def _resumes(clock: CampaignClock, seconds: float) -> list[Spec]:
     line = {"color": "--muted", "width": 1.5, "dash": "dot"}
     return [
         {"type": "line", "x0": x, "x1": x, "yref": "paper", "y0": 0, "y1": 1, "line": line}
-        for x in rounded(clock.openings[1:] / seconds)
+        for x in round_values(clock.openings[1:] / seconds)
     ]
 
 
@@ -199,8 +199,8 @@ def utilization(history: History) -> Figure | None:
     trace = {
         "type": "scatter",
         "mode": "lines",
-        "x": rounded(edges / seconds),
-        "y": rounded(100 * np.r_[share, share[-1]], digits=4),
+        "x": round_values(edges / seconds),
+        "y": round_values(100 * np.r_[share, share[-1]], digits=4),
         "hovertemplate": f"%{{x}} {unit}: <b>%{{y:.0f}} %</b> busy<extra></extra>",
         "line": {"color": "--accent", "width": 1.5, "shape": "hv"},
         "fill": "tozeroy",

@@ -37,7 +37,7 @@ from orchestrator.errors import BbkbError, CampaignError
 from orchestrator.pool import Appended
 from orchestrator.session.background import Computing
 from orchestrator.session.outcome_events import event_of, picked_trials
-from orchestrator.session.problem import BEGIN, GROW, TELL, Problem, Progress, Refreshed, judged, with_growth
+from orchestrator.session.problem import BEGIN, GROW, TELL, Problem, Progress, Refreshed, judge, with_growth
 from orchestrator.session.recorder import Recorder, Span
 from orchestrator.session.reports import RecordedReports
 from orchestrator.store.store import Writer
@@ -266,7 +266,7 @@ class Driver:
         began = self._announce("refreshing", activity)
         problem, pool, sign = self._problem, self._pool, self._campaign.rules.sign
         self._computing.start(
-            lambda: judged(problem, pool, refreshed(), sign), lambda found: self._finish_refresh(found, trials, began)
+            lambda: judge(problem, pool, refreshed(), sign), lambda found: self._finish_refresh(found, trials, began)
         )
 
     def _finish_refresh(self, found: Refreshed, trials: tuple[int, ...], began: float) -> None:

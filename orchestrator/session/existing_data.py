@@ -223,11 +223,11 @@ def _comparable(
 ) -> tuple[NDArray[np.generic], NDArray[np.generic]]:
     """Both columns as rounded numbers if they are numbers, else as text."""
     if one.dtype.kind in "iuf" and other.dtype.kind in "iuf":
-        return _rounded(one), _rounded(other)
+        return _round(one), _round(other)
     return np.array([_text(value) for value in one.tolist()]), np.array([_text(value) for value in other.tolist()])
 
 
-def _rounded(numbers: NDArray[np.generic]) -> NDArray[np.float64]:
+def _round(numbers: NDArray[np.generic]) -> NDArray[np.float64]:
     """To 12 digits, in decimal as they are printed: rounding what was rounded changes nothing."""
     return np.array([float(f"{number:.12g}") for number in numbers.tolist()]) + 0.0
 

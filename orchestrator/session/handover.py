@@ -22,7 +22,7 @@ def leave_store(run: Run) -> None:
     if run.store_url.startswith("sqlite"):
         return
     try:
-        url = credentials.resolved(run.store_url)
+        url = credentials.resolve_url(run.store_url)
     except credentials.UnsetVariableError as error:
         raise StoreError(f"store: the environment variable {error} is not set: export {error}=…") from None
     if url.password is None and (password := os.environ.get("PGPASSWORD")):

@@ -40,18 +40,18 @@ def resources_of(settings: Settings, candidates: Candidates) -> Resources | None
         return None
     most = {
         key: max((value for value in _values(key, name, settings, candidates)), default=getattr(workers, key))
-        for key, name in _named(workers).items()
+        for key, name in _resource_names(workers).items()
     }
     return Resources(
         cpus=workers.cpus,
         gpus=workers.gpus,
-        cpus_from=_named(workers).get("cpus"),
-        gpus_from=_named(workers).get("gpus"),
+        cpus_from=_resource_names(workers).get("cpus"),
+        gpus_from=_resource_names(workers).get("gpus"),
         largest=Share(cpus=most.get("cpus", workers.cpus), gpus=most.get("gpus", workers.gpus)),
     )
 
 
-def _named(workers: WorkerSettings) -> dict[str, str]:
+def _resource_names(workers: WorkerSettings) -> dict[str, str]:
     """`cpus` and `gpus`, where a parameter says them: its name."""
     given = {"cpus": workers.cpus_from, "gpus": workers.gpus_from}
     return {key: one.parameter for key, one in given.items() if one is not None}

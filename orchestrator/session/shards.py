@@ -157,7 +157,7 @@ class ShardedArms:
         make = ray.remote(Shard).options(num_cpus=0, scheduling_strategy="SPREAD")
         actors = [cast(Handle, make.remote(threads)) for _ in range(shards)]
         limits = zip(actors, pairwise(starts.tolist()), strict=True)
-        return ShardedArms(actors, [_placed(actor, features[low:high]) for actor, (low, high) in limits])
+        return ShardedArms(actors, [_place(actor, features[low:high]) for actor, (low, high) in limits])
 
     def __len__(self) -> int:
         return sum(part.count for part in self._parts)
@@ -169,7 +169,7 @@ class ShardedArms:
     def extended(self, features: NDArray[np.float64]) -> "ShardedArms":
         """These arms, and n more with `features` (n, d) after them, with the actor that holds the fewest."""
         held = {actor: sum(part.count for part in self._parts if part.actor == actor) for actor in self._actors}
-        return ShardedArms(self._actors, (*self._parts, _placed(min(held, key=lambda actor: held[actor]), features)))
+        return ShardedArms(self._actors, (*self._parts, _place(min(held, key=lambda actor: held[actor]), features)))
 
     def close(self) -> None:
         """End the actors."""
@@ -177,7 +177,7 @@ class ShardedArms:
             ray.kill(cast("ray.actor.ActorHandle[Shard]", actor))
 
 
-def _placed(actor: Handle, features: NDArray[np.float64]) -> Part:
+def _place(actor: Handle, features: NDArray[np.float64]) -> Part:
     name = uuid4().hex
     actor.add.remote(name, features)
     return Part(actor, name, len(features))

@@ -13,7 +13,7 @@ from typing import Any
 
 import yaml
 
-from orchestrator.credentials import redacted
+from orchestrator.credentials import redact
 from orchestrator.errors import ConfigError
 from orchestrator.wording import one_line
 
@@ -44,7 +44,7 @@ class Document:
         return self.origin
 
 
-def dotted(keys: Keys) -> str:
+def dotted_key(keys: Keys) -> str:
     """`("strategy", "kernel")` as a person writes it: `strategy.kernel`."""
     return ".".join(map(str, keys))
 
@@ -71,7 +71,7 @@ def with_overrides(document: Document, overrides: Sequence[str]) -> Document:
     """
     tree, places = _copy(document.tree), dict(document.places)
     for override in overrides:
-        place = f"--set {redacted(override)}"
+        place = f"--set {redact(override)}"
         keys, value, inner = _assignment(override, place)
         _assign(tree, keys, value, place)
         for written in [written for written in places if written[: len(keys)] == keys]:
@@ -225,7 +225,7 @@ class _Reading:
             if key in lines:
                 first = self.place_of(lines[key])
                 raise self.error(
-                    key_node, f"{dotted((*keys, key))} is given twice, first at {first}; keep one of the two"
+                    key_node, f"{dotted_key((*keys, key))} is given twice, first at {first}; keep one of the two"
                 )
             lines[key] = line
             self.note(key_node, (*keys, key))
@@ -255,7 +255,7 @@ def _assign(tree: Plain, keys: Keys, value: object, place: str) -> None:
             node[key] = {}
         node = node[key]
         if not isinstance(node, dict):
-            raise ConfigError(f"{place}: {dotted(keys[:depth])} is a {_kind(node)}; only mappings have keys to set")
+            raise ConfigError(f"{place}: {dotted_key(keys[:depth])} is a {_kind(node)}; only mappings have keys to set")
     node[keys[-1]] = value
 
 

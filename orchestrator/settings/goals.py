@@ -62,8 +62,8 @@ def checked_goals(given: Mapping[str, Sequence[Mapping[str, object]]], strategy:
 
     Raises ValueError with the first mistake.
     """
-    objectives = _checked(_OBJECTIVES, given, "objectives")
-    constraints = _checked(_CONSTRAINTS, given, "constraints")
+    objectives = _check(_OBJECTIVES, given, "objectives")
+    constraints = _check(_CONSTRAINTS, given, "constraints")
     direction = objectives[0].direction if objectives else ""
     if problems := goal_problems(objectives, constraints, direction, strategy, {}):
         raise ValueError(str(problems[0]))
@@ -73,7 +73,7 @@ def checked_goals(given: Mapping[str, Sequence[Mapping[str, object]]], strategy:
     }
 
 
-def _checked(
+def _check(
     adapter: TypeAdapter[tuple[G, ...]], given: Mapping[str, Sequence[Mapping[str, object]]], section: str
 ) -> tuple[G, ...]:
     values = tuple(given.get(section, ()))

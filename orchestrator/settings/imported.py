@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from objectives.conditions import Scalar
-from orchestrator.credentials import redacted
+from orchestrator.credentials import redact
 from orchestrator.errors import UserError
 from orchestrator.settings.file import Plain, Tree
 from orchestrator.settings.problems import Problem, failure, shown
@@ -54,7 +54,7 @@ def build_existing(tree: Any, folder: Path, direction: str) -> ExistingData | No
     if unknown:
         raise failure([Problem((unknown[0],), f"is not a key here; with {kind} there are {', '.join(_KEYS[kind])}")])
     if kind == "results":
-        return ExistingData(str(tree.get("source", "the campaign file")), _listed(tree["results"]))
+        return ExistingData(str(tree.get("source", "the campaign file")), _list_results(tree["results"]))
     for key, value in tree.items():
         if not isinstance(value, str):
             raise failure([Problem((key,), "must be text", shown(value))])
@@ -94,7 +94,7 @@ def open_storage(url: str, folder: Path, must_exist: bool) -> Any:
             return JournalStorage(JournalFileBackend(str(path)))
         return RDBStorage(f"sqlite:///{path}" if is_sqlite else url)
     except (SQLAlchemyError, OSError, ValueError, RuntimeError) as error:
-        raise UserError(f"the Optuna storage {redacted(url)} cannot be opened: {type(error).__name__}") from error
+        raise UserError(f"the Optuna storage {redact(url)} cannot be opened: {type(error).__name__}") from error
 
 
 def read_study(url: str, name: str | None, folder: Path, direction: str) -> ExistingData:
@@ -109,7 +109,7 @@ def read_study(url: str, name: str | None, folder: Path, direction: str) -> Exis
     chosen = names[0] if name is None and len(names) == 1 else name
     if chosen not in names:
         known = ", ".join(names) or "none"
-        raise UserError(f"study must name one of the studies in {redacted(url)} ({known}), got {name!r}")
+        raise UserError(f"study must name one of the studies in {redact(url)} ({known}), got {name!r}")
     study = optuna.load_study(study_name=chosen, storage=storage)
     if len(study.directions) != 1:
         raise UserError(f"study {chosen!r} must have one objective, got {len(study.directions)}")
@@ -122,7 +122,7 @@ def read_study(url: str, name: str | None, folder: Path, direction: str) -> Exis
     results = _finite((trial.params, trial.value) for trial in trials)
     if not results:
         raise UserError(f"study {chosen!r} must have a trial that is complete, got none")
-    return ExistingData(f"Optuna study {chosen!r} in {redacted(url)}", results)
+    return ExistingData(f"Optuna study {chosen!r} in {redact(url)}", results)
 
 
 def _read_tune(folder: Path, metric: str | None) -> ExistingData:
@@ -174,7 +174,7 @@ def _finite(pairs: Iterator[tuple[Tree, Any]]) -> tuple[ExistingResult, ...]:
     )
 
 
-def _listed(results: Any) -> tuple[ExistingResult, ...]:
+def _list_results(results: Any) -> tuple[ExistingResult, ...]:
     rule = "must be {parameters: {…}, value: …} with plain values and a finite value"
     if not isinstance(results, Sequence) or isinstance(results, str) or not results:
         raise failure([Problem(("results",), f"must be a list of which each {rule}", shown(results))])

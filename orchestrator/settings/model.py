@@ -27,7 +27,7 @@ from objectives.objective import ObjectiveError
 from objectives.parameters import Parameter
 from orchestrator.bandit.start.warm_start import DataStart, warm_start_of
 from orchestrator.bandit.strategy import AnyStrategy, Shardable
-from orchestrator.credentials import mistake_in_url, redacted
+from orchestrator.credentials import mistake_in_url, redact
 from orchestrator.settings.file import Document, Plain, Tree, check_texts, read, with_overrides
 from orchestrator.settings.goals import ConstraintSettings, ObjectiveMetricSettings, goal_problems, with_direction
 from orchestrator.settings.imported import ExistingData, build_existing, dump_existing
@@ -36,7 +36,7 @@ from orchestrator.settings.options import (
     dump_strategy,
     with_model_in_strategy,
 )
-from orchestrator.settings.problems import Problem, aligned, config_error, failure, shown
+from orchestrator.settings.problems import Problem, align, config_error, failure, shown
 from orchestrator.settings.sections import (
     AshaSettings,
     BudgetSettings,
@@ -78,7 +78,7 @@ def _store(store: str, info: ValidationInfo) -> str:
     if store != "sqlite" and not store.startswith("${") and ("://" not in store or scheme not in _DATABASES):
         raise failure([Problem((), "must be sqlite, sqlite:///FILE or postgresql://…", shown(store))])
     if reason := mistake_in_url(store):
-        raise failure([Problem((), f"must be a database URL ({reason})", shown(redacted(store)))])
+        raise failure([Problem((), f"must be a database URL ({reason})", shown(redact(store)))])
     scheme, slashes, path = store.partition(":///")
     if store != "sqlite" and scheme.startswith("sqlite") and path in ("", ":memory:"):
         raise failure([Problem((), "must name a file: sqlite:///FILE", shown(store))])
@@ -171,7 +171,7 @@ class Settings(Section):
         default=None,
         description="A command or webhook at the end, at the first failure and when nothing ends any more.",
     )
-    store: Annotated[str, AfterValidator(_store), PlainSerializer(redacted)] = Field(
+    store: Annotated[str, AfterValidator(_store), PlainSerializer(redact)] = Field(
         default="sqlite",
         description="Where results are kept: sqlite in the run's folder, or a database URL, in which ${VAR} is taken "
         "from the environment when the connection is made.",
@@ -215,7 +215,7 @@ class Settings(Section):
                 del tree[key]
         start = tree["strategy"].get("warm_start")
         if isinstance(start, dict) and isinstance(start.get("path"), str):
-            start["path"] = redacted(start["path"])
+            start["path"] = redact(start["path"])
         return tree
 
 
@@ -286,12 +286,12 @@ def _objective_problems(settings: Settings) -> list[Problem]:
         try:
             options.check(settings.space)
         except ObjectiveError as error:
-            return [aligned(("objective", "command"), str(error))]
+            return [align(("objective", "command"), str(error))]
     if isinstance(options, KnowsParameters):
         try:
             found = options.space_problems(settings.space)
         except ObjectiveError as error:
-            return [aligned(("objective", "options"), str(error))]
+            return [align(("objective", "options"), str(error))]
         return [Problem(("space", name), rule) for name, rule in found.items()]
     return []
 

@@ -88,7 +88,7 @@ def build_strategy(options: object, folder: Path | None = None) -> AnyStrategy:
     chosen = _strategy_class(fields.pop("name", DEFAULT_STRATEGY))
     start = fields.get("warm_start")
     if folder is not None and isinstance(start, Mapping) and start.get("name") == "data" and start.get("path"):
-        fields["warm_start"] = {**start, "path": _located(folder, start["path"])}
+        fields["warm_start"] = {**start, "path": _locate(folder, start["path"])}
     try:
         fields = with_preset(chosen, _drop_retired(fields))
     except ValueError as error:
@@ -149,7 +149,7 @@ def build_objective(key: str, value: str, options: object, folder: Path) -> AnyO
     if field in given:
         raise failure([Problem((field,), f"is not an option; write it as objective.{key}")])
     defaults = {name: default() for name, default in places.items() if given.get(name) is None}
-    located = {name: _joined(folder, place) for name, place in {**given, **defaults}.items() if name in places}
+    located = {name: _join(folder, place) for name, place in {**given, **defaults}.items() if name in places}
     external: External = build(cls, {**given, **located, field: value})
     return external
 
@@ -171,17 +171,17 @@ def alternatives(annotation: object) -> dict[str, type]:
     return {name: member for member in members for name in _names(member)}
 
 
-def _located(folder: Path, path: object) -> object:
+def _locate(folder: Path, path: object) -> object:
     """A path below `folder`; a database URL as it is, but for the file that a SQLite URL names."""
     scheme, slashes, file = path.partition(":///") if isinstance(path, str) else ("", "", "")
     if slashes and scheme.startswith("sqlite"):
-        return f"{scheme}{slashes}{_joined(folder, file)}"
-    return path if isinstance(path, str) and "://" in path else _joined(folder, path)
+        return f"{scheme}{slashes}{_join(folder, file)}"
+    return path if isinstance(path, str) and "://" in path else _join(folder, path)
 
 
-def _joined(folder: Path, place: object) -> object:
+def _join(folder: Path, place: object) -> object:
     if isinstance(place, list | tuple):
-        return [_joined(folder, one) for one in place]
+        return [_join(folder, one) for one in place]
     return str((folder / Path(place).expanduser()).resolve()) if isinstance(place, str) else place
 
 

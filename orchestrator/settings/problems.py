@@ -15,9 +15,9 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
 
 from objectives.reference import did_you_mean
-from orchestrator.credentials import redacted
+from orchestrator.credentials import redact
 from orchestrator.errors import ConfigError
-from orchestrator.settings.file import Document, Keys, dotted
+from orchestrator.settings.file import Document, Keys, dotted_key
 
 _OURS = "bbkb"
 
@@ -59,7 +59,7 @@ class Problem:
 
     def __str__(self) -> str:
         got = f", got {self.got}" if self.got else ""
-        return f"{dotted(self.keys)}{'' if self.rule.startswith(':') else ' '}{self.rule}{got}"
+        return f"{dotted_key(self.keys)}{'' if self.rule.startswith(':') else ' '}{self.rule}{got}"
 
     def below(self, *keys: str | int) -> "Problem":
         """The same mistake seen from further up."""
@@ -83,7 +83,7 @@ def failure(problems: Iterable[Problem]) -> ValidationError:
 
 def describe(error: ValidationError, tree: object, model: type[BaseModel] | None = None) -> list[Problem]:
     """The mistakes in `tree` that pydantic found. `model` tells which keys there are where one is unknown."""
-    found = [_described(details, tree, model) for details in error.errors(include_url=False)]
+    found = [_describe_details(details, tree, model) for details in error.errors(include_url=False)]
     return _without_union_noise(found)
 
 
@@ -96,7 +96,7 @@ def config_error(document: Document, error: ValidationError, model: type[BaseMod
     return ConfigError("\n".join(dict.fromkeys(lines)))
 
 
-def aligned(keys: Keys, message: str, value: object = None) -> Problem:
+def align(keys: Keys, message: str, value: object = None) -> Problem:
     """The problem at `keys` out of a message that names the path it knows itself (`kernel.lengthscale must be …`)."""
     subject, _, rule = message.partition(" ")
     path: Keys = tuple(subject.rstrip(":").split("."))
@@ -121,7 +121,7 @@ def suggestion(word: str, known: Sequence[str]) -> str:
 
 def shown(value: object) -> str:
     """A value as it would stand in the file, cut at 60 characters."""
-    text = redacted(json.dumps(value, ensure_ascii=False, default=repr))
+    text = redact(json.dumps(value, ensure_ascii=False, default=repr))
     return text if len(text) <= 60 else text[:57] + "…"
 
 
@@ -133,15 +133,15 @@ class _Found:
     union: Keys | None = None
 
 
-def _described(details: ErrorDetails, tree: object, model: type[BaseModel] | None) -> _Found:
+def _describe_details(details: ErrorDetails, tree: object, model: type[BaseModel] | None) -> _Found:
     kind, ctx = details["type"], details.get("ctx", {})
     keys, union = _written(details["loc"], tree, kind)
     if kind == _OURS:
         # a dataclass's own message may name a path of which only now enough is known
         rule = ctx["rule"]
-        return _Found(aligned(keys, rule[2:]) if rule.startswith(": ") else Problem(keys, rule, ctx["got"]))
+        return _Found(align(keys, rule[2:]) if rule.startswith(": ") else Problem(keys, rule, ctx["got"]))
     if kind in ("value_error", "assertion_error"):
-        return _Found(aligned(keys, str(ctx["error"]), details["input"]), union)
+        return _Found(align(keys, str(ctx["error"]), details["input"]), union)
     if kind in _UNKNOWN:
         return _Found(unknown_key(keys[-1], _known(model, keys[:-1])).below(*keys[:-1]), union)
     got = "" if kind == "missing" else shown(details["input"])

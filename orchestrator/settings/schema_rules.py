@@ -75,13 +75,13 @@ def _existing_forms() -> list[Schema]:
     }
     results: Schema = {"type": "array", "minItems": 1, "items": row}
     return [
-        _closed({"optuna": _TEXT, "study": _TEXT}, ["optuna"]),
-        _closed({"ray_tune": _TEXT, "metric": _TEXT}, ["ray_tune", "metric"]),
-        _closed({"results": results, "source": _TEXT}, ["results"]),
+        _close({"optuna": _TEXT, "study": _TEXT}, ["optuna"]),
+        _close({"ray_tune": _TEXT, "metric": _TEXT}, ["ray_tune", "metric"]),
+        _close({"results": results, "source": _TEXT}, ["results"]),
     ]
 
 
-def _closed(properties: Schema, required: list[str]) -> Schema:
+def _close(properties: Schema, required: list[str]) -> Schema:
     return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
 
 

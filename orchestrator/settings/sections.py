@@ -54,7 +54,7 @@ def _named_by_environment() -> str | None:
     return str(Path(folder).expanduser().absolute()) if folder else None
 
 
-def _listed(name: str | None) -> str | None:
+def _check_listed(name: str | None) -> str | None:
     if name is not None:
         find_options(name)
     return name
@@ -83,7 +83,7 @@ AbsolutePath = Annotated[str, AfterValidator(absolute)]
 class ObjectiveSettings(Section):
     """What is optimised: a named objective, a Python callable or a shell command, exactly one of them."""
 
-    name: Annotated[str | None, AfterValidator(_listed)] = Field(
+    name: Annotated[str | None, AfterValidator(_check_listed)] = Field(
         default=None, description="Name of a listed objective, or package.module:Name of a class of options."
     )
     callable: str | None = Field(

@@ -16,7 +16,7 @@ from objectives.parameters import Choice, Constant, Ordered, Parameter, Range
 from objectives.space import SearchSpace
 from orchestrator.settings.file import Plain
 from orchestrator.settings.options import as_mapping, build, dump
-from orchestrator.settings.problems import Problem, aligned, describe, failure, shown
+from orchestrator.settings.problems import Problem, align, describe, failure, shown
 
 PARAMETERS: Mapping[str, type] = {  # the key that tells a parameter's kind
     "choices": Choice,
@@ -117,12 +117,12 @@ def space_problems(
     try:
         full = SearchSpace(space, forbid)
     except ObjectiveError as error:
-        return [aligned(("space",), str(error))]
+        return [align(("space",), str(error))]
     for number, configuration in enumerate(enqueue):
         try:
             full.code_of(configuration)
         except ObjectiveError as error:
-            found.append(aligned(("enqueue", number), str(error), configuration))
+            found.append(align(("enqueue", number), str(error), configuration))
     return found
 
 

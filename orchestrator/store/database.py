@@ -30,7 +30,7 @@ def connect(url: str, is_salvage: bool = False) -> sa.Engine:
     URL or its driver is wrong, or it names an environment variable that is not set.
     """
     try:
-        parsed = credentials.resolved(url)
+        parsed = credentials.resolve_url(url)
         if parsed.drivername in ("postgresql", "postgres"):
             parsed = parsed.set(drivername="postgresql+psycopg")
         patience = {key: value for key, value in _PATIENCE.items() if key not in parsed.query}
@@ -63,7 +63,7 @@ def file_of(engine: sa.Engine) -> Path | None:
 
 
 @contextmanager
-def translated(url: str) -> Iterator[None]:
+def translate_errors(url: str) -> Iterator[None]:
     """A database's own exceptions, as StoreError, without any password."""
     try:
         yield
@@ -85,7 +85,7 @@ def translated(url: str) -> Iterator[None]:
 
 def shown(url: str) -> str:
     """The URL without a password."""
-    return credentials.redacted(url)
+    return credentials.redact(url)
 
 
 def _make_sqlite_durable(connection: sqlite3.Connection, _record: object) -> None:

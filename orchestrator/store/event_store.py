@@ -15,7 +15,7 @@ import sqlalchemy as sa
 from orchestrator import files
 from orchestrator.campaign.events import Event
 from orchestrator.errors import FencedError, HeldError, RunError, StoreError
-from orchestrator.store.database import connect, file_of, shown, translated
+from orchestrator.store.database import connect, file_of, shown, translate_errors
 from orchestrator.store.migrations import NewerVersionError, bring_up_to_date, columns_of, tables_version
 from orchestrator.store.notes import Note, insert_note, select_notes
 from orchestrator.store.rows import Row, Snapshot, decode, encode
@@ -43,7 +43,7 @@ class EventStore:
             if not self._file.parent.is_dir():
                 raise StoreError(f"the store {shown(url)} cannot be there: does the folder exist?")
             return
-        with translated(url), self._engine.connect() as connection:  # what is wrong with it shows now
+        with translate_errors(url), self._engine.connect() as connection:  # what is wrong with it shows now
             tables_version(connection)
 
     def create(self, campaign: str, first: Sequence[Event]) -> None:
@@ -51,7 +51,7 @@ class EventStore:
         events, head = encode(campaign, 0, 0, first, previous=0)
         row = {"campaign": campaign, "epoch": 0, "holder": "", "since": time.time(), "length": len(first), "head": head}
         self._make_file()
-        with translated(self.url):
+        with translate_errors(self.url):
             try:
                 with self._engine.begin() as connection:
                     bring_up_to_date(connection)
@@ -66,7 +66,7 @@ class EventStore:
         """Make the tables, or bring those of an older version up to date. Needs the right to create; nothing else
         does once they are there."""
         self._make_file()
-        with translated(self.url), self._engine.begin() as connection:
+        with translate_errors(self.url), self._engine.begin() as connection:
             bring_up_to_date(connection)
 
     def claim(
@@ -346,13 +346,13 @@ class EventStore:
     def _writing(self) -> Iterator[sa.Connection]:
         """A transaction that is durable at the end."""
         self._check_there()
-        with translated(self.url), self._engine.begin() as connection:
+        with translate_errors(self.url), self._engine.begin() as connection:
             yield connection
 
     @contextlib.contextmanager
     def _reading(self) -> Iterator[sa.Connection]:
         self._check_there()
-        with translated(self.url), self._engine.connect() as connection:
+        with translate_errors(self.url), self._engine.connect() as connection:
             yield connection
 
     def _whole(self, column: str, value: object) -> int:

@@ -106,7 +106,7 @@ class Watch:
         return True if self._has_moved else None
 
 
-def watched(
+def watch_holder(
     store: Store,
     campaign: str,
     say: Callable[[str], None] = lambda line: None,
@@ -137,10 +137,10 @@ def find_free(
     sleep: Callable[[float], None] = time.sleep,
 ) -> Holding:
     """The lease of a campaign that no process runs. Raises HeldError when one does."""
-    holding, is_held = watched(store, campaign, say, watch, sleep)
+    holding, is_held = watch_holder(store, campaign, say, watch, sleep)
     if is_held:
         raise HeldError(
-            f"campaign {campaign!r} can be run by one process only, and {described(holding)}: watch it with "
+            f"campaign {campaign!r} can be run by one process only, and {describe_holder(holding)}: watch it with "
             "`bbkb attach`, or end it with `bbkb stop` first"
         )
     return holding
@@ -164,7 +164,7 @@ def take(
     return store.claim(campaign, str(me), me.written(), seen=free.epoch, settings=settings)
 
 
-def described(holding: Holding) -> str:
+def describe_holder(holding: Holding) -> str:
     """Who runs it, for a person. The times are read off the holder's clock, and may be off by its error."""
     ago = duration(max(0.0, time.time() - holding.last_beat))
     return f"{holding.holder} runs it since {moment(holding.since)} (last sign of life {ago} ago)"

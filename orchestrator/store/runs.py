@@ -297,7 +297,7 @@ def _store_url(store: str, folder: Path) -> str:
 def _provenance(run: Run, settings: Settings, began: str) -> dict[str, object]:
     return {
         "campaign": run.name,
-        "began": credentials.redacted(began),
+        "began": credentials.redact(began),
         "time": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
         "working_directory": str(Path.cwd()),
         "seed": settings.seed,

@@ -30,7 +30,7 @@ def test_values_and_codes_are_each_others_inverse(parameter: Parameter, position
 def test_all_values_are_reached_and_spaced_codes_are_distinct(parameter: Parameter) -> None:
     drawn = coding.draw(parameter, np.linspace(0, 1, 20_001))
     assert set(drawn) == set(range(int(coding.count(parameter))))
-    few = coding.spaced(parameter, 3)
+    few = coding.spread_codes(parameter, 3)
     assert 1 <= len(set(few)) == len(few) <= 3
     assert {few[0], few[-1]} == {0.0, coding.count(parameter) - 1.0}
 

@@ -15,7 +15,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from objectives.conditions import Clause, clauses_of
-from objectives.constraints import mistakes, ordered
+from objectives.constraints import mistakes, order_parameters
 from objectives.objective import Candidates, ObjectiveError
 from objectives.parameters import Choice, Constant, Ordered, Parameter, Range
 from objectives.space import SearchSpace, make_candidates
@@ -196,7 +196,7 @@ def test_a_mistake_between_parameters_is_placed(
 
 def test_parents_come_before_their_children_and_else_the_order_stays() -> None:
     space: dict[str, Parameter] = {"b": Range(0, 1, when={"c": 1}), "a": Range(0, 1), "c": Ordered((1, 2))}
-    assert ordered(space) == ["a", "c", "b"]
+    assert order_parameters(space) == ["a", "c", "b"]
 
 
 @given(
@@ -212,7 +212,7 @@ def test_the_order_is_that_of_taking_the_first_that_is_ready_again_and_again(par
     done: list[int] = []
     while ready := [index for index in range(len(parents)) if index not in done and set(parents[index]) <= {*done}]:
         done.append(ready[0])
-    assert ordered(space) == [f"p{index}" for index in done]
+    assert order_parameters(space) == [f"p{index}" for index in done]
 
 
 def test_a_space_of_a_thousand_parameters_is_checked_without_a_walk_over_all_for_each() -> None:
@@ -220,7 +220,7 @@ def test_a_space_of_a_thousand_parameters_is_checked_without_a_walk_over_all_for
         f"p{index}": Choice(("a", "b"), when={f"p{index + 1}": "a"} if index < 999 else None) for index in range(1000)
     }
     assert mistakes(space, ()) == []
-    assert ordered(space)[:2] == ["p999", "p998"]
+    assert order_parameters(space)[:2] == ["p999", "p998"]
 
 
 def test_forbidding_everything_is_refused() -> None:

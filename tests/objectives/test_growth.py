@@ -8,7 +8,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from objectives.growth import grow, joined
+from objectives.growth import grow, join
 from objectives.objective import Candidates, ObjectiveError
 from objectives.parameters import Choice, Ordered, Range
 from objectives.space import SearchSpace, make_candidates
@@ -48,7 +48,7 @@ def test_every_new_arm_is_valid_and_no_duplicate(space: SearchSpace, seed: int, 
         assert 1 <= len(more) <= 64
         for arm in range(len(more)):
             assert is_valid(space, more.parameters(arm)), more.parameters(arm)
-        larger = joined(space, pool, more)
+        larger = join(space, pool, more)
         assert len(np.unique(larger.features, axis=0)) == len(larger) == len(pool) + len(more)
         for arm in range(len(pool)):
             assert larger.parameters(arm) == pool.parameters(arm)

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator import credentials
-from orchestrator.credentials import UnsetVariableError, has_password, redacted, resolved, without_secrets
+from orchestrator.credentials import UnsetVariableError, has_password, redact, resolve_url, without_secrets
 
 SECRET = "hunter2/s3cret"
 WITH_SECRET = [
@@ -20,11 +20,11 @@ WITH_SECRET = [
 
 @pytest.mark.parametrize("text", WITH_SECRET)
 def test_no_part_of_a_password_is_left(text: str) -> None:
-    hidden = redacted(text)
+    hidden = redact(text)
     for part in (SECRET, "hunter2", "s3cret", "with"):
         assert part not in hidden.replace("psycopg", "").replace("--set", "")
     assert "***" in hidden
-    assert redacted(hidden) == hidden
+    assert redact(hidden) == hidden
     assert has_password(text)
     assert not has_password(hidden)
 
@@ -42,7 +42,7 @@ def test_no_part_of_a_password_is_left(text: str) -> None:
     ],
 )
 def test_a_text_without_a_password_stays_as_it_is(text: str) -> None:
-    assert redacted(text) == text
+    assert redact(text) == text
     assert not has_password(text)
 
 
@@ -54,8 +54,8 @@ def test_what_is_stored_gives_the_same_url_without_its_password(password: str, h
     complete = sa.URL.create("postgresql", "ann", password, database="results").render_as_string(hide_password=False)
     complete = complete.replace("@/", f"@{host}/") if host else complete
     stored, original = (
-        resolved(redacted(complete), {}),
-        resolved(complete, {"x": "y"}) if "${" not in password else None,
+        resolve_url(redact(complete), {}),
+        resolve_url(complete, {"x": "y"}) if "${" not in password else None,
     )
     assert stored.password is None
     if original is not None:
@@ -63,18 +63,18 @@ def test_what_is_stored_gives_the_same_url_without_its_password(password: str, h
 
 
 def test_variables_are_replaced_part_by_part_so_that_a_value_may_hold_any_character() -> None:
-    url = resolved(
+    url = resolve_url(
         "postgresql://${USER_}:${PW}@db/results?application_name=${APP}", {"USER_": "a", "PW": "p@/:%4", "APP": "x y"}
     )
     assert (url.username, url.password, url.host, url.database) == ("a", "p@/:%4", "db", "results")
     assert url.query["application_name"] == "x y"
-    assert resolved("${URL}", {"URL": "postgresql://a:b@c/d"}).password == "b"
-    assert resolved("postgresql://db:${PORT}/results", {"PORT": "6000"}).port == 6000
+    assert resolve_url("${URL}", {"URL": "postgresql://a:b@c/d"}).password == "b"
+    assert resolve_url("postgresql://db:${PORT}/results", {"PORT": "6000"}).port == 6000
 
 
 def test_a_variable_that_is_not_set_is_named() -> None:
     with pytest.raises(UnsetVariableError, match="PW"):
-        resolved("postgresql://ann:${PW}@db/results", {})
+        resolve_url("postgresql://ann:${PW}@db/results", {})
 
 
 def test_a_drivers_message_keeps_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,7 @@ import sys
 import time
 from pathlib import Path
 
-from workers.children import children_ended
+from workers.children import end_children
 
 
 def is_alive(pid: int) -> bool:
@@ -24,7 +24,7 @@ def pid_written(file: Path) -> int:
 
 
 def test_a_forgotten_child_is_ended_and_buried() -> None:
-    with children_ended():
+    with end_children():
         child = subprocess.Popen(["sleep", "100"])
         assert is_alive(child.pid)
     assert not Path(f"/proc/{child.pid}").exists()
@@ -34,7 +34,7 @@ def test_a_forgotten_child_is_ended_and_buried() -> None:
 def test_a_child_that_ignores_signals_and_has_detached_itself_is_ended(tmp_path: Path) -> None:
     daemon = tmp_path / "daemon"
     script = f"trap '' TERM INT HUP; setsid sh -c 'trap \"\" TERM HUP; echo $$ > {daemon}; sleep 100' & exit 0"
-    with children_ended():
+    with end_children():
         subprocess.run(["sh", "-c", script], check=True)
         pid = pid_written(daemon)
         assert is_alive(pid)
@@ -44,7 +44,7 @@ def test_a_child_that_ignores_signals_and_has_detached_itself_is_ended(tmp_path:
 def test_what_was_there_before_and_what_has_ended_by_itself_is_left_alone() -> None:
     before = subprocess.Popen(["sleep", "100"])
     try:
-        with children_ended():
+        with end_children():
             assert subprocess.run([sys.executable, "-c", "raise SystemExit(7)"], check=False).returncode == 7
         assert before.poll() is None
     finally:
@@ -55,7 +55,7 @@ def test_what_was_there_before_and_what_has_ended_by_itself_is_left_alone() -> N
 def test_children_are_ended_when_the_evaluation_raises() -> None:
     pid = 0
     try:
-        with children_ended():
+        with end_children():
             pid = os.spawnlp(os.P_NOWAIT, "sleep", "sleep", "100")
             raise KeyError
     except KeyError:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from workers.messages import Failure, FailureKind, Outcome, Success
-from workers.surroundings import DAMAGED_AFTER, Streak, restored
+from workers.surroundings import DAMAGED_AFTER, Streak, restore_surroundings
 
 
 def seen() -> dict[str, Any]:
@@ -71,7 +71,7 @@ def test_what_an_evaluation_changed_of_its_process_is_put_back(
     monkeypatch.chdir(tmp_path / "work")
     monkeypatch.setenv("HOME", "/home/somebody")
     before = seen()
-    with restored():
+    with restore_surroundings():
         DAMAGES[damage]()
     assert seen() == before
     assert not list(Path.cwd().iterdir())

@@ -21,7 +21,7 @@ from workers.evaluate import grace_seconds, is_worn_out
 from workers.executor import ExecutorError, TakeReports
 from workers.messages import Failure, FailureKind, Limits, Outcome, Stopped, Success, Trial
 from workers.on_ray.actors import IDLE_SECONDS, WorkerPool
-from workers.on_ray.failures import described, fetched, is_process_death, kind_of
+from workers.on_ray.failures import describe_error, fetch, is_process_death, kind_of
 from workers.on_ray.objective import Reference, put_objective
 from workers.on_ray.places import NodeWatch, Placement, Places, check_feasible, is_saturated
 from workers.on_ray.reports import ReportReceiver
@@ -212,7 +212,7 @@ class RayExecutor:
         ready, rest = ray.wait(list(self._running), num_returns=1, timeout=patience_seconds)
         if ready and rest:
             ready += ray.wait(rest, num_returns=len(rest), timeout=0)[0]
-        for reference, result in zip(ready, fetched(ready), strict=True):
+        for reference, result in zip(ready, fetch(ready), strict=True):
             self._take(reference, result)
 
     def _take(self, reference: Reference, result: Outcome | RayError | None) -> None:
@@ -277,7 +277,7 @@ class RayExecutor:
             # the hard deadline ends the worker's process, and a process that ends is all Ray sees
             message = f"no result within timeout_seconds = {limit:g}, nor when asked to stop: its worker was ended"
             return _failure(attempt, FailureKind.TIMEOUT, message)
-        return _failure(attempt, kind, described(error))
+        return _failure(attempt, kind, describe_error(error))
 
     def _has_outlasted(self, attempt: _Attempt, seconds: float) -> bool:
         """Whether an attempt evaluated for so long. The ledger is asked only when Ray has had it for so long."""

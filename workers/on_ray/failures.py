@@ -61,7 +61,7 @@ def is_process_death(error: RayError) -> bool:
     return isinstance(error, WorkerCrashedError | ActorDiedError)
 
 
-def described(error: RayError) -> str:
+def describe_error(error: RayError) -> str:
     """What Ray says of it; led by what the code on the worker raised, if that is what happened."""
     text = printable(_COLOUR.sub("", str(error))).strip()
     if not isinstance(error, RayTaskError):
@@ -70,7 +70,7 @@ def described(error: RayError) -> str:
     return f"{summary}\n{text[-(MESSAGE_CHARACTERS - len(summary) - 1) :]}"
 
 
-def fetched(references: list[Reference]) -> Iterable[Outcome | RayError | None]:
+def fetch(references: list[Reference]) -> Iterable[Outcome | RayError | None]:
     """Each one's result or what Ray raises for it; all at once in the common case that nothing was raised."""
     try:
         return list(ray.get(references))

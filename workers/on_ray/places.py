@@ -155,8 +155,8 @@ def check_feasible(placement: Placement, limits: Limits) -> None:
         return
     largest = {name: max((node.get(name, 0.0) for node in nodes), default=0.0) for name in wanted}
     raise ExecutorError(
-        f"one evaluation must fit on one node, got {_listed(wanted)}; the {len(nodes)} nodes of this cluster have at "
-        f"most {_listed(largest)}: lower workers.cpus, workers.gpus or workers.memory_gb, or join a larger cluster"
+        f"one evaluation must fit on one node, got {_amounts(wanted)}; the {len(nodes)} nodes of this cluster have at "
+        f"most {_amounts(largest)}: lower workers.cpus, workers.gpus or workers.memory_gb, or join a larger cluster"
     )
 
 
@@ -173,7 +173,7 @@ def is_saturated(placement: Placement, slots: int) -> bool:
     return cpus <= slots * placement.cpus and not _can_grow()
 
 
-def _listed(resources: Mapping[str, float]) -> str:
+def _amounts(resources: Mapping[str, float]) -> str:
     texts = (
         f"memory {amount / 2**30:.3g} GiB" if name == "memory" else f"{name} {amount:g}"
         for name, amount in resources.items()

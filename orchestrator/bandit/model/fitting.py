@@ -57,7 +57,7 @@ class Fitted:
 def prior(layout: Layout, noise: float | None) -> Fitted:
     """The prior's medians, ½√p in units of the parameters' extents; `noise` where it is known."""
     typical = 0.5 * math.sqrt(layout.parameter_count)
-    lengthscales = tuple(_shortened(typical * extent) for extent in layout.extents.tolist())
+    lengthscales = tuple(_shorten(typical * extent) for extent in layout.extents.tolist())
     return Fitted(lengthscales, PRIOR_NOISE if noise is None else noise, 0)
 
 
@@ -124,10 +124,10 @@ def fit(evidence: Evidence, layout: Layout, family: AnyKernel, start: Fitted, no
     )
     lengthscales = np.exp(found.x[: layout.parameter_count]) * layout.extents
     fitted = math.exp(float(found.x[-1])) if noise is None else noise
-    return Fitted(tuple(_shortened(scale) for scale in lengthscales.tolist()), _shortened(fitted), evidence.results)
+    return Fitted(tuple(_shorten(scale) for scale in lengthscales.tolist()), _shorten(fitted), evidence.results)
 
 
-def _shortened(number: float) -> float:
+def _shorten(number: float) -> float:
     return float(f"{number:.{_DIGITS}g}")
 
 

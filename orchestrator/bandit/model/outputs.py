@@ -59,13 +59,13 @@ def scores_of(means: Floats, outputs: Outputs) -> Floats:
     if outputs is Outputs.RAW or not len(means):
         return means
     if outputs is Outputs.RANK:
-        return _standardised(ndtri((_ranks(means) - 0.5) / len(means)))
+        return _standardise(ndtri((_ranks(means) - 0.5) / len(means)))
     median = float(np.median(means))
     deviations = means - median
     if outputs is Outputs.STANDARDISE:
         middle = float(np.median(np.abs(deviations)))
         spread = MAD_TO_DEVIATION * middle if middle > _ROUNDING * abs(median) else float(np.abs(deviations).mean())
-        return _standardised(np.clip(_rounded(deviations, spread, median), -WINSOR, WINSOR))
+        return _standardise(np.clip(_round(deviations, spread, median), -WINSOR, WINSOR))
     return _half_rank(deviations, median)
 
 
@@ -91,11 +91,11 @@ def _half_rank(deviations: Floats, median: float) -> Floats:
     spread = limit * float(np.sqrt(np.mean(above * above)))
     if spread <= _ROUNDING * abs(median):  # most arms are equally good
         spread = float(np.abs(bounded).mean())
-    scores = _rounded(bounded, spread, median)
+    scores = _round(bounded, spread, median)
     is_below = scores < 0
     shares = np.clip((_ranks(scores)[is_below] - 0.5) / len(scores), LOWEST_SHARE, 0.5)
     scores[is_below] = ndtri(shares)
-    return _standardised(scores)
+    return _standardise(scores)
 
 
 def _limit(above: Floats) -> float:
@@ -104,7 +104,7 @@ def _limit(above: Floats) -> float:
     return float(above[-2] if is_alone else above[-1])
 
 
-def _rounded(deviations: Floats, spread: float, median: float) -> Floats:
+def _round(deviations: Floats, spread: float, median: float) -> Floats:
     """Deviations in units of `spread`, rounded; zeros where the spread is no more than rounding errors."""
     if spread <= _ROUNDING * abs(median):
         return np.zeros(len(deviations))
@@ -126,7 +126,7 @@ def _ranks(values: Floats) -> Floats:
     return ranks
 
 
-def _standardised(scores: Floats) -> Floats:
+def _standardise(scores: Floats) -> Floats:
     centred: Floats = scores - scores.mean()
     spread = float(np.sqrt(np.mean(centred * centred)))
     if spread <= _ROUNDING:

@@ -97,7 +97,7 @@ class GPBUCB(ExactStrategy[ExactState]):
         drift: Drift = ProductDrift(self.ratio_threshold) if self.wait is Waiting.DRIFT_BUDGET else NoDrift()
         belief, width, chosen = state.belief, self.width_at(state), list(pending)
         for arm in pending:
-            belief = _appended(belief, arm, drift)
+            belief = _append(belief, arm, drift)
         if drift.is_spent():
             return Wait("the drift budget is spent on pulls whose rewards are not in yet")
         picks: list[Pick] = []
@@ -107,7 +107,7 @@ class GPBUCB(ExactStrategy[ExactState]):
             arm = int(np.argmax(state.without_set_aside(ucb, chosen)))
             chosen.append(arm)
             picks.append(Pick(arm, float(belief.mean[arm]), width, float(belief.variance[arm])))
-            belief = _appended(belief, arm, drift)
+            belief = _append(belief, arm, drift)
         return Choose(tuple(picks), "drift budget" if drift.is_spent() else "limit")
 
     def width_at(self, state: ExactState) -> float:
@@ -119,7 +119,7 @@ class GPBUCB(ExactStrategy[ExactState]):
         return self.ratio_threshold * (noise * math.sqrt(state.belief.information_gain + 2.0 * log_delta) + bias)
 
 
-def _appended(belief: ExactPosterior, arm: int, drift: Drift) -> ExactPosterior:
+def _append(belief: ExactPosterior, arm: int, drift: Drift) -> ExactPosterior:
     """The belief with a pull of `arm` whose reward is not known; the drift takes note of it."""
     drift.append(arm, float(belief.variance[arm]))
     return belief.pull_without_reward(arm)

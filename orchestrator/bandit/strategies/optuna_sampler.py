@@ -135,7 +135,7 @@ class OptunaSampler:
         if self.sampler not in _STATELESS:
             for arm, reward in zip(arms, rewards, strict=True):
                 study = self._study(after, ())
-                notes.append(_noted(study, state.coding, reward))
+                notes.append(_note(study, state.coding, reward))
                 study_notes = study._storage.get_study_system_attrs(study._study_id)
                 after = _told(after, [Observation(arm, reward)], notes[-1:], study_notes)
         return _told(state, observations, notes, after.study_notes)
@@ -214,7 +214,7 @@ def _told(
     )
 
 
-def _noted(study: "Study", coding: Coding, reward: float) -> Notes:
+def _note(study: "Study", coding: Coding, reward: float) -> Notes:
     """What the sampler notes of the next trial of `study`; the parameters that it draws for it do not matter."""
     with _quiet():
         study.tell(study.ask(coding.distributions), reward)

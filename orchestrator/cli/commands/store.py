@@ -7,7 +7,7 @@ import typer
 
 from orchestrator.cli.console import SafeConsole
 from orchestrator.cli.terminal import say
-from orchestrator.credentials import redacted
+from orchestrator.credentials import redact
 from orchestrator.store.event_store import EventStore
 
 app = typer.Typer(help="A database that campaigns share.", no_args_is_help=True)
@@ -25,4 +25,4 @@ def init(
     """
     with contextlib.closing(EventStore(url)) as store:
         store.make_tables()
-    say(SafeConsole(), f"the tables are there: {redacted(url)}")
+    say(SafeConsole(), f"the tables are there: {redact(url)}")

@@ -6,7 +6,7 @@ import json
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.report.figure import label, rounded
+from orchestrator.report.figure import label, round_values
 
 
 @given(st.text(max_size=80))
@@ -26,7 +26,7 @@ def test_a_label_is_never_longer_than_its_limit(text: str, limit: int) -> None:
 @given(st.lists(st.floats()))
 @settings(max_examples=60, deadline=None)
 def test_rounded_numbers_are_strict_json_and_near(values: list[float]) -> None:
-    result = json.loads(json.dumps(rounded(values), allow_nan=False))
+    result = json.loads(json.dumps(round_values(values), allow_nan=False))
     for value, short in zip(values, result, strict=True):
         assert (short is None) == (value - value != 0)
         assert short is None or abs(short - value) <= 1e-5 * abs(value)

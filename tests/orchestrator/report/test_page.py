@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from orchestrator.campaign.events import ExistingTaken
 from orchestrator.history.fold import fold
 from orchestrator.report import render, write_report
-from orchestrator.report.page import Card, packed, state, summary_cards, trial_table
+from orchestrator.report.page import Card, pack, state, summary_cards, trial_table
 from tests.orchestrator.synthetic_log import NASTY_MESSAGES, SyntheticLog
 
 CAMPAIGNS = {
@@ -158,14 +158,14 @@ def test_the_table_holds_strict_json_with_conditional_and_nested_parameters() ->
     first_row.pick = replace(first_row.pick, parameters={"x": float("inf"), "layers": [1, 2]})
     table = trial_table(history)
     names = [column["name"] for column in table["columns"]]
-    first, second = json.loads(gzip.decompress(base64.b64decode(packed(table))))["rows"]
+    first, second = json.loads(gzip.decompress(base64.b64decode(pack(table))))["rows"]
     assert (first[names.index("x")], first[names.index("layers")]) == (None, "[1, 2]")
     assert (second[names.index("x")], second[names.index("dropout")] is None) == (None, False)
 
 
 def test_packing_refuses_what_json_cannot_hold() -> None:
     with pytest.raises(ValueError, match="not JSON compliant"):
-        packed({"x": float("nan")})
+        pack({"x": float("nan")})
 
 
 def test_existing_data_are_shown_apart() -> None:

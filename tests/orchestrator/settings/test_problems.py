@@ -8,7 +8,7 @@ import pytest
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from orchestrator.settings.file import Document, Keys
-from orchestrator.settings.problems import Problem, aligned, config_error, describe, failure, shown, suggestion
+from orchestrator.settings.problems import Problem, align, config_error, describe, failure, shown, suggestion
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ def test_several_mistakes_are_all_found() -> None:
 def test_a_message_that_names_its_own_path_is_joined_to_the_files(
     keys: Keys, message: str, value: Any, expected: str
 ) -> None:
-    assert str(aligned(keys, message, value)) == expected
+    assert str(align(keys, message, value)) == expected
 
 
 def test_our_own_problems_pass_through_pydantic_unchanged() -> None:

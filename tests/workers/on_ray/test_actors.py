@@ -21,7 +21,7 @@ from workers.messages import Failure, FailureKind, Limits, Outcome, Success, Tri
 from workers.on_ray import actors as ray_actors
 from workers.on_ray import executor as ray_executor
 from workers.on_ray.executor import RayExecutor
-from workers.on_ray.failures import fetched
+from workers.on_ray.failures import fetch
 from workers.on_ray.ledger import NAMESPACE, HeldAttempt, Ledger
 from workers.on_ray.places import Kind, Placement
 
@@ -236,7 +236,7 @@ def test_a_connection_that_broke_does_not_cost_the_evaluation(
         if not references:  # nothing was there in time
             return []
         results.append(references)
-        return [ActorUnavailableError("reset", b"0" * 16)] if len(results) < 3 else fetched(references)
+        return [ActorUnavailableError("reset", b"0" * 16)] if len(results) < 3 else fetch(references)
 
     monkeypatch.setattr(ray_executor, "fetched", breaking)
     executor = make(slots=1)

@@ -14,7 +14,7 @@ from ray.exceptions import (
 
 from workers.evaluate import MESSAGE_CHARACTERS
 from workers.messages import FailureKind
-from workers.on_ray.failures import described, is_process_death, kind_of
+from workers.on_ray.failures import describe_error, is_process_death, kind_of
 
 
 def actor_died(words: str) -> ActorDiedError:
@@ -54,6 +54,6 @@ def test_a_processes_death_is_told_from_other_failures() -> None:
 
 
 def test_a_description_is_short_and_plain() -> None:
-    text = described(NodeDiedError("\x1b[31mred\x1b[0m " + "x" * 10_000))
+    text = describe_error(NodeDiedError("\x1b[31mred\x1b[0m " + "x" * 10_000))
     assert text.startswith("NodeDiedError: red xxx")
     assert len(text) == MESSAGE_CHARACTERS
