@@ -238,7 +238,7 @@ def test_a_connection_that_broke_does_not_cost_the_evaluation(
         results.append(references)
         return [ActorUnavailableError("reset", b"0" * 16)] if len(results) < 3 else fetch(references)
 
-    monkeypatch.setattr(ray_executor, "fetched", breaking)
+    monkeypatch.setattr(ray_executor, "fetch", breaking)
     executor = make(slots=1)
     executor.submit([trial(0, note=str(note)), trial(1)])
     outcomes = drain(executor)
