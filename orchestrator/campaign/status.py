@@ -248,6 +248,8 @@ def progress(status: Status) -> str:
 
 
 def idle_text(idle_seconds: Mapping[str, float]) -> str:
-    """Where the workers' time went that no evaluation took, the largest first; empty when there is none."""
-    listed = sorted(idle_seconds.items(), key=lambda item: -item[1])
+    """Where the workers' time went that no evaluation took, the largest first, without causes of less than a hundredth
+    of it; empty when there is none."""
+    least = 0.01 * sum(idle_seconds.values())
+    listed = sorted(((cause, it) for cause, it in idle_seconds.items() if it >= least), key=lambda item: -item[1])
     return ", ".join(f"{LABELS[cause]} {duration(seconds)}" for cause, seconds in listed)

@@ -135,8 +135,8 @@ function drawBest() {
   draw(byId("best-plot"), JSON.stringify(spec), hasWebGL);
 }
 
-function card(term, value, remark = "", isLead = false) {
-  const node = element("div", "", { className: isLead ? "card lead" : "card" });
+function card(term, value, remark = "", kind = "") {
+  const node = element("div", "", { className: `card ${kind}` });
   const text = element("dd", value);
   if (remark) text.append(element("small", remark));
   node.append(element("dt", term), text);
@@ -149,14 +149,14 @@ function showSummary(update) {
   byId("progress").value = status.done;
   byId("progress-text").textContent = `${status.done} of ${status.evaluations}${update.left ? `, about ${update.left} left` : ""}`;
   byId("cards").replaceChildren(
-    card("Best value", status.best_value === null ? "none" : shown(status.best_value), (update.objective && `${update.objective}, `) + (update.maximize ? "maximised" : "minimised"), true),
+    card("Best value", status.best_value === null ? "none" : shown(status.best_value), (update.objective && `${update.objective}, `) + (update.maximize ? "maximised" : "minimised"), "lead"),
     ...update.goals.map((one) => card(one.name, one.value, one.remark)),
     card("Running", String(update.running.length && status.in_flight), `${status.slots} worker${status.slots === 1 ? "" : "s"}, ${status.waiting} queued`),
     card("Succeeded", String(status.succeeded), status.stopped ? `${status.stopped} stopped early` : ""),
     card("Failed", String(status.failed)),
     card("Utilisation", `${Math.round(100 * status.utilization)} %`, update.idle && `idle: ${update.idle}`),
-    ...(status.remarks.length ? [card("Warnings", String(status.remarks.length), status.remarks.join("; "))] : []),
     card("Elapsed", update.elapsed, update.holder ? `coordinator: ${update.holder}` : "no process runs it"),
+    ...(status.remarks.length ? [card("Warnings", String(status.remarks.length), status.remarks.join("; "), "wide")] : []),
   );
   byId("best-card").hidden = !update.best;
   if (update.best) describeList(byId("best-parameters"), Object.entries(update.best));
