@@ -8,17 +8,22 @@ import numpy as np
 
 from orchestrator.bandit.arrays import Floats, Indices, read_only, same
 
+ENOUGH = 3  # equal rewards of arms pulled again, from which on they are not chance
+ROUNDING = 1e-12  # of a mean of equal rewards, relative
+
 
 @dataclass(frozen=True, eq=False)
 class Pulls:
     """`counts` (A,) and `reward_sums` (A,), both read-only. Pulls without a reward are not in here.
 
-    `further_sums` (K, A): sums of the rewards of further objectives and constraints, where there are any.
+    `further_sums` (K, A): sums of the rewards of further objectives and constraints, where there are any. `varies`:
+    whether two pulls of one arm gave different rewards.
     """
 
     counts: Indices
     reward_sums: Floats
     further_sums: Floats = field(default_factory=lambda: np.empty((0, 0)))
+    varies: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "counts", read_only(self.counts, np.intp))
@@ -44,6 +49,11 @@ class Pulls:
         """How many pulls there were."""
         return int(self.counts.sum())
 
+    @property
+    def looks_deterministic(self) -> bool:
+        """Whether `ENOUGH` pulls or more were of an arm pulled before, and each gave the arm's reward again."""
+        return not self.varies and self.total - len(self.arms) >= ENOUGH
+
     @cached_property
     def outputs(self) -> tuple["Pulls", ...]:
         """These pulls with one reward each, once for every reward that a pull has: the first objective's first."""
@@ -65,12 +75,22 @@ class Pulls:
         counts = self.counts.copy()
         chosen = np.asarray(arms, np.intp)
         np.add.at(counts, chosen, 1)
+        values = np.asarray(rewards, np.float64)
         more = np.asarray(further, np.float64).reshape(len(chosen), len(self.further_sums))
         return Pulls(
             counts,
-            _add(self.reward_sums, chosen, np.asarray(rewards, np.float64)),
+            _add(self.reward_sums, chosen, values),
             np.array([_add(sums, chosen, one) for sums, one in zip(self.further_sums, more.T, strict=True)]),
+            self.varies or self._varies_with(chosen, values),
         )
+
+    def _varies_with(self, arms: Indices, rewards: Floats) -> bool:
+        """Whether pulls of `arms` (n,) with `rewards` (n,) give an arm another reward than before, or two different
+        ones; until now each arm's rewards were equal."""
+        distinct, first, at = np.unique(arms, return_index=True, return_inverse=True)
+        known = self.counts[distinct]
+        expected = np.where(known > 0, self.reward_sums[distinct] / np.maximum(known, 1), rewards[first])[at]
+        return bool(np.any(np.abs(rewards - expected) > ROUNDING * np.abs(expected)))
 
     def extended(self, arms: int) -> "Pulls":
         """These pulls, and none of that many more arms."""
@@ -78,6 +98,7 @@ class Pulls:
             np.concatenate((self.counts, np.zeros(arms, np.intp))),
             np.concatenate((self.reward_sums, np.zeros(arms))),
             np.hstack((self.further_sums, np.zeros((len(self.further_sums), arms)))),
+            self.varies,
         )
 
 

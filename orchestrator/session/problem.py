@@ -108,7 +108,9 @@ def judge(problem: Problem, pool: Pool, model: StrategyState, sign: float) -> Re
 
 
 def _recommendation(problem: Problem, pool: Pool, model: StrategyState, sign: float) -> Recommendation | None:
-    arm = problem.strategy.recommend(model) if isinstance(problem.strategy, Recommends) else None
+    if problem.is_deterministic or not isinstance(problem.strategy, Recommends):
+        return None
+    arm = problem.strategy.recommend(model)
     if arm is None:
         return None
     count, total = int(model.pulls.counts[arm]), float(model.pulls.reward_sums[arm])

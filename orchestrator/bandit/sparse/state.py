@@ -117,10 +117,17 @@ class SparseState:
         chosen: Indices = arms[failed_near > NEIGHBOURS // 2]
         return chosen
 
-    @property
+    @cached_property
     def repeats(self) -> bool:
-        """Whether an arm may be pulled more than once."""
-        return self.layout is None or self.layout.repeats
+        """Whether an arm may be pulled more than once.
+
+        With the calibrated model not where pulling one again always gave the same reward, as long as other arms are
+        left.
+        """
+        if self.layout is None or not self.layout.repeats:
+            return self.layout is None
+        teaches_nothing = self.calibration is not None and self.goals.is_single and self.pulls.looks_deterministic
+        return not teaches_nothing or len(np.union1d(self.set_aside, self.pulls.arms)) == len(self.model.arms)
 
     def blocked(self, pending: Sequence[int] = ()) -> Indices:
         """Arms that may not be chosen, ascending: those set aside; where arms do not repeat, those pulled and
@@ -274,14 +281,16 @@ def _with_calibration(state: S, model: Model, calibration: Calibration) -> S:
 def recommendation(state: SparseState, belief: Belief | None = None) -> int | None:
     """The pulled arm to recommend where it may not be the one of largest mean reward; else None.
 
-    That of largest posterior mean where the fitted noise says that mean rewards are noisy. A mean reward that is too
-    far above all others to be believed is left out. None with several objectives or constraints.
+    That of largest posterior mean where the fitted noise says that mean rewards are noisy, and pulling an arm again did
+    not always give the same reward. A mean reward that is too far above all others to be believed is left out. None
+    with several objectives or constraints.
     """
     if state.calibration is None or not state.pulls.total or not state.goals.is_single:
         return None
     arms, means = state.pulls.arms, mean_rewards(state.pulls)
     wild = is_wild(means)
-    is_luck = state.pulls.total >= CHECKED_FROM and is_noisy(state.calibration.fitted)
+    is_fitted = state.pulls.total >= CHECKED_FROM
+    is_luck = is_fitted and is_noisy(state.calibration.fitted) and not state.pulls.looks_deterministic
     if not is_luck and not wild.any():
         return None
     known = _sparse_belief(state) if belief is None else belief

@@ -22,8 +22,27 @@ def test_adding_leaves_the_old_value_as_it_was() -> None:
     assert after != before
     assert not after.counts.flags.writeable
     assert not after.reward_sums.flags.writeable
-    assert after == Pulls(np.array([0, 2, 0]), np.array([0, 0.75, 0]))
+    assert after == Pulls(np.array([0, 2, 0]), np.array([0, 0.75, 0]), varies=True)
 
 
 def test_more_arms_are_appended_without_a_pull() -> None:
     assert Pulls.none(2).add([1], [0.5]).extended(2) == Pulls.none(4).add([1], [0.5])
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.floats(-1e6, 1e6)), max_size=12), st.integers(0, 12))
+def test_rewards_vary_when_an_arm_has_two_different_ones_however_they_are_added(
+    rows: list[tuple[int, float]], cut: int
+) -> None:
+    pulls = Pulls.none(4)
+    for part in (rows[:cut], rows[cut:]):
+        pulls = pulls.add([arm for arm, _ in part], [reward for _, reward in part])
+    assert pulls.varies == any(len({reward for a, reward in rows if a == arm}) > 1 for arm in range(4))
+
+
+@given(st.lists(st.integers(0, 3), max_size=40), st.floats(-1e3, 1e3))
+def test_equal_rewards_look_deterministic_after_three_arms_pulled_again(arms: list[int], reward: float) -> None:
+    pulls = Pulls.none(4)
+    for arm in arms:  # one by one: sums are rounded
+        pulls = pulls.add([arm], [reward + 0.1 * arm])
+    assert pulls.looks_deterministic == (len(arms) - len(set(arms)) >= 3)
+    assert not pulls.add([0, 0], [1.0, 2.0]).looks_deterministic

@@ -107,6 +107,19 @@ def test_no_arm_is_pulled_twice_where_arms_do_not_repeat(name: str) -> None:
     assert len(set(pulled)) == len(pulled)
 
 
+def test_where_rewards_look_deterministic_other_arms_are_pulled_while_there_are_any() -> None:
+    strategy = build("bbkb")
+    state, pulled = strategy.init(Arms.of(FEATURES), np.random.default_rng(1)), list[int]()
+    for number in range(100):
+        pulled.append(choice(strategy.ask(state, (), 1)).picks[0].arm)
+        state = strategy.tell(state, [Observation(pulled[-1], VALUES[pulled[-1]])], np.random.default_rng([2, number]))
+        if len(set(pulled)) == len(FEATURES):
+            break
+    assert len(pulled) - len(set(pulled)) == 3
+    assert strategy.recommend(state) is None  # the largest reward is no luck
+    assert isinstance(strategy.ask(state, (), 2), Choose)
+
+
 def test_lazy_and_eager_evaluation_pick_the_same_arms_under_a_fitted_kernel() -> None:
     assert course(build("bbkb"))[0] == course(build("bbkb", lazy=False))[0]
 
