@@ -23,7 +23,7 @@ from dataclasses import replace
 from objectives.objective import EvaluationStopped, InvalidValueError, Objective
 from workers.children import end_children
 from workers.clock import SteadyClock
-from workers.messages import Failure, FailureKind, Limits, Outcome, Stopped, Success, Trial
+from workers.messages import Attempt, Failure, FailureKind, Limits, Outcome, Stopped, Success
 from workers.reporting import Publish, Reports
 from workers.results import Result, check_result
 from workers.surroundings import restore_surroundings
@@ -57,7 +57,7 @@ def grace_seconds(timeout_seconds: float) -> float:
 
 def evaluate(
     objective: Objective,
-    trial: Trial,
+    attempt: Attempt,
     limits: Limits,
     *,
     now: Callable[[], float] | None = None,
@@ -75,27 +75,27 @@ def evaluate(
     """
     now = SteadyClock() if now is None else now
     where = worker_name() if worker is None else worker
-    limits = _raise_memory(limits, trial.memory_factor)
-    reports = Reports(publish, trial.folder)
+    limits = _raise_memory(limits, attempt.memory_factor)
+    reports = Reports(publish, attempt.folder)
     started = now()
     try:
         with _confine(limits) if is_expendable else _host_interrupts():
-            if trial.folder is not None:
-                trial.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if attempt.folder is not None:
+                attempt.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             result = _before_deadline(  # what was returned is looked at there: it may run code of its own
-                lambda: check_result(objective.evaluate(dict(trial.parameters), trial.seed, reports)),
+                lambda: check_result(objective.evaluate(dict(attempt.parameters), attempt.seed, reports)),
                 limits.timeout_seconds,
             )
         kept = reports.kept()
     except EvaluationStopped:
-        return _stop(trial, reports, started, now(), where)
+        return _stop(attempt, reports, started, now(), where)
     except BaseException as error:  # SystemExit and its kin end a process of ours only if we let them
         if isinstance(error, HostInterruptError) and not is_expendable:
             raise
         kind, message = _explain(error, limits)
         return Failure(
-            trial=trial.id,
-            attempt=trial.attempt,
+            trial=attempt.trial,
+            attempt=attempt.attempt,
             kind=kind,
             message=message,
             started=started,
@@ -103,10 +103,10 @@ def evaluate(
             worker=where,
         )
     if reports.is_stopped:  # the objective caught the stop, and returned what it had
-        return _stop(trial, reports, started, now(), where)
+        return _stop(attempt, reports, started, now(), where)
     return Success(
-        trial=trial.id,
-        attempt=trial.attempt,
+        trial=attempt.trial,
+        attempt=attempt.attempt,
         value=result.value,
         started=started,
         finished=max(started, now()),
@@ -117,10 +117,10 @@ def evaluate(
     )
 
 
-def _stop(trial: Trial, reports: Reports, started: float, now: float, worker: str) -> Stopped:
+def _stop(attempt: Attempt, reports: Reports, started: float, now: float, worker: str) -> Stopped:
     return Stopped(
-        trial=trial.id,
-        attempt=trial.attempt,
+        trial=attempt.trial,
+        attempt=attempt.attempt,
         value=reports.last_value,
         step=reports.last_step,
         started=started,

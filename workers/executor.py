@@ -20,7 +20,7 @@ Contract (`tests/workers/test_executor_contract.py` runs it on every executor):
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Protocol
 
-from workers.messages import IntermediateValue, Outcome, Trial
+from workers.messages import Attempt, IntermediateValue, Outcome
 
 
 class ExecutorError(RuntimeError):
@@ -31,7 +31,7 @@ TakeReports = Callable[[Sequence[IntermediateValue]], Collection[int]]  # the tr
 
 
 class Executor(Protocol):
-    """Runs trials somewhere."""
+    """Runs attempts somewhere."""
 
     @property
     def slots(self) -> int:
@@ -44,7 +44,7 @@ class Executor(Protocol):
     def listen(self, take: TakeReports) -> None:
         """Give intermediate values to `take`."""
 
-    def submit(self, trials: Sequence[Trial]) -> None:
+    def submit(self, attempts: Sequence[Attempt]) -> None:
         """Start these attempts, or queue them."""
 
     def next_outcomes(self, timeout: float | None) -> list[Outcome]:

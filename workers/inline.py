@@ -8,7 +8,7 @@ from objectives.objective import Objective
 from workers.clock import SteadyClock
 from workers.evaluate import evaluate
 from workers.executor import TakeReports
-from workers.messages import Failure, FailureKind, IntermediateValue, Limits, Outcome, Trial
+from workers.messages import Attempt, Failure, FailureKind, IntermediateValue, Limits, Outcome
 from workers.reporting import Publish
 
 
@@ -23,7 +23,7 @@ class InlineExecutor:
         self._objective = objective
         self._clock = SteadyClock()
         self._limits = limits
-        self._queue: OrderedDict[int, Trial] = OrderedDict()  # by trial id, in the order submitted
+        self._queue: OrderedDict[int, Attempt] = OrderedDict()  # by trial id, in the order submitted
         self._cancelled: list[Outcome] = []
         self._take: TakeReports | None = None
 
@@ -40,9 +40,9 @@ class InlineExecutor:
         """Give intermediate values to `take`, each at once."""
         self._take = take
 
-    def submit(self, trials: Sequence[Trial]) -> None:
+    def submit(self, attempts: Sequence[Attempt]) -> None:
         """Queue these attempts."""
-        self._queue.update((trial.id, trial) for trial in trials)
+        self._queue.update((attempt.trial, attempt) for attempt in attempts)
 
     def next_outcomes(self, timeout: float | None) -> list[Outcome]:
         """The outcomes of cancelled attempts if there are any, else the next attempt's, evaluated now."""
@@ -51,27 +51,29 @@ class InlineExecutor:
             return outcomes
         if not self._queue:
             return []
-        trial = next(iter(self._queue.values()))
+        attempt = next(iter(self._queue.values()))
         outcome = evaluate(
-            self._objective, trial, self._limits, now=self.now, worker="inline", publish=self._publisher(trial)
+            self._objective, attempt, self._limits, now=self.now, worker="inline", publish=self._publisher(attempt)
         )
-        del self._queue[trial.id]  # only now: an evaluation interrupted from the keyboard stays in the queue
+        del self._queue[attempt.trial]  # only now: an evaluation interrupted from the keyboard stays in the queue
         return [outcome]
 
-    def _publisher(self, trial: Trial) -> Publish | None:
+    def _publisher(self, attempt: Attempt) -> Publish | None:
         take = self._take
         if take is None:
             return None
-        return lambda step, value: trial.id in take([IntermediateValue(trial.id, trial.attempt, step, value)])
+        return lambda step, value: (
+            attempt.trial in take([IntermediateValue(attempt.trial, attempt.attempt, step, value)])
+        )
 
     def cancel(self, trials: Iterable[int]) -> None:
         """Take these trials out of the queue."""
         now = self.now()
-        for trial in [self._queue.pop(id_) for id_ in dict.fromkeys(trials) if id_ in self._queue]:
+        for attempt in [self._queue.pop(id_) for id_ in dict.fromkeys(trials) if id_ in self._queue]:
             self._cancelled.append(
                 Failure(
-                    trial=trial.id,
-                    attempt=trial.attempt,
+                    trial=attempt.trial,
+                    attempt=attempt.attempt,
                     kind=FailureKind.CANCELLED,
                     message="cancelled",
                     started=now,

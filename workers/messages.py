@@ -1,7 +1,7 @@
 """What travels between the campaign and the workers: plain, serialisable values, no Ray types.
 
-A trial is one decision to evaluate an arm. It may need several attempts; `(trial, attempt)` names one of them for
-ever, so that a result delivered twice, or late, can be recognised.
+A trial is one decision to evaluate an arm. It may need several attempts; `(trial, attempt)` names one of them and is
+never used again, so that a result delivered twice, or late, can be recognised.
 """
 
 from collections.abc import Mapping
@@ -31,11 +31,11 @@ class Share:
 
 
 @dataclass(frozen=True, slots=True)
-class Trial:
-    """One attempt at evaluating an arm. It may use `memory_factor` times the memory that the limits say. `share`: what
-    it takes of the cluster where its parameters say so; None for what all others take."""
+class Attempt:
+    """One execution of a trial. It may use `memory_factor` times the memory that the limits say. `share`: what it takes
+    of the cluster where its parameters say so; None for what all others take."""
 
-    id: int
+    trial: int
     arm: int
     parameters: Mapping[str, object]
     seed: int

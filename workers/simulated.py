@@ -16,7 +16,7 @@ import numpy as np
 from objectives.objective import Objective
 from workers.evaluate import evaluate
 from workers.executor import TakeReports
-from workers.messages import Failure, FailureKind, IntermediateValue, Limits, Outcome, Stopped, Success, Trial
+from workers.messages import Attempt, Failure, FailureKind, IntermediateValue, Limits, Outcome, Stopped, Success
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +102,7 @@ class SimulatedExecutor:
         self._now = start_at
         self._slots = slots
         self._idle = list(range(slots))  # a heap: the lowest number first
-        self._queue: OrderedDict[int, Trial] = OrderedDict()  # by trial id, in the order submitted
+        self._queue: OrderedDict[int, Attempt] = OrderedDict()  # by trial id, in the order submitted
         self._running: list[_RunningAttempt] = []  # a heap: the next to finish first
         self._order = itertools.count()
         self._cancelled: list[Outcome] = []
@@ -121,9 +121,9 @@ class SimulatedExecutor:
         """Give intermediate values to `take`, spread evenly over the virtual duration of their attempt."""
         self._take = take
 
-    def submit(self, trials: Sequence[Trial]) -> None:
+    def submit(self, attempts: Sequence[Attempt]) -> None:
         """Queue these attempts; workers that are idle take them up at this instant of virtual time."""
-        self._queue.update((trial.id, trial) for trial in trials)
+        self._queue.update((attempt.trial, attempt) for attempt in attempts)
 
     def next_outcomes(self, timeout: float | None) -> list[Outcome]:
         """Everything that finishes at the next instant at which something finishes, whatever the timeout."""
@@ -189,9 +189,9 @@ class SimulatedExecutor:
     def cancel(self, trials: Iterable[int]) -> None:
         """End these attempts now; their workers are free at once."""
         chosen = set(trials)
-        for trial in [trial for trial in self._queue.values() if trial.id in chosen]:
-            del self._queue[trial.id]
-            self._cancelled.append(_cancellation(trial.id, trial.attempt, self._now, self._now, ""))
+        for attempt in [attempt for attempt in self._queue.values() if attempt.trial in chosen]:
+            del self._queue[attempt.trial]
+            self._cancelled.append(_cancellation(attempt.trial, attempt.attempt, self._now, self._now, ""))
         for entry in [entry for entry in self._running if entry.outcome.trial in chosen]:
             outcome = entry.outcome
             heapq.heappush(self._idle, entry.worker)
@@ -221,25 +221,25 @@ class SimulatedExecutor:
 
     def _start(self) -> None:
         while self._idle and self._queue:
-            _, trial = self._queue.popitem(last=False)
+            _, attempt = self._queue.popitem(last=False)
             worker = heapq.heappop(self._idle)
-            outcome = self._simulate(trial, f"worker-{worker}")
+            outcome = self._simulate(attempt, f"worker-{worker}")
             self._push(worker, outcome)
 
-    def _simulate(self, trial: Trial, worker: str) -> Outcome:
+    def _simulate(self, attempt: Attempt, worker: str) -> Outcome:
         """The outcome of an attempt that starts now."""
         # four draws in fixed order, used or not: an attempt's duration must not depend on the failure rate, nor the
         # rest on the stragglers
-        rng = np.random.default_rng([self._seed, trial.id, trial.attempt])
+        rng = np.random.default_rng([self._seed, attempt.trial, attempt.attempt])
         drawn, is_hit, share = self._durations.draw(rng), rng.random() < self._failures.rate, rng.random()
         drawn = self._durations.straggle(drawn, rng.random())
-        outcome = evaluate(self._objective, trial, Limits(), now=self.now, worker=worker)
+        outcome = evaluate(self._objective, attempt, Limits(), now=self.now, worker=worker)
         seconds = outcome.metrics.get("seconds", drawn) if isinstance(outcome, Success) else drawn
         if seconds < 0.0:
             message = f"metrics['seconds'] must be >= 0, got {seconds}"
             return Failure(
-                trial=trial.id,
-                attempt=trial.attempt,
+                trial=attempt.trial,
+                attempt=attempt.attempt,
                 kind=FailureKind.INVALID_VALUE,
                 message=message,
                 started=self._now,
@@ -249,8 +249,8 @@ class SimulatedExecutor:
         if is_hit:
             finished = self._now + share * seconds
             return Failure(
-                trial=trial.id,
-                attempt=trial.attempt,
+                trial=attempt.trial,
+                attempt=attempt.attempt,
                 kind=self._failures.kind,
                 message="injected failure",
                 started=self._now,

@@ -159,7 +159,7 @@ def _evaluation(parts: Parts) -> Callable[[Sequence[int], int], tuple[Floats, Fl
     def evaluate(arms: Sequence[int], first: int) -> tuple[Floats, Floats]:
         rewards = np.empty((2, len(arms)))
         for place, arm in enumerate(arms):
-            message = parts.problem.trial(QueuedAttempt(first + place, int(arm), attempt=1), parts.problem.candidates)
+            message = parts.problem.attempt(QueuedAttempt(first + place, int(arm), attempt=1), parts.problem.candidates)
             evaluation = parts.objective.evaluate(dict(message.parameters), message.seed, _silent)
             rewards[:, place] = evaluation.value, evaluation.metrics["noise_free"]
         return rewards[0], rewards[1]

@@ -88,7 +88,7 @@ class TrialRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Attempt:
+class AttemptRow:
     """A finished attempt, successful or not: one bar of the Gantt picture."""
 
     trial: int
@@ -141,7 +141,7 @@ class History:
     reporting: dict[int, TrialRow] = field(default_factory=dict)  # by trial: those that reported intermediate values
     batches: list[BatchChosen] = field(default_factory=list)
     refreshes: list[ModelRefreshed] = field(default_factory=list)
-    attempts: list[Attempt] = field(default_factory=list)
+    attempts: list[AttemptRow] = field(default_factory=list)
     appended: int = 0  # candidates that were not there at the beginning
     sessions: list[Session] = field(default_factory=list)
     notes: tuple[Note, ...] = ()  # of people, in the order written; they are not in the log
@@ -314,5 +314,5 @@ def _end_attempt(history: History, event: AttemptEnded) -> None:
         row.reports.update(event.reports)
         history.reporting.setdefault(row.trial, row)
     history.attempts.append(
-        Attempt(event.trial, event.attempt, event.started, event.finished, event.worker, failure, message)
+        AttemptRow(event.trial, event.attempt, event.started, event.finished, event.worker, failure, message)
     )

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from orchestrator.history.fold import Attempt, History
+from orchestrator.history.fold import AttemptRow, History
 from orchestrator.report.figure import Figure, Spec, axis, label, layout, round_values, short
 from orchestrator.wording import plural
 from workers.messages import FailureKind
@@ -118,7 +118,7 @@ def _natural(name: str) -> list[tuple[int, str]]:
     return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", name)]
 
 
-def _bars(attempts: list[Attempt], clock: CampaignClock) -> list[_Bar]:
+def _bars(attempts: list[AttemptRow], clock: CampaignClock) -> list[_Bar]:
     """Attempts as bars in the clock's unit, merged below what a screen resolves once there are too many to draw."""
     seconds, _ = clock.unit
     started = clock([attempt.started for attempt in attempts]) / seconds
@@ -216,17 +216,17 @@ def utilization(history: History) -> Figure | None:
     )
 
 
-def _running(history: History) -> list[Attempt]:
+def _running(history: History) -> list[AttemptRow]:
     """Attempts under way, until the last event; their workers are not known before they end."""
     if not history.status().in_flight:
         return []
     now = history.sessions[-1].ended
     return [
-        Attempt(trial, run.attempt, min(run.since, now), now, "") for trial, run in history.campaign.running.items()
+        AttemptRow(trial, run.attempt, min(run.since, now), now, "") for trial, run in history.campaign.running.items()
     ]
 
 
-def _busy_seconds(attempts: list[Attempt], clock: CampaignClock, times: NDArray[np.float64]) -> NDArray[np.float64]:
+def _busy_seconds(attempts: list[AttemptRow], clock: CampaignClock, times: NDArray[np.float64]) -> NDArray[np.float64]:
     """Worker seconds spent in `attempts` until each of `times` (n,): Σ (t − started)⁺ − (t − finished)⁺."""
 
     def elapsed_since(moments: NDArray[np.float64]) -> NDArray[np.float64]:

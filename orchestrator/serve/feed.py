@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from orchestrator.campaign.events import CampaignCreated, Event
 from orchestrator.errors import BbkbError, RunError
-from orchestrator.history.fold import Attempt, History, advance, begin
+from orchestrator.history.fold import AttemptRow, History, advance, begin
 from orchestrator.serve.sources import Source
 from orchestrator.store.event_store import EventStore
 from orchestrator.store.lease import Watch
@@ -37,7 +37,7 @@ class Feed:
         self.is_held: bool | None = None  # None: not known yet
         self.length = 0  # of the log, as far as is known
         self.problem = ""
-        self.failures: deque[Attempt] = deque(maxlen=RECENT_FAILURES)
+        self.failures: deque[AttemptRow] = deque(maxlen=RECENT_FAILURES)
         self._arrivals = array("q")  # the log's position after each result
         self._store: Store | None = None
         self._watch = Watch()

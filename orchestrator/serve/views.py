@@ -9,7 +9,7 @@ from typing import Any
 from orchestrator.campaign.attempts import Best
 from orchestrator.campaign.status import as_plain, idle_text
 from orchestrator.history.export import strict_json
-from orchestrator.history.fold import Attempt, History, TrialRow
+from orchestrator.history.fold import AttemptRow, History, TrialRow
 from orchestrator.report.figure import Figure
 from orchestrator.report.page import (
     as_yaml,
@@ -123,7 +123,7 @@ def _last_report(row: TrialRow) -> object:
     return [step, strict_json(row.reports[step])]
 
 
-def _ended(history: History, attempt: Attempt) -> Plain:
+def _ended(history: History, attempt: AttemptRow) -> Plain:
     row = history.trials[attempt.trial]
     is_result = not attempt.failure
     return {

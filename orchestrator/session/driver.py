@@ -184,7 +184,7 @@ class Driver:
         self._commit()
         self._executor.submit(
             [
-                self._problem.trial(assignment, self._pool.candidates, self._campaign.memory_factor(assignment.trial))
+                self._problem.attempt(assignment, self._pool.candidates, self._campaign.memory_factor(assignment.trial))
                 for assignment in command.assignments
             ]
         )

@@ -20,7 +20,7 @@ from orchestrator.campaign.transitions import apply
 from orchestrator.errors import CampaignError
 from orchestrator.pool import Appended, Pool
 from orchestrator.session.resources import Resources
-from workers.messages import Trial
+from workers.messages import Attempt
 
 # Streams of randomness derived from the campaign's seed; a stream's number must never change.
 INIT, TELL, TRIALS, BEGIN, GROW = 0, 1, 2, 3, 4
@@ -69,13 +69,13 @@ class Problem:
         """The generator of one stream: derived when needed, never stored."""
         return np.random.default_rng([self.seed, *stream])
 
-    def trial(self, assignment: QueuedAttempt, candidates: Candidates, memory_factor: float = 1.0) -> Trial:
+    def attempt(self, assignment: QueuedAttempt, candidates: Candidates, memory_factor: float = 1.0) -> Attempt:
         """The message to a worker. All attempts of a trial share their seed, so a repeat gives the same result."""
         seed = int(self.rng(TRIALS, assignment.trial).integers(2**31))
         parameters = candidates.parameters(assignment.arm)
         folder = None if self.trial_folders is None else self.trial_folders / f"{assignment.trial:06d}"
         share = None if self.resources is None else self.resources.of(parameters)
-        return Trial(
+        return Attempt(
             assignment.trial, assignment.arm, parameters, seed, assignment.attempt, memory_factor, folder, share
         )
 

@@ -17,7 +17,7 @@ from orchestrator.campaign.events import SessionClosed, TrialFailed, TrialSuccee
 from orchestrator.store.event_store import EventStore
 from tests.fuzz.examples import explore, few_or_many, values
 from workers.evaluate import evaluate
-from workers.messages import Limits, Success, Trial
+from workers.messages import Attempt, Limits, Success
 
 
 class Hostile:
@@ -128,7 +128,7 @@ def test_every_attempt_has_an_outcome_that_can_be_stored(tmp_path: Path, example
     outcomes: list[TrialFailed | TrialSucceeded] = []
 
     def check(acted: object) -> None:
-        outcome = evaluate(Objective(acted), Trial(0, 0, {}, 1), Limits())  # type: ignore[arg-type]  # any example
+        outcome = evaluate(Objective(acted), Attempt(0, 0, {}, 1), Limits())  # type: ignore[arg-type]  # any example
         if isinstance(outcome, Success):
             assert math.isfinite(outcome.value)
             outcomes.append(

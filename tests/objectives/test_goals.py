@@ -8,7 +8,7 @@ from objectives.goals import WithMetrics
 from objectives.objective import Evaluation, InvalidValueError, Objective, Parameters, Report
 from objectives.returned import MissingValueError, as_evaluation
 from workers.evaluate import evaluate
-from workers.messages import Failure, FailureKind, Limits, Outcome, Success, Trial
+from workers.messages import Attempt, Failure, FailureKind, Limits, Outcome, Success
 
 NEEDED = (("accuracy", "objectives.0"), ("latency", "objectives.1"))
 
@@ -22,8 +22,8 @@ class Returns(Objective):
 
 
 def outcome(returned: object, first: str = "accuracy", needed: tuple[tuple[str, str], ...] = NEEDED) -> Outcome:
-    trial = Trial(id=0, arm=0, parameters={}, seed=0)
-    return evaluate(WithMetrics(Returns(returned), first, needed), trial, Limits())
+    attempt = Attempt(trial=0, arm=0, parameters={}, seed=0)
+    return evaluate(WithMetrics(Returns(returned), first, needed), attempt, Limits())
 
 
 def test_the_value_is_the_first_metric_and_what_was_returned_as_value_stays() -> None:

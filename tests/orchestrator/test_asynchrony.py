@@ -35,7 +35,7 @@ from orchestrator.session.driver import Driver
 from orchestrator.session.problem import INIT, TELL, Problem, advance, begin_progress, replay
 from orchestrator.store.event_store import EventStore
 from workers.executor import Executor, TakeReports
-from workers.messages import FailureKind, Outcome, Success, Trial
+from workers.messages import Attempt, FailureKind, Outcome, Success
 from workers.simulated import Durations, Failures, SimulatedExecutor
 
 X = np.linspace(0.0, 1.0, 41)
@@ -204,15 +204,15 @@ class Puppet:
     slots = 2
 
     def __init__(self) -> None:
-        self.submitted: list[Trial] = []
+        self.submitted: list[Attempt] = []
         self.ready: list[Outcome] = []
         self.has_news = threading.Event()
 
     def adopt(self, attempts: Mapping[int, int]) -> frozenset[int]:
         return frozenset()
 
-    def submit(self, trials: Sequence[Trial]) -> None:
-        self.submitted.extend(trials)
+    def submit(self, attempts: Sequence[Attempt]) -> None:
+        self.submitted.extend(attempts)
         self.has_news.set()
 
     def next_outcomes(self, timeout: float | None) -> list[Outcome]:
@@ -233,10 +233,10 @@ class Puppet:
 
     def close(self, leave_running: bool = False) -> None: ...
 
-    def finish(self, trial: Trial) -> None:
+    def finish(self, attempt: Attempt) -> None:
         """Let this evaluation end with the value 1, and wait until the loop has done something about it."""
         self.has_news.clear()
-        self.ready = [Success(trial.id, trial.attempt, 1.0, 0.0, 0.0, "puppet")]
+        self.ready = [Success(attempt.trial, attempt.attempt, 1.0, 0.0, 0.0, "puppet")]
         assert self.has_news.wait(200)
 
 
@@ -274,7 +274,7 @@ def test_a_result_is_stored_while_the_strategy_computes(slow: Any) -> None:
     assert began.wait(200)
     puppet.finish(second)
     stored = [event.trial for event in store.read("c") if isinstance(event, TrialSucceeded)]
-    assert stored == [first.id, second.id]
+    assert stored == [first.trial, second.trial]
 
 
 def test_a_campaign_can_be_stopped_while_the_strategy_computes(slow: Any) -> None:

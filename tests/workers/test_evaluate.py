@@ -22,7 +22,7 @@ from workers.evaluate import (
     grace_seconds,
     worker_name,
 )
-from workers.messages import Failure, FailureKind, Limits, Outcome, Success, Trial
+from workers.messages import Attempt, Failure, FailureKind, Limits, Outcome, Success
 from workers.reporting import KEPT_REPORTS
 from workers.results import MOST_METRICS, NAME_CHARACTERS
 
@@ -41,7 +41,7 @@ class Doing:
 
 
 def outcome_of(action: Callable[[Parameters, int, Report], Any], limits: Limits = UNLIMITED, **options: Any) -> Outcome:
-    return evaluate(Doing(action), Trial(7, 3, {"x": 2.0}, seed=11, attempt=4), limits, **options)
+    return evaluate(Doing(action), Attempt(7, 3, {"x": 2.0}, seed=11, attempt=4), limits, **options)
 
 
 def outcome_of_value(value: Any, metrics: Any = None) -> Outcome:
@@ -258,9 +258,9 @@ def test_a_value_whose_conversion_does_not_end_meets_the_time_out() -> None:
 
 
 def test_an_objective_cannot_change_the_trial() -> None:
-    trial = Trial(0, 0, {"x": 1.0}, seed=0)
-    evaluate(Doing(lambda parameters, *_: parameters.clear()), trial, UNLIMITED)
-    assert trial.parameters == {"x": 1.0}
+    attempt = Attempt(0, 0, {"x": 1.0}, seed=0)
+    evaluate(Doing(lambda parameters, *_: parameters.clear()), attempt, UNLIMITED)
+    assert attempt.parameters == {"x": 1.0}
 
 
 def loop_catching(exceptions: type[BaseException], times: int) -> None:

@@ -10,7 +10,7 @@ from ray import cloudpickle
 from objectives.objective import Evaluation, Objective, Parameters, Report
 from workers.executor import Executor
 from workers.inline import InlineExecutor
-from workers.messages import Failure, FailureKind, Limits, Outcome, Success, Trial
+from workers.messages import Attempt, Failure, FailureKind, Limits, Outcome, Success
 from workers.on_ray.executor import RayExecutor
 from workers.on_ray.places import Placement
 from workers.simulated import Durations, Failures, SimulatedExecutor
@@ -46,8 +46,8 @@ def executor(request: pytest.FixtureRequest) -> Iterator[Executor]:
     made.close()
 
 
-def trials(*numbers: int, attempt: int = 1, **parameters: float | bool) -> list[Trial]:
-    return [Trial(i, i, {"x": float(i), **parameters}, seed=100, attempt=attempt) for i in numbers]
+def attempts(*numbers: int, attempt: int = 1, **parameters: float | bool) -> list[Attempt]:
+    return [Attempt(i, i, {"x": float(i), **parameters}, seed=100, attempt=attempt) for i in numbers]
 
 
 def drain(executor: Executor) -> list[Outcome]:
@@ -58,8 +58,8 @@ def drain(executor: Executor) -> list[Outcome]:
 
 
 def test_every_attempt_gets_exactly_one_outcome_however_many_are_submitted(executor: Executor) -> None:
-    executor.submit(trials(*range(7)))
-    executor.submit(trials(*range(7, 3 * executor.slots + 9)))
+    executor.submit(attempts(*range(7)))
+    executor.submit(attempts(*range(7, 3 * executor.slots + 9)))
     outcomes = drain(executor)
     assert sorted(outcome.trial for outcome in outcomes) == list(range(3 * executor.slots + 9))
     for outcome in outcomes:
@@ -71,7 +71,7 @@ def test_every_attempt_gets_exactly_one_outcome_however_many_are_submitted(execu
 
 def test_with_nothing_in_flight_the_answer_is_empty_and_at_once(executor: Executor) -> None:
     assert executor.next_outcomes(None) == []
-    executor.submit(trials(0))
+    executor.submit(attempts(0))
     assert len(drain(executor)) == 1
     assert executor.next_outcomes(None) == []
 
@@ -83,7 +83,7 @@ def test_submitting_nothing_is_allowed(executor: Executor) -> None:
 
 
 def test_an_evaluation_that_raises_is_a_failure_among_successes(executor: Executor) -> None:
-    executor.submit([*trials(0, 1), *trials(2, raises=True), *trials(3)])
+    executor.submit([*attempts(0, 1), *attempts(2, raises=True), *attempts(3)])
     outcomes = {outcome.trial: outcome for outcome in drain(executor)}
     assert {i for i, outcome in outcomes.items() if isinstance(outcome, Success)} == {0, 1, 3}
     failure = outcomes[2]
@@ -94,7 +94,7 @@ def test_an_evaluation_that_raises_is_a_failure_among_successes(executor: Execut
 
 def test_outcomes_are_stamped_by_the_executors_clock(executor: Executor) -> None:
     before = executor.now()
-    executor.submit(trials(0, 1, 2))
+    executor.submit(attempts(0, 1, 2))
     outcomes = drain(executor)
     assert len(outcomes) == 3
     for outcome in outcomes:
@@ -102,7 +102,7 @@ def test_outcomes_are_stamped_by_the_executors_clock(executor: Executor) -> None
 
 
 def test_a_cancelled_attempt_ends_as_such_and_the_others_go_on(executor: Executor) -> None:
-    executor.submit([*trials(0, 1, 2), *trials(3, sleep=60.0), *trials(4)])
+    executor.submit([*attempts(0, 1, 2), *attempts(3, sleep=60.0), *attempts(4)])
     executor.cancel([3, 12345, 3])
     outcomes = {outcome.trial: outcome for outcome in drain(executor)}
     assert sorted(outcomes) == [0, 1, 2, 3, 4]
@@ -113,14 +113,14 @@ def test_a_cancelled_attempt_ends_as_such_and_the_others_go_on(executor: Executo
 
 
 def test_cancelling_what_is_over_changes_nothing(executor: Executor) -> None:
-    executor.submit(trials(0))
+    executor.submit(attempts(0))
     assert isinstance(drain(executor)[0], Success)
     executor.cancel([0])
     assert executor.next_outcomes(None) == []
 
 
 def test_no_more_evaluations_run_at_a_time_than_there_are_slots(executor: Executor) -> None:
-    executor.submit(trials(*range(3 * executor.slots), sleep=0.05))
+    executor.submit(attempts(*range(3 * executor.slots), sleep=0.05))
     outcomes = drain(executor)
     for outcome in outcomes:  # the number of running ones is largest at the instant some evaluation starts
         running = [other for other in outcomes if other.started <= outcome.started < other.finished]
@@ -129,7 +129,7 @@ def test_no_more_evaluations_run_at_a_time_than_there_are_slots(executor: Execut
 
 def test_a_trial_can_be_tried_again(executor: Executor) -> None:
     for attempt in (1, 2):
-        executor.submit(trials(5, attempt=attempt))
+        executor.submit(attempts(5, attempt=attempt))
         (outcome,) = drain(executor)
         assert (outcome.trial, outcome.attempt) == (5, attempt)
 
@@ -137,15 +137,15 @@ def test_a_trial_can_be_tried_again(executor: Executor) -> None:
 def test_where_nothing_was_left_nothing_is_adopted_and_acknowledging_changes_nothing(executor: Executor) -> None:
     assert executor.adopt({0: 1, 7: 2}) == frozenset()
     assert executor.next_outcomes(None) == []
-    executor.submit(trials(0, 1))
+    executor.submit(attempts(0, 1))
     for outcome in drain(executor):
         executor.acknowledge([(outcome.trial, outcome.attempt), (99, 1)])
-    executor.submit(trials(2))
+    executor.submit(attempts(2))
     assert [outcome.trial for outcome in drain(executor)] == [2]
 
 
 def test_closing_abandons_what_is_in_flight_and_may_be_done_twice(executor: Executor) -> None:
-    executor.submit(trials(0, 1, 2, sleep=60.0))
+    executor.submit(attempts(0, 1, 2, sleep=60.0))
     executor.close()
     assert executor.next_outcomes(None) == []
     executor.close()

@@ -17,7 +17,7 @@ import pytest
 from ray import cloudpickle
 
 from objectives.objective import Evaluation, Parameters, Report
-from workers.messages import Failure, FailureKind, Limits, Outcome, Success, Trial
+from workers.messages import Attempt, Failure, FailureKind, Limits, Outcome, Success
 from workers.on_ray.executor import RayExecutor
 from workers.on_ray.places import Kind, Placement
 
@@ -169,8 +169,8 @@ def make(kind: Kind) -> Iterator[Callable[..., RayExecutor]]:
         executor.close()
 
 
-def trial(number: int, action: str, **parameters: Any) -> Trial:
-    return Trial(number, number, {"action": action, **parameters}, seed=0)
+def attempt(number: int, action: str, **parameters: Any) -> Attempt:
+    return Attempt(number, number, {"action": action, **parameters}, seed=0)
 
 
 def drain(executor: RayExecutor) -> dict[int, Outcome]:
@@ -187,7 +187,7 @@ def test_every_failure_says_what_happened_and_other_evaluations_finish(
     executor = make(slots=4, limits=limits)
     chosen = [action for action in EXPECTED if (action in ENDLESS) == (limits is HASTY)]
     actions = [name for action in chosen for name in (action, "work")]
-    executor.submit([trial(number, action) for number, action in enumerate(actions)])
+    executor.submit([attempt(number, action) for number, action in enumerate(actions)])
     outcomes = drain(executor)
     assert sorted(outcomes) == list(range(len(actions)))
     for number, action in enumerate(actions):
@@ -202,14 +202,14 @@ def test_every_failure_says_what_happened_and_other_evaluations_finish(
 
 def test_a_worker_out_of_descriptors_is_not_used_again(make: Callable[..., RayExecutor]) -> None:
     executor = make(slots=1)
-    executor.submit([trial(0, "leak_descriptors")])
+    executor.submit([attempt(0, "leak_descriptors")])
     leak = drain(executor)[0]
     assert isinstance(leak, Failure)
     assert leak.kind is FailureKind.ERROR
     assert leak.message.startswith("OSError: [Errno 24] Too many open files\n")
     lost, healthy = 0, []
     for number in range(1, 12):
-        executor.submit([trial(number, "work")])
+        executor.submit([attempt(number, "work")])
         outcome = drain(executor)[number]
         if isinstance(outcome, Failure):
             assert outcome.kind is FailureKind.WORKER_LOST  # it came while the task's process ended itself
@@ -225,7 +225,7 @@ def test_children_do_not_outlive_their_evaluation(
     make: Callable[..., RayExecutor], action: str, tmp_path: Path
 ) -> None:
     executor = make(slots=1, limits=HASTY if action in ENDLESS else PATIENT)
-    executor.submit([trial(0, action, file=str(tmp_path / "pid"))])
+    executor.submit([attempt(0, action, file=str(tmp_path / "pid"))])
     outcome = drain(executor)[0]
     assert isinstance(outcome, Success) == (action == "fork_and_return"), outcome
     pid = int((tmp_path / "pid").read_text())
@@ -233,5 +233,5 @@ def test_children_do_not_outlive_their_evaluation(
     while Path(f"/proc/{pid}").exists() and ") Z " not in Path(f"/proc/{pid}/stat").read_text():
         assert time.monotonic() < give_up, "the child lives on"
         time.sleep(0.05)
-    executor.submit([trial(1, "work")])
+    executor.submit([attempt(1, "work")])
     assert isinstance(drain(executor)[1], Success)

@@ -4,7 +4,7 @@ import pytest
 
 from objectives.objective import Evaluation, Parameters, Report
 from workers.inline import InlineExecutor
-from workers.messages import Limits, Success, Trial
+from workers.messages import Attempt, Limits, Success
 
 
 class InterruptedOnce:
@@ -20,7 +20,7 @@ class InterruptedOnce:
 
 def test_an_evaluation_interrupted_from_the_keyboard_stays_in_the_queue() -> None:
     executor = InlineExecutor(InterruptedOnce(), Limits())
-    executor.submit([Trial(0, 0, {}, seed=0)])
+    executor.submit([Attempt(0, 0, {}, seed=0)])
     with pytest.raises(KeyboardInterrupt):
         executor.next_outcomes(None)
     (outcome,) = executor.next_outcomes(None)
@@ -38,7 +38,7 @@ def test_nothing_is_evaluated_before_it_is_asked_for_and_then_one_at_a_time() ->
 
     objective = Counting()
     executor = InlineExecutor(objective, Limits())
-    executor.submit([Trial(0, 0, {}, seed=0), Trial(1, 0, {}, seed=0)])
+    executor.submit([Attempt(0, 0, {}, seed=0), Attempt(1, 0, {}, seed=0)])
     assert objective.calls == 0
     executor.next_outcomes(0)
     assert objective.calls == 1

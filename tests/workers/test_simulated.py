@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from objectives.objective import Evaluation, Parameters, Report
-from workers.messages import Failure, FailureKind, Outcome, Success, Trial
+from workers.messages import Attempt, Failure, FailureKind, Outcome, Success
 from workers.simulated import Durations, Failures, SimulatedExecutor
 
 SECOND = Durations()
@@ -21,12 +21,12 @@ class Table:
         return Evaluation(float(seed), dict(parameters))
 
 
-def trials_lasting(seconds: Sequence[float]) -> list[Trial]:
-    return [Trial(i, i, {"seconds": s}, seed=i) for i, s in enumerate(seconds)]
+def attempts_lasting(seconds: Sequence[float]) -> list[Attempt]:
+    return [Attempt(i, i, {"seconds": s}, seed=i) for i, s in enumerate(seconds)]
 
 
-def plain_trials(count: int, attempt: int = 1) -> list[Trial]:
-    return [Trial(i, i, {}, seed=i, attempt=attempt) for i in range(count)]
+def plain_attempts(count: int, attempt: int = 1) -> list[Attempt]:
+    return [Attempt(i, i, {}, seed=i, attempt=attempt) for i in range(count)]
 
 
 def all_outcomes(executor: SimulatedExecutor) -> list[list[Outcome]]:
@@ -36,8 +36,8 @@ def all_outcomes(executor: SimulatedExecutor) -> list[list[Outcome]]:
     return batches
 
 
-def outcomes_by_trial(executor: SimulatedExecutor, trials: Sequence[Trial]) -> dict[int, Outcome]:
-    executor.submit(trials)
+def outcomes_by_trial(executor: SimulatedExecutor, attempts: Sequence[Attempt]) -> dict[int, Outcome]:
+    executor.submit(attempts)
     return {outcome.trial: outcome for batch in all_outcomes(executor) for outcome in batch}
 
 
@@ -45,7 +45,7 @@ def outcomes_by_trial(executor: SimulatedExecutor, trials: Sequence[Trial]) -> d
 @given(st.lists(st.integers(0, 20), min_size=1, max_size=25), st.integers(1, 6))
 def test_the_schedule_is_that_of_a_queue_in_front_of_its_slots(seconds: list[int], slots: int) -> None:
     executor = SimulatedExecutor(Table(), slots, SECOND, NEVER, seed=0)
-    outcomes = outcomes_by_trial(executor, trials_lasting(seconds))
+    outcomes = outcomes_by_trial(executor, attempts_lasting(seconds))
     free = [0.0] * slots  # oracle: each trial in turn begins where a worker is free first
     for i, duration in enumerate(seconds):
         started = min(free)
@@ -60,7 +60,7 @@ def test_a_worker_does_one_thing_at_a_time_and_outcomes_come_together_at_one_ins
     seconds: list[int], slots: int
 ) -> None:
     executor = SimulatedExecutor(Table(), slots, SECOND, NEVER, seed=0)
-    executor.submit(trials_lasting(seconds))
+    executor.submit(attempts_lasting(seconds))
     batches = all_outcomes(executor)
     instants = [{outcome.finished for outcome in batch} for batch in batches]
     assert all(len(instant) == 1 for instant in instants)
@@ -76,27 +76,27 @@ def test_a_worker_does_one_thing_at_a_time_and_outcomes_come_together_at_one_ins
 
 def test_virtual_time_never_makes_anybody_wait() -> None:
     executor = SimulatedExecutor(Table(), 1, SECOND, NEVER, seed=0, start_at=1000.0)
-    executor.submit(trials_lasting([10.0]))
+    executor.submit(attempts_lasting([10.0]))
     (outcome,) = executor.next_outcomes(0)
     assert (outcome.started, outcome.finished, executor.now()) == (1000.0, 1010.0, 1010.0)
     assert executor.next_outcomes(0) == []
 
 
 def test_durations_and_failures_depend_on_the_attempt_and_not_on_the_order() -> None:
-    def run(trials: Sequence[Trial], slots: int) -> dict[int, tuple[object, type]]:
+    def run(attempts: Sequence[Attempt], slots: int) -> dict[int, tuple[object, type]]:
         executor = SimulatedExecutor(Table(), slots, Durations(5.0, 1.0), Failures(0.3), seed=3)
-        outcomes = outcomes_by_trial(executor, trials)
+        outcomes = outcomes_by_trial(executor, attempts)
         return {i: (pytest.approx(o.finished - o.started), type(o)) for i, o in outcomes.items()}
 
-    trials = plain_trials(40)
-    assert run(trials, 3) == run(trials[::-1], 7)
-    assert run(trials, 3) != run(plain_trials(40, attempt=2), 3)
+    attempts = plain_attempts(40)
+    assert run(attempts, 3) == run(attempts[::-1], 7)
+    assert run(attempts, 3) != run(plain_attempts(40, attempt=2), 3)
 
 
 def test_the_failure_rate_leaves_the_durations_of_the_others_alone() -> None:
     def durations(rate: float) -> dict[int, float]:
         executor = SimulatedExecutor(Table(), 100, Durations(5.0, 1.0), Failures(rate), seed=3)
-        outcomes = outcomes_by_trial(executor, plain_trials(60))
+        outcomes = outcomes_by_trial(executor, plain_attempts(60))
         return {i: o.finished - o.started for i, o in outcomes.items() if isinstance(o, Success)}
 
     without, some = durations(0.0), durations(0.5)
@@ -113,10 +113,10 @@ def test_drawn_durations_have_the_mean_asked_for() -> None:
     assert Durations(3.0).draw(rng) == 3.0
 
 
-def durations_of(durations: Durations, trials: int) -> list[float]:
-    executor = SimulatedExecutor(Table(), trials, durations, NEVER, seed=3)
-    outcomes = outcomes_by_trial(executor, plain_trials(trials))
-    return [outcomes[i].finished - outcomes[i].started for i in range(trials)]
+def durations_of(durations: Durations, count: int) -> list[float]:
+    executor = SimulatedExecutor(Table(), count, durations, NEVER, seed=3)
+    outcomes = outcomes_by_trial(executor, plain_attempts(count))
+    return [outcomes[i].finished - outcomes[i].started for i in range(count)]
 
 
 def test_without_a_share_of_stragglers_durations_are_what_they_were_before_there_were_any() -> None:
@@ -148,7 +148,7 @@ def test_stragglers_come_at_their_rate_whatever_else_varies() -> None:
 @pytest.mark.parametrize("kind", [FailureKind.WORKER_LOST, FailureKind.ERROR])
 def test_injected_failures_come_at_their_rate_and_before_the_evaluation_would_end(kind: FailureKind) -> None:
     executor = SimulatedExecutor(Table(), 1000, Durations(8.0), Failures(0.25, kind), seed=1)
-    outcomes = outcomes_by_trial(executor, plain_trials(400))
+    outcomes = outcomes_by_trial(executor, plain_attempts(400))
     failures = [outcome for outcome in outcomes.values() if isinstance(outcome, Failure)]
     assert 60 <= len(failures) <= 140  # binomial(400, 0.25): 4.6 standard deviations either side
     assert all(failure.kind is kind and failure.finished < 8.0 for failure in failures)
@@ -156,7 +156,7 @@ def test_injected_failures_come_at_their_rate_and_before_the_evaluation_would_en
 
 def test_a_cancelled_evaluation_frees_its_worker_at_once() -> None:
     executor = SimulatedExecutor(Table(), 2, SECOND, NEVER, seed=0)
-    executor.submit(trials_lasting([100.0, 5.0, 2.0]))
+    executor.submit(attempts_lasting([100.0, 5.0, 2.0]))
     assert [outcome.trial for outcome in executor.next_outcomes(None)] == [1]
     executor.cancel([0, 99])
     (gone,) = executor.next_outcomes(0)
@@ -168,7 +168,7 @@ def test_a_cancelled_evaluation_frees_its_worker_at_once() -> None:
 
 def test_a_table_with_a_negative_duration_is_an_invalid_value() -> None:
     executor = SimulatedExecutor(Table(), 1, SECOND, NEVER, seed=0)
-    failure = outcomes_by_trial(executor, trials_lasting([-1.0]))[0]
+    failure = outcomes_by_trial(executor, attempts_lasting([-1.0]))[0]
     assert isinstance(failure, Failure)
     assert failure.kind is FailureKind.INVALID_VALUE
 

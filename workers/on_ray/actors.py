@@ -14,7 +14,7 @@ from typing import Any
 
 import ray
 
-from workers.messages import Limits, Outcome, Share, Trial
+from workers.messages import Attempt, Limits, Outcome, Share
 from workers.on_ray.ledger import NAMESPACE, HeldAttempt, Ledger
 from workers.on_ray.objective import Box, Reference
 from workers.on_ray.places import Placement, memory_request
@@ -59,14 +59,14 @@ class WorkerPool:
         self._next_room = 0.0
         self.touch()
 
-    def start(self, trial: Trial) -> Reference:
+    def start(self, attempt: Attempt) -> Reference:
         """A reference to its outcome, on an idle worker that has asked for enough memory, or on a new one."""
-        worker = self._take_worker(memory_request(self._limits, trial.memory_factor), self._placing.share_of(trial))
+        worker = self._take_worker(memory_request(self._limits, attempt.memory_factor), self._placing.share_of(attempt))
         known, worker.acknowledged = worker.acknowledged, []
         evaluate = worker.actor.evaluate.options(name=self._placing.label)
-        reference: Reference = evaluate.remote(self._box, trial, self._limits, known)
+        reference: Reference = evaluate.remote(self._box, attempt, self._limits, known)
         self._busy[reference] = worker
-        self._noted[trial.id, trial.attempt] = worker
+        self._noted[attempt.trial, attempt.attempt] = worker
         return reference
 
     def ask(self, reference: Reference, trial: int, attempt: int) -> Reference:

@@ -19,7 +19,7 @@ from objectives.objective import Objective
 from workers.clock import SteadyClock
 from workers.evaluate import grace_seconds, is_worn_out
 from workers.executor import ExecutorError, TakeReports
-from workers.messages import Failure, FailureKind, Limits, Outcome, Stopped, Success, Trial
+from workers.messages import Attempt, Failure, FailureKind, Limits, Outcome, Stopped, Success
 from workers.on_ray.actors import IDLE_SECONDS, WorkerPool
 from workers.on_ray.failures import describe_error, fetch, is_process_death, kind_of
 from workers.on_ray.objective import Reference, put_objective
@@ -40,7 +40,7 @@ _UNKNOWN = "unknown"
 
 
 @dataclass(frozen=True, slots=True)
-class _Attempt:
+class _RunningAttempt:
     """An attempt that Ray has. `since` (monotonic clock) tells its age, `started` (wall clock) stamps its failure."""
 
     trial: int
@@ -48,7 +48,7 @@ class _Attempt:
     place: RayTasks | WorkerPool
     since: float
     started: float
-    request: Trial | None = None  # what was submitted; None when it was adopted
+    request: Attempt | None = None  # what was submitted; None when it was adopted
 
     def age_seconds(self) -> float:
         """How long Ray has had it."""
@@ -83,8 +83,8 @@ class RayExecutor:
         self._clock = SteadyClock()
         self._streaks: defaultdict[str, Streak] = defaultdict(Streak)  # by worker
         self._next_lease_look = 0.0  # monotonic clock
-        self._queue: OrderedDict[int, Trial] = OrderedDict()  # by trial id, in the order submitted
-        self._running: dict[Reference, _Attempt] = {}  # by reference, the oldest first; at most `slots`
+        self._queue: OrderedDict[int, Attempt] = OrderedDict()  # by trial id, in the order submitted
+        self._running: dict[Reference, _RunningAttempt] = {}  # by reference, the oldest first; at most `slots`
         self._references: dict[int, Reference] = {}  # of what runs, by trial id
         # a node has died, maybe theirs: until when (monotonic) to wait for them
         self._suspects: dict[Reference, float] = {}
@@ -105,16 +105,16 @@ class RayExecutor:
             _LOGGER.info("adopted %d finished and %d running evaluations of workers", len(there), len(running))
         for reference, (trial, attempt, entry) in sorted(running.items(), key=lambda item: item[1][2].started):
             age = max(0.0, time.time() - entry.started)
-            self._enter(reference, _Attempt(trial, attempt, self._pool, time.monotonic() - age, entry.started))
+            self._enter(reference, _RunningAttempt(trial, attempt, self._pool, time.monotonic() - age, entry.started))
         return frozenset(outcome.trial for outcome in there) | frozenset(self._references)
 
     def listen(self, take: TakeReports) -> None:
         """Give intermediate values to `take`, a short while after they were reported."""
         self._listener = take
 
-    def submit(self, trials: Sequence[Trial]) -> None:
+    def submit(self, attempts: Sequence[Attempt]) -> None:
         """Hand these attempts to Ray, as far as there are slots."""
-        self._queue.update((trial.id, trial) for trial in trials)
+        self._queue.update((attempt.trial, attempt) for attempt in attempts)
         self._start()
 
     def next_outcomes(self, timeout: float | None) -> list[Outcome]:
@@ -135,11 +135,11 @@ class RayExecutor:
         """Kill the workers of these attempts; those that are over already keep their outcome."""
         chosen = dict.fromkeys(trials)
         now = time.time()
-        for trial in [self._queue.pop(id_) for id_ in chosen if id_ in self._queue]:
+        for attempt in [self._queue.pop(id_) for id_ in chosen if id_ in self._queue]:
             self._outcomes.append(
                 Failure(
-                    trial=trial.id,
-                    attempt=trial.attempt,
+                    trial=attempt.trial,
+                    attempt=attempt.attempt,
                     kind=FailureKind.CANCELLED,
                     message="cancelled",
                     started=now,
@@ -187,13 +187,13 @@ class RayExecutor:
     def _start(self) -> None:
         """Give Ray what waits here, as far as there are slots."""
         while self._queue and len(self._running) < self._window():
-            trial = next(iter(self._queue.values()))
-            if not self._places.has_room(trial, (attempt.request for attempt in self._running.values())):
-                break  # the next one waits too: a trial that takes much would never get its turn otherwise
-            del self._queue[trial.id]
+            attempt = next(iter(self._queue.values()))
+            if not self._places.has_room(attempt, (running.request for running in self._running.values())):
+                break  # the next one waits too: an attempt that takes much would never get its turn otherwise
+            del self._queue[attempt.trial]
             place = self._tasks if self._is_short else self._pool
-            attempt = _Attempt(trial.id, trial.attempt, place, time.monotonic(), time.time(), trial)
-            self._enter(place.start(trial), attempt)
+            running = _RunningAttempt(attempt.trial, attempt.attempt, place, time.monotonic(), time.time(), attempt)
+            self._enter(place.start(attempt), running)
 
     def _window(self) -> int:
         """Attempts that Ray may have. More than `slots` of very short ones, where the cluster itself sees to it that no
@@ -203,7 +203,7 @@ class RayExecutor:
         is_very_short = sum(self._durations) < VERY_SHORT_SECONDS * len(self._durations)
         return self.slots + max(self.slots, READY_TASKS) if is_very_short else self.slots
 
-    def _enter(self, reference: Reference, attempt: _Attempt) -> None:
+    def _enter(self, reference: Reference, attempt: _RunningAttempt) -> None:
         self._running[reference] = attempt
         self._references[attempt.trial] = reference
 
@@ -233,7 +233,7 @@ class RayExecutor:
             self._learn(result)
             self._settle(reference, result)
 
-    def _is_damaged(self, attempt: _Attempt, outcome: Outcome) -> bool:
+    def _is_damaged(self, attempt: _RunningAttempt, outcome: Outcome) -> bool:
         """Whether the worker's last evaluations failed one after the other, on different arms."""
         if attempt.request is None:  # adopted: its arm is not known here
             return False
@@ -268,7 +268,7 @@ class RayExecutor:
         self._suspects.pop(reference, None)
         self._start()
 
-    def _lost(self, attempt: _Attempt, error: RayError) -> Failure:
+    def _lost(self, attempt: _RunningAttempt, error: RayError) -> Failure:
         """What Ray raised, as a failure."""
         limit = self._limits.timeout_seconds
         kind = kind_of(error)
@@ -279,7 +279,7 @@ class RayExecutor:
             return _failure(attempt, FailureKind.TIMEOUT, message)
         return _failure(attempt, kind, describe_error(error))
 
-    def _has_outlasted(self, attempt: _Attempt, seconds: float) -> bool:
+    def _has_outlasted(self, attempt: _RunningAttempt, seconds: float) -> bool:
         """Whether an attempt evaluated for so long. The ledger is asked only when Ray has had it for so long."""
         age = attempt.age_seconds()
         return age >= seconds and attempt.place.evaluation_seconds(attempt.trial, attempt.attempt, age) >= seconds
@@ -359,7 +359,7 @@ class RayExecutor:
         return max(0.0, min(patience))
 
 
-def _failure(attempt: _Attempt, kind: FailureKind, message: str) -> Failure:
+def _failure(attempt: _RunningAttempt, kind: FailureKind, message: str) -> Failure:
     """A failure that the worker could not report itself, so its name is not known."""
     now = time.time()
     return Failure(

@@ -10,7 +10,7 @@ import ray
 from ray.autoscaler.sdk import request_resources
 
 from workers.executor import ExecutorError
-from workers.messages import Limits, Share, Trial
+from workers.messages import Attempt, Limits, Share
 from workers.on_ray.sharing import Sharing
 
 Kind = Literal["task", "actor", "auto"]
@@ -37,9 +37,9 @@ class Placement:
     keep_seconds: float = 12 * 3600.0
     largest: Share | None = None
 
-    def share_of(self, trial: Trial | None) -> Share:
-        """What this trial takes; what all take, for one that is not known."""
-        own = None if trial is None else trial.share
+    def share_of(self, attempt: Attempt | None) -> Share:
+        """What this attempt takes; what all take, for one that is not known."""
+        own = None if attempt is None else attempt.share
         return own or Share(cpus=self.cpus, gpus=self.gpus)
 
 
@@ -101,12 +101,12 @@ class Places:
         self.count = max(1, min(self._most, self._sharing.own(there, min(self._most, there))))
         return self.count
 
-    def has_room(self, trial: Trial, running: Iterable[Trial | None]) -> bool:
-        """Whether the cluster has room for this trial beside those that run, where trials take different shares."""
+    def has_room(self, attempt: Attempt, running: Iterable[Attempt | None]) -> bool:
+        """Whether the cluster has room for this attempt beside those that run, where trials take different shares."""
         if self._placement.largest is None:
             return True
         shares = [self._placement.share_of(one) for one in running]
-        return not shares or fits(_resources(), [*shares, self._placement.share_of(trial)])
+        return not shares or fits(_resources(), [*shares, self._placement.share_of(attempt)])
 
     def close(self) -> None:
         """Take the request to the autoscaler back, and leave the share to others."""

@@ -11,7 +11,7 @@ from typing import Any
 import ray
 
 from workers.evaluate import evaluate, grace_seconds, is_worn_out
-from workers.messages import Limits, Outcome, Share, Trial
+from workers.messages import Attempt, Limits, Outcome, Share
 from workers.on_ray.ledger import HeldAttempt, Ledger
 from workers.on_ray.objective import Box, Reference, get_objective
 from workers.on_ray.places import Placement, memory_request
@@ -41,13 +41,13 @@ class RayTasks:
         # by memory factor and share: to make one takes as long as to submit a task
         self._remotes: dict[tuple[float, Share], Any] = {}
 
-    def start(self, trial: Trial) -> Reference:
+    def start(self, attempt: Attempt) -> Reference:
         """A reference to its outcome."""
-        kind = trial.memory_factor, self._placing.share_of(trial)
+        kind = attempt.memory_factor, self._placing.share_of(attempt)
         if kind not in self._remotes:
             self._remotes[kind] = self._remote(*kind)
         submission = _Submission(Ledger(self._placing.campaign), time.time())
-        reference: Reference = self._remotes[kind].remote(self._box, trial, self._limits, submission)
+        reference: Reference = self._remotes[kind].remote(self._box, attempt, self._limits, submission)
         return reference
 
     def end(self, reference: Reference) -> None:
@@ -79,19 +79,19 @@ class RayTasks:
         )
 
 
-def evaluate_remotely(box: Box, trial: Trial, limits: Limits, submission: _Submission) -> Outcome:
+def evaluate_remotely(box: Box, attempt: Attempt, limits: Limits, submission: _Submission) -> Outcome:
     """What runs on the worker, whose process may die for it."""
     objective = get_objective(box)
-    sender = ReportSender(submission.ledger.campaign, trial.id, trial.attempt)
-    with _EVALUATING, _note_late_start(trial, limits, submission), contextlib.closing(sender):
-        outcome = evaluate(objective, trial, limits, is_expendable=True, publish=sender)
-    if is_worn_out(outcome) or _STREAK.is_damaged_after(trial.arm, outcome):
+    sender = ReportSender(submission.ledger.campaign, attempt.trial, attempt.attempt)
+    with _EVALUATING, _note_late_start(attempt, limits, submission), contextlib.closing(sender):
+        outcome = evaluate(objective, attempt, limits, is_expendable=True, publish=sender)
+    if is_worn_out(outcome) or _STREAK.is_damaged_after(attempt.arm, outcome):
         threading.Thread(target=_retire, daemon=True).start()
     return outcome
 
 
 @contextlib.contextmanager
-def _note_late_start(trial: Trial, limits: Limits, submission: _Submission) -> Iterator[None]:
+def _note_late_start(attempt: Attempt, limits: Limits, submission: _Submission) -> Iterator[None]:
     """Keep in the ledger when an attempt began that had to wait long for this process.
 
     Should the process die, its age would suggest that the time-out ended it. The usual prompt start costs no message.
@@ -100,11 +100,13 @@ def _note_late_start(trial: Trial, limits: Limits, submission: _Submission) -> I
     if limits.timeout_seconds is None or now - submission.time < 0.5 * grace_seconds(limits.timeout_seconds):
         yield
         return
-    submission.ledger.write(trial.id, trial.attempt, HeldAttempt("", ray.get_runtime_context().get_node_id(), now))
+    submission.ledger.write(
+        attempt.trial, attempt.attempt, HeldAttempt("", ray.get_runtime_context().get_node_id(), now)
+    )
     try:
         yield
     finally:
-        submission.ledger.forget(trial.id, trial.attempt)
+        submission.ledger.forget(attempt.trial, attempt.attempt)
 
 
 def _retire() -> None:

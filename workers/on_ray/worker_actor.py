@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 import ray
 
 from workers.evaluate import evaluate
-from workers.messages import Limits, Outcome, Trial
+from workers.messages import Attempt, Limits, Outcome
 from workers.on_ray.ledger import HeldAttempt, Ledger
 from workers.on_ray.objective import Box, get_objective
 from workers.on_ray.reports import ReportSender
@@ -42,25 +42,25 @@ class WorkerActor:
         return self._name
 
     def evaluate(
-        self, boxed_objective: Box, trial: Trial, limits: Limits, acknowledged: Sequence[tuple[int, int]]
+        self, boxed_objective: Box, attempt: Attempt, limits: Limits, acknowledged: Sequence[tuple[int, int]]
     ) -> Outcome:
         """The outcome of this attempt, which the ledger has too. `acknowledged` attempts are struck out there."""
         objective = get_objective(boxed_objective)
-        for attempt in acknowledged:
-            self._tell(functools.partial(self._ledger.forget, *attempt))
-        self._write(trial, HeldAttempt(self._name, self._node, time.time()))
-        with contextlib.closing(ReportSender(self._campaign, trial.id, trial.attempt)) as sender:
-            outcome = evaluate(objective, trial, limits, is_expendable=True, publish=sender)
-        self._last = ((trial.id, trial.attempt), outcome)
-        self._write(trial, outcome)
+        for durable in acknowledged:
+            self._tell(functools.partial(self._ledger.forget, *durable))
+        self._write(attempt, HeldAttempt(self._name, self._node, time.time()))
+        with contextlib.closing(ReportSender(self._campaign, attempt.trial, attempt.attempt)) as sender:
+            outcome = evaluate(objective, attempt, limits, is_expendable=True, publish=sender)
+        self._last = ((attempt.trial, attempt.attempt), outcome)
+        self._write(attempt, outcome)
         return outcome
 
     def outcome(self, trial: int, attempt: int) -> Outcome | None:
         """The outcome of the attempt that ran last, if it was this one. Waits for what runs, as every method does."""
         return self._last[1] if self._last is not None and self._last[0] == (trial, attempt) else None
 
-    def _write(self, trial: Trial, entry: HeldAttempt | Outcome) -> None:
-        self._tell(lambda: self._ledger.write(trial.id, trial.attempt, entry))
+    def _write(self, attempt: Attempt, entry: HeldAttempt | Outcome) -> None:
+        self._tell(lambda: self._ledger.write(attempt.trial, attempt.attempt, entry))
 
     def _tell(self, write: Callable[[], None]) -> None:
         """Write into the ledger. A head that is away for a while is no reason to lose an evaluation: only a session

@@ -17,7 +17,7 @@ from ray.exceptions import ActorUnavailableError
 from ray.experimental.internal_kv import _internal_kv_list
 
 from objectives.objective import Evaluation, Parameters, Report
-from workers.messages import Failure, FailureKind, Limits, Outcome, Success, Trial
+from workers.messages import Attempt, Failure, FailureKind, Limits, Outcome, Success
 from workers.on_ray import actors as ray_actors
 from workers.on_ray import executor as ray_executor
 from workers.on_ray.executor import RayExecutor
@@ -66,8 +66,8 @@ def make(request: pytest.FixtureRequest) -> Iterator[Make]:
     assert _internal_kv_list(f"{request.node.name}\n", namespace=NAMESPACE) == []
 
 
-def trial(number: int, attempt: int = 1, memory_factor: float = 1.0, **parameters: Any) -> Trial:
-    return Trial(number, number, parameters, seed=0, attempt=attempt, memory_factor=memory_factor)
+def attempt(number: int, attempt: int = 1, memory_factor: float = 1.0, **parameters: Any) -> Attempt:
+    return Attempt(number, number, parameters, seed=0, attempt=attempt, memory_factor=memory_factor)
 
 
 def drain(executor: RayExecutor) -> dict[int, Outcome]:
@@ -103,7 +103,7 @@ def value_of(outcome: Outcome) -> float:
 def test_what_runs_when_an_executor_lets_go_is_adopted_and_not_run_again(make: Make, tmp_path: Path) -> None:
     note, until = tmp_path / "note", tmp_path / "until"
     first = make()
-    first.submit([trial(3, note=str(note), until=str(until)), trial(4, note=str(note))])
+    first.submit([attempt(3, note=str(note), until=str(until)), attempt(4, note=str(note))])
     assert eventually(lambda: len(lines(note)) == 2)
     first.close(leave_running=True)
     second = make()
@@ -122,11 +122,11 @@ from ray import cloudpickle
 sys.path[:0] = [{tests!r}, {repository!r}]
 import test_actors
 cloudpickle.register_pickle_by_value(test_actors)
-from test_actors import Counted, Limits, Placement, RayExecutor, trial
+from test_actors import Counted, Limits, Placement, RayExecutor, attempt
 
 ray.init(log_to_driver=False, logging_level="ERROR")
 executor = RayExecutor(Counted(), 2, Limits(), Placement({campaign!r}, "t", "actor"))
-executor.submit([trial(7, note={note!r}, until={until!r})])
+executor.submit([attempt(7, note={note!r}, until={until!r})])
 time.sleep(100)
 """
 
@@ -158,10 +158,10 @@ def test_an_evaluation_outlives_the_process_that_asked_for_it(
 
 def test_a_finished_result_outlives_its_worker_until_it_is_acknowledged(make: Make) -> None:
     first = make()
-    first.submit([trial(0), trial(1)])
+    first.submit([attempt(0), attempt(1)])
     pids = {number: value_of(outcome) for number, outcome in drain(first).items()}
     first.acknowledge([(0, 1)])
-    first.submit([trial(2)])  # takes the acknowledgement along
+    first.submit([attempt(2)])  # takes the acknowledgement along
     drain(first)
     for pid in set(pids.values()):
         os.kill(int(pid), signal.SIGKILL)
@@ -178,7 +178,7 @@ def left_running(make: Make, folder: Path) -> Path:
     """Where the worker that evaluates trial 3 for a session that is gone has written its process's number."""
     note = folder / "note"
     first = make()
-    first.submit([trial(3, note=str(note), sleep=60.0)])
+    first.submit([attempt(3, note=str(note), sleep=60.0)])
     assert eventually(lambda: lines(note))
     first.close(leave_running=True)
     return note
@@ -196,12 +196,12 @@ def test_a_worker_with_another_attempt_is_ended_and_not_adopted(make: Make, tmp_
 def test_a_session_of_tasks_adopts_what_runs_in_actors(make: Make, tmp_path: Path) -> None:
     note, until = tmp_path / "note", tmp_path / "until"
     first = make("actor")
-    first.submit([trial(3, note=str(note), until=str(until))])
+    first.submit([attempt(3, note=str(note), until=str(until))])
     assert eventually(lambda: lines(note))
     first.close(leave_running=True)
     second = make("task", slots=1)
     assert second.adopt({3: 1}) == {3}
-    second.submit([trial(4)])  # waits: the adopted one has the slot
+    second.submit([attempt(4)])  # waits: the adopted one has the slot
     until.touch()
     assert sorted(drain(second)) == [3, 4]
     assert eventually(lambda: not workers())
@@ -240,7 +240,7 @@ def test_a_connection_that_broke_does_not_cost_the_evaluation(
 
     monkeypatch.setattr(ray_executor, "fetch", breaking)
     executor = make(slots=1)
-    executor.submit([trial(0, note=str(note)), trial(1)])
+    executor.submit([attempt(0, note=str(note)), attempt(1)])
     outcomes = drain(executor)
     assert sorted(outcomes) == [0, 1]
     assert value_of(outcomes[0]) == float(lines(note)[0])
@@ -252,7 +252,7 @@ def test_an_attempt_that_never_reached_its_worker_is_not_the_evaluations_fault(
     make: Make, request: pytest.FixtureRequest
 ) -> None:
     first = make(slots=1)
-    first.submit([trial(0)])
+    first.submit([attempt(0)])
     drain(first)
     first.close(leave_running=True)
     Ledger(request.node.name).write(9, 1, HeldAttempt(workers()[0], "a node", time.time()))
@@ -265,20 +265,20 @@ def test_an_attempt_that_never_reached_its_worker_is_not_the_evaluations_fault(
 
 def test_workers_are_used_again_and_ended_when_idle(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     executor = make(slots=2)
-    executor.submit([trial(number) for number in range(8)])
+    executor.submit([attempt(number) for number in range(8)])
     assert len({value_of(outcome) for outcome in drain(executor).values()}) <= 2
     assert len(workers()) == 2
     monkeypatch.setattr(ray_executor, "IDLE_SECONDS", 0.0)
     executor.next_outcomes(0.0)
     assert eventually(lambda: not workers())
-    executor.submit([trial(9)])
+    executor.submit([attempt(9)])
     assert list(drain(executor)) == [9]
 
 
 def test_workers_that_are_not_touched_end_themselves(make: Make, tmp_path: Path) -> None:
     note = tmp_path / "note"
     executor = make(keep_seconds=1.0)
-    executor.submit([trial(0, note=str(note), sleep=60.0)])
+    executor.submit([attempt(0, note=str(note), sleep=60.0)])
     assert eventually(lambda: lines(note))
     executor.close(leave_running=True)
     assert len(workers()) == 1
@@ -288,7 +288,7 @@ def test_workers_that_are_not_touched_end_themselves(make: Make, tmp_path: Path)
 def test_workers_that_are_touched_do_not_end(make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ray_actors, "_TOUCH_SECONDS", 0.1)
     executor = make(keep_seconds=1.5)
-    executor.submit([trial(0, sleep=5.0)])
+    executor.submit([attempt(0, sleep=5.0)])
     give_up = time.monotonic() + 200
     outcomes: list[Outcome] = []
     while not outcomes and time.monotonic() < give_up:
@@ -301,7 +301,7 @@ def test_more_memory_may_be_used_and_is_asked_for_by_an_attempt_that_says_so(mak
     executor = make(kind, slots=1, limits=Limits(memory_bytes=2**28))
     bounds = []
     for factor in (1.0, 4.0, 1.0):
-        executor.submit([trial(0, memory_factor=factor)])
+        executor.submit([attempt(0, memory_factor=factor)])
         (outcome,) = drain(executor).values()
         assert isinstance(outcome, Success), outcome
         bounds.append(outcome.metrics["bound"])
@@ -313,7 +313,7 @@ def test_a_worker_that_asked_for_too_little_memory_is_replaced_and_slots_are_kep
     executor = make(slots=1, limits=Limits(memory_bytes=2**28))
     pids = []
     for factor in (1.0, 2.0, 1.0):
-        executor.submit([trial(0, memory_factor=factor)])
+        executor.submit([attempt(0, memory_factor=factor)])
         pids.append(value_of(drain(executor)[0]))
         assert eventually(lambda: len(workers()) == 1)
     assert pids[0] != pids[1] == pids[2]
@@ -325,16 +325,16 @@ def test_evaluations_known_to_be_short_become_tasks_and_long_ones_actors_again(
     monkeypatch.setattr(ray_executor, "SHORT_SECONDS", 0.2)
     monkeypatch.setattr(ray_executor, "LONG_SECONDS", 0.4)
     executor = make("auto", slots=2)
-    executor.submit([trial(0)])
+    executor.submit([attempt(0)])
     assert len(workers()) == 1  # nothing is known yet
     drain(executor)
     assert eventually(lambda: not workers())
-    executor.submit([trial(1), trial(2)])
+    executor.submit([attempt(1), attempt(2)])
     assert workers() == []
     drain(executor)
-    executor.submit([trial(3, sleep=3.0)])
+    executor.submit([attempt(3, sleep=3.0)])
     drain(executor)
-    executor.submit([trial(4)])
+    executor.submit([attempt(4)])
     assert len(workers()) == 1
     drain(executor)
 
@@ -344,7 +344,7 @@ def test_an_idle_worker_makes_room_for_an_attempt_that_waits_for_a_place(
 ) -> None:
     monkeypatch.setattr(ray_actors, "PLACE_SECONDS", 0.2)
     executor = make(slots=6)  # on a cluster of four places
-    executor.submit([trial(number) for number in range(6)])
+    executor.submit([attempt(number) for number in range(6)])
     over: list[Outcome] = []
 
     def are_all_over() -> bool:

@@ -15,7 +15,7 @@ from ray import cloudpickle
 from objectives.objective import Evaluation, Objective, Parameters, Report
 from workers.evaluate import grace_seconds
 from workers.executor import ExecutorError
-from workers.messages import Failure, FailureKind, Limits, Outcome, Success, Trial
+from workers.messages import Attempt, Failure, FailureKind, Limits, Outcome, Success
 from workers.on_ray import executor as ray_executor
 from workers.on_ray.executor import RayExecutor
 from workers.on_ray.places import Placement
@@ -102,8 +102,8 @@ def make(kind: str) -> Iterator[Callable[..., RayExecutor]]:
         executor.close()
 
 
-def trial(number: int, **parameters: Any) -> Trial:
-    return Trial(number, number, parameters, seed=0)
+def attempt(number: int, **parameters: Any) -> Attempt:
+    return Attempt(number, number, parameters, seed=0)
 
 
 def drain(executor: RayExecutor) -> dict[int, Outcome]:
@@ -152,20 +152,20 @@ def test_every_failure_has_its_kind_and_other_evaluations_finish(
     make: Callable[..., RayExecutor], timeout_seconds: float, expected: dict[str, tuple[FailureKind, str]]
 ) -> None:
     executor = make(limits=Limits(timeout_seconds=timeout_seconds, memory_bytes=200 * 2**20), slots=4)
-    executor.submit([trial(i, action=action) for i, action in enumerate(expected)])
+    executor.submit([attempt(i, action=action) for i, action in enumerate(expected)])
     outcomes = drain(executor)
     assert sorted(outcomes) == list(range(len(expected)))
     for i, (kind, text) in enumerate(expected.values()):
         failure = failure_of(outcomes[i])
         assert failure.kind is kind, failure
         assert text in failure.message
-    executor.submit([trial(100), trial(101)])
+    executor.submit([attempt(100), attempt(101)])
     assert all(isinstance(outcome, Success) for outcome in drain(executor).values())
 
 
 def test_an_objective_that_ends_its_process_costs_a_worker(make: Callable[..., RayExecutor]) -> None:
     executor = make()
-    executor.submit([trial(0, action="die"), trial(1)])
+    executor.submit([attempt(0, action="die"), attempt(1)])
     outcomes = drain(executor)
     failure = failure_of(outcomes[0])
     assert failure.kind is FailureKind.WORKER_LOST
@@ -181,7 +181,7 @@ def test_a_task_that_dies_after_a_long_wait_for_its_process_has_not_timed_out(
     occupant = occupy.remote(str(tmp_path / "pid"), str(tmp_path / "release"))
     pid_in(tmp_path / "pid")  # until it holds them, the trial could run at once
     executor = make(limits=Limits(timeout_seconds=limit))
-    executor.submit([trial(0, action="die")])
+    executor.submit([attempt(0, action="die")])
     time.sleep(limit + grace_seconds(limit) + 0.5)  # at this age a task that had begun would have been ended
     (tmp_path / "release").touch()
     assert failure_of(drain(executor)[0]).kind is FailureKind.WORKER_LOST
@@ -192,7 +192,7 @@ def test_a_worker_killed_while_it_evaluates_is_lost_and_not_the_evaluations_faul
     make: Callable[..., RayExecutor], tmp_path: Path
 ) -> None:
     executor = make(limits=Limits(timeout_seconds=300.0))
-    executor.submit([trial(0, action="announce_and_sleep", file=str(tmp_path / "pid"))])
+    executor.submit([attempt(0, action="announce_and_sleep", file=str(tmp_path / "pid"))])
     os.kill(pid_in(tmp_path / "pid"), signal.SIGKILL)
     (outcome,) = executor.next_outcomes(200)
     assert failure_of(outcome).kind is FailureKind.WORKER_LOST
@@ -200,7 +200,7 @@ def test_a_worker_killed_while_it_evaluates_is_lost_and_not_the_evaluations_faul
 
 def test_cancelling_ends_the_workers_process(make: Callable[..., RayExecutor], tmp_path: Path) -> None:
     executor = make()
-    executor.submit([trial(0, action="announce_and_sleep", file=str(tmp_path / "pid"))])
+    executor.submit([attempt(0, action="announce_and_sleep", file=str(tmp_path / "pid"))])
     pid = pid_in(tmp_path / "pid")
     executor.cancel([0])
     (outcome,) = executor.next_outcomes(0)
@@ -217,7 +217,7 @@ def test_an_attempt_nothing_is_heard_of_is_given_up_when_its_lease_is_over(
     monkeypatch.setattr(ray_executor, "START_UP_SECONDS", 0.0)
     monkeypatch.setattr(ray_executor, "grace_seconds", lambda _: 0.5)
     executor = make(limits=Limits(timeout_seconds=5.0), slots=1)
-    executor.submit([trial(0, action="announce_and_sleep", file=str(tmp_path / "pid")), trial(1)])
+    executor.submit([attempt(0, action="announce_and_sleep", file=str(tmp_path / "pid")), attempt(1)])
     pid = pid_in(tmp_path / "pid")
     os.kill(pid, signal.SIGSTOP)  # as silent as a node whose cable is cut: neither deadline can fall
     try:
@@ -240,7 +240,7 @@ class HoldsArray:
 
 def test_the_objectives_arrays_are_read_from_the_object_store_without_a_copy(make: Callable[..., RayExecutor]) -> None:
     executor = make(HoldsArray())
-    executor.submit([Trial(0, 0, {}, seed=12345)])
+    executor.submit([Attempt(0, 0, {}, seed=12345)])
     outcome = drain(executor)[0]
     assert isinstance(outcome, Success)
     assert outcome.value == 12345.0
@@ -262,7 +262,7 @@ class CountsItsUnpicklings:
 
 def test_a_worker_unpickles_the_objective_once(make: Callable[..., RayExecutor]) -> None:
     executor = make(CountsItsUnpicklings(), slots=1)
-    executor.submit([trial(i) for i in range(4)])
+    executor.submit([attempt(i) for i in range(4)])
     outcomes = [outcome for outcome in drain(executor).values() if isinstance(outcome, Success)]
     assert len(outcomes) == 4
     assert {outcome.value for outcome in outcomes} == {1.0}
@@ -278,7 +278,7 @@ class UnpicklesNowhere:
 
 def test_an_objective_that_cannot_be_unpickled_on_the_worker_is_an_error(make: Callable[..., RayExecutor]) -> None:
     executor = make(UnpicklesNowhere())
-    executor.submit([trial(0)])
+    executor.submit([attempt(0)])
     failure = failure_of(drain(executor)[0])
     assert failure.kind is FailureKind.ERROR
     assert "not here" in failure.message

@@ -30,7 +30,7 @@ import ray
 from ray import cloudpickle
 from ray.cluster_utils import Cluster
 from objectives.objective import Evaluation
-from workers.messages import Limits, Trial
+from workers.messages import Limits, Attempt
 from workers.on_ray.executor import RayExecutor
 from workers.on_ray.places import Placement
 
@@ -46,7 +46,7 @@ cluster = Cluster(initialize_head=True, head_node_args={**options, "num_cpus": 0
 nodes = [cluster.add_node(**options) for _ in range(2)]
 ray.init(address=cluster.address, log_to_driver=False, logging_level="ERROR")
 executor = RayExecutor(Slow(), 2, Limits(), Placement("nodes", "t", kind))
-executor.submit([Trial(0, 0, {"x": 2.0}, 0), Trial(1, 1, {"x": 60.0}, 0)])
+executor.submit([Attempt(0, 0, {"x": 2.0}, 0), Attempt(1, 1, {"x": 60.0}, 0)])
 node_of = {}
 while len(node_of) < 2:
     import glob

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from ray import cloudpickle
 
 from objectives.objective import Evaluation, Parameters, Report
-from workers.messages import Limits, Share, Success, Trial
+from workers.messages import Attempt, Limits, Share, Success
 from workers.on_ray.executor import RayExecutor
 from workers.on_ray.places import Placement, fits
 from workers.on_ray.sharing import LOST_SECONDS, Sharing, fair_parts, places_of
@@ -67,7 +67,7 @@ def test_each_trial_gets_the_graphics_processors_that_it_asks_for(ray_cluster: s
     placement = Placement(f"graphics {kind}", "t", "task" if kind == "task" else "actor", largest=Share(cpus=1, gpus=2))
     executor = RayExecutor(Graphics(), 4, Limits(), placement)
     amounts = [2, 0, 1, 1, 2, 0]
-    executor.submit([Trial(i, i, {}, 0, share=Share(cpus=1, gpus=gpus)) for i, gpus in enumerate(amounts)])
+    executor.submit([Attempt(i, i, {}, 0, share=Share(cpus=1, gpus=gpus)) for i, gpus in enumerate(amounts)])
     values: dict[int, float] = {}
     while batch := executor.next_outcomes(None):
         assert all(isinstance(outcome, Success) for outcome in batch), batch
@@ -97,7 +97,7 @@ class Sleep:
 def test_two_campaigns_at_the_same_time_get_half_of_the_places_each_and_the_last_one_all(ray_cluster: str) -> None:
     executors = [RayExecutor(Sleep(), 4, Limits(), Placement(f"half {name}", "t", "task")) for name in "ab"]
     for executor in executors:
-        executor.submit([Trial(i, i, {}, 0) for i in range(200)])
+        executor.submit([Attempt(i, i, {}, 0) for i in range(200)])
     slots: list[tuple[int, ...]] = []
     while (2, 2) not in slots:
         for executor in executors:
