@@ -10,6 +10,7 @@ clock.
 """
 
 import functools
+import itertools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
@@ -138,6 +139,7 @@ class History:
     trials: list[TrialRow] = field(default_factory=list)
     succeeded: list[TrialRow] = field(default_factory=list)  # in the order in which their results arrived
     trace: Trace[TrialRow] = field(default_factory=Trace)  # the same, thinned for pictures
+    running: set[int] = field(default_factory=set)  # trials
     reporting: dict[int, TrialRow] = field(default_factory=dict)  # by trial: those that reported intermediate values
     batches: list[BatchChosen] = field(default_factory=list)
     refreshes: list[ModelRefreshed] = field(default_factory=list)
@@ -206,6 +208,7 @@ class History:
             trials=self.trials[:],
             succeeded=self.succeeded[:],
             trace=self.trace.copy(),
+            running=self.running.copy(),
             reporting=self.reporting.copy(),
             batches=self.batches[:],
             refreshes=self.refreshes[:],
@@ -218,13 +221,22 @@ class History:
         return status_of(self.created.name, self.campaign, now, activity)
 
 
-def fold(events: Iterable[Event]) -> History:
-    """Fold a whole log. Raises ValueError when it does not begin with `CampaignCreated`."""
+def fold(events: Iterable[Event], known: int = 0, state: CampaignState | None = None) -> History:
+    """Fold a whole log. Raises ValueError when it does not begin with `CampaignCreated`.
+
+    `state` is what its first `known` events fold to, where that has been stored: to apply them again takes as long as
+    everything else together.
+    """
     iterator = iter(events)
     created = next(iterator, None)
     if not isinstance(created, CampaignCreated):
         raise ValueError("the log does not begin with the creation of a campaign: it is empty or not one of ours")
-    return functools.reduce(advance, iterator, begin(created))
+    history = begin(created)
+    if state is not None:
+        for event in itertools.islice(iterator, max(0, known - 1)):
+            _record(history, event)
+        history.campaign = state
+    return functools.reduce(advance, iterator, history)
 
 
 def begin(created: CampaignCreated) -> History:
@@ -234,18 +246,24 @@ def begin(created: CampaignCreated) -> History:
 
 def advance(history: History, event: Event) -> History:
     """`history` after one more event: the same object, changed."""
-    was_running = history.campaign.running
-    history.position += 1
     history.campaign = apply(history.campaign, event)
+    _record(history, event)
+    return history
+
+
+def _record(history: History, event: Event) -> None:
+    """All that one more event changes but the campaign's state."""
+    history.position += 1
     match event:
         case SessionOpened():
-            _open(history, event, was_running)
+            _open(history, event)
         case BatchChosen():
             _choose(history, event)
         case TrialsDispatched():
             for trial, attempt in event.attempts:
                 row = history.trials[trial]
                 row.status, row.attempts, row.dispatched = "running", attempt, event.time
+                history.running.add(trial)
         case TrialSucceeded() | TrialFailed() | TrialStopped():
             _end_attempt(history, event)
         case TrialsReopened():
@@ -266,15 +284,15 @@ def advance(history: History, event: Event) -> History:
             pass
         case SessionClosed():
             history.sessions[-1].outcome, history.sessions[-1].reason = event.outcome, event.reason
-            _mark(history, history.campaign.running, "queued")  # a resume evaluates them again
+            _queue_running(history)  # a resume evaluates them again
     if history.sessions and not isinstance(event, TrialsReopened):
         history.sessions[-1].ended = max(history.sessions[-1].ended, event.time)
-    return history
 
 
-def _open(history: History, event: SessionOpened, was_running: Iterable[int]) -> None:
-    _mark(history, was_running, "queued")
+def _open(history: History, event: SessionOpened) -> None:
+    _queue_running(history)
     _mark(history, event.adopted, "running")
+    history.running.update(event.adopted)
     history.settings = read_recorded(event.settings)
     history.sessions.append(Session(event.epoch, event.executor, event.slots, started=event.time, ended=event.time))
 
@@ -283,6 +301,11 @@ def _change_places(session: Session, event: PlacesChanged) -> None:
     session.ended = max(session.ended, event.time)
     session.earlier_seconds, session.slots_since = session.worker_seconds, session.ended
     session.slots = event.slots
+
+
+def _queue_running(history: History) -> None:
+    _mark(history, history.running, "queued")
+    history.running.clear()
 
 
 def _mark(history: History, trials: Iterable[int], status: TrialStatus) -> None:
@@ -298,6 +321,7 @@ def _choose(history: History, event: BatchChosen) -> None:
 
 def _end_attempt(history: History, event: AttemptEnded) -> None:
     row = history.trials[event.trial]
+    history.running.discard(event.trial)
     row.started, row.finished, row.worker = event.started, event.finished, event.worker
     failure, message = "", ""
     if isinstance(event, TrialSucceeded):

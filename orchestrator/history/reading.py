@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from itertools import chain
 
 from orchestrator.history.fold import History, fold
+from orchestrator.store import snapshots
 from orchestrator.store.runs import Run
 
 
@@ -13,7 +14,9 @@ def read_history(run: Run) -> History:
     """The run's history with its notes. Raises RunError when it has no log, StoreError when that cannot be read."""
     with run.store() as store, _without_collection():
         created, rest = run.stream(store)
-        history = fold(chain((created,), rest))  # an event at a time: a long log would need as much memory again
+        known, state = snapshots.load(store, run.name)
+        # an event at a time: a long log would need as much memory again
+        history = fold(chain((created,), rest), known, state if known else None)
         history.notes = store.notes(run.name)
     return history
 

@@ -120,7 +120,7 @@ def pack(value: object) -> str:
 @cache
 def _packed_plotly() -> str:
     """plotly.js for the page: 2 MB instead of 4.8."""
-    return base64.b64encode(gzip.compress(get_plotlyjs().encode(), mtime=0)).decode()
+    return base64.b64encode(gzip.compress(get_plotlyjs().encode(), compresslevel=6, mtime=0)).decode()
 
 
 def figures(history: History) -> list[Figure]:

@@ -102,10 +102,8 @@ class Surrogate:
         parameter has a part in, alone or with others; the shares may sum to more than 1 (Saltelli et al.
         2010, table 2).
         """
-        from scipy.stats import qmc  # here: it takes a second to import, and many reports have no surrogate
-
         count = len(self.dimensions)
-        draws = qmc.Sobol(2 * count, scramble=True, seed=0).random(_SOBOL_POINTS)
+        draws = _latin_hypercube(_SOBOL_POINTS, 2 * count)
         first, second = (self._located(half) for half in (draws[:, :count], draws[:, count:]))
         values = self.predict(first)[0]
         variance = float(values.var())
@@ -123,6 +121,14 @@ class Surrogate:
 
     def _encode(self, positions: Floats) -> Floats:
         return _encode_positions(self.dimensions, positions)
+
+
+def _latin_hypercube(points: int, dimensions: int) -> Floats:
+    """Points (n, d) of the unit cube, one in each of the n strata of every coordinate (McKay, Beckman and Conover
+    1979). `scipy.stats` has the same, and takes a second to import."""
+    rng = np.random.default_rng(0)
+    strata = rng.permuted(np.tile(np.arange(points), (dimensions, 1)), axis=1)
+    return np.asarray((strata + rng.random(strata.shape)).T / points)
 
 
 def fit_surrogate(history: History) -> Surrogate | None:

@@ -75,6 +75,17 @@ def test_step_by_step_is_the_same_as_at_once(log: SyntheticLog) -> None:
     assert history.position == 1 + len(rest)
 
 
+@given(LOGS, st.floats(0, 1))
+@settings(max_examples=40, deadline=None)
+def test_a_stored_state_saves_applying_the_events_before_it_and_changes_nothing(
+    log: SyntheticLog, share: float
+) -> None:
+    events = log.events()
+    known = 1 + int(share * (len(events) - 1))
+    state = functools.reduce(apply, events[:known], CampaignState())
+    assert fold(events, known, state) == fold(events)
+
+
 def test_what_was_running_when_a_session_closed_is_queued_and_runs_again_where_it_is_adopted() -> None:
     events = SyntheticLog(trials=20, workers=3, sessions=1, is_closed=False).events()
     under_way = next(i for i in range(5, len(events)) if len(fold(events[:i]).status().running) == 3)
