@@ -226,7 +226,7 @@ class Optimizer:
 
     @classmethod
     def _from_saved(cls, saved: Mapping[str, Any]) -> "Optimizer":
-        from orchestrator.settings.options import build_strategy
+        from orchestrator.settings.strategies import build_strategy
 
         optimizer: Optimizer = cls.__new__(cls)
         optimizer._begin(build_arms(saved["arms"]), build_strategy(saved["strategy"]), int(saved["seed"]))

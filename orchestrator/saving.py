@@ -72,7 +72,7 @@ def build_arms(saved: Mapping[str, Any]) -> Arms:
 
 def dump_named(strategy: AnyStrategy) -> Entry:
     """The strategy by name, with its options. Raises ValueError where it has parts that a file cannot name."""
-    from orchestrator.settings.options import build_strategy, dump_strategy  # pydantic, for those who save only
+    from orchestrator.settings.strategies import build_strategy, dump_strategy  # pydantic, for those who save only
 
     try:
         dumped = dict(dump_strategy(strategy))

@@ -39,8 +39,8 @@ from orchestrator.named_strategy import named_strategy
 from orchestrator.pool import Appended, Pool
 from orchestrator.saving import Entry, read_saved, write_saved
 from orchestrator.settings.goals import checked_goals
-from orchestrator.settings.options import build_strategy, dump_strategy
 from orchestrator.settings.spaces import build_forbid, build_space, dump_forbid, dump_space
+from orchestrator.settings.strategies import build_strategy, dump_strategy
 from orchestrator.wording import facts_html
 
 Configuration = dict[str, Scalar]

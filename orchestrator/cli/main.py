@@ -1,45 +1,111 @@
 """The `bbkb` command. Exit codes: 0 finished, 2 a user's mistake, 1 the campaign failed, 130 interrupted."""
 
+import importlib
 import os
 import sys
-from typing import Annotated
+from collections.abc import Mapping
+from typing import Annotated, Any
 
 import typer
 from rich.text import Text
+from typer.core import TyperGroup
 
 from objectives.objective import ObjectiveError
-from orchestrator.cli.commands import file, follow, init, launchers, log, note, results, run, serve, store
 from orchestrator.cli.console import SafeConsole
 from orchestrator.cli.terminal import FAILED, INTERRUPTED, USERS_MISTAKE
 from orchestrator.errors import BbkbError, UserError
 from orchestrator.version import __version__
 
-app = typer.Typer(name="bbkb", no_args_is_help=True, pretty_exceptions_enable=False)
+# In the order of `bbkb --help`: name, then module and function in `orchestrator.cli.commands`, then the function's
+# summary, so that help and completion import no command.
+_COMMANDS: Mapping[str, tuple[str, str]] = {
+    "run": ("run:run", "Run a campaign file to its end."),
+    "resume": ("run:resume", "Continue a run: finished results are kept, evaluations that were running run again."),
+    "attach": ("follow:attach", "Watch a run of another process, from its log alone. Ctrl-C leaves it running."),
+    "stop": (
+        "follow:stop",
+        "Drain the running evaluations of a run in another process, then stop it; `--now` cancels them.",
+    ),
+    "serve": (
+        "serve:serve",
+        "Show campaigns in a browser while they run. The printed address holds the token that admits to the page.",
+    ),
+    "verify": (
+        "log:verify",
+        "Check a run's log: order, checksums, epochs, counts, and what a resume would run again. Exit code 1: damaged, "
+        "or other than the copy.",
+    ),
+    "status": ("log:status", "Show where a run stands, from its log: also while it runs elsewhere."),
+    "replay": (
+        "replay:replay",
+        "Show the model and its reasons at any point of a run's log; exit code 1: this machine would decide otherwise.",
+    ),
+    "report": ("log:report", "Write a run's report: one HTML file that needs no network."),
+    "export": (
+        "export:export",
+        "Write one row a trial; to tensorboard and mlflow one run a trial, to optuna one trial of a study. There a "
+        "repeated export adds what is new.",
+    ),
+    "best": (
+        "results:best",
+        "Print the best configuration that a run knows, for the next script: the one that the strategy recommends "
+        "where values are noisy, else the one with the best value, existing data included (then standard error says "
+        "so).",
+    ),
+    "list": (
+        "results:list_",
+        "List the runs in a folder: when they began, how far they are, the best value, their tags.",
+    ),
+    "compare": (
+        "results:compare",
+        "Compare runs: strategy, evaluations, best value and where it was found, time, utilisation.",
+    ),
+    "note": (
+        "note:note",
+        "Write a note or tags on a run or one of its trials, also while it runs; without either, print all.",
+    ),
+    "init": ("init:init", "Write a commented campaign file to begin with, and an example objective beside it."),
+    "validate": ("file:validate", "Check a campaign file, its data and its code without running anything."),
+    "schema": ("file:schema", "Print the campaign file's JSON Schema, for editors."),
+    "strategies": (
+        "file:strategies",
+        "List the strategies: name, source and options with their defaults; or explain the options of one.",
+    ),
+    "launch": ("launchers:app", "Write what starts a campaign on a cluster, and submit it."),
+    "store": ("store:app", "A database that campaigns share."),
+}
 
-# in the order of `bbkb --help`; a function's name is its command's, and its docstring the help
-for _command in (
-    run.run,
-    run.resume,
-    follow.attach,
-    follow.stop,
-    serve.serve,
-    log.verify,
-    log.status,
-    log.replay,
-    log.report,
-    log.export,
-    results.best,
-    results.compare,
-    note.note,
-    init.init,
-    file.validate,
-    file.schema,
-    file.strategies,
-):
-    app.command()(_command)
-app.command("list")(results.list_)  # `list` is a Python name
-app.add_typer(launchers.app, name="launch")
-app.add_typer(store.app, name="store")
+
+class LazyGroup(TyperGroup):
+    """A group whose commands are imported when they run. What Typer registers are names and summaries."""
+
+    # Any: Typer's own copy of click, or click itself, as Typer's version has it
+    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
+        """The name, the command and what is left of `args`."""
+        name, found, rest = super().resolve_command(ctx, args)
+        return name, found if name is None else load(name), rest
+
+
+def load(name: str) -> Any:
+    """The command of this name, its module imported: a group where the module has a `Typer`."""
+    module, _, function = _COMMANDS[name][0].partition(":")
+    found = getattr(importlib.import_module(f"orchestrator.cli.commands.{module}"), function)
+    if isinstance(found, typer.Typer):
+        return typer.main.get_command(found)
+    single = typer.Typer(add_completion=False)
+    single.command(name)(found)
+    return typer.main.get_command(single)
+
+
+app = typer.Typer(name="bbkb", cls=LazyGroup, no_args_is_help=True, pretty_exceptions_enable=False)
+
+
+def _stand_in() -> None:
+    """What is registered for every command; `LazyGroup` puts the command in its place."""
+
+
+for _name, (_, _summary) in _COMMANDS.items():
+    app.command(_name, help=_summary)(_stand_in)
 
 
 def _show_version(is_wanted: bool) -> None:

@@ -6,19 +6,61 @@ from rich.console import Console
 
 from objectives.explanation import explain
 from objectives.space import SearchSpace
-from orchestrator.bandit.strategy import Choose, begin
+from orchestrator.bandit.strategy import Choose, Sequential, begin
 from orchestrator.campaign.events import ExistingTaken
+from orchestrator.campaign.goals import CampaignGoals
 from orchestrator.cli.live import assignments
-from orchestrator.cli.summary import describe, say_existing, say_warnings
 from orchestrator.cli.terminal import say
-from orchestrator.credentials import redact
+from orchestrator.credentials import has_password, redact
 from orchestrator.session.assemble import Parts
 from orchestrator.session.problem import BEGIN, replay
 from orchestrator.settings.model import Settings
 from orchestrator.store import runs
-from orchestrator.wording import duration
+from orchestrator.wording import duration, plural
 
 _SHOWN = 5  # of the configurations that would be evaluated first
+
+
+def describe(settings: Settings, parts: Parts) -> str:
+    """What a campaign is, in one line."""
+    arms, dimensions = parts.problem.candidates.features.shape
+    workers = 1 if settings.workers.executor == "inline" else settings.workers.count
+    return (
+        f"{arms} candidates in {dimensions} dimensions, strategy {settings.resolved()['strategy']['name']}, "
+        f"{settings.budget.evaluations} evaluations on {plural(workers, 'worker')}"
+        + _goals(CampaignGoals.of(settings.resolved()))
+        + (f"; {parts.description}" if parts.description else "")
+    )
+
+
+def _goals(goals: CampaignGoals) -> str:
+    several = f"; objectives {', '.join(map(str, goals.objectives))}" if len(goals.objectives) > 1 else ""
+    return several + (f"; constraints {', '.join(map(str, goals.constraints))}" if goals.constraints else "")
+
+
+def say_existing(console: Console, known: ExistingTaken | None) -> None:
+    """The results that the campaign begins with, if it has any."""
+    if known is not None:
+        say(console, f"existing data: {known}")
+
+
+def say_warnings(console: Console, settings: Settings, parts: Parts) -> None:
+    """What works and had better be changed."""
+    if parts.problem.candidates.remark:
+        say(console, f"warning: {parts.problem.candidates.remark}")
+    if has_password(settings.store):
+        say(
+            console,
+            "warning: the password of the store stands in the campaign file. It is written nowhere else, so a resume "
+            "needs it from the environment: PGPASSWORD, a password file (~/.pgpass, PGPASSFILE), or ${VAR} in the URL",
+        )
+    if isinstance(settings.strategy, Sequential) and settings.workers.count > 1:
+        name = settings.resolved()["strategy"]["name"]
+        say(
+            console,
+            f"warning: the strategy {name} waits for each result before it chooses again, so one of the "
+            f"{settings.workers.count} workers has work: set workers.count to 1, or take bbkb or gp_bucb",
+        )
 
 
 def say_plan(

@@ -31,11 +31,6 @@ from orchestrator.credentials import mistake_in_url, redact
 from orchestrator.settings.file import Document, Plain, Tree, check_texts, read, with_overrides
 from orchestrator.settings.goals import ConstraintSettings, ObjectiveMetricSettings, goal_problems, with_direction
 from orchestrator.settings.imported import ExistingData, build_existing, dump_existing
-from orchestrator.settings.options import (
-    build_strategy,
-    dump_strategy,
-    with_model_in_strategy,
-)
 from orchestrator.settings.problems import Problem, align, config_error, failure, shown
 from orchestrator.settings.sections import (
     AshaSettings,
@@ -65,6 +60,7 @@ from orchestrator.settings.spaces import (
     read_space,
     space_problems,
 )
+from orchestrator.settings.strategies import build_strategy, dump_strategy, with_model_in_strategy
 
 _DATABASES = ("sqlite", "postgresql", "postgres")
 

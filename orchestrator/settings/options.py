@@ -1,4 +1,4 @@
-"""Frozen dataclasses built from a campaign file's mappings: a strategy, an objective's options.
+"""Frozen dataclasses built from a campaign file's mappings: an objective's options, and with `strategies` a strategy's.
 
 Where a field may be one of several dataclasses (`kernel`, `warm_start`) the mapping's `name` picks one before pydantic
 looks, so that a message is about the one that was meant.
@@ -7,9 +7,8 @@ looks, so that a message is about the one that was meant.
 import dataclasses
 import functools
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from pathlib import Path
-from types import UnionType
+from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
@@ -19,20 +18,12 @@ from objectives.external import PythonCallable
 from objectives.names import ObjectiveOptions, ReadsFiles, find_objective
 from objectives.objective import ObjectiveError
 from objectives.pickled import PickledFunction
-from objectives.reference import import_reference
-from orchestrator.bandit.model.model import Model
-from orchestrator.bandit.strategies import STRATEGIES
-from orchestrator.bandit.strategies.presets import with_preset
-from orchestrator.bandit.strategy import AnyStrategy
-from orchestrator.errors import ConfigError
-from orchestrator.settings.file import Document, Plain, Tree
-from orchestrator.settings.problems import Problem, describe, failure, shown, suggestion, unknown_key
+from orchestrator.settings.file import Plain, Tree
+from orchestrator.settings.problems import Problem, describe, failure, shown, unknown_key
 
-DEFAULT_STRATEGY = "bbkb"
 External = PythonCallable | ShellCommand | PickledFunction  # objectives that the campaign file names or writes itself
 AnyObjective = ObjectiveOptions | External
 OBJECTIVE_KEYS = ("name", "callable", "command", "function")
-RETIRED = {"fillers": "picks for idle workers raised the regret and kept fewer workers busy"}
 
 # key in the file → class, the field that holds the key's value, and fields that name folders with their defaults
 _EXTERNAL: Mapping[str, tuple[type, str, Mapping[str, Callable[[], object]]]] = {
@@ -79,58 +70,6 @@ def build(cls: type, options: Tree) -> Any:
     return built
 
 
-def build_strategy(options: object, folder: Path | None = None) -> AnyStrategy:
-    """The strategy that `options` names, with its fields; relative paths of existing data are below `folder`.
-
-    Raises ValidationError.
-    """
-    fields = as_mapping(options, "{name: bbkb, …}")
-    chosen = _strategy_class(fields.pop("name", DEFAULT_STRATEGY))
-    start = fields.get("warm_start")
-    if folder is not None and isinstance(start, Mapping) and start.get("name") == "data" and start.get("path"):
-        fields["warm_start"] = {**start, "path": _locate(folder, start["path"])}
-    try:
-        fields = with_preset(chosen, _drop_retired(fields))
-    except ValueError as error:
-        raise failure([Problem(("preset",), str(error).removeprefix("strategy.preset "))]) from error
-    strategy: AnyStrategy = build(chosen, fields)
-    return strategy
-
-
-def _drop_retired(fields: Tree) -> Plain:
-    """`fields` without options of older versions that are off, as resolved files of older runs have them."""
-    for name, reason in RETIRED.items():
-        if fields.get(name):
-            raise failure([Problem((name,), f"is not an option any longer: {reason}; remove it", shown(fields[name]))])
-    return {key: value for key, value in fields.items() if key not in RETIRED}
-
-
-def with_model_in_strategy(document: Document) -> Document:
-    """The document with its section `model`, which all model-based strategies share, in `strategy`.
-
-    It is left out where the strategy is none of these. Raises ConfigError when the model is in both places.
-    """
-    tree = dict(document.tree)
-    model, strategy = tree.pop("model", None), tree.get("strategy", {})
-    if model is None or not isinstance(strategy, Mapping):
-        return replace(document, tree=tree)
-    if strategy.get("model") is not None:
-        raise ConfigError(f"{document.place(('model',))}: model must not be given beside strategy.model")
-    known = STRATEGIES.get(strategy.get("name", DEFAULT_STRATEGY))
-    if known is not None and "model" not in {field.name for field in dataclasses.fields(known)}:
-        return replace(document, tree=tree)
-    moved = {("strategy", *keys): place for keys, place in document.places.items() if keys[:1] == ("model",)}
-    tree["strategy"] = {**strategy, "model": model}
-    return replace(document, tree=tree, places={**document.places, **moved})
-
-
-def dump_strategy(strategy: object) -> Plain:
-    """The mapping that `build_strategy` turns into `strategy`."""
-    cls = type(strategy)
-    listed = (name for name, candidate in STRATEGIES.items() if candidate is cls)
-    return {"name": next(listed, f"{cls.__module__}:{cls.__qualname__}"), **dump(strategy)}
-
-
 def find_options(name: str) -> type[ObjectiveOptions]:
     """The options class of a listed objective. Raises ValueError, which is what a validator may raise."""
     try:
@@ -149,7 +88,7 @@ def build_objective(key: str, value: str, options: object, folder: Path) -> AnyO
     if field in given:
         raise failure([Problem((field,), f"is not an option; write it as objective.{key}")])
     defaults = {name: default() for name, default in places.items() if given.get(name) is None}
-    located = {name: _join(folder, place) for name, place in {**given, **defaults}.items() if name in places}
+    located = {name: join(folder, place) for name, place in {**given, **defaults}.items() if name in places}
     external: External = build(cls, {**given, **located, field: value})
     return external
 
@@ -165,23 +104,27 @@ def dump_objective(options: object) -> Plain:
 
 def alternatives(annotation: object) -> dict[str, type]:
     """The dataclasses that a union offers, by the `name` each of them carries; empty for any other annotation."""
+    return {name: member for member in _members(annotation) for name in _names(member)}
+
+
+def _unnamed(annotation: object) -> type | None:
+    """The one dataclass without a `name` that a union with None offers, as `Model | None` does."""
+    members = [member for member in _members(annotation) if member is not NoneType]
+    only = members[0] if len(members) == 1 else None
+    is_unnamed = isinstance(only, type) and dataclasses.is_dataclass(only) and not _names(only)
+    return only if is_unnamed and isinstance(only, type) else None
+
+
+def _members(annotation: object) -> tuple[object, ...]:
     while get_origin(annotation) is Annotated:
         annotation = get_args(annotation)[0]
-    members = get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
-    return {name: member for member in members for name in _names(member)}
+    return get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
 
 
-def _locate(folder: Path, path: object) -> object:
-    """A path below `folder`; a database URL as it is, but for the file that a SQLite URL names."""
-    scheme, slashes, file = path.partition(":///") if isinstance(path, str) else ("", "", "")
-    if slashes and scheme.startswith("sqlite"):
-        return f"{scheme}{slashes}{_join(folder, file)}"
-    return path if isinstance(path, str) and "://" in path else _join(folder, path)
-
-
-def _join(folder: Path, place: object) -> object:
+def join(folder: Path, place: object) -> object:
+    """The path below `folder`, or each path of a list; anything else as it is."""
     if isinstance(place, list | tuple):
-        return [_join(folder, one) for one in place]
+        return [join(folder, one) for one in place]
     return str((folder / Path(place).expanduser()).resolve()) if isinstance(place, str) else place
 
 
@@ -193,9 +136,9 @@ def _names(member: object) -> tuple[str, ...]:
 
 
 def _build_value(annotation: object, value: object) -> object:
-    choices = alternatives(annotation)
-    if isinstance(value, Mapping) and Model in get_args(annotation):
-        return build(Model, value)
+    choices, unnamed = alternatives(annotation), _unnamed(annotation)
+    if isinstance(value, Mapping) and unnamed is not None:
+        return build(unnamed, value)
     if not choices or not isinstance(value, Mapping):
         return value
     listed = ", ".join(choices)
@@ -212,18 +155,3 @@ def as_mapping(options: object, example: str) -> Plain:
     if not isinstance(options, Mapping):
         raise failure([Problem((), f"must be a mapping such as {example}", shown(options))])
     return dict(options)
-
-
-def _strategy_class(name: object) -> type:
-    if isinstance(name, str) and name in STRATEGIES:
-        return STRATEGIES[name]
-    if not isinstance(name, str) or ":" not in name:
-        rule = f"must be a listed strategy or package.module:Name, got {shown(name)}"
-        raise failure([Problem(("name",), f"{rule}; {suggestion(str(name), list(STRATEGIES))}")])
-    try:
-        cls: Any = import_reference(name)
-    except ObjectiveError as error:
-        raise failure([Problem(("name",), f"cannot be imported: {error}")]) from error
-    if not (isinstance(cls, type) and dataclasses.is_dataclass(cls)):
-        raise failure([Problem(("name",), "must name a dataclass of hyper-parameters", shown(name))])
-    return cls

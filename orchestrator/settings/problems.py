@@ -87,7 +87,7 @@ def describe(error: ValidationError, tree: object, model: type[BaseModel] | None
     return _without_union_noise(found)
 
 
-def config_error(document: Document, error: ValidationError, model: type[BaseModel]) -> ConfigError:
+def config_error(document: Document, error: ValidationError, model: type[BaseModel] | None = None) -> ConfigError:
     """One line a mistake, each with its place, in the order of the file."""
     order = {place: index for index, place in enumerate(document.places.values())}
     problems = describe(error, document.tree, model)

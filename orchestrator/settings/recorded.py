@@ -13,7 +13,6 @@ from pydantic import BaseModel, ValidationError
 
 from objectives.parameters import Parameter
 from orchestrator.settings.file import Document, Tree
-from orchestrator.settings.model import Settings
 from orchestrator.settings.options import OBJECTIVE_KEYS
 from orchestrator.settings.problems import config_error, describe, failure
 from orchestrator.settings.sections import BudgetSettings, WorkerSettings
@@ -59,7 +58,7 @@ def read_recorded(tree: Tree) -> RecordedSettings:
             note=str(tree.get("note", "")),
         )
     except ValidationError as error:
-        raise config_error(Document(tree, {}, "the campaign file in the log"), error, Settings) from error
+        raise config_error(Document(tree, {}, "the campaign file in the log"), error) from error
 
 
 def _section(model: type[Section], tree: Tree, name: str) -> Section:

@@ -22,9 +22,10 @@ from orchestrator.bandit.start.warm_start import WARM_STARTS
 from orchestrator.bandit.strategies import STRATEGIES
 from orchestrator.bandit.strategies.presets import Preset
 from orchestrator.settings.model import Settings
-from orchestrator.settings.options import DEFAULT_STRATEGY, adapter
+from orchestrator.settings.options import adapter
 from orchestrator.settings.schema_rules import add_parameter_rules, add_section_rules, name_rule
 from orchestrator.settings.spaces import PARAMETERS
+from orchestrator.settings.strategies import DEFAULT_STRATEGY
 
 Schema = dict[str, Any]
 

@@ -24,6 +24,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from objectives.objective import Candidates
 from orchestrator import credentials, files
@@ -31,9 +32,11 @@ from orchestrator.campaign.events import BatchChosen, CampaignCreated, Event, Ex
 from orchestrator.errors import RunError
 from orchestrator.settings import file as campaign_file
 from orchestrator.settings.file import Tree
-from orchestrator.settings.model import Settings
 from orchestrator.store.event_store import EventStore
 from orchestrator.store.store import Store
+
+if TYPE_CHECKING:  # reading a run imports no strategy and no model of the campaign file
+    from orchestrator.settings.model import Settings
 
 _PROVENANCE = "provenance.json"
 _VERSIONED = ("bbkb-orchestrator", "ray", "numpy", "scipy", "scikit-learn", "SQLAlchemy", "ConfigSpace")
@@ -101,7 +104,7 @@ class Run:
 
 
 def create(
-    settings: Settings,
+    settings: "Settings",
     candidates: Candidates,
     objective: str,
     optimum: float | None,
@@ -133,7 +136,7 @@ def create(
 
 def _fill(
     run: Run,
-    settings: Settings,
+    settings: "Settings",
     candidates: Candidates,
     objective: str,
     optimum: float | None,
@@ -149,7 +152,7 @@ def _fill(
 
 
 def first_events(
-    settings: Settings,
+    settings: "Settings",
     candidates: Candidates,
     objective: str,
     optimum: float | None,
@@ -171,7 +174,7 @@ def first_events(
     return [created, *known, *_chosen_by_user(created.time, candidates, enqueued)]
 
 
-def find(settings: Settings) -> Run | None:
+def find(settings: "Settings") -> Run | None:
     """The run that the key `run` of these settings names; None when it has not begun, or none is named.
 
     Where its campaign is in a database, its folder may be missing on this machine: `make_folder` makes an empty one.
@@ -191,7 +194,7 @@ def make_folder(run: Run) -> None:
     _make(run.folder)
 
 
-def check_writable(settings: Settings) -> None:
+def check_writable(settings: "Settings") -> None:
     """Raise RunError when no run's folder could be made below `runs`, StoreError when its store cannot be used."""
     root = Path(settings.runs)
     there = next(folder for folder in (root, *root.parents) if folder.exists())
@@ -226,7 +229,7 @@ def open_run(folder: Path) -> Run:
     return Run(folder, url, _name_in_store(folder))
 
 
-def write_settings(run: Run, settings: Settings) -> None:
+def write_settings(run: Run, settings: "Settings") -> None:
     """Write the resolved campaign file, whole or not at all. Raises RunError when it cannot be written."""
     text = (
         "# The resolved campaign file. Before `bbkb resume`, budget, workers, computing and log may be changed here.\n"
@@ -261,7 +264,7 @@ def digest(candidates: Candidates) -> str:
     return sha.hexdigest()
 
 
-def _folder_of(settings: Settings) -> Path:
+def _folder_of(settings: "Settings") -> Path:
     """The folder of the run that the key `run` names."""
     return Path(settings.runs, settings.run or "").resolve()
 
@@ -277,7 +280,7 @@ def _make(folder: Path) -> bool:
         raise RunError(f"the run's folder {folder} cannot be made ({error.strerror}): set `runs:`") from error
 
 
-def _new_folder(settings: Settings) -> Path:
+def _new_folder(settings: "Settings") -> Path:
     """A folder named by campaign and time. In a database the name must differ from those that other machines choose in
     the same second, whose folders are not seen here: four random digits follow."""
     root, name, stamp = Path(settings.runs), settings.name, time.strftime("%Y%m%d-%H%M%S")
@@ -294,7 +297,7 @@ def _store_url(store: str, folder: Path) -> str:
     return f"sqlite:///{folder / 'campaign.sqlite'}" if store == "sqlite" else store
 
 
-def _provenance(run: Run, settings: Settings, began: str) -> dict[str, object]:
+def _provenance(run: Run, settings: "Settings", began: str) -> dict[str, object]:
     return {
         "campaign": run.name,
         "began": credentials.redact(began),

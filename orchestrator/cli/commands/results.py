@@ -23,7 +23,6 @@ from orchestrator.cli.terminal import say, write_file
 from orchestrator.errors import RunError, StoreError, UserError
 from orchestrator.history.fold import History
 from orchestrator.history.reading import read_history
-from orchestrator.report.comparison import write_picture
 from orchestrator.store import snapshots
 from orchestrator.store.runs import open_run
 from orchestrator.wording import duration, moment
@@ -101,6 +100,8 @@ def compare(
     console = SafeConsole()
     console.print(table)
     if picture is not None:
+        from orchestrator.report.comparison import write_picture  # here: it brings plotly
+
         named = [(folder.resolve().name, history) for folder, history in histories]
         write_file(picture, lambda path: write_picture(named, path))
         say(console, f"picture {picture.resolve()}")

@@ -27,9 +27,9 @@ from orchestrator.cli.arguments import (
 )
 from orchestrator.cli.console import console_for
 from orchestrator.cli.launch import launch
-from orchestrator.cli.plan import say_plan
+from orchestrator.cli.plan import describe, say_existing, say_plan, say_warnings
 from orchestrator.cli.resume import check_address, check_budget, check_changes, end_of, find_begun, with_recorded_data
-from orchestrator.cli.summary import describe, save_report, say_existing, say_warnings, summarize
+from orchestrator.cli.summary import save_report, summarize
 from orchestrator.cli.terminal import EXIT_CODES, say
 from orchestrator.errors import UserError
 from orchestrator.session.assemble import build, create_run, existing
@@ -163,8 +163,7 @@ def _session(console: Console, run_: runs.Run, settings: Settings, address: str 
         with contextlib.suppress(UserError):  # the first error is the one to report
             save_report(run_, run_.report_file)
         raise
-    save_report(run_, run_.report_file)
-    summarize(console, run_, outcome, reason)
+    summarize(console, run_, save_report(run_, run_.report_file), outcome, reason)
     raise typer.Exit(EXIT_CODES[outcome])
 
 

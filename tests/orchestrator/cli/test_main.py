@@ -8,18 +8,23 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from typer.core import TyperGroup
+from typer.main import get_command
 
 from orchestrator.bandit.strategies import STRATEGIES
 from orchestrator.campaign.state import CampaignState
 from orchestrator.campaign.status import status_of
 from orchestrator.campaign.transitions import apply
+from orchestrator.cli.main import app, load
 from orchestrator.errors import BbkbError
 from orchestrator.store.runs import open_run
 
 REPOSITORY = Path(__file__).parents[3]
+Bbkb = Callable[..., subprocess.CompletedProcess[str]]
 
 CAMPAIGN = """
 name: sine
@@ -31,7 +36,7 @@ workers: {executor: inline, count: 2}
 """
 
 
-def bbkb(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+def process(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "orchestrator", *arguments],
         cwd=folder,
@@ -47,7 +52,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a campaign file and one run of it that has ended."""
     folder = tmp_path_factory.mktemp("finished")
     (folder / "campaign.yaml").write_text(CAMPAIGN)
-    done = bbkb(folder, "run", "campaign.yaml")
+    done = process(folder, "run", "campaign.yaml")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "best value" in done.stdout
     return folder
@@ -70,9 +75,10 @@ def test_a_run_leaves_its_file_log_origin_and_report(finished: Path) -> None:
 
 
 @pytest.mark.parametrize("executor", ["inline", "simulated", "ray"])
-def test_the_same_file_runs_on_every_executor(tmp_path: Path, executor: str) -> None:
+def test_the_same_file_runs_on_every_executor(bbkb: Bbkb, tmp_path: Path, executor: str) -> None:
     (tmp_path / "campaign.yaml").write_text(CAMPAIGN)
-    done = bbkb(tmp_path, "run", "campaign.yaml", "--set", f"workers.executor={executor}")
+    run = process if executor == "ray" else bbkb
+    done = run(tmp_path, "run", "campaign.yaml", "--set", f"workers.executor={executor}")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "finished: budget spent" in done.stdout
     assert done.stderr == ""
@@ -88,7 +94,7 @@ def test_a_runs_log_has_a_line_for_each_evaluation(finished: Path) -> None:
     assert "session closed, finished: budget spent" in lines[-1]
 
 
-def test_a_resume_of_a_finished_campaign_says_so_and_changes_nothing(finished: Path) -> None:
+def test_a_resume_of_a_finished_campaign_says_so_and_changes_nothing(bbkb: Bbkb, finished: Path) -> None:
     before = bbkb(finished, "export", str(run_of(finished))).stdout
     done = bbkb(finished, "resume", str(run_of(finished)))
     assert done.returncode == 0
@@ -96,7 +102,7 @@ def test_a_resume_of_a_finished_campaign_says_so_and_changes_nothing(finished: P
     assert bbkb(finished, "export", str(run_of(finished))).stdout == before
 
 
-def test_a_larger_budget_goes_on_where_it_ended(tmp_path: Path) -> None:
+def test_a_larger_budget_goes_on_where_it_ended(bbkb: Bbkb, tmp_path: Path) -> None:
     (tmp_path / "campaign.yaml").write_text(CAMPAIGN)
     bbkb(tmp_path, "run", "campaign.yaml")
     before = json.loads(bbkb(tmp_path, "export", str(run_of(tmp_path)), "--format", "json").stdout)
@@ -108,7 +114,7 @@ def test_a_larger_budget_goes_on_where_it_ended(tmp_path: Path) -> None:
     assert len(after) == 31
 
 
-def test_a_resume_refuses_a_changed_file_and_names_the_keys(finished: Path) -> None:
+def test_a_resume_refuses_a_changed_file_and_names_the_keys(bbkb: Bbkb, finished: Path) -> None:
     done = bbkb(finished, "resume", str(run_of(finished)), "--set", "strategy.ratio_threshold=5", "--set", "seed=3")
     assert done.returncode == 2
     assert "strategy.ratio_threshold:" in done.stderr
@@ -116,7 +122,7 @@ def test_a_resume_refuses_a_changed_file_and_names_the_keys(finished: Path) -> N
     assert "Traceback" not in done.stderr
 
 
-def test_a_resume_on_other_data_is_refused(tmp_path: Path) -> None:
+def test_a_resume_on_other_data_is_refused(bbkb: Bbkb, tmp_path: Path) -> None:
     rows = [f"{x / 50},{1 - (x / 50 - 0.3) ** 2}" for x in range(50)]
     (tmp_path / "table.csv").write_text("\n".join(["x,y", *rows]) + "\n")
     (tmp_path / "campaign.yaml").write_text(
@@ -132,7 +138,7 @@ def test_a_resume_on_other_data_is_refused(tmp_path: Path) -> None:
     assert "are not those it began with" in done.stderr
 
 
-def test_status_is_read_from_the_log(finished: Path) -> None:
+def test_status_is_read_from_the_log(bbkb: Bbkb, finished: Path) -> None:
     status = json.loads(bbkb(finished, "status", str(run_of(finished)), "--json").stdout)
     assert (status["phase"], status["outcome"], status["succeeded"]) == ("closed", "finished", 25)
     assert "25/25" in bbkb(finished, "status", str(run_of(finished))).stdout
@@ -152,7 +158,9 @@ def test_status_is_read_from_the_log(finished: Path) -> None:
         ("store: sqlite:////nowhere/at/all.sqlite", ["does the folder exist"]),
     ],
 )
-def test_a_users_mistake_is_told_without_a_traceback(tmp_path: Path, change: str, messages: list[str]) -> None:
+def test_a_users_mistake_is_named_without_a_traceback(
+    bbkb: Bbkb, tmp_path: Path, change: str, messages: list[str]
+) -> None:
     key = change.partition(":")[0]
     kept = [line for line in CAMPAIGN.splitlines() if not line.startswith(f"{key}:")]
     space = ["space: {x: {low: 0, high: 1}}"] if key == "objective" else []
@@ -168,20 +176,20 @@ def test_a_users_mistake_is_told_without_a_traceback(tmp_path: Path, change: str
     "arguments",
     [["resume", "nothing"], ["status", "."], ["report", "."], ["export", "."], ["run", "none.yaml"], ["walk"]],
 )
-def test_what_is_not_there_is_a_users_mistake(tmp_path: Path, arguments: list[str]) -> None:
+def test_what_is_not_there_is_a_users_mistake(bbkb: Bbkb, tmp_path: Path, arguments: list[str]) -> None:
     done = bbkb(tmp_path, *arguments)
     assert done.returncode == 2
     assert done.stderr
     assert "Traceback" not in done.stderr
 
 
-def test_validate_says_what_would_run(finished: Path) -> None:
+def test_validate_says_what_would_run(bbkb: Bbkb, finished: Path) -> None:
     done = bbkb(finished, "validate", "campaign.yaml", "--set", "budget.evaluations=7")
     assert done.returncode == 0
     assert "is valid: 200 candidates in 1 dimensions, strategy bbkb, 7 evaluations" in done.stdout
 
 
-def test_a_campaign_in_which_everything_fails_exits_with_1_and_names_the_cause(tmp_path: Path) -> None:
+def test_a_campaign_in_which_everything_fails_exits_with_1_and_names_the_cause(bbkb: Bbkb, tmp_path: Path) -> None:
     (tmp_path / "failing.py").write_text("def f(x):\n    raise OSError('the disk is on fire')\n")
     (tmp_path / "campaign.yaml").write_text(
         CAMPAIGN.replace("{name: sine}", "{callable: 'failing:f'}\nspace: {x: {low: 0, high: 1}}")
@@ -229,7 +237,7 @@ def interrupt(folder: Path, executor: str, seconds: float, until: tuple[str, int
 
 
 @pytest.mark.parametrize("executor", ["inline", "ray"])
-def test_an_interrupt_stops_cleanly_and_a_resume_goes_on(tmp_path: Path, executor: str) -> None:
+def test_an_interrupt_stops_cleanly_and_a_resume_goes_on(bbkb: Bbkb, tmp_path: Path, executor: str) -> None:
     assert "go on with" in interrupt(tmp_path, executor, seconds=0.2, until=("succeeded", 3), times=1)
     status = json.loads(bbkb(tmp_path, "status", str(run_of(tmp_path)), "--json").stdout)
     assert status["outcome"] == "interrupted"
@@ -241,7 +249,7 @@ def test_an_interrupt_stops_cleanly_and_a_resume_goes_on(tmp_path: Path, executo
 
 
 @pytest.mark.parametrize("executor", ["inline", "ray"])
-def test_a_second_interrupt_gives_running_evaluations_back(tmp_path: Path, executor: str) -> None:
+def test_a_second_interrupt_gives_running_evaluations_back(bbkb: Bbkb, tmp_path: Path, executor: str) -> None:
     assert "were cancelled" in interrupt(tmp_path, executor, seconds=600, until=("in_flight", 1), times=2)
     status = json.loads(bbkb(tmp_path, "status", str(run_of(tmp_path)), "--json").stdout)
     assert (status["outcome"], status["succeeded"]) == ("interrupted", 0)
@@ -265,12 +273,12 @@ def _field(folder: Path, name: str) -> int:
     return int(getattr(status_of("", functools.reduce(apply, events, CampaignState())), name))
 
 
-def test_the_schema_is_json(tmp_path: Path) -> None:
+def test_the_schema_is_json(bbkb: Bbkb, tmp_path: Path) -> None:
     schema = json.loads(bbkb(tmp_path, "schema").stdout)
     assert "strategy" in schema["properties"]
 
 
-def test_every_strategy_is_listed_with_its_source_and_options(tmp_path: Path) -> None:
+def test_every_strategy_is_listed_with_its_source_and_options(bbkb: Bbkb, tmp_path: Path) -> None:
     listed = bbkb(tmp_path, "strategies").stdout
     for name, strategy in STRATEGIES.items():
         assert f"{name}  " in listed
@@ -278,7 +286,7 @@ def test_every_strategy_is_listed_with_its_source_and_options(tmp_path: Path) ->
             assert f"{field.name}=" in listed
 
 
-def test_the_options_of_one_strategy_are_explained(tmp_path: Path) -> None:
+def test_the_options_of_one_strategy_are_explained(bbkb: Bbkb, tmp_path: Path) -> None:
     explained = bbkb(tmp_path, "strategies", "bkb").stdout
     assert "    oversampling=2.0  q̄, the oversampling of the dictionary, ≥ 1" in explained
     assert "gp_ucb" not in explained
@@ -287,7 +295,7 @@ def test_the_options_of_one_strategy_are_explained(tmp_path: Path) -> None:
 KNOWN = CAMPAIGN.replace("regularization: 0.1", "regularization: 0.1, warm_start: {name: data, path: known.csv}")
 
 
-def test_a_campaign_begins_with_existing_data_and_goes_on_without_their_file(tmp_path: Path) -> None:
+def test_a_campaign_begins_with_existing_data_and_goes_on_without_their_file(bbkb: Bbkb, tmp_path: Path) -> None:
     (tmp_path / "campaign.yaml").write_text(KNOWN)
     (tmp_path / "known.csv").write_text("arm,reward,note\n3,0.5,\n150,0.75,good\n150,0.7,\n200,1,no such arm\n")
     told = f"3 results of {tmp_path / 'known.csv'}, 1 match no candidate (the first: row 4 of the table: arm=200)"
@@ -305,3 +313,39 @@ def test_a_campaign_begins_with_existing_data_and_goes_on_without_their_file(tmp
     assert "3 results known before, 1 more match no candidate" in bbkb(tmp_path, "status", run).stdout
     assert bbkb(tmp_path, "export", run, "--existing").stdout.split() == ["arm,reward", "3,0.5", "150,0.75", "150,0.7"]
     assert "Existing data" in (tmp_path / run / "report.html").read_text()
+
+
+READ_ONLY = """
+import sys
+from typer.testing import CliRunner
+from orchestrator.cli.main import app
+
+def loaded(*arguments):
+    done = CliRunner().invoke(app, arguments)
+    assert done.exit_code == 0, done.output
+    return sorted({"ray", "scipy", "sklearn", "pandas", "plotly"} & set(sys.modules))
+
+run = sys.argv[1]
+for arguments in (["--version"], ["--help"]):
+    assert loaded(*arguments) == [], arguments
+    assert {"sqlalchemy", "pydantic"}.isdisjoint(sys.modules)
+for command in ("status", "best", "export", "verify", "stop --help", "note"):
+    name, *flags = command.split()
+    assert loaded(name, *flags, *([] if flags else [run])) == [], command
+assert loaded("list", "runs") == []
+assert {"ray", "sklearn", "pandas"}.isdisjoint(loaded("validate", "campaign.yaml"))
+"""
+
+
+def test_commands_import_no_more_than_they_need(finished: Path) -> None:
+    script = [sys.executable, "-c", READ_ONLY, str(run_of(finished))]
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
+    done = subprocess.run(script, cwd=finished, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_list_of_commands_has_the_first_words_of_each_ones_own_help() -> None:
+    group = get_command(app)
+    assert isinstance(group, TyperGroup)
+    for name, listed in group.commands.items():
+        assert listed.help == " ".join(load(name).help.split("\n\n")[0].split()), name

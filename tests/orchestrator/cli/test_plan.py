@@ -1,15 +1,17 @@
 """Tests of orchestrator/cli/plan.py: a dry run says what a run then does, and leaves nothing behind."""
 
+import io
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from rich.console import Console
 from typer.testing import CliRunner
 
 from orchestrator.api import Campaign
 from orchestrator.cli.main import app
-from orchestrator.cli.plan import first_arms
+from orchestrator.cli.plan import first_arms, say_warnings
 from orchestrator.errors import ConfigError, RunError, StoreError
 from orchestrator.session.assemble import build, existing
 from orchestrator.settings.model import from_mapping
@@ -74,3 +76,25 @@ def test_a_dry_run_checks_file_folder_and_store(tmp_path: Path) -> None:
         dry_run(tmp_path, campaign(tmp_path, runs=str(tmp_path / "file" / "runs")))
     with pytest.raises(StoreError, match="does the folder exist"):
         dry_run(tmp_path, campaign(tmp_path, store=f"sqlite:///{tmp_path}/none/x.sqlite"))
+
+
+def warnings(**sections: Any) -> str:
+    settings = from_mapping(
+        {"name": "c", "objective": {"name": "branin"}, "budget": {"evaluations": 5}, **sections},
+    )
+    console = Console(file=io.StringIO(), width=300)
+    say_warnings(console, settings, build(settings))
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+@pytest.mark.parametrize("name", ["gp_ucb", "bkb", "igp_ucb", "expected_improvement"])
+def test_a_strategy_that_waits_for_each_result_warns_about_idle_workers(name: str) -> None:
+    said = warnings(strategy={"name": name}, workers={"count": 4, "executor": "simulated"})
+    assert f"the strategy {name} waits for each result" in said
+    assert "one of the 4 workers has work" in said
+
+
+@pytest.mark.parametrize(("name", "count"), [("gp_ucb", 1), ("bbkb", 4), ("gp_bucb", 4), ("uniform", 4)])
+def test_nothing_is_said_where_all_workers_have_work(name: str, count: int) -> None:
+    assert warnings(strategy={"name": name}, workers={"count": count, "executor": "simulated"}) == ""

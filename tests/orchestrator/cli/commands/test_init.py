@@ -1,29 +1,17 @@
 """Tests of orchestrator/cli/commands/init.py: what it writes runs as it stands."""
 
 import json
-import os
 import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-REPOSITORY = Path(__file__).parents[4]
-
-
-def bbkb(folder: Path, *arguments: str, text: str = "") -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "orchestrator", *arguments],
-        cwd=folder,
-        input=text,
-        capture_output=True,
-        text=True,
-        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
-    )
+Bbkb = Callable[..., subprocess.CompletedProcess[str]]
 
 
 @pytest.mark.parametrize("template", ["function", "command", "table"])
-def test_what_is_written_runs(tmp_path: Path, template: str) -> None:
+def test_what_is_written_runs(bbkb: Bbkb, tmp_path: Path, template: str) -> None:
     made = bbkb(tmp_path, "init", "my_campaign.yaml", "--template", template, "--evaluations", "4", "--workers", "1")
     assert made.returncode == 0, made.stderr
     executor = "simulated" if template == "table" else "inline"
@@ -32,14 +20,14 @@ def test_what_is_written_runs(tmp_path: Path, template: str) -> None:
     assert json.loads((tmp_path / "campaign.schema.json").read_text())["title"] == "bbkb campaign file"
 
 
-def test_without_a_template_it_asks(tmp_path: Path) -> None:
+def test_without_a_template_it_asks(bbkb: Bbkb, tmp_path: Path) -> None:
     made = bbkb(tmp_path, "init", text="command\n")
     assert made.returncode == 0, made.stderr
     assert (tmp_path / "train.py").is_file()
     assert "command:" in (tmp_path / "campaign.yaml").read_text()
 
 
-def test_nothing_is_overwritten(tmp_path: Path) -> None:
+def test_nothing_is_overwritten(bbkb: Bbkb, tmp_path: Path) -> None:
     (tmp_path / "objective.py").write_text("mine")
     bbkb(tmp_path, "init", "--template", "function")
     assert (tmp_path / "objective.py").read_text() == "mine"

@@ -1,0 +1,86 @@
+"""`bbkb export`: a run's trials as a table, or in an experiment tracker."""
+
+import os
+from collections.abc import Mapping
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from orchestrator import files
+from orchestrator.cli.arguments import RunFolder
+from orchestrator.cli.console import SafeConsole
+from orchestrator.cli.terminal import say, write_file, write_output
+from orchestrator.errors import UserError
+from orchestrator.history import trackers
+from orchestrator.history.export import Format as TableFormat
+from orchestrator.history.export import export as export_rows
+from orchestrator.history.fold import History
+from orchestrator.history.optuna_study import to_optuna
+from orchestrator.history.reading import read_history
+from orchestrator.store import runs
+
+
+class Format(StrEnum):
+    """What `bbkb export` writes."""
+
+    CSV = "csv"
+    JSON = "json"
+    PARQUET = "parquet"
+    TENSORBOARD = "tensorboard"
+    MLFLOW = "mlflow"
+    OPTUNA = "optuna"
+
+
+_PLACES: Mapping[Format, str] = {
+    Format.TENSORBOARD: "a folder",
+    Format.MLFLOW: "sqlite:///mlflow.db",
+    Format.OPTUNA: "sqlite:///study.db",
+}
+_TABLES: Mapping[Format, TableFormat] = {Format.CSV: "csv", Format.JSON: "json", Format.PARQUET: "parquet"}
+
+
+def export(
+    folder: RunFolder,
+    format_: Annotated[Format, typer.Option("--format", help="A table, or an experiment tracker.")] = Format.CSV,
+    output: Annotated[
+        str | None,
+        typer.Option(
+            help="File to write, else standard output; a folder for tensorboard; for mlflow the address of a server or "
+            "database, else MLFLOW_TRACKING_URI; for optuna a database URL or a journal file."
+        ),
+    ] = None,
+    known: Annotated[
+        bool, typer.Option("--existing", help="Write the existing data that the run began with instead.")
+    ] = False,
+    safe: Annotated[
+        bool, typer.Option(help="In CSV, put an apostrophe before texts that a spreadsheet would run as formulas.")
+    ] = True,
+) -> None:
+    """Write one row a trial; to tensorboard and mlflow one run a trial, to optuna one trial of a study. There a
+    repeated export adds what is new."""
+    run = runs.open_run(folder)
+    history = read_history(run)
+    if format_ not in _TABLES:
+        _track(history, run.name, format_, output)
+        return
+    rows = export_rows(history, _TABLES[format_], known, safe)
+    if output is None:
+        write_output(rows)
+    else:
+        write_file(Path(output), lambda path: files.write_bytes(path, rows, is_private=False))
+
+
+def _track(history: History, run: str, tracker: Format, output: str | None) -> None:
+    where = output or (os.environ.get("MLFLOW_TRACKING_URI") if tracker is Format.MLFLOW else None)
+    if where is None:
+        example = _PLACES[tracker]
+        raise UserError(f"export to {tracker} must know where to: --output must be given, for example {example}")
+    if tracker is Format.MLFLOW:
+        count = trackers.to_mlflow(history, run, where)
+    elif tracker is Format.OPTUNA:
+        count = to_optuna(history, run, where, Path.cwd())
+    else:
+        count = trackers.to_tensorboard(history, run, Path(where))
+    say(SafeConsole(), f"exported {count} new trials to {where}")

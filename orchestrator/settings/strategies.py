@@ -1,0 +1,96 @@
+"""The strategy that a campaign file names, with its options. It is apart from `options`, so that what only reads a log
+imports no strategy.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from objectives.objective import ObjectiveError
+from objectives.reference import import_reference
+from orchestrator.bandit.strategies import STRATEGIES
+from orchestrator.bandit.strategies.presets import with_preset
+from orchestrator.bandit.strategy import AnyStrategy
+from orchestrator.errors import ConfigError
+from orchestrator.settings.file import Document, Plain, Tree
+from orchestrator.settings.options import as_mapping, build, dump, join
+from orchestrator.settings.problems import Problem, failure, shown, suggestion
+
+DEFAULT_STRATEGY = "bbkb"
+RETIRED = {"fillers": "picks for idle workers raised the regret and kept fewer workers busy"}
+
+
+def build_strategy(options: object, folder: Path | None = None) -> AnyStrategy:
+    """The strategy that `options` names, with its fields; relative paths of existing data are below `folder`.
+
+    Raises ValidationError.
+    """
+    fields = as_mapping(options, "{name: bbkb, …}")
+    chosen = _strategy_class(fields.pop("name", DEFAULT_STRATEGY))
+    start = fields.get("warm_start")
+    if folder is not None and isinstance(start, Mapping) and start.get("name") == "data" and start.get("path"):
+        fields["warm_start"] = {**start, "path": _locate(folder, start["path"])}
+    try:
+        fields = with_preset(chosen, _drop_retired(fields))
+    except ValueError as error:
+        raise failure([Problem(("preset",), str(error).removeprefix("strategy.preset "))]) from error
+    strategy: AnyStrategy = build(chosen, fields)
+    return strategy
+
+
+def _drop_retired(fields: Tree) -> Plain:
+    """`fields` without options of older versions that are off, as resolved files of older runs have them."""
+    for name, reason in RETIRED.items():
+        if fields.get(name):
+            raise failure([Problem((name,), f"is not an option any longer: {reason}; remove it", shown(fields[name]))])
+    return {key: value for key, value in fields.items() if key not in RETIRED}
+
+
+def with_model_in_strategy(document: Document) -> Document:
+    """The document with its section `model`, which all model-based strategies share, in `strategy`.
+
+    It is left out where the strategy is none of these. Raises ConfigError when the model is in both places.
+    """
+    tree = dict(document.tree)
+    model, strategy = tree.pop("model", None), tree.get("strategy", {})
+    if model is None or not isinstance(strategy, Mapping):
+        return dataclasses.replace(document, tree=tree)
+    if strategy.get("model") is not None:
+        raise ConfigError(f"{document.place(('model',))}: model must not be given beside strategy.model")
+    known = STRATEGIES.get(strategy.get("name", DEFAULT_STRATEGY))
+    if known is not None and "model" not in {field.name for field in dataclasses.fields(known)}:
+        return dataclasses.replace(document, tree=tree)
+    moved = {("strategy", *keys): place for keys, place in document.places.items() if keys[:1] == ("model",)}
+    tree["strategy"] = {**strategy, "model": model}
+    return dataclasses.replace(document, tree=tree, places={**document.places, **moved})
+
+
+def dump_strategy(strategy: object) -> Plain:
+    """The mapping that `build_strategy` turns into `strategy`."""
+    cls = type(strategy)
+    listed = (name for name, candidate in STRATEGIES.items() if candidate is cls)
+    return {"name": next(listed, f"{cls.__module__}:{cls.__qualname__}"), **dump(strategy)}
+
+
+def _locate(folder: Path, path: object) -> object:
+    """A path below `folder`; a database URL as it is, but for the file that a SQLite URL names."""
+    scheme, slashes, file = path.partition(":///") if isinstance(path, str) else ("", "", "")
+    if slashes and scheme.startswith("sqlite"):
+        return f"{scheme}{slashes}{join(folder, file)}"
+    return path if isinstance(path, str) and "://" in path else join(folder, path)
+
+
+def _strategy_class(name: object) -> type:
+    if isinstance(name, str) and name in STRATEGIES:
+        return STRATEGIES[name]
+    if not isinstance(name, str) or ":" not in name:
+        rule = f"must be a listed strategy or package.module:Name, got {shown(name)}"
+        raise failure([Problem(("name",), f"{rule}; {suggestion(str(name), list(STRATEGIES))}")])
+    try:
+        cls: Any = import_reference(name)
+    except ObjectiveError as error:
+        raise failure([Problem(("name",), f"cannot be imported: {error}")]) from error
+    if not (isinstance(cls, type) and dataclasses.is_dataclass(cls)):
+        raise failure([Problem(("name",), "must name a dataclass of hyper-parameters", shown(name))])
+    return cls

@@ -1,0 +1,46 @@
+"""The `bbkb` command for the tests of the terminal."""
+
+import contextlib
+import io
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from orchestrator.cli.main import main
+
+
+@pytest.fixture(scope="session")
+def bbkb() -> Callable[..., subprocess.CompletedProcess[str]]:
+    """The command as a person types it in a folder, `text` at its standard input, but in this process: a process of its
+    own costs seconds of imports, and shows nothing more unless it is killed or starts Ray."""
+    return _run
+
+
+def _run(folder: Path, *arguments: str, text: str = "") -> subprocess.CompletedProcess[str]:
+    said, complained = io.BytesIO(), io.BytesIO()
+    out, err = (io.TextIOWrapper(stream, "utf-8", write_through=True) for stream in (said, complained))
+    with _process_in(folder), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        sys.argv, sys.stdin = ["bbkb", *arguments], io.StringIO(text)
+        with pytest.raises(SystemExit) as ending:
+            main()
+    code = ending.value.code
+    texts = said.getvalue().decode(), complained.getvalue().decode()
+    return subprocess.CompletedProcess(arguments, code if isinstance(code, int) else 0, *texts)
+
+
+@contextlib.contextmanager
+def _process_in(folder: Path) -> Iterator[None]:
+    """What a process has of its own, put back afterwards: arguments, input, folder, modules that it imported there."""
+    arguments, stdin, path, modules = sys.argv, sys.stdin, list(sys.path), set(sys.modules)
+    try:
+        with contextlib.chdir(folder):
+            yield
+    finally:
+        sys.argv, sys.stdin, sys.path[:] = arguments, stdin, path
+        for name in set(sys.modules) - modules:
+            file = getattr(sys.modules[name], "__file__", None)
+            if file is not None and Path(file).is_relative_to(folder):
+                del sys.modules[name]
