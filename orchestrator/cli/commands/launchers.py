@@ -25,7 +25,9 @@ from orchestrator.launchers.slurm import Allocation, script_for
 from orchestrator.launchers.writing import Setting
 from orchestrator.settings.model import load
 
-app = typer.Typer(no_args_is_help=True, help="Write what starts a campaign on a cluster, and submit it.")
+app = typer.Typer(
+    no_args_is_help=True, add_completion=False, help="Write what starts a campaign on a cluster, and submit it."
+)
 
 Output = Annotated[Path | None, typer.Option("--output", help="File to write; else the run's name in this folder.")]
 

@@ -10,7 +10,12 @@ from orchestrator.cli.terminal import say
 from orchestrator.credentials import redact
 from orchestrator.store.event_store import EventStore
 
-app = typer.Typer(help="A database that campaigns share.", no_args_is_help=True)
+app = typer.Typer(help="A database that campaigns share.", no_args_is_help=True, add_completion=False)
+
+
+@app.callback()
+def store() -> None:
+    """A database that campaigns share."""
 
 
 @app.command()
@@ -23,6 +28,6 @@ def init(
 
     This needs a role that may create tables. Campaigns need one that may read and write their rows only.
     """
-    with contextlib.closing(EventStore(url)) as store:
-        store.make_tables()
+    with contextlib.closing(EventStore(url)) as tables:
+        tables.make_tables()
     say(SafeConsole(), f"the tables are there: {redact(url)}")
