@@ -24,6 +24,7 @@ from orchestrator.store.lease import Identity, take
 from orchestrator.store.runs import Run, create, open_run
 
 REPOSITORY = Path(__file__).parents[3]
+Bbkb = Callable[..., subprocess.CompletedProcess[str]]
 
 CAMPAIGN = """
 name: slow
@@ -36,7 +37,7 @@ workers: {executor: inline, count: 1}
 """
 
 
-def bbkb(folder: Path, *arguments: str) -> "subprocess.Popen[str]":
+def process(folder: Path, *arguments: str) -> "subprocess.Popen[str]":
     return subprocess.Popen(
         [sys.executable, "-m", "orchestrator", *arguments],
         cwd=folder,
@@ -54,12 +55,17 @@ def ended(command: "subprocess.Popen[str]") -> tuple[int, str]:
     return command.returncode, said
 
 
+def said_by(done: subprocess.CompletedProcess[str]) -> tuple[int, str]:
+    """The same of a command that was run in this process."""
+    return done.returncode, done.stdout + done.stderr
+
+
 @pytest.fixture
 def running(tmp_path: Path) -> Iterator[tuple["subprocess.Popen[str]", Run]]:
     """A campaign in another process that has a few results."""
     (tmp_path / "slow.py").write_text("import time\ndef f(x):\n    time.sleep(0.1)\n    return x\n")
     (tmp_path / "campaign.yaml").write_text(CAMPAIGN)
-    command = bbkb(tmp_path, "run", "campaign.yaml")
+    command = process(tmp_path, "run", "campaign.yaml")
     try:
         wait_until(lambda: results(tmp_path) >= 2)
         yield command, open_run(next(tmp_path.glob("runs/*")))
@@ -86,18 +92,18 @@ def wait_until(happens: Callable[[], bool]) -> None:
 
 
 def test_a_live_run_is_held_can_be_watched_and_is_stopped_from_elsewhere(
-    tmp_path: Path, running: tuple["subprocess.Popen[str]", Run]
+    bbkb: Bbkb, tmp_path: Path, running: tuple["subprocess.Popen[str]", Run]
 ) -> None:
     command, run = running
     folder = str(run.folder)
     before = run.settings_file.read_text()
-    code, said = ended(bbkb(tmp_path, "resume", folder, "--set", "budget.evaluations=60000"))
+    code, said = said_by(bbkb(tmp_path, "resume", folder, "--set", "budget.evaluations=60000"))
     assert code == 2
     assert f"process {command.pid} runs it since" in said
     assert run.settings_file.read_text() == before  # a refused resume changes nothing of a run that goes on
 
-    watching = bbkb(tmp_path, "attach", folder)
-    code, said = ended(bbkb(tmp_path, "verify", folder))
+    watching = process(tmp_path, "attach", folder)
+    code, said = said_by(bbkb(tmp_path, "verify", folder))
     assert (code, said.splitlines()[-1]) == (0, "sound")
     assert f"process {command.pid}" in said
     assert watching.stdout is not None
@@ -106,8 +112,8 @@ def test_a_live_run_is_held_can_be_watched_and_is_stopped_from_elsewhere(
     code, said = ended(watching)
     assert (code, "the run continues" in said) == (130, True)
 
-    watching = bbkb(tmp_path, "attach", folder)
-    code, said = ended(bbkb(tmp_path, "stop", folder))
+    watching = process(tmp_path, "attach", folder)
+    code, said = said_by(bbkb(tmp_path, "stop", folder))
     assert code == 0
     assert "asked" in said
     assert "go on with" in said
@@ -116,27 +122,27 @@ def test_a_live_run_is_held_can_be_watched_and_is_stopped_from_elsewhere(
     assert (code, "interrupted" in said) == (130, True)
     assert isinstance(run.events()[-1], SessionClosed)
 
-    code, said = ended(bbkb(tmp_path, "stop", folder))
+    code, said = said_by(bbkb(tmp_path, "stop", folder))
     assert (code, "no process runs" in said) == (2, True)
-    code, said = ended(bbkb(tmp_path, "attach", folder))  # over: how it ended
+    code, said = said_by(bbkb(tmp_path, "attach", folder))  # over: how it ended
     assert (code, "outcome" in said) == (130, True)
 
 
 def test_a_run_whose_process_was_killed_is_free_at_once_and_attach_says_how_to_go_on(
-    tmp_path: Path, running: tuple["subprocess.Popen[str]", Run]
+    bbkb: Bbkb, tmp_path: Path, running: tuple["subprocess.Popen[str]", Run]
 ) -> None:
     command, run = running
     command.kill()
     command.wait()
-    code, said = ended(bbkb(tmp_path, "attach", str(run.folder)))
+    code, said = said_by(bbkb(tmp_path, "attach", str(run.folder)))
     assert code == 1
     assert f"process {command.pid}, which did, died without recording an outcome" in said
     assert "bbkb resume" in said
     finished = results(tmp_path)
-    resumed = bbkb(tmp_path, "resume", str(run.folder))
+    resumed = process(tmp_path, "resume", str(run.folder))
     try:
         wait_until(lambda: results(tmp_path) > finished)
-        assert ended(bbkb(tmp_path, "stop", str(run.folder), "--now"))[0] == 0
+        assert said_by(bbkb(tmp_path, "stop", str(run.folder), "--now"))[0] == 0
         assert ended(resumed)[0] == 130
     finally:
         resumed.kill()
