@@ -232,10 +232,10 @@ def goals_text(goals: GoalsStatus) -> str:
     """How the goals stand, in short: front and hypervolume of several objectives, the feasible share of constraints."""
     parts = []
     if len(goals.objectives) > 1:
-        volume = "" if goals.hypervolume is None else f" of hypervolume {goals.hypervolume:.6g}"
-        parts.append(f"front of {goals.front}{volume}")
+        volume = "" if goals.hypervolume is None else f", hypervolume {goals.hypervolume:.6g}"
+        parts.append(f"front of {plural(goals.front, 'trial')}{volume}")
     if goals.constraints and goals.feasible is not None:
-        parts.append(f"{goals.feasible:.0%} feasible")
+        parts.append(f"{goals.feasible:.0%} of the results feasible")
     return ", ".join(parts) or "no result yet"
 
 

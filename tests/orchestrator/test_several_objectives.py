@@ -114,7 +114,7 @@ def test_commands_show_it(result: Result) -> None:
     assert [one["objectives"]["accuracy"] for one in found] == [one.value for one in result.front]
     assert found == json.loads(shown("best", folder, "--format", "json"))
     assert len(shown("best", folder, "--format", "args").splitlines()) == len(result.front)
-    assert f"front of {len(result.front)} of hypervolume" in shown("list", str(result.folder.parent))
+    assert f"front of {len(result.front)} trials, hypervolume" in shown("list", str(result.folder.parent))
     assert "feasible" in shown("status", folder)
 
 
