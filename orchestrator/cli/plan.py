@@ -113,7 +113,10 @@ def _facts(settings: Settings, address: str | None) -> list[tuple[str, str]]:
     return [
         ("ends after", " or ".join(ends)),
         ("workers", f"{workers.count} ({workers.executor}{cluster})"),
-        ("an evaluation", f"CPUs: {workers.cpus:g}, GPUs: {workers.gpus:g}{memory}, {limit}, retries: {workers.retries}"),
+        (
+            "an evaluation",
+            f"CPUs: {workers.cpus:g}, GPUs: {workers.gpus:g}{memory}, {limit}, retries: {workers.retries}",
+        ),
         ("store", redact(settings.store)),
         ("runs", settings.runs if settings.run is None else f"{settings.runs}/{settings.run}"),
     ]
