@@ -49,6 +49,7 @@ _LOGGER = logging.getLogger("bbkb.session")
 GIVEN_BACK = Close(SessionOutcome.INTERRUPTED, "stopped at once, running evaluations were cancelled")
 _ATTENTION_SECONDS = 0.2  # how long the loop may sit in the executor before it looks at a request to stop
 _WARNING_SECONDS = 30.0  # between two looks at the workers, on the executor's clock
+_SHOWN_SECONDS = 0.1  # between two snapshots for who watches: one costs as much as there are evaluations under way
 
 
 class Driver:
@@ -72,6 +73,7 @@ class Driver:
         self._reports = RecordedReports()
         self._activity = "starting"
         self._next_warning = 0.0
+        self._next_shown = 0.0
         self._warned: set[str] = set()  # kinds of warnings that hold since they were logged
         self._stop = threading.Event()
         self._stop_now = threading.Event()
@@ -324,11 +326,14 @@ class Driver:
         self._commit()
         self._log.save_snapshot()
         self._activity = ""
-        self._show()
+        if self._observe is not None:
+            self._observe(self.status())
         return command
 
     def _show(self) -> None:
-        if self._observe is not None:  # a snapshot costs as much as there are evaluations under way
+        now = time.perf_counter()
+        if self._observe is not None and now >= self._next_shown:
+            self._next_shown = now + _SHOWN_SECONDS
             self._observe(self.status())
 
     def _commit(self) -> None:

@@ -26,6 +26,12 @@ from orchestrator.wording import moment
 _LEAST_ROW_BYTES = 32  # of an event in a file: its body and kind alone are longer
 # the columns that databases of every version have
 _CAMPAIGN = sa.select(*(CAMPAIGNS.c[name] for name in ("campaign", "epoch", "holder", "since", "length")))
+# what every append executes, put together once
+_MINE = (CAMPAIGNS.c.campaign == sa.bindparam("of")) & (CAMPAIGNS.c.epoch == sa.bindparam("under"))
+_LOCK = CAMPAIGNS.update().where(_MINE).values(epoch=CAMPAIGNS.c.epoch)
+_END = sa.select(CAMPAIGNS.c.length, CAMPAIGNS.c.head).where(_MINE)
+_INSERT = EVENTS.insert()
+_ADVANCE = CAMPAIGNS.update().where(_MINE).values(length=sa.bindparam("to"), head=sa.bindparam("last"))
 
 
 class EventStore:
@@ -264,13 +270,12 @@ class EventStore:
         `position`: where the first of them belongs. Those that are there already are left out, so a writer that was
         interrupted and does not know whether it has written can write again. None: at the end.
         """
-        mine = (CAMPAIGNS.c.campaign == campaign) & (CAMPAIGNS.c.epoch == epoch)
-        # an update first: it locks the row until the end of the transaction
-        locked = CAMPAIGNS.update().where(mine).values(epoch=CAMPAIGNS.c.epoch)
+        mine = {"of": campaign, "under": epoch}
         with self._writing() as connection:
-            if connection.execute(locked).rowcount != 1:
+            # an update first: it locks the row until the end of the transaction
+            if connection.execute(_LOCK, mine).rowcount != 1:
                 raise self._fenced_error(connection, campaign, epoch)
-            length, head = connection.execute(sa.select(CAMPAIGNS.c.length, CAMPAIGNS.c.head).where(mine)).one()
+            length, head = connection.execute(_END, mine).one()
             there = 0 if position is None else min(length - position, len(events))
             if there < 0:
                 raise StoreError(
@@ -280,8 +285,8 @@ class EventStore:
                 return
             previous = self._last_checksum(connection, campaign, length) if head is None else head
             rows, head = encode(campaign, epoch, length, events[there:], previous)
-            connection.execute(EVENTS.insert(), rows)
-            connection.execute(CAMPAIGNS.update().where(mine).values(length=length + len(rows), head=head))
+            connection.execute(_INSERT, rows)
+            connection.execute(_ADVANCE, {**mine, "to": length + len(rows), "last": head})
 
     def _last_checksum(self, connection: sa.Connection, campaign: str, length: int) -> int:
         """Of a log that an older version wrote; 0 where it had none."""
