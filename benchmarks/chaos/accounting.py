@@ -35,13 +35,15 @@ _HARMLESS = ("worker lost", "node lost")  # failures that kills may cause
 
 @dataclass(frozen=True, slots=True)
 class Kill:
-    """One SIGKILL. Kills of one `strike` came at once. `node`: the one that was killed, empty for a process."""
+    """One SIGKILL. Kills of one `strike` came at once. `node`: the one that was killed, empty for a process;
+    `has_coordinator`: whether the coordinator ran there, and so died with it."""
 
     strike: int
     time: float
     victim: Victim
     pid: int
     node: str = ""
+    has_coordinator: bool = False
 
     def hits(self, execution: Execution) -> bool:
         """Whether that ran in the process, or on the node, that was killed, and was under way then."""
@@ -54,7 +56,7 @@ class Kill:
         `handover_seconds`: how long a result takes to the log; `silence`: when the log was written to for the last time
         before the kill, and when the next session began after it. A coordinator that writes nothing takes in nothing.
         """
-        has_silenced = self.victim in ("brain", "head")
+        has_silenced = self.victim in ("brain", "head") or self.has_coordinator
         first = (silence[0] if has_silenced else self.time) - handover_seconds
         last = max(self.time + _SURVIVAL_SECONDS, silence[1] if has_silenced else 0.0)
         is_near = execution.began <= last and (execution.ended is None or execution.ended >= first)
@@ -62,7 +64,8 @@ class Kill:
             case "worker":
                 return is_near and execution.pid == self.pid
             case "node":
-                return is_near and execution.node == self.node
+                is_owned = self.has_coordinator and execution.place == "task"
+                return is_near and (execution.node == self.node or is_owned)
             case "brain":
                 return is_near and execution.place == "task"
             case "head":

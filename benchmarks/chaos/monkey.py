@@ -10,7 +10,7 @@ from benchmarks.chaos.campaign import Campaign
 from benchmarks.chaos.cluster import Cluster
 from benchmarks.chaos.objective import Execution, executions
 from benchmarks.chaos.postgresql import Server
-from benchmarks.chaos.processes import Mark, age_of
+from benchmarks.chaos.processes import Mark, age_of, parent_of
 
 # How often each is chosen. Evaluations have many processes, the campaign has one brain.
 _WEIGHTS: dict[Victim, float] = {"worker": 5.0, "brain": 3.0, "driver": 2.0, "node": 1.5, "head": 0.5, "server": 1.5}
@@ -58,7 +58,7 @@ class Monkey:
     def _kill(self, campaign: Campaign, victim: Victim) -> Kill | None:
         match victim:
             case "node":
-                return self._kill_node()
+                return self._kill_node(campaign)
             case "head":
                 return self._kill_head()
             case "server":
@@ -97,10 +97,11 @@ class Monkey:
         self._server.start()
         return Kill(self._strikes, now, "server", pid)
 
-    def _kill_node(self) -> Kill | None:
+    def _kill_node(self, campaign: Campaign) -> Kill | None:
         names = self._cluster.workers
         if not names or not self._cluster.is_whole:  # a slow machine would be left without any
             return None
-        name, now = self._rng.choice(names), time.time()
+        name, coordinator = self._rng.choice(names), campaign.brain()
+        begun_by, now = None if coordinator is None else parent_of(coordinator), time.time()
         raylet = self._cluster.kill_node(name)
-        return None if raylet is None else Kill(self._strikes, now, "node", raylet, name)
+        return None if raylet is None else Kill(self._strikes, now, "node", raylet, name, begun_by == raylet)

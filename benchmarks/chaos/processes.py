@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
+import psutil
+
 _PROC = Path("/proc")
 _VARIABLE = "BBKB_CHAOS_MARK"
 _DEAD_STATES = "ZX"  # ended, and its parent has not asked yet how
@@ -76,6 +78,14 @@ def age_of(pid: int) -> float:
     except OSError:
         return 0.0
     return float((_PROC / "uptime").read_text().split()[0]) - began / os.sysconf("SC_CLK_TCK")
+
+
+def parent_of(pid: int) -> int | None:
+    """The process that began this one, None when it has ended."""
+    try:
+        return psutil.Process(pid).ppid()
+    except psutil.NoSuchProcess:
+        return None
 
 
 def program_of(pid: int) -> str:

@@ -47,6 +47,8 @@ from workers.simulated import Durations, Failures, SimulatedExecutor
 
 _LOGGER = logging.getLogger("bbkb.session")
 
+_SHOW_SECONDS = 0.1  # between two snapshots for who watches a session in this process
+
 
 @dataclass(frozen=True)
 class Parts:
@@ -240,7 +242,7 @@ def open_session(run: Run, settings: Settings, observe: Callable[[Status], None]
         opened = _opening(progress, executor, writer, settings)
         # in virtual time, or where evaluations run in this very thread, there is nothing to do meanwhile
         in_background = settings.workers.executor == "ray"
-        driver = Driver(problem, progress, writer, executor, observe, in_background)
+        driver = Driver(problem, progress, writer, executor, observe, in_background, _SHOW_SECONDS)
         driver.listen(held.enter_context(notifying(settings.notify, run, driver.status)))
         return Session(driver, opened, heartbeat, held.pop_all(), settings.computing.threads)
 

@@ -49,7 +49,6 @@ _LOGGER = logging.getLogger("bbkb.session")
 GIVEN_BACK = Close(SessionOutcome.INTERRUPTED, "stopped at once, running evaluations were cancelled")
 _ATTENTION_SECONDS = 0.2  # how long the loop may sit in the executor before it looks at a request to stop
 _WARNING_SECONDS = 30.0  # between two looks at the workers, on the executor's clock
-_SHOWN_SECONDS = 0.1  # between two snapshots for who watches: one costs as much as there are evaluations under way
 
 
 class Driver:
@@ -63,7 +62,10 @@ class Driver:
         executor: Executor,
         observe: Callable[[Status], None] | None = None,
         computes_in_background: bool = False,
+        show_seconds: float = 0.0,
     ) -> None:
+        """`observe` gets a snapshot after a turn of the loop, at most one in `show_seconds`: a snapshot costs as much
+        as there are evaluations under way. It gets the last one of the session in any case."""
         self._problem = problem
         self._model = progress.model
         self._pool = progress.pool
@@ -73,6 +75,7 @@ class Driver:
         self._reports = RecordedReports()
         self._activity = "starting"
         self._next_warning = 0.0
+        self._show_seconds = show_seconds
         self._next_shown = 0.0
         self._warned: set[str] = set()  # kinds of warnings that hold since they were logged
         self._stop = threading.Event()
@@ -333,7 +336,7 @@ class Driver:
     def _show(self) -> None:
         now = time.perf_counter()
         if self._observe is not None and now >= self._next_shown:
-            self._next_shown = now + _SHOWN_SECONDS
+            self._next_shown = now + self._show_seconds
             self._observe(self.status())
 
     def _commit(self) -> None:

@@ -95,6 +95,14 @@ def test_a_coordinator_that_was_silent_when_it_was_killed_had_not_taken_in_what_
     assert accounted([*log, AT_WORK], (late, other, again), kill("brain", 15.0)).lost == 1
 
 
+@pytest.mark.parametrize(("has_coordinator", "lost"), [(True, 0), (False, 1)])
+def test_tasks_elsewhere_die_with_the_node_that_the_coordinator_ran_on(has_coordinator: bool, lost: int) -> None:
+    late = execution(0, place="task", ended=12.0)
+    again = execution(0, pid=9, began=20.0, ended=22.0)
+    struck = Kill(1, 11.5, "node", 1, "node9", has_coordinator)
+    assert accounted([succeeded(WELL[1]), succeeded(again, 2)], (late, WELL[1], again), struck).lost == lost
+
+
 def test_a_slow_result_that_waited_for_a_restart_does_not_widen_what_a_kill_explains() -> None:
     late = execution(0, place="task", ended=12.0)
     again = execution(0, pid=9, began=20.0, ended=22.0)
