@@ -14,6 +14,7 @@ from typer.main import get_command
 
 from orchestrator.bandit.strategies import STRATEGIES
 from orchestrator.cli.main import app
+from orchestrator.cli.main import load as load_command
 from orchestrator.settings.model import Settings, load
 
 REPOSITORY = Path(__file__).parents[1]
@@ -72,6 +73,43 @@ def test_every_command_of_the_readme_exists_and_every_command_is_in_the_readme()
     assert isinstance(group, TyperGroup)
     listed = set(re.findall(r"^\| `bbkb ([a-z-]+)", (REPOSITORY / "README.md").read_text(), re.MULTILINE))
     assert listed == set(group.commands)
+
+
+def commands_of(text: str) -> list[list[str]]:
+    """The words of each `bbkb …` in a code span, or at the beginning of a line of code, without comments."""
+    found = re.findall(r"(?:`|^(?: {4})?)bbkb +([a-z][^`\n]*)", text, re.MULTILINE)
+    return [re.split(r"\s#", words)[0].split() for words in found]
+
+
+def unknown_words(words: list[str]) -> list[str]:
+    """The command or the options in `words` that do not exist."""
+    name, *rest = words
+    if name not in get_command(app).commands:
+        return [name]
+    command = load_command(name)
+    if hasattr(command, "commands") and rest:  # a group, such as `launch slurm`
+        name, *rest = rest
+        if name not in command.commands:
+            return [name]
+        command = command.commands[name]
+    known = {option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)}
+    given = [word.partition("=")[0] for word in rest if word.startswith("--")]
+    return [option for option in given if option not in known | {"--help"}]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_command_and_option_of_the_documentation_exists(page: Path) -> None:
+    found = [(words, unknown_words(words)) for words in commands_of(page.read_text())]
+    assert [pair for pair in found if pair[1]] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_file_of_the_project_that_the_documentation_names_exists(page: Path) -> None:
+    text = page.read_text()
+    paths = re.findall(r"`((?:benchmarks|configs|deploy|docs|objectives|orchestrator|tests|workers)/[\w./-]+)`", text)
+    assert [path for path in paths if not (REPOSITORY / path).exists()] == []
+    tests = {file.name for file in (REPOSITORY / "tests").rglob("test_*.py")}
+    assert [name for name in re.findall(r"`(test_\w+\.py)`", text) if name not in tests] == []
 
 
 def test_the_reference_shows_every_strategy() -> None:
