@@ -8,17 +8,21 @@ and has `***` in the place of a password; `resolve_url` makes of it what the dri
 import os
 import re
 from collections.abc import Mapping
+from urllib.parse import unquote, urlsplit
 
 import sqlalchemy as sa
 from sqlalchemy.exc import SQLAlchemyError
 
 HIDDEN = "***"
 _REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
-_WITH_PASSWORD = re.compile(r"(?P<head>[\w+.-]+://[^:/@?\s'\"]*:)(?P<rest>[^\s'\"]*)")
-_ONE_URL = re.compile(r"(?P<head>[\w+.-]+://[^:/@?]*:)(?P<rest>.*)", re.DOTALL)
-_SECRET_KEYS = re.compile(
-    r"(?P<head>[?&;](?:[a-z_]*password|[a-z_]*token|[a-z_]*secret)=)(?P<secret>[^&;\s'\"]*)", re.I
+_WITH_PASSWORD = re.compile(  # also as YAML reads `//user: password@host`, a mapping
+    r"(?P<head>[\w+.-]+://[^:/@?\s'\"]*(?:['\"]?:[ ]['\"]?|:))(?P<rest>[^\s'\"]*)"
 )
+_ONE_URL = re.compile(r"(?P<head>[\w+.-]+://[^:/@?]*:)(?P<rest>.*)", re.DOTALL)
+_SETTING = re.compile(  # of a URL's query, of libpq's `key=value key='value'`, of a `--set`
+    r"(?P<head>(?:^|[?&;\s'\"])(?P<key>[\w.%-]+)[ ]?=[ ]?)(?P<secret>'[^']*'|\"[^\"]*\"|[^&;\s'\"]*)"
+)
+_SECRET_ENDINGS = ("password", "passwd", "token", "secret", "webhook")
 _SHORTEST_SECRET = 3  # in a message, shorter ones would hide half of its letters
 
 
@@ -28,7 +32,7 @@ class UnsetVariableError(Exception):
 
 def redact(text: str) -> str:
     """`text`, a URL or anything that holds some, with `***` for every password; `${VAR}` stays."""
-    return _SECRET_KEYS.sub(_hide_value, _pattern(text).sub(_hide_password, text))
+    return _SETTING.sub(_hide_value, _pattern(text).sub(_hide_password, text))
 
 
 def has_password(url: str) -> bool:
@@ -79,6 +83,12 @@ def without_secrets(message: str, url: str) -> str:
     return redact(message)
 
 
+def hide_address(url: str) -> str:
+    """An address that is a secret as a whole, a webhook's: its scheme and host, then `***`; `${VAR}` stays."""
+    parts = urlsplit(url)
+    return url if "${" in url else f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}/{HIDDEN}"
+
+
 def _pattern(text: str) -> re.Pattern[str]:
     """Where passwords are sought: a URL by itself may hold spaces and quotes, one in a sentence ends at them."""
     return _ONE_URL if _ONE_URL.fullmatch(text) else _WITH_PASSWORD
@@ -91,7 +101,13 @@ def _hide_password(match: re.Match[str]) -> str:
 
 
 def _hide_value(match: re.Match[str]) -> str:
-    return match[0] if _REFERENCE.fullmatch(match["secret"]) else f"{match['head']}{HIDDEN}"
+    is_shown = not _is_secret(match) or _REFERENCE.fullmatch(match["secret"])
+    return match[0] if is_shown else f"{match['head']}{HIDDEN}"
+
+
+def _is_secret(setting: re.Match[str]) -> bool:
+    """Whether the key names a secret; a URL's keys may be percent-encoded."""
+    return unquote(setting["key"]).lower().endswith(_SECRET_ENDINGS)
 
 
 def _split(rest: str) -> tuple[str, str, str]:
@@ -108,7 +124,7 @@ def _literal_secrets(url: str) -> list[str]:
     for match in _pattern(url).finditer(url):
         password, at, _ = _split(match["rest"])
         found += [password] if at else []
-    found += [match["secret"] for match in _SECRET_KEYS.finditer(url)]
+    found += [match["secret"] for match in _SETTING.finditer(url) if _is_secret(match)]
     return [secret for secret in found if secret and not _REFERENCE.fullmatch(secret)]
 
 

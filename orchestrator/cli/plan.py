@@ -54,6 +54,12 @@ def say_warnings(console: Console, settings: Settings, parts: Parts) -> None:
             "warning: the password of the store stands in the campaign file. It is written nowhere else, so a resume "
             "needs it from the environment: PGPASSWORD, a password file (~/.pgpass, PGPASSFILE), or ${VAR} in the URL",
         )
+    if settings.notify is not None and settings.notify.webhook is not None and "${" not in settings.notify.webhook:
+        say(
+            console,
+            "warning: the address in notify.webhook is written into the run's folder and its log, where a reader may "
+            "use it: write ${VAR}, and set VAR where the campaign runs",
+        )
     if isinstance(settings.strategy, Sequential) and settings.workers.count > 1:
         name = settings.resolved()["strategy"]["name"]
         say(

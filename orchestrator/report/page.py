@@ -95,7 +95,7 @@ def render(history: History, title: str) -> str:
         unlisted=len(history.trials) - len(listed_rows(history)),
         notes=_note_rows(history),
         sessions=_session_rows(history),
-        configuration=as_yaml(history.settings.plain),
+        configuration=as_yaml(history.settings.shown),
         style=resource("report.css"),
         script=script,
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),

@@ -176,7 +176,7 @@ def pictures(history: History) -> Plain:
         "figures": [_picture(figure, "results") for figure in figures(history) if figure.name != "best"]
         + [_picture(figure, "internals") for figure in internal_figures(history)],
         "model": model_facts(history),
-        "configuration": as_yaml(history.settings.plain),
+        "configuration": as_yaml(history.settings.shown),
     }
 
 

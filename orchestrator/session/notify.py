@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
+from http.client import HTTPException
 from pathlib import Path
 
 from orchestrator.campaign.events import AttemptEnded, Event, SessionClosed, TrialFailed
@@ -131,7 +132,7 @@ class Notifier:
             if target is not None:
                 try:
                     send(target, notice)
-                except (OSError, ValueError, UnsetVariableError, subprocess.SubprocessError) as error:
+                except (OSError, ValueError, HTTPException, UnsetVariableError, subprocess.SubprocessError) as error:
                     _LOGGER.error("the notification %r was not delivered: %s", occasion.value, _reason(error))
                 else:
                     _LOGGER.info("notification sent: %s", notice.text)
@@ -172,7 +173,7 @@ def run_command(command: str, notice: Notice) -> None:
 def post(url: str, notice: Notice) -> None:
     """Send the notice as JSON to a URL, in which `${VAR}` is taken from the environment.
 
-    Raises OSError when it is not accepted, ValueError when it is no http address, UnsetVariableError.
+    Raises OSError or HTTPException when it is not accepted, ValueError when it is no http address, UnsetVariableError.
     """
     address = in_environment(url, os.environ)
     if not address.startswith(("https://", "http://")):
@@ -206,6 +207,8 @@ def _reason(error: Exception) -> str:
         return f"notify.webhook names the environment variable {error}, which is not set where the campaign runs"
     if isinstance(error, subprocess.TimeoutExpired):
         return f"the command took longer than {duration(SEND_SECONDS)} and was killed"
+    if isinstance(error, HTTPException | ValueError):  # such a message quotes the address
+        return f"notify.webhook is no address that can be asked, or its server speaks no HTTP ({type(error).__name__})"
     return f"{type(error).__name__}: {error}"
 
 

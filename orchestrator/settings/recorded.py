@@ -12,6 +12,7 @@ from typing import TypeVar
 from pydantic import BaseModel, ValidationError
 
 from objectives.parameters import Parameter
+from orchestrator.credentials import hide_address
 from orchestrator.settings.file import Document, Tree
 from orchestrator.settings.options import OBJECTIVE_KEYS
 from orchestrator.settings.problems import config_error, describe, failure
@@ -27,7 +28,7 @@ class _Strategy(BaseModel):
 
 @dataclass(frozen=True, kw_only=True)
 class RecordedSettings:
-    """What one session ran with. `plain` is the whole resolved file, to be shown."""
+    """What one session ran with. `plain` is the whole resolved file."""
 
     objective: str  # its name, or whatever else is given; empty for a table that is the objective itself
     strategy: str
@@ -37,6 +38,14 @@ class RecordedSettings:
     plain: Tree
     tags: tuple[str, ...] = ()
     note: str = ""
+
+    @property
+    def shown(self) -> Tree:
+        """`plain` for people: without the webhook's address, which admits to a chat who knows it."""
+        notify = self.plain.get("notify")
+        if not isinstance(notify, Mapping) or not isinstance(notify.get("webhook"), str):
+            return self.plain
+        return {**self.plain, "notify": {**notify, "webhook": hide_address(notify["webhook"])}}
 
 
 def read_recorded(tree: Tree) -> RecordedSettings:

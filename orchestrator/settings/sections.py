@@ -48,6 +48,12 @@ def folder_of(info: ValidationInfo) -> Path:
     return Path((info.context or {}).get("folder", Path.cwd()))
 
 
+def _webhook(url: str) -> str:
+    if "@" in url.split("://")[-1].split("/")[0].split("?")[0]:
+        raise ValueError("no user and password may stand in the address: write ${VAR}, and set VAR to an address")
+    return url
+
+
 def _named_by_environment() -> str | None:
     """Read once, here: the processes that evaluate may have another environment, and so may a later resume."""
     folder = os.environ.get("BBKB_DATA")
@@ -293,7 +299,7 @@ class NotifySettings(Section):
         description="Shell command, run where the campaign runs; BBKB_EVENT (ended, failure or stalled) and BBKB_TEXT "
         "say what happened, and so does JSON on its standard input.",
     )
-    webhook: Annotated[str, Field(pattern=r"^(https?://|\$\{)")] | None = Field(
+    webhook: Annotated[str, Field(pattern=r"^(https?://|\$\{)"), AfterValidator(_webhook)] | None = Field(
         default=None,
         description="Address that gets this JSON by POST; ${VAR} in it is taken from the environment when it is sent.",
     )

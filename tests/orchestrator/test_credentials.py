@@ -15,6 +15,13 @@ WITH_SECRET = [
     f"postgresql://ann:{SECRET}@with@db/results",
     f"bbkb run x.yaml --set store=postgresql://ann:{SECRET}@db/results --set 'budget.evaluations=3'",
     f"postgresql://ann:{SECRET}@",
+    f"postgresql://ann@db/results?pass%77ord={SECRET}",
+    f"postgresql://ann@db/results?PASSWORD={SECRET}",
+    f"store=postgresql://ann: {SECRET}@db/results",
+    f'store must be text, got {{"postgresql://ann": "{SECRET}@db/results"}}',
+    f"host=db password={SECRET}",
+    f"host=db password = '{SECRET} and more' dbname=results",
+    f"bbkb run x.yaml --set notify.webhook=https://chat.example/{SECRET}",
 ]
 
 

@@ -131,6 +131,20 @@ def test_what_cannot_be_delivered_is_logged_without_its_address(
     assert "secret-path" not in "".join(texts)
 
 
+@pytest.mark.parametrize(
+    "address", ["https://ann:secret-path@host/", "http://[secret-path/", "http://host/secret-path x"]
+)
+def test_an_address_that_is_none_is_an_error_in_the_log_which_does_not_quote_it(
+    tmp_path: Path, address: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("BBKB_WEBHOOK", address)
+    with caplog.at_level(logging.ERROR, "bbkb.notify"):
+        send(tmp_path, [CLOSED], webhook="${BBKB_WEBHOOK}")
+    [said] = [record.getMessage() for record in caplog.records]
+    assert "notify.webhook is no address" in said
+    assert "secret-path" not in said
+
+
 def test_a_campaign_goes_on_while_a_notification_hangs_and_its_end_waits_a_bounded_time(
     tmp_path: Path, webhook: Webhook, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -162,7 +176,11 @@ def test_a_campaign_notifies_of_its_end(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("given", "rule"),
-    [({}, "notify must have a command or a webhook"), ({"webhook": "file:///etc/passwd"}, r"notify\.webhook")],
+    [
+        ({}, "notify must have a command or a webhook"),
+        ({"webhook": "file:///etc/passwd"}, r"notify\.webhook"),
+        ({"webhook": "https://ann:pw@host/"}, r"notify\.webhook: no user and password may stand in the address"),
+    ],
 )
 def test_a_section_that_notifies_of_nothing_is_refused(given: dict[str, str], rule: str) -> None:
     campaign = {"name": "noted", "objective": {"name": "sine"}, "budget": {"evaluations": 2}, "notify": given}
