@@ -22,7 +22,8 @@ Keys = tuple[str | int, ...]
 # Anchors may be used several times, so a few lines can stand for billions of values.
 MAX_VALUES = 100_000
 MAX_BYTES = 4_000_000
-_SHOWN = 60  # characters of a value in a message
+MAX_DEPTH = 20  # keys below each other in an override
+_SHOWN, _OVERRIDE_SHOWN = 60, 200  # characters of a value and of an override in a message
 _NO_TEXT = re.compile("[\x00\ud800-\udfff]")
 Tree = Mapping[str, Any]  # plain values, as YAML and JSON have them
 Plain = dict[str, Any]  # the same, new
@@ -71,7 +72,7 @@ def with_overrides(document: Document, overrides: Sequence[str]) -> Document:
     """
     tree, places = _copy(document.tree), dict(document.places)
     for override in overrides:
-        place = f"--set {redact(override)}"
+        place = f"--set {one_line(redact(override), _OVERRIDE_SHOWN)}"
         keys, value, inner = _assignment(override, place)
         _assign(tree, keys, value, place)
         for written in [written for written in places if written[: len(keys)] == keys]:
@@ -244,6 +245,8 @@ def _assignment(override: str, place: str) -> tuple[Keys, Any, dict[Keys, str]]:
     keys: Keys = tuple(part.strip() for part in name.split("."))
     if not equals or not all(keys):
         raise ConfigError(f"{place}: an override must be written key.key=value, for example budget.evaluations=100")
+    if len(keys) > MAX_DEPTH:
+        raise ConfigError(f"{place}: a key must have at most {MAX_DEPTH} parts, got {len(keys)}")
     value, inner = _parse(text, lambda _: place)
     return keys, value, inner
 

@@ -120,7 +120,9 @@ def create(
     was stored is used again.
     """
     if settings.run:
-        folder = _folder_of(settings)
+        folder, link = _folder_of(settings), Path(settings.runs, settings.run)
+        if link.is_symlink():
+            raise RunError(f"{link} must not be a link where a run begins: remove it, or give the run another name")
         is_new = _make(folder)
     else:
         folder, is_new = _new_folder(settings), True
@@ -216,7 +218,7 @@ def _chosen_by_user(time: float, candidates: Candidates, arms: Sequence[int]) ->
 
 def open_run(folder: Path) -> Run:
     """The run in `folder`. Raises RunError when it is not one, ConfigError when its campaign file is damaged."""
-    folder = folder.resolve()
+    folder = _resolved(folder)
     file = folder / "campaign.yaml"
     if not file.is_file():
         raise RunError(f"{folder} is not a run: it has no campaign.yaml (a run is what `bbkb run` made below runs/)")
@@ -266,7 +268,14 @@ def digest(candidates: Candidates) -> str:
 
 def _folder_of(settings: "Settings") -> Path:
     """The folder of the run that the key `run` names."""
-    return Path(settings.runs, settings.run or "").resolve()
+    return _resolved(Path(settings.runs, settings.run or ""))
+
+
+def _resolved(folder: Path) -> Path:
+    try:
+        return folder.resolve()
+    except (OSError, RuntimeError) as error:
+        raise RunError(f"{folder} is a link to itself: remove it, or name another folder") from error
 
 
 def _make(folder: Path) -> bool:

@@ -155,6 +155,7 @@ def test_of_two_overrides_of_one_key_the_last_counts() -> None:
         ("c.d=1", "c is a list; only mappings"),
         ("x=[1", "not valid YAML"),
         ("x={y: 1, y: 2}", "x.y is given twice"),
+        ("a" + ".a" * 50 + "=1", "must have at most 20 parts, got 51"),
     ],
 )
 def test_a_bad_override_is_refused_by_its_own_name(override: str, words: str) -> None:
@@ -162,6 +163,12 @@ def test_a_bad_override_is_refused_by_its_own_name(override: str, words: str) ->
         with_overrides(Document({"a": 1, "c": [1]}, {}, "f"), [override])
     assert str(refused.value).startswith(f"--set {override}: ")
     assert words in str(refused.value).replace("y is given", "x.y is given")
+
+
+def test_a_long_override_is_cut_in_messages() -> None:
+    with pytest.raises(ConfigError) as refused:
+        with_overrides(Document({}, {}, "f"), ["a" + ".a" * 5000 + "=1"])
+    assert len(str(refused.value)) < 300
 
 
 _plain = st.recursive(

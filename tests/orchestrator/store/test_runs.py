@@ -80,6 +80,23 @@ def test_a_campaign_in_a_database_is_found_where_its_folder_is_not(
     assert len(found.events()) == 1
 
 
+def test_a_run_begins_in_no_folder_that_a_link_leads_to(
+    settings: Settings, candidates: Candidates, tmp_path: Path
+) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    named, root = changed(settings, run="one"), Path(settings.runs)
+    root.mkdir(exist_ok=True)
+    (root / "one").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(RunError, match="one must not be a link"):
+        runs.create(named, candidates, "", None, "a test")
+    assert not list((tmp_path / "elsewhere").iterdir())
+    (root / "two").symlink_to(root / "two")
+    with pytest.raises(RunError, match="is a link to itself"):
+        runs.create(changed(settings, run="two"), candidates, "", None, "a test")
+    with pytest.raises(RunError, match="is a link to itself"):
+        runs.open_run(root / "two")
+
+
 def test_a_folder_that_cannot_be_made_is_a_users_mistake(
     settings: Settings, candidates: Candidates, tmp_path: Path
 ) -> None:
