@@ -8,6 +8,7 @@ import csv
 import gzip
 import math
 from collections.abc import Callable, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from numpy.typing import NDArray
 
 from objectives.objective import ObjectiveError
 
+MOST_ROWS = 10_000_000  # a small compressed file may hold billions
 MISSING = frozenset(
     ("", "?", "NA", "N/A", "NaN", "nan", "null")
 )  # cells that stand for no value, where that is allowed
@@ -65,14 +67,20 @@ def _read_csv(path: Path) -> tuple[list[str], list[int], Sequence[Sequence[objec
         with opener(path, "rt", encoding="utf-8-sig", newline="") as file:  # spreadsheets write a byte order mark
             reader = csv.reader(file, strict=True)
             names = next(reader, [])
-            rows = [(reader.line_num, row) for row in reader if row]
+            rows = [(reader.line_num, row) for row in islice(filter(None, reader), MOST_ROWS + 1)]
     except (OSError, EOFError, UnicodeDecodeError, csv.Error) as error:
         raise ObjectiveError(f"{path} cannot be read as a CSV table: {error}") from error
+    _check_size(path, len(rows))
     for line, row in rows:
         if len(row) != len(names):
             raise ObjectiveError(f"{path}:{line}: a row must have {len(names)} cells like the header, got {len(row)}")
     cells = [[row[column] for _, row in rows] for column in range(len(names))]
     return names, [line for line, _ in rows], cells
+
+
+def _check_size(path: Path, rows: int) -> None:
+    if rows > MOST_ROWS:
+        raise ObjectiveError(f"{path}: a table must have at most {MOST_ROWS:,} rows, and has more")
 
 
 def _read_parquet(path: Path) -> tuple[list[str], list[int], Sequence[Sequence[object]]]:
@@ -83,6 +91,7 @@ def _read_parquet(path: Path) -> tuple[list[str], list[int], Sequence[Sequence[o
             f"{path}: Parquet needs pyarrow; run pip install 'bbkb-orchestrator[parquet]' or give a CSV file"
         ) from error
     try:
+        _check_size(path, parquet.read_metadata(path).num_rows)
         table = parquet.read_table(path)
     except (OSError, ArrowException) as error:
         raise ObjectiveError(f"{path} cannot be read as a Parquet table: {error}") from error

@@ -104,7 +104,8 @@ def dump_objective(options: object) -> Plain:
 
 def alternatives(annotation: object) -> dict[str, type]:
     """The dataclasses that a union offers, by the `name` each of them carries; empty for any other annotation."""
-    return {name: member for member in _members(annotation) for name in _names(member)}
+    classes = [member for member in _members(annotation) if isinstance(member, type)]
+    return {name: member for member in classes for name in _names(member)}
 
 
 def _unnamed(annotation: object) -> type | None:

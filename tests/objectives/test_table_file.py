@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from numpy.typing import NDArray
 
+from objectives import table_file
 from objectives.objective import ObjectiveError
 from objectives.table_file import encode, read_columns
 from orchestrator.bandit.arrays import Floats
@@ -47,6 +48,24 @@ def test_parquet_is_read(tmp_path: Path) -> None:
     parquet.write_table(pyarrow.table({"a": [1.0, None]}), tmp_path / "hole.parquet")
     with pytest.raises(ObjectiveError, match=r"hole.parquet:2: column 'a' has an empty cell"):
         read_columns(tmp_path / "hole.parquet")
+
+
+@pytest.mark.parametrize("name", ["t.csv", "t.csv.gz", "t.parquet"])
+def test_a_table_that_would_fill_the_memory_is_refused(
+    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(table_file, "MOST_ROWS", 2)
+    path = tmp_path / name
+    if name.endswith("parquet"):
+        pyarrow = pytest.importorskip("pyarrow")
+        from pyarrow import parquet
+
+        parquet.write_table(pyarrow.table({"x": [1, 2, 3]}), path)
+    else:
+        with (gzip.open if name.endswith("gz") else open)(path, "wt") as file:
+            file.write("x\n1\n2\n3\n")
+    with pytest.raises(ObjectiveError, match="must have at most 2 rows, and has more"):
+        read_columns(path)
 
 
 def test_parquet_without_pyarrow_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
