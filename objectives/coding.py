@@ -232,7 +232,7 @@ def _list_allowed(allowed: Sequence[Scalar]) -> str:
 
 
 def _array(allowed: Sequence[Scalar]) -> NDArray[np.generic]:
-    """Levels as an array that gives back the very same values: numpy would turn (True, 2) into integers."""
+    """Levels as an array that keeps the exact values: numpy would turn (True, 2) into integers."""
     if len({type(level) for level in allowed}) == 1 and isinstance(allowed[0], bool | float | str):
         return np.array(allowed)
     array = np.empty(len(allowed), dtype=object)

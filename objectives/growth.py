@@ -1,4 +1,4 @@
-"""New candidates around the best ones: how a pool of arms grows while a search goes on.
+"""New candidates around the best ones: how a pool of arms grows during a search.
 
 Half of the new configurations are Gaussian steps from one of the best, a quarter are one of the best with one parameter
 drawn anew, a quarter cross two of them. A step has the standard deviation c · min(ℓ, 1) in units of features, with the

@@ -58,7 +58,7 @@ class _Reader:
         self._is_word_start = self._is_escaped = False
 
     def read(self, text: str) -> None:
-        """Go on by this text."""
+        """Advance by this text."""
         position = 0
         while position < len(text):
             position += self._step(text, position)

@@ -1,6 +1,6 @@
 """Functions with a formula: the papers' test functions, with noise, and slow on demand.
 
-They need no data, so a listed class is its own objective: `load` gives back the same value.
+They need no data, so a listed class is its own objective: `load` returns the same value.
 """
 
 import math

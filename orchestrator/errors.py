@@ -8,7 +8,7 @@
     │   └── StoreError       the database: unreachable, unwritable, damaged
     └── CampaignError        exit code 1: the campaign itself went wrong
         ├── FencedError      another process has taken the campaign over
-        └── ActorLostError   the central actor died; the log is complete, `bbkb resume` goes on
+        └── ActorLostError   the central actor died; the log is complete, `bbkb resume` continues
 
 `objectives.objective.ObjectiveError` is a user's mistake too; it lives there because objectives import nothing of ours.
 """

@@ -82,12 +82,12 @@ class Learner(Generic[S]):
             self._learned()
 
     def take(self, state: S) -> None:
-        """Go on from `state`, which contains all results."""
+        """Continue from `state`, which contains all results."""
         self.state, self.open, self.unlearned, self._view = state, self.pending, [], None
         self._open, self._told, self._sums = Counter(self.open), Counter(), {}
 
     def change(self, state: S) -> None:
-        """Go on from `state`, which has other arms and no further results."""
+        """Continue from `state`, which has other arms and no further results."""
         self.state, self._view = state, None
 
     @property

@@ -67,7 +67,7 @@ class Optimizer:
 
     @classmethod
     def load(cls, path: str | Path) -> Any:
-        """The optimizer that `save` wrote, of candidates or of a space; it goes on exactly as the saved one would have.
+        """The optimizer that `save` wrote, of candidates or of a space; it continues exactly as the saved one would.
 
         Args:
             path: the file that was written.
@@ -166,12 +166,12 @@ class Optimizer:
 
     @property
     def trials(self) -> list[Entry]:
-        """What was told, in order: `candidate`, a row's index, and `reward`, None for what could not be evaluated."""
+        """The results, in the order of `tell`: `candidate`, a row's index, and `reward`, None for a failure."""
         return [{"candidate": seen.arm, "reward": seen.reward} for seen in self._told]
 
     @property
     def pending(self) -> NDArray[np.intp]:
-        """Indices (n,) of what was asked for and not told yet, in order."""
+        """Indices (n,) that `ask` returned and whose rewards are not known yet, in order."""
         return np.array(self._learner.pending, np.intp)
 
     def save(self, path: str | Path) -> None:

@@ -1,4 +1,4 @@
-"""Candidates that become more while a search goes on: the space they come from, and what a growth appends.
+"""Candidates whose number grows during a search: the space they come from, and what a growth appends.
 
 `Pool.growth` draws new candidates where the strategy wants them; `Pool.grown` appends what a growth says, now or when a
 log is read again. A growth holds values, not features, so that it can be stored and explains itself.

@@ -1,7 +1,7 @@
 """Ask and tell configurations of a search space; the class behind `Optimizer(space={...})`.
 
-What is saved is what happened: the configurations asked for, the results told with what the strategy drew and fitted,
-the candidates appended. Loading repeats that without drawing or fitting anything, so a loaded optimizer goes on exactly
+The file records what happened: the configurations asked for, the results with what the strategy drew and fitted,
+the candidates appended. Loading repeats that without drawing or fitting, so a loaded optimizer continues exactly
 as the saved one would have.
 """
 
@@ -60,7 +60,7 @@ class SpaceOptimizer:
 
     Args:
         space: parameters by name: `Range`, `Choice`, `Ordered`, or mappings as in a campaign file.
-        direction: "minimize" or "maximize" the values told; None: that of the first of `objectives`, else "maximize".
+        direction: "minimize" or "maximize" the values; None: that of the first of `objectives`, else "maximize".
         objectives: several objectives, [{"metric": "accuracy"}, {"metric": "seconds", "direction": "minimize"}]. What
             is told are then mappings of metrics, or numbers in the order of `metrics`.
         constraints: bounds on metrics, [{"metric": "memory_gb", "at_most": 4}].
@@ -137,9 +137,9 @@ class SpaceOptimizer:
         self._log: list[Entry] = []
 
     def ask(self, limit: int | None = None) -> list[Configuration]:
-        """Configurations to evaluate next; they are pending until they are told.
+        """Configurations to evaluate next; they are pending until `tell` gets their values.
 
-        Empty when values of pending configurations must be told first, or when no candidate is left.
+        Empty when `tell` must get values of pending configurations first, or when no candidate is left.
 
         Args:
             limit: how many at most, >= 1; None: one, or the strategy's own batch where it waits for results.
@@ -156,7 +156,7 @@ class SpaceOptimizer:
         return [self._pool.candidates.parameters(arm) for arm in arms]
 
     def expect(self, configurations: Sequence[Mapping[str, Scalar]]) -> None:
-        """These are being evaluated although `ask` did not give them: they are pending until they are told.
+        """Mark configurations that `ask` did not return as pending, until `tell` gets their values.
 
         Args:
             configurations: parameters by name, a mapping for each evaluation.
@@ -196,14 +196,14 @@ class SpaceOptimizer:
 
     @property
     def trials(self) -> list[Entry]:
-        """What was told, in order: `configuration` and `value`, a mapping of metrics where there are several, None for
+        """The results, in the order of `tell`: `configuration` and `value`, a mapping of several metrics, None for
         what could not be evaluated."""
         parameters = self._pool.candidates.parameters
         return [{"configuration": parameters(arm), "value": value} for arm, value in self._told]
 
     @property
     def pending(self) -> list[Configuration]:
-        """What was asked for and not told yet, in order."""
+        """The configurations that `ask` returned and whose values are not known yet, in order."""
         return [self._pool.candidates.parameters(arm) for arm in self._learner.pending]
 
     @property
@@ -240,7 +240,7 @@ class SpaceOptimizer:
             raise ValueError("best needs at least one value; ask, evaluate and tell first")
         if not self._goals.is_single:
             if not (front := self.front()):
-                raise ValueError("no configuration that was told satisfies all constraints")
+                raise ValueError("no configuration with a result satisfies all constraints")
             return front[0][0], front[0][1][self._goals.objectives[0].metric]
         means = pulls.reward_sums[pulls.arms] / pulls.counts[pulls.arms]
         chosen = self._strategy.recommend(self._state) if isinstance(self._strategy, Recommends) else None
@@ -412,7 +412,7 @@ class SpaceOptimizer:
 
     def __repr__(self) -> str:
         size, told, pending = len(self._space.parameters), len(self._told), len(self._learner.pending)
-        return f"<Optimizer of {size} parameters: {told} told, {pending} pending>"
+        return f"<Optimizer of {size} parameters: {told} results, {pending} pending>"
 
     def _repr_html_(self) -> str:
         """A small table, for notebooks."""

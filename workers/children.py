@@ -1,6 +1,6 @@
 """No process that an evaluation starts outlives it: not a forgotten child, nor one that detached itself.
 
-Ray ends a worker's children when the worker dies, but a worker goes on to the next evaluation, and what the last one
+Ray ends a worker's children when the worker dies, but a worker runs the next evaluation, and what the last one
 left behind would compute beside it without end. A worker process therefore inherits the orphans below it (Linux's
 "child subreaper"), so everything an evaluation started can be found among its own children afterwards. When the worker
 itself dies, Ray does not find a child that has detached itself; a watcher, which notices by the end of a pipe, finds it

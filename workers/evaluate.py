@@ -213,7 +213,7 @@ class _Alarm:
 
 
 def _before_deadline(call: Callable[[], Result], seconds: float | None) -> Result:
-    """What `call` returns; raises _DeadlineReached in it after `seconds`, and again each second if it goes on.
+    """What `call` returns; raises _DeadlineReached in it after `seconds`, and again each second if it continues.
 
     Again, because what is raised inside a destructor or a callback of C code is printed and lost.
     """

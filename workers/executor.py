@@ -12,7 +12,7 @@ Contract (`tests/workers/test_executor_contract.py` runs it on every executor):
   thread, from within `next_outcomes`; the trials that it returns are asked to stop, and end as `Stopped` at their next
   report. Reports may be lost when they come too fast; outcomes never wait for them.
 * `now` is the clock that stamps outcomes: wall-clock seconds since the epoch, or virtual seconds.
-* `adopt` comes before the first `submit`: what an earlier session left with workers that outlive it goes on here.
+* `adopt` comes before the first `submit`: attempts of an earlier session continue here, in workers that survived it.
 * `acknowledge` follows the commit of an outcome: until then the worker may have to report it again.
 * `close` gives everything back; what is in flight is abandoned, or left to run on. It may be called twice.
 """

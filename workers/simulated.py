@@ -1,7 +1,7 @@
 """Evaluates in virtual time: an hour of campaign on any number of workers takes as long as its look-ups.
 
 Durations and injected failures depend on (seed, trial, attempt) alone, so a run is reproduced whatever the order in
-which attempts are submitted, and a resumed one goes on as if it had not stopped.
+which attempts are submitted, and a resumed one continues as if it had not stopped.
 """
 
 import heapq
@@ -156,7 +156,7 @@ class SimulatedExecutor:
         return reports[entry.reported] if entry.reported < len(reports) else None
 
     def _deliver(self, entry: _RunningAttempt, report: tuple[int, float]) -> None:
-        """Give a report out; its attempt goes on to the next one, or is stopped here."""
+        """Emit a report; its attempt continues to the next one, or is stopped here."""
         assert self._take is not None
         assert isinstance(entry.outcome, Success)
         outcome, (step, value) = entry.outcome, report

@@ -1,7 +1,7 @@
 """What an evaluation may change of the process that it runs in, and must not leave changed for the next one.
 
 Working directory, umask, environment, handlers and mask of signals, soft limits, standard streams, recursion limit and
-the garbage collector are put back. What cannot be put back (a leaked thread, a module that was changed) can make the
+the garbage collector are restored. What cannot be restored (a leaked thread, a module that was changed) can make the
 evaluations that follow fail: `Streak` notices that, and the process is replaced.
 """
 
@@ -41,7 +41,7 @@ class Streak:
 
 @contextlib.contextmanager
 def restore_surroundings() -> Iterator[None]:
-    """Put back on leaving what was changed inside, each part as far as the system lets it."""
+    """Restore on leaving what was changed inside, each part as far as the system allows it."""
     with ExitStack() as undo:
         for keep in (_folder, _umask, _environment, _limits, _streams, _interpreter, _signals):
             undo.callback(_quietly, keep())
@@ -125,7 +125,7 @@ def _interpreter() -> Callable[[], None]:
 
 
 def _signals() -> Callable[[], None]:
-    """Handlers belong to the main thread, and only those that Python set can be put back."""
+    """Handlers belong to the main thread, and only those that Python set can be restored."""
     if threading.current_thread() is not threading.main_thread():
         return lambda: None
     before = {number: handler for number in signal.valid_signals() if (handler := signal.getsignal(number)) is not None}

@@ -31,7 +31,7 @@ def require_torch(objective: str) -> None:
 
 @contextmanager
 def seed_torch(seed: int, threads: int) -> Iterator[None]:
-    """PyTorch's generator at `seed` and so many threads; both are the process's, so they are put back."""
+    """PyTorch's generator at `seed` and so many threads; both belong to the process, so they are restored."""
     import torch
 
     before = torch.get_num_threads()

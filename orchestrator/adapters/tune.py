@@ -111,7 +111,7 @@ class BBKBSearch(Searcher):
         Path(checkpoint_path).write_bytes(pickle.dumps(state))
 
     def restore(self, checkpoint_path: str) -> None:
-        """Go on from a file that `save` wrote; load it only from where you trust what is written."""
+        """Continue from a file that `save` wrote; load only files that you trust."""
         state = pickle.loads(Path(checkpoint_path).read_bytes())
         self._space, self._running, self._metric, self._mode, self._backlog = state
 

@@ -125,7 +125,7 @@ class Campaign:
         return finished
 
     def submit(self, address: str | None = None) -> Submitted:
-        """Start the campaign on a Ray cluster and return at once; it goes on when this program ends.
+        """Start the campaign on a Ray cluster and return at once; it continues when this program ends.
 
         Args:
             address: Ray cluster to join; RAY_ADDRESS when None.

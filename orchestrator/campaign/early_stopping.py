@@ -6,9 +6,9 @@ other trials. The best value, because curves of stochastic training go up and do
 a good trial.
 
 * `asha` (Li, Jamieson, Rostamizadeh, Gonina, Hardt, Recht, Talwalkar 2020, the variant that stops instead of pausing):
-  rungs at first_step · reduction^k; a trial goes on when it is among the best 1/reduction.
+  rungs at first_step · reduction^k; a trial continues when it is among the best 1/reduction.
 * `median` (Golovin, Solnik, Moitra, Kochanski, Karro, Sculley 2017, on values instead of running means): rungs at
-  `after`, each a quarter further than the one before; a trial goes on when it is in the better half.
+  `after`, each a quarter further than the one before; a trial continues when it is in the better half.
 """
 
 import bisect
@@ -23,9 +23,9 @@ _MEDIAN_GROWTH, _MEDIAN_LEAST = 1.25, 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoppingRule:
-    """At the rungs first_step · growth^k a trial goes on when it is among the best `share`.
+    """At the rungs first_step · growth^k a trial continues when it is among the best `share`.
 
-    With fewer than `least` trials at a rung, all of them go on.
+    With fewer than `least` trials at a rung, all of them continue.
     """
 
     first_step: int

@@ -60,7 +60,7 @@ class SessionOpened:
     """A process took the campaign up: at the start, and at every resume.
 
     What was in flight runs again, but for the trials that were `adopted`: workers that outlived the session before hold
-    them, running or finished, and their attempts go on.
+    them, running or finished, and their attempts continue.
     """
 
     time: float

@@ -51,7 +51,7 @@ def _late(state: CampaignState, since: float) -> str:
 
 
 def _old(state: CampaignState, since: float) -> str:
-    """An evaluation that takes much longer than all others, or was never begun."""
+    """An evaluation that takes much longer than all others, or has not started."""
     limit = max(_LEAST_OLD_SECONDS, _OLD_FACTOR * state.longest_seconds)
     old = [trial for trial, run in state.running.items() if state.last_time + since - run.since > limit]
     if not old or not state.longest_seconds:

@@ -10,11 +10,11 @@ Cause = Literal["start_up", "drift_budget", "batch_end", "refit", "campaign_end"
 class IdleSeconds:
     """Worker-seconds without an evaluation, by cause."""
 
-    start_up: float = 0.0  # until the first evaluation of a session was handed out
+    start_up: float = 0.0  # until the first evaluation of a session was dispatched
     drift_budget: float = 0.0  # the strategy allows no further pull before results are in
     batch_end: float = 0.0  # waiting for the rest of a batch, in batch mode
     refit: float = 0.0  # the strategy was choosing or refreshing, and nothing was in backlog
-    campaign_end: float = 0.0  # nothing was left to hand out
+    campaign_end: float = 0.0  # nothing was left to dispatch
     dispatch: float = 0.0  # the driver was on its way
 
     def plus(self, cause: Cause, seconds: float) -> "IdleSeconds":
@@ -38,5 +38,5 @@ LABELS = {
     "refit": "refit",
     "campaign_end": "end of campaign",
     "dispatch": "dispatch",
-    "transit": "sending trials and results or starting workers",  # what no event tells: given to a worker, not begun
+    "transit": "sending trials and results or starting workers",  # dispatched, not started: no event says it
 }

@@ -1,6 +1,6 @@
 """An immutable sequence that is cheap to extend at its end, to shorten at its front and to put a few items before.
 
-A batch of a hundred thousand trials is chosen at once and handed out one by one: with tuples each step would copy what
+A batch of a hundred thousand trials is chosen at once and dispatched one by one: with tuples each step would copy what
 is left of it. Here the items lie in one list that all lines grown from it share. A line sees its own stretch of that
 list; only the newest may extend it in place, any other copies its stretch first.
 """

@@ -21,7 +21,7 @@ RunName = Annotated[
     typer.Option("--run", metavar="NAME", help="Name of the run's folder: the key `run`; else name and time."),
 ]
 OrResume = Annotated[
-    bool, typer.Option("--or-resume", help="Resume the run named by --run (or `run:`) if it has begun already.")
+    bool, typer.Option("--or-resume", help="Resume the run named by --run (or `run:`) if it exists already.")
 ]
 
 

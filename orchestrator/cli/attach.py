@@ -20,7 +20,7 @@ from orchestrator.store.runs import Run
 from orchestrator.store.store import Holding, Stop, Store
 from orchestrator.wording import duration, moment
 
-RESTART_SECONDS = 60.0  # for a central actor that died to be taken up again: it loads its data anew
+RESTART_SECONDS = 60.0  # for a central actor that died to be restarted: it loads its data again
 TAKE_UP_SECONDS = 15.0  # that `attach` waits for a central actor that is found dead to restart
 _LOOK_SECONDS = 0.5
 

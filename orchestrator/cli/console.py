@@ -10,7 +10,7 @@ from orchestrator.wording import printable
 
 
 class SafeConsole(Console):
-    """Rich's console, which escapes control characters in whatever text it renders. Its own colours and cursor moves
+    """Rich's console, which escapes control characters in all text that it renders. Its own colours and cursor moves
     are no text, and stay."""
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:

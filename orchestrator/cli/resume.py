@@ -1,4 +1,4 @@
-"""What a resume checks before it goes on: which settings changed, and whether anything is left to do."""
+"""What a resume checks before it continues: which settings changed, and whether anything is left to do."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -20,7 +20,7 @@ _CHANGEABLE = f"{', '.join(CHANGEABLE[:-1])} and {CHANGEABLE[-1]}"
 def find_begun(settings: Settings, or_resume: bool) -> runs.Run | None:
     """The run that `--run` or the key `run` names, to be resumed; None when a new one begins.
 
-    Raises UserError when `--or-resume` has no name to look for, RunError when the run has begun and may not be resumed.
+    Raises UserError when `--or-resume` has no name to look for, RunError when the run exists and may not be resumed.
     """
     if or_resume and settings.run is None:
         raise UserError(
@@ -29,8 +29,8 @@ def find_begun(settings: Settings, or_resume: bool) -> runs.Run | None:
     begun = runs.find(settings)
     if begun is not None and not or_resume:
         raise RunError(
-            f"--run (or `run:`) must name a new run, got {settings.run}, which has begun in {begun.folder}: add "
-            "--or-resume to go on with it, or give another name"
+            f"--run (or `run:`) must name a new run, got {settings.run}, which exists in {begun.folder}: add "
+            "--or-resume to continue it, or give another name"
         )
     return begun
 

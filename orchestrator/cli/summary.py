@@ -35,7 +35,7 @@ def summarize(console: Console, run_: runs.Run, history: History, outcome: str, 
         ("report", str(run_.report_file)),
     ]
     if outcome != "finished":
-        lines.append(("go on with", f"bbkb resume {run_.folder}"))
+        lines.append(("continue with", f"bbkb resume {run_.folder}"))
     for name, text in lines:
         console.print(Text.assemble((f"{name:<16}", "dim"), text), soft_wrap=True)
 

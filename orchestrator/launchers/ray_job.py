@@ -42,5 +42,5 @@ def reasons(settings: Settings, run: str) -> tuple[Setting, ...]:
     return (
         Setting("job_name", run, "the name of the run, on the Ray dashboard"),
         Setting("RAY_JOB_STOP_WAIT_TIME_S", str(grace), f"{known}: `ray job stop` lets running evaluations end"),
-        Setting("--or-resume", "yes", "the same command goes on with the run after a stop"),
+        Setting("--or-resume", "yes", "the same command continues the run after a stop"),
     )

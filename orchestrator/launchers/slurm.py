@@ -153,7 +153,7 @@ def _reasons(allocation: Allocation, settings: Settings, places: int, grace: int
         Setting(
             "--signal", f"{grace} s", f"{_notice(settings)}; running evaluations have {grace - END_SECONDS} s to end"
         ),
-        Setting("--requeue", "yes", "after a time limit, a preemption or a lost node the job goes on where it was"),
+        Setting("--requeue", "yes", "after a time limit, a preemption or a lost node the job resumes the run"),
         Setting("run", f"{settings.runs}/{run}", "every node must see this folder and the campaign file's"),
         Setting(
             "store",

@@ -220,7 +220,7 @@ def _draw(feed: Feed) -> tuple[int, bytes] | None:
     history = feed.read(History.copy)
     if history is None:
         return None
-    drawn = views.pictures(history)  # not under the lock: the fold goes on meanwhile
+    drawn = views.pictures(history)  # not under the lock: the fold continues meanwhile
     return int(drawn["position"]), gzip.compress(_to_json(drawn).encode(), compresslevel=5)
 
 

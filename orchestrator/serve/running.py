@@ -29,7 +29,7 @@ def serve(place: str, host: str, port: int, say: Callable[[str], None]) -> None:
     access = _access(listening, host)
     for line in addresses(access, host, ""):
         say(line)
-    say("Ctrl-C ends the server; campaigns go on")
+    say("Ctrl-C ends the server; campaigns continue")
     asyncio.run(run_until(Server(place), access, listening, asyncio.Event()))
 
 

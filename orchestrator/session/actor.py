@@ -1,6 +1,6 @@
 """The central Ray actor: a process of its own around the driver, without logic of its own.
 
-It begins to work when it is made, so that Ray can restart it while no process watches: a new incarnation takes up the
+It starts to work when it is created, so that Ray can restart it while no process watches: a new process continues the
 log and, with it, the evaluations that worker actors hold. On a cluster that was joined it is detached: a campaign whose
 driver died goes on. When the session is over it keeps its answer for a watcher for a while, then removes itself.
 """
@@ -128,7 +128,7 @@ def ended_since(events: Sequence[Event], length: int) -> End | None:
 
 
 def was_told_to_stop(events: Sequence[Event], length: int) -> bool:
-    """Whether a clean stop was requested since the log was this long: an actor that restarts goes on stopping."""
+    """Whether a clean stop was requested since the log was this long: a restarted actor continues to stop."""
     return any(isinstance(event, StopRequested) and event.reason is StopReason.INTERRUPTED for event in events[length:])
 
 

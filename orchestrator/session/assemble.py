@@ -227,7 +227,7 @@ def open_session(run: Run, settings: Settings, observe: Callable[[Status], None]
     ObjectiveError as their makers do, UserError when no worker can ever be had.
     """
     parts = build(settings)
-    with ExitStack() as held:  # given back at once when anything below raises, else when the session ends
+    with ExitStack() as held:  # released at once when anything below raises, else when the session ends
         held.enter_context(logs.written_to(run.folder, run.name, settings.log.level, settings.log.format))
         store = _open_store(run, held)
         writer = _claim(store, run, settings)

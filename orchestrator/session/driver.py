@@ -107,7 +107,7 @@ class Driver:
             reason = f"{type(error).__name__} in {self._activity}: {error}"
             self._log.record(SessionClosed(time=self._executor.now(), outcome=SessionOutcome.FAILED, reason=reason))
             self._commit()
-            raise CampaignError(f"{reason}. No finished result is lost; `bbkb resume` goes on from here") from error
+            raise CampaignError(f"{reason}. No finished result is lost; `bbkb resume` continues from here") from error
         finally:
             # the process that takes the campaign over may find them still at work
             self._executor.close(leave_running)

@@ -1,4 +1,4 @@
-"""Trials that failed for good, given back to their campaign on a person's request: `bbkb resume --retry-failed`."""
+"""Trials whose last attempt failed, queued again on a user's request: `bbkb resume --retry-failed`."""
 
 import contextlib
 import json

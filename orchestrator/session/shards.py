@@ -189,5 +189,5 @@ def _get(answers: "list[ray.ObjectRef[T]]") -> list[T]:
     except ray.exceptions.RayActorError as error:
         raise ActorLostError(
             f"a shard of the candidates died ({type(error).__name__}), out of memory perhaps. Every finished result is "
-            f"in the log: `bbkb resume` goes on"
+            f"in the log: `bbkb resume` continues"
         ) from error

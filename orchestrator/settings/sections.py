@@ -212,7 +212,7 @@ class WorkerSettings(Section):
     )
     kind: Literal["task", "actor", "auto"] = Field(
         default="auto",
-        description="Under Ray: a task for each evaluation, or worker actors, in which evaluations go on when the "
+        description="Under Ray: a task for each evaluation, or worker actors, in which evaluations continue when the "
         "campaign's process dies; auto takes tasks for evaluations of a few seconds.",
     )
     keep_hours: Hours = Field(
@@ -261,7 +261,8 @@ class AshaSettings(Section):
 
     rule: Literal["asha"] = Field(description="Stop a trial unless it is among the best 1/reduction at its step.")
     reduction: Annotated[float, Field(gt=1)] = Field(
-        default=3.0, description="Of the trials that reach a step, one in this many goes on to `reduction` times that."
+        default=3.0,
+        description="Of the trials that reach a step, one in this many continues to `reduction` times that.",
     )
     first_step: PositiveInt = Field(default=1, description="The first step at which trials are compared.")
 

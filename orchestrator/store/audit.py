@@ -291,10 +291,10 @@ class Audit:
         for one in event.trials:
             trial = self.trials.get(one.trial)
             if trial is None or trial.state not in ("over", "learned") or trial.has_succeeded or trial.is_stopped:
-                yield f"trial {one.trial} was given back, and had not failed"
+                yield f"trial {one.trial} was reopened, and had not failed"
                 continue
             if (one.arm, one.attempt) != (trial.arm, trial.attempt):
-                yield f"trial {one.trial} was given back as arm {one.arm}, attempt {one.attempt}; it is another"
+                yield f"trial {one.trial} was reopened as arm {one.arm}, attempt {one.attempt}; it is another"
             trial.state = "waiting"
 
     def _book_refresh(self, event: ModelRefreshed) -> Iterator[str]:
@@ -324,6 +324,6 @@ class Audit:
             return
         try:
             self.state = apply(self.state, event)
-        except Exception as error:  # whatever it is: the books found nothing, and the campaign cannot go on from here
+        except Exception as error:  # any error: the audit found nothing, and the campaign cannot continue from here
             self.problems.append(f"event {row.position} ({row.kind}) does not apply: {type(error).__name__}: {error}")
             self.state = None

@@ -93,7 +93,7 @@ class EventStore:
                 raise self._unknown_error(campaign)
             if not has_won:
                 raise HeldError(
-                    f"campaign {campaign!r} has just been taken up by {row.holder} (epoch {row.epoch}): watch it with "
+                    f"campaign {campaign!r} has just been claimed by {row.holder} (epoch {row.epoch}): watch it with "
                     "`bbkb attach`"
                 )
             bring_up_to_date(connection)  # a database of an older version lacks some

@@ -115,7 +115,7 @@ def create(
     """Make the folder and the first events: the campaign's creation, what was known before it, and its first trials.
 
     `objective` is what the objective says of itself, `began` the command line, `enqueued` the arms that are evaluated
-    first. Raises RunError or StoreError when log or files cannot be written, or the run that `run` names has begun
+    first. Raises RunError or StoreError when log or files cannot be written, or the run that `run` names exists
     already; nothing is left of a new folder then. A folder of that name in which a process died before the first event
     was stored is used again.
     """
@@ -177,7 +177,7 @@ def first_events(
 
 
 def find(settings: "Settings") -> Run | None:
-    """The run that the key `run` of these settings names; None when it has not begun, or none is named.
+    """The run that the key `run` of these settings names; None when it does not exist, or none is named.
 
     Where its campaign is in a database, its folder may be missing on this machine: `make_folder` makes an empty one.
     """
@@ -227,7 +227,7 @@ def open_run(folder: Path) -> Run:
         raise RunError(f"{file} names no store: it is damaged; restore it, or begin a new run")
     url = _store_url(settings["store"], folder)
     if settings["store"] == "sqlite" and not (folder / "campaign.sqlite").is_file():
-        raise RunError(f"{folder} has no campaign.sqlite: its log is gone, so there is nothing to go on from")
+        raise RunError(f"{folder} has no campaign.sqlite: its log is gone, so it cannot be continued")
     return Run(folder, url, _name_in_store(folder))
 
 

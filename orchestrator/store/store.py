@@ -4,7 +4,7 @@ Contract (`tests/orchestrator/store/test_event_store.py` runs it on every databa
 
 * `append` writes its events in one transaction and returns when they are durable. Either all of them are there or none.
 * Writing needs a claim. A claim raises the campaign's epoch; every append checks it in its own transaction, so a
-  process that holds an older epoch cannot write a single event more (`FencedError`), however late it wakes up. Whether
+  process that holds an older epoch cannot write a single event more (`FencedError`), however late it continues. Whether
   a campaign may be claimed is no question of the store: `orchestrator/store/lease.py` knows who is alive, and claims
   with the epoch that it has seen, so that of two who take over one wins.
 * A claim decides the settings of its session in the same transaction: of several processes that want to continue a

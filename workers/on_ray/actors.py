@@ -1,4 +1,4 @@
-"""Long evaluations: a pool of detached worker actors, which go on when the campaign's process dies.
+"""Long evaluations: a pool of detached worker actors, which continue when the campaign's process dies.
 
 A worker evaluates one attempt at a time. It is made when no idle one is there, ended when it has been idle for a
 minute, and found again by its name and by the ledger (`workers.on_ray.ledger`) after the campaign's process has died.
@@ -127,7 +127,7 @@ class WorkerPool:
         return self._ledger.read(trial, attempt) is not None
 
     def evaluation_seconds(self, trial: int, attempt: int, age_seconds: float) -> float:
-        """How long an attempt whose worker has died evaluated; none of its `age_seconds` when it had not begun."""
+        """How long an attempt whose worker has died evaluated; none of its `age_seconds` when it had not started."""
         entry = self._ledger.read(trial, attempt)
         return time.time() - entry.started if isinstance(entry, HeldAttempt) else 0.0
 

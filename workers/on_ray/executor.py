@@ -90,7 +90,7 @@ class RayExecutor:
         self._suspects: dict[Reference, float] = {}
         self._reports = ReportReceiver(placement.campaign)
         self._listener: TakeReports | None = None
-        self._outcomes: list[Outcome] = []  # not handed out yet
+        self._outcomes: list[Outcome] = []  # not dispatched yet
 
     @property
     def slots(self) -> int:
@@ -166,7 +166,7 @@ class RayExecutor:
         self._pool.acknowledge(attempts)
 
     def close(self, leave_running: bool = False) -> None:
-        """Kill what is in flight and let go of the objective in the object store; `leave_running`: worker actors go on
+        """Kill what is in flight and release the objective in the object store; `leave_running`: worker actors continue
         for another session, tasks end with this process."""
         if ray.is_initialized():  # Ray would start anew otherwise
             for reference, attempt in self._running.items():

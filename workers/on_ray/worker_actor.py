@@ -1,7 +1,7 @@
 """A process that evaluates one attempt after the other and survives the process that asks it to: a detached Ray actor.
 
 Ray ends a task together with the process that submitted it, but lets a call of a detached actor's method run to its
-end. So what is evaluated here goes on when the campaign's process dies; its outcome is written into the ledger, where
+end. So an evaluation here continues when the campaign's process dies; its outcome is written into the ledger, where
 the next session finds it. Methods run one at a time and in the process's main thread, which the time-out's alarm
 needs; that is why Ray's concurrency groups are not used (with them no method runs in the main thread), and why nothing
 here has to answer while it evaluates.

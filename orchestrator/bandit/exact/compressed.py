@@ -89,7 +89,7 @@ class CompressedState:
         return 1 + self.pulls.total + self.skipped
 
     def remaining_start(self) -> list[int]:
-        """Initial points that are neither told nor set aside, in order."""
+        """Initial points that are neither learned nor set aside, in order."""
         failed = set(self.set_aside.tolist())
         return [arm for arm in self.initial if self.pulls.counts[arm] == 0 and arm not in failed]
 
@@ -232,7 +232,7 @@ class Compressed(ABC):
     ) -> CompressedState:
         """State after these newly finished pulls, tested one by one in their order.
 
-        Steps skipped before a pull count once its arm is told. When all initial points failed, another uniform arm
+        Steps skipped before a pull count when `tell` gets its arm. When all initial points failed, another uniform arm
         joins them.
         """
         after, stored, start = state.observe(observations), [], set(state.remaining_start())
@@ -249,7 +249,7 @@ class Compressed(ABC):
         return replace(after, stored=tuple(stored), skipped=skipped, initial=initial)
 
     def _skipped_before(self, state: CompressedState, observations: Sequence[Observation]) -> int:
-        """Steps skipped to reach the pull that is now told; 0 when it is none that `ask` chose at `state`."""
+        """Steps skipped to reach the pull that `tell` now gets; 0 when `ask` did not choose it at `state`."""
         if self.evaluate_uninformative or not observations or not len(state.available) or state.remaining_start():
             return 0
         step = self._next_step(state)

@@ -29,7 +29,7 @@ class ExactState:
 
     A strategy that knows more than that adds fields in a class of its own; the functions here keep them.
 
-    The belief is a function of the rewards in the order in which they were told; it is kept because each is built on
+    The belief is a function of the rewards in the order of the `tell`s; it is kept because each is built on
     the one before. There is no dictionary.
     """
 

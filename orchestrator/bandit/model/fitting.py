@@ -109,7 +109,7 @@ def chosen_for_fit(scores: Floats) -> Indices:
 
 
 def fit(evidence: Evidence, layout: Layout, family: AnyKernel, start: Fitted, noise: float | None) -> Fitted:
-    """The fit, begun at `start`; `noise`: v where it is known and not fitted."""
+    """The fit, started at `start`; `noise`: v when it is known and not fitted."""
     objective = _Objective(evidence, layout, family, noise)
     at = np.log(np.asarray(start.lengthscales) / layout.extents)
     if noise is None:

@@ -138,7 +138,7 @@ def _standardise(scores: Floats) -> Floats:
 class Scale:
     """Rewards to scores and back, as the arms pulled so far have it: an increasing piecewise linear map.
 
-    Beyond the largest mean reward it goes on with the slope between the best arms, below the smallest it is constant.
+    Above the largest mean reward it continues with the slope between the best arms; below the smallest it is constant.
     """
 
     def __init__(self, pulls: Pulls, outputs: Outputs) -> None:

@@ -64,7 +64,7 @@ class Taken:
 def take(bounds: Floats, below: float, best: float, least: int) -> Taken:
     """Of the `bounds` (A,) less than `below`: those that reach `best` and some more; about `least` if `best` is −∞.
 
-    Scores fall, so those next in line will be needed soon. A bound of −∞ is never taken. To go on, pass the threshold
+    Scores fall, so the next ones will be needed soon. A bound of −∞ is never taken. To continue, pass the threshold
     as `below`.
     """
     left = bounds if below == np.inf else np.where(bounds < below, bounds, -np.inf)

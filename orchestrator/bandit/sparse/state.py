@@ -146,7 +146,7 @@ class SparseState:
         return np.setdiff1d(np.arange(len(self.model.arms)), self.blocked(), assume_unique=True)
 
     def remaining_start(self, pending: Sequence[int] = ()) -> list[int]:
-        """Arms of the warm start that are neither told, nor pending, nor set aside, in order."""
+        """Arms of the warm start that are neither learned, nor pending, nor set aside, in order."""
         return self._start_without(pending) if self._is_start_left else []
 
     @cached_property

@@ -85,7 +85,7 @@ class UncertaintyStart:
 @dataclass(frozen=True)
 class SpreadStart:
     """`pulls` different arms that cover the space: the first ones where arms are in the order of a low-discrepancy
-    sequence, else uniform ones. Uncertainty sampling goes to the corners instead, which are seldom good.
+    sequence, else uniform ones. Uncertainty sampling chooses the corners instead, which are rarely good.
 
     Args:
         pulls: Arms that are pulled first, ≥ 1.
@@ -118,7 +118,7 @@ def next_start(state: SparseState, pending: Sequence[int], limit: int, goes_on: 
 
 
 def _further_start(state: SparseState, pending: Sequence[int], count: int) -> list[int]:
-    """At most `count` arms that go on where the warm start ended.
+    """At most `count` further arms after the end of the warm start.
 
     In the order of the sequence, or in an order that is a function of the warm start's arms.
     """
@@ -164,7 +164,7 @@ class DataStart:
             raise ValueError(f"strategy.warm_start.campaign {rule}, got {self.campaign!r}")
 
     def draw(self, model: SparseModel, rng: np.random.Generator, layout: Layout | None = None) -> tuple[int, ...]:
-        """No arm: what is known is told to the strategy before it chooses anything."""
+        """No arm: the strategy learns the existing data before it chooses anything."""
         return ()
 
 
@@ -279,7 +279,9 @@ class _NoisyCholesky:
     def _row(self, pick: int, column: Floats, pivot: float, arms: Indices, solved: Floats) -> Floats:
         """What `pick` adds to L⁻¹ k(picks, x) of `arms` (n,), whose earlier part is `solved`."""
         cross = self._model.all_arms.kernel_rows(arms, self._model.points(np.array([pick])))[:, 0].copy()
-        for value, earlier in zip(column, solved, strict=True):  # not @: an arm's row is the same in any company
+        for value, earlier in zip(
+            column, solved, strict=True
+        ):  # not @: an arm's row must not depend on the other arms in the call
             cross -= value * earlier
         row: Floats = cross / np.sqrt(pivot)
         return row

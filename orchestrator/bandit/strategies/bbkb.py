@@ -5,7 +5,7 @@ that the posterior could have drifted by more than C̃. The rewards then update 
 dictionary is drawn, and the posterior is fitted anew from counts.
 
 Pulls without rewards (`pending`) are added to the variance and to the drift before anything is picked. Lemma 1 holds
-for any dictionary, pulls and pending pulls, so the upper bounds stay valid in whatever order rewards come back, as long
+for any dictionary, pulls and pending pulls, so the upper bounds stay valid for any order of the rewards, as long
 as the time that an evaluation takes does not depend on its noise. That is what the asynchronous mode lives on.
 """
 

@@ -79,7 +79,7 @@ class GPThreDS:
 
     Where the paper is silent: x_1 is drawn. The walk needs that, for it comes back to a box whose test may have ended
     after x_1, and the same x_1 would send it round in a circle. After a leaf is accepted the rest of the grid is judged
-    before the next pull. The walk starts at the root again after every leaf, and goes on to the root's children when
+    before the next pull. The walk starts at the root again after every leaf, and continues at the root's children when
     the root passes. When all boxes have lost their arms to failures, the next epoch starts with the whole domain. The
     printed δ̂ has the number of nodes visited as a factor; the union bound needs it as a divisor.
 

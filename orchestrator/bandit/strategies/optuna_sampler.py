@@ -34,7 +34,7 @@ Notes = Mapping[str, object]  # attributes of a trial or a study, as JSON can ho
 
 @dataclass(frozen=True, eq=False)
 class OptunaState:
-    """`told`: every pull with a reward, (arm, reward), in the order told. `notes`: what a sampler that keeps records
+    """`told`: every pull with a reward, (arm, reward), in the order learned. `notes`: what a sampler that keeps records
     noted of each of them (else empty), the last `fresh` of them in the last `tell`; `study_notes`: of all together.
     `seed` is drawn by `init`; `over` counts the pulls that are over, failed ones too; rest: see `SparseState`.
     """
@@ -76,7 +76,7 @@ class OptunaSampler:
             pull.
         refresh_growth: In mode `async`: the share by which results have grown when the sampler is given them, > 0.
 
-    A suggestion is a function of the results told, the pulls pending and the campaign's seed: the study is built anew
+    A suggestion is a function of the known results, the pending pulls and the campaign's seed: the study is rebuilt
     for each, pending pulls as running trials, which takes about 0.2 ms a result. Samplers other than TPE, GP and random
     search keep records in their study; those are in the campaign's log.
 
@@ -141,7 +141,7 @@ class OptunaSampler:
         return _told(state, observations, notes, after.study_notes)
 
     def recorded(self, state: OptunaState) -> Record:
-        """The seed, and what the sampler noted of the pulls told last."""
+        """The seed, and what the sampler recorded about the pulls of the last `tell`."""
         fresh = state.notes[len(state.notes) - state.fresh :]
         return {"seed": state.seed, "notes": [dict(one) for one in fresh], "study": dict(state.study_notes)}
 
@@ -155,7 +155,7 @@ class OptunaSampler:
         return observed_means(state.pulls)
 
     def _study(self, state: OptunaState, running: Sequence[int]) -> "Study":
-        """A study with the results told, `running` arms under way, and a sampler seeded for the next suggestion."""
+        """A study with the known results, the `running` arms, and a sampler seeded for the next suggestion."""
         import optuna
         from optuna.trial import TrialState, create_trial
 

@@ -15,7 +15,7 @@ from orchestrator.bandit.strategy import Choose, Decision, Observation, Pick, Po
 
 @dataclass(frozen=True, eq=False)
 class UniformState:
-    """`seed` is drawn by `init`; `told` counts the pulls that are over, failed ones too; rest: see `SparseState`."""
+    """`seed` is drawn by `init`; `told` counts the finished pulls, failed ones included; rest: see `SparseState`."""
 
     seed: int
     pulls: Pulls

@@ -127,7 +127,7 @@ def resume(
 def _resumable(
     console: Console, old: runs.Run, settings: Settings, retried: frozenset[FailureKind] = frozenset()
 ) -> Settings:
-    """The settings to resume `old` with, checked; its failures of the kinds `retried` are given back to it.
+    """The settings to resume `old` with, checked; its failures of the kinds `retried` are queued again.
 
     Exits when there is nothing left to do.
     """
@@ -147,7 +147,7 @@ def _resumable(
         tell(f"failed trials to be evaluated again: {count}")
     ended = end_of(state, settings)
     if ended is not None:
-        tell(f"{old.folder} is over: {ended.reason}. To go on, raise its budget: --set budget.evaluations=…")
+        tell(f"{old.folder} has finished: {ended.reason}. To continue, raise its budget: --set budget.evaluations=…")
         raise typer.Exit(EXIT_CODES[ended.outcome])
     build(settings)  # its mistakes are shown before anything starts
     tell(f"resuming {old.folder}: {done} of {settings.budget.evaluations} done")

@@ -116,7 +116,7 @@ def test_a_live_run_is_held_can_be_watched_and_is_stopped_from_elsewhere(
     code, said = said_by(bbkb(tmp_path, "stop", folder))
     assert code == 0
     assert "asked" in said
-    assert "go on with" in said
+    assert "continue with" in said
     assert ended(command)[0] == 130
     code, said = ended(watching)
     assert (code, "interrupted" in said) == (130, True)

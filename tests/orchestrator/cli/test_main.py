@@ -98,7 +98,7 @@ def test_a_resume_of_a_finished_campaign_says_so_and_changes_nothing(bbkb: Bbkb,
     before = bbkb(finished, "export", str(run_of(finished))).stdout
     done = bbkb(finished, "resume", str(run_of(finished)))
     assert done.returncode == 0
-    assert "is over: budget spent" in done.stdout
+    assert "has finished: budget spent" in done.stdout
     assert bbkb(finished, "export", str(run_of(finished))).stdout == before
 
 
@@ -238,7 +238,7 @@ def interrupt(folder: Path, executor: str, seconds: float, until: tuple[str, int
 
 @pytest.mark.parametrize("executor", ["inline", "ray"])
 def test_an_interrupt_stops_cleanly_and_a_resume_goes_on(bbkb: Bbkb, tmp_path: Path, executor: str) -> None:
-    assert "go on with" in interrupt(tmp_path, executor, seconds=0.2, until=("succeeded", 3), times=1)
+    assert "continue with" in interrupt(tmp_path, executor, seconds=0.2, until=("succeeded", 3), times=1)
     status = json.loads(bbkb(tmp_path, "status", str(run_of(tmp_path)), "--json").stdout)
     assert status["outcome"] == "interrupted"
     assert status["in_flight"] == 0

@@ -37,7 +37,7 @@ def test_one_line_starts_a_run_and_goes_on_with_it(bbkb: Bbkb, folder: Path) -> 
     assert f"run {folder / 'runs' / '2026-first'}" in done.stdout
     again = bbkb(folder, *ONE_LINE)
     assert again.returncode == 0, again.stdout + again.stderr
-    assert "is over: budget spent" in again.stdout
+    assert "has finished: budget spent" in again.stdout
     more = bbkb(folder, *ONE_LINE, "--set", "budget.evaluations=11")
     assert more.returncode == 0, more.stdout + more.stderr
     assert succeeded(bbkb, folder) == 11
@@ -84,7 +84,7 @@ def test_a_failed_run_whose_budget_is_spent_is_failed_when_it_is_resumed(bbkb: B
     assert bbkb(folder, "run", "failing.yaml", "--run", "one").returncode == 1
     done = bbkb(folder, "resume", "runs/one")
     assert done.returncode == 1
-    assert "is over: none of 4 evaluations succeeded, and the budget is spent" in done.stdout
+    assert "has finished: none of 4 evaluations succeeded, and the budget is spent" in done.stdout
 
 
 def test_an_address_without_the_executor_ray_is_refused(bbkb: Bbkb, folder: Path) -> None:

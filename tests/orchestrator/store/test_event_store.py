@@ -72,7 +72,7 @@ def test_of_two_who_find_a_campaign_free_one_gets_it(store: EventStore, campaign
     free = store.holding(campaign)
     assert free == Holding(epoch=0)
     store.claim(campaign, "the faster", seen=free.epoch)
-    with pytest.raises(HeldError, match="just been taken up by the faster"):
+    with pytest.raises(HeldError, match="just been claimed by the faster"):
         store.claim(campaign, "the slower", seen=free.epoch)
     assert store.holding(campaign).holder == "the faster"
 
