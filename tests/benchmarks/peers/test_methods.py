@@ -21,14 +21,28 @@ HEAVY = {
     name: pytest.mark.skipif(any(find_spec(one) is None for one in libraries), reason=f"needs {', '.join(libraries)}")
     for name, libraries in _LIBRARIES.items()
 }
-METHODS = [pytest.param(name, marks=[HEAVY[name]] if name in HEAVY else []) for name in (*PEERS, "bbkb", "gp_bucb")]
+PROBLEMS: dict[str, Function | Recorded] = {"function": Function("branin", 0, 0.01), "table": TABLE}
+SLOW = ("table", "ax")  # its fits take half a minute, and the function shows the same
 EVALUATIONS = 10
 
 
+def cases() -> list[object]:
+    """Every method on every problem."""
+    return [
+        pytest.param(
+            PROBLEMS[problem],
+            name,
+            id=f"{problem}-{name}",
+            marks=[*([HEAVY[name]] if name in HEAVY else []), *([pytest.mark.slow] if (problem, name) == SLOW else [])],
+        )
+        for name in (*PEERS, "bbkb", "gp_bucb")
+        for problem in PROBLEMS
+    ]
+
+
 @pytest.mark.filterwarnings("ignore")  # the libraries' own
-@pytest.mark.parametrize("name", METHODS)
-@pytest.mark.parametrize("problem", [Function("branin", 0, 0.01), TABLE], ids=["function", "table"])
-def test_a_method_searches(name: str, problem: Function | Recorded) -> None:
+@pytest.mark.parametrize(("problem", "name"), cases())
+def test_a_method_searches(problem: Function | Recorded, name: str) -> None:
     method = make_method(name, problem, 0, EVALUATIONS, {})
     record = search(problem, method, 3, EVALUATIONS, 0, ("problem", name))
     assert len(record.regrets) == EVALUATIONS

@@ -74,11 +74,10 @@ def test_a_run_leaves_its_file_log_origin_and_report(finished: Path) -> None:
     assert "sine" in (run / "report.html").read_text()
 
 
-@pytest.mark.parametrize("executor", ["inline", "simulated", "ray"])
+@pytest.mark.parametrize("executor", ["inline", "simulated"])  # Ray: tests of the cluster, of chaos and below
 def test_the_same_file_runs_on_every_executor(bbkb: Bbkb, tmp_path: Path, executor: str) -> None:
     (tmp_path / "campaign.yaml").write_text(CAMPAIGN)
-    run = process if executor == "ray" else bbkb
-    done = run(tmp_path, "run", "campaign.yaml", "--set", f"workers.executor={executor}")
+    done = bbkb(tmp_path, "run", "campaign.yaml", "--set", f"workers.executor={executor}")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "finished: budget spent" in done.stdout
     assert done.stderr == ""

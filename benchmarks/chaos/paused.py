@@ -1,0 +1,79 @@
+"""`python -m benchmarks.chaos.paused`: a coordinator on Ray gets SIGSTOP, its run is taken over by `bbkb resume` from
+another cluster, and it gets SIGCONT when its session is long over. Exit code 1 when a result was lost or doubled, or
+the first coordinator did not end by itself.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from benchmarks.chaos.campaign import Campaign, Plan
+from benchmarks.chaos.cluster import Cluster, Local
+from benchmarks.chaos.course import settings
+from benchmarks.chaos.objective import executions
+from benchmarks.chaos.processes import wait_for
+from orchestrator.campaign.events import TrialSucceeded
+from orchestrator.store.lease import Identity
+
+_PATIENCE_SECONDS = 180.0  # for a cluster, a takeover, an end
+_SHORTEST, _LONGEST = 0.5, 2.0  # of an evaluation, in seconds
+
+
+def main(
+    seconds: Annotated[float, typer.Option(help="How long the coordinator is stopped.")] = 60.0,
+    evaluations: Annotated[int, typer.Option(min=12, help="Of the campaign.")] = 120,
+    kind: Annotated[str, typer.Option(help="Of workers.")] = "actor",
+    out: Annotated[Path, typer.Option(help="Folder for the run and notes.")] = Path("runs/paused"),
+) -> None:
+    """Stop, take over, continue, count."""
+    folder = (out / time.strftime("%Y%m%d-%H%M%S")).absolute()
+    folder.mkdir(parents=True)
+    notes = folder / "notes"
+    environment = settings(notes, _SHORTEST, _LONGEST)
+    with Cluster(environment) as first, Local(environment) as second:
+        first.start(workers=0)
+        campaign = Campaign(first, Plan(kind, evaluations, 2, 5), folder)
+        wait_for(lambda: campaign.results() >= evaluations // 6, _PATIENCE_SECONDS, "the campaign must make progress")
+        stopped = wait_for(campaign.brain, _PATIENCE_SECONDS, "the campaign must be held")
+        os.kill(stopped, signal.SIGSTOP)
+        began = time.monotonic()
+        with (folder / "said-by-the-second").open("wb") as said:
+            command = second.command("head", "-m", "orchestrator", "resume", str(campaign.run.folder))
+            taker = subprocess.Popen(command, cwd=folder, env=second.environment(), stdout=said, stderr=said)
+        wait_for(lambda: _holder(campaign) not in (None, stopped), _PATIENCE_SECONDS, "the run must be taken over")
+        print(f"taken over {time.monotonic() - began:.0f} s after SIGSTOP", flush=True)
+        time.sleep(max(0.0, seconds - (time.monotonic() - began)))
+        before = campaign.results()
+        os.kill(stopped, signal.SIGCONT)
+        print(f"SIGCONT after {time.monotonic() - began:.0f} s, at {before} of {evaluations} results", flush=True)
+        codes = campaign.driver.wait(_PATIENCE_SECONDS), taker.wait(_PATIENCE_SECONDS)
+        wait_for(lambda: not first.mark.is_on(stopped), _PATIENCE_SECONDS, "the first coordinator must end")
+        complaints = _complaints(campaign)
+        print(f"exit codes {codes[0]} and {codes[1]}; {len(executions(notes))} executions", *complaints, sep="\n")
+        print(campaign.said())
+    sys.exit(bool(complaints or codes != (1, 0)))
+
+
+def _holder(campaign: Campaign) -> int | None:
+    with campaign.run.store() as store:
+        identity = Identity.read(store.holding(campaign.run.name).identity)
+    return None if identity is None else identity.pid
+
+
+def _complaints(campaign: Campaign) -> list[str]:
+    """Every promise that was broken."""
+    counted = Counter(event.trial for event in campaign.events() if isinstance(event, TrialSucceeded))
+    lost, doubled = campaign.plan.evaluations - len(counted), sum(count > 1 for count in counted.values())
+    print(f"{len(counted)} results, {lost} lost, {doubled} doubled", flush=True)
+    return [*(["results were lost or doubled"] if lost or doubled else []), *filter(None, [campaign.verify()])]
+
+
+if __name__ == "__main__":
+    typer.run(main)
