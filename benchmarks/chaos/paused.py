@@ -1,6 +1,7 @@
 """`python -m benchmarks.chaos.paused`: a coordinator on Ray gets SIGSTOP, its run is taken over by `bbkb resume` from
-another cluster, and it gets SIGCONT when its session is long over. Exit code 1 when a result was lost or doubled, or
-the first coordinator did not end by itself.
+another cluster in a process namespace of its own (root only), and it gets SIGCONT when its session is long over.
+
+Exit code 1 when a result was lost or doubled, or the first coordinator did not end by itself.
 """
 
 import os
@@ -20,9 +21,10 @@ from benchmarks.chaos.course import settings
 from benchmarks.chaos.objective import executions
 from benchmarks.chaos.processes import wait_for
 from orchestrator.campaign.events import TrialSucceeded
-from orchestrator.store.lease import Identity
 
 _PATIENCE_SECONDS = 180.0  # for a cluster, a takeover, an end
+# A process that is stopped is not gone for its own machine, which refuses a resume: this is another one to the lease.
+_ELSEWHERE = ("unshare", "--pid", "--fork", "--kill-child", "--mount-proc")
 _SHORTEST, _LONGEST = 0.5, 2.0  # of an evaluation, in seconds
 
 
@@ -45,9 +47,9 @@ def main(
         os.kill(stopped, signal.SIGSTOP)
         began = time.monotonic()
         with (folder / "said-by-the-second").open("wb") as said:
-            command = second.command("head", "-m", "orchestrator", "resume", str(campaign.run.folder))
+            command = [*_ELSEWHERE, *second.command("head", "-m", "orchestrator", "resume", str(campaign.run.folder))]
             taker = subprocess.Popen(command, cwd=folder, env=second.environment(), stdout=said, stderr=said)
-        wait_for(lambda: _holder(campaign) not in (None, stopped), _PATIENCE_SECONDS, "the run must be taken over")
+        wait_for(lambda: _epoch(campaign) > 1, _PATIENCE_SECONDS, "the run must be taken over")
         print(f"taken over {time.monotonic() - began:.0f} s after SIGSTOP", flush=True)
         time.sleep(max(0.0, seconds - (time.monotonic() - began)))
         before = campaign.results()
@@ -61,10 +63,9 @@ def main(
     sys.exit(bool(complaints or codes != (1, 0)))
 
 
-def _holder(campaign: Campaign) -> int | None:
+def _epoch(campaign: Campaign) -> int:
     with campaign.run.store() as store:
-        identity = Identity.read(store.holding(campaign.run.name).identity)
-    return None if identity is None else identity.pid
+        return store.holding(campaign.run.name).epoch
 
 
 def _complaints(campaign: Campaign) -> list[str]:

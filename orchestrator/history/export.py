@@ -151,11 +151,13 @@ def _to_json(columns: Columns) -> bytes:
 
 def strict_json(value: object) -> object:
     """`value` in plain lists and dicts, with None for what JSON has no number for: NaN and the infinities."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
     if isinstance(value, Mapping):
         return {str(key): strict_json(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [strict_json(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    return value
 
 
 def _to_parquet(columns: Columns) -> bytes:

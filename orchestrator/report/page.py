@@ -10,6 +10,7 @@ import gzip
 import hashlib
 import heapq
 import json
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -306,7 +307,11 @@ def trial_table(history: History) -> Spec:
         {"name": "worker", "kind": "text"},
         {"name": "error", "kind": "message"},
     ]
-    return {"columns": columns, "rows": [_table_row(row, names, metrics, clock) for row in rows]}
+    times = clock([math.nan if row.started is None else row.started for row in rows]).round(3).tolist()
+    return {
+        "columns": columns,
+        "rows": [_table_row(row, names, metrics, time) for row, time in zip(rows, times, strict=True)],
+    }
 
 
 def listed_rows(history: History) -> list[TrialRow]:
@@ -324,8 +329,8 @@ def _is_numeric(rows: list[TrialRow], name: str) -> bool:
     return all(value is None or isinstance(value, int | float) for value in values)
 
 
-def _table_row(row: TrialRow, names: list[str], metrics: Sequence[str], clock: CampaignClock) -> list[object]:
-    started = None if row.started is None else round(float(clock(row.started)), 3)
+def _table_row(row: TrialRow, names: list[str], metrics: Sequence[str], started: float) -> list[object]:
+    """`started` in seconds in session, NaN where it has not."""
     parameters = [row.parameters.get(name) for name in names]
     found = [row.metrics.get(name) for name in metrics]
     cells = [row.trial, row.status, row.value, *found, *parameters, row.batch, row.attempts, started, row.seconds]

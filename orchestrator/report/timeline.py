@@ -3,7 +3,7 @@
 import re
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -64,7 +64,7 @@ class CampaignClock:
         return next((seconds, name) for least, seconds, name in _UNITS if total >= least)
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class _Bar:
     """A run of attempts of one worker that ended the same way. Times in seconds in session."""
 
@@ -135,14 +135,14 @@ def _bars(attempts: list[AttemptRow], clock: CampaignClock) -> list[_Bar]:
 
 
 def _merge(bars: list[_Bar], resolution: float) -> Iterator[_Bar]:
-    """Join neighbours of one lane and one outcome while the joint bar is no longer than `resolution`."""
+    """Join neighbours of one lane and one outcome, in place, while the joint bar is no longer than `resolution`."""
     current = bars[0]
     for bar in bars[1:]:
         is_alike = (bar.worker, bar.failure) == (current.worker, current.failure)
         if is_alike and bar.finished - current.started <= resolution:
-            trials = min(current.trials[0], bar.trials[0]), max(current.trials[1], bar.trials[1])
-            finished = max(current.finished, bar.finished)
-            current = replace(current, finished=finished, trials=trials, count=current.count + bar.count)
+            current.trials = min(current.trials[0], bar.trials[0]), max(current.trials[1], bar.trials[1])
+            current.finished = max(current.finished, bar.finished)
+            current.count += bar.count
         else:
             yield current
             current = bar
