@@ -136,7 +136,7 @@ class ShellCommand:
         for name, place in zip(names, places(literals), strict=True):
             if place:
                 raise ObjectiveError(
-                    f"objective.command: {{{name}}} must stand outside of quotes, got it in {place}: write "
+                    f"objective.command: {{{name}}} must be outside of quotes, got it in {place}: write "
                     f'--x={{{name}}} without quotes, or v={{{name}}}; … "$v" inside of them'
                 )
 

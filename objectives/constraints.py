@@ -72,7 +72,7 @@ def _wrong(space: Space, clause: Clause) -> Iterator[tuple[tuple[str, ...], str]
 
 def _wrong_values(parameter: Parameter, one: Operand) -> Iterator[str]:
     if coding.is_real(parameter):
-        yield "is a range of real numbers, which no value stands for; compare it by above, below, at_least or at_most"
+        yield "is a range of real numbers, which no value matches; compare it by above, below, at_least or at_most"
         return
     for value in one.bound if isinstance(one.bound, tuple) else ():
         try:

@@ -176,7 +176,7 @@ def _set_when(parameter: Parameter, levels: Sequence[Scalar] = ()) -> None:
         return
     object.__setattr__(parameter, "when", clauses_of(parameter.when))
     if None in levels:
-        raise ValueError("its parameter must not have the value null, which says that it does not exist")
+        raise ValueError("its parameter must not have the value null, which means that it does not exist")
 
 
 def _number(name: str, value: object) -> float:

@@ -111,7 +111,7 @@ def _failure(reference: str, what: str, error: Exception | SystemExit) -> str:
     if isinstance(error, SystemExit):
         return (
             f"{reference!r}: importing {what} ended the program with sys.exit({error.code!r}): what it does as a "
-            'script must stand below `if __name__ == "__main__":`'
+            'script must be below `if __name__ == "__main__":`'
         )
     hidden = _hidden_import(error)
     return f"{reference!r}: importing {what} failed with {type(error).__name__}: {error}{hidden}"

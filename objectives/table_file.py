@@ -54,7 +54,7 @@ def _read(path: Path, needed: Needed) -> dict[str, Cells]:
         raise ObjectiveError(f"a table must end in .csv, .csv.gz or .parquet, got {str(path)!r}")
     for name in names:
         if not name or names.count(name) > 1:
-            raise ObjectiveError(f"{path}: every column must have a name of its own, got {', '.join(map(repr, names))}")
+            raise ObjectiveError(f"{path}: every column must have a different name, got {', '.join(map(repr, names))}")
     if not lines:
         raise ObjectiveError(f"{path}: a table must have at least one row below its header, got none")
     chosen = set(needed(names))

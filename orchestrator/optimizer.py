@@ -196,7 +196,7 @@ class Optimizer:
         """
         pulls = self._state.pulls
         if pulls.total == 0:
-            raise ValueError("best needs at least one reward; ask, evaluate and tell first")
+            raise ValueError("best needs at least one reward; call ask, evaluate, and call tell first")
         means = pulls.reward_sums[pulls.arms] / pulls.counts[pulls.arms]
         arm = self._strategy.recommend(self._state) if isinstance(self._strategy, Recommends) else None
         position = int(np.argmax(means)) if arm is None else int(np.searchsorted(pulls.arms, arm))

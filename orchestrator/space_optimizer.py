@@ -237,7 +237,7 @@ class SpaceOptimizer:
         """
         pulls = self._state.pulls
         if pulls.total == 0:
-            raise ValueError("best needs at least one value; ask, evaluate and tell first")
+            raise ValueError("best needs at least one value; call ask, evaluate, and call tell first")
         if not self._goals.is_single:
             if not (front := self.front()):
                 raise ValueError("no configuration with a result satisfies all constraints")
@@ -380,7 +380,7 @@ class SpaceOptimizer:
         if made.features[0].tobytes() in self._arms:
             return
         if not isinstance(self._strategy, Grows):
-            raise ObjectiveError(f"{made.parameters(0)} is none of the candidates, and this strategy takes no others")
+            raise ObjectiveError(f"{made.parameters(0)} is not a candidate, and this strategy supports no others")
         self._extend(Appended({name: tuple(column.tolist()) for name, column in made.columns.items()}, ()))
 
     def _extend(self, appended: Appended) -> None:

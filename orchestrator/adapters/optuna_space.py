@@ -40,7 +40,7 @@ def _parameter(distribution: BaseDistribution) -> Parameter:
             return Range(low, high, log=log, integer=True, step=None if step == 1 else step)
         case FloatDistribution(low=low, high=high, log=log, step=step):
             return Range(low, high, log=log, step=step)
-    raise ValueError(f"BBKBSampler knows no parameter for {distribution}")
+    raise ValueError(f"BBKBSampler does not support {distribution}")
 
 
 def _ours(distribution: BaseDistribution, value: Any) -> Scalar:

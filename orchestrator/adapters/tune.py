@@ -100,7 +100,9 @@ class BBKBSearch(Searcher):
         `parameters` are none of the space, KeyError when one is missing.
         """
         if self._backlog is None or self._metric is None:
-            raise ValueError("BBKBSearch takes results from elsewhere once it has space, metric and mode; give it them")
+            raise ValueError(
+                "BBKBSearch needs space, metric and mode before it can take existing results; pass them to it"
+            )
         configuration = self._space.configuration(parameters)
         self._backlog.report(configuration, None if error else self._reward({self._metric: value}))
         self._backlog.settle()

@@ -45,7 +45,7 @@ def _late(state: CampaignState, since: float) -> str:
     if share - before < _FALL:
         return ""
     return (
-        f"of the last {duration(last.time - first.time)} the workers lost {share:.0%} between being handed a trial and "
+        f"of the last {duration(last.time - first.time)} the workers lost {share:.0%} between a trial's dispatch and "
         f"beginning it, {before:.0%} before: a worker process may not have been replaced; see `ray status`"
     )
 
@@ -59,7 +59,7 @@ def _old(state: CampaignState, since: float) -> str:
     shown = ", ".join(map(str, sorted(old)[:5])) + (", …" if len(old) > 5 else "")
     return (
         f"{plural(len(old), 'trial')} ({shown}) had no outcome for more than {duration(limit)}, the longest evaluation "
-        f"took {duration(state.longest_seconds)}: it hangs (workers.timeout_seconds ends it), or no worker has begun it"
+        f"took {duration(state.longest_seconds)}: it hangs (workers.timeout_seconds ends it), or no worker started it"
     )
 
 

@@ -28,33 +28,33 @@ _COMMANDS: Mapping[str, tuple[str, str]] = {
     ),
     "serve": (
         "serve:serve",
-        "Show campaigns in a browser while they run. The printed address holds the token that admits to the page.",
+        "Show campaigns in a browser while they run. The printed address contains the token for the page.",
     ),
     "verify": (
         "log:verify",
-        "Check a run's log: order, checksums, epochs, counts, and what a resume would run again. Exit code 1: damaged, "
-        "or other than the copy.",
+        "Check a run's log: order, checksums, epochs, counts; print what a resume would run again. Exit code 1: it "
+        "is damaged or differs from the copy.",
     ),
-    "status": ("log:status", "Show where a run stands, from its log: also while it runs elsewhere."),
+    "status": ("log:status", "Show the state of a run, from its log, also while it runs elsewhere."),
     "replay": (
         "replay:replay",
-        "Show the model and its reasons at any point of a run's log; exit code 1: this machine would decide otherwise.",
+        "Show the model and the reasons at any point of a run's log. Exit code 1: this machine decides differently.",
     ),
     "report": ("log:report", "Write a run's report: one HTML file that needs no network."),
     "export": (
         "export:export",
-        "Write one row a trial; to tensorboard and mlflow one run a trial, to optuna one trial of a study. There a "
-        "repeated export adds what is new.",
+        "Write one row for each trial; for tensorboard and mlflow one run, for optuna one trial of a study. A "
+        "repeated export to these three adds only new trials.",
     ),
     "best": (
         "results:best",
-        "Print the best configuration that a run knows, for the next script: the one that the strategy recommends "
-        "where values are noisy, else the one with the best value, existing data included (then standard error says "
-        "so).",
+        "Print the best configuration of a run, for scripts: the one that the strategy recommends "
+        "when values are noisy, else the one with the best value. A note on standard error says when it is one of the "
+        "existing data.",
     ),
     "list": (
         "results:list_",
-        "List the runs in a folder: when they began, how far they are, the best value, their tags.",
+        "List the runs in a folder: start, progress, best value and tags.",
     ),
     "compare": (
         "results:compare",
@@ -62,16 +62,16 @@ _COMMANDS: Mapping[str, tuple[str, str]] = {
     ),
     "note": (
         "note:note",
-        "Write a note or tags on a run or one of its trials, also while it runs; without either, print all.",
+        "Add a note or tags to a run or to one of its trials, also while it runs; without either, print all.",
     ),
-    "init": ("init:init", "Write a commented campaign file to begin with, and an example objective beside it."),
+    "init": ("init:init", "Write a commented campaign file to start from, and an example objective beside it."),
     "validate": ("file:validate", "Check a campaign file, its data and its code without running anything."),
     "schema": ("file:schema", "Print the campaign file's JSON Schema, for editors."),
     "strategies": (
         "file:strategies",
         "List the strategies: name, source and options with their defaults; or explain the options of one.",
     ),
-    "launch": ("launchers:app", "Write what starts a campaign on a cluster, and submit it."),
+    "launch": ("launchers:app", "Write the script or manifest that starts a campaign on a cluster, and submit it."),
     "store": ("store:app", "A database that campaigns share."),
 }
 
@@ -120,7 +120,7 @@ def options(
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
-    """Tune expensive things on a cluster: batched Gaussian-process bandits, every result in a database."""
+    """Tune expensive functions on a cluster: batched Gaussian-process bandits, every result in a database."""
 
 
 def main() -> None:

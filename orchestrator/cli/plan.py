@@ -51,7 +51,7 @@ def say_warnings(console: Console, settings: Settings, parts: Parts) -> None:
     if has_password(settings.store):
         say(
             console,
-            "warning: the password of the store stands in the campaign file. It is written nowhere else, so a resume "
+            "warning: the password of the store is in the campaign file. It is written nowhere else, so a resume "
             "needs it from the environment: PGPASSWORD, a password file (~/.pgpass, PGPASSFILE), or ${VAR} in the URL",
         )
     if settings.notify is not None and settings.notify.webhook is not None and "${" not in settings.notify.webhook:

@@ -51,7 +51,7 @@ def check_changes(folder: Path, old: Mapping[str, object], settings: Settings, s
         raise RunError(
             f"a resume may change {_CHANGEABLE} only, but of {folder} these differ:\n"
             f"{keys}\n"
-            f"Restore these values, or begin a new campaign with `bbkb run`"
+            f"Restore these values, or start a new campaign with `bbkb run`"
         )
     for change in changes:
         say(f"{change.key}: {change.old} becomes {change.new}")

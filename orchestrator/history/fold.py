@@ -230,7 +230,7 @@ def fold(events: Iterable[Event], known: int = 0, state: CampaignState | None = 
     iterator = iter(events)
     created = next(iterator, None)
     if not isinstance(created, CampaignCreated):
-        raise ValueError("the log does not begin with the creation of a campaign: it is empty or not one of ours")
+        raise ValueError("the log does not begin with the creation of a campaign: it is empty or not a log of bbkb")
     history = begin(created)
     if state is not None:
         for event in itertools.islice(iterator, max(0, known - 1)):

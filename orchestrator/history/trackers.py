@@ -157,7 +157,7 @@ def _read_exported(folder: Path, run: str) -> set[int]:
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UserError(f"{file} is damaged: remove {folder}, and export again") from error
     if of != run:
-        raise UserError(f"--output must be a folder of its own for each campaign, and {folder} has that of {of}")
+        raise UserError(f"--output must be a different folder for each campaign, and {folder} has that of {of}")
     return trials
 
 

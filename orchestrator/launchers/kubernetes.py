@@ -101,7 +101,7 @@ def workers_on(pods: Pods, settings: Settings) -> int:
         raise UserError(f"workers.executor must be ray to run on several pods, got {workers.executor}")
     for name, has, wants in (("cpus", pods.cpus, workers.cpus), ("gpus", pods.gpus, workers.gpus)):
         if wants > has:
-            raise UserError(f"--{name} must be >= workers.{name} = {wants:g}, what one evaluation takes, got {has}")
+            raise UserError(f"--{name} must be >= workers.{name} = {wants:g}, which one evaluation needs, got {has}")
     each = int(pods.cpus / workers.cpus)
     return pods.pods * (min(each, int(pods.gpus / workers.gpus)) if workers.gpus else each)
 

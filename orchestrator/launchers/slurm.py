@@ -108,7 +108,7 @@ def general_script() -> str:
     """The script for any campaign, which is deploy/slurm/bbkb.sbatch."""
     return _render(
         Allocation(nodes=3, cpus=2),
-        header="Any campaign: sbatch [its options, which win over those below] bbkb.sbatch campaign.yaml [options of\n"
+        header="For any campaign: sbatch [options, which override those below] bbkb.sbatch campaign.yaml [options of\n"
         "# `bbkb run`]. BBKB_RUNS names the folder of results, BBKB_RUN the run.",
         job_name="bbkb",
         output="bbkb-%j.out",
@@ -136,7 +136,7 @@ def _places(allocation: Allocation, settings: Settings) -> int:
         raise UserError(f"workers.executor must be ray to run on several nodes, got {workers.executor}")
     for name, has, wants in (("cpus", allocation.cpus, workers.cpus), ("gpus", allocation.gpus, workers.gpus)):
         if wants > has:
-            raise UserError(f"--{name} must be >= workers.{name} = {wants:g}, what one evaluation takes, got {has}")
+            raise UserError(f"--{name} must be >= workers.{name} = {wants:g}, which one evaluation needs, got {has}")
     by_gpus = int(allocation.gpus / workers.gpus) if workers.gpus else allocation.cpus * 1_000_000
     head = min(int(allocation.head_cpus / workers.cpus), by_gpus)
     other = min(int(allocation.cpus / workers.cpus), by_gpus)

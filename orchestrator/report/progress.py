@@ -191,7 +191,7 @@ def dictionary_sizes(history: History) -> Figure | None:
     if not sizes.any():
         return None
     refreshed = plural(len(refreshes), "refit")
-    caption = f"Arms that stand for all evaluated ones in the model. {refreshed}, {sizes[-1]} at the end."
+    caption = f"Arms that represent all evaluated ones in the model. {refreshed}, {sizes[-1]} at the end."
     texts = [f"{len(refresh.trials)} new results, refitted in {short(refresh.seconds)} s" for refresh in refreshes]
     traces = _columns(sizes, texts, "refit %{x}: <b>%{y} arms</b><br>%{text}<extra></extra>")
     picture = layout(counting_axis("refit", len(sizes)), axis("dictionary size (arms)", rangemode="tozero"))

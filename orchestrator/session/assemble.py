@@ -319,13 +319,13 @@ def _check_unchanged(run: Run, parts: Parts, created: CampaignCreated) -> None:
     """Results of other data must not join a log: they would be silently of another problem."""
     if created.candidates_digest != digest(parts.problem.candidates):
         raise RunError(
-            f"the candidates of {run.folder} are not those it began with: its table or data folder has changed; "
-            f"bring the old file back, or begin a new run"
+            f"the candidates of {run.folder} are not those of its start: its table or data folder has changed; "
+            f"restore the old file, or start a new run"
         )
     if created.objective != parts.description:
         raise RunError(
-            f"the objective of {run.folder} was {created.objective!r} and is {parts.description!r} now: bring its data "
-            f"back, or begin a new run"
+            f"the objective of {run.folder} was {created.objective!r} and is {parts.description!r} now: restore its "
+            f"data, or start a new run"
         )
 
 

@@ -45,7 +45,7 @@ def _log_end(event: TrialSucceeded | TrialFailed | TrialStopped) -> None:
     elif isinstance(event, TrialStopped):
         _of_attempt(logging.INFO, event.trial, event.attempt, f"stopped early {took}, at step {event.step}")
     else:
-        then = "the trial is over" if event.is_final else "it will be tried again"
+        then = "the trial has ended" if event.is_final else "it will be tried again"
         text = f"failed ({event.failure}) {took}, {then}: {event.message}"
         _of_attempt(logging.WARNING, event.trial, event.attempt, text)
 

@@ -140,9 +140,11 @@ def _read_run(start: DataStart, candidates: Candidates, direction: str) -> _Resu
     history, source = fold(run.events()), f"run {run.name}"
     theirs = "maximize" if history.is_maximized else "minimize"
     if theirs != direction:
-        raise RunError(f"{source} has direction {theirs} and this campaign {direction}: its values mean something else")
+        raise RunError(
+            f"{source} has direction {theirs} and this campaign {direction}: their values cannot be compared"
+        )
     if not history.succeeded:
-        raise RunError(f"{source} has no evaluation that succeeded: begin without it, or name another run")
+        raise RunError(f"{source} has no evaluation that succeeded: start without it, or name another run")
     rows = sorted(history.succeeded, key=lambda row: row.trial)
     names = _parameters(source, candidates, rows[0].parameters)
     columns = {name: _array([row.parameters.get(name) for row in rows]) for name in names}
@@ -185,7 +187,7 @@ def _parameters(place: str, candidates: Candidates, given: Sequence[str] | Mappi
     missing = [name for name in names if name not in given and (name != ROW or len(names) == 1)]
     if missing:
         raise UserError(
-            f"{place}: existing data must tell their candidates by {ARM} or by every parameter; "
+            f"{place}: existing data must identify their candidates by {ARM} or by every parameter; "
             f"{', '.join(missing)} not given, there are {', '.join(given)}"
         )
     return [name for name in names if name in given]

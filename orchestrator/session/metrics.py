@@ -77,7 +77,7 @@ DESCRIPTIONS = {
     "bbkb_workers": "Evaluations that can run at the same time.",
     "bbkb_utilization": "Share of the workers' time spent evaluating, since the campaign began.",
     "bbkb_best_value": "The best value so far, on the user's scale.",
-    "bbkb_evaluations": "Trials that are over, by status.",
+    "bbkb_evaluations": "Trials that have ended, by status.",
     "bbkb_idle_seconds": "Worker-seconds without an evaluation, by cause.",
     "bbkb_refit_seconds": "Duration of a refit of the model.",
     "bbkb_store_commit_seconds": "Duration of a commit to the event log.",

@@ -116,17 +116,17 @@ def _space(space: object, info: ValidationInfo) -> Mapping[str, Parameter]:
 class Settings(Section):
     """One campaign, complete and checked. Build it with `load` or `from_mapping`."""
 
-    name: Name = Field(description="Name of the campaign, which begins the name of its run's folder.")
+    name: Name = Field(description="Name of the campaign, and the first part of the name of its run's folder.")
     tags: tuple[Tag, ...] = Field(
         default=(), strict=False, description="Words by which `bbkb list --tag` finds the campaign's runs."
     )
     note: Annotated[str, Field(max_length=10_000)] = Field(
         default="", description="What the campaign is about, for people."
     )
-    seed: int = Field(default=0, ge=0, description="Seed of everything that is drawn.")
+    seed: int = Field(default=0, ge=0, description="Seed of all random numbers.")
     objective: ObjectiveSettings = Field(default=ObjectiveSettings(), description="What is optimised.")
     objectives: tuple[ObjectiveMetricSettings, ...] = Field(
-        default=(), strict=False, description="Several objectives, each a metric; the first gives a result its value."
+        default=(), strict=False, description="Several objectives, each a metric; the first is the value of a result."
     )
     constraints: tuple[ConstraintSettings, ...] = Field(
         default=(), strict=False, description="Bounds on metrics that the best results have to keep."
@@ -138,7 +138,7 @@ class Settings(Section):
         description="Parameters by name, or a ConfigSpace file; else the objective's own space.",
     )
     forbid: Annotated[tuple[Clause, ...], PlainValidator(build_forbid), PlainSerializer(dump_forbid)] = Field(
-        default=(), description="Combinations of values that are no candidates, such as {model: svm, kernel: poly}."
+        default=(), description="Combinations of values that are excluded, such as {model: svm, kernel: poly}."
     )
     enqueue: Annotated[tuple[Configuration, ...], PlainValidator(build_enqueue), PlainSerializer(dump_enqueue)] = Field(
         default=(), description="Configurations that are evaluated first, in this order."
@@ -146,7 +146,7 @@ class Settings(Section):
     existing_data: Annotated[ExistingData | None, PlainValidator(_existing_data), PlainSerializer(dump_existing)] = (
         Field(
             default=None,
-            description="Results made elsewhere, which cost no budget: an Optuna study, a Ray Tune folder, or a list.",
+            description="Earlier results, which cost no budget: an Optuna study, a Ray Tune folder, or a list.",
         )
     )
     strategy: Annotated[AnyStrategy, PlainValidator(_strategy), PlainSerializer(dump_strategy)] = Field(
@@ -160,12 +160,12 @@ class Settings(Section):
         "a function, lines BBKB_REPORT step value of a command.",
     )
     computing: ComputingSettings = Field(
-        default=ComputingSettings(), description="What the strategy itself computes with."
+        default=ComputingSettings(), description="Resources of the strategy's own computations."
     )
-    log: LogSettings = Field(default=LogSettings(), description="What the log in the run's folder says.")
+    log: LogSettings = Field(default=LogSettings(), description="Level and format of run.log in the run's folder.")
     notify: NotifySettings | None = Field(
         default=None,
-        description="A command or webhook at the end, at the first failure and when nothing ends any more.",
+        description="A command or webhook at the end, at the first failure and when no evaluation ends.",
     )
     store: Annotated[str, AfterValidator(_store), PlainSerializer(redact)] = Field(
         default="sqlite",
@@ -217,7 +217,12 @@ class Settings(Section):
 
 def _existing_problems(settings: Settings) -> list[Problem]:
     if settings.existing_data is not None and isinstance(warm_start_of(settings.strategy), DataStart):
-        return [Problem(("existing_data",), "must not be given beside strategy.warm_start data, which gives them too")]
+        return [
+            Problem(
+                ("existing_data",),
+                "must not be given together with strategy.warm_start data, which also gives existing data",
+            )
+        ]
     return []
 
 

@@ -50,7 +50,7 @@ def folder_of(info: ValidationInfo) -> Path:
 
 def _webhook(url: str) -> str:
     if "@" in url.split("://")[-1].split("/")[0].split("?")[0]:
-        raise ValueError("no user and password may stand in the address: write ${VAR}, and set VAR to an address")
+        raise ValueError("the address must not contain a user and password: write ${VAR}, and set VAR to an address")
     return url
 
 
@@ -107,7 +107,7 @@ class ObjectiveSettings(Section):
         default="maximize", description="Whether high or low values are good."
     )
     deterministic: bool = Field(
-        default=False, description="Whether a second evaluation gives the same value, so that no arm gets one."
+        default=False, description="Whether a second evaluation gives the same value; if so, no arm is evaluated twice."
     )
     options: Annotated[AnyObjective | None, PlainValidator(_objective_options), PlainSerializer(dump_objective)] = (
         Field(default=None, validate_default=True, description="Options of the objective, by their names.")
@@ -137,7 +137,7 @@ class CandidateSettings(Section):
 
     size: Annotated[int, Field(ge=1, le=LARGEST_SIZE)] | None = Field(
         default=None,
-        description="Number of candidates drawn from the space; null takes a finite space of at most 100 000 whole.",
+        description="Number of candidates drawn from the space; null takes all of a finite space of at most 100 000.",
     )
     sampler: Sampler = Field(default="sobol", description="How candidates are drawn from the space.")
     grow: bool | None = Field(
@@ -223,28 +223,31 @@ class WorkerSettings(Section):
         le=MOST_WORKERS,
         description="Evaluations that run at the same time; this machine's cores if not given.",
     )
-    cpus: Annotated[float, Field(gt=0, le=1e6)] = Field(default=1.0, description="Processor cores an evaluation takes.")
-    gpus: float = Field(default=0.0, ge=0, le=1e6, description="Graphics processors an evaluation takes.")
+    cpus: Annotated[float, Field(gt=0, le=1e6)] = Field(default=1.0, description="Processor cores of one evaluation.")
+    gpus: float = Field(default=0.0, ge=0, le=1e6, description="Graphics processors of one evaluation.")
     cpus_from: FromParameter | None = Field(
-        default=None, description="The parameter that says how many cores a trial takes, instead of cpus."
+        default=None, description="The parameter that gives the number of cores of a trial, instead of cpus."
     )
     gpus_from: FromParameter | None = Field(
-        default=None, description="The parameter that says how many graphics processors a trial takes, instead of gpus."
+        default=None,
+        description="The parameter that gives the number of graphics processors of a trial, instead of gpus.",
     )
     memory_gb: Annotated[float, Field(gt=0, le=1e6)] | None = Field(
-        default=None, description="Memory an evaluation may use, in 10^9 bytes."
+        default=None, description="Largest memory of one evaluation, in 10^9 bytes."
     )
-    timeout_seconds: Seconds | None = Field(default=None, description="Seconds after which an evaluation is given up.")
+    timeout_seconds: Seconds | None = Field(
+        default=None, description="Seconds after which an evaluation is ended and counts as failed."
+    )
     timeout_factor: Annotated[float, Field(gt=1)] | None = Field(
         default=None,
         description="Without timeout_seconds: an evaluation that has run this many times as long as the longest "
-        "success so far is given up.",
+        "success so far is ended and counts as failed.",
     )
     retry_memory_factor: Annotated[float, Field(ge=1)] | None = Field(
         default=None,
-        description="An evaluation that ran out of memory is tried again with this many times workers.memory_gb.",
+        description="Factor on workers.memory_gb for a new attempt after an evaluation ran out of memory.",
     )
-    retries: int = Field(default=2, ge=0, le=1_000_000, description="How often a failed evaluation is tried again.")
+    retries: int = Field(default=2, ge=0, le=1_000_000, description="Number of further attempts after a failure.")
     trial_folders: bool = Field(
         default=False,
         description="Give each trial a folder below the run's, the same for all its attempts, for checkpoints and "
@@ -275,10 +278,10 @@ class MedianSettings(Section):
 
 
 class ComputingSettings(Section):
-    """What the strategy itself computes with."""
+    """Resources of the strategy's own computations."""
 
     threads: PositiveInt | None = Field(
-        default=None, description="Threads of its matrix products; null takes what the process has, one under Ray."
+        default=None, description="Threads of its matrix products; null takes those of the process, one under Ray."
     )
     shards: PositiveInt = Field(
         default=1, description="Ray actors that share the work on very many candidates; 1 keeps them in one process."
@@ -288,24 +291,26 @@ class ComputingSettings(Section):
 class LogSettings(Section):
     """What is written into `run.log` in the run's folder."""
 
-    level: Level = Field(default="info", description="The least severe level that is written; --log-level sets it.")
-    format: Format = Field(default="text", description="Lines of text, or json: one JSON object a line.")
+    level: Level = Field(
+        default="info", description="The least severe level that is written; --log-level overrides it."
+    )
+    format: Format = Field(default="text", description="Lines of text, or json: one JSON object for each line.")
 
 
 class NotifySettings(Section):
-    """Who is notified at the end of a session, at its first failed evaluation, and when no evaluation ends."""
+    """Notifications at the end of a session, at its first failed evaluation, and when no evaluation ends."""
 
     command: Annotated[str, Field(min_length=1)] | None = Field(
         default=None,
         description="Shell command, run where the campaign runs; BBKB_EVENT (ended, failure or stalled) and BBKB_TEXT "
-        "say what happened, and so does JSON on its standard input.",
+        "describe what happened; JSON on its standard input has the same.",
     )
     webhook: Annotated[str, Field(pattern=r"^(https?://|\$\{)"), AfterValidator(_webhook)] | None = Field(
         default=None,
         description="Address that gets this JSON by POST; ${VAR} in it is taken from the environment when it is sent.",
     )
     stalled_minutes: Annotated[float, Field(gt=0, le=60e6)] = Field(
-        default=60.0, description="Minutes without an evaluation that ends, after which the campaign counts as stalled."
+        default=60.0, description="Minutes in which no evaluation ends, after which the campaign counts as stalled."
     )
 
 

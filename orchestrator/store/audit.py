@@ -191,13 +191,13 @@ class Audit:
     def _check_place(self, row: Row, event: Event) -> Iterator[str]:
         """Epochs never fall, and each begins with the opening of its session."""
         if (row.position == 0) != isinstance(event, CampaignCreated):
-            yield "a log begins with its creation, and has no second one"
+            yield "a log begins with the campaign's creation, and has only one"
         if row.epoch < self.epoch:
             yield f"its epoch must not fall, but {row.epoch} follows {self.epoch}"
         if row.epoch > self.epoch and not isinstance(event, SessionOpened | TrialsReopened):
             yield f"epoch {row.epoch} must begin with the opening of its session"
         if isinstance(event, SessionOpened) and (event.epoch != row.epoch or row.epoch <= self.epoch):
-            yield f"a session must open an epoch of its own, got {event.epoch} in epoch {row.epoch} after {self.epoch}"
+            yield f"a session must open a new epoch, got {event.epoch} in epoch {row.epoch} after {self.epoch}"
         is_enqueued = isinstance(event, BatchChosen) and event.is_enqueued
         is_before = isinstance(event, CampaignCreated | ExistingTaken) or is_enqueued
         if is_before and row.epoch:

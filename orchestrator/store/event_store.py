@@ -392,7 +392,7 @@ class EventStore:
         if row is None:
             return FencedError(f"campaign {campaign!r} is no longer in {shown(self.url)}")
         return FencedError(
-            f"{row.holder} has taken campaign {campaign!r} over (epoch {row.epoch}, since {moment(row.since)}); this "
+            f"{row.holder} has taken over campaign {campaign!r} (epoch {row.epoch}, since {moment(row.since)}); this "
             f"process held epoch {epoch} and writes nothing more"
         )
 

@@ -48,7 +48,7 @@ def tables_version(connection: sa.Connection) -> int:
     version = 1 if found is None else int(found)
     if version > TABLES_VERSION:
         raise StoreError(
-            f"the store's tables have version {version}, and this program knows versions up to {TABLES_VERSION}: a "
+            f"the store's tables have version {version}, and this program supports versions up to {TABLES_VERSION}: a "
             'newer bbkb wrote it; upgrade with pip install --upgrade "bbkb-orchestrator"'
         )
     return version
@@ -89,7 +89,7 @@ def check_event_version(version: int) -> None:
     """Raise NewerVersionError for an event of a newer program."""
     if version > EVENT_VERSION:
         raise NewerVersionError(
-            f"has version {version}, and this program knows versions up to {EVENT_VERSION}: a newer bbkb wrote "
+            f"has version {version}, and this program supports versions up to {EVENT_VERSION}: a newer bbkb wrote "
             'it; upgrade with pip install --upgrade "bbkb-orchestrator"'
         )
 

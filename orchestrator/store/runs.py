@@ -122,7 +122,7 @@ def create(
     if settings.run:
         folder, link = _folder_of(settings), Path(settings.runs, settings.run)
         if link.is_symlink():
-            raise RunError(f"{link} must not be a link where a run begins: remove it, or give the run another name")
+            raise RunError(f"{link} must not be a link when a run starts: remove it, or give the run another name")
         is_new = _make(folder)
     else:
         folder, is_new = _new_folder(settings), True
@@ -224,7 +224,7 @@ def open_run(folder: Path) -> Run:
         raise RunError(f"{folder} is not a run: it has no campaign.yaml (a run is what `bbkb run` made below runs/)")
     settings = campaign_file.read(file).tree
     if not isinstance(settings.get("store"), str):
-        raise RunError(f"{file} names no store: it is damaged; restore it, or begin a new run")
+        raise RunError(f"{file} names no store: it is damaged; restore it, or start a new run")
     url = _store_url(settings["store"], folder)
     if settings["store"] == "sqlite" and not (folder / "campaign.sqlite").is_file():
         raise RunError(f"{folder} has no campaign.sqlite: its log is gone, so it cannot be continued")

@@ -21,7 +21,7 @@ def verify(store: Store, campaign: str) -> Findings:
     extent = _extent(store, campaign, problems)
     if extent.events != extent.length or extent.last + 1 != extent.length:
         problems.append(
-            f"the log must have the {extent.length} events that it says, got {extent.events}, the last at {extent.last}"
+            f"the log must have the {extent.length} events of its row, got {extent.events}, the last at {extent.last}"
         )
     audit = Audit(store, campaign, problems)
     position = 0

@@ -56,7 +56,7 @@ def test_it_is_known_where_a_placeholder_stands(command: str, place: str) -> Non
 
 @pytest.mark.parametrize("command", ['sh -c "echo {x}"', "echo '{x}'", "echo `echo {x}`", "echo 1 # {x}"])
 def test_a_placeholder_inside_quotes_is_refused_with_the_form_to_use(command: str) -> None:
-    with pytest.raises(ObjectiveError, match=r"\{x\} must stand outside of quotes, got it in .*: write --x=\{x\}"):
+    with pytest.raises(ObjectiveError, match=r"\{x\} must be outside of quotes, got it in .*: write --x=\{x\}"):
         ShellCommand(command)
 
 

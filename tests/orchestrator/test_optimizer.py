@@ -145,7 +145,7 @@ Wrong: Any = Optimizer  # called as its signature forbids
         (lambda: Wrong(X).tell([-1], [0.5]), "got -1"),
         (lambda: Wrong(X).tell([0.5], [0.5]), "indices must be integers"),
         (lambda: Wrong(X).tell([1, 2], [0.5]), "one reward for each index, got 1 rewards for 2 indices"),
-        (lambda: Wrong(X).tell([1], [np.nan]), "reward of arm 1 must be finite, got nan; tell None for a failed"),
+        (lambda: Wrong(X).tell([1], [np.nan]), "reward of arm 1 must be finite, got nan; use None for a failed"),
     ],
 )
 def test_mistakes_are_named_with_their_remedy(act: Callable[[], object], message: str) -> None:

@@ -288,7 +288,7 @@ class RayExecutor:
         """Kill an attempt and settle it at once: its reference may never resolve."""
         attempt = self._running[reference]
         identity = {"trial": attempt.trial, "attempt": attempt.attempt}
-        _LOGGER.warning("gave the attempt up (%s): %s", kind.value, message, extra=identity)
+        _LOGGER.warning("took the attempt for lost (%s): %s", kind.value, message, extra=identity)
         attempt.place.end(reference)
         self._settle(reference, _failure(attempt, kind, message))
 
@@ -307,7 +307,7 @@ class RayExecutor:
         for reference, attempt in late:
             if attempt.place is self._pool and not self._pool.has_begun(attempt.trial, attempt.attempt):
                 continue  # it waits for a place: nothing is lost, and another attempt would wait as long
-            message = f"nothing was heard of it for {lease:g} s: its node is unreachable, or the cluster has no room"
+            message = f"it has not answered for {lease:g} s: its node is unreachable, or the cluster has no room"
             self._give_up(reference, FailureKind.NODE_LOST, message)
 
     def _look_at_nodes(self) -> None:
@@ -326,7 +326,7 @@ class RayExecutor:
                 self._give_up(reference, FailureKind.NODE_LOST, "the node that it ran on has died")
         for reference, deadline in list(self._suspects.items()):
             if now > deadline:
-                message = "a node has died, and nothing was heard of it for longer than any evaluation took"
+                message = "a node has died, and it has not answered for longer than any evaluation took"
                 self._give_up(reference, FailureKind.NODE_LOST, message)
 
     def _follow_places(self) -> None:

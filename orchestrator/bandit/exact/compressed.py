@@ -149,7 +149,7 @@ class Compressed(ABC):
     max_skipped: Annotated[
         int,
         Ge(0),
-        Doc("With `evaluate_uninformative` False: how many steps in a row may be skipped before the run is over, ≥ 0."),
+        Doc("With `evaluate_uninformative` False: how many steps in a row may be skipped before the run ends, ≥ 0."),
     ] = 1_000_000
     is_sequential: ClassVar[Literal[True]] = True
     __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}

@@ -36,7 +36,7 @@ def arms_and_rewards(observations: Sequence[Observation]) -> tuple[list[int], li
     pairs = [(seen.arm, seen.reward) for seen in observations if seen.reward is not None]
     for arm, reward in pairs:
         if not np.isfinite(reward):
-            raise ValueError(f"the reward of arm {arm} must be finite, got {reward}; tell None for a failed evaluation")
+            raise ValueError(f"the reward of arm {arm} must be finite, got {reward}; use None for a failed evaluation")
     return [arm for arm, _ in pairs], [float(reward) for _, reward in pairs]
 
 

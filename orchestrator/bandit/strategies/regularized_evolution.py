@@ -62,7 +62,9 @@ class RegularizedEvolution:
     pull is never born; a random arm takes its place while the first population is not complete.
     """
 
-    population: Annotated[int, Ge(1), Doc("P, how many are alive, ≥ 1; as many random arms are pulled first.")] = 100
+    population: Annotated[
+        int, Ge(1), Doc("P, the size of the population, ≥ 1; this number of random arms is pulled first.")
+    ] = 100
     tournament: Annotated[
         int,
         Ge(1),

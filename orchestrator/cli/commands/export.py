@@ -58,8 +58,8 @@ def export(
         bool, typer.Option(help="In CSV, put an apostrophe before texts that a spreadsheet would run as formulas.")
     ] = True,
 ) -> None:
-    """Write one row a trial; to tensorboard and mlflow one run a trial, to optuna one trial of a study. There a
-    repeated export adds what is new."""
+    """Write one row for each trial; for tensorboard and mlflow one run, for optuna one trial of a study. A
+    repeated export to these three adds only new trials."""
     run = runs.open_run(folder)
     history = read_history(run)
     if format_ not in _TABLES:

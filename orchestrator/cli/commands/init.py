@@ -41,7 +41,7 @@ def init(
     evaluations: Annotated[int, typer.Option("--evaluations", min=1, help="The budget: number of trials.")] = 100,
     workers: Annotated[int, typer.Option("--workers", min=1, help="Evaluations at the same time.")] = 4,
 ) -> None:
-    """Write a commented campaign file to begin with, and an example objective beside it."""
+    """Write a commented campaign file to start from, and an example objective beside it."""
     if file.exists():
         raise UserError(f"{file} exists already: name another file, or remove it")
     chosen = template or Template(

@@ -26,7 +26,9 @@ from orchestrator.launchers.writing import Setting
 from orchestrator.settings.model import load
 
 app = typer.Typer(
-    no_args_is_help=True, add_completion=False, help="Write what starts a campaign on a cluster, and submit it."
+    no_args_is_help=True,
+    add_completion=False,
+    help="Write the script or manifest that starts a campaign on a cluster, and submit it.",
 )
 
 Output = Annotated[Path | None, typer.Option("--output", help="File to write; else the run's name in this folder.")]
@@ -34,7 +36,7 @@ Output = Annotated[Path | None, typer.Option("--output", help="File to write; el
 
 @app.callback()
 def launch() -> None:
-    """Write what starts a campaign on a cluster, and submit it."""
+    """Write the script or manifest that starts a campaign on a cluster, and submit it."""
 
 
 @app.command()

@@ -29,8 +29,8 @@ def verify(
         Path | None, typer.Option(help="A copy of the run's folder or of its SQLite file, to compare event by event.")
     ] = None,
 ) -> None:
-    """Check a run's log: order, checksums, epochs, counts, and what a resume would run again. Exit code 1: damaged, or
-    other than the copy."""
+    """Check a run's log: order, checksums, epochs, counts; print what a resume would run again. Exit code 1: it is
+    damaged or differs from the copy."""
     console, checked = SafeConsole(), runs.open_run(folder)
     with contextlib.closing(EventStore(checked.store_url, is_salvage=True)) as store:
         findings = verify_log(store, checked.name)
@@ -52,7 +52,7 @@ def _compare_with(store: Store, name: str, against: Path) -> Comparison:
 def status(
     folder: RunFolder, as_json: Annotated[bool, typer.Option("--json", help="Print it as JSON.")] = False
 ) -> None:
-    """Show where a run stands, from its log: also while it runs elsewhere."""
+    """Show the state of a run, from its log, also while it runs elsewhere."""
     run = runs.open_run(folder)
     with run.store() as store:
         created, state = snapshots.current(run, store)

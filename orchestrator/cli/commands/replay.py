@@ -20,7 +20,7 @@ def replay(
     check: Annotated[bool, typer.Option(help="Repeat every choice and refresh on this machine and compare.")] = True,
     top: Annotated[int, typer.Option(min=1, help="How many arms of the posterior to show.")] = 10,
 ) -> None:
-    """Show the model and its reasons at any point of a run's log; exit code 1: this machine would decide otherwise."""
+    """Show the model and the reasons at any point of a run's log. Exit code 1: this machine decides differently."""
     old = runs.open_run(folder)
     problem = build(load(old.settings_file)).problem
     replayed = replay_until(problem, old.events(), until, check)

@@ -46,11 +46,11 @@ def best(
         BestFormat, typer.Option("--format", help="yaml, json, or args: --name value, quoted for a shell.")
     ] = BestFormat.YAML,
 ) -> None:
-    """Print the best configuration that a run knows, for the next script: the one that the strategy recommends where
-    values are noisy, else the one with the best value, existing data included (then standard error says so).
+    """Print the best configuration of a run, for scripts: the one that the strategy recommends when values are noisy,
+    else the one with the best value. A note on standard error says when it is one of the existing data.
 
-    With several objectives the front, a list, the best of the first objective first: of each configuration its
-    objectives' values and its parameters; with --format args a line a configuration.
+    With several objectives: print the front as a list, the best in the first objective first, with the objectives'
+    values and the parameters of each configuration; with --format args one line for each configuration.
     """
     found = open_run(folder)
     with found.store() as store:
@@ -71,7 +71,7 @@ def list_(
         list[str] | None, typer.Option("--tag", help="Only runs with this tag; with all when repeated.")
     ] = None,
 ) -> None:
-    """List the runs in a folder: when they began, how far they are, the best value, their tags."""
+    """List the runs in a folder: start, progress, best value and tags."""
     wanted, console = set(tag or ()), SafeConsole()
     found = [(path, history) for path, history in _histories(folder) if wanted <= set(history.tags)]
     if not found:

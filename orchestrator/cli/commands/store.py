@@ -24,7 +24,7 @@ def init(
         str, typer.Argument(help="postgresql://…, or sqlite:///FILE; ${VAR} is taken from the environment.")
     ],
 ) -> None:
-    """Make the tables, or bring those of an older version up to date.
+    """Create the tables, or migrate those of an older version.
 
     This needs a role that may create tables. Campaigns need one that may read and write their rows only.
     """

@@ -58,7 +58,7 @@ def test_tensorboard_has_every_result_once_after_a_second_export(tmp_path: Path)
     assert {folder.name for folder in tmp_path.glob("trial-*")} == {
         f"trial-{row.trial:06d}" for row in whole.trials if row.status in ("succeeded", "failed")
     }
-    with pytest.raises(UserError, match="a folder of its own"):
+    with pytest.raises(UserError, match="a different folder for each campaign"):
         to_tensorboard(whole, "another", tmp_path)
 
 

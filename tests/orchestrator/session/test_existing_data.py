@@ -216,7 +216,7 @@ def test_a_run_over_other_candidates_matches_where_parameters_are_equal(tmp_path
 def test_a_run_of_the_other_direction_or_without_results_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="has direction minimize and this campaign maximize"):
         read(DataStart(str(other_run(tmp_path).folder)), grid(), "maximize", 0.0)
-    with pytest.raises(UserError, match="has no evaluation that succeeded: begin without it, or name another run"):
+    with pytest.raises(UserError, match="has no evaluation that succeeded: start without it, or name another run"):
         read(DataStart(str(other_run(tmp_path, events=[]).folder)), grid(), "minimize", 0.0)
 
 

@@ -179,7 +179,7 @@ def test_a_campaign_notifies_of_its_end(tmp_path: Path) -> None:
     [
         ({}, "notify must have a command or a webhook"),
         ({"webhook": "file:///etc/passwd"}, r"notify\.webhook"),
-        ({"webhook": "https://ann:pw@host/"}, r"notify\.webhook: no user and password may stand in the address"),
+        ({"webhook": "https://ann:pw@host/"}, r"notify\.webhook: the address must not contain a user and password"),
     ],
 )
 def test_a_section_that_notifies_of_nothing_is_refused(given: dict[str, str], rule: str) -> None:

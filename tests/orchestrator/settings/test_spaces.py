@@ -65,7 +65,7 @@ def test_conditions_and_forbidden_clauses_load_back(tmp_path: Path) -> None:
         ("forbid:\n  - {model: svn}\n", "x.yaml:10: forbid.0.model must be one of 'svm', 'forest', got 'svn'; did you"),
         ("forbid: {model: svm}\n", "x.yaml:9: forbid must be a list such as"),
         ("forbid: [{share: {abov: 1}}]\n", "x.yaml:9: forbid.0: share must be compared by above, below, at_least"),
-        ("forbid: [{C: 1.0}]\n", "x.yaml:9: forbid.0.C is a range of real numbers, which no value stands for"),
+        ("forbid: [{C: 1.0}]\n", "x.yaml:9: forbid.0.C is a range of real numbers, which no value matches"),
         ("enqueue: [{model: svm, C: 1.0}]\n", "x.yaml:9: enqueue.0: share is missing"),
         ("enqueue: [{model: svm, C: 1.0, share: 0.12}]\n", "x.yaml:9: enqueue.0.share must be 0 plus steps of 0.05"),
         ("enqueue: [{model: forest, C: 1.0, depth: 2, share: 1}]\n", "x.yaml:9: enqueue.0.C must be left out where"),

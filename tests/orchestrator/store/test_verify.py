@@ -186,7 +186,7 @@ def of_another_epoch(events: list[Event]) -> list[Event]:
         (without(BatchChosen), r"was dispatched and never chosen"),
         (without(TrialsDispatched), r"which is not running: its attempt 0 is waiting"),
         (of_another_arm, r"trial 0 must be of one of 20 arms, got arm 20"),
-        (of_another_epoch, r"a session must open an epoch of its own, got 7 in epoch 2 after 1"),
+        (of_another_epoch, r"a session must open a new epoch, got 7 in epoch 2 after 1"),
     ],
 )
 def test_a_log_that_cannot_have_happened_is_reported_with_the_place(

@@ -223,7 +223,7 @@ def test_an_attempt_nothing_is_heard_of_is_given_up_when_its_lease_is_over(
     try:
         outcome = failure_of(executor.next_outcomes(200)[0])
         assert (outcome.trial, outcome.kind) == (0, FailureKind.NODE_LOST)
-        assert "nothing was heard of it for 6 s" in outcome.message
+        assert "it has not answered for 6 s" in outcome.message
         assert isinstance(drain(executor)[1], Success)
     finally:
         if Path(f"/proc/{pid}").exists():

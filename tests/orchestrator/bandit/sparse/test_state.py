@@ -44,7 +44,7 @@ def test_a_state_fits_its_posterior_once() -> None:
 
 
 def test_a_reward_that_is_not_finite_is_refused_with_the_remedy() -> None:
-    with pytest.raises(ValueError, match="the reward of arm 2 must be finite, got nan; tell None"):
+    with pytest.raises(ValueError, match="the reward of arm 2 must be finite, got nan; use None"):
         arms_and_rewards([Observation(2, float("nan"))])
 
 
