@@ -107,7 +107,7 @@ def operands(clause: Clause) -> Iterator[Operand]:
 
 
 def names_in(clauses: Sequence[Clause]) -> list[str]:
-    """The parameters that `clauses` speak of, each once, in their order."""
+    """The parameters that `clauses` mention, each once, in their order."""
     found = [name for clause in clauses for one in operands(clause) for name in (one.name, one.other)]
     return list(dict.fromkeys(name for name in found if name is not None))
 

@@ -87,7 +87,7 @@ def _is_numeric(parameter: Parameter) -> bool:
 
 
 def order_parameters(space: Space) -> list[str]:
-    """The parameters, each after those that its conditions speak of, else in their order; those in a circle left out.
+    """The parameters, each after those that its conditions mention, else in their order; those in a circle left out.
 
     Args:
         space: parameters whose conditions name parameters of the space only.

@@ -2,7 +2,7 @@
 
 The folder holds `mnist/mnist.npz` (x_train (n, 28, 28) and y_train (n,), uint8), `abalone/abalone.csv` and
 `cadata/cal_housing.csv.gz` (a header line and the target last). Nothing is downloaded unless the user allowed it.
-scikit-learn is imported where it is used: it costs a second, and a worker that is handed its data needs none of it.
+scikit-learn is imported where it is used: it costs a second, and a worker that gets its data needs none of it.
 """
 
 import csv

@@ -39,7 +39,7 @@ class PythonCallable:
     search_paths: Annotated[tuple[str, ...], Doc("Folders that are put in front of `sys.path` first.")] = ()
 
     def evaluate(self, parameters: Parameters, seed: int, report: Report) -> Evaluation:
-        """Call the function; raises whatever it raises, and InvalidValueError when it returns no number."""
+        """Call the function; raises what it raises, and InvalidValueError when it returns no number."""
         return call_with(_looked_up(self), parameters, seed, report, self.path)
 
     def check(self, parameters: Iterable[str], conditional: Collection[str] = ()) -> None:
@@ -67,7 +67,7 @@ def call_with(
 ) -> Evaluation:
     """Call a user's function with `parameters` as keywords, and with those of `SUPPLIED` that its signature names.
 
-    `origin` names the function in messages. Raises whatever the function raises, and InvalidValueError when it returns
+    `origin` names the function in messages. Raises what the function raises, and InvalidValueError when it returns
     no number.
     """
     folder = report.folder if isinstance(report, HasFolder) else None

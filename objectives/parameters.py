@@ -146,7 +146,7 @@ class Ordered:
 
 @dataclass(frozen=True, slots=True)
 class Constant:
-    """Always `constant`: handed to the objective, invisible to the model.
+    """Always `constant`: passed to the objective, invisible to the model.
 
     Args:
         constant: The value, which the objective is given and the model does not see.

@@ -38,7 +38,7 @@ class PickledFunction:
     ] = ()
 
     def evaluate(self, parameters: Parameters, seed: int, report: Report) -> Evaluation:
-        """Call the function; raises whatever it raises, and InvalidValueError when it returns no number."""
+        """Call the function; raises what it raises, and InvalidValueError when it returns no number."""
         function = _load_once(self)
         return call_with(function, parameters, seed, report, getattr(function, "__qualname__", "the function"))
 

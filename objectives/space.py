@@ -6,7 +6,7 @@ repeats dropped (`objectives.constraints`).
 
 How many arms come out, `size` being what was asked for:
 
-* a finite space of at most `size` arms is taken whole, whatever the sampler; without `size`, one of at most
+* a finite space of at most `size` arms is taken whole, for any sampler; without `size`, one of at most
   `LARGEST_WHOLE_SET` arms;
 * `sobol` and `random` draw `size` points (`points` without one) that are allowed; those that come up twice
   (coarse integers) are kept once, so fewer may remain;
@@ -70,7 +70,7 @@ class SearchSpace:
 
     @cached_property
     def order(self) -> list[str]:
-        """The parameters, each after those that its conditions speak of."""
+        """The parameters, each after those that its conditions mention."""
         return order_parameters(self.parameters)
 
     @cached_property

@@ -10,7 +10,7 @@
         ├── FencedError      another process has taken the campaign over
         └── ActorLostError   the central actor died; the log is complete, `bbkb resume` continues
 
-`objectives.objective.ObjectiveError` is a user's mistake too; it lives there because objectives import nothing of ours.
+`objectives.objective.ObjectiveError` is a user's mistake too, there because objectives import no other package.
 """
 
 

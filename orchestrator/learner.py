@@ -119,5 +119,5 @@ class Learner(Generic[S]):
 
 
 def never_waits(strategy: object) -> bool:
-    """Whether the strategy chooses whatever is pending, and so has no batch of its own."""
+    """Whether the strategy chooses for any pending pulls, and so has no batch of its own."""
     return isinstance(strategy, Waits) and strategy.wait is Waiting.NEVER

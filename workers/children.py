@@ -52,7 +52,7 @@ def end_children() -> Iterator[None]:
 
 @lru_cache(maxsize=1)
 def _prepare() -> None:
-    """Once a process. Where the system has no such thing only children that did not detach themselves are found."""
+    """Once for each process. Without a subreaper, only children that did not detach themselves are found."""
     _watch()  # first, so that the watcher is not one of the children
     prctl = getattr(ctypes.CDLL(None), "prctl", None)
     if prctl is not None:

@@ -1,4 +1,4 @@
-"""Wall-clock time that passes steadily, whatever happens to the machine's clock while a process runs."""
+"""Wall-clock time that passes steadily, also when the machine's clock is changed while a process runs."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""Runs one attempt under its limits and turns whatever happens into an `Outcome`.
+"""Runs one attempt under its limits and turns every result or failure into an `Outcome`.
 
 Two nets hold every evaluation. The soft ones are Python's own: an alarm that raises in the main thread when the
 time-out passes, and `MemoryError` when an allocation is refused. The hard one is a C thread that ends the process

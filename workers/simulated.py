@@ -1,6 +1,6 @@
 """Evaluates in virtual time: an hour of campaign on any number of workers takes as long as its look-ups.
 
-Durations and injected failures depend on (seed, trial, attempt) alone, so a run is reproduced whatever the order in
+Durations and injected failures depend on (seed, trial, attempt) alone, so a run is reproduced for any order in
 which attempts are submitted, and a resumed one continues as if it had not stopped.
 """
 
@@ -126,7 +126,7 @@ class SimulatedExecutor:
         self._queue.update((attempt.trial, attempt) for attempt in attempts)
 
     def next_outcomes(self, timeout: float | None) -> list[Outcome]:
-        """Everything that finishes at the next instant at which something finishes, whatever the timeout."""
+        """Everything that finishes at the next instant at which something finishes, for any timeout."""
         self._start()
         outcomes, self._cancelled = self._cancelled, []
         outcomes += self._ended()

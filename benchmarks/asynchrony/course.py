@@ -53,7 +53,7 @@ class Course:
 
     @property
     def last_start(self) -> float:
-        """When the last evaluation was handed out: what is idle later has nothing left to do."""
+        """When the last evaluation was dispatched: what is idle later has nothing left to do."""
         return float(self.started.max())
 
     def utilisation(self, begin: float, end: float) -> float:

@@ -16,7 +16,7 @@ from orchestrator.bandit.strategy import Choose, Decision, Mode, Pick
 
 @dataclass(frozen=True)
 class Barrier(BBKB):
-    """Batches of `batch_size`, whatever the drift says, each begun when all of the one before is in."""
+    """Batches of `batch_size`, whatever the drift says, each started when all of the one before is in."""
 
     mode: Mode = "batch"
     batch_size: int = 64

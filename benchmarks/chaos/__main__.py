@@ -1,5 +1,5 @@
 """`python -m benchmarks.chaos`: campaigns on a real Ray cluster of three nodes, killed at random; exit code 1 when a
-promise was broken. `--into FOLDER` goes on with an earlier run's folder, and reports on both."""
+promise was broken. `--into FOLDER` continues with an earlier run's folder, and reports on both."""
 
 import random
 import signal

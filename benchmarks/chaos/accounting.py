@@ -78,7 +78,7 @@ class Kill:
 class Account:
     """Of one campaign. `broken` says in words which promise was not kept; empty is what everybody wants.
 
-    `repeated`: executions that were begun and are not in the log, by what killed them, and the seconds they had run;
+    `repeated`: executions that were started and are not in the log, by what killed them, and the seconds they had run;
     `recoveries`: seconds from a strike until work went on, by victim; `failures`: recorded, by kind;
     `set_aside`: trials that ended as failed, since their arm has cost too many workers.
     """

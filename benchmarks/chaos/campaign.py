@@ -49,7 +49,7 @@ class Plan:
 
 
 class Campaign:
-    """A campaign that `bbkb run` has begun: the processes that drive or watch it, and the log.
+    """A campaign that `bbkb run` has started: the processes that drive or watch it, and the log.
 
     Everything is found by what the store says and by the cluster's mark.
     """
@@ -156,7 +156,7 @@ class Campaign:
 
 
 def _made(runs: Path) -> Run | None:
-    """The run in that folder, once its log has begun."""
+    """The run in that folder, once its log has started."""
     for folder in runs.glob("chaos-*"):
         try:
             run = open_run(folder)

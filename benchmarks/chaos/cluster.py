@@ -84,7 +84,7 @@ class Local:
 
 
 class Cluster:
-    """A head and some workers. Use it as a context: whatever happens, nothing is left when it ends.
+    """A head and some workers. Use it as a context: in every case, nothing is left when it ends.
 
     `settings` are Ray's, for all nodes and drivers. `inside` gives what a node's command begins with: to run in a
     network namespace, say; `hosts` the address of a node there.

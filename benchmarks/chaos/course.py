@@ -21,13 +21,15 @@ _FAREWELL_SECONDS = 60.0  # for a driver to summarise, and for workers to end
 _LOOK_SECONDS = 0.1
 _ATTACHED_PER_SECOND = 0.2  # how soon a driver that is gone is followed by another, by chance
 _EAGER = 0.25  # the share of strikes that do not wait for a result since the one before
-_PATIENCE_SECONDS = 45.0  # with work to go on before the next strike: on a busy machine nothing else would ever be done
+_PATIENCE_SECONDS = (
+    45.0  # with work to continue before the next strike: on a busy machine nothing else would ever be done
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
     """What is done to a campaign. `pause`: shortest and longest seconds between two strikes; `kills`: at most so many
-    strikes are begun before."""
+    strikes are started before."""
 
     plan: Plan
     pause: tuple[float, float]
@@ -131,7 +133,7 @@ class Course:
             campaign.resume()
 
     def _aftermath(self, campaign: Campaign, is_hung: bool) -> list[str]:
-        """What is wrong when the campaign is over: its log, its driver, or workers that it left behind."""
+        """What is wrong when the campaign has ended: its log, its driver, or workers that it left behind."""
         if is_hung:
             return [f"hung: no event in the log for {HANG_SECONDS:g} s"]
         complaints = []

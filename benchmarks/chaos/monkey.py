@@ -28,7 +28,7 @@ def at_random(rng: random.Random, has_server: bool) -> Iterator[tuple[Victim, ..
 
 
 def is_alive(execution: Execution, mark: Mark) -> bool:
-    """Whether the process of an execution is there: one that broke off may have left its number to a younger one."""
+    """Whether the process of an execution is there: one that ended early may have left its number to a younger one."""
     return age_of(execution.pid) > time.time() - execution.began and mark.is_on(execution.pid)
 
 

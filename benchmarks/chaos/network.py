@@ -1,4 +1,4 @@
-"""Nodes in network namespaces of their own, joined by a bridge, and links that are cut in silence: no process dies and
+"""Nodes in their own network namespaces, joined by a bridge, and links that are cut without notice: no process dies and
 no connection is closed; packets are just gone. Needs root.
 
     bridge namespace   bc<n>b: a bridge, to which the nodes' cables lead
@@ -46,7 +46,7 @@ class Cut:
 
 
 class Network:
-    """Network namespaces for these nodes. Use it as a context: they are removed whatever happens."""
+    """Network namespaces for these nodes. Use it as a context: they are removed in every case."""
 
     def __init__(self, nodes: Sequence[str]) -> None:
         self._stem = f"bc{os.getpid() % 100000}"

@@ -21,7 +21,7 @@ SECONDS = "BBKB_CHAOS_SECONDS"  # the shortest and the longest evaluation
 
 @dataclass(frozen=True, slots=True)
 class Execution:
-    """One run of an objective, as it noted itself; times are wall-clock seconds. `ended` is None for what broke off."""
+    """One run of an objective, as it recorded itself; times are wall-clock seconds. `ended`: None when killed."""
 
     seed: int
     pid: int

@@ -1,4 +1,4 @@
-"""The account of all campaigns together, as tables in Markdown, and kept in a folder for a later run to go on with."""
+"""The account of all campaigns together, as tables in Markdown, and kept in a folder for a later run to continue."""
 
 import statistics
 from collections import Counter

@@ -1,7 +1,7 @@
 """Learning curves that are trained once: every configuration of a grid for 27 epochs, a line each in a JSON-lines file.
 
 A line has the configuration, its validation accuracy after each epoch, and how long all epochs took, in CPU seconds of
-this process, so that others on the machine do not count. An interrupted training goes on with what is missing.
+this process, so that others on the machine do not count. An interrupted training continues with what is missing.
 """
 
 import json

@@ -50,7 +50,7 @@ class Playback:
 
 @dataclass(frozen=True, kw_only=True)
 class Found:
-    """A search: simulated seconds until a finished training was as good as the target, and how many had begun.
+    """A search: simulated seconds until a finished training was as good as the target, and how many had started.
 
     `is_found` is False where none was among MOST_EVALUATIONS; the seconds are then those of all of them.
     """

@@ -100,7 +100,7 @@ def make_tuner(name: str, grid: Grid, seed: int) -> Tuner:
 
 
 def search(tuner: Tuner, curves: Sequence[LearningCurve], target: float, workers: int) -> Found:
-    """Simulate until a finished training is as good as `target`, or MOST_EVALUATIONS have begun."""
+    """Simulate until a finished training is as good as `target`, or MOST_EVALUATIONS have started."""
     recorded: Mapping[str, LearningCurve] = {key_of(curve.configuration): curve for curve in curves}
     running: list[tuple[float, int, int]] = []  # when, trial, step; a step beyond the last epoch is the end
     began: dict[int, tuple[float, LearningCurve]] = {}

@@ -69,7 +69,7 @@ class Table:
 
         With two objectives 1 − hypervolume/that of the whole table, measured from the median accuracy and the largest
         cost. With a constraint the best accuracy within the limit, in units of (best − median) of what is within it; 1
-        at the most.
+        at most.
         """
         if self.limit is None:
             return 1.0 - self._volume(rows) / self._best_volume

@@ -1,7 +1,7 @@
 """An experiment's runs as campaigns of this product: each a folder with its log, resumable.
 
 A run is known by experiment, method, horizon and seed. Called again, finished runs are read from their logs, a run
-that was interrupted goes on where it stopped, and a run whose settings have changed since is begun anew beside it.
+that was interrupted continues where it stopped, and a run whose settings have changed since is started anew beside it.
 """
 
 import io
@@ -167,9 +167,9 @@ def _run(job: _Job) -> Measured:
 
 
 def finished_log(settings: Settings, is_resumed: bool = True) -> Sequence[Event]:
-    """The log of a campaign that ran to its end: begun, resumed or only read. Raises what `run_all` does.
+    """The log of a campaign that ran to its end: started, resumed or only read. Raises what `run_all` does.
 
-    Without `is_resumed` one that was interrupted is begun anew, for what a resume would change: its course in time.
+    Without `is_resumed` one that was interrupted is started anew, for what a resume would change: its course in time.
     """
     run, events = _find(settings)
     if not is_resumed and not _is_finished(events):

@@ -1,7 +1,7 @@
 """Salgia et al. 2021, appendix D.3, figure 7: five hyper-parameters of a convolutional network on MNIST.
 
 With real training (`threds_cnn`; `threds_cnn_short` trains for one epoch instead of three) a run of 200 samples takes
-half an hour and more on a core; one seed of GP-ThreDS is what is meant: `--seeds 1`. An interrupted run goes on.
+half an hour and more on a core; one seed of GP-ThreDS is what is meant: `--seeds 1`. An interrupted run continues.
 
 For repeats there is a smaller twin (`threds_cnn_twin`), a table of trainings done beforehand:
 

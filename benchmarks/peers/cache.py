@@ -1,4 +1,4 @@
-"""Finished searches on disk: `<folder>/<method>.jsonl`, one line a search, so that an interrupted run goes on."""
+"""Finished searches on disk: `<folder>/<method>.jsonl`, one line a search, so that an interrupted run continues."""
 
 import dataclasses
 import json

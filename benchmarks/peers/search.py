@@ -47,7 +47,7 @@ class Method(Protocol):
 class Record:
     """A finished search of T evaluations, all it takes to compute every measure.
 
-    `order` (2T,): n where suggestion n was handed out, −1 − n where its result was told. By suggestion (T,): `regrets`,
+    `order` (2T,): n where suggestion n was dispatched, −1 − n where its result was told. By suggestion (T,): `regrets`,
     `durations`, CPU seconds of asking and telling. `recommended` (MARKS,): regret of the recommendation after
     T/MARKS, 2T/MARKS, … results.
     """

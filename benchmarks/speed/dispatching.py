@@ -93,7 +93,7 @@ def _raw(evaluations: int, in_flight: int, cpus: float) -> float:
 
 
 def _campaign(settings: Settings) -> float:
-    """From the first evaluation handed out to the last result stored, by the log."""
+    """From the first evaluation dispatched to the last result stored, by the log."""
     run = _new_run(settings)
     with open(os.devnull, "w", encoding="utf-8") as silence:
         outcome, reason = launch(run, settings, Console(file=silence), address=None)

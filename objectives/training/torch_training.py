@@ -57,7 +57,7 @@ def train_epoch(
     network: "Module", optimizer: Any, rows: tuple["Tensor", "Tensor"], batch_size: int, schedule: Any = None
 ) -> float:
     """One pass of mini-batch SGD in a shuffled order; the mean loss on the way. `schedule` of the learning rate, where
-    there is one, goes on with every batch."""
+    there is one, continues with every batch."""
     import torch
 
     images, labels = rows

@@ -77,7 +77,7 @@ class Backlog:
                 self._error, self._worker = error, None
 
     def _step(self) -> bool:
-        """Take in all results, else make one proposal. False, and the thread is over, when there is nothing to do."""
+        """Take in all results, else make one proposal. False, and the thread has ended, when there is nothing to do."""
         with self._lock:
             results = list(self._results)
             if not results and len(self._ready) >= self._size:

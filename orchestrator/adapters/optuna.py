@@ -22,7 +22,7 @@ Configuration = Mapping[str, Scalar]
 class BBKBSampler(BaseSampler):  # type: ignore[misc]  # Optuna's types are not followed
     """Proposes the parameters that all trials of a study have in common; others are drawn by `independent_sampler`.
 
-    `strategy` and `options` are those of `Optimizer`. A trial that is over is looked at once, so the cost of a
+    `strategy` and `options` are those of `Optimizer`. A trial that has ended is looked at once, so the cost of a
     suggestion hardly grows with the study. Running trials count as pending, those of other processes too. A pruned
     trial counts with its last intermediate value, a failed one as parameters that cannot be evaluated. For studies with
     one objective; raises ValueError on others.

@@ -1,4 +1,4 @@
-"""Search spaces of Ray Tune as spaces of ours.
+"""Search spaces of Ray Tune as spaces of this project.
 
 Parameters are called p0, p1, … in the order of the configuration, and a choice travels as its number: Tune allows any
 keys, nested ones too, and any objects.
@@ -35,7 +35,7 @@ class TuneSpace:
         return {f"p{place}": _parameter(path, domain) for place, (path, domain) in enumerate(self.domains.items())}
 
     def config(self, configuration: Mapping[str, Scalar]) -> Config:
-        """A configuration of ours as Tune's, nested."""
+        """A configuration of this project as Tune's, nested."""
         config: Config = {}
         for place, (path, domain) in enumerate(self.domains.items()):
             inner = config

@@ -107,7 +107,7 @@ class Campaign:
         Args:
             address: Ray cluster to join; RAY_ADDRESS when None, else a local Ray is started.
             progress: whether a terminal or a notebook shows how far it is.
-            on_result: called once for each trial that is over, in this process, shortly after its result is stored.
+            on_result: called once for each trial that has ended, in this process, shortly after its result is stored.
 
         Raises:
             UserError: what `bbkb run` reports as the user's mistake; ObjectiveError and CampaignError too.
@@ -192,7 +192,7 @@ def tune(
         settings: further sections of a campaign file: {"strategy": {"name": "gp_ucb"}, "workers": {"retries": 0}}.
         address: Ray cluster to join; RAY_ADDRESS when None, else a local Ray is started.
         progress: whether a terminal or a notebook shows how far it is.
-        on_result: called once for each trial that is over, in this process, shortly after its result is stored.
+        on_result: called once for each trial that has ended, in this process, shortly after its result is stored.
 
     Raises:
         ValueError: when an argument has a wrong type.

@@ -1,4 +1,4 @@
-"""Calls back for each trial that is over, by following the campaign's log: it works wherever the campaign runs."""
+"""Calls back for each trial that has ended, by following the campaign's log: it works wherever the campaign runs."""
 
 import threading
 from collections.abc import Callable
@@ -62,7 +62,7 @@ class Notifier:
 
 
 def _result(event: Event, parameters: dict[int, Parameters]) -> TrialResult | None:
-    """The trial that is over with this event, taken out of `parameters`; None with any other event."""
+    """The trial that has ended with this event, taken out of `parameters`; None with any other event."""
     value: float | None
     match event:
         case TrialSucceeded():

@@ -43,7 +43,7 @@ WaitOption = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """A pull that is over. `reward` is None when it could not be evaluated: the arm is then set aside.
+    """A pull that has ended. `reward` is None when it could not be evaluated: the arm is then set aside.
 
     `further`: rewards of further objectives, then margins of constraints, where there are any (`goals`).
     """

@@ -1,4 +1,4 @@
-"""Attempts as the campaign's state remembers them: running, best so far, and ended of late."""
+"""Attempts as the campaign's state remembers them: running, best so far, and ended recently."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -36,7 +36,7 @@ class Best:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndedAttempt:
-    """An attempt that ended of late: its `value` (the last one reported where it was stopped early), or its failure."""
+    """An attempt that ended recently: its `value` (the last reported one if it was stopped early), or its failure."""
 
     trial: int
     attempt: int

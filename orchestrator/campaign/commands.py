@@ -38,7 +38,7 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class FinishedTrial:
-    """A trial that is over and that the strategy has not learned from yet."""
+    """A trial that has ended and that the strategy has not learned from yet."""
 
     trial: int
     observation: Observation

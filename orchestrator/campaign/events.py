@@ -127,7 +127,7 @@ class BatchChosen:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialsDispatched:
-    """These attempts were handed to the executor."""
+    """These attempts were passed to the executor."""
 
     time: float
     attempts: tuple[tuple[int, int], ...]  # (trial, attempt)
@@ -153,7 +153,7 @@ class TrialSucceeded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialFailed:
-    """An attempt failed. `is_final` records whether the trial is over, or will be tried again."""
+    """An attempt failed. `is_final` records whether the trial has ended, or will be tried again."""
 
     time: float
     trial: int
@@ -186,7 +186,7 @@ class TrialStopped:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReopenedTrial:
-    """A trial that had failed for good: its candidate, its last attempt, and how that failed."""
+    """A trial whose last attempt had failed: its candidate, its last attempt, and how that failed."""
 
     trial: int
     arm: int
@@ -289,7 +289,7 @@ class SessionClosed:
     kind: Literal["session_closed"] = "session_closed"
 
 
-AttemptEnded = TrialSucceeded | TrialFailed | TrialStopped  # an attempt is over, and with most of them its trial
+AttemptEnded = TrialSucceeded | TrialFailed | TrialStopped  # an attempt has ended, and with most of them its trial
 Event = (
     CampaignCreated
     | ExistingTaken

@@ -35,7 +35,7 @@ def _few_places(state: CampaignState) -> str:
 
 
 def _late(state: CampaignState, since: float) -> str:
-    """Attempts were handed to workers, and time went by before they began."""
+    """Attempts were passed to workers and started late."""
     if len(state.marks) < _WINDOW_MARKS:
         return ""
     first, last = state.marks[0], _mark(state, since)

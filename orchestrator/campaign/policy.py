@@ -1,6 +1,6 @@
 """What to do about a campaign's state: the one place that says when to dispatch, ask, refresh, give up and end.
 
-In batch mode the strategy chooses a whole batch, and learns of it when all of it is over. In asynchronous mode it is
+In batch mode the strategy chooses a whole batch, and learns of it when all of it has ended. In asynchronous mode it is
 asked whenever a worker is free, with the pulls that are pending, and learns of what is finished
 
 * as soon as it allows no further pull before it does (its drift budget is spent), or

@@ -94,7 +94,7 @@ class CampaignState:
     busy_seconds: float = 0.0  # of attempts that ended
     success_seconds: float = 0.0  # of those that succeeded
     longest_seconds: float = 0.0  # the longest of these
-    outcome_interval_seconds: float = 0.0  # mean time between two outcomes, of late
+    outcome_interval_seconds: float = 0.0  # mean time between two outcomes, recently
     last_outcome: float | None = None  # when, in this session
     recent: tuple[EndedAttempt, ...] = ()  # the newest last
     idle: IdleSeconds = field(default_factory=IdleSeconds)
@@ -115,7 +115,7 @@ class CampaignState:
 
     @property
     def told(self) -> int:
-        """Trials that are over and that the strategy has learned from."""
+        """Trials that have ended and that the strategy has learned from."""
         return self.succeeded + self.failed + self.stopped - len(self.finished)
 
     @property
@@ -194,7 +194,7 @@ def is_running(state: CampaignState, trial: int, attempt: int) -> bool:
 
 
 def is_final(state: CampaignState, failure: Failure) -> bool:
-    """Whether this failure ends its trial for good under the session's rules."""
+    """Whether this failure ends its trial under the session's rules, without a further attempt."""
     attempt_failures = state.attempt_failures.get(failure.trial, AttemptFailures()).after(failure.kind)
     arm = state.running[failure.trial].arm
     workers_lost = state.workers_lost.get(arm, 0) + (failure.kind is FailureKind.WORKER_LOST)

@@ -60,7 +60,7 @@ class Status:
     in_flight: int  # none once the session is closed: what was running is evaluated again by a resume
     waiting: int  # chosen, not running
     running: tuple[RunningTrial, ...]  # those that have run longest, at most 8 of them
-    recent: tuple[EndedAttempt, ...]  # attempts that ended of late, the newest last
+    recent: tuple[EndedAttempt, ...]  # attempts that ended recently, the newest last
     batch: int
     batch_size: int
     dictionary_size: int
@@ -86,7 +86,7 @@ class Status:
 
     @property
     def done(self) -> int:
-        """Trials that are over."""
+        """Trials that have ended."""
         return self.succeeded + self.failed + self.stopped
 
 

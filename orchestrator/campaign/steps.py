@@ -11,7 +11,7 @@ from types import MappingProxyType
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """Steps of the trials that are over, and of each open one that has reported."""
+    """Steps of the trials that have ended, and of each open one that has reported."""
 
     over: int = 0
     open: Mapping[int, int] = field(default_factory=lambda: MappingProxyType({}))

@@ -79,7 +79,7 @@ def _launch_on_ray(run: Run, settings: Settings, console: Console, address: str 
             dashboard = f", dashboard {cluster.dashboard_url}" if cluster.dashboard_url else ""
             for line in (f"evaluating on {where}{dashboard}", *cluster.notes):
                 shown.say(line)
-            # a local Ray of ours ends with this process, and so must all that is on it
+            # a local Ray of this process ends with this process, and so must all that is on it
             return watch(RemoteSession.start(run, settings, is_detached=not cluster.is_ours), shown)
         finally:
             disconnect(cluster)

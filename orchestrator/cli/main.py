@@ -124,7 +124,7 @@ def options(
 
 
 def main() -> None:
-    """Entry point: errors of ours as one line on standard error, no traceback."""
+    """Entry point: errors of this project as one line on standard error, no traceback."""
     sys.path.insert(0, os.getcwd())  # `package.module:Name` in a campaign file may name a module lying here
     try:
         app(prog_name="bbkb")

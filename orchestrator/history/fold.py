@@ -59,7 +59,7 @@ class TrialRow:
     attempts: int = 0
     value: float | None = None
     metrics: Mapping[str, float] = field(default_factory=dict)
-    dispatched: float | None = None  # when its newest attempt was handed to a worker
+    dispatched: float | None = None  # when its newest attempt was passed to a worker
     started: float | None = None
     finished: float | None = None
     worker: str = ""

@@ -1,6 +1,6 @@
 """A campaign's finished trials in an experiment tracker: TensorBoard (tensorboardX) or MLflow.
 
-One parent for the campaign, and a child for each trial that is over. What was exported before is found again, so a
+One parent for the campaign, and a child for each trial that has ended. What was exported before is found again, so a
 repeated export adds what is new and nothing twice.
 """
 

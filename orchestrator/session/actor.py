@@ -2,7 +2,7 @@
 
 It starts to work when it is created, so that Ray can restart it while no process watches: a new process continues the
 log and, with it, the evaluations that worker actors hold. On a cluster that was joined it is detached: a campaign whose
-driver died goes on. When the session is over it keeps its answer for a watcher for a while, then removes itself.
+driver died continues. After the session it keeps its answer for a watcher for a while, then removes itself.
 """
 
 import json
@@ -48,7 +48,7 @@ class Orchestrator:
     """Builds a session out of a run's folder and runs it in a thread; methods are answered by others meanwhile.
 
     `settings` (JSON) are those of the session; `length` is how long the log was when the actor was created: what was
-    closed since, an earlier incarnation closed. Neither holds a password. Errors of ours come back as values: Ray would
+    closed since, an earlier incarnation closed. Neither holds a password. Our errors are returned as values: Ray would
     wrap them.
     """
 
@@ -73,7 +73,7 @@ class Orchestrator:
         return None if self._session is None else self._session.driver.status()
 
     def stop(self, now: bool) -> bool:
-        """Stop cleanly, or at once. True: heard."""
+        """Stop cleanly, or at once. True: received."""
         self._early_stop = now or bool(self._early_stop)
         if self._session is not None:
             self._session.driver.stop(now)
@@ -122,7 +122,7 @@ def _publish(session: Session, metrics: Metrics) -> None:
 
 
 def ended_since(events: Sequence[Event], length: int) -> End | None:
-    """How the log's last session ended; None when it did not, or was over already when the log was this long."""
+    """How the log's last session ended; None when it did not, or had ended already when the log was this long."""
     last = events[-1] if len(events) > length else None
     return (last.outcome, last.reason) if isinstance(last, SessionClosed) else None
 
@@ -147,7 +147,7 @@ def check_not_barren(events: Sequence[Event]) -> None:
 
 
 class RemoteSession:
-    """A session in the central actor, seen by a process that watches it. Raises ActorLostError if it dies for good."""
+    """A session in the central actor, seen by a process that watches it. ActorLostError: it did not restart."""
 
     def __init__(self, run: Run, actor: ActorHandle, length: int) -> None:
         self._run = run
@@ -155,14 +155,14 @@ class RemoteSession:
         self._length = length  # of the log before the session
         self._answer: Answer | None = None
         self._last: Status | None = None
-        self._undelivered: bool | None = None  # a request to stop that the actor has not heard: whether at once
+        self._undelivered: bool | None = None  # a request to stop that the actor has not received: whether at once
 
     @classmethod
     def start(cls, run: Run, settings: Settings, is_detached: bool) -> "RemoteSession":
         """Make the actor, which runs a session with `settings`.
 
         `is_detached`: it lives on when this process dies, instead of ending with it.
-        Raises RunError when an actor of this run is alive already; one that is over is removed.
+        Raises RunError when an actor of this run is alive already; one that has ended is removed.
         """
         _make_way(run)
         remote: Any = ray.remote(Orchestrator)
@@ -216,7 +216,7 @@ class RemoteSession:
         return self._last
 
     def stop(self, now: bool) -> None:
-        """Ask for a clean stop, or one at once; returns when the actor has heard it. While it restarts, `wait` asks
+        """Ask for a clean stop, or one at once; returns when the actor has received it. While it restarts, `wait` asks
         again."""
         has_heard = self._ask(self._actor.stop.remote(now), _DELIVERY_SECONDS)
         self._undelivered = None if has_heard else now
@@ -259,7 +259,7 @@ def _found(run: Run) -> ActorHandle | None:
 
 
 def _make_way(run: Run) -> None:
-    """Remove an actor of this run that is over and keeps its answer for a watcher."""
+    """Remove an actor of this run that has ended and keeps its answer for a watcher."""
     actor = _found(run)
     if actor is None:
         return

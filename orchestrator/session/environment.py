@@ -3,7 +3,7 @@
 `deploy/ray.env` holds the same and explains each of them.
 """
 
-# A node that falls silent is noticed soon, output is bounded, no usage reports.
+# A node that stops answering is noticed soon, output is bounded, no usage reports.
 RAY_SETTINGS = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_health_check_period_ms": "3000",

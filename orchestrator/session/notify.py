@@ -69,7 +69,7 @@ class Notifier:
         self._stall_seconds = settings.stalled_minutes * 60.0
         self._sent: set[Occasion] = set()
         self._stalls = 0
-        self._events: queue.SimpleQueue[Event | None] = queue.SimpleQueue()  # None: the session is over
+        self._events: queue.SimpleQueue[Event | None] = queue.SimpleQueue()  # None: the session has ended
         self._thread = threading.Thread(target=self._live, name="notify", daemon=True)
 
     def take(self, event: Event) -> None:

@@ -17,7 +17,7 @@ EVERY_KIND = frozenset(FailureKind)
 
 
 def failed_trials(events: Iterable[Event], kinds: Collection[FailureKind] = EVERY_KIND) -> tuple[ReopenedTrial, ...]:
-    """The trials that have failed for good in a log, the last failure of each one of `kinds`; in order of their
+    """The trials in a log whose last attempt failed, the last failure of each one of `kinds`; in order of their
     numbers."""
     picks: dict[int, PickedTrial] = {}
     failed: dict[int, ReopenedTrial] = {}

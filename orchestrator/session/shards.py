@@ -1,7 +1,7 @@
 """Candidates over many processes: each shard is a Ray actor that holds blocks of arms and answers for them.
 
 The strategy does not know: it asks `AllArms`, and an arm's values are the same, bit for bit, wherever its block is.
-A batch costs some ten rounds of messages, of p × m numbers at the most (p arms pulled, m in the dictionary), whatever
+A batch costs some ten rounds of messages, of p × m numbers at most (p arms pulled, m in the dictionary), whatever
 the number of arms. A fitted posterior goes into the object store once, and each shard fetches it once; a query refers
 to it by its id there.
 """

@@ -100,7 +100,7 @@ def open_storage(url: str, folder: Path, must_exist: bool) -> Any:
 def read_study(url: str, name: str | None, folder: Path, direction: str) -> ExistingData:
     """The completed trials of an Optuna study; `name` may be None where there is only one.
 
-    Raises UserError when there is no such study, it has several objectives or another direction, or no trial is over.
+    Raises UserError when there is no such study, it has several objectives or another direction, or no trial has ended.
     """
     storage = open_storage(url, folder, must_exist=True)
     import optuna

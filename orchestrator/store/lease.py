@@ -198,7 +198,7 @@ class Heartbeat:
                 stop(self._asked == "now")
 
     def end(self) -> None:
-        """The session is over: beat no more, and let the campaign go.
+        """The session has ended: beat no more, and let the campaign go.
 
         A store that is away cannot be updated. That does no harm: the next process finds this one gone, or its beats
         still, and the error that matters is the one which ended the session.

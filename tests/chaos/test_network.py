@@ -1,4 +1,4 @@
-"""Links that are cut in silence. Where namespaces cannot be made (they need root) it is this that is tested."""
+"""Links that are cut without notice. Where namespaces cannot be made (they need root) it is this that is tested."""
 
 import subprocess
 import sys

@@ -1,7 +1,7 @@
 """A made-up event log that looks like a real campaign's: for tests of whatever reads a `History`.
 
 Batches grow, evaluations take different times on several workers, some fail (with messages that would break a careless
-page or file) and are tried again, some fail for good, and sessions are killed in the middle and taken up again.
+page or file) and are tried again, some fail for good, and sessions are killed in the middle and resumed.
 """
 
 import heapq
@@ -154,7 +154,7 @@ class _Simulation:
         )  # fmt: skip
 
     def _pick(self, trial: int) -> PickedTrial:
-        """Parameters that close in on the optimum as the campaign goes on."""
+        """Parameters that close in on the optimum as the campaign continues."""
         spread = 1.0 / (1.0 + 4.0 * trial / max(1, self.log.trials))
         unit = np.clip(0.6 + spread * (self.rng.random(3) - 0.55), 0, 1)
         parameters = {

@@ -181,7 +181,7 @@ def test_a_log_replayed_gives_the_live_state_and_asked_again_the_same_decisions(
 
 
 def test_stragglers_hold_up_no_other_worker(tmp_path: Path) -> None:
-    """Every worker but the straggler's goes on, where a batch would wait for it."""
+    """Every worker but the straggler's continues, where a batch would wait for it."""
 
     class OneStraggler(Durations):
         def draw(self, rng: np.random.Generator) -> float:

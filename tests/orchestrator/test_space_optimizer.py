@@ -1,4 +1,4 @@
-"""`Search(space={...})`: configurations are asked and told, candidates grow, what is saved goes on exactly."""
+"""`Search(space={...})`: configurations are asked and told, candidates grow, what is saved continues exactly."""
 
 import json
 import pickle

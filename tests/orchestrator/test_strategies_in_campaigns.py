@@ -1,4 +1,4 @@
-"""Every strategy in a whole campaign: what its log gives back, the budget, and one pull at a time where it says so."""
+"""Every strategy in a whole campaign: what its log returns, the budget, and one pull at a time where it says so."""
 
 from dataclasses import dataclass
 from pathlib import Path

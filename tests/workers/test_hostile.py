@@ -1,4 +1,4 @@
-"""Objectives that do their worst, on real Ray: each ends as a failure that says what happened, and good ones go on."""
+"""Hostile objectives on real Ray: each ends as a failure that says what happened, and good ones continue."""
 
 import ctypes
 import os

@@ -80,7 +80,7 @@ class WorkerPool:
         return again
 
     def free(self, reference: Reference) -> None:
-        """The evaluation is over and its worker well."""
+        """The evaluation has ended and its worker well."""
         worker = self._busy.pop(reference)
         worker.idle_since, worker.has_begun = time.monotonic(), True
         self._idle.append(worker)

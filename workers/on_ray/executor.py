@@ -34,7 +34,7 @@ START_UP_SECONDS = 30.0  # what a lease allows for starting a worker process and
 SHORT_SECONDS, LONG_SECONDS = 2.0, 3.0  # mean durations below and above which evaluations are tasks and actors' calls
 VERY_SHORT_SECONDS, READY_TASKS = 0.05, 8  # mean duration for which some more tasks wait in Ray's queue, and how many
 NODE_GRACE_SECONDS = 10.0  # for tasks, beyond the longest evaluation so far, after some node has died
-_LEASE_LOOK_SECONDS = 1.0  # between two looks for attempts whose lease is over
+_LEASE_LOOK_SECONDS = 1.0  # between two looks for attempts whose lease has ended
 _REMEMBERED = 20  # durations that the mean is of
 _UNKNOWN = "unknown"
 
@@ -132,7 +132,7 @@ class RayExecutor:
         return outcomes
 
     def cancel(self, trials: Iterable[int]) -> None:
-        """Kill the workers of these attempts; those that are over already keep their outcome."""
+        """Kill the workers of these attempts; those that have ended already keep their outcome."""
         chosen = dict.fromkeys(trials)
         now = time.time()
         for attempt in [self._queue.pop(id_) for id_ in chosen if id_ in self._queue]:
@@ -259,7 +259,7 @@ class RayExecutor:
             self._is_short = mean < (LONG_SECONDS if self._is_short else SHORT_SECONDS)
 
     def _settle(self, reference: Reference, outcome: Outcome) -> None:
-        """This attempt is over; a reference that resolves later is not looked at any more."""
+        """This attempt has ended; a reference that resolves later is not looked at any more."""
         self._outcomes.append(outcome)
         if isinstance(outcome, Stopped):
             self._reports.forget([(outcome.trial, outcome.attempt)])
@@ -298,7 +298,7 @@ class RayExecutor:
         return None if limit is None else limit + 2.0 * grace_seconds(limit) + START_UP_SECONDS
 
     def _expire(self) -> None:
-        """Give up attempts whose lease is over: their node has fallen silent, or they are tasks that got no place."""
+        """Give up attempts whose lease has ended: their node does not answer, or they are tasks that got no place."""
         lease = self._lease_seconds()
         if lease is None or time.monotonic() < self._next_lease_look:
             return

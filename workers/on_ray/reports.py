@@ -102,6 +102,6 @@ class ReportReceiver:
             _internal_kv_put(f"{self._campaign}\nstop\n{trial}\n{attempt}", b"1", overwrite=True, namespace=NAMESPACE)
 
     def forget(self, attempts: Iterable[tuple[int, int]]) -> None:
-        """Remove what asked these attempts, which are over, to stop."""
+        """Remove what asked these attempts, which have ended, to stop."""
         for trial, attempt in attempts:
             _internal_kv_del(f"{self._campaign}\nstop\n{trial}\n{attempt}", namespace=NAMESPACE)

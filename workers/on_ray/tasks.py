@@ -25,7 +25,7 @@ _FAREWELL_SECONDS = 0.5  # for the last outcome to leave a process that ends its
 
 @dataclass(frozen=True, slots=True)
 class _Submission:
-    """Where an attempt comes from: its campaign, and when it was handed to Ray (wall clock)."""
+    """Where an attempt comes from: its campaign, and when it was passed to Ray (wall clock)."""
 
     ledger: Ledger
     time: float

@@ -79,7 +79,7 @@ def score_pulls(pulls: Pulls, outputs: Outputs) -> Pulls:
 
 
 def is_wild(means: Floats) -> NDArray[np.bool_]:
-    """Which of the arms with mean rewards `means` (p,) is too far above all others to be believed: one, or none."""
+    """Which of the arms with mean rewards `means` (p,) is implausibly far above all others: one, or none."""
     deviations = means - np.median(means)
     return deviations > _limit(np.sort(deviations[deviations >= 0]))
 

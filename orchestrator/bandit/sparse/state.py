@@ -282,7 +282,7 @@ def recommendation(state: SparseState, belief: Belief | None = None) -> int | No
     """The pulled arm to recommend where it may not be the one of largest mean reward; else None.
 
     That of largest posterior mean where the fitted noise says that mean rewards are noisy, and pulling an arm again did
-    not always give the same reward. A mean reward that is too far above all others to be believed is left out. None
+    not always give the same reward. A mean reward that is implausibly far above all others is left out. None
     with several objectives or constraints.
     """
     if state.calibration is None or not state.pulls.total or not state.goals.is_single:

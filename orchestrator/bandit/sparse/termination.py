@@ -25,7 +25,7 @@ class Drift(Protocol):
         """Add a pull of `arm`; `variance` is σ̃² of the arm just before it, pulls appended earlier included."""
 
     def is_spent(self) -> bool:
-        """Whether the bound on the drift is above C̃: the batch is over."""
+        """Whether the bound on the drift is above C̃: the batch has ended."""
 
 
 class NoDrift:

@@ -54,7 +54,7 @@ class UncertaintyStart:
     `workers` only then (a campaign fills in its number of workers). An arm may come up twice.
 
     Args:
-        workers: Pulls go on until max σ² ≤ 1/`workers`, ≥ 1; None: a campaign takes its number of workers.
+        workers: Pulls continue until max σ² ≤ 1/`workers`, ≥ 1; None: a campaign takes its number of workers.
         max_pulls: Pulls at most, ≥ 1.
     """
 
@@ -208,7 +208,7 @@ def begin_sparse(
     The information gain is that of all existing pulls together, with no variances in between, which were unknown:
     G = log det(I + K̃/λ) + Tr(K − K̃)/λ over the multiset of pulls, with the Nyström approximation K̃ = (zᵀz'). For any
     dictionary it is at least log det(I + K/λ), which is all that Theorem 2 asks of G, since log det(A + B) is at most
-    log det A + Tr(A⁻¹B); it exceeds it by d_eff or so at the most. With the prior's variance for each pull, as in a
+    log det A + Tr(A⁻¹B); it exceeds it by d_eff or so at most. With the prior's variance for each pull, as in a
     `tell`, G would be n log(1 + κ²/λ).
     """
     after = state.observe(existing)

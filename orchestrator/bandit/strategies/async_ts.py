@@ -43,7 +43,7 @@ from orchestrator.bandit.strategy import Choose, Decision, Observation, Pick, Re
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class AsyncTSState(SparseState):
-    """`seed` is drawn by `init`; `over` counts the pulls that are over, failed ones too."""
+    """`seed` is drawn by `init`; `over` counts the pulls that have ended, failed ones too."""
 
     seed: int
     over: int

@@ -3,7 +3,7 @@
 "A domain-shrinking based Bayesian optimization algorithm with order-optimal regret performance". Epochs of three stages
 on a binary tree of boxes. Prune: a box of the last epoch is searched for leaves, d halvings below it, that hold a value
 above the threshold τ. Refine: those leaves are the next epoch's boxes. Re-threshold: τ is
-the middle of [a, b], the interval in which the maximum is believed to lie, and a rises, or all of it falls when no leaf
+the middle of [a, b], the interval in which the maximum is expected to be, and a rises, or all of it falls when no leaf
 is high-performing. Inside a search, the belief is made of that visit's rewards alone.
 
     β_s(ν) = B + R √(2 (γ_{s−1} + 1 + log 1/ν))              γ_s = log s (Gaussian), √s (Matérn)
@@ -77,7 +77,7 @@ class GPThreDS:
         horizon: T, the pulls over which δ₀ is spread, ≥ 1, with search `random_walk` only.
         walk_error: p, how often the walk may err, in (0, 1/2), with search `random_walk` only.
 
-    Where the paper is silent: x_1 is drawn. The walk needs that, for it comes back to a box whose test may have ended
+    The paper does not specify x_1: it is drawn. The walk needs that, for it returns to a box whose test may have ended
     after x_1, and the same x_1 would send it round in a circle. After a leaf is accepted the rest of the grid is judged
     before the next pull. The walk starts at the root again after every leaf, and continues at the root's children when
     the root passes. When all boxes have lost their arms to failures, the next epoch starts with the whole domain. The
@@ -319,7 +319,7 @@ class GPThreDS:
         return replace(state, progress=replace(progress, visit=replace(progress.visit, grid=grid)))
 
     def _finish(self, state: ThresholdState) -> ThresholdState:
-        """The search below one box is over: the next box, or the next epoch."""
+        """The search below one box has ended: the next box, or the next epoch."""
         progress, epoch = state.progress, state.epoch
         epoch = replace(epoch, found=(*epoch.found, *progress.taken))
         if progress.position + 1 < len(epoch.roots):

@@ -104,7 +104,7 @@ class IGPUCB(ExactStrategy[GridState]):
     def grid(self, state: GridState) -> Indices:
         """The arms among which the next pull is chosen, (n,), ascending."""
         side = math.sqrt(self.initial_points) + self.grid_growth * state.pulls.total
-        # 1e-9: (√20)² must be 20, whatever the rounding
+        # 1e-9: (√20)² must be 20, for any rounding
         size = min(self.final_points, math.floor(min(side, math.sqrt(self.final_points) + 1.0) ** 2 + 1e-9))
         may_be_chosen = ~np.isin(state.order, state.ground.blocked())
         return np.sort(state.order[may_be_chosen][:size])

@@ -36,7 +36,7 @@ Notes = Mapping[str, object]  # attributes of a trial or a study, as JSON can ho
 class OptunaState:
     """`told`: every pull with a reward, (arm, reward), in the order learned. `notes`: what a sampler that keeps records
     noted of each of them (else empty), the last `fresh` of them in the last `tell`; `study_notes`: of all together.
-    `seed` is drawn by `init`; `over` counts the pulls that are over, failed ones too; rest: see `SparseState`.
+    `seed` is drawn by `init`; `over` counts the pulls that have ended, failed ones too; rest: see `SparseState`.
     """
 
     coding: Coding

@@ -23,7 +23,7 @@ from orchestrator.bandit.strategy import Choose, Decision, Observation, Pick, Po
 @dataclass(frozen=True, eq=False)
 class EvolutionState:
     """`alive`: the population, (arm, reward) from the oldest to the youngest. `seed` is drawn by `init`; `told` counts
-    the pulls that are over, failed ones too; rest: see `SparseState`.
+    the pulls that have ended, failed ones too; rest: see `SparseState`.
     """
 
     arms: Floats

@@ -45,7 +45,7 @@ class Uniform:
         return UniformState(int(rng.integers(2**32)), Pulls.none(len(checked_arms(arms))), 0, 0, nothing)
 
     def ask(self, state: UniformState, pending: Sequence[int], limit: int) -> Decision:
-        """`limit` arms, whatever is pending."""
+        """`limit` arms, for any pending pulls."""
         if limit < 1:
             raise ValueError(f"limit must be >= 1, got {limit}")
         available = np.setdiff1d(np.arange(len(state.pulls.counts)), state.set_aside, assume_unique=True)

@@ -28,7 +28,7 @@ def test_against_time_every_pull_counts_from_when_it_was_made() -> None:
 def test_against_time_all_runs_count_everywhere() -> None:
     fast, slow = run_of([0.5, 0.5], [0.0, 0.0]), run_of([1.0, 3.0], [1.0, 1.0])
     curve = against_time("both", [fast, slow], points=3)
-    assert (curve.x[0], curve.x[-1]) == (1.0, 1.0)  # where the fast one has ended, the slow one has just begun
+    assert (curve.x[0], curve.x[-1]) == (1.0, 1.0)  # where the fast one has ended, the slow one has just started
     np.testing.assert_allclose(curve.mean, 0.5)
 
 

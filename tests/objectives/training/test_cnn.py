@@ -42,7 +42,7 @@ def with_torch(test: Callable[..., None]) -> Callable[..., None]:
 
 @pytest.fixture
 def any_torch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Loading, which only looks whether PyTorch is there, goes on without it."""
+    """Loading, which only looks whether PyTorch is there, continues without it."""
     monkeypatch.setattr("objectives.training.torch_training.find_spec", lambda name: object())
 
 

@@ -100,7 +100,7 @@ def test_a_live_run_is_held_can_be_watched_and_is_stopped_from_elsewhere(
     code, said = said_by(bbkb(tmp_path, "resume", folder, "--set", "budget.evaluations=60000"))
     assert code == 2
     assert f"process {command.pid} runs it since" in said
-    assert run.settings_file.read_text() == before  # a refused resume changes nothing of a run that goes on
+    assert run.settings_file.read_text() == before  # a refused resume changes nothing of a run that continues
 
     watching = process(tmp_path, "attach", folder)
     code, said = said_by(bbkb(tmp_path, "verify", folder))

@@ -1,4 +1,4 @@
-"""The server: who is admitted, what is sent, where a reader goes on, and what a button does."""
+"""The server: who is admitted, what is sent, where a reader continues, and what a button does."""
 
 import http.client
 import json

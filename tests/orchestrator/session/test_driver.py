@@ -50,7 +50,7 @@ class Parabola:
 
 @dataclass
 class Campaign:
-    """A campaign on a SQLite file that can be run, killed and taken up again."""
+    """A campaign on a SQLite file that can be run, killed and resumed."""
 
     folder: Path
     evaluations: int = 30

@@ -1,4 +1,4 @@
-"""Failed trials are given back to their campaign: they run again under the same number, and everything else stays."""
+"""Failed trials are returned to their campaign: they run again under the same number, and everything else stays."""
 
 import contextlib
 import json
@@ -47,7 +47,7 @@ def bbkb(*arguments: str) -> str:
 
 
 def failing(folder: Path, strategy: str, evaluations: int = 10) -> Run:
-    """A campaign over ten rows that is over; rows 7 to 10 were errors, and 5 and 6 invalid values. bbkb takes each row
+    """A finished campaign over ten rows; rows 7 to 10 were errors, and 5 and 6 invalid values. bbkb takes each row
     once, uniform may take one twice."""
     (folder / "broken").touch()
     (folder / f"train_{strategy}.py").write_text(OBJECTIVE.format(broken=str(folder / "broken")))

@@ -124,7 +124,7 @@ def test_a_run_exported_to_a_study_and_imported_again_gives_the_same_results(tmp
     }
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        study.optimize(objective, n_trials=1)  # Optuna goes on with it
+        study.optimize(objective, n_trials=1)  # Optuna continues with it
     again = run(tree(tmp_path, {"optuna": url}), tmp_path)
     existing = again.history.existing
     assert existing is not None

@@ -1,4 +1,4 @@
-"""Runs that are named: found again, never begun twice, on every database."""
+"""Runs that are named: found again, never started twice, on every database."""
 
 import errno
 import os

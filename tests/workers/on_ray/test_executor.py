@@ -182,7 +182,7 @@ def test_a_task_that_dies_after_a_long_wait_for_its_process_has_not_timed_out(
     pid_in(tmp_path / "pid")  # until it holds them, the trial could run at once
     executor = make(limits=Limits(timeout_seconds=limit))
     executor.submit([attempt(0, action="die")])
-    time.sleep(limit + grace_seconds(limit) + 0.5)  # at this age a task that had begun would have been ended
+    time.sleep(limit + grace_seconds(limit) + 0.5)  # at this age a task that had started would have been ended
     (tmp_path / "release").touch()
     assert failure_of(drain(executor)[0]).kind is FailureKind.WORKER_LOST
     ray.get(occupant)
