@@ -137,7 +137,7 @@ class Compressed(ABC):
         float, AnyNumber(), Doc("ε, the compression budget; −∞ (`absolute`) or 0 (`relative`) compresses nothing.")
     ] = 1e-4
     entropy_test: Annotated[
-        EntropyTest, Doc("`absolute`: store a pull if H > ε; `relative`: if H > log √(2πeσ²) + ε, which wants ε ≥ 0.")
+        EntropyTest, Doc("`absolute`: store a pull if H > ε; `relative`: if H > log √(2πeσ²) + ε, which needs ε ≥ 0.")
     ] = "absolute"
     evaluate_uninformative: Annotated[
         bool, Doc("True: evaluate every step, store the informative ones; False: skip the others.")

@@ -60,7 +60,7 @@ class UncertaintyStart:
 
     workers: Annotated[
         Annotated[int, Ge(1)] | None,
-        Doc("Pulls go on until max σ² ≤ 1/`workers`, ≥ 1; None: a campaign takes its number of workers."),
+        Doc("Pulls continue until max σ² ≤ 1/`workers`, ≥ 1; None: a campaign takes its number of workers."),
     ] = None
     max_pulls: Annotated[int, Ge(1), Doc("Pulls at most, ≥ 1.")] = 64
     name: Literal["uncertainty"] = "uncertainty"

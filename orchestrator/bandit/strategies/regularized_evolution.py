@@ -48,7 +48,7 @@ class RegularizedEvolution:
     """Hyper-parameters, the paper's by default. Raises ValueError, naming the field, when one is out of range.
 
     Args:
-        population: P, how many are alive, ≥ 1; as many random arms are pulled first.
+        population: P, the size of the population, ≥ 1; this number of random arms is pulled first.
         tournament: S, the members that are drawn, with replacement, ≥ 1; the one with the largest reward is the parent.
         neighbours: The child is one of this many candidates nearest to the parent, or as near as the last of them, ≥ 1.
         batch_size: How many pulls may be pending, ≥ 1.

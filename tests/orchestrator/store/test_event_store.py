@@ -62,7 +62,7 @@ def test_a_claim_fences_off_the_writer_before_it_and_says_who_took_over(store: E
     second = store.claim(campaign, "the second")
     assert second.epoch == first.epoch + 1
     second.append([stop(1)])
-    with pytest.raises(FencedError, match=r"the second has taken .* over \(epoch 2"):
+    with pytest.raises(FencedError, match=r"the second has taken over .* \(epoch 2"):
         first.append([stop(2)])
     assert list(store.read(campaign)) == [stop(0), stop(1)]
 
