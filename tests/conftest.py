@@ -1,4 +1,4 @@
-"""What tests of several packages share: one quiet local Ray cluster, and the databases at hand.
+"""Fixtures that tests of several packages share: one quiet local Ray cluster, and the available databases.
 
 The environment is set before anything imports ray.
 """
@@ -63,7 +63,7 @@ def pytest_report_header() -> str:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Tests that kill a PostgreSQL server are left out, and counted, where no binaries of one are at hand."""
+    """Tests that kill a PostgreSQL server are skipped, and counted, when no binaries of one are installed."""
     if postgresql.binaries() is None:
         left_out = [item for item in items if "postgresql_server" in getattr(item, "fixturenames", ())]
         config.hook.pytest_deselected(items=left_out)
@@ -97,7 +97,7 @@ def postgresql_server() -> Iterator[postgresql.Server]:
 
 @pytest.fixture(params=postgresql.databases())
 def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """A store's URL, on every database at hand in turn."""
+    """A store's URL, on each available database."""
     if request.param == "sqlite":
         return f"sqlite:///{tmp_path / 'campaign.sqlite'}"
     return str(request.getfixturevalue("postgresql_url"))

@@ -108,7 +108,7 @@ class Campaign:
 
     def ended_with(self) -> int:
         """The exit code of the process that drove it last. A watcher does not count: it leaves when it comes just
-        while the brain is dead."""
+        while the coordinator is dead."""
         return self._drove.wait()
 
     def attach(self) -> None:

@@ -16,7 +16,7 @@ from benchmarks.chaos.objective import NOTES, SECONDS, executions
 from benchmarks.chaos.processes import title_of, wait_for
 
 HANG_SECONDS = 180.0  # without a word in the log; the longest lease is shorter
-_UNHELD_SECONDS = 30.0  # a brain restarts within this, else the campaign is resumed
+_UNHELD_SECONDS = 30.0  # a coordinator restarts within this, else the campaign is resumed
 _FAREWELL_SECONDS = 60.0  # for a driver to summarise, and for workers to end
 _LOOK_SECONDS = 0.1
 _ATTACHED_PER_SECOND = 0.2  # how soon a driver that is gone is followed by another, by chance

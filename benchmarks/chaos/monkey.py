@@ -12,7 +12,7 @@ from benchmarks.chaos.objective import Execution, executions
 from benchmarks.chaos.postgresql import Server
 from benchmarks.chaos.processes import Mark, age_of, parent_of
 
-# How often each is chosen. Evaluations have many processes, the campaign has one brain.
+# How often each is chosen. Evaluations have many processes, the campaign has one coordinator.
 _WEIGHTS: dict[Victim, float] = {"worker": 5.0, "brain": 3.0, "driver": 2.0, "node": 1.5, "head": 0.5, "server": 1.5}
 _LONGEST_AWAY = 6.0  # seconds that a database server stays away
 _SEVERAL = 0.35  # the share of strikes that hit two or three at once

@@ -36,7 +36,7 @@ def says_why(error: Exception) -> None:
 
 
 def explore(examples: int, strategy: st.SearchStrategy[object], check: Callable[[object], None]) -> None:
-    """Check the property for so many examples."""
+    """Check the property for this number of examples."""
 
     @settings(
         max_examples=examples,

@@ -1,4 +1,4 @@
-"""Equal rows of a user's table are merged into one candidate, and a person is told; or each stays one."""
+"""Equal rows of a user's table are merged into one candidate, with a message to the user; or each stays one."""
 
 from pathlib import Path
 

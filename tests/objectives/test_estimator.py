@@ -60,7 +60,7 @@ def test_the_seed_is_the_estimators_random_state_unless_the_space_gives_one(sile
 
 
 def test_text_columns_and_missing_cells_are_prepared(tmp_path: Path, silent: Report) -> None:
-    """The class is told by the text, or where the text is missing by the number: both must reach the estimator."""
+    """The text determines the class, or the number where the text is missing: both must reach the estimator."""
     rows = ["size,colour,empty,kind"]
     for number in range(60):
         colour = ("red", "blue", "?")[number % 3]

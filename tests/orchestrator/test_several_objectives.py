@@ -1,4 +1,4 @@
-"""A campaign with two objectives and a constraint, from the file to the front: run once, looked at from all sides."""
+"""A campaign with two objectives and a constraint, from the file to the front: one run, checked in all its outputs."""
 
 import json
 from pathlib import Path

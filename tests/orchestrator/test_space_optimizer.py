@@ -1,4 +1,4 @@
-"""`Search(space={...})`: configurations are asked and told, candidates grow, what is saved continues exactly."""
+"""`Optimizer(space={...})`: `ask` and `tell` with configurations, candidates grow, a saved one continues exactly."""
 
 import json
 import pickle

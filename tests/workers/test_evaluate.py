@@ -30,7 +30,7 @@ UNLIMITED = Limits()
 
 
 class Doing:
-    """An objective that does what it is told to."""
+    """An objective that does what the test requests."""
 
     def __init__(self, action: Callable[[Parameters, int, Report], Any]) -> None:
         self.action = action

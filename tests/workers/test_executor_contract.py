@@ -21,7 +21,7 @@ MakeExecutor = Callable[[Objective], Executor]
 
 
 class Arithmetic:
-    """x + seed; sleeps first if told to, raises if told to."""
+    """x + seed; sleeps first or raises if requested."""
 
     def evaluate(self, parameters: Parameters, seed: int, report: Report) -> Evaluation:
         time.sleep(parameters.get("sleep", 0.0))

@@ -1,4 +1,4 @@
-"""The command: what it runs, what it takes up again, and its messages."""
+"""The command: what it runs, what it resumes, and its messages."""
 
 from pathlib import Path
 

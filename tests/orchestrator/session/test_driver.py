@@ -37,7 +37,7 @@ from workers.simulated import Durations, Failures, SimulatedExecutor
 
 @dataclass(frozen=True)
 class Parabola:
-    """Best at x = 0.3; breaks where told to."""
+    """Best at x = 0.3; fails where the test wants it."""
 
     breaks_below: float = -1.0
 

@@ -1,4 +1,4 @@
-"""Existing data: read from tables and runs, matched to candidates, and what a person is told when they are wrong."""
+"""Existing data: read from tables and runs, matched to candidates, and the messages when they are wrong."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A log walked through again: where it stood, what was decided, and what another machine would decide."""
+"""Replay of a log: its state at any point, its decisions, and what another machine would decide."""
 
 import dataclasses
 from pathlib import Path

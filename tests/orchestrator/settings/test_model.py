@@ -1,4 +1,4 @@
-"""Tests of orchestrator/settings/model.py: what a campaign file may say, and what a person is told when it is wrong."""
+"""Tests of orchestrator/settings/model.py: what a campaign file may contain, and the messages when it is wrong."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""The contract of the store, on each database at hand: SQLite, and PostgreSQL where a server is installed."""
+"""The contract of the store, on each available database: SQLite, and PostgreSQL where a server is installed."""
 
 import contextlib
 import sqlite3

@@ -1,4 +1,4 @@
-"""Who is alive, who is dead and who gets a campaign: on real processes, and on beats without a clock."""
+"""Which holder is alive or dead, and which process gets a campaign: real processes, and heartbeats without a clock."""
 
 import dataclasses
 import os
@@ -47,7 +47,7 @@ def child() -> Iterator[tuple[subprocess.Popen[str], Identity]]:
 
 
 class Time:
-    """A clock that passes when it is slept on; every second it does what it is told."""
+    """A clock that advances with each sleep, and runs a given action every second."""
 
     def __init__(self, each_second: Callable[[], object] = lambda: None) -> None:
         self.now = 0.0

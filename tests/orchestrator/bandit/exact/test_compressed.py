@@ -41,7 +41,7 @@ def run(strategy: Compressed, steps: int, noise: float = 0.05) -> tuple[list[Any
 
 
 def stored(states: list[Any], told: list[Observation]) -> list[Observation]:
-    """The pulls that entered, one told at a time."""
+    """The pulls that entered, with one `tell` for each."""
     return [seen for seen, after in zip(told, states[1:], strict=True) if after.stored == (0,)]
 
 

@@ -41,7 +41,7 @@ def observation(arm: int, goals: Goals) -> Observation:
 def play(
     chosen: BBKB, goals: Goals, rounds: int, batch: int, repeats: bool = True, seed: int = 0
 ) -> Iterator[tuple[Any, tuple[int, ...], list[int]]]:
-    """States and picks of a search in which half of what is pending is told each round."""
+    """States and picks of a search in which `tell` gets half of the pending pulls each round."""
     state = chosen.init(Arms.of(POINTS, repeats=repeats).with_goals(goals), np.random.default_rng(seed))
     pending: list[int] = []
     for number in range(rounds):

@@ -232,7 +232,7 @@ def test_work_on_single_arms_is_paid_for_until_it_has_cost_a_sweep(sweeps: list[
     bounds.tighten(np.arange(int(10 / screening.TIGHTEN_COST)))
     screened(screen, later, 1.0)
     assert len(sweeps) == 2
-    screened(screen, later, 1.0)  # and the account starts anew
+    screened(screen, later, 1.0)  # and the count starts again
     assert len(sweeps) == 2
 
 

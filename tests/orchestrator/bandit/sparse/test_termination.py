@@ -278,4 +278,4 @@ def test_the_local_bound_is_the_printed_sum_and_the_mended_one_is_at_least_as_la
             bounds[name] = rule.bound
         assert bounds["paper"] <= bounds["embedded"]
         differences.append(bounds["embedded"] - bounds["paper"])
-    assert max(differences) > 1e-6  # or the two would never have been told apart
+    assert max(differences) > 1e-6  # else the test would not distinguish the two

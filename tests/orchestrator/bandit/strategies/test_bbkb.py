@@ -105,7 +105,7 @@ def test_lazy_picks_are_the_eager_ones_on_random_problems(seed: int) -> None:
 
 
 class Work:
-    """What lazy evaluation cost: sweeps over all arms for a reference, and arms looked at."""
+    """The cost of lazy evaluation: sweeps over all arms for a reference, and computed arms."""
 
     def __init__(self, patch: pytest.MonkeyPatch, is_kept: bool) -> None:
         self.is_kept, self.sweeps, self.looked_at = is_kept, 0, 0
@@ -123,7 +123,7 @@ class Work:
         patch.setattr(UpperBounds, "looked_at", counting_looked_at)
 
     def check_it_was_little(self, arms: int, batches: int) -> None:
-        """Or every arm was looked at anyway, or out of a fresh sweep, and equal picks would prove nothing."""
+        """Otherwise every arm was computed anyway, or in a fresh sweep, and equal picks would prove nothing."""
         if self.is_kept:  # bounds far out of date, but bounds
             assert self.sweeps <= 2
         else:
@@ -143,7 +143,7 @@ def work(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Wor
 
 
 def asynchronous_game(strategy: BBKB, state: SparseState, steps: int, limit: int, seed: int) -> list[Any]:
-    """Every decision, while rewards come back in any order, pulls stay pending, and some fail."""
+    """Every decision, while rewards arrive in any order, pulls stay pending, and some fail."""
     rng, true = np.random.default_rng([seed, 3]), value(array(state.arms))
     decisions: list[Any] = []
     pending: list[int] = []
