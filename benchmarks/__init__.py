@@ -1,1 +1,1 @@
-"""Measurements of this project: the papers' experiments, and its speed. Not part of what is installed."""
+"""Measurements of this project: the papers' experiments, comparisons and speed. They are not installed."""

@@ -2,7 +2,7 @@
 
     python -m benchmarks.live_page --evaluations 1000000 --store sqlite:////tmp/long.sqlite
 
-The log is made up: batches of 50, each evaluated and told. It is written once and found again by its name.
+The log is synthetic: batches of 50, each evaluated and learned. It is written once and found again by its name.
 """
 
 import argparse

@@ -1,5 +1,5 @@
-"""Which trial is next, when it runs, and what is remembered of it. Users import the module `bbkb` instead.
+"""The orchestrator: chooses trials, runs them and records them. Users import the module `bbkb` instead.
 
-Here belong the rooms below and what all of them share: the public `optimizer`, the tree of `errors`, `wording` and the
-`version`. What an evaluation is belongs in `objectives`, how it is executed in `workers`.
+The packages below belong here, and what all of them share: the public `optimizer`, the tree of `errors`, `wording`, the
+`version`. Evaluated functions belong in `objectives`; their execution belongs in `workers`.
 """

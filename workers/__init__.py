@@ -1,4 +1,4 @@
-"""How one evaluation is run, here or on a cluster. Imports `objectives` only.
+"""The execution of one evaluation, on this machine or on a cluster. Imports `objectives` only.
 
-When it runs, and whether it is tried again, is decided in `orchestrator.campaign`; everything of Ray is in `on_ray`.
+`orchestrator.campaign` decides when it runs and whether it is attempted again; all code for Ray is in `on_ray`.
 """

@@ -1,1 +1,1 @@
-"""Asynchronous BBKB against its rivals in virtual time: regret against time, makespan and utilisation."""
+"""Asynchronous BBKB compared with other methods in virtual time: regret against time, makespan and utilisation."""

@@ -45,7 +45,7 @@ def main(
 ) -> None:
     """Compare them at equal times: regret, makespan and utilisation, with 95 % intervals over seeds.
 
-    Called again it takes up what is there: finished campaigns are read, an interrupted one begins anew.
+    When it is repeated, finished campaigns are read, and an interrupted one is started again.
     """
     console = Console(width=_WIDTH)
     chosen = settings(_parts(problems), _parts(durations), _counts(workers), evaluations)

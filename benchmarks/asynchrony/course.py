@@ -48,7 +48,7 @@ class Course:
 
     @property
     def warm_up_end(self) -> float:
-        """When as many evaluations as there are workers were over; the end if there never were."""
+        """The time at which as many evaluations had ended as there are workers; the end if that never happened."""
         return float(self.finished[min(self.slots, len(self.finished)) - 1])
 
     @property
@@ -89,7 +89,7 @@ class Course:
 
 
 def _at(counts: Indices, cumulative: Floats) -> Floats:
-    """`cumulative` after so many evaluations, NaN after none."""
+    """`cumulative` after this number of evaluations, NaN after none."""
     values: Floats = np.concatenate(([np.nan], cumulative))[counts]
     return values
 

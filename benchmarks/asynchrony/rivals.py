@@ -16,7 +16,7 @@ from orchestrator.bandit.strategy import Choose, Decision, Mode, Pick
 
 @dataclass(frozen=True)
 class Barrier(BBKB):
-    """Batches of `batch_size`, whatever the drift says, each started when all of the one before is in."""
+    """Batches of `batch_size`, for any drift, each started when the batch before has ended."""
 
     mode: Mode = "batch"
     batch_size: int = 64
@@ -45,7 +45,7 @@ class Liar(BBKB):
     """One arm for every free worker at once, a pending pull counting as one that gave the mean of all rewards so far.
 
     A constant liar (Ginsbourger, Le Riche, Carraro 2010) on BBKB's posterior, fitted anew for every pick. No worker
-    ever waits, and nothing bounds how far the lies may lead astray.
+    ever waits, and the error of the assumed rewards has no bound.
     """
 
     mode: Mode = "async"

@@ -39,7 +39,7 @@ def busy(found: Found) -> Table:
         for setting, courses in found.items()
         for name, runs in courses.items()
     ]
-    title = "Workers; after warm-up: once as many evaluations are over as there are workers"
+    title = "Workers; after warm-up: once as many evaluations have ended as there are workers"
     return Table("busy", title, ("setting", "method", *measures), rows)
 
 

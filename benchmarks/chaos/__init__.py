@@ -1,11 +1,11 @@
-"""Kills what a campaign runs on, again and again, and counts what was lost: see `python -m benchmarks.chaos --help`.
+"""Kills processes of a campaign repeatedly, and counts what was lost: see `python -m benchmarks.chaos --help`.
 
-processes   only what carries the mark of this harness is ever touched
+processes   finds processes; only those with the mark of this program are touched
 cluster     a real Ray cluster of several nodes on this machine
-objective   what is evaluated; notes each execution beside the log
+objective   the function that is evaluated; it records each execution in a file of its own
 campaign    one campaign on the cluster, watched through its log
-monkey      what is killed, and when
-accounting  log, notes and kills together: what was promised, what was repeated, how long recovery took
-reporting   the table
-network     nodes in network namespaces of their own, and a link that is cut
+monkey      chooses what is killed, and when
+accounting  compares log, records and kills: broken promises, repeated evaluations, recovery times
+reporting   prints the tables
+network     nodes in their own network namespaces, and a link that is cut
 """

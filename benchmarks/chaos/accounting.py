@@ -76,7 +76,7 @@ class Kill:
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """Of one campaign. `broken` says in words which promise was not kept; empty is what everybody wants.
+    """Of one campaign. `broken` describes the promises that were not kept; it should be empty.
 
     `repeated`: executions that were started and are not in the log, by what killed them, and the seconds they had run;
     `recoveries`: seconds from a strike until work went on, by victim; `failures`: recorded, by kind;

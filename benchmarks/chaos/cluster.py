@@ -1,6 +1,6 @@
 """A Ray cluster of several nodes on this machine, each a `ray start --block` of its own, to be killed one by one.
 
-All of it lies in a folder of its own, is protected by a token of its own, and carries a mark.
+It has its own folder and its own token, and its processes carry a mark.
 """
 
 import functools
@@ -135,7 +135,7 @@ class Cluster:
         return not self._waiting and all(self._is_up(name) for name in self._nodes)
 
     def environment(self, **more: str) -> dict[str, str]:
-        """For whatever is to be found on the cluster: the mark, Ray's settings and the token."""
+        """For every process of the cluster: the mark, Ray's settings and the token."""
         return _environment(self.mark, self._settings, more)
 
     def command(self, node: str, *arguments: str) -> list[str]:
@@ -143,7 +143,7 @@ class Cluster:
         return [*self._prefixes.get(node, ()), sys.executable, *arguments]
 
     def start(self, workers: int) -> None:
-        """The head and so many workers. Raises TimeoutError, with what Ray said, when they do not come up."""
+        """The head and this number of workers. Raises TimeoutError, with Ray's output, when they do not start."""
         self._waiting.append("head")
         self._await("head")
         for _ in range(workers):

@@ -1,5 +1,5 @@
 """`python -m benchmarks.chaos.paused`: a coordinator on Ray gets SIGSTOP, its run is taken over by `bbkb resume` from
-another cluster in a process namespace of its own (root only), and it gets SIGCONT when its session is long over.
+another cluster in a process namespace of its own (root only), and it gets SIGCONT long after its session has ended.
 
 Exit code 1 when a result was lost or doubled, or the first coordinator did not end by itself.
 """

@@ -36,7 +36,7 @@ def binaries() -> Path | None:
 
 
 def databases() -> list[str]:
-    """Names of the databases at hand. Raises RuntimeError where PostgreSQL is required and not there."""
+    """Names of the available databases. Raises RuntimeError when PostgreSQL is required and missing."""
     if WANTED == "required" and binaries() is None:
         raise RuntimeError(
             "BBKB_TEST_POSTGRESQL=required, but no PostgreSQL server was found: install Debian's package `postgresql`"

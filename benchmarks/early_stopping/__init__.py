@@ -1,1 +1,1 @@
-"""Early stopping on recorded learning curves: how soon a good configuration is found, with and without."""
+"""Early stopping on recorded learning curves: the time until a good configuration is found, with and without it."""

@@ -1,4 +1,4 @@
-"""Tables with two things to want of a configuration: to be accurate, and to be cheap.
+"""Tables with two objectives: a high accuracy and a low cost.
 
 | name | configurations | accurate | cheap |
 | --- | --- | --- | --- |

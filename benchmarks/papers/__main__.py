@@ -41,7 +41,7 @@ def main(
 ) -> None:
     """Reproduce an experiment: its numbers with 95 % confidence intervals, and its figure as PNG and SVG.
 
-    Called again it takes up what is there: finished runs are read, interrupted ones continue.
+    When it is repeated, finished runs are read and interrupted ones continue.
     """
     console = Console(width=_WIDTH)
     if experiment == "list":

@@ -1,7 +1,7 @@
 """An experiment's runs as campaigns of this product: each a folder with its log, resumable.
 
 A run is known by experiment, method, horizon and seed. Called again, finished runs are read from their logs, a run
-that was interrupted continues where it stopped, and a run whose settings have changed since is started anew beside it.
+that was interrupted continues where it stopped, and for changed settings a new run is started beside it.
 """
 
 import io
@@ -33,7 +33,7 @@ from orchestrator.store import runs
 # copies the table of what is running.
 SLOTS = 256
 
-# Where a run lies and whence its data came changes nothing in it: its log refuses other candidates anyway.
+# The place of a run and of its data changes nothing in it: its log refuses other candidates.
 _PLACES = ("runs", "data.folder", "data.download", "store")
 
 Tree = Mapping[str, Any]  # plain values, as in a campaign file
@@ -47,7 +47,7 @@ class Method:
 
     `name` is for command line and folders, `label` for figures, `strategy` the campaign file's section, or a function
     of the seed that gives it. `evaluations` cuts a run short that would take too long; everything else is as for the
-    whole horizon. `workers`: so many instead of the problem's.
+    whole horizon. `workers`: their number, instead of the problem's.
     """
 
     name: str

@@ -112,7 +112,7 @@ def run_mnist(request: Request) -> Findings:
     if is_there:  # one epoch over 5000 images, measured on 10 000: a tenth of a second
         shown, options = "MNIST", {"dataset": "mnist", "epochs": 1, "train_size": 5000, "validation_fraction": 1 / 6}
     else:
-        shown, options = "scikit-learn's digits (MNIST is not at hand)", {"dataset": "digits", "epochs": 1}
+        shown, options = "scikit-learn's digits (MNIST is not available)", {"dataset": "digits", "epochs": 1}
     objective = {"name": "mnist_logistic_regression", "options": options}
     workers = {"executor": "inline", "count": 1}
     setting = Setting("mnist", f"logistic regression on {shown}", objective, 4096, "sobol", workers)

@@ -57,7 +57,7 @@ Cell = str | int | float | Interval
 
 @dataclass(frozen=True)
 class Table:
-    """Numbers to print. `name` is that of its CSV file, `title` stands above it."""
+    """Numbers to print. `name` is that of its CSV file, `title` is printed above it."""
 
     name: str
     title: str

@@ -197,7 +197,7 @@ def _notes(request: Request) -> tuple[str, ...]:
         f"{request.seeds} seeds; δ = 1/{request.evaluations}, F = 1, q̄ = 2, C̃ = 2, λ = ξ² = 1e-4.",
         "Accuracies are recorded for 914 of the 12416 cells, one training each. Regret is of these 914 alone. On all "
         "cells, the others have accuracy and training time predicted from the 914 by kernel ridge: a stand-in.",
-        "Noise N(0, 0.01²) is added to the accuracy; the paper draws one of three trainings, which are not at hand.",
+        "Noise N(0, 0.01²) is added to the accuracy; the paper draws one of three trainings, not available here.",
         "Total run time: strategy's seconds plus, for each batch, its longest training: a worker for every pull.",
         "Regularised evolution pulls one arm at a time, as in the paper; a mutation is a step to a nearest candidate.",
         "Initial evaluations are 2000 of the 12416 cells, 147 of the 914; they are not among the pulls, but BLESS's "

@@ -1,6 +1,6 @@
 """Salgia, Vakili, Zhao 2021 (GP-ThreDS): the methods of its section 5 and appendix D, with their settings.
 
-BBKB is not in the paper; it stands beside its methods for interest: with the same kernel and noise (ξ = R), with a
+BBKB is not in the paper; it is added for comparison, with the same kernel and noise (ξ = R), with a
 tenth of that noise, which is what the paper prints as R, and as a user gets it who sets nothing.
 """
 

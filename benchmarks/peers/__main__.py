@@ -62,7 +62,7 @@ def main(
 ) -> None:
     """Compare optimisers on the same problems, workers, durations and seeds.
 
-    Called again it takes up what is there: finished searches are read, the others run. Tables compare the methods on
+    When it is repeated, finished searches are read and the others run. Tables compare the methods on
     the searches that all of them finished.
     """
     console, own = Console(width=_WIDTH), strategies(strategy or ())

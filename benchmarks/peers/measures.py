@@ -48,7 +48,7 @@ def at_time(record: Record, share: float, seconds: float | None) -> float:
 
 
 def makespan(record: Record, seconds: float | None = None) -> float:
-    """When the last result was told; mean evaluations are the unit."""
+    """The time of the last `tell`; mean evaluations are the unit."""
     return float(record.timed(seconds)[-1])
 
 

@@ -47,7 +47,7 @@ class Method(Protocol):
 class Record:
     """A finished search of T evaluations, all it takes to compute every measure.
 
-    `order` (2T,): n where suggestion n was dispatched, −1 − n where its result was told. By suggestion (T,): `regrets`,
+    `order` (2T,): n where suggestion n was dispatched, −1 − n at its `tell`. By suggestion (T,): `regrets`,
     `durations`, CPU seconds of asking and telling. `recommended` (MARKS,): regret of the recommendation after
     T/MARKS, 2T/MARKS, … results.
     """
@@ -65,7 +65,7 @@ class Record:
     recommended: Sequence[float]
 
     def timed(self, seconds: float | None = None) -> Floats:
-        """When each result was told (T,), in order; mean evaluations are the unit.
+        """The times of the `tell`s (T,), in order; mean evaluations are the unit.
 
         `seconds`: how long a mean evaluation lasts when suggestion time counts: one process suggests, one thing at a
         time, decisions and their order as they were. None: suggesting takes no time.

@@ -39,7 +39,7 @@ class Setting:
 
 
 def make_problem(name: str, seed: int, source: DataSource) -> Problem:
-    """The problem `name` of PROBLEMS; raises ObjectiveError when its data are not at hand."""
+    """The problem `name` of PROBLEMS; raises ObjectiveError when its data are not available."""
     if name in TABLES:
         return load_table(name, source)
     return Function(name.removesuffix(_NOISY), seed, NOISE if name.endswith(_NOISY) else 0.0)

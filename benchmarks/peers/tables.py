@@ -7,7 +7,7 @@
 | `mlp-…` (five) | 30000 (HPOBench, Eggensperger et al. 2021), 5 ordinals | balanced accuracy in [0, 1], 5 repeats |
 | `nb101` | 4432 recorded six-vertex cells (Ying et al. 2019) | accuracy in [0, 1], one training |
 
-An evaluation gives one of the repeats; regret is that of their mean. Rewards are handed over as they are recorded.
+An evaluation gives one of the repeats; regret is that of their mean. Rewards are passed on as they are recorded.
 NAS-Bench-101's recorded cells are no product of choices: a point of its space (15 edges, 4 operations) that is none of
 them has the value of the nearest recorded cell. Its durations are the recorded ones.
 """

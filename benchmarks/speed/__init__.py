@@ -1,1 +1,1 @@
-"""How fast BBKB is: beside its authors' code, beside peers, as A and T grow, and beside the least work there is."""
+"""The speed of BBKB: compared with its authors' code, with peers and with the least work, and as A and T grow."""

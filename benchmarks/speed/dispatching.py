@@ -127,7 +127,7 @@ def _tune(evaluations: int, cores: int, folder: Path) -> float:
 
 
 def memory(strategy: str, counts: list[int]) -> Answer:
-    """Resident mebibytes of the deciding process, store included, when so many evaluations are over."""
+    """Resident mebibytes of the deciding process, store included, after this number of evaluations."""
     found: dict[str, float] = {}
     with TemporaryDirectory() as folder:
         placement = {"executor": "simulated", "count": 32, "simulation": {"sigma": 0.5}}

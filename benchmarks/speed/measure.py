@@ -168,7 +168,7 @@ def million(arms: int, dimension: int, dictionary: int, batch: int) -> Answer:
 
 
 def goals(objectives: int, told: int, cycles: int, seed: int = 0) -> Answer:
-    """Seconds a suggestion of the default strategy with so many `objectives`, after `told` results on Cadata.
+    """Seconds for a suggestion of the default strategy with `objectives` objectives, after `told` results on Cadata.
 
     Each of the `cycles` is what happens between two refits: picks one by one for 3 % of the results, then the refit.
     """

@@ -1,4 +1,4 @@
 """Objectives that train a model: softmax regression, and a convolutional network.
 
-Where their data sets come from is in `objectives.datasets`; functions with a formula are in `objectives.synthetic`.
+`objectives.datasets` reads their data sets; functions with a formula are in `objectives.synthetic`.
 """

@@ -1,4 +1,4 @@
 """The functional core: which arm next. Pure functions on frozen values; no I/O, clock, logging or global randomness.
 
-What to do with a choice (budget, retries, dispatch) is decided in `orchestrator.campaign`.
+`orchestrator.campaign` decides what to do with a choice (budget, retries, dispatch).
 """

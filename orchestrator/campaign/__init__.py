@@ -1,4 +1,4 @@
 """What to do next, as pure functions: events that happened, the state folded from them, and the command that follows.
 
-No clock, no input or output, no arrays, no randomness; what carries a command out is `orchestrator.session`.
+No clock, no input or output, no arrays, no randomness; `orchestrator.session` carries out the commands.
 """

@@ -1,4 +1,4 @@
 """The terminal: the commands, the live view, and starting a campaign on Ray.
 
-Everything here prints or parses; what it shows is computed elsewhere.
+Code here only prints or parses; other packages compute what it shows.
 """

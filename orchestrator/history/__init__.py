@@ -1,4 +1,4 @@
-"""The log as tables for people: trials, attempts, refits, and their export to files.
+"""The log as tables: trials, attempts, refits, and their export to files.
 
 Nothing here decides or writes to the log.
 """

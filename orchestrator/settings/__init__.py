@@ -1,4 +1,4 @@
 """The campaign file: reading YAML with positions, the typed settings, their checks and their JSON Schema.
 
-What a setting does belongs to the room that acts on it; nothing here runs a campaign.
+The effect of a setting belongs to the package that acts on it; no code here runs a campaign.
 """

@@ -1,4 +1,4 @@
 """The event log on SQLite or PostgreSQL: appending, claiming and leasing a campaign, run folders, verification.
 
-What an event means is decided in `orchestrator.campaign`; tables made of a log are in `orchestrator.history`.
+`orchestrator.campaign` defines the meaning of an event; tables made of a log are in `orchestrator.history`.
 """

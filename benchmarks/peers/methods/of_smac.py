@@ -23,7 +23,7 @@ class OfSmac:
         self._space = problem.space
         space = ConfigurationSpace(seed=seed)
         space.add([_hyperparameter(name, parameter) for name, parameter in problem.space.items()])
-        folder = Path(tempfile.mkdtemp(prefix="peers-smac-"))  # SMAC writes its run history, whatever it is told
+        folder = Path(tempfile.mkdtemp(prefix="peers-smac-"))  # SMAC writes its run history with all settings
         weakref.finalize(self, shutil.rmtree, folder, True)
         scenario = Scenario(
             space,

@@ -1,4 +1,4 @@
 """The first pulls and the first dictionary: warm starts and BLESS.
 
-What happens after the first rewards belongs to the strategies.
+Choices after the first rewards belong to the strategies.
 """

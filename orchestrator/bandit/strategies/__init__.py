@@ -1,6 +1,6 @@
-"""The strategies by the names they have in a campaign file. A new one: one file, and one line here.
+"""The strategies, by their names in a campaign file. A new strategy is one file and one line here.
 
-What several strategies share belongs in the rooms beside this one.
+Code that several strategies share belongs in the packages beside this one.
 """
 
 from collections.abc import Mapping
