@@ -34,6 +34,7 @@ LAST_COLUMNS = ("batch", "started", "finished", "seconds", "worker", "error")
 TIME_COLUMNS = ("started", "finished")
 METRIC_PREFIX = "metric."
 TAGS_COLUMN, NOTE_COLUMN = "trial.tags", "trial.note"  # only there when some trial has one
+_UNCHANGED = (float, int, type(None))  # exactly these types, as most cells of a long table have
 _FORMULA_SIGNS = ("=", "+", "-", "@", "\t", "\r")
 PARAMETER_PREFIX = "parameter."
 _ARROW_TYPES = {
@@ -132,6 +133,8 @@ def _to_csv(columns: Columns, is_safe: bool) -> bytes:
 
 def _inert(value: object) -> object:
     """A cell that no spreadsheet runs: a text that begins like a formula gets an apostrophe; numbers stay numbers."""
+    if type(value) in _UNCHANGED:
+        return value
     cell = _cell(value)
     return f"'{cell}" if isinstance(cell, str) and cell.startswith(_FORMULA_SIGNS) else cell
 

@@ -7,11 +7,13 @@ never lost.
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
 
 MOST_BUCKETS = 1000
+_REWARD = attrgetter("reward")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +64,7 @@ class Trace(Generic[T]):
 
 
 def _extremes(points: tuple[Point[T], ...]) -> tuple[Point[T], ...]:
-    worst = min(points, key=lambda point: point.reward)
-    best = max(points, key=lambda point: point.reward)
-    return (worst,) if worst is best else tuple(sorted((worst, best), key=lambda point: point.place))
+    worst, best = min(points, key=_REWARD), max(points, key=_REWARD)
+    if worst is best:
+        return (worst,)
+    return (worst, best) if worst.place < best.place else (best, worst)
