@@ -6,12 +6,15 @@ simulated executor in seconds. Two files are written:
 * `mnist_cnn.csv`: `candidates: {table: …, target: accuracy}` of a campaign file. Batch size and learning rate stand as
   powers, since a table's numbers are scaled linearly and the paper maps these two by their logarithms;
 * `mnist_cnn_timed.csv`: the same with the column `seconds`, for `table_objective(path, "accuracy", "seconds")`.
+
+Each training is a line of the second file as soon as it is over: called again with the same options the command goes
+on after the last one.
 """
 
 import csv
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -26,6 +29,8 @@ from objectives.training.cnn import ConvolutionalNetwork
 
 Row = dict[str, float]
 
+_PLAIN, _TIMED = "mnist_cnn.csv", "mnist_cnn_timed.csv"
+
 
 def grid(options: ConvolutionalNetwork) -> Candidates:
     """The paper's settings with every other batch size and three numbers of hidden units: 1152 instead of 23808."""
@@ -33,9 +38,11 @@ def grid(options: ConvolutionalNetwork) -> Candidates:
     return make_candidates({**options.default_space(), **coarser}, size=None)
 
 
-def tabulate(objective: Objective, candidates: Candidates, seed: int) -> list[Row]:
-    """One row a candidate, trained with a seed of its own; a training that diverged counts as an accuracy of 0."""
-    return [_row(objective, candidates.parameters(arm), seed + arm) for arm in range(len(candidates))]
+def tabulate(objective: Objective, candidates: Candidates, seed: int, first: int = 0) -> Iterator[Row]:
+    """One row a candidate from number `first` on, trained with a seed of its own; a training that diverged counts as an
+    accuracy of 0."""
+    for arm in range(first, len(candidates)):
+        yield _row(objective, candidates.parameters(arm), seed + arm)
 
 
 def _row(objective: Objective, parameters: Parameters, seed: int) -> Row:
@@ -56,15 +63,36 @@ def _row(objective: Objective, parameters: Parameters, seed: int) -> Row:
 def _silent(value: float, step: int | None = None) -> None: ...
 
 
-def write(rows: Sequence[Row], folder: Path) -> None:
-    """Write both files into `folder`, which is made when it is not there."""
+def write(rows: Iterator[Row], folder: Path) -> list[Row]:
+    """Append each of `rows` to the timed table in `folder` as it comes, then write the other; all rows that are there.
+
+    The folder is made when it is not there.
+    """
     folder.mkdir(parents=True, exist_ok=True)
-    timed = list(rows[0])
-    for name, columns in (("mnist_cnn.csv", timed[:-1]), ("mnist_cnn_timed.csv", timed)):
-        with (folder / name).open("w", encoding="utf-8", newline="") as file:
-            writer = csv.DictWriter(file, columns, extrasaction="ignore", lineterminator="\n")
-            writer.writeheader()
-            writer.writerows(rows)
+    with (folder / _TIMED).open("a", encoding="utf-8", newline="") as file:
+        for row in rows:
+            if not file.tell():
+                file.write(",".join(row) + "\n")
+            file.write(",".join(map(str, row.values())) + "\n")
+            file.flush()
+    known = _written(folder)
+    with (folder / _PLAIN).open("w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, list(known[0])[:-1], extrasaction="ignore", lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(known)
+    return read(folder)
+
+
+def read(folder: Path) -> list[Row]:
+    """The rows that are in the timed table of `folder`; none where it is not there."""
+    return [{name: float(text) for name, text in row.items()} for row in _written(folder)]
+
+
+def _written(folder: Path) -> list[dict[str, str]]:
+    if not (folder / _TIMED).exists():
+        return []
+    with (folder / _TIMED).open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
 
 
 def main(
@@ -83,8 +111,7 @@ def main(
         typer.echo(f"error: {error}", err=True)
         raise typer.Exit(2) from error
     typer.echo(objective.description)
-    rows = tabulate(objective, grid(options), seed)
-    write(rows, folder)
+    rows = write(tabulate(objective, grid(options), seed, first=len(read(folder))), folder)
     accuracy, seconds = (np.array([row[name] for row in rows]) for name in ("accuracy", "seconds"))
     typer.echo(f"best: {rows[int(accuracy.argmax())]}")
     typer.echo(

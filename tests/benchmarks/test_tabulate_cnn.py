@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.tabulate_cnn import Row, grid, tabulate, write
+from benchmarks.tabulate_cnn import Row, grid, read, tabulate, write
 from objectives.objective import Candidates, Evaluation, Parameters, Report
 from objectives.tabular import table_objective
 from objectives.training.cnn import ConvolutionalNetwork
@@ -38,7 +38,7 @@ def candidates() -> Candidates:
 
 @pytest.fixture(scope="module")
 def rows(candidates: Candidates) -> list[Row]:
-    return tabulate(Formula(), candidates, seed=7)
+    return list(tabulate(Formula(), candidates, seed=7))
 
 
 def test_the_grid_is_part_of_the_papers_space(candidates: Candidates) -> None:
@@ -57,7 +57,7 @@ def test_every_setting_has_its_value_with_a_seed_of_its_own(candidates: Candidat
 
 def test_the_tables_read_back_as_objectives(tmp_path: Path, rows: list[Row], silent: Report) -> None:
     """Both give the values of the rows, and no two settings look alike; only the second knows the seconds."""
-    write(rows, tmp_path / "new")
+    write(iter(rows), tmp_path / "new")
     plain = table_objective(tmp_path / "new" / "mnist_cnn.csv", "accuracy")
     timed = table_objective(tmp_path / "new" / "mnist_cnn_timed.csv", "accuracy", seconds="seconds")
     np.testing.assert_array_equal(plain.features, timed.features)
@@ -70,8 +70,16 @@ def test_the_tables_read_back_as_objectives(tmp_path: Path, rows: list[Row], sil
 
 
 def test_powers_stand_by_their_exponent(tmp_path: Path, rows: list[Row]) -> None:
-    write(rows, tmp_path)
+    write(iter(rows), tmp_path)
     with (tmp_path / "mnist_cnn.csv").open(encoding="utf-8", newline="") as file:
-        read = list(csv.DictReader(file))
-    assert {row["log2_batch_size"] for row in read} == {"3", "5", "7", "9"}
-    assert {row["log10_learning_rate"] for row in read} == {"-6", "-5", "-4", "-3", "-2", "-1"}
+        lines = list(csv.DictReader(file))
+    assert {row["log2_batch_size"] for row in lines} == {"3", "5", "7", "9"}
+    assert {row["log10_learning_rate"] for row in lines} == {"-6", "-5", "-4", "-3", "-2", "-1"}
+
+
+def test_a_table_that_was_interrupted_goes_on_after_its_last_row(
+    tmp_path: Path, candidates: Candidates, rows: list[Row]
+) -> None:
+    write(iter(rows[:5]), tmp_path)
+    known = write(tabulate(Formula(), candidates, seed=7, first=len(read(tmp_path))), tmp_path)
+    assert [row["accuracy"] for row in known] == [row["accuracy"] for row in rows]
