@@ -10,9 +10,21 @@ from collections.abc import Callable, Sequence
 from typing import Generic
 
 import numpy as np
+from numpy.typing import NDArray
 
+from orchestrator.bandit.model.model import model_of, scores_among
 from orchestrator.bandit.sparse.state import arms_and_rewards
-from orchestrator.bandit.strategy import Choose, Observation, S, Strategy, Waiting, Waits, is_grown
+from orchestrator.bandit.strategy import (
+    Choose,
+    Observation,
+    Posterior,
+    Recommends,
+    S,
+    Strategy,
+    Waiting,
+    Waits,
+    is_grown,
+)
 
 
 class Learner(Generic[S]):
@@ -99,6 +111,27 @@ class Learner(Generic[S]):
             rng = np.random.default_rng([self._seed, 1, self.state.round])
             self._view = self.strategy.tell(self.state, tuple(self.unlearned), rng)
         return self._view
+
+    @property
+    def posterior(self) -> Posterior:
+        """Of all arms, with all results."""
+        return self.strategy.posterior(self.view)
+
+    def scores(self, rewards: NDArray[np.float64]) -> NDArray[np.float64]:
+        """What the model takes `rewards` (n,) for: their scores among the results under a calibrated model, else the
+        rewards."""
+        return scores_among(self.view.pulls, model_of(self.strategy), rewards)
+
+    def best(self) -> tuple[int, float]:
+        """The arm to recommend, of those that have a reward, and the mean of its rewards; there must be one.
+
+        The one with the largest mean reward, unless the strategy recommends another because rewards are noisy.
+        """
+        pulls = self.view.pulls
+        means = pulls.reward_sums[pulls.arms] / pulls.counts[pulls.arms]
+        arm = self.strategy.recommend(self.view) if isinstance(self.strategy, Recommends) else None
+        position = int(np.argmax(means)) if arm is None else int(np.searchsorted(pulls.arms, arm))
+        return int(pulls.arms[position]), float(means[position])
 
     def _chosen(self, limit: int) -> list[int]:
         decision = self.strategy.ask(self.state, tuple(self.open), limit)

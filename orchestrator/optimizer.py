@@ -8,8 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from orchestrator.bandit.arms import Arms
-from orchestrator.bandit.model.model import model_of, scores_among
-from orchestrator.bandit.strategy import AnyStrategy, Observation, Posterior, Recommends, begin
+from orchestrator.bandit.strategy import AnyStrategy, Observation, Posterior, begin
 from orchestrator.inputs import (
     checked_existing,
     checked_indices,
@@ -73,7 +72,7 @@ class Optimizer:
             path: the file that was written.
 
         Raises:
-            ValueError: when it is none.
+            ValueError: when it cannot be read, or is none.
 
         """
 
@@ -194,13 +193,9 @@ class Optimizer:
         The one with the largest mean reward; where the fitted model says that rewards are noisy, the evaluated one with
         the largest posterior mean.
         """
-        pulls = self._state.pulls
-        if pulls.total == 0:
+        if self._state.pulls.total == 0:
             raise ValueError("best needs at least one reward; call ask, evaluate, and call tell first")
-        means = pulls.reward_sums[pulls.arms] / pulls.counts[pulls.arms]
-        arm = self._strategy.recommend(self._state) if isinstance(self._strategy, Recommends) else None
-        position = int(np.argmax(means)) if arm is None else int(np.searchsorted(pulls.arms, arm))
-        return int(pulls.arms[position]), float(means[position])
+        return self._learner.best()
 
     @property
     def mean(self) -> NDArray[np.float64]:
@@ -289,7 +284,7 @@ class Optimizer:
     @property
     def posterior(self) -> Posterior:
         """Mean, variance and upper confidence bound of every candidate, and the unit of the variance."""
-        return self._strategy.posterior(self._state)
+        return self._learner.posterior
 
     def scores(self, rewards: ArrayLike) -> NDArray[np.float64]:
         """What the model takes rewards for, (n,): their scores among the results so far under a calibrated model, else
@@ -299,7 +294,7 @@ class Optimizer:
             rewards: numbers (n,).
 
         """
-        return scores_among(self._state.pulls, model_of(self._strategy), checked_numbers(rewards, "rewards"))
+        return self._learner.scores(checked_numbers(rewards, "rewards"))
 
 
 def _pairs(observations: Sequence[Observation]) -> list[list[float | None]]:

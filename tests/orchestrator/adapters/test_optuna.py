@@ -112,7 +112,7 @@ def test_a_new_sampler_learns_a_long_study_in_one_refit(monkeypatch: pytest.Monk
     study.add_trials([create_trial(params=one, distributions=SPACE, value=one["x"]) for one in points])
     study.ask(SPACE)
     assert len(optimizer(study).trials) == 300
-    assert optimizer(study)._learner.view.round == 1
+    assert optimizer(study)._search.learner.view.round == 1
     looked_at: list[int] = []
     monkeypatch.setattr(type(study.sampler), "_expected", lambda self, _, trial: looked_at.append(trial.number))
     for _ in range(3):

@@ -1,0 +1,209 @@
+"""The course of a search of a space, with arms for configurations: candidates that grow, the strategy's state, the log.
+
+The log records what happened: the arms asked for, the results with what the strategy drew and fitted, the candidates
+appended. Repeating it draws and fits nothing, so a loaded search continues exactly as the saved one would have.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from objectives.conditions import Scalar
+from objectives.objective import Candidates, ObjectiveError
+from objectives.space import DEFAULT_SIZE, GROWING_SIZE, LARGEST_WHOLE_SET, SearchSpace, make_candidates
+from orchestrator.bandit.arms import Arms
+from orchestrator.bandit.growing import Grows
+from orchestrator.bandit.strategy import AnyStrategy, Observation
+from orchestrator.campaign.goals import CampaignGoals
+from orchestrator.campaign.hypervolume import Point, with_point
+from orchestrator.learner import Learner
+from orchestrator.pool import Appended, Pool
+from orchestrator.saving import Entry
+from orchestrator.settings.spaces import build_forbid, build_space, dump_forbid, dump_space
+from orchestrator.settings.strategies import build_strategy, dump_strategy
+
+Value = float | Mapping[str, float] | None  # of a result; None: it could not be evaluated
+ArmResult = tuple[int, Value]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchSetup:
+    """What a search begins with; nothing of it changes.
+
+    `enqueue`: configurations that are asked for first. At most `limit` candidates are kept.
+    """
+
+    space: SearchSpace
+    goals: CampaignGoals
+    strategy: AnyStrategy
+    seed: int
+    enqueue: Sequence[Mapping[str, Scalar]]
+    limit: int
+
+    def dump(self) -> Entry:
+        """The setup as plain values."""
+        return {
+            "space": dump_space(self.space.parameters),
+            "forbid": dump_forbid(self.space.forbid),
+            "direction": "maximize" if self.goals.objectives[0].is_maximized else "minimize",
+            **({} if self.goals.is_single else {"goals": self.goals.plain()}),
+            "strategy": dump_strategy(self.strategy),
+            "seed": self.seed,
+            "enqueue": [dict(one) for one in self.enqueue],
+            "limit": self.limit,
+        }
+
+    @classmethod
+    def build(cls, dumped: Entry) -> "SearchSetup":
+        """The setup that `dump` wrote."""
+        return cls(
+            space=SearchSpace(build_space(dumped["space"]), build_forbid(dumped["forbid"])),
+            goals=CampaignGoals.of({"objective": {"direction": dumped["direction"]}, **dumped.get("goals", {})}),
+            strategy=build_strategy(dumped["strategy"]),
+            seed=dumped["seed"],
+            enqueue=dumped["enqueue"],
+            limit=dumped["limit"],
+        )
+
+    def pool(self) -> Pool:
+        """The candidates that there are first."""
+        space = self.space
+        grows = isinstance(self.strategy, Grows) and self.strategy.grows
+        grows = grows and not (space.is_finite and space.count(LARGEST_WHOLE_SET) is not None)
+        points = GROWING_SIZE if grows else DEFAULT_SIZE
+        candidates = make_candidates(space, None, "sobol", self.seed, self.enqueue, points)
+        return Pool(candidates, space if grows else None, self.limit)
+
+
+class SpaceSearch:
+    """A search from its `setup` on. `results` are in the order of `tell`; the same calls give the same arms."""
+
+    def __init__(self, setup: SearchSetup) -> None:
+        self.setup = setup
+        self.results: list[ArmResult] = []
+        self.log: list[Entry] = []
+        strategy = setup.strategy
+        self._pool = setup.pool()
+        known = self._pool.candidates
+        repeats = known.repeats or getattr(strategy, "model", None) is None
+        arms = Arms.of(known.features, known.parameter_of, repeats=repeats, is_sequence=known.is_sequence)
+        state = strategy.init(arms.with_goals(setup.goals.for_strategy), np.random.default_rng([setup.seed, 0]))
+        self.learner = Learner(strategy, state, setup.seed, self._record)
+        self._arms = {row.tobytes(): arm for arm, row in enumerate(known.features)}
+        self._waiting = [self._arm(one) for one in setup.enqueue]  # enqueued and not asked for yet
+
+    @property
+    def candidates(self) -> Candidates:
+        """All candidates there are now."""
+        return self._pool.candidates
+
+    def arms_of(self, configurations: Sequence[Mapping[str, Scalar]]) -> list[int]:
+        """Their arms; what is no candidate yet becomes one. Raises ObjectiveError when one is not of the space."""
+        for configuration in configurations:
+            self._add(self.setup.space.candidate(configuration))
+        return [self._arm(configuration) for configuration in configurations]
+
+    def ask(self, limit: int) -> list[int]:
+        """At most `limit` arms to evaluate, pending from now on; those enqueued come first."""
+        arms = self._waiting[:limit]
+        if arms:
+            self.learner.expect(arms)
+        else:
+            arms = self.learner.ask(limit)
+        self._log_asked(arms)
+        return arms
+
+    def expect(self, arms: Sequence[int]) -> None:
+        """These arms are pending although `ask` did not give them."""
+        self.learner.expect(arms)
+        self.log.append({"expected": list(arms)})
+
+    def tell(self, results: Sequence[ArmResult]) -> None:
+        """Results, in any order. Raises ValueError when one is not finite; nothing is learned then."""
+        self.learner.tell([self._observation(arm, value) for arm, value in results])
+        self.results.extend(results)
+        self.log.append({"told": [list(pair) for pair in results]})
+
+    def repeat(self, entry: Entry) -> None:
+        """Let happen again what an entry of the log says."""
+        if "asked" in entry:
+            arms = [int(arm) for arm in entry["asked"]]
+            self.learner.expect(arms)
+            self._log_asked(arms)
+        elif "expected" in entry:
+            self.expect([int(arm) for arm in entry["expected"]])
+        elif "appended" in entry:
+            self._extend(Appended(entry["appended"], tuple(int(arm) for arm in entry["retired"])))
+        if "told" in entry:
+            self.tell([(int(arm), _read_value(value)) for arm, value in entry["told"]])
+        if "record" in entry:
+            learner = self.learner
+            learner.take(self.setup.strategy.restore(learner.state, tuple(learner.unlearned), entry["record"]))
+            self.log.append({"record": dict(entry["record"])})
+
+    def front(self) -> list[tuple[int, Point]]:
+        """The arms that satisfy all constraints and that no other one is better than in every objective, with the mean
+        rewards of the objectives; the best of the first objective first."""
+        pulls, objectives = self.learner.view.pulls, len(self.setup.goals.objectives)
+        means = np.array([one.reward_sums[pulls.arms] / pulls.counts[pulls.arms] for one in pulls.outputs])
+        feasible = np.flatnonzero((means[objectives:] >= 0.0).all(axis=0))
+        arms: dict[Point, int] = {}
+        for place in feasible.tolist():
+            arms.setdefault(tuple(means[:objectives, place].tolist()), int(pulls.arms[place]))
+        front: list[Point] = []
+        for point in arms:
+            front = with_point(front, point)
+        return [(arms[point], point) for point in sorted(front, reverse=True)]
+
+    def _log_asked(self, arms: Sequence[int]) -> None:
+        self._waiting = self._waiting[len(arms) :] if self._waiting else []
+        self.log.append({"asked": list(arms)})
+
+    def _observation(self, arm: int, value: Value) -> Observation:
+        """A result as rewards, which are maximised."""
+        goals = self.setup.goals
+        objective = goals.objectives[0]
+        if value is None or not isinstance(value, Mapping):
+            return Observation(arm, None if value is None else objective.sign * value)
+        first = value[objective.metric]
+        return Observation(arm, objective.sign * first, goals.further(first, value))
+
+    def _record(self) -> None:
+        """Write down what the strategy drew and fitted, and let the candidates grow."""
+        strategy, state = self.setup.strategy, self.learner.state
+        self.log.append({"record": dict(strategy.recorded(state))})
+        wanted = self._pool.wanted(strategy, state)
+        if wanted is not None and isinstance(strategy, Grows):
+            rng = np.random.default_rng([self.setup.seed, 3, state.round])
+            self._extend(self._pool.growth(strategy, state, wanted, self.learner.open, rng))
+
+    def _add(self, made: Candidates) -> None:
+        """Make sure that the one configuration `made` is a candidate."""
+        if made.features[0].tobytes() in self._arms:
+            return
+        if not isinstance(self.setup.strategy, Grows):
+            raise ObjectiveError(f"{made.parameters(0)} is not a candidate, and this strategy supports no others")
+        self._extend(Appended({name: tuple(column.tolist()) for name, column in made.columns.items()}, ()))
+
+    def _extend(self, appended: Appended) -> None:
+        first, strategy = len(self._pool.candidates), self.setup.strategy
+        full = Pool(self._pool.candidates, self.setup.space, self.setup.limit)
+        larger, features = full.grown(appended)
+        self._pool = Pool(larger.candidates, self._pool.space, self.setup.limit)
+        if isinstance(strategy, Grows):
+            self.learner.change(strategy.extend(self.learner.state, features, appended.retired))
+        self._arms.update({row.tobytes(): arm for arm, row in enumerate(features, start=first)})
+        columns = {name: list(column) for name, column in appended.columns.items()}
+        self.log.append({"appended": columns, "retired": list(appended.retired)})
+
+    def _arm(self, configuration: Mapping[str, Scalar]) -> int:
+        """The arm of a configuration that is a candidate."""
+        return self._arms[self.setup.space.candidate(configuration).features[0].tobytes()]
+
+
+def _read_value(value: Any) -> Value:
+    if isinstance(value, Mapping):
+        return {str(name): float(number) for name, number in value.items()}
+    return None if value is None else float(value)
