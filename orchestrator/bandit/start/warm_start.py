@@ -22,6 +22,8 @@ from orchestrator.bandit.sparse.state import SparseState, refit
 from orchestrator.bandit.start.bless import bless
 from orchestrator.bandit.strategy import Observation
 
+RESTART = 64  # uniform arms that join a warm start that failed, at most
+
 PullsOption = Annotated[int, Ge(1), Doc("Arms that are pulled first, ≥ 1.")]
 
 
@@ -115,6 +117,16 @@ def next_start(state: SparseState, pending: Sequence[int], limit: int, goes_on: 
     if goes_on and not state.pulls.total:
         start += _further_start(state, (*pending, *start), limit - len(start))
     return start
+
+
+def extend_failed_start(state: SparseState, rng: np.random.Generator) -> SparseState:
+    """The state after a `tell`: when the whole warm start failed, as many uniform arms join it as have failed, at most
+    `RESTART`, so that every worker has something to do. Other states stay as they are and draw nothing."""
+    if state.pulls.total or state.remaining_start() or not len(state.available):
+        return state
+    count = min(len(state.initial) or 1, RESTART, len(state.available))
+    more: list[int] = rng.choice(state.available, size=count, replace=False).tolist()
+    return replace(state, initial=(*state.initial, *more))
 
 
 def _further_start(state: SparseState, pending: Sequence[int], count: int) -> list[int]:

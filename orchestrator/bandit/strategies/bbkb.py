@@ -63,7 +63,13 @@ from orchestrator.bandit.sparse.termination import (
     Termination,
 )
 from orchestrator.bandit.start.beginning import AnyArms, begin_state
-from orchestrator.bandit.start.warm_start import FIRST_BATCH, WarmStartOption, begin_sparse, next_start
+from orchestrator.bandit.start.warm_start import (
+    FIRST_BATCH,
+    WarmStartOption,
+    begin_sparse,
+    extend_failed_start,
+    next_start,
+)
 from orchestrator.bandit.strategy import (
     Choose,
     Decision,
@@ -76,7 +82,6 @@ from orchestrator.bandit.strategy import (
     WaitOption,
 )
 
-RESTART = 64  # uniform arms that join a warm start that failed, at most
 COURSES = 4  # ends of `ask`s that are kept: as many states may be asked in turns at no extra cost
 
 
@@ -257,15 +262,8 @@ class BBKB(SparseStrategy[SparseState]):
         return self.confidence.gain(variance)
 
     def tell(self, state: SparseState, observations: Sequence[Observation], rng: np.random.Generator) -> SparseState:
-        """See `SparseStrategy.tell`. When the whole warm start failed, as many uniform arms join it as have failed, at
-        most `RESTART`, so that every worker has something to do.
-        """
-        after = super().tell(state, observations, rng)
-        if after.pulls.total or after.remaining_start() or not len(after.available):
-            return after
-        count = min(len(after.initial) or 1, RESTART, len(after.available))
-        more: list[int] = rng.choice(after.available, size=count, replace=False).tolist()
-        return replace(after, initial=(*after.initial, *more))
+        """See `SparseStrategy.tell`; a warm start that failed as a whole goes on (`extend_failed_start`)."""
+        return extend_failed_start(super().tell(state, observations, rng), rng)
 
     def begin(self, state: SparseState, existing: Sequence[Observation], rng: np.random.Generator) -> SparseState:
         """State with these pulls made elsewhere; see `begin_sparse` for dictionary and G."""

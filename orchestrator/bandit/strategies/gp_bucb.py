@@ -30,8 +30,8 @@ from orchestrator.bandit.options import (
 )
 from orchestrator.bandit.sparse.state import no_arm_left
 from orchestrator.bandit.sparse.termination import Drift, NoDrift, ProductDrift
-from orchestrator.bandit.start.warm_start import FIRST_BATCH, WarmStartOption, next_start
-from orchestrator.bandit.strategy import Choose, Decision, ModeOption, Pick, Wait, Waiting, WaitOption
+from orchestrator.bandit.start.warm_start import FIRST_BATCH, WarmStartOption, extend_failed_start, next_start
+from orchestrator.bandit.strategy import Choose, Decision, ModeOption, Observation, Pick, Wait, Waiting, WaitOption
 
 
 @dataclass(frozen=True)
@@ -109,6 +109,14 @@ class GPBUCB(ExactStrategy[ExactState]):
             picks.append(Pick(arm, float(belief.mean[arm]), width, float(belief.variance[arm])))
             belief = _append(belief, arm, drift)
         return Choose(tuple(picks), "drift budget" if drift.is_spent() else "limit")
+
+    def tell(self, state: ExactState, observations: Sequence[Observation], rng: np.random.Generator) -> ExactState:
+        """See `ExactStrategy.tell`; a warm start that failed as a whole goes on (`extend_failed_start`).
+
+        The prior's variance is 1/λ times k, so one pick by it may spend the drift budget, whatever the free workers.
+        """
+        after = super().tell(state, observations, rng)
+        return replace(after, ground=extend_failed_start(after.ground, rng))
 
     def width_at(self, state: ExactState) -> float:
         """α = C β at `state`: a factor on σ of the 1/λ scale."""

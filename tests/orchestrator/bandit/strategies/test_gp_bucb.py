@@ -126,16 +126,27 @@ def test_the_limit_cuts_a_batch_and_says_so() -> None:
     assert (cut.reason, cut.picks) == ("limit", full.picks[:2])
 
 
-def test_the_warm_start_comes_first_and_a_failed_one_leaves_the_prior() -> None:
+def test_the_warm_start_comes_first_and_as_many_arms_follow_one_that_failed() -> None:
     strategy = replace(NOISY, warm_start=UncertaintyStart(max_pulls=4))
     state = strategy.init(as_arms(ARMS), np.random.default_rng(0))
     first = strategy.ask(state, (), 10)
     assert isinstance(first, Choose)
     assert tuple(pick.arm for pick in first.picks) == state.ground.initial
     failed = [Observation(pick.arm, None) for pick in first.picks]
-    decision = strategy.ask(strategy.tell(state, failed, np.random.default_rng(0)), (), 10)
+    after = strategy.tell(state, failed, np.random.default_rng(0))
+    decision = strategy.ask(after, (), 10)
     assert isinstance(decision, Choose)
-    assert [pick.variance for pick in decision.picks] == [pytest.approx(20.0)], "1 + 20 is above the threshold"
+    assert len(decision.picks) == 4, "by the prior one pick would spend the drift budget: 1 + 20 is above the threshold"
+    assert {pick.arm for pick in decision.picks}.isdisjoint(state.ground.initial)
+    assert strategy.restore(state, failed, strategy.recorded(after)) == after
+
+
+def test_a_warm_start_that_failed_in_part_is_not_extended() -> None:
+    strategy = replace(NOISY, warm_start=UncertaintyStart(max_pulls=4))
+    state = strategy.init(as_arms(ARMS), np.random.default_rng(0))
+    first, *others = state.ground.initial
+    observations = [Observation(first, 0.5), *(Observation(arm, None) for arm in others)]
+    assert strategy.tell(state, observations, np.random.default_rng(0)).ground.initial == state.ground.initial
 
 
 def test_it_ends_at_the_best_arms() -> None:
