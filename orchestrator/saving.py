@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from orchestrator.bandit.arms import Arms, Layout, checked_features
+from orchestrator.bandit.options import shown
 from orchestrator.bandit.strategy import AnyStrategy
 from orchestrator.files import write_text
 
@@ -29,12 +30,15 @@ def write_saved(path: str | Path, saved: Mapping[str, object]) -> None:
 
 
 def read_saved(path: str | Path, build: Callable[[Entry], T]) -> T:
-    """`build` of what `write_saved` wrote. Raises ValueError when the file is none of these or does not fit."""
+    """`build` of what `write_saved` wrote. Raises ValueError when the file cannot be read, is none of these or does not
+    fit."""
     try:
         saved = json.loads(Path(path).read_text(encoding="utf-8"))
         if not isinstance(saved, dict) or saved.get("format") != FORMAT:
             raise ValueError(f"its format must be {FORMAT}")
         return build(saved)
+    except OSError as error:
+        raise ValueError(f"path must be a file that save wrote, got {shown(str(path))}: {error.strerror}") from error
     except (UnicodeDecodeError, ValueError, KeyError, TypeError, IndexError) as error:
         raise ValueError(f"{path} is not a saved Optimizer: {type(error).__name__}: {error}") from error
 

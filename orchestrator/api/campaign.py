@@ -13,8 +13,8 @@ from orchestrator.api.submitted import Submitted
 from orchestrator.bandit.options import shown
 from orchestrator.cli.console import SafeConsole
 from orchestrator.cli.launch import launch
-from orchestrator.errors import UserError
-from orchestrator.inputs import checked_mapping, checked_mappings
+from orchestrator.errors import RunError, UserError
+from orchestrator.inputs import checked_list, checked_mapping, checked_mappings
 from orchestrator.report import write_report
 from orchestrator.session.assemble import build, create_run, existing
 from orchestrator.settings.model import Settings, from_mapping
@@ -49,6 +49,7 @@ class Campaign:
         ValueError: when an argument has a wrong type.
         ConfigError: when a setting is wrong.
         ObjectiveError: when the function cannot be pickled or called so.
+        RunError: when the function cannot be written into the folder `runs`.
 
     """
 
@@ -94,11 +95,14 @@ class Campaign:
             overrides: what replaces keys of it, such as "budget.evaluations=50".
 
         Raises:
+            ValueError: when an argument has a wrong type.
             ConfigError: naming file and line, when something in it is wrong.
 
         """
+        if not isinstance(path, str | Path):
+            raise ValueError(f"path must be the path of a campaign file, got {shown(path)}")
         campaign = cls.__new__(cls)
-        campaign.settings = load_settings(path, overrides)
+        campaign.settings = load_settings(path, checked_list(overrides, "overrides", '["budget.evaluations=50"]'))
         return campaign
 
     def run(self, *, address: str | None = None, progress: bool = True, on_result: OnResult | None = None) -> Result:
@@ -177,6 +181,8 @@ def tune(
 ) -> Result:
     """Run a campaign and return what was found: `Campaign(...).run(...)`.
 
+    The arguments are those of both, written out, so that editors, notebooks and `help` show them; a test compares them.
+
     Args:
         objective: a function called with the parameters as keywords (and `seed` and `report` when its signature has
             them), which returns a number or a mapping with `value`; a lambda or a closure works. Or the campaign file's
@@ -198,6 +204,7 @@ def tune(
         ValueError: when an argument has a wrong type.
         ConfigError: when a setting is wrong.
         ObjectiveError: when the function cannot be pickled or called so.
+        RunError: when the function cannot be written into the folder `runs`.
 
     >>> from bbkb import Range, tune
     >>> result = tune(lambda x: -((x - 0.3) ** 2), {"x": Range(0.0, 1.0)}, evaluations=20, workers=1,
@@ -237,7 +244,12 @@ def _parameter(value: Parameter | Mapping[str, object]) -> Mapping[str, object]:
 def _objective(objective: Function | Mapping[str, object], folder: Path) -> dict[str, object]:
     if isinstance(objective, Mapping):
         return dict(objective)
-    pickled = pickle_function(objective, folder / "functions")
+    try:
+        pickled = pickle_function(objective, folder / "functions")
+    except (OSError, ValueError) as error:  # a ValueError: the path holds a NUL
+        reason = getattr(error, "strerror", None) or error
+        rule = "runs must be a folder that can be made and written"
+        raise RunError(f"{rule}, got {shown(str(folder.parent))}: {reason}") from error
     return {
         "function": pickled.path,
         "options": {"sha256": pickled.sha256, "search_paths": list(pickled.search_paths)},

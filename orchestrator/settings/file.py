@@ -115,8 +115,9 @@ def _text(path: Path) -> str:
                 "table (candidates.table)"
             )
         content = path.read_bytes()
-    except OSError as error:
-        raise ConfigError(f"{path}: the campaign file cannot be read: {error.strerror or error}") from error
+    except (OSError, ValueError) as error:  # a ValueError: the path holds a NUL
+        reason = getattr(error, "strerror", None) or error
+        raise ConfigError(f"{path}: the campaign file cannot be read: {reason}") from error
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:

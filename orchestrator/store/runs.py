@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING
 
 from objectives.objective import Candidates
 from orchestrator import credentials, files
+from orchestrator.bandit.options import shown
 from orchestrator.campaign.events import BatchChosen, CampaignCreated, Event, ExistingTaken, PickedTrial, SessionOpened
 from orchestrator.errors import RunError
 from orchestrator.settings import file as campaign_file
@@ -185,7 +186,7 @@ def find(settings: "Settings") -> Run | None:
         return None
     folder = _folder_of(settings)
     run = Run(folder, _store_url(settings.store, folder), _name_in_store(folder))
-    if settings.store == "sqlite" and not folder.is_dir():
+    if settings.store == "sqlite" and not os.path.isdir(folder):  # False also for a path that is too long
         return None
     with run.store() as store:
         return run if store.has(run.name) else None
@@ -199,7 +200,11 @@ def make_folder(run: Run) -> None:
 def check_writable(settings: "Settings") -> None:
     """Raise RunError when no run's folder could be made below `runs`, StoreError when its store cannot be used."""
     root = Path(settings.runs)
-    there = next(folder for folder in (root, *root.parents) if folder.exists())
+    try:
+        there = next(folder for folder in (root, *root.parents) if folder.exists())
+    except OSError as error:
+        rule = "runs must be a folder that can be made and written"
+        raise RunError(f"{rule}, got {shown(settings.runs)}: {error.strerror}") from error
     if not (there.is_dir() and os.access(there, os.W_OK | os.X_OK)):
         raise RunError(f"runs must be a folder that can be made and written, got {root}: {there} cannot be written")
     if settings.store != "sqlite":
@@ -284,7 +289,7 @@ def _make(folder: Path) -> bool:
         folder.mkdir(files.PRIVATE_FOLDER, parents=True)
         return True
     except OSError as error:
-        if folder.is_dir():
+        if os.path.isdir(folder):  # False also for a path that is too long
             return False
         raise RunError(f"the run's folder {folder} cannot be made ({error.strerror}): set `runs:`") from error
 

@@ -13,6 +13,7 @@ from orchestrator import optimizer
 from orchestrator.bandit.arms import Arms
 from orchestrator.bandit.kernels import RBF, Matern52
 from orchestrator.bandit.strategies import STRATEGIES
+from orchestrator.space_optimizer import SpaceOptimizer
 
 X = np.linspace(0, 1, 60)[:, None]
 
@@ -253,3 +254,10 @@ def test_a_file_that_was_not_saved_is_refused(content: str, tmp_path: Path) -> N
     (tmp_path / "other.json").write_text(content)
     with pytest.raises(ValueError, match=r"other\.json is not a saved Optimizer"):
         Optimizer.load(tmp_path / "other.json")
+
+
+@pytest.mark.parametrize("path", ["missing.json", "x" * 300, "."])
+def test_a_file_that_cannot_be_loaded_is_named_with_the_reason(path: str) -> None:
+    for loader in (Optimizer, SpaceOptimizer):
+        with pytest.raises(ValueError, match=r"path must be a file that save wrote, got '.*: (No such|File name|Is a)"):
+            loader.load(path)

@@ -1,9 +1,12 @@
 """Tests of orchestrator/api: campaigns from Python are campaigns, whatever function they tune."""
 
+import inspect
+import re
 import subprocess
 import sys
 import textwrap
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
@@ -224,3 +227,40 @@ def test_a_folder_and_a_callback_of_a_wrong_type_are_named(inline: dict[str, Any
     campaign = Campaign(lambda x: x, {"x": Range(0.0, 1.0)}, evaluations=3, settings=inline)
     with pytest.raises(ValueError, match="on_result must be a function of one result, got 3"):
         campaign.run(on_result=cast(Any, 3))
+
+
+@pytest.mark.parametrize("runs", ["x" * 300, "/".join(["folder" * 30] * 30), "a\0b"])
+@pytest.mark.parametrize("objective", [lambda x: x, {"command": "true"}])
+def test_a_folder_of_runs_that_cannot_be_is_named_before_anything_runs(
+    inline: dict[str, Any], runs: str, objective: Any
+) -> None:
+    settings = {**inline, "runs": runs}
+    with pytest.raises(UserError, match=r"runs.* (too long|NUL|null)"):
+        tune(objective, {"x": Range(0.0, 1.0)}, evaluations=1, progress=False, settings=settings)
+
+
+@pytest.mark.parametrize("path", [3, None, b"campaign.yaml", {"name": "c"}])
+def test_a_campaign_file_that_is_no_path_is_refused(path: Any) -> None:
+    with pytest.raises(ValueError, match="path must be the path of a campaign file, got"):
+        Campaign.from_file(path)
+    with pytest.raises(ValueError, match="overrides must be a list"):
+        Campaign.from_file("campaign.yaml", "budget.evaluations=3")
+    with pytest.raises(ConfigError, match="the campaign file cannot be read: embedded null byte"):
+        Campaign.from_file("a\0b")
+
+
+def test_tune_has_the_arguments_of_a_campaign_and_of_its_run_in_the_same_words() -> None:
+    parameters, words = arguments_of(tune)
+    campaign, campaign_words = arguments_of(Campaign)
+    run, run_words = arguments_of(Campaign.run)
+    assert parameters == campaign | run
+    assert words == campaign_words | run_words
+
+
+def arguments_of(function: Callable[..., Any]) -> tuple[dict[str, inspect.Parameter], dict[str, str]]:
+    """The parameters, and what the argument section of the docstring says of each."""
+    parameters = dict(inspect.signature(function).parameters)
+    parameters.pop("self", None)
+    section = (inspect.getdoc(function) or "").partition("Args:\n")[2].partition("\n\n")[0]
+    entries = [" ".join(entry.split()) for entry in re.split(r"\n    (?! )", f"\n{section}")[1:]]
+    return parameters, dict(entry.split(": ", 1) for entry in entries)
