@@ -36,7 +36,15 @@ class ObjectiveOptions(Protocol):
     """What a listed class offers: its fields are the options of the campaign file."""
 
     def load(self, source: DataSource) -> Objective:
-        """The objective with its data; raises ObjectiveError when they cannot be had."""
+        """The objective with its data.
+
+        Args:
+            source: where data sets are, and whether they may be downloaded.
+
+        Raises:
+            ObjectiveError: when the data cannot be had.
+
+        """
 
     def default_space(self) -> Space | None:
         """The space used when the campaign file gives none; None when the objective brings its own candidates."""
@@ -47,7 +55,12 @@ class ReadsFiles(Protocol):
     """Options that name files."""
 
     def located(self, folder: Path) -> "ObjectiveOptions":
-        """The same options with relative paths below `folder`, that of the campaign file."""
+        """The same options with absolute paths.
+
+        Args:
+            folder: what relative paths are below: that of the campaign file.
+
+        """
 
 
 @runtime_checkable
@@ -55,12 +68,27 @@ class KnowsParameters(Protocol):
     """Options of an objective that knows which parameters a space may have."""
 
     def space_problems(self, names: Iterable[str]) -> Mapping[str, str]:
-        """What is wrong with parameters of these `names`, by name: a rule such as `is no parameter of …`. Raises
-        ObjectiveError when that cannot be found out."""
+        """What is wrong with parameters, by name: a rule such as `is no parameter of …`.
+
+        Args:
+            names: the parameters of a space.
+
+        Raises:
+            ObjectiveError: when that cannot be found out.
+
+        """
 
 
 def find_objective(name: str) -> type[ObjectiveOptions]:
-    """The options class called `name`, from the table or as `package.module:Name`; raises ObjectiveError."""
+    """The class of an objective's options.
+
+    Args:
+        name: of the table, or `package.module:Name`.
+
+    Raises:
+        ObjectiveError: when there is none, or it is not such a class.
+
+    """
     if ":" not in name and name not in OBJECTIVES:
         raise ObjectiveError(
             f"objective.name must be one of {', '.join(OBJECTIVES)} or package.module:Name, "

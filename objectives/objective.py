@@ -36,8 +36,16 @@ class Report(Protocol):
     """What an objective may call while it runs to report an intermediate value."""
 
     def __call__(self, value: float, step: int | None = None) -> None:
-        """Record `value` of `step`, which counts from 0 when not given. Raises EvaluationStopped when the campaign
-        stops this trial early."""
+        """Record an intermediate value.
+
+        Args:
+            value: on the scale of the objective; NaN and infinite values are recorded too.
+            step: its number, such as the epoch; None: the next one, counted from 0.
+
+        Raises:
+            EvaluationStopped: when the campaign stops this trial early.
+
+        """
 
 
 @runtime_checkable
@@ -54,10 +62,12 @@ class HasFolder(Protocol):
 class Evaluation:
     """What one evaluation returned.
 
-    `value` is on the user's scale (the campaign's `direction` says whether high is good). `metrics` are further
-    named numbers; two names have a meaning: `noise_free` (the value without its noise, where the objective knows
-    it; regret curves are drawn from it) and `seconds` (how long the evaluation takes in the world that a table
-    recorded; simulated time is drawn from it). `left_out`: metrics that are no numbers, and why.
+    Args:
+        value: the result on the user's scale; the campaign's `direction` says whether high is good.
+        metrics: further named numbers. Two names have a meaning: `noise_free`, the value without its noise, where the
+            objective knows it (regret curves are drawn from it), and `seconds`, how long the evaluation takes in the
+            world that a table recorded (simulated time is drawn from it).
+        left_out: metrics that are no numbers, and why.
     """
 
     value: float
@@ -69,13 +79,20 @@ class Evaluation:
 class Candidates:
     """The finite candidate set 𝒜.
 
-    `features` (A, d) float64, read-only: a row is an arm's feature vector. `columns` maps each parameter's name to
-    an array (A,) of its values, so that a million candidates cost no Python objects; None stands where a parameter of
-    `conditional` does not exist. `parameter_of` (d,) numbers the parameter of each feature from 0: the one-hot columns
-    of a choice share theirs; without it every feature is a parameter of its own. `repeats`: whether an arm may be worth
-    a second evaluation, which on a continuous space a neighbour gives as well. `is_sequence`: whether the first arms
-    cover the space, as those of a low-discrepancy sequence do. `remark`: what a person should know of how they were
-    made; empty when there is nothing.
+    Args:
+        features: (A, d) float64, kept read-only: a row is an arm's feature vector.
+        columns: by each parameter's name an array (A,) of its values, so that a million candidates cost no Python
+            objects; None stands where a parameter of `conditional` does not exist.
+        parameter_of: (d,) the number of each feature's parameter, from 0: the one-hot columns of a choice share theirs.
+            Without it every feature is a parameter of its own.
+        repeats: whether an arm may be worth a second evaluation, which on a continuous space a neighbour gives as well.
+        conditional: names of the parameters that do not exist for every arm.
+        is_sequence: whether the first arms cover the space, as those of a low-discrepancy sequence do.
+        remark: what a person should know of how they were made; empty when there is nothing.
+
+    Raises:
+        ObjectiveError: when a shape does not fit, or a feature is not finite.
+
     """
 
     features: NDArray[np.float64]
@@ -108,7 +125,12 @@ class Candidates:
         return len(self.features)
 
     def parameters(self, arm: int) -> dict[str, Any]:
-        """Parameters of arm `arm` that exist, as plain Python values (numpy scalars unwrapped), ready for JSON."""
+        """The parameters that exist for an arm, as plain Python values (numpy scalars unwrapped), ready for JSON.
+
+        Args:
+            arm: its number, >= 0 and < A.
+
+        """
         named = {name: _plain(column[arm]) for name, column in self.columns.items()}
         return {name: value for name, value in named.items() if value is not None or name not in self.conditional}
 
@@ -148,4 +170,9 @@ class HasOptimum(Protocol):
     """An objective whose best noise-free value is known; regret can be drawn."""
 
     def optimum(self, maximize: bool) -> float:
-        """The best noise-free value over everything that can be asked (largest if `maximize`, else smallest)."""
+        """The best noise-free value over everything that can be asked.
+
+        Args:
+            maximize: whether that is the largest one; else it is the smallest.
+
+        """

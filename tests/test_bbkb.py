@@ -6,14 +6,21 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
 
 import bbkb
+from objectives import objective
+from objectives.names import KnowsParameters, ObjectiveOptions, ReadsFiles, find_objective
+from orchestrator.api.result import TrialResult
+from orchestrator.api.submitted import Submitted
 from orchestrator.bandit.strategies import STRATEGIES
+from orchestrator.cli import launch
 from orchestrator.optimizer import Optimizer
 from orchestrator.space_optimizer import SpaceOptimizer
+from tests.argument_sections import is_protocol, undocumented
 
 REPOSITORY = Path(__file__).parents[1]
 
@@ -47,21 +54,32 @@ def test_completion_for_a_shell_can_be_printed_from_any_shell(tmp_path: Path, sh
 
 
 def public_callables() -> Iterator[tuple[str, Callable[..., Any]]]:
-    """What `bbkb` exports, the strategies, and the public methods that the exported classes define."""
+    """What `bbkb` exports, the strategies, the protocols of objectives, what starts a campaign; of classes the public
+    methods too."""
     exported = [getattr(bbkb, name) for name in bbkb.__all__ if name != "EvaluationStopped"]  # users only catch it
-    classes = [one for one in exported if isinstance(one, type)]
-    for one in (*(one for one in exported if callable(one)), SpaceOptimizer, *STRATEGIES.values()):
+    faces = [*public_names(objective), ObjectiveOptions, ReadsFiles, KnowsParameters, find_objective]
+    faces += [launch.launch, launch.watch, launch.Remote, Submitted, TrialResult, SpaceOptimizer]
+    for one in (*(one for one in exported if callable(one)), *faces, *STRATEGIES.values()):
         yield one.__qualname__, one
-    for cls in (*classes, SpaceOptimizer):
-        for name, method in vars(cls).items():
+    for cls in (*exported, *faces):
+        for name, method in vars(cls).items() if isinstance(cls, type) else ():
             plain = getattr(method, "__func__", method)
-            if not name.startswith("_") and inspect.isfunction(plain):
+            is_public = not name.startswith("_") or (name == "__call__" and is_protocol(cls))
+            if is_public and inspect.isfunction(plain):
                 yield f"{cls.__qualname__}.{name}", plain
+
+
+def public_names(module: ModuleType) -> list[Callable[..., Any]]:
+    """The classes and functions of a module that users may use, but for those that they only catch."""
+    own = [one for name, one in vars(module).items() if not name.startswith("_")]
+    own = [one for one in own if inspect.isfunction(one) or isinstance(one, type)]
+    return [one for one in own if one.__module__ == module.__name__ and not is_error(one)]
+
+
+def is_error(one: object) -> bool:
+    return isinstance(one, type) and issubclass(one, BaseException)
 
 
 @pytest.mark.parametrize(("name", "function"), list(public_callables()))
 def test_an_argument_section_names_every_parameter(name: str, function: Callable[..., Any]) -> None:
-    constructor = function.__init__ if isinstance(function, type) else function  # type: ignore[misc]
-    parameters = [one for one in inspect.signature(constructor).parameters if one not in ("self", "cls")]
-    documented = (inspect.getdoc(function) or "").partition("Args:\n")[2]
-    assert [one for one in parameters if f"{one}:" not in documented] == []
+    assert undocumented(function) == []

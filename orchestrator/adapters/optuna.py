@@ -22,10 +22,18 @@ Configuration = Mapping[str, Scalar]
 class BBKBSampler(BaseSampler):  # type: ignore[misc]  # Optuna's types are not followed
     """Proposes the parameters that all trials of a study have in common; others are drawn by `independent_sampler`.
 
-    `strategy` and `options` are those of `Optimizer`. A trial that has ended is looked at once, so the cost of a
-    suggestion hardly grows with the study. Running trials count as pending, those of other processes too. A pruned
-    trial counts with its last intermediate value, a failed one as parameters that cannot be evaluated. For studies with
-    one objective; raises ValueError on others.
+    A trial that has ended is looked at once, so the cost of a suggestion hardly grows with the study. Running trials
+    count as pending, those of other processes too. A pruned trial counts with its last intermediate value, a failed one
+    as parameters that cannot be evaluated. For studies with one objective.
+
+    Args:
+        seed: a whole number, >= 0; the same study with the same seed gets the same parameters.
+        independent_sampler: draws the other parameters; None: at random.
+        strategy: its name, as for `Optimizer`.
+        **options: fields of the strategy.
+
+    Raises:
+        ValueError: when a study has several objectives, or an option is not allowed.
 
     >>> import optuna
     >>> from orchestrator.adapters.optuna import BBKBSampler

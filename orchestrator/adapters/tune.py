@@ -16,13 +16,22 @@ from orchestrator.space_optimizer import SpaceOptimizer
 class BBKBSearch(Searcher):
     """Proposes configurations for `tune.TuneConfig(search_alg=BBKBSearch(), …)`.
 
-    `space`: as in `param_space`, which is used when it is None. `metric` and `mode` (`max` or `min`) are those of
-    TuneConfig unless given here. At most `max_concurrent` trials run at once (None: as many as Tune starts), also when
-    a `ConcurrencyLimiter` says so. `backlog` proposals are made ahead, so that Tune does not wait for a refit; 0 makes
-    each when it is asked for, which is reproducible. `strategy` and `options` are those of `Optimizer`.
+    A trial that ends with an error, or without a finite metric, counts as one that could not be evaluated.
 
-    A trial that ends with an error, or without a finite metric, counts as one that could not be evaluated. Raises
-    ValueError on a space that cannot be searched or options that are not allowed.
+    Args:
+        space: as in `param_space`, which is used when it is None.
+        metric: that of TuneConfig unless given here.
+        mode: `max` or `min`; that of TuneConfig unless given here.
+        seed: a whole number, >= 0; with `backlog` 0 the same calls with the same seed give the same configurations.
+        max_concurrent: trials that run at once at most, also when a `ConcurrencyLimiter` says so; None: as many as Tune
+            starts.
+        backlog: proposals made ahead, so that Tune does not wait for a refit; 0 makes each when it is asked for.
+        strategy: its name, as for `Optimizer`.
+        **options: fields of the strategy.
+
+    Raises:
+        ValueError: when the space cannot be searched, or an option is not allowed.
+
     """
 
     def __init__(

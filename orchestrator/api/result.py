@@ -45,7 +45,12 @@ class TrialResult:
 
     @classmethod
     def of(cls, row: TrialRow) -> "TrialResult":
-        """The trial in this row of the history."""
+        """The trial in a row of the history.
+
+        Args:
+            row: the row.
+
+        """
         return cls(
             trial=row.trial,
             parameters=dict(row.parameters),

@@ -14,7 +14,11 @@ _LOOK_SECONDS = 1.0
 class Submitted:
     """A running campaign: its central actor is detached, so it survives the program that submitted it.
 
-    `bbkb attach FOLDER` and `bbkb stop FOLDER` work on it as well.
+    `bbkb attach FOLDER` and `bbkb stop FOLDER` work on it as well. Made by `Campaign.submit`.
+
+    Args:
+        run: the run.
+        session: its session, in the central actor.
     """
 
     def __init__(self, run: Run, session: Remote) -> None:
@@ -31,11 +35,21 @@ class Submitted:
         return self._session.status()
 
     def stop(self, now: bool = False) -> None:
-        """Drain running evaluations, then stop; `now` cancels them."""
+        """Stop the campaign; `bbkb resume` continues it.
+
+        Args:
+            now: cancel running evaluations instead of draining them.
+
+        """
         self._session.stop(now)
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Whether the campaign has ended, waiting up to `timeout` seconds for it, without limit when None."""
+        """Whether the campaign has ended.
+
+        Args:
+            timeout: how many seconds to wait for its end; None: without limit.
+
+        """
         deadline = float("inf") if timeout is None else time.monotonic() + timeout
         while not self._session.wait(min(_LOOK_SECONDS, max(0.0, deadline - time.monotonic()))):
             if time.monotonic() >= deadline:

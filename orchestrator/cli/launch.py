@@ -28,13 +28,23 @@ class Remote(Protocol):
     """A session in another process (`orchestrator.session.actor.RemoteSession`)."""
 
     def wait(self, seconds: float) -> bool:
-        """Whether it has ended, waiting up to `seconds` for it."""
+        """Whether it has ended.
+
+        Args:
+            seconds: how long to wait for its end.
+
+        """
 
     def status(self) -> Status | None:
         """A snapshot; None while it is still being built."""
 
     def stop(self, now: bool) -> None:
-        """Ask for a clean stop, or one at once."""
+        """Ask for a stop.
+
+        Args:
+            now: cancel running evaluations instead of draining them.
+
+        """
 
     def result(self) -> Outcome:
         """How it ended."""
@@ -46,8 +56,17 @@ class Remote(Protocol):
 def launch(run: Run, settings: Settings, console: Console, address: str | None) -> Outcome:
     """Run a session to its end: its outcome and reason.
 
-    The first interrupt from the keyboard (or SIGTERM) stops cleanly, the second at once. Raises what `open_session` and
-    `Driver.run` raise, and ActorLostError.
+    The first interrupt from the keyboard (or SIGTERM) stops cleanly, the second at once.
+
+    Args:
+        run: the run to work on.
+        settings: those of the campaign, or the changed ones of a resume.
+        console: where progress is shown.
+        address: Ray cluster to join; RAY_ADDRESS when None, else a local Ray is started. Without Ray it is not used.
+
+    Raises:
+        BbkbError: what `open_session` and `Driver.run` raise; ActorLostError when the central actor died.
+
     """
     if settings.workers.executor == "ray":
         return _launch_on_ray(run, settings, console, address)
@@ -86,7 +105,13 @@ def _launch_on_ray(run: Run, settings: Settings, console: Console, address: str 
 
 
 def watch(session: Remote, shown: View) -> Outcome:
-    """Show a session in another process to its end. Interrupts stop it, cleanly the first time, then at once."""
+    """Show a session in another process to its end. Interrupts stop it, cleanly the first time, then at once.
+
+    Args:
+        session: the session.
+        shown: what shows it.
+
+    """
     wanted: list[bool] = []  # stops asked for and not passed on: in a signal's handler Ray must not be called
     deadline = float("inf")
     with _interrupts(wanted.append):

@@ -13,6 +13,7 @@ from objectives.parameters import Choice, Range
 from orchestrator.adapters.optuna import BBKBSampler
 from orchestrator.adapters.optuna_space import space_of, to_optuna, to_ours
 from orchestrator.space_optimizer import SpaceOptimizer
+from tests.argument_sections import undocumented
 
 optuna.logging.set_verbosity(optuna.logging.ERROR)
 SPACE = {"x": FloatDistribution(0.0, 1.0), "kind": CategoricalDistribution(("a", None, 2.5))}
@@ -156,3 +157,7 @@ def test_a_pickled_sampler_goes_on_as_it_would_have() -> None:
     suggested = study.ask(SPACE).params
     copy._take_in(study, study.trials[-1], SPACE)
     assert to_optuna(copy._space, copy._optimizer.ask(1)[0]) == suggested
+
+
+def test_an_argument_section_names_every_parameter() -> None:
+    assert undocumented(BBKBSampler) == []

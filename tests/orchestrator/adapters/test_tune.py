@@ -15,6 +15,7 @@ from objectives.space import SearchSpace
 from orchestrator.adapters.tune import BBKBSearch
 from orchestrator.adapters.tune_space import TuneSpace
 from orchestrator.settings.imported import build_existing
+from tests.argument_sections import undocumented
 
 SPACE = {"x": tune.uniform(0.0, 1.0), "inner": {"kind": tune.choice(["a", "b"])}, "fixed": 3}
 
@@ -175,6 +176,10 @@ def test_a_metric_that_was_never_named_is_asked_for() -> None:
     searcher.suggest("a")
     with pytest.raises(ValueError, match="BBKBSearch needs metric and mode"):
         searcher.on_trial_complete("a", {"loss": 1.0})
+
+
+def test_an_argument_section_names_every_parameter() -> None:
+    assert undocumented(BBKBSearch) == []
 
 
 @pytest.mark.filterwarnings("ignore")  # Ray Tune's own

@@ -1,0 +1,19 @@
+"""What the docstring of a public class or function leaves out."""
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+
+def is_protocol(cls: object) -> bool:
+    return isinstance(cls, type) and bool(getattr(cls, "_is_protocol", False))
+
+
+def undocumented(function: Callable[..., Any]) -> list[str]:
+    """Parameters of a function or constructor that its argument section does not name; none of a protocol."""
+    if is_protocol(function):
+        return []
+    constructor = function.__init__ if isinstance(function, type) else function  # type: ignore[misc]
+    parameters = [one for one in inspect.signature(constructor).parameters if one not in ("self", "cls")]
+    documented = (inspect.getdoc(function) or "").partition("Args:\n")[2]
+    return [one for one in parameters if f"{one}:" not in documented]
