@@ -130,7 +130,7 @@ def updates(feed: Feed, writer: Writer, evaluations: int, count: int = 20) -> It
         writer.append(batch(evaluations // BATCH + number, draws))
         cursor, began = feed.position, time.process_time()
         feed.catch_up()
-        text = json.dumps(feed.locked(functools.partial(views.update, feed, cursor, START)), default=str)
+        text = json.dumps(feed.while_locked(functools.partial(views.update, feed, cursor, START)), default=str)
         yield time.process_time() - began, len(text)
 
 

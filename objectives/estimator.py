@@ -94,7 +94,7 @@ class SklearnEstimator:
     def space_problems(self, names: Iterable[str]) -> Mapping[str, str]:
         """What is wrong with parameters of these `names`, by name. Raises ObjectiveError when the estimator cannot be
         had."""
-        known = sorted(_made(self.estimator).get_params())
+        known = sorted(_make(self.estimator).get_params())
         return {
             name: f"is no parameter of {self.estimator}{did_you_mean(name, known) or '; there are ' + ', '.join(known)}"
             for name in names
@@ -106,7 +106,7 @@ class SklearnEstimator:
         mistake (with its line), when `scoring` is unknown and when a class has fewer rows than there are folds."""
         from sklearn.base import is_classifier
 
-        made = _made(self.estimator)
+        made = _make(self.estimator)
         _check_scoring(self.scoring)
         table = _read_file(Path(self.data), str(self.target)) if self.is_file else _load_bundled(self.data)
         objective = CrossValidation(table, self, is_classifier(made))
@@ -191,7 +191,7 @@ class CrossValidation:
         """Preparation of the columns and the estimator with `parameters`."""
         from sklearn.pipeline import make_pipeline
 
-        estimator = _made(self.options.estimator)
+        estimator = _make(self.options.estimator)
         drawn = {"random_state": seed % 2**32} if "random_state" in estimator.get_params() else {}
         estimator.set_params(**{**drawn, **parameters})
         return make_pipeline(_preparation(self.table.numbers.shape[1], self.table.texts.shape[1]), estimator)
@@ -215,7 +215,7 @@ def _preparation(numbers: int, texts: int) -> Any:
     )
 
 
-def _made(name: str) -> Any:
+def _make(name: str) -> Any:
     """The estimator with its defaults. Raises ObjectiveError."""
     module, _, attribute = name.rpartition(".")
     cls: Any = import_reference(f"{module}:{attribute}")

@@ -106,7 +106,7 @@ class _Children:
         parts = (self._step(stepped), self._redraw(redrawn), self._cross(count - stepped - redrawn))
         return np.concatenate(parts)
 
-    def _chosen(self, count: int) -> tuple[Codes, Mask]:
+    def _choose(self, count: int) -> tuple[Codes, Mask]:
         """Parents (count, P) with what they do not have drawn, and which of their codes they have."""
         codes = self._parents[self._rng.integers(len(self._parents), size=count)]
         has: Mask = ~np.isnan(codes)
@@ -118,7 +118,7 @@ class _Children:
         return np.stack([coding.draw(kind, positions[:, column]) for column, kind in enumerate(self._kinds)], axis=1)
 
     def _step(self, count: int) -> Codes:
-        codes, has = self._chosen(count)
+        codes, has = self._choose(count)
         scale = np.exp(self._rng.uniform(np.log(SMALLEST_STEP), np.log(LARGEST_STEP), count))[:, None]
         steps = scale * self._steps * self._rng.standard_normal(codes.shape)
         is_moved = has & (self._fine | self._coarse(has))
@@ -151,12 +151,12 @@ class _Children:
         return moved
 
     def _redraw(self, count: int) -> Codes:
-        codes, has = self._chosen(count)
+        codes, has = self._choose(count)
         order = np.where(has & self._varying, self._rng.random(has.shape), -1.0)
         rows, columns = np.arange(count), order.argmax(axis=1)
         codes[rows, columns] = self._fresh(count)[rows, columns]
         return codes
 
     def _cross(self, count: int) -> Codes:
-        (one, _), (other, _) = self._chosen(count), self._chosen(count)
+        (one, _), (other, _) = self._choose(count), self._choose(count)
         return np.where(self._rng.random(one.shape) < 0.5, one, other)

@@ -113,10 +113,10 @@ class Choice:
     when: WhenOption = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "choices", _listed("choices", self.choices))
+        object.__setattr__(self, "choices", _as_tuple("choices", self.choices))
         _require_distinct("choices", self.choices)
         if self.weights is not None:
-            numbers = tuple(_number("weights", weight) for weight in _listed("weights", self.weights))
+            numbers = tuple(_number("weights", weight) for weight in _as_tuple("weights", self.weights))
             object.__setattr__(self, "weights", numbers)
             _check_weights(self.choices, self.weights)
         _set_when(self, self.choices)
@@ -139,7 +139,7 @@ class Ordered:
     when: WhenOption = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "ordered", _listed("ordered", self.ordered))
+        object.__setattr__(self, "ordered", _as_tuple("ordered", self.ordered))
         _require_distinct("ordered", self.ordered)
         _set_when(self, self.ordered)
 
@@ -191,7 +191,7 @@ def _number(name: str, value: object) -> float:
     return plain
 
 
-def _listed(name: str, values: object) -> tuple[Scalar, ...]:
+def _as_tuple(name: str, values: object) -> tuple[Scalar, ...]:
     """The values of a parameter, numbers of NumPy as Python's. Raises ValueError unless they are plain values."""
     is_single = getattr(values, "ndim", 1) == 0  # an array () of NumPy says that it can be iterated over
     if is_single or isinstance(values, str | bytes | Mapping | Set) or not isinstance(values, Iterable):

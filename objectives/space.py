@@ -114,7 +114,7 @@ class SearchSpace:
             if exists.any() and len(rows) + exists.sum() * (number - 1.0) > _SLACK * most:
                 return None  # before so many are made
             _check_cells(int(len(rows) + exists.sum() * (number - 1.0)) * rows.shape[1])
-            rows = self._expanded(name, exists, int(number), rows)
+            rows = self._expand(name, exists, int(number), rows)
             done.add(name)
             complete = [clause for clause, names in due.items() if names <= done]
             rows = rows[~holds(self.parameters, [self.forbid[clause] for clause in complete], rows)]
@@ -126,7 +126,7 @@ class SearchSpace:
         clauses = conditions(self.parameters[name])
         return holds(self.parameters, clauses, codes) if clauses else np.ones(len(codes), dtype=bool)
 
-    def _expanded(self, name: str, exists: Mask, number: int, rows: Codes) -> Codes:
+    def _expand(self, name: str, exists: Mask, number: int, rows: Codes) -> Codes:
         """`rows` (A, P), each as often as parameter `name` has levels where it `exists` (A,)."""
         if not exists.any():
             return rows
@@ -255,12 +255,12 @@ def make_candidates(
     most = LARGEST_WHOLE_SET if size is None else size
     whole = full.enumerate(dict.fromkeys(full.parameters, math.inf), most)
     if whole is not None:
-        drawn = np.concatenate((_drawn(full, min(FIRST_ARMS, max(1, len(whole))), sampler, seed), whole))
+        drawn = np.concatenate((_draw_existing(full, min(FIRST_ARMS, max(1, len(whole))), sampler, seed), whole))
     elif sampler == "grid":
         drawn = _largest_grid(full, size or points)
     else:
         _check_cells((size or points) * full.width)
-        drawn = _drawn(full, size or points, sampler, seed)
+        drawn = _draw_existing(full, size or points, sampler, seed)
     if not len(drawn):
         raise ObjectiveError("forbid leaves hardly any configuration of the space, none was found; narrow a clause")
     codes = np.concatenate((wanted, drawn))
@@ -313,7 +313,7 @@ def _check_cells(cells: int) -> None:
         )
 
 
-def _drawn(space: SearchSpace, size: int, sampler: Sampler, seed: int) -> Codes:
+def _draw_existing(space: SearchSpace, size: int, sampler: Sampler, seed: int) -> Codes:
     """The first `size` allowed configurations (≤ size, P) that the sampler draws; fewer where hardly any is allowed."""
     draws = size
     while True:

@@ -6,7 +6,7 @@ standardised here. A user's own table becomes candidates, or, with a target colu
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, ClassVar
@@ -98,13 +98,10 @@ def recorded_evaluation(repeats: NDArray[np.float64], rng: np.random.Generator) 
 
 
 @dataclass(frozen=True, slots=True)
-class Abalone:
-    """The age of 4177 shells, in rings, from eight measurements (UCI), as a bandit problem.
+class _RegressionData:
+    """A data set of a regression problem as a bandit problem: a row is an arm. A subclass says which `data` it is."""
 
-    Args:
-        noise_std: The standard deviation of the noise that is added to a reward, ≥ 0.
-    """
-
+    data: ClassVar[Callable[[DataSource], Regression]]
     __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}
 
     noise_std: Annotated[float, Doc("The standard deviation of the noise that is added to a reward, ≥ 0.")] = 0.01
@@ -114,7 +111,7 @@ class Abalone:
 
     def load(self, source: DataSource) -> Table:
         """The table; raises ObjectiveError when the data cannot be had."""
-        return _standardise(load_abalone(source), self.noise_std)
+        return _standardise(type(self).data(source), self.noise_std)
 
     def default_space(self) -> Space | None:
         """None: the table brings its own candidates."""
@@ -122,27 +119,25 @@ class Abalone:
 
 
 @dataclass(frozen=True, slots=True)
-class Cadata:
+class Abalone(_RegressionData):
+    """The age of 4177 shells, in rings, from eight measurements (UCI), as a bandit problem.
+
+    Args:
+        noise_std: The standard deviation of the noise that is added to a reward, ≥ 0.
+    """
+
+    data = staticmethod(load_abalone)
+
+
+@dataclass(frozen=True, slots=True)
+class Cadata(_RegressionData):
     """The median house value of 20640 Californian blocks (Pace & Barry 1997) as a bandit problem.
 
     Args:
         noise_std: The standard deviation of the noise that is added to a reward, ≥ 0.
     """
 
-    __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}
-
-    noise_std: Annotated[float, Doc("The standard deviation of the noise that is added to a reward, ≥ 0.")] = 0.01
-
-    def __post_init__(self) -> None:
-        _check_noise(self.noise_std)
-
-    def load(self, source: DataSource) -> Table:
-        """The table; raises ObjectiveError when the data cannot be had."""
-        return _standardise(load_cadata(source), self.noise_std)
-
-    def default_space(self) -> Space | None:
-        """None: the table brings its own candidates."""
-        return None
+    data = staticmethod(load_cadata)
 
 
 def table_candidates(path: Path, duplicates: Duplicates = "merge") -> Candidates:

@@ -142,7 +142,7 @@ def in_environment(text: str, environment: Mapping[str, str]) -> str:
 def _with_variables(url: sa.URL, environment: Mapping[str, str]) -> sa.URL:
     """With `${VAR}` replaced in each part, so that a value may hold any character."""
 
-    def expanded(text: str | None) -> str | None:
+    def expand(text: str | None) -> str | None:
         return None if text is None else in_environment(text, environment)
 
     query = {
@@ -152,8 +152,8 @@ def _with_variables(url: sa.URL, environment: Mapping[str, str]) -> sa.URL:
         for key, value in url.query.items()
     }
     password = None if url.password is None else str(url.password)
-    parts = [expanded(part) for part in (url.username, password, url.host)]
-    return sa.URL.create(url.drivername, parts[0], parts[1], parts[2], url.port, expanded(url.database), query)
+    parts = [expand(part) for part in (url.username, password, url.host)]
+    return sa.URL.create(url.drivername, parts[0], parts[1], parts[2], url.port, expand(url.database), query)
 
 
 def _without_hidden(url: sa.URL) -> sa.URL:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from objectives.reference import did_you_mean
-from orchestrator.bandit.options import shown
+from orchestrator.bandit.options import excerpt
 from orchestrator.bandit.strategy import Observation
 
 T = TypeVar("T")
@@ -21,7 +21,7 @@ Rewards = Sequence[float | None] | ArrayLike
 def checked_limit(limit: object) -> int:
     """A number of pulls, at least 1."""
     if isinstance(limit, bool) or not isinstance(limit, int | np.integer):
-        raise ValueError(f"limit must be a whole number >= 1, got {shown(limit)}")
+        raise ValueError(f"limit must be a whole number >= 1, got {excerpt(limit)}")
     number = int(limit)
     if number < 1:
         raise ValueError(f"limit must be >= 1, got {number}")
@@ -32,14 +32,14 @@ def checked_list(values: object, what: str, example: str) -> list[Any]:
     """`values` as a list; a text, a mapping or a single value is none. `example` shows what to write."""
     is_single = getattr(values, "ndim", 1) == 0  # an array () of NumPy says that it can be iterated over
     if is_single or isinstance(values, str | bytes | Mapping | Set) or not isinstance(values, Iterable):
-        raise ValueError(f"{what} must be a list such as {example}, got {shown(values)}")
+        raise ValueError(f"{what} must be a list such as {example}, got {excerpt(values)}")
     return list(values)
 
 
 def checked_mapping(values: object, what: str, example: str) -> Mapping[str, Any]:
     """`values`, a mapping whose keys are texts. `example` shows what to write."""
     if not isinstance(values, Mapping) or not all(isinstance(key, str) for key in values):
-        raise ValueError(f"{what} must be a mapping such as {example}, got {shown(values)}")
+        raise ValueError(f"{what} must be a mapping such as {example}, got {excerpt(values)}")
     return values
 
 
@@ -51,7 +51,7 @@ def checked_mappings(values: object, what: str, example: str) -> list[Mapping[st
 def checked_seed(seed: object) -> int:
     """A seed: a whole number, at least 0."""
     if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
-        raise ValueError(f"seed must be a whole number >= 0, got {shown(seed)}")
+        raise ValueError(f"seed must be a whole number >= 0, got {excerpt(seed)}")
     return int(seed)
 
 
@@ -98,7 +98,7 @@ def checked_numbers(values: ArrayLike, what: str) -> NDArray[np.float64]:
             raise TypeError
         return array.astype(np.float64)
     except (TypeError, ValueError, OverflowError):
-        raise ValueError(f"{what} must be numbers (n,), got {shown(values)}") from None
+        raise ValueError(f"{what} must be numbers (n,), got {excerpt(values)}") from None
 
 
 def checked_existing(existing: object, size: int) -> list[Observation]:
@@ -175,4 +175,4 @@ def _reward(value: Any) -> float | None:
             raise TypeError
         return float(value)
     except (TypeError, ValueError, OverflowError):
-        raise ValueError(f"a reward must be a number, or None for a failed evaluation, got {shown(value)}") from None
+        raise ValueError(f"a reward must be a number, or None for a failed evaluation, got {excerpt(value)}") from None

@@ -65,10 +65,10 @@ class Learner(Generic[S]):
         """At most `limit` arms to pull, which are open from now on; none if the strategy waits for pending ones."""
         if self.is_due:
             self.learn()
-        arms = self._chosen(limit)
+        arms = self._choose(limit)
         if not arms and self.unlearned:
             self.learn()
-            arms = self._chosen(limit)
+            arms = self._choose(limit)
         self.expect(arms)
         return arms
 
@@ -79,7 +79,7 @@ class Learner(Generic[S]):
 
     def tell(self, observations: Sequence[Observation]) -> None:
         """Results, to be learned. Raises ValueError when a reward, or the sum of an arm's rewards, is not finite."""
-        self._sums |= self._added(observations)
+        self._sums |= self._sums_with(observations)
         for seen in observations:
             self._told[seen.arm] += 1
             if self._told[seen.arm] > self._open[seen.arm]:
@@ -133,11 +133,11 @@ class Learner(Generic[S]):
         position = int(np.argmax(means)) if arm is None else int(np.searchsorted(pulls.arms, arm))
         return int(pulls.arms[position]), float(means[position])
 
-    def _chosen(self, limit: int) -> list[int]:
+    def _choose(self, limit: int) -> list[int]:
         decision = self.strategy.ask(self.state, tuple(self.open), limit)
         return [pick.arm for pick in decision.picks] if isinstance(decision, Choose) else []
 
-    def _added(self, observations: Sequence[Observation]) -> dict[int, float]:
+    def _sums_with(self, observations: Sequence[Observation]) -> dict[int, float]:
         """The sums of the rewards of the arms in `observations`, these included. Raises ValueError when one is not
         finite."""
         arms, rewards = arms_and_rewards(observations)

@@ -1,7 +1,7 @@
 """The operator's log: one line for each event that matters, with campaign, trial and attempt.
 
 Modules of the shell log to `logging.getLogger("bbkb.…")`, with `extra={"trial": …, "attempt": …}`. Nothing is written
-unless `written_to` (the `bbkb` command and the coordinator) or the program that uses the library adds a handler. The
+unless `log_into` (the `bbkb` command and the coordinator) or the program that uses the library adds a handler. The
 log is for people and log collectors; the campaign's results are in its event log, which is complete without it.
 """
 
@@ -28,7 +28,7 @@ logging.getLogger(ROOT).addHandler(logging.NullHandler())  # else warnings would
 
 
 @contextmanager
-def written_to(folder: Path, campaign: str, level: Level, format_: Format) -> Iterator[None]:
+def log_into(folder: Path, campaign: str, level: Level, format_: Format) -> Iterator[None]:
     """Append what this process logs to `run.log` in a run's folder.
 
     Args:

@@ -104,7 +104,7 @@ class Optimizer:
     def _begin(self, arms: Arms, strategy: AnyStrategy, seed: int) -> None:
         self._arms, self._strategy, self._seed, self._size = arms, strategy, seed, len(arms)
         state = strategy.init(arms, np.random.default_rng([seed, 0]))
-        self._learner = Learner(strategy, state, seed, self._learned)
+        self._learner = Learner(strategy, state, seed, self._record)
         self._told: list[Observation] = []
         self._log: list[Entry] = []
 
@@ -143,7 +143,7 @@ class Optimizer:
             ValueError: when one is out of range.
 
         """
-        self._expected(checked_indices(indices, self._size))
+        self._expect(checked_indices(indices, self._size))
 
     def tell(self, indices: ArrayLike, rewards: Sequence[float | None] | ArrayLike) -> None:
         """Rewards (n,) of the candidates `indices` (n,), in any order and any grouping.
@@ -161,7 +161,7 @@ class Optimizer:
                 learned then.
 
         """
-        self._taught(checked_results(indices, rewards, self._size))
+        self._teach(checked_results(indices, rewards, self._size))
 
     @property
     def trials(self) -> list[Entry]:
@@ -239,28 +239,28 @@ class Optimizer:
             learner.expect(arms)
             self._log.append({"asked": arms})
         elif "expected" in entry:
-            self._expected([int(arm) for arm in entry["expected"]])
+            self._expect([int(arm) for arm in entry["expected"]])
         elif "told" in entry:
-            self._taught(_observations(entry["told"]))
+            self._teach(_observations(entry["told"]))
         else:
             learner.take(self._strategy.restore(learner.state, tuple(learner.unlearned), entry["record"]))
-            self._learned()
+            self._record()
 
     def _know(self, known: Sequence[Observation], state: Any, record: Mapping[str, Any]) -> None:
         """Begin with `state`, which contains the results `known`."""
         self._learner.change(state)
         self._log.append({"existing": _pairs(known), "record": dict(record)})
 
-    def _expected(self, arms: Sequence[int]) -> None:
+    def _expect(self, arms: Sequence[int]) -> None:
         self._learner.expect(arms)
         self._log.append({"expected": list(arms)})
 
-    def _taught(self, observations: Sequence[Observation]) -> None:
+    def _teach(self, observations: Sequence[Observation]) -> None:
         self._learner.tell(observations)
         self._told.extend(observations)
         self._log.append({"told": _pairs(observations)})
 
-    def _learned(self) -> None:
+    def _record(self) -> None:
         """Write down what the strategy drew and fitted."""
         self._log.append({"record": dict(self._strategy.recorded(self._learner.state))})
 

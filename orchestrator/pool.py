@@ -39,7 +39,7 @@ class Pool:
     space: SearchSpace | None = None
     limit: int = 0
 
-    def wanted(self, strategy: object, state: StrategyState) -> Growth | None:
+    def demand(self, strategy: object, state: StrategyState) -> Growth | None:
         """What the strategy wants to have appended now; None for nothing."""
         return strategy.growth(state) if self.space is not None and isinstance(strategy, Grows) else None
 

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from orchestrator.bandit.arms import Arms, Layout, checked_features
-from orchestrator.bandit.options import shown
+from orchestrator.bandit.options import excerpt
 from orchestrator.bandit.strategy import AnyStrategy
 from orchestrator.files import write_text
 
@@ -38,7 +38,7 @@ def read_saved(path: str | Path, build: Callable[[Entry], T]) -> T:
             raise ValueError(f"its format must be {FORMAT}")
         return build(saved)
     except OSError as error:
-        raise ValueError(f"path must be a file that save wrote, got {shown(str(path))}: {error.strerror}") from error
+        raise ValueError(f"path must be a file that save wrote, got {excerpt(str(path))}: {error.strerror}") from error
     except (UnicodeDecodeError, ValueError, KeyError, TypeError, IndexError) as error:
         raise ValueError(f"{path} is not a saved Optimizer: {type(error).__name__}: {error}") from error
 

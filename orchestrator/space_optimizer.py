@@ -14,7 +14,7 @@ from objectives.conditions import Clause, Scalar
 from objectives.objective import Candidates
 from objectives.parameters import Choice, Constant, Ordered, Parameter, Range
 from objectives.space import SearchSpace
-from orchestrator.bandit.options import shown
+from orchestrator.bandit.options import excerpt
 from orchestrator.bandit.strategy import Posterior
 from orchestrator.campaign.goals import CampaignGoals
 from orchestrator.inputs import (
@@ -304,7 +304,7 @@ def _search_space(space: Mapping[str, Parameter | Mapping[str, object]], forbid:
     checked_mapping(space, "space", "{'x': Range(0, 1)}")
     for name, one in space.items():
         if not isinstance(one, Mapping | Range | Choice | Ordered | Constant):
-            raise ValueError(f"space[{name!r}] must be Range, Choice, Ordered or a mapping, got {shown(one)}")
+            raise ValueError(f"space[{name!r}] must be Range, Choice, Ordered or a mapping, got {excerpt(one)}")
     plain = {name: one for name, one in space.items() if isinstance(one, Mapping)}
     built = build_space(plain)
     parameters: dict[str, Parameter] = {

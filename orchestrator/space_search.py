@@ -174,7 +174,7 @@ class SpaceSearch:
         """Write down what the strategy drew and fitted, and let the candidates grow."""
         strategy, state = self.setup.strategy, self.learner.state
         self.log.append({"record": dict(strategy.recorded(state))})
-        wanted = self._pool.wanted(strategy, state)
+        wanted = self._pool.demand(strategy, state)
         if wanted is not None and isinstance(strategy, Grows):
             rng = np.random.default_rng([self.setup.seed, 3, state.round])
             self._extend(self._pool.growth(strategy, state, wanted, self.learner.open, rng))

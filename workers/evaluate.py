@@ -86,7 +86,7 @@ def evaluate(
                 lambda: check_result(objective.evaluate(dict(attempt.parameters), attempt.seed, reports)),
                 limits.timeout_seconds,
             )
-        kept = reports.kept()
+        kept = reports.points()
     except EvaluationStopped:
         return _stop(attempt, reports, started, now(), where)
     except BaseException as error:  # SystemExit and its kin end a process of ours only if we let them
@@ -126,7 +126,7 @@ def _stop(attempt: Attempt, reports: Reports, started: float, now: float, worker
         started=started,
         finished=max(started, now),
         worker=worker,
-        reports=reports.kept(),
+        reports=reports.points(),
     )
 
 

@@ -23,10 +23,10 @@ def finite_or_not(name: str, value: object) -> float:
         with contextlib.suppress(OverflowError):  # an int beyond 1.8e308
             if isinstance(value, numbers.Real):
                 return float(value)
-    raise InvalidValueError(f"{name} must be a finite number, got {shown(value)}")
+    raise InvalidValueError(f"{name} must be a finite number, got {excerpt(value)}")
 
 
-def shown(value: object) -> str:
+def excerpt(value: object) -> str:
     """A short text for any value at all, also one whose repr is huge, slow or broken."""
     if isinstance(value, int) and value.bit_length() > 1000:  # int -> decimal text takes quadratic time
         return f"an int of {value.bit_length()} bits"

@@ -40,7 +40,7 @@ class Reports:
             self.is_stopped = True
             raise EvaluationStopped(f"stopped early at step {at}")
 
-    def kept(self) -> tuple[tuple[int, float], ...]:
+    def points(self) -> tuple[tuple[int, float], ...]:
         """(step, value) in the order reported."""
         return tuple(self._kept)
 

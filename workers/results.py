@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from objectives.objective import Evaluation, InvalidValueError
-from workers.numbers import finite, shown
+from workers.numbers import excerpt, finite
 
 MOST_METRICS = 100
 NAME_CHARACTERS = 100
@@ -27,7 +27,7 @@ class Result:
 def check_result(evaluation: object) -> Result:
     """What is stored of an evaluation. Raises InvalidValueError when it has no finite value."""
     if not isinstance(evaluation, Evaluation):
-        raise InvalidValueError(f"an objective must return an Evaluation, got {shown(evaluation)}")
+        raise InvalidValueError(f"an objective must return an Evaluation, got {excerpt(evaluation)}")
     value = finite("value", evaluation.value)
     returned: object = evaluation.metrics  # whatever the objective put there
     if not isinstance(returned, Mapping):

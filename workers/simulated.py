@@ -129,13 +129,13 @@ class SimulatedExecutor:
         """Everything that finishes at the next instant at which something finishes, for any timeout."""
         self._start()
         outcomes, self._cancelled = self._cancelled, []
-        outcomes += self._ended()
+        outcomes += self._end_due()
         while not outcomes and self._running:
             self._now = self._running[0].finish
-            outcomes += self._ended()
+            outcomes += self._end_due()
         return outcomes
 
-    def _ended(self) -> list[Outcome]:
+    def _end_due(self) -> list[Outcome]:
         """What is over at this instant; reports that are due go out on the way."""
         outcomes: list[Outcome] = []
         while self._running and self._running[0].finish <= self._now:

@@ -21,7 +21,7 @@ from orchestrator.campaign.events import (
     TrialSucceeded,
 )
 
-Victim = Literal["worker", "brain", "driver", "node", "head", "server"]
+Victim = Literal["worker", "coordinator", "driver", "node", "head", "server"]
 SEVERAL = "several at once"
 NOT_EXCUSED = "no kill explains it"
 
@@ -56,7 +56,7 @@ class Kill:
         `handover_seconds`: how long a result takes to the log; `silence`: when the log was written to for the last time
         before the kill, and when the next session began after it. A coordinator that writes nothing takes in nothing.
         """
-        has_silenced = self.victim in ("brain", "head") or self.has_coordinator
+        has_silenced = self.victim in ("coordinator", "head") or self.has_coordinator
         first = (silence[0] if has_silenced else self.time) - handover_seconds
         last = max(self.time + _SURVIVAL_SECONDS, silence[1] if has_silenced else 0.0)
         is_near = execution.began <= last and (execution.ended is None or execution.ended >= first)
@@ -66,7 +66,7 @@ class Kill:
             case "node":
                 is_owned = self.has_coordinator and execution.place == "task"
                 return is_near and (execution.node == self.node or is_owned)
-            case "brain":
+            case "coordinator":
                 return is_near and execution.place == "task"
             case "head":
                 return is_near
@@ -232,7 +232,7 @@ def _recovery(
         again = (_next(it, executed) for it in hit)
         return max((moment - kill.time for moment in again if moment is not None and moment > kill.time), default=None)
     later = [event for event in events if event.time > kill.time]
-    if kill.victim in ("brain", "head"):
+    if kill.victim in ("coordinator", "head"):
         opened = next(
             (position for position, event in enumerate(later) if isinstance(event, SessionOpened)), len(later)
         )

@@ -91,7 +91,7 @@ class Campaign:
         events = self.events()
         return bool(events) and isinstance(events[-1], SessionClosed) and events[-1].outcome == "finished"
 
-    def brain(self) -> int | None:
+    def coordinator(self) -> int | None:
         """The process that holds the campaign: the central actor's; None while no process holds it."""
         with self.run.store() as store:
             identity = Identity.read(store.holding(self.run.name).identity)

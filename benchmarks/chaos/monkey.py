@@ -13,7 +13,14 @@ from benchmarks.chaos.postgresql import Server
 from benchmarks.chaos.processes import Mark, age_of, parent_of
 
 # How often each is chosen. Evaluations have many processes, the campaign has one coordinator.
-_WEIGHTS: dict[Victim, float] = {"worker": 5.0, "brain": 3.0, "driver": 2.0, "node": 1.5, "head": 0.5, "server": 1.5}
+_WEIGHTS: dict[Victim, float] = {
+    "worker": 5.0,
+    "coordinator": 3.0,
+    "driver": 2.0,
+    "node": 1.5,
+    "head": 0.5,
+    "server": 1.5,
+}
 _LONGEST_AWAY = 6.0  # seconds that a database server stays away
 _SEVERAL = 0.35  # the share of strikes that hit two or three at once
 
@@ -76,8 +83,8 @@ class Monkey:
                 running = [it for it in executions(self._notes) if it.ended is None and it.seed in seeds]
                 alive = [it.pid for it in running if is_alive(it, self._cluster.mark)]
                 return self._rng.choice(alive) if alive else None
-            case "brain":
-                return campaign.brain()
+            case "coordinator":
+                return campaign.coordinator()
             case _:
                 return campaign.watcher()
 
@@ -101,7 +108,7 @@ class Monkey:
         names = self._cluster.workers
         if not names or not self._cluster.is_whole:  # a slow machine would be left without any
             return None
-        name, coordinator = self._rng.choice(names), campaign.brain()
+        name, coordinator = self._rng.choice(names), campaign.coordinator()
         begun_by, now = None if coordinator is None else parent_of(coordinator), time.time()
         raylet = self._cluster.kill_node(name)
         return None if raylet is None else Kill(self._strikes, now, "node", raylet, name, begun_by == raylet)

@@ -11,7 +11,7 @@ from benchmarks.chaos.course import Result
 
 _NAMES = {
     "worker": "a process that evaluates",
-    "brain": "the central actor",
+    "coordinator": "the central actor",
     "driver": "the driver, or a process that watches",
     "node": "a worker node (its raylet)",
     "head": "the head, and with it the cluster",

@@ -140,7 +140,7 @@ class CellTraining:
 
     def candidates(self) -> Candidates:
         """The cells. `cell` says which one it is; the other columns are for people."""
-        cells = _drawn(cells_of(self.options.vertices, self.options.operations))
+        cells = _draw(cells_of(self.options.vertices, self.options.operations))
         features, parameter_of = encode_cells(cells, self.options.encoding)
         columns = {
             CELL: np.array([str(cells.cell(number)) for number in range(len(cells))]),
@@ -196,7 +196,7 @@ class CellTraining:
         return Evaluation(accuracy, metrics)
 
 
-def _drawn(cells: CellSet) -> CellSet:
+def _draw(cells: CellSet) -> CellSet:
     """All of them, or so many that a campaign can hold them."""
     if len(cells) <= MOST_CELLS:
         return cells

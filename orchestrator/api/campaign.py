@@ -10,7 +10,7 @@ from objectives.pickled import pickle_function
 from orchestrator.api.following import Notifier
 from orchestrator.api.result import Result, TrialResult, result_of
 from orchestrator.api.submitted import Submitted
-from orchestrator.bandit.options import shown
+from orchestrator.bandit.options import excerpt
 from orchestrator.cli.console import SafeConsole
 from orchestrator.cli.launch import launch
 from orchestrator.errors import RunError, UserError
@@ -100,7 +100,7 @@ class Campaign:
 
         """
         if not isinstance(path, str | Path):
-            raise ValueError(f"path must be the path of a campaign file, got {shown(path)}")
+            raise ValueError(f"path must be the path of a campaign file, got {excerpt(path)}")
         campaign = cls.__new__(cls)
         campaign.settings = load_settings(path, checked_list(overrides, "overrides", '["budget.evaluations=50"]'))
         return campaign
@@ -119,7 +119,7 @@ class Campaign:
         The first interrupt stops cleanly: the result then says "interrupted", and `bbkb resume` continues it.
         """
         if on_result is not None and not callable(on_result):
-            raise ValueError(f"on_result must be a function of one result, got {shown(on_result)}")
+            raise ValueError(f"on_result must be a function of one result, got {excerpt(on_result)}")
         run = self._create()
         try:
             with Notifier(run, on_result):
@@ -237,7 +237,7 @@ def _section(sections: Mapping[str, object], key: str) -> Mapping[str, object]:
 
 def _parameter(value: Parameter | Mapping[str, object]) -> Mapping[str, object]:
     if not isinstance(value, Mapping | Range | Choice | Ordered | Constant):
-        raise ValueError(f"a parameter of space must be Range, Choice, Ordered or a mapping, got {shown(value)}")
+        raise ValueError(f"a parameter of space must be Range, Choice, Ordered or a mapping, got {excerpt(value)}")
     return value if isinstance(value, Mapping) else dump(value)
 
 
@@ -249,7 +249,7 @@ def _objective(objective: Function | Mapping[str, object], folder: Path) -> dict
     except (OSError, ValueError) as error:  # a ValueError: the path holds a NUL
         reason = getattr(error, "strerror", None) or error
         rule = "runs must be a folder that can be made and written"
-        raise RunError(f"{rule}, got {shown(str(folder.parent))}: {reason}") from error
+        raise RunError(f"{rule}, got {excerpt(str(folder.parent))}: {reason}") from error
     return {
         "function": pickled.path,
         "options": {"sha256": pickled.sha256, "search_paths": list(pickled.search_paths)},

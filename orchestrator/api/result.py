@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from orchestrator.bandit.options import shown
+from orchestrator.bandit.options import excerpt
 from orchestrator.campaign.status import goals_text
 from orchestrator.errors import RunError
 from orchestrator.history.export import trial_columns
@@ -181,7 +181,7 @@ def load(folder: str | Path) -> Result:
 
     """
     if not isinstance(folder, str | Path):
-        raise ValueError(f"folder must be the path of a run's folder, got {shown(folder)}")
+        raise ValueError(f"folder must be the path of a run's folder, got {excerpt(folder)}")
     return result_of(open_run(Path(folder)))
 
 

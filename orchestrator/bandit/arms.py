@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike
 
 from orchestrator.bandit.arrays import Floats, Indices, read_only, same
 from orchestrator.bandit.goals import SINGLE, Goals
-from orchestrator.bandit.options import shown
+from orchestrator.bandit.options import excerpt
 
 _UNIFORM = math.sqrt(12.0)  # width over standard deviation of a uniform distribution
 _CHOICE = math.sqrt(2.0)  # distance of two choices over the height of a one-hot column
@@ -123,7 +123,7 @@ def checked_features(features: ArrayLike) -> Floats:
         checked: Floats = read_only(features, np.float64)
     except (TypeError, ValueError, OverflowError):
         rule = "candidates must be an (A, d) array of numbers, a row for each candidate"
-        raise ValueError(f"{rule}, got {shown(features)}; for a search space give space={{…}}") from None
+        raise ValueError(f"{rule}, got {excerpt(features)}; for a search space give space={{…}}") from None
     if checked.ndim != 2 or 0 in checked.shape:
         raise ValueError(f"candidates must be an (A, d) array with A, d >= 1, got shape {checked.shape}")
     if not np.isfinite(checked).all():

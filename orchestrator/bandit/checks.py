@@ -4,7 +4,7 @@ from collections.abc import Sequence, Sized
 from typing import Protocol
 
 from orchestrator.bandit.arrays import Indices
-from orchestrator.bandit.options import shown
+from orchestrator.bandit.options import excerpt
 from orchestrator.bandit.strategy import Wait
 
 
@@ -23,7 +23,7 @@ class HasArms(Protocol):
 def require(strategy: object, name: str, rule: str, is_met: bool) -> None:
     """Raise ValueError, naming the field `name` and its value, unless the rule is met."""
     if not is_met:
-        raise ValueError(f"strategy.{name} must be {rule}, got {shown(getattr(strategy, name))}")
+        raise ValueError(f"strategy.{name} must be {rule}, got {excerpt(getattr(strategy, name))}")
 
 
 def refusal(state: HasArms, limit: int) -> Wait | None:

@@ -14,7 +14,7 @@ from annotated_types import Gt
 from typing_extensions import Doc
 
 from orchestrator.bandit.arrays import Floats
-from orchestrator.bandit.options import Like, check_options, shown
+from orchestrator.bandit.options import Like, check_options, excerpt
 
 Lengthscale = float | tuple[float, ...]
 _Length = Annotated[float, Gt(0)]
@@ -171,7 +171,7 @@ def _check(kernel: AnyKernel) -> None:
     """Turn numbers and arrays of NumPy into floats and tuples of them; refuse what is not > 0 and finite."""
     scales = _lengthscales(kernel.lengthscale)
     if scales.ndim > 1 or not scales.size or not ((scales > 0) & (scales < math.inf)).all():
-        raise ValueError(f"strategy.kernel.lengthscale must be > 0 and finite, got {shown(kernel.lengthscale)}")
+        raise ValueError(f"strategy.kernel.lengthscale must be > 0 and finite, got {excerpt(kernel.lengthscale)}")
     object.__setattr__(kernel, "lengthscale", tuple(scales.tolist()) if scales.ndim else float(scales))
     check_options(kernel, "strategy.kernel")
 
@@ -185,7 +185,7 @@ def _lengthscales(value: object) -> Floats:
         return array.astype(np.float64)
     except (TypeError, ValueError, OverflowError):
         rule = "strategy.kernel.lengthscale must be a number, or one for each feature"
-        raise ValueError(f"{rule}, got {shown(value)}") from None
+        raise ValueError(f"{rule}, got {excerpt(value)}") from None
 
 
 def _scales(X: Floats, lengthscale: Lengthscale) -> float | Floats:

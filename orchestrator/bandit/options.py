@@ -103,17 +103,17 @@ def check_options(options: "DataclassInstance", section: str = "strategy") -> No
         try:
             taken = rule.take(value)
         except _RefusedError as refused:
-            raise ValueError(f"{section}.{name} must be {refused}, got {shown(value)}") from None
+            raise ValueError(f"{section}.{name} must be {refused}, got {excerpt(value)}") from None
         object.__setattr__(options, name, taken)
 
 
-def shown(value: object) -> str:
+def excerpt(value: object) -> str:
     """A value in a message: its `repr` on one line, cut at 80 characters."""
     text = " ".join(repr(value).split())
     return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 1]}…"
 
 
-def described(cls: type) -> dict[str, str]:
+def documentation_of(cls: type) -> dict[str, str]:
     """The meaning of each field of a class that has one in its annotation; the outermost where there are several."""
     hints = get_type_hints(cls, include_extras=True)
     return {

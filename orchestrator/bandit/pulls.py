@@ -92,7 +92,7 @@ class Pulls:
         expected = np.where(known > 0, self.reward_sums[distinct] / np.maximum(known, 1), rewards[first])[at]
         return bool(np.any(np.abs(rewards - expected) > ROUNDING * np.abs(expected)))
 
-    def extended(self, arms: int) -> "Pulls":
+    def extend(self, arms: int) -> "Pulls":
         """These pulls, and none of that many more arms."""
         return Pulls(
             np.concatenate((self.counts, np.zeros(arms, np.intp))),

@@ -66,7 +66,7 @@ def ended_attempt(event: AttemptEnded, parameters: Mapping[str, object]) -> Ende
     )
 
 
-def placed(started: float, finished: float, dispatched: float, arrived: float) -> tuple[float, float]:
+def place_between(started: float, finished: float, dispatched: float, arrived: float) -> tuple[float, float]:
     """The same time of evaluation between its dispatch and the arrival of its outcome: the worker that stamped it may
     be on a node whose clock is wrong, or was stepped."""
     if dispatched <= started <= finished <= arrived:

@@ -21,7 +21,7 @@ class Line(Sequence[T]):
         self._items: list[T] = list(items)
         self._start, self._stop = 0, len(self._items)
 
-    def extended(self, items: Iterable[T]) -> "Line[T]":
+    def with_last(self, items: Iterable[T]) -> "Line[T]":
         """With these items after the last one."""
         is_newest = self._stop == len(self._items)
         shared = self._items if is_newest else self._items[self._start : self._stop]
@@ -29,7 +29,7 @@ class Line(Sequence[T]):
         shared.extend(items)
         return self._of(self._front, shared, start, len(shared))
 
-    def preceded(self, items: Iterable[T]) -> "Line[T]":
+    def with_first(self, items: Iterable[T]) -> "Line[T]":
         """With these items before the first one."""
         return self._of((*items, *self._front), self._items, self._start, self._stop)
 

@@ -154,7 +154,7 @@ def _stop_reason(state: CampaignState, now: float) -> StopReason | None:
         return StopReason.TARGET_REACHED
     if rules.seconds is not None and state.elapsed_seconds + max(0.0, now - state.last_time) >= rules.seconds:
         return StopReason.TIME_SPENT
-    if rules.steps is not None and state.steps.taken >= rules.steps:
+    if rules.steps is not None and state.steps.total >= rules.steps:
         return StopReason.STEPS_SPENT
     if state.session_succeeded == 0 and state.session_failed >= rules.failures_before_giving_up:
         return StopReason.EVERYTHING_FAILS

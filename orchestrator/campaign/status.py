@@ -105,7 +105,7 @@ def status_of(name: str, state: CampaignState, now: float | None = None, activit
         outcome=state.outcome or "",
         reason=state.close_reason or state.stop_reason or "",
         evaluations=state.rules.evaluations,
-        steps=state.steps.taken,
+        steps=state.steps.total,
         step_budget=state.rules.steps,
         existing=state.existing_count,
         existing_unmatched=state.existing_unmatched,
@@ -199,9 +199,9 @@ def _least_seconds(state: CampaignState) -> float:
 def _share_left(state: CampaignState, done: int) -> float:
     """What of the budget is left, over what is spent."""
     left = max(0, state.rules.evaluations - done) / done
-    if state.rules.steps is None or not state.steps.taken:
+    if state.rules.steps is None or not state.steps.total:
         return left
-    return min(left, max(0, state.rules.steps - state.steps.taken) / state.steps.taken)
+    return min(left, max(0, state.rules.steps - state.steps.total) / state.steps.total)
 
 
 def _within_hours(left: float | None, elapsed: float, state: CampaignState) -> float | None:

@@ -17,18 +17,18 @@ class Steps:
     open: Mapping[int, int] = field(default_factory=lambda: MappingProxyType({}))
 
     @property
-    def taken(self) -> int:
+    def total(self) -> int:
         """By all trials."""
         return self.over + sum(self.open.values())
 
-    def reported(self, reports: Iterable[tuple[int, int]]) -> "Steps":
+    def after_reports(self, reports: Iterable[tuple[int, int]]) -> "Steps":
         """After these reports (trial, step) of open trials."""
         found = dict(self.open)
         for trial, step in reports:
             found[trial] = max(step, found.get(trial, 0))
         return replace(self, open=MappingProxyType(found))
 
-    def ended(self, trial: int, reports: Iterable[tuple[int, float]] = ()) -> "Steps":
+    def after_end(self, trial: int, reports: Iterable[tuple[int, float]] = ()) -> "Steps":
         """After the end of `trial`, whose last attempt made these reports (step, value)."""
         last = max((step for step, _ in reports), default=0)
         left = {other: steps for other, steps in self.open.items() if other != trial}

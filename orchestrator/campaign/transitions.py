@@ -120,7 +120,7 @@ def _choose(state: CampaignState, event: BatchChosen) -> CampaignState:
     after = replace(
         state,
         trials=state.trials + len(chosen),
-        backlog=_line(state.backlog).extended(chosen),
+        backlog=_line(state.backlog).with_last(chosen),
         batches=state.batches + bool(chosen),
         batch_size=len(chosen) or state.batch_size,
         computing="",
@@ -172,7 +172,7 @@ def _open_session(state: CampaignState, event: SessionOpened) -> CampaignState:
         phase=Phase.RUNNING,
         slots=event.slots,
         epoch=event.epoch,
-        backlog=_line(state.backlog).preceded(lost),
+        backlog=_line(state.backlog).with_first(lost),
         running=MappingProxyType(held),
         computing="",
         session_succeeded=0,
@@ -196,7 +196,7 @@ def _dispatch(state: CampaignState, event: TrialsDispatched) -> CampaignState:
         if len(front) == len(sent):
             break
         (front if one.trial in sent else passed).append(one)
-    rest = backlog.without_first(len(front) + len(passed)).preceded(passed)
+    rest = backlog.without_first(len(front) + len(passed)).with_first(passed)
     started = {one.trial: RunningAttempt(one.arm, sent[one.trial], event.time, one.parameters) for one in front}
     return replace(
         state,
@@ -220,7 +220,7 @@ def _succeed(state: CampaignState, event: TrialSucceeded) -> CampaignState:
     seconds = max(0.0, event.finished - event.started)
     return replace(
         _end_attempt(state, event, is_over=True),
-        finished=_line(state.finished).extended(
+        finished=_line(state.finished).with_last(
             (FinishedTrial(event.trial, Observation(arm, sign * event.value, further)),)
         ),
         succeeded=state.succeeded + 1,
@@ -240,7 +240,7 @@ def _stop_early(state: CampaignState, event: TrialStopped) -> CampaignState:
     reward = None if event.value is None else state.rules.sign * event.value
     return replace(
         _end_attempt(state, event, is_over=True),
-        finished=_line(state.finished).extended((FinishedTrial(event.trial, Observation(arm, reward)),)),
+        finished=_line(state.finished).with_last((FinishedTrial(event.trial, Observation(arm, reward)),)),
         stopped=state.stopped + 1,
         session_succeeded=state.session_succeeded + 1,
         workers_lost=_without(state.workers_lost, arm),
@@ -249,7 +249,7 @@ def _stop_early(state: CampaignState, event: TrialStopped) -> CampaignState:
 
 def _take_reports(state: CampaignState, event: ReportsArrived) -> CampaignState:
     if state.rules.steps is not None:
-        state = replace(state, steps=state.steps.reported((trial, step) for trial, _, step, _ in event.reports))
+        state = replace(state, steps=state.steps.after_reports((trial, step) for trial, _, step, _ in event.reports))
     rule, rungs = state.rules.stopping, state.rungs
     if rule is None:
         return state
@@ -269,7 +269,7 @@ def _fail(state: CampaignState, event: TrialFailed) -> CampaignState:
         pause = attempt_failures.pause_seconds
         return replace(
             after,
-            backlog=_line(state.backlog).preceded(
+            backlog=_line(state.backlog).with_first(
                 (
                     QueuedAttempt(
                         event.trial,
@@ -285,7 +285,7 @@ def _fail(state: CampaignState, event: TrialFailed) -> CampaignState:
     is_quarantined = after.workers_lost.get(run.arm, 0) >= WORKERS_AN_ARM_MAY_COST and run.arm not in state.quarantined
     return replace(
         after,
-        finished=_line(state.finished).extended((FinishedTrial(event.trial, Observation(run.arm, None)),)),
+        finished=_line(state.finished).with_last((FinishedTrial(event.trial, Observation(run.arm, None)),)),
         failed=state.failed + 1,
         session_failed=state.session_failed + 1,
         session_first_failure=state.session_first_failure or f"{event.failure}: {event.message}",
@@ -299,7 +299,7 @@ def _reopen(state: CampaignState, event: TrialsReopened) -> CampaignState:
     again = tuple(QueuedAttempt(one.trial, one.arm, one.attempt + 1, parameters=one.parameters) for one in event.trials)
     return replace(
         state,
-        backlog=_line(state.backlog).preceded(again),
+        backlog=_line(state.backlog).with_first(again),
         finished=Line(finished for finished in state.finished if finished.trial not in trials),
         failed=state.failed - len(trials),
         workers_lost=MappingProxyType({arm: lost for arm, lost in state.workers_lost.items() if arm not in arms}),
@@ -330,7 +330,7 @@ def _end_attempt(state: CampaignState, event: AttemptEnded, is_over: bool) -> Ca
 def _steps_after(state: CampaignState, event: AttemptEnded) -> Steps:
     if state.rules.steps is None:
         return state.steps
-    return state.steps.ended(event.trial, () if isinstance(event, TrialFailed) else event.reports)
+    return state.steps.after_end(event.trial, () if isinstance(event, TrialFailed) else event.reports)
 
 
 def _line(items: Sequence[T]) -> Line[T]:

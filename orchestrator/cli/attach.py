@@ -117,7 +117,7 @@ def follow(
             sleep(_LOOK_SECONDS)
 
 
-def unheld(
+def reason_not_to_follow(
     run: Run,
     store: Store,
     say: Callable[[str], None],
@@ -155,7 +155,7 @@ def _is_on_ray(run: Run) -> bool:
 
 def check_held(run: Run, store: Store, say: Callable[[str], None]) -> Holding:
     """The lease of the process that runs it. Raises RunError when there is none."""
-    if (why := unheld(run, store, say)) is not None:
+    if (why := reason_not_to_follow(run, store, say)) is not None:
         raise RunError(f"only a run that a process runs can be stopped, and {why}")
     return store.holding(run.name)
 

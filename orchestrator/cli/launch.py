@@ -89,7 +89,7 @@ def _launch_on_ray(run: Run, settings: Settings, console: Console, address: str 
     from orchestrator.session.cluster import connect, disconnect, named_cluster
 
     workers, log = settings.workers, settings.log
-    with logs.written_to(run.folder, run.name, log.level, log.format), view(console) as shown:
+    with logs.log_into(run.folder, run.name, log.level, log.format), view(console) as shown:
         joined = named_cluster(address)
         shown.wait_for("starting Ray on this machine" if joined is None else f"joining the Ray cluster at {joined}")
         cluster = connect(address, workers.count, workers.cpus, workers.gpus, dashboard=True, name=run.name)
@@ -136,7 +136,7 @@ def _interrupts(stop: Callable[[bool], None]) -> Iterator[None]:
     """Ctrl-C and SIGTERM call `stop(False)` the first time and `stop(True)` after that."""
     count = 0
 
-    def interrupted(_signal: int, _frame: FrameType | None) -> None:
+    def interrupt(_signal: int, _frame: FrameType | None) -> None:
         nonlocal count
         count += 1
         stop(count > 1)
@@ -144,7 +144,7 @@ def _interrupts(stop: Callable[[bool], None]) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield  # signals reach the main thread only: a program that runs campaigns in threads handles its own
         return
-    before = {number: signal.signal(number, interrupted) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.signal(number, interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
     finally:

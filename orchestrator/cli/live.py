@@ -163,7 +163,7 @@ def render(status: Status) -> RenderableType:
         Text(status.name, style="bold"),
         ProgressBar(total=max(1, status.evaluations), completed=status.done, width=40),
         Text(f"{status.done}/{status.evaluations}"),
-        Text(_left(status), style="dim"),
+        Text(_time_left(status), style="dim"),
     )
     table = Table.grid(padding=(0, 2))
     for name, value in rows(status):
@@ -194,7 +194,7 @@ def rows(status: Status) -> list[tuple[str, Text]]:
     ]
 
 
-def _left(status: Status) -> str:
+def _time_left(status: Status) -> str:
     """Rate and time left; both are known after the first result."""
     if status.phase not in ("running", "stopping"):
         return ""
@@ -276,11 +276,11 @@ def _now(status: Status) -> str:
     return status.activity
 
 
-def shown(value: object) -> str:
+def short_text(value: object) -> str:
     """A parameter's value, short."""
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def assignments(parameters: Mapping[str, object]) -> str:
     """`learning_rate=0.01, layers=3`, the values short."""
-    return ", ".join(f"{name}={shown(value)}" for name, value in parameters.items())
+    return ", ".join(f"{name}={short_text(value)}" for name, value in parameters.items())

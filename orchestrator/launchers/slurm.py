@@ -146,7 +146,7 @@ def _places(allocation: Allocation, settings: Settings) -> int:
 def _reasons(allocation: Allocation, settings: Settings, places: int, grace: int, run: str) -> list[Setting]:
     workers = settings.workers
     spare = "; one core of the first node is the coordinator's" if allocation.head_cpus < allocation.cpus else ""
-    each = _counted(workers.cpus, "CPU") + (f" and {_counted(workers.gpus, 'GPU')}" if workers.gpus else "")
+    each = _count_of(workers.cpus, "CPU") + (f" and {_count_of(workers.gpus, 'GPU')}" if workers.gpus else "")
     return [
         Setting("workers.count", str(places), f"{plural(allocation.nodes, 'node')}, {each} an evaluation{spare}"),
         Setting("--time", duration(allocation.seconds), f"{allocation.time}, as Slurm reads it"),
@@ -170,7 +170,7 @@ def _notice(settings: Settings) -> str:
     return "workers.timeout_seconds" if settings.workers.timeout_seconds else "no workers.timeout_seconds: two minutes"
 
 
-def _counted(amount: float, noun: str) -> str:
+def _count_of(amount: float, noun: str) -> str:
     return f"{amount:g} {noun}{'' if amount == 1 else 's'}"
 
 

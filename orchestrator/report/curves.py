@@ -13,7 +13,7 @@ def learning_curves(history: History) -> Figure | None:
     rows = [row for row in history.reporting.values() if row.reports]
     if not any(len(row.reports) > 1 for row in rows):
         return None
-    shown = _shown(history, rows)
+    shown = _rows(history, rows)
     best = history.best
     steps = max(step for row in shown for step in row.reports)
     lines = [_line(row, row is best) for row in sorted(shown, key=lambda row: row is best)]
@@ -31,7 +31,7 @@ def learning_curves(history: History) -> Figure | None:
     )
 
 
-def _shown(history: History, rows: list[TrialRow]) -> list[TrialRow]:
+def _rows(history: History, rows: list[TrialRow]) -> list[TrialRow]:
     sign = 1.0 if history.is_maximized else -1.0
     valued = [row for row in rows if row.value is not None]
     best = sorted(valued, key=lambda row: -sign * (row.value or 0.0))[:_BEST_CURVES]

@@ -129,15 +129,15 @@ def figures(history: History) -> list[Figure]:
     first = (best_so_far, hypervolume_course, feasible_share, simple_regret, cumulative_regret, learning_curves)
     last = (parallel_coordinates, gantt, utilization)
     model = landscape(fit_surrogate(history), history.is_maximized)
-    return [*fronts(history), *_drawn(first, history), *model, *_drawn(last, history)]
+    return [*fronts(history), *_draw(first, history), *model, *_draw(last, history)]
 
 
 def internal_figures(history: History) -> list[Figure]:
     """The pictures of the algorithm itself: batches or refits, and its dictionary."""
-    return _drawn((batch_sizes, dictionary_sizes), history)
+    return _draw((batch_sizes, dictionary_sizes), history)
 
 
-def _drawn(makers: Iterable[Callable[[History], Figure | None]], history: History) -> list[Figure]:
+def _draw(makers: Iterable[Callable[[History], Figure | None]], history: History) -> list[Figure]:
     return [figure for figure in (make(history) for make in makers) if figure is not None]
 
 

@@ -22,7 +22,7 @@ _SCALE = [[0, "--scale-worst"], [0.75, "--scale-middle"], [1, "--scale-best"]]  
 def parallel_coordinates(history: History) -> Figure | None:
     """All successful trials over their parameters, the best drawn last; None without any or without parameters."""
     sign = 1.0 if history.is_maximized else -1.0
-    rows = sorted(_shown(history), key=lambda row: sign * (row.value or 0.0))
+    rows = sorted(_rows(history), key=lambda row: sign * (row.value or 0.0))
     names = parameter_names(rows)
     if not names:
         return None
@@ -66,7 +66,7 @@ def parallel_coordinates(history: History) -> Figure | None:
     )
 
 
-def _shown(history: History) -> list[TrialRow]:
+def _rows(history: History) -> list[TrialRow]:
     """All results while a browser can draw them; else the best quarter of that many and the others evenly."""
     rows = history.succeeded
     if len(rows) <= _MOST_LINES:

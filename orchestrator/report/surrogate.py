@@ -104,7 +104,7 @@ class Surrogate:
         """
         count = len(self.dimensions)
         draws = _latin_hypercube(_SOBOL_POINTS, 2 * count)
-        first, second = (self._located(half) for half in (draws[:, :count], draws[:, count:]))
+        first, second = (self._locate(half) for half in (draws[:, :count], draws[:, count:]))
         values = self.predict(first)[0]
         variance = float(values.var())
         if variance <= 1e-12 * self._spread**2:
@@ -116,7 +116,7 @@ class Surrogate:
             shares[parameter] = 0.5 * float(np.mean((values - self.predict(changed)[0]) ** 2)) / variance
         return shares
 
-    def _located(self, shares: Floats) -> Floats:
+    def _locate(self, shares: Floats) -> Floats:
         return np.stack([one.at(shares[:, place]) for place, one in enumerate(self.dimensions)], axis=1)
 
     def _encode(self, positions: Floats) -> Floats:
@@ -133,7 +133,7 @@ def _latin_hypercube(points: int, dimensions: int) -> Floats:
 
 def fit_surrogate(history: History) -> Surrogate | None:
     """The model of a campaign's results; None below `fitting.FIRST_FIT` of them, or when no parameter varies."""
-    rows = _chosen(history)
+    rows = _choose_rows(history)
     dimensions = _dimensions(history, rows)
     if len(rows) < FIRST_FIT or not dimensions:
         return None
@@ -163,7 +163,7 @@ def fit_surrogate(history: History) -> Surrogate | None:
     )  # fmt: skip
 
 
-def _chosen(history: History) -> list[TrialRow]:
+def _choose_rows(history: History) -> list[TrialRow]:
     """All results while they are few, else the best third of the number and the others evenly over the campaign."""
     rows = history.succeeded
     if len(rows) <= MOST_RESULTS:

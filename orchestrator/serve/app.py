@@ -146,7 +146,7 @@ class Server:
         return await self._send(
             request,
             lambda: feed.position,
-            lambda cursor: feed.locked(lambda: views.update(feed, cursor, time.time())),
+            lambda cursor: feed.while_locked(lambda: views.update(feed, cursor, time.time())),
         )
 
     async def _send(

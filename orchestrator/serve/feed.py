@@ -61,7 +61,7 @@ class Feed:
         """Fold what is new, at most `EVENTS_A_TURN`; whether there may be more. Trouble with the store is `problem`."""
         with self._lock:
             try:
-                more = self._fold(self._opened())
+                more = self._fold(self._open())
                 self.problem = ""
             except (BbkbError, ValueError) as error:
                 self.problem, more = str(error), False
@@ -72,7 +72,7 @@ class Feed:
         with self._lock:
             return None if self.history is None else make(self.history)
 
-    def locked(self, make: Callable[[], T]) -> T:
+    def while_locked(self, make: Callable[[], T]) -> T:
         """`make()` while nothing is folded."""
         with self._lock:
             return make()
@@ -80,7 +80,7 @@ class Feed:
     def ask_to_stop(self, stop: Stop) -> str:
         """Ask the process that runs the campaign to drain or to stop; what was done. Raises RunError, StoreError."""
         with self._lock:
-            store = self._opened()
+            store = self._open()
             holding = store.holding(self.source.name)
             if not holding.holder or not store.ask_to_stop(self.source.name, holding.epoch, stop):
                 raise RunError(f"only a campaign that runs can be stopped, and no process runs {self.source.name}")
@@ -92,7 +92,7 @@ class Feed:
             if self._store is not None:
                 self._store.close()
 
-    def _opened(self) -> Store:
+    def _open(self) -> Store:
         if self._store is None:
             self._store = EventStore(self.source.url)
         return self._store

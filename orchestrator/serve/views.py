@@ -92,8 +92,8 @@ def update(feed: Feed, cursor: int | None, now: float) -> Plain:
         "elapsed": duration(status.elapsed_seconds),
         "idle": idle_text(status.idle_seconds),
         "running": _running(history, now if is_live else status.last_time) if is_live else [],
-        "recent": [_ended(history, attempt) for attempt in reversed(history.attempts[-_RECENT:])],
-        "failures": [_ended(history, attempt) for attempt in reversed(feed.failures)],
+        "recent": [_end_row(history, attempt) for attempt in reversed(history.attempts[-_RECENT:])],
+        "failures": [_end_row(history, attempt) for attempt in reversed(feed.failures)],
         "results": _results(feed, history, cursor),
         "best": None if history.best_known is None else _plain_parameters(history.best_known),
         "recommended": recommended_parameters(history),
@@ -123,7 +123,7 @@ def _last_report(row: TrialRow) -> object:
     return [step, strict_json(row.reports[step])]
 
 
-def _ended(history: History, attempt: AttemptRow) -> Plain:
+def _end_row(history: History, attempt: AttemptRow) -> Plain:
     row = history.trials[attempt.trial]
     is_result = not attempt.failure
     return {

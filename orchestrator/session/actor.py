@@ -250,7 +250,7 @@ def _name(run: Run) -> str:
     return f"bbkb {run.name}"
 
 
-def _found(run: Run) -> ActorHandle | None:
+def _find(run: Run) -> ActorHandle | None:
     """The run's central actor on this cluster, None when there is none."""
     try:
         return ray.get_actor(_name(run), NAMESPACE)
@@ -260,7 +260,7 @@ def _found(run: Run) -> ActorHandle | None:
 
 def _make_way(run: Run) -> None:
     """Remove an actor of this run that has ended and keeps its answer for a watcher."""
-    actor = _found(run)
+    actor = _find(run)
     if actor is None:
         return
     try:
@@ -275,5 +275,5 @@ def _make_way(run: Run) -> None:
             f"`bbkb attach {run.folder}`, or end it with `bbkb stop {run.folder}` first"
         )
     ray.kill(actor, no_restart=True)
-    while _found(run) is not None:
+    while _find(run) is not None:
         time.sleep(0.05)

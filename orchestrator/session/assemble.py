@@ -228,7 +228,7 @@ def open_session(run: Run, settings: Settings, observe: Callable[[Status], None]
     """
     parts = build(settings)
     with ExitStack() as held:  # released at once when anything below raises, else when the session ends
-        held.enter_context(logs.written_to(run.folder, run.name, settings.log.level, settings.log.format))
+        held.enter_context(logs.log_into(run.folder, run.name, settings.log.level, settings.log.format))
         store = _open_store(run, held)
         writer = _claim(store, run, settings)
         if parts.problem.candidates.remark:
@@ -281,7 +281,7 @@ def _place_arms(problem: Problem, settings: Settings, held: ExitStack) -> Proble
     threads, shards = settings.computing.threads, settings.computing.shards
     if shards == 1:
         return problem
-    problem, close_spread = _spread(problem, shards, threads)
+    problem, close_spread = _make_shards(problem, shards, threads)
     held.callback(close_spread)
     return problem
 
@@ -307,7 +307,7 @@ def _opening(progress: Progress, executor: Executor, writer: Writer, settings: S
     )
 
 
-def _spread(problem: Problem, shards: int, threads: int | None) -> tuple[Problem, Callable[[], None]]:
+def _make_shards(problem: Problem, shards: int, threads: int | None) -> tuple[Problem, Callable[[], None]]:
     """The problem with its candidates spread over this many Ray actors, and what ends them."""
     from orchestrator.session.shards import ShardedArms  # imported here so that campaigns without Ray do not need it
 

@@ -292,7 +292,7 @@ class Driver:
 
     def _grow(self, command: Grow) -> None:
         strategy, model, pool = self._problem.strategy, self._model, self._pool
-        wanted, rng = pool.wanted(strategy, model), self._problem.rng(GROW, self._campaign.round)
+        wanted, rng = pool.demand(strategy, model), self._problem.rng(GROW, self._campaign.round)
         if wanted is None or not isinstance(strategy, Grows):
             raise CampaignError("the log says that candidates are to be appended, the strategy does not")
         began = self._announce("growing", "appending candidates")

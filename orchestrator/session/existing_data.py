@@ -42,7 +42,7 @@ class _Results:
     values: NDArray[np.float64]
     labels: Sequence[str]
 
-    def shown(self, index: int) -> str:
+    def wording(self, index: int) -> str:
         """One of them, for a person, on one line."""
         text = ", ".join(f"{name}={column[index]}" for name, column in self.columns.items())
         return f"{self.labels[index]}: {text if len(text) <= 100 else text[:99] + '…'}"
@@ -55,7 +55,7 @@ def read(start: DataStart, candidates: Candidates, direction: str, time: float) 
     Raises UserError when they cannot be read, a column is missing or wrong, or none of them matches a candidate.
     """
     results = _read_run(start, candidates, direction) if _names_run(start) else _read_table(start, candidates)
-    return _taken(results, candidates, direction, time)
+    return _take(results, candidates, direction, time)
 
 
 def match(data: ExistingData, candidates: Candidates, direction: str, time: float) -> ExistingTaken:
@@ -76,7 +76,7 @@ def match(data: ExistingData, candidates: Candidates, direction: str, time: floa
     columns = {name: _array([row[name] for row in rows]) for name in known}
     values = np.array([one.value for one in data.results], np.float64)
     labels = [f"result {number}" for number in range(len(values))]
-    return _taken(_Results(data.source, columns, values, labels), candidates, direction, time)
+    return _take(_Results(data.source, columns, values, labels), candidates, direction, time)
 
 
 def configurations(data: ExistingData | None, space: SearchSpace) -> list[Mapping[str, object]]:
@@ -98,14 +98,14 @@ def _without_fixed(data: ExistingData, known: Container[str]) -> list[Mapping[st
     return [{name: value for name, value in one.parameters.items() if name not in fixed} for one in data.results]
 
 
-def _taken(results: _Results, candidates: Candidates, direction: str, time: float) -> ExistingTaken:
+def _take(results: _Results, candidates: Candidates, direction: str, time: float) -> ExistingTaken:
     """Those results that belong to candidates. Raises UserError when none does."""
     arms = _arms(results, candidates)
     left_out = np.flatnonzero(arms < 0)
     if len(left_out) == len(arms):
         raise UserError(
             f"none of the {len(arms)} results of {results.source} belongs to a candidate (the first: "
-            f"{results.shown(0)}): {ARM} must be from 0 to {len(candidates) - 1}, parameters must equal a candidate's"
+            f"{results.wording(0)}): {ARM} must be from 0 to {len(candidates) - 1}, parameters must equal a candidate's"
         )
     taken = arms >= 0
     event = ExistingTaken(
@@ -114,7 +114,7 @@ def _taken(results: _Results, candidates: Candidates, direction: str, time: floa
         arms=tuple(arms[taken].tolist()),
         values=tuple(results.values[taken].tolist()),
         unmatched=len(left_out),
-        first_unmatched=results.shown(int(left_out[0])) if len(left_out) else "",
+        first_unmatched=results.wording(int(left_out[0])) if len(left_out) else "",
     )
     best = event.arms[event.best(1.0 if direction == "maximize" else -1.0)]
     return replace(event, best_parameters=candidates.parameters(best))

@@ -96,14 +96,14 @@ class Notifier:
                 event = self._events.get(timeout=max(0.0, left))
             except queue.Empty:
                 progressed = time.monotonic()
-                self._stalled()
+                self._report_stall()
                 continue
             if event is None:
                 return self._over()
             progressed = time.monotonic()
-            self._happened(event)
+            self._note(event)
 
-    def _happened(self, event: Event) -> None:
+    def _note(self, event: Event) -> None:
         self._sent.discard(Occasion.STALLED)
         if isinstance(event, SessionClosed):
             self._send(Occasion.ENDED, f"{event.outcome}: {event.reason}; {_summary(self._status())}")
@@ -111,7 +111,7 @@ class Notifier:
             what = f"trial {event.trial} failed ({event.failure}): {event.message[:_LONGEST]}"
             self._send(Occasion.FAILURE, f"first failed evaluation: {what}")
 
-    def _stalled(self) -> None:
+    def _report_stall(self) -> None:
         self._stalls += 1
         if self._stalls <= _MOST_STALLS:
             waited = duration(self._stall_seconds)

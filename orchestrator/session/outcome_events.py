@@ -2,15 +2,26 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
+from typing import TypedDict
 
 from objectives.objective import Candidates
 from orchestrator.bandit.strategy import Pick
-from orchestrator.campaign.attempts import placed
+from orchestrator.campaign.attempts import place_between
 from orchestrator.campaign.events import AttemptEnded, PickedTrial, TrialFailed, TrialStopped, TrialSucceeded
 from orchestrator.campaign.state import CampaignState, is_final, knows_remark
 from orchestrator.session.reports import RecordedReports
-from workers.messages import Outcome, Stopped, Success
+from workers.messages import Failure, Outcome, Stopped, Success
+
+
+class _Common(TypedDict):
+    """What the events of all outcomes have."""
+
+    time: float
+    trial: int
+    attempt: int
+    started: float
+    finished: float
+    worker: str
 
 
 def event_of(outcome: Outcome, campaign: CampaignState, reports: RecordedReports, now: float) -> AttemptEnded:
@@ -23,44 +34,26 @@ def event_of(outcome: Outcome, campaign: CampaignState, reports: RecordedReports
         now: the executor's time, seconds.
 
     """
-    times = placed(outcome.started, outcome.finished, campaign.running[outcome.trial].since, now)
-    outcome = replace(outcome, started=times[0], finished=times[1])
-    if isinstance(outcome, Stopped):
-        return TrialStopped(
-            time=now,
-            trial=outcome.trial,
-            attempt=outcome.attempt,
-            value=outcome.value,
-            step=outcome.step,
-            started=outcome.started,
-            finished=outcome.finished,
-            worker=outcome.worker,
-            reports=reports.left(outcome),
-        )
-    if isinstance(outcome, Success):
-        return TrialSucceeded(
-            time=now,
-            trial=outcome.trial,
-            attempt=outcome.attempt,
-            value=outcome.value,
-            started=outcome.started,
-            finished=outcome.finished,
-            worker=outcome.worker,
-            metrics=outcome.metrics,
-            reports=reports.left(outcome),
-            remark="" if knows_remark(campaign, outcome.remark) else outcome.remark,
-        )
-    return TrialFailed(
-        time=now,
-        trial=outcome.trial,
-        attempt=outcome.attempt,
-        failure=outcome.kind.value,
-        message=outcome.message,
-        is_final=is_final(campaign, outcome),
-        started=outcome.started,
-        finished=outcome.finished,
-        worker=outcome.worker,
-    )
+    started, finished = place_between(outcome.started, outcome.finished, campaign.running[outcome.trial].since, now)
+    common: _Common = {
+        "time": now,
+        "trial": outcome.trial,
+        "attempt": outcome.attempt,
+        "started": started,
+        "finished": finished,
+        "worker": outcome.worker,
+    }
+    match outcome:
+        case Stopped():
+            rest = reports.take_rest(outcome)
+            return TrialStopped(**common, value=outcome.value, step=outcome.step, reports=rest)
+        case Success():
+            rest = reports.take_rest(outcome)
+            remark = "" if knows_remark(campaign, outcome.remark) else outcome.remark
+            return TrialSucceeded(**common, value=outcome.value, metrics=outcome.metrics, reports=rest, remark=remark)
+        case Failure():
+            final = is_final(campaign, outcome)
+            return TrialFailed(**common, failure=outcome.kind.value, message=outcome.message, is_final=final)
 
 
 def picked_trials(picks: Sequence[Pick], first: int, candidates: Candidates) -> tuple[PickedTrial, ...]:
@@ -70,14 +63,14 @@ def picked_trials(picks: Sequence[Pick], first: int, candidates: Candidates) -> 
             trial=trial,
             arm=pick.arm,
             parameters=candidates.parameters(pick.arm),
-            mean=_known(pick.mean),
-            width=_known(pick.width),
-            variance=_known(pick.variance),
+            mean=_number_or_none(pick.mean),
+            width=_number_or_none(pick.width),
+            variance=_number_or_none(pick.variance),
         )
         for trial, pick in enumerate(picks, start=first)
     )
 
 
-def _known(number: float) -> float | None:
+def _number_or_none(number: float) -> float | None:
     """A reason for a pick; None where the strategy gives NaN for having none."""
     return None if math.isnan(number) else number

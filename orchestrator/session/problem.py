@@ -103,7 +103,7 @@ def judge(problem: Problem, pool: Pool, model: StrategyState, sign: float) -> Re
 
     The posterior that this may take is the one that the next choice is made by.
     """
-    wants_growth = pool.wanted(problem.strategy, model) is not None
+    wants_growth = pool.demand(problem.strategy, model) is not None
     return Refreshed(model, wants_growth, _recommendation(problem, pool, model, sign))
 
 

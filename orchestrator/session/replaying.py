@@ -92,7 +92,7 @@ def _compare_draws(problem: Problem, progress: Progress, event: ModelRefreshed) 
 
 def _compare_growth(problem: Problem, progress: Progress, event: CandidatesGrown) -> str:
     strategy, model, pool = problem.strategy, progress.model, progress.pool
-    wanted = pool.wanted(strategy, model)
+    wanted = pool.demand(strategy, model)
     if wanted is None or not isinstance(strategy, Grows):
         return "candidates were appended, none would be here"
     ours = pool.growth(strategy, model, wanted, progress.campaign.pending, problem.rng(GROW, event.round))

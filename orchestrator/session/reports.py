@@ -37,7 +37,7 @@ class RecordedReports:
             attempt.count += 1
         return tuple(kept)
 
-    def left(self, outcome: Success | Stopped) -> tuple[tuple[int, float], ...]:
+    def take_rest(self, outcome: Success | Stopped) -> tuple[tuple[int, float], ...]:
         """The reports that came with the outcome and were not recorded before; forgets the attempt."""
         attempt = self._attempts.pop((outcome.trial, outcome.attempt), None)
         if attempt is None:

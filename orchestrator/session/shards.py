@@ -166,7 +166,7 @@ class ShardedArms:
         """The blocks that answer for them."""
         return ShardBlocks(self._parts, pickle.dumps((kernel, regularization)))
 
-    def extended(self, features: NDArray[np.float64]) -> "ShardedArms":
+    def extend(self, features: NDArray[np.float64]) -> "ShardedArms":
         """These arms, and n more with `features` (n, d) after them, with the actor that holds the fewest."""
         held = {actor: sum(part.count for part in self._parts if part.actor == actor) for actor in self._actors}
         return ShardedArms(self._actors, (*self._parts, _place(min(held, key=lambda actor: held[actor]), features)))

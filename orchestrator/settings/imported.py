@@ -18,7 +18,7 @@ from objectives.conditions import Scalar
 from orchestrator.credentials import redact
 from orchestrator.errors import UserError
 from orchestrator.settings.file import Plain, Tree
-from orchestrator.settings.problems import Problem, failure, shown
+from orchestrator.settings.problems import Problem, excerpt, failure
 
 _FORMS = "{optuna: URL, study: NAME}, {ray_tune: FOLDER, metric: NAME} or {results: [{parameters: …, value: …}]}"
 _KEYS = {"optuna": ("optuna", "study"), "ray_tune": ("ray_tune", "metric"), "results": ("results", "source")}
@@ -49,7 +49,7 @@ def build_existing(tree: Any, folder: Path, direction: str) -> ExistingData | No
         return tree
     kind = next((key for key in _KEYS if isinstance(tree, Mapping) and key in tree), None)
     if kind is None:
-        raise failure([Problem((), f"must be {_FORMS}", shown(tree))])
+        raise failure([Problem((), f"must be {_FORMS}", excerpt(tree))])
     unknown = [str(key) for key in tree if key not in _KEYS[kind]]
     if unknown:
         raise failure([Problem((unknown[0],), f"is not a key here; with {kind} there are {', '.join(_KEYS[kind])}")])
@@ -57,7 +57,7 @@ def build_existing(tree: Any, folder: Path, direction: str) -> ExistingData | No
         return ExistingData(str(tree.get("source", "the campaign file")), _list_results(tree["results"]))
     for key, value in tree.items():
         if not isinstance(value, str):
-            raise failure([Problem((key,), "must be text", shown(value))])
+            raise failure([Problem((key,), "must be text", excerpt(value))])
     try:
         if kind == "optuna":
             return read_study(tree["optuna"], tree.get("study"), folder, direction)
@@ -177,13 +177,13 @@ def _finite(pairs: Iterator[tuple[Tree, Any]]) -> tuple[ExistingResult, ...]:
 def _list_results(results: Any) -> tuple[ExistingResult, ...]:
     rule = "must be {parameters: {…}, value: …} with plain values and a finite value"
     if not isinstance(results, Sequence) or isinstance(results, str) or not results:
-        raise failure([Problem(("results",), f"must be a list of which each {rule}", shown(results))])
+        raise failure([Problem(("results",), f"must be a list of which each {rule}", excerpt(results))])
     found: list[ExistingResult] = []
     for number, one in enumerate(results):
         is_whole = isinstance(one, Mapping) and set(one) == {"parameters", "value"}
         parameters = one["parameters"] if is_whole else None
         right = _finite(iter([(parameters, one["value"])])) if isinstance(parameters, Mapping) and parameters else ()
         if not right or isinstance(one["value"], bool):
-            raise failure([Problem(("results", number), rule, shown(one))])
+            raise failure([Problem(("results", number), rule, excerpt(one))])
         found += right
     return tuple(found)

@@ -31,7 +31,7 @@ from orchestrator.credentials import mistake_in_url, redact
 from orchestrator.settings.file import Document, Plain, Tree, check_texts, read, with_overrides
 from orchestrator.settings.goals import ConstraintSettings, ObjectiveMetricSettings, goal_problems, with_direction
 from orchestrator.settings.imported import ExistingData, build_existing, dump_existing
-from orchestrator.settings.problems import Problem, align, config_error, failure, shown
+from orchestrator.settings.problems import Problem, align, config_error, failure, excerpt
 from orchestrator.settings.sections import (
     AshaSettings,
     BudgetSettings,
@@ -72,12 +72,12 @@ def _below_working_directory(path: str) -> str:
 def _store(store: str, info: ValidationInfo) -> str:
     scheme = store.partition("://")[0].partition("+")[0]
     if store != "sqlite" and not store.startswith("${") and ("://" not in store or scheme not in _DATABASES):
-        raise failure([Problem((), "must be sqlite, sqlite:///FILE or postgresql://…", shown(store))])
+        raise failure([Problem((), "must be sqlite, sqlite:///FILE or postgresql://…", excerpt(store))])
     if reason := mistake_in_url(store):
-        raise failure([Problem((), f"must be a database URL ({reason})", shown(redact(store)))])
+        raise failure([Problem((), f"must be a database URL ({reason})", excerpt(redact(store)))])
     scheme, slashes, path = store.partition(":///")
     if store != "sqlite" and scheme.startswith("sqlite") and path in ("", ":memory:"):
-        raise failure([Problem((), "must name a file: sqlite:///FILE", shown(store))])
+        raise failure([Problem((), "must name a file: sqlite:///FILE", excerpt(store))])
     is_relative = scheme.startswith("sqlite") and path and not Path(path).is_absolute()
     return f"{scheme}{slashes}{absolute(path, info)}" if is_relative else store
 

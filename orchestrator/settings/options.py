@@ -19,7 +19,7 @@ from objectives.names import ObjectiveOptions, ReadsFiles, find_objective
 from objectives.objective import ObjectiveError
 from objectives.pickled import PickledFunction
 from orchestrator.settings.file import Plain, Tree
-from orchestrator.settings.problems import Problem, describe, failure, shown, unknown_key
+from orchestrator.settings.problems import Problem, describe, failure, excerpt, unknown_key
 
 External = PythonCallable | ShellCommand | PickledFunction  # objectives that the campaign file names or writes itself
 AnyObjective = ObjectiveOptions | External
@@ -147,12 +147,12 @@ def _build_value(annotation: object, value: object) -> object:
         raise failure([Problem(("name",), f"is required: one of {listed}")])
     name = value["name"]
     if not isinstance(name, str) or name not in choices:
-        raise failure([Problem(("name",), f"must be one of {listed}", shown(name))])
+        raise failure([Problem(("name",), f"must be one of {listed}", excerpt(name))])
     return build(choices[name], value)
 
 
 def as_mapping(options: object, example: str) -> Plain:
     """`options` as a dict. Raises ValidationError naming `example` when it is no mapping."""
     if not isinstance(options, Mapping):
-        raise failure([Problem((), f"must be a mapping such as {example}", shown(options))])
+        raise failure([Problem((), f"must be a mapping such as {example}", excerpt(options))])
     return dict(options)

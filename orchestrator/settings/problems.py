@@ -119,7 +119,7 @@ def suggestion(word: str, known: Sequence[str]) -> str:
     return did_you_mean(word, known).removeprefix("; ") or f"there are {', '.join(known)}"
 
 
-def shown(value: object) -> str:
+def excerpt(value: object) -> str:
     """A value as it would stand in the file, cut at 60 characters."""
     text = redact(json.dumps(value, ensure_ascii=False, default=repr))
     return text if len(text) <= 60 else text[:57] + "…"
@@ -135,7 +135,7 @@ class _Found:
 
 def _describe_details(details: ErrorDetails, tree: object, model: type[BaseModel] | None) -> _Found:
     kind, ctx = details["type"], details.get("ctx", {})
-    keys, union = _written(details["loc"], tree, kind)
+    keys, union = _place_in_file(details["loc"], tree, kind)
     if kind == _OURS:
         # a dataclass's own message may name a path of which only now enough is known
         rule = ctx["rule"]
@@ -143,8 +143,8 @@ def _describe_details(details: ErrorDetails, tree: object, model: type[BaseModel
     if kind in ("value_error", "assertion_error"):
         return _Found(align(keys, str(ctx["error"]), details["input"]), union)
     if kind in _UNKNOWN:
-        return _Found(unknown_key(keys[-1], _known(model, keys[:-1])).below(*keys[:-1]), union)
-    got = "" if kind == "missing" else shown(details["input"])
+        return _Found(unknown_key(keys[-1], _keys_of(model, keys[:-1])).below(*keys[:-1]), union)
+    got = "" if kind == "missing" else excerpt(details["input"])
     return _Found(Problem(keys, _rule(kind, details["msg"], ctx), got), union)
 
 
@@ -157,7 +157,7 @@ def _rule(kind: str, message: str, ctx: Mapping[str, Any]) -> str:
     return re.sub(r"^(Input|Value|String) should", "must", message)
 
 
-def _written(loc: Keys, tree: Any, kind: str) -> tuple[Keys, Keys | None]:
+def _place_in_file(loc: Keys, tree: Any, kind: str) -> tuple[Keys, Keys | None]:
     """The part of `loc` that stands in the file; what does not is the name of a union's member."""
     keys: list[str | int] = []
     union: Keys | None = None
@@ -177,7 +177,7 @@ def _has(tree: object, part: str | int) -> bool:
     return isinstance(tree, Sequence) and not isinstance(tree, str) and isinstance(part, int) and part < len(tree)
 
 
-def _known(model: type[BaseModel] | None, keys: Keys) -> list[str]:
+def _keys_of(model: type[BaseModel] | None, keys: Keys) -> list[str]:
     """Keys that the section at `keys` has."""
     for key in keys:
         field = model.model_fields.get(str(key)) if model else None

@@ -17,7 +17,7 @@ from objectives.names import OBJECTIVES, find_objective
 from objectives.pickled import PickledFunction
 from orchestrator.bandit.kernels import KERNELS
 from orchestrator.bandit.model.model import Model
-from orchestrator.bandit.options import described
+from orchestrator.bandit.options import documentation_of
 from orchestrator.bandit.start.warm_start import WARM_STARTS
 from orchestrator.bandit.strategies import STRATEGIES
 from orchestrator.bandit.strategies.presets import Preset
@@ -102,7 +102,7 @@ def _describe_options(definitions: dict[str, Schema], classes: Iterable[type]) -
     """Give each option the meaning that its field's annotation has, and each class the first part of its docstring."""
     for cls in classes:
         definition = definitions.get(cls.__name__, {})
-        for name, text in described(cls).items():
+        for name, text in documentation_of(cls).items():
             definition.get("properties", {}).get(name, {})["description"] = text
         if "description" in definition:
             definition["description"] = definition["description"].partition("\n\nArgs:")[0]

@@ -16,7 +16,7 @@ from objectives.parameters import Choice, Constant, Ordered, Parameter, Range
 from objectives.space import SearchSpace
 from orchestrator.settings.file import Plain
 from orchestrator.settings.options import as_mapping, build, dump
-from orchestrator.settings.problems import Problem, align, describe, failure, shown
+from orchestrator.settings.problems import Problem, align, describe, excerpt, failure
 
 PARAMETERS: Mapping[str, type] = {  # the key that tells a parameter's kind
     "choices": Choice,
@@ -57,7 +57,7 @@ def dump_space(space: Mapping[str, Parameter]) -> Plain:
 def build_forbid(forbid: object) -> tuple[Clause, ...]:
     """The forbidden clauses of a search space. Raises ValidationError."""
     if not isinstance(forbid, list | tuple):
-        raise failure([Problem((), "must be a list such as [{model: svm, kernel: poly}]", shown(forbid))])
+        raise failure([Problem((), "must be a list such as [{model: svm, kernel: poly}]", excerpt(forbid))])
     problems: list[Problem] = []
     clauses: list[Clause] = []
     for number, clause in enumerate(forbid):
@@ -91,9 +91,9 @@ def read_space(file: str, folder: Path) -> tuple[Plain, list[Plain]]:
 def build_enqueue(enqueue: object) -> tuple[Configuration, ...]:
     """The configurations to be evaluated first. Raises ValidationError."""
     if not isinstance(enqueue, list | tuple):
-        raise failure([Problem((), "must be a list such as [{learning_rate: 0.1}]", shown(enqueue))])
+        raise failure([Problem((), "must be a list such as [{learning_rate: 0.1}]", excerpt(enqueue))])
     wrong = [
-        Problem((number,), "must be a mapping of parameters to plain values", shown(one))
+        Problem((number,), "must be a mapping of parameters to plain values", excerpt(one))
         for number, one in enumerate(enqueue)
         if not (isinstance(one, Mapping) and one and all(isinstance(value, Scalar) for value in one.values()))
     ]
@@ -130,11 +130,11 @@ def _build_parameter(options: object) -> Parameter:
     fields = as_mapping(options, "{low: 0, high: 1}")
     kind = next((cls for key, cls in PARAMETERS.items() if key in fields), None)
     if kind is None:
-        raise failure([Problem((), "must have low and high, or choices, or ordered, or constant", shown(options))])
+        raise failure([Problem((), "must have low and high, or choices, or ordered, or constant", excerpt(options))])
     levels = [level for value in fields.values() for level in (value if isinstance(value, list | tuple) else [value])]
     if any(isinstance(level, float) and not math.isfinite(level) for level in levels):
         # JSON, in which settings and parameters travel, has no word for them
-        raise failure([Problem((), "must hold finite numbers only", shown(options))])
+        raise failure([Problem((), "must hold finite numbers only", excerpt(options))])
     when = fields.pop("when", None)
     parameter: Parameter = build(kind, fields)
     return parameter if when is None else _with_conditions(parameter, when)

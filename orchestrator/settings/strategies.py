@@ -15,7 +15,7 @@ from orchestrator.bandit.strategy import AnyStrategy
 from orchestrator.errors import ConfigError
 from orchestrator.settings.file import Document, Plain, Tree
 from orchestrator.settings.options import as_mapping, build, dump, join
-from orchestrator.settings.problems import Problem, failure, shown, suggestion
+from orchestrator.settings.problems import Problem, failure, excerpt, suggestion
 
 DEFAULT_STRATEGY = "bbkb"
 RETIRED = {"fillers": "picks for idle workers raised the regret and kept fewer workers busy"}
@@ -43,7 +43,7 @@ def _drop_retired(fields: Tree) -> Plain:
     """`fields` without options of older versions that are off, as resolved files of older runs have them."""
     for name, reason in RETIRED.items():
         if fields.get(name):
-            raise failure([Problem((name,), f"is not an option any longer: {reason}; remove it", shown(fields[name]))])
+            raise failure([Problem((name,), f"is not an option any longer: {reason}; remove it", excerpt(fields[name]))])
     return {key: value for key, value in fields.items() if key not in RETIRED}
 
 
@@ -85,12 +85,12 @@ def _strategy_class(name: object) -> type:
     if isinstance(name, str) and name in STRATEGIES:
         return STRATEGIES[name]
     if not isinstance(name, str) or ":" not in name:
-        rule = f"must be a listed strategy or package.module:Name, got {shown(name)}"
+        rule = f"must be a listed strategy or package.module:Name, got {excerpt(name)}"
         raise failure([Problem(("name",), f"{rule}; {suggestion(str(name), list(STRATEGIES))}")])
     try:
         cls: Any = import_reference(name)
     except ObjectiveError as error:
         raise failure([Problem(("name",), f"cannot be imported: {error}")]) from error
     if not (isinstance(cls, type) and dataclasses.is_dataclass(cls)):
-        raise failure([Problem(("name",), "must name a dataclass of hyper-parameters", shown(name))])
+        raise failure([Problem(("name",), "must name a dataclass of hyper-parameters", excerpt(name))])
     return cls

@@ -38,16 +38,18 @@ def connect(url: str, is_salvage: bool = False) -> sa.Engine:
         engine = sa.create_engine(parsed, pool_pre_ping=True, connect_args=patience if is_ours else {})
     except credentials.UnsetVariableError as error:
         raise StoreError(
-            f"store: {shown(url)} needs the environment variable {error}, which is not set where the connection is "
+            f"store: {safe_url(url)} needs the environment variable {error}, which is not set where the connection is "
             f"made: export {error}=…"
         ) from None
     except (SQLAlchemyError, NoSuchModuleError, ValueError) as error:
         reason = credentials.without_secrets(str(error), url)
         # without its cause: what SQLAlchemy and Python say of a URL may hold a part of the password
-        raise StoreError(f"store: {shown(url)} is no database URL: {reason}; give sqlite or postgresql://…") from None
+        raise StoreError(
+            f"store: {safe_url(url)} is no database URL: {reason}; give sqlite or postgresql://…"
+        ) from None
     except ModuleNotFoundError as error:
         raise StoreError(
-            f"store: {shown(url)} needs a driver that is not installed ({error.name}): "
+            f"store: {safe_url(url)} needs a driver that is not installed ({error.name}): "
             'pip install "bbkb-orchestrator[postgresql]"'
         ) from error
     if engine.dialect.name == "sqlite":
@@ -69,21 +71,23 @@ def translate_errors(url: str) -> Iterator[None]:
         yield
     except DBAPIError as error:
         reason = credentials.without_secrets(str(error.orig).strip(), url)
-        message = f"the store {shown(url)} refused: {reason}{_remedy(reason)}"
+        message = f"the store {safe_url(url)} refused: {reason}{_remedy(reason)}"
         raise StoreError(message, _is_transient(error)) from error
     except sa.exc.NoSuchTableError as error:
-        raise StoreError(f"the store {shown(url)} has no table {error}: no campaign was ever stored there") from error
+        raise StoreError(
+            f"the store {safe_url(url)} has no table {error}: no campaign was ever stored there"
+        ) from error
     except UnicodeDecodeError as error:  # a damaged SQLite file, whose texts or names are none
         raise StoreError(
-            f"the store {shown(url)} is damaged: {error} (`bbkb verify` lists what can still be read; restore it from "
-            "a copy)"
+            f"the store {safe_url(url)} is damaged: {error} (`bbkb verify` lists what can still be read; restore it "
+            "from a copy)"
         ) from error
     except SQLAlchemyError as error:
         reason = credentials.without_secrets(str(error), url)
-        raise StoreError(f"the store {shown(url)} failed: {reason}") from error
+        raise StoreError(f"the store {safe_url(url)} failed: {reason}") from error
 
 
-def shown(url: str) -> str:
+def safe_url(url: str) -> str:
     """The URL without a password."""
     return credentials.redact(url)
 

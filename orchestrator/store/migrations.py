@@ -99,11 +99,16 @@ def from_version_1(event: Event) -> Event:
     if not isinstance(event, BatchChosen):
         return event
     picks = tuple(
-        replace(pick, mean=_known(pick.mean), width=_known(pick.width), variance=_known(pick.variance))
+        replace(
+            pick,
+            mean=_if_known(pick.mean),
+            width=_if_known(pick.width),
+            variance=_if_known(pick.variance),
+        )
         for pick in event.picks
     )
     return replace(event, picks=picks)
 
 
-def _known(number: float | None) -> float | None:
+def _if_known(number: float | None) -> float | None:
     return None if number is None or math.isnan(number) else number

@@ -60,19 +60,19 @@ AT_WORK = TrialsDispatched(time=14.9, attempts=((1, 2),))  # the coordinator, ju
 WELL = (execution(0), execution(1, pid=8))  # both trials, undisturbed
 
 
-def accounted(events: Sequence[Event], executed: Sequence[Execution], *kills: Kill) -> Account:
+def account_for(events: Sequence[Event], executed: Sequence[Execution], *kills: Kill) -> Account:
     return account(2, SEEDS, events, executed, kills)
 
 
 def test_an_undisturbed_campaign_has_nothing_to_tell() -> None:
-    found = accounted([succeeded(it) for it in WELL], WELL)
+    found = account_for([succeeded(it) for it in WELL], WELL)
     assert found.broken == ()
     assert (found.results, found.executions, found.lost, found.twice, found.repeated) == (2, 2, 0, 0, {})
 
 
 def test_a_finished_execution_that_is_not_in_the_log_is_lost_even_if_it_ran_again() -> None:
     again = execution(0, pid=9, began=20.0, ended=22.0)
-    found = accounted([succeeded(again, 2), succeeded(WELL[1])], (*WELL, again), kill("brain", 11.9))
+    found = account_for([succeeded(again, 2), succeeded(WELL[1])], (*WELL, again), kill("coordinator", 11.9))
     assert found.lost == 1
     assert "finished and not recorded: trial 0" in found.broken[0]
 
@@ -83,7 +83,7 @@ def test_a_result_may_take_as_long_to_the_log_as_it_took_where_nothing_was_kille
     other = execution(1, pid=8, began=8.0, ended=9.0)
     for written, lost in ((9.0 + 4.0, 0), (9.0, 1)):  # 4 s on its way to the log, or at once
         log: list[Event] = [succeeded(other, time=written), AT_WORK, succeeded(again, 2)]
-        assert accounted(log, (late, other, again), kill("brain", 15.0)).lost == lost
+        assert account_for(log, (late, other, again), kill("coordinator", 15.0)).lost == lost
 
 
 def test_a_coordinator_that_was_silent_when_it_was_killed_had_not_taken_in_what_ended_meanwhile() -> None:
@@ -91,8 +91,8 @@ def test_a_coordinator_that_was_silent_when_it_was_killed_had_not_taken_in_what_
     again = execution(0, pid=9, began=20.0, ended=22.0)
     other = execution(1, pid=8, began=9.0, ended=11.5)
     log: list[Event] = [succeeded(other, time=11.6), succeeded(again, 2)]
-    assert accounted(log, (late, other, again), kill("brain", 15.0)).lost == 0
-    assert accounted([*log, AT_WORK], (late, other, again), kill("brain", 15.0)).lost == 1
+    assert account_for(log, (late, other, again), kill("coordinator", 15.0)).lost == 0
+    assert account_for([*log, AT_WORK], (late, other, again), kill("coordinator", 15.0)).lost == 1
 
 
 @pytest.mark.parametrize(("has_coordinator", "lost"), [(True, 0), (False, 1)])
@@ -100,14 +100,17 @@ def test_tasks_elsewhere_die_with_the_node_that_the_coordinator_ran_on(has_coord
     late = execution(0, place="task", ended=12.0)
     again = execution(0, pid=9, began=20.0, ended=22.0)
     struck = Kill(1, 11.5, "node", 1, "node9", has_coordinator)
-    assert accounted([succeeded(WELL[1]), succeeded(again, 2)], (late, WELL[1], again), struck).lost == lost
+    assert account_for([succeeded(WELL[1]), succeeded(again, 2)], (late, WELL[1], again), struck).lost == lost
 
 
 def test_a_slow_result_that_waited_for_a_restart_does_not_widen_what_a_kill_explains() -> None:
     late = execution(0, place="task", ended=12.0)
     again = execution(0, pid=9, began=20.0, ended=22.0)
     delayed = succeeded(WELL[1], time=21.0)  # the kill came between its end and the log
-    assert accounted([AT_WORK, delayed, succeeded(again, 2)], (late, WELL[1], again), kill("brain", 15.0)).lost == 1
+    assert (
+        account_for([AT_WORK, delayed, succeeded(again, 2)], (late, WELL[1], again), kill("coordinator", 15.0)).lost
+        == 1
+    )
 
 
 @pytest.mark.parametrize(
@@ -115,7 +118,7 @@ def test_a_slow_result_that_waited_for_a_restart_does_not_widen_what_a_kill_expl
     [
         (kill("worker", 12.1, pid=7), "actor"),
         (kill("node", 11.0, node="node1"), "actor"),
-        (kill("brain", 11.0), "task"),
+        (kill("coordinator", 11.0), "task"),
         (kill("head", 11.0), "actor"),
     ],
     ids=lambda it: getattr(it, "victim", it),
@@ -123,7 +126,7 @@ def test_a_slow_result_that_waited_for_a_restart_does_not_widen_what_a_kill_expl
 def test_what_ran_where_somebody_was_killed_may_run_again(struck: Kill, place: str) -> None:
     first = execution(0, place=place)
     again = execution(0, pid=9, began=20.0, ended=22.0)
-    found = accounted([succeeded(again, 2), succeeded(WELL[1])], (first, WELL[1], again), struck)
+    found = account_for([succeeded(again, 2), succeeded(WELL[1])], (first, WELL[1], again), struck)
     assert found.broken == ()
     assert found.repeated == {struck.victim: 1}
     assert found.repeated_seconds == pytest.approx(2.0)
@@ -135,7 +138,7 @@ def test_what_ran_where_somebody_was_killed_may_run_again(struck: Kill, place: s
         kill("worker", 11.0, pid=70),
         kill("node", 11.0, node="node2"),
         kill("driver", 11.0, pid=7),
-        kill("brain", 11.0),
+        kill("coordinator", 11.0),
         kill("server", 11.0),
         kill("head", 15.0),
         kill("worker", 15.0, pid=7),
@@ -144,7 +147,7 @@ def test_what_ran_where_somebody_was_killed_may_run_again(struck: Kill, place: s
         "another process",
         "another node",
         "driver",
-        "brain of an actor's call",
+        "coordinator of an actor's call",
         "server",
         "head, handed over",
         "long after it was handed over",
@@ -152,42 +155,42 @@ def test_what_ran_where_somebody_was_killed_may_run_again(struck: Kill, place: s
 )
 def test_other_kills_excuse_nothing(struck: Kill) -> None:
     again = execution(0, pid=9, began=20.0, ended=22.0)
-    found = accounted([AT_WORK, succeeded(again, 2), succeeded(WELL[1])], (*WELL, again), struck)
+    found = account_for([AT_WORK, succeeded(again, 2), succeeded(WELL[1])], (*WELL, again), struck)
     assert found.lost == 1
     assert found.repeated == {"no kill explains it": 1}
 
 
 def test_what_broke_off_without_a_kill_is_told() -> None:
     first, again = execution(0, ended=None), execution(0, pid=9, began=20.0, ended=22.0)
-    found = accounted([succeeded(again, 2), succeeded(WELL[1])], (first, WELL[1], again))
+    found = account_for([succeeded(again, 2), succeeded(WELL[1])], (first, WELL[1], again))
     assert found.lost == 0
     assert "broken off, and no kill explains it: trial 0" in found.broken[0]
 
 
 def test_a_trial_that_ends_twice_and_an_attempt_with_two_outcomes_are_told() -> None:
     events: list[Event] = [succeeded(it) for it in WELL]
-    assert accounted([*events, events[0]], WELL).twice == 2  # the same attempt, and the trial
-    assert accounted([*events, failed(1)], WELL).twice == 1
+    assert account_for([*events, events[0]], WELL).twice == 2  # the same attempt, and the trial
+    assert account_for([*events, failed(1)], WELL).twice == 1
 
 
 def test_a_trial_that_never_ends_and_a_result_that_was_never_computed_are_told() -> None:
-    found = accounted([succeeded(WELL[0])], WELL[:1])
+    found = account_for([succeeded(WELL[0])], WELL[:1])
     assert found.broken == ("trial 1 never ended",)
-    found = accounted([succeeded(it) for it in WELL], WELL[:1])
+    found = account_for([succeeded(it) for it in WELL], WELL[:1])
     assert "recorded and never executed" in found.broken[0]
 
 
 def test_a_failure_that_no_kill_can_cause_is_told() -> None:
     events: list[Event] = [succeeded(it) for it in WELL]
-    assert accounted([failed(0, "node lost", attempt=0), *events], WELL).broken == ()
-    assert "failed by itself" in accounted([failed(0, "error", attempt=0), *events], WELL).broken[0]
+    assert account_for([failed(0, "node lost", attempt=0), *events], WELL).broken == ()
+    assert "failed by itself" in account_for([failed(0, "error", attempt=0), *events], WELL).broken[0]
 
 
 def test_a_session_that_gave_up_is_told() -> None:
     closed = SessionClosed(time=20.0, outcome=SessionOutcome.FAILED, reason="it broke")
     events = [succeeded(it) for it in WELL]
-    assert "gave up" in accounted([*events, closed], WELL).broken[0]
-    assert accounted([*events, replace(closed, outcome=SessionOutcome.FINISHED)], WELL).broken == ()
+    assert "gave up" in account_for([*events, closed], WELL).broken[0]
+    assert account_for([*events, replace(closed, outcome=SessionOutcome.FINISHED)], WELL).broken == ()
 
 
 def test_recovery_from_a_worker_or_a_node_lasts_until_all_that_it_ran_runs_again() -> None:
@@ -195,23 +198,23 @@ def test_recovery_from_a_worker_or_a_node_lasts_until_all_that_it_ran_runs_again
     again = (execution(0, pid=20, began=13.0, ended=14.0), execution(1, pid=21, began=15.0, ended=17.0))
     log = [succeeded(it, 2) for it in again]
     executed = (first, second, *again)
-    assert accounted(log, executed, kill("node", 11.0, node="node1")).recoveries == {"node": (4.0,)}
-    assert accounted(log, executed, kill("worker", 11.0, pid=7)).recoveries == {"worker": (2.0,)}
+    assert account_for(log, executed, kill("node", 11.0, node="node1")).recoveries == {"node": (4.0,)}
+    assert account_for(log, executed, kill("worker", 11.0, pid=7)).recoveries == {"worker": (2.0,)}
 
 
-def test_recovery_from_a_brain_lasts_until_its_next_session_goes_on_and_from_a_driver_until_anything_does() -> None:
+def test_recovery_from_a_coordinator_lasts_until_its_next_session_goes_on_and_a_drivers_until_anything_does() -> None:
     log: list[Event] = [
         succeeded(WELL[0], time=12.0),  # of the old session, on its way already
         opened(14.0),
         TrialsDispatched(time=14.5, attempts=((1, 2),)),
         succeeded(WELL[1], time=16.0),
     ]
-    assert accounted(log, WELL, kill("brain", 11.0)).recoveries == {"brain": (3.5,)}
-    assert accounted(log, WELL, kill("driver", 11.0)).recoveries == {"driver": (1.0,)}
-    together = (kill("brain", 11.0), kill("driver", 11.1))
-    found = accounted(log, WELL, *together)
+    assert account_for(log, WELL, kill("coordinator", 11.0)).recoveries == {"coordinator": (3.5,)}
+    assert account_for(log, WELL, kill("driver", 11.0)).recoveries == {"driver": (1.0,)}
+    together = (kill("coordinator", 11.0), kill("driver", 11.1))
+    found = account_for(log, WELL, *together)
     assert found.recoveries == {SEVERAL: (3.5,)}
-    assert (found.strikes, found.kills) == ({SEVERAL: 1}, {"brain": 1, "driver": 1})
+    assert (found.strikes, found.kills) == ({SEVERAL: 1}, {"coordinator": 1, "driver": 1})
 
 
 def test_a_plan_knows_its_trials_by_their_seeds_and_their_durations_stay_within_bounds() -> None:

@@ -37,21 +37,21 @@ def cluster(notes: Path) -> Iterator[Cluster]:
         yield started
 
 
-def struck(cluster: Cluster, notes: Path, folder: Path, plan: Plan, strikes: Sequence[tuple[Victim, ...]]) -> Result:
+def strike(cluster: Cluster, notes: Path, folder: Path, plan: Plan, strikes: Sequence[tuple[Victim, ...]]) -> Result:
     rng = random.Random(plan.seed)
     course = Course(cluster, Monkey(cluster, rng, notes), rng, folder, notes)
     return course.run(Setting(plan, pause=(0.2, 1.0), kills=100), iter(strikes))
 
 
-def test_when_only_brain_and_driver_are_killed_no_evaluation_in_a_worker_actor_runs_twice(
+def test_when_only_coordinator_and_driver_are_killed_no_evaluation_in_a_worker_actor_runs_twice(
     cluster: Cluster, notes: Path, tmp_path: Path
 ) -> None:
     plan = Plan("actor", 45, WORKERS, seed=1)
-    result = struck(cluster, notes, tmp_path, plan, [("brain",), ("driver",), ("brain", "driver")])
+    result = strike(cluster, notes, tmp_path, plan, [("coordinator",), ("driver",), ("coordinator", "driver")])
     assert result.complaints == ()
     found = result.account
     assert (found.results, found.executions, found.repeated) == (45, 45, {})
-    assert found.kills["brain"] == 2
+    assert found.kills["coordinator"] == 2
     assert found.sessions == 3
 
 
@@ -59,12 +59,12 @@ def test_when_only_brain_and_driver_are_killed_no_evaluation_in_a_worker_actor_r
 def test_after_any_kill_nothing_that_finished_is_lost_or_recorded_twice(
     cluster: Cluster, notes: Path, tmp_path: Path, kind: str, seed: int
 ) -> None:
-    strikes: list[tuple[Victim, ...]] = [("worker",), ("node",), ("worker", "brain"), ("driver",)]
-    result = struck(cluster, notes, tmp_path, Plan(kind, 60, WORKERS, seed), strikes)
+    strikes: list[tuple[Victim, ...]] = [("worker",), ("node",), ("worker", "coordinator"), ("driver",)]
+    result = strike(cluster, notes, tmp_path, Plan(kind, 60, WORKERS, seed), strikes)
     assert result.complaints == ()
     found = result.account
     assert (found.results, found.lost, found.twice) == (60, 0, 0)
-    assert set(found.kills) == {"worker", "brain", "driver", "node"}
+    assert set(found.kills) == {"worker", "coordinator", "driver", "node"}
     assert found.sessions == 2
 
 
@@ -78,7 +78,7 @@ def test_a_local_campaign_ends_with_its_driver_and_is_resumed_without_a_loss(tmp
         assert first.wait(200) == -signal.SIGKILL
 
         def is_at_rest() -> bool:
-            return campaign.brain() is None and not any(here.mark.is_on(it.pid) for it in executions(notes))
+            return campaign.coordinator() is None and not any(here.mark.is_on(it.pid) for it in executions(notes))
 
         wait_for(is_at_rest, 60.0, "what a local Ray runs must end with its driver")
         broken_off = len(executions(notes))

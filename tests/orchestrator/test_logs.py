@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator import logs
-from orchestrator.logs import FILE_NAME, JsonFormatter, TextFormatter, written_to
+from orchestrator.logs import FILE_NAME, JsonFormatter, TextFormatter, log_into
 
 REPOSITORY = Path(__file__).parents[2]
 LOGGER = logging.getLogger("bbkb.test")
@@ -45,7 +45,7 @@ def test_no_text_can_forge_a_line_or_drive_a_terminal(message: str) -> None:
 @pytest.mark.parametrize("format_", ["text", "json"])
 def test_lines_of_the_level_and_above_are_appended_to_the_runs_folder(tmp_path: Path, format_: logs.Format) -> None:
     for number in range(2):
-        with written_to(tmp_path, "c", "info", format_):
+        with log_into(tmp_path, "c", "info", format_):
             LOGGER.debug("not shown")
             LOGGER.info("shown %d", number)
     LOGGER.warning("after the end")
@@ -54,7 +54,7 @@ def test_lines_of_the_level_and_above_are_appended_to_the_runs_folder(tmp_path: 
 
 
 def test_without_the_folder_lines_go_to_standard_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with written_to(tmp_path / "elsewhere", "c", "info", "text"):
+    with log_into(tmp_path / "elsewhere", "c", "info", "text"):
         LOGGER.info("shown")
     assert "campaign=c: shown" in capsys.readouterr().err
 

@@ -99,7 +99,7 @@ class WorkerPool:
         # of two workers that had a name after each other, the later one may be there
         under_way = {item[2].worker: item for item in sorted(begun, key=lambda item: item[2].started)}
         running = {}
-        for name, actor in self._found():
+        for name, actor in self._find_workers():
             if name not in under_way:
                 ray.kill(actor)
                 continue
@@ -188,9 +188,9 @@ class WorkerPool:
             return worker
         if len(self._busy) + len(self._idle) >= self.slots and self._idle:
             self._kill(self._idle.pop(0))
-        return self._made(memory, share)
+        return self._make_worker(memory, share)
 
-    def _made(self, memory: int | None, share: Share) -> _Worker:
+    def _make_worker(self, memory: int | None, share: Share) -> _Worker:
         used = {worker.name for worker in (*self._busy.values(), *self._idle)}
         for number in itertools.count(1):
             name = f"{_title(self._placing.campaign)}{number}"
@@ -228,7 +228,7 @@ class WorkerPool:
             if writer is worker:
                 self._noted[attempt] = None
 
-    def _found(self) -> Iterable[tuple[str, Any]]:
+    def _find_workers(self) -> Iterable[tuple[str, Any]]:
         """The campaign's worker actors that are alive, by name."""
         for listed in ray.util.list_named_actors(all_namespaces=True):
             name = listed["name"]

@@ -225,7 +225,7 @@ class RayExecutor:
         elif isinstance(result, RayError):
             self._nodes.hurry()  # its node may be gone, and its places with it
             self._leave(reference, is_well=False)
-            self._settle(reference, self._lost(attempt, result))
+            self._settle(reference, self._loss(attempt, result))
         elif result is None:
             self._give_up(reference, FailureKind.NODE_LOST, "the connection to its worker broke before it began")
         else:
@@ -268,7 +268,7 @@ class RayExecutor:
         self._suspects.pop(reference, None)
         self._start()
 
-    def _lost(self, attempt: _RunningAttempt, error: RayError) -> Failure:
+    def _loss(self, attempt: _RunningAttempt, error: RayError) -> Failure:
         """What Ray raised, as a failure."""
         limit = self._limits.timeout_seconds
         kind = kind_of(error)

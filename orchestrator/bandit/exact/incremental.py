@@ -80,7 +80,7 @@ class ExactPosterior:
             order, counts, factor
         )
 
-    def rescored(self, pulls: Pulls) -> "ExactPosterior":
+    def rescore(self, pulls: Pulls) -> "ExactPosterior":
         """The belief with the mean that the scores of `pulls` give, all of whose arms were pulled here: O(p² + pA)."""
         targets, offset = _targets(self.model, self.factor, pulls, self.order)
         weights = solve_triangular(self.factor, solve_triangular(self.factor, targets, trans="T"))

@@ -115,7 +115,7 @@ class ExactState:
             return ExactPosterior.of(ground.model, ground.pulls, ground.pulls.arms)
         for arm in arms:
             belief = belief.pull_without_reward(arm)
-        return belief.rescored(ground.pulls) if arms else belief
+        return belief.rescore(ground.pulls) if arms else belief
 
     def _moments(self, arms: Indices) -> tuple[Floats, Floats]:
         return self.belief.mean[arms], self.belief.variance[arms]

@@ -66,7 +66,7 @@ def is_due(results: int, last: Fitted) -> bool:
     return results >= max(FIRST_FIT, GROWTH * last.results)
 
 
-def settled(found: Fitted, last: Fitted, layout: Layout) -> Fitted:
+def keep_close_values(found: Fitted, last: Fitted, layout: Layout) -> Fitted:
     """`found`, with the lengthscales and the noise of `last` where these are close to it.
 
     A new kernel costs all that was computed with the old one, and hundreds of results fix a lengthscale to no better

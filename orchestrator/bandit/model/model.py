@@ -21,8 +21,8 @@ from orchestrator.bandit.model.fitting import (
     chosen_for_fit,
     fit,
     is_due,
+    keep_close_values,
     prior,
-    settled,
 )
 from orchestrator.bandit.model.outputs import Outputs, Scale, mean_rewards, scores_of
 from orchestrator.bandit.options import Like, check_options
@@ -110,7 +110,7 @@ class Model:
         chosen = chosen_for_fit(scores.sum(axis=0) if len(scores) > 1 else scores[0])
         seen = pulls.arms[chosen]
         evidence = Evidence(look_up(seen), scores[:, chosen], pulls.counts[seen], pulls.total)
-        return settled(fit(evidence, layout, self.kernel, fitted, self.noise), fitted, layout)
+        return keep_close_values(fit(evidence, layout, self.kernel, fitted, self.noise), fitted, layout)
 
 
 ModelOption = Annotated[

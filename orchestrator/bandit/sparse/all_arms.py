@@ -38,7 +38,7 @@ class Blocks(Protocol):
 
 @runtime_checkable
 class PlacedArms(Protocol):
-    """Candidates that are not in one array of this process. Values: `extended` leaves what it is called on as it is."""
+    """Candidates that are not in one array of this process. Values: `extend` leaves what it is called on as it is."""
 
     def __len__(self) -> int:
         """A."""
@@ -46,7 +46,7 @@ class PlacedArms(Protocol):
     def blocks(self, kernel: Kernel, regularization: float) -> Blocks:
         """The blocks that answer for these arms."""
 
-    def extended(self, features: Floats) -> "PlacedArms":
+    def extend(self, features: Floats) -> "PlacedArms":
         """These arms, and n more with `features` (n, d) after them."""
 
 
@@ -61,7 +61,7 @@ class LocalBlocks:
         """See `Blocks`."""
         return [query(self.blocks[number]) for number, query in queries]
 
-    def extended(self, features: Floats) -> "LocalBlocks":
+    def extend(self, features: Floats) -> "LocalBlocks":
         """These blocks and one more, with `features` (n, d).
 
         Blocks at the end that are not larger are joined to it: A arms that were appended a few at a time are in at most

@@ -49,7 +49,7 @@ class KernelColumns:
         if (panel == panel[0]).all() and (np.diff(place) == 1).all():  # in the order in which they first came
             return np.ascontiguousarray(self._panels[panel[0]][positions, first : last + 1])
         gathered = np.empty((len(self._features[positions]), len(panel)))
-        for number in _present(panel):
+        for number in _distinct(panel):
             of_panel = np.flatnonzero(panel == number)
             gathered[:, of_panel] = self._panels[number][positions].take(place[of_panel], axis=1)
         return gathered
@@ -75,7 +75,7 @@ class KernelColumns:
         product = np.zeros(len(positions))
         for low in range(0, len(positions), ROWS):
             part = slice(low, low + ROWS)
-            for number in _present(panel):
+            for number in _distinct(panel):
                 kept = self._panels[number][positions[part]]
                 product[part] += kept @ spread[number, : kept.shape[1]]
         return product
@@ -99,7 +99,7 @@ class KernelColumns:
     def _fill(self, points: Floats, slots: Indices) -> None:
         """Compute the columns of `points` (k, d), and put them into `slots` (k,)."""
         panel, place = np.divmod(slots, WIDTH)
-        for number in _present(panel):
+        for number in _distinct(panel):
             of_panel = np.flatnonzero(panel == number)
             for low in range(0, len(self._features), ENTRIES // len(of_panel)):
                 part = slice(low, low + ENTRIES // len(of_panel))
@@ -115,7 +115,7 @@ class KernelColumns:
         return used
 
 
-def _present(numbers: Indices) -> list[int]:
+def _distinct(numbers: Indices) -> list[int]:
     """The distinct values of `numbers` (n,), all ≥ 0, ascending."""
     distinct: list[int] = np.flatnonzero(np.bincount(numbers)).tolist()
     return distinct

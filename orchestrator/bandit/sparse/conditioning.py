@@ -130,7 +130,7 @@ class ConditionedPosterior:
         """Bring `variance` at the positions `at` up to date, which lack some pulls."""
         levels, pulls = self._levels[at], self._pulls
         low = int(levels.min())
-        columns = self._solved(at, slice(low, pulls))
+        columns = self._solve(at, slice(low, pulls))
         self._columns[at, low:pulls] = columns
         columns *= columns
         columns[np.arange(low, pulls) < levels[:, None]] = 0.0  # they are in it already
@@ -163,7 +163,7 @@ class ConditionedPosterior:
         self._pulled[before:after] = at
         self._pulls = after
 
-    def _solved(self, at: Indices, part: slice) -> Floats:
+    def _solve(self, at: Indices, part: slice) -> Floats:
         """The columns `part` (s of them) for the arms at the positions `at` (n,): (n, s)."""
         left = self._covariances(at, self._pulled[part])
         left -= self._columns[at, : part.start] @ self._factor[part, : part.start].T

@@ -98,7 +98,7 @@ class SparseModel:
         """Bounds on all arms out of an earlier fit."""
         return Screen(self.kernel, self.regularization, self.all_arms.largest_prior)
 
-    def extended(self, features: Floats) -> "SparseModel":
+    def extend(self, features: Floats) -> "SparseModel":
         """The model with n more arms, `features` (n, d), after its own. What was computed for these is kept.
 
         Raises ValueError when d is another than that of the arms there are.
@@ -107,11 +107,11 @@ class SparseModel:
         if features.shape[1] != dimension:
             raise ValueError(f"candidates have {dimension} features each, got {features.shape[1]}")
         if isinstance(self.arms, PlacedArms):
-            grown = replace(self, arms=self.arms.extended(features))
+            grown = replace(self, arms=self.arms.extend(features))
         else:
             grown = replace(self, arms=np.concatenate((self.arms, features)))
-            object.__setattr__(grown, "_local", self._local.extended(features))
-        object.__setattr__(grown, "screen", self.screen.extended(grown.all_arms.largest_prior))
+            object.__setattr__(grown, "_local", self._local.extend(features))
+        object.__setattr__(grown, "screen", self.screen.extend(grown.all_arms.largest_prior))
         return grown
 
     def with_regularization(self, regularization: float) -> "SparseModel":

@@ -80,7 +80,7 @@ class Screen:
         self._spent = 0.0
         self._rung = 0
 
-    def extended(self, largest_prior: float) -> "Screen":
+    def extend(self, largest_prior: float) -> "Screen":
         """A screen with the same reference, for these arms and more of them; `largest_prior`: κ² of all."""
         screen = Screen(self._kernel, self._regularization, largest_prior)
         screen._reference, screen._spent, screen._rung = self._reference, self._spent, self._rung

@@ -8,6 +8,7 @@ from typing import Generic, TypeVar
 import numpy as np
 
 from orchestrator.bandit.arrays import Floats, Indices, read_only
+from orchestrator.bandit.confidence import Confidence, Schedule
 from orchestrator.bandit.model.model import Model
 from orchestrator.bandit.sparse.dictionary import Resampling, resparsify, without_own_pulls
 from orchestrator.bandit.sparse.state import (
@@ -28,6 +29,10 @@ S = TypeVar("S", bound=SparseState)
 class SparseStrategy(ABC, Generic[S]):
     """A strategy whose state is a `SparseState`. It has no data of its own: hyper-parameters are a dataclass's."""
 
+    regularization: float
+    noise_variance: float
+    norm_bound: float
+    delta: float
     oversampling: float
     resampling: Resampling
     dictionary_limit: int | None
@@ -40,6 +45,17 @@ class SparseStrategy(ABC, Generic[S]):
     @abstractmethod
     def gain(self, variance: Floats) -> float:
         """What pulls of arms with these old variances σ̃² (n,), on the 1/λ scale, add to the information gain G."""
+
+    def confidence_of(self, schedule: Schedule, ratio_threshold: float) -> Confidence:
+        """The width's schedule with the strategy's λ, ξ², norm bound and δ, and C̃ = `ratio_threshold`."""
+        return Confidence(
+            schedule=schedule,
+            noise_variance=self.noise_variance,
+            regularization=self.regularization,
+            norm_bound=self.norm_bound,
+            delta=self.delta,
+            ratio_threshold=ratio_threshold,
+        )
 
     def tell(self, state: S, observations: Sequence[Observation], rng: np.random.Generator) -> S:
         """State after these newly finished pulls: G with the old variances, a new dictionary drawn with them.

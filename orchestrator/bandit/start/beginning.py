@@ -17,7 +17,7 @@ from orchestrator.bandit.start.warm_start import AnyWarmStart
 AnyArms = Arms | Floats | PlacedArms
 
 
-def known(arms: Arms | PlacedArms | ArrayLike) -> tuple[Floats | PlacedArms, Layout | None]:
+def features_and_layout(arms: Arms | PlacedArms | ArrayLike) -> tuple[Floats | PlacedArms, Layout | None]:
     """Features of `arms` and what else is known of them. Raises ValueError on an array that is not allowed."""
     if isinstance(arms, PlacedArms):
         return arms, None
@@ -37,7 +37,7 @@ def begin_state(
     `published`: kernel and λ, which hold without a `model`. Raises ValueError on arms that are not allowed, or when the
     model needs to know the parameters of arms that are elsewhere.
     """
-    features, layout = known(arms)
+    features, layout = features_and_layout(arms)
     if model is None:
         sparse, calibration = SparseModel(published[0], features, published[1]), None
     elif layout is None:

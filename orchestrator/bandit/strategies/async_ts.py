@@ -113,14 +113,7 @@ class AsyncTS(SparseStrategy[AsyncTSState]):
     @cached_property
     def confidence(self) -> Confidence:
         """The schedule of β before `scale`."""
-        return Confidence(
-            schedule="practical",
-            noise_variance=self.noise_variance,
-            regularization=self.regularization,
-            norm_bound=self.norm_bound,
-            delta=self.delta,
-            ratio_threshold=1.0,
-        )
+        return self.confidence_of("practical", 1.0)
 
     def init(self, arms: Arms | Floats, rng: np.random.Generator) -> AsyncTSState:
         """State before any pull of `arms` (A, d). Raises ValueError on bad arms."""

@@ -166,15 +166,7 @@ class BBKB(SparseStrategy[SparseState]):
     @cached_property
     def confidence(self) -> Confidence:
         """The schedule of the width; ξ² = λ = v when it belongs to a fitted model, see `width_at`."""
-        schedule: Schedule = self.width if isinstance(self.width, str) else "practical"
-        return Confidence(
-            schedule=schedule,
-            noise_variance=self.noise_variance,
-            regularization=self.regularization,
-            norm_bound=self.norm_bound,
-            delta=self.delta,
-            ratio_threshold=self.ratio_threshold,
-        )
+        return self.confidence_of(self.width if isinstance(self.width, str) else "practical", self.ratio_threshold)
 
     def width_at(self, state: SparseState) -> float:
         """The width at `state`: a factor on σ̃ of the 1/λ scale."""

@@ -137,8 +137,8 @@ class OptunaSampler:
                 study = self._study(after, ())
                 notes.append(_note(study, state.coding, reward))
                 study_notes = study._storage.get_study_system_attrs(study._study_id)
-                after = _told(after, [Observation(arm, reward)], notes[-1:], study_notes)
-        return _told(state, observations, notes, after.study_notes)
+                after = _learn(after, [Observation(arm, reward)], notes[-1:], study_notes)
+        return _learn(state, observations, notes, after.study_notes)
 
     def recorded(self, state: OptunaState) -> Record:
         """The seed, and what the sampler recorded about the pulls of the last `tell`."""
@@ -147,7 +147,7 @@ class OptunaSampler:
 
     def restore(self, state: OptunaState, observations: Sequence[Observation], record: Record) -> OptunaState:
         """`tell` with seed and notes of `record`."""
-        return replace(_told(state, observations, record["notes"], record["study"]), seed=int(record["seed"]))
+        return replace(_learn(state, observations, record["notes"], record["study"]), seed=int(record["seed"]))
 
     def posterior(self, state: OptunaState) -> Posterior:
         """Mean reward of each pulled arm, NaN for the others; variance and upper bound are NaN: the belief is the
@@ -196,7 +196,7 @@ class OptunaSampler:
         return made
 
 
-def _told(
+def _learn(
     state: OptunaState, observations: Sequence[Observation], notes: Sequence[Notes], study_notes: Notes
 ) -> OptunaState:
     """The state after these pulls; `notes` are one for each with a reward, or none."""

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
-from orchestrator.bandit.options import described
+from orchestrator.bandit.options import documentation_of
 from orchestrator.bandit.strategies import STRATEGIES
 from orchestrator.bandit.strategies.presets import with_preset
 from orchestrator.cli.arguments import CampaignFile, Overrides, Workers, overrides
@@ -50,11 +50,11 @@ def strategies(name: StrategyName = None) -> None:
         console.print(Text.assemble((listed, "bold"), "  ", " ".join(source.split())), soft_wrap=True)
         calibrated = with_preset(strategy, {})
         defaults = {field.name: calibrated.get(field.name, _default(field)) for field in dataclasses.fields(strategy)}
-        options = {option: f"{option}={_shown(value)}" for option, value in defaults.items()}
+        options = {option: f"{option}={_default_text(value)}" for option, value in defaults.items()}
         if name is None:
             console.print(Text(f"    {', '.join(options.values()) or 'no options'}", "dim"), soft_wrap=True)
             continue
-        for option, text in described(strategy).items():
+        for option, text in documentation_of(strategy).items():
             console.print(Text.assemble("    ", options[option], (f"  {text}", "dim")), soft_wrap=True)
 
 
@@ -68,7 +68,7 @@ def _default(field: dataclasses.Field[Any]) -> object:
     return field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
 
 
-def _shown(value: object) -> str:
+def _default_text(value: object) -> str:
     """A default as it is written in a campaign file."""
     if not dataclasses.is_dataclass(value) or isinstance(value, type):
         return str(value)

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from orchestrator.cli.arguments import RunFolder
-from orchestrator.cli.attach import check_held, last_ending, unheld
+from orchestrator.cli.attach import check_held, last_ending, reason_not_to_follow
 from orchestrator.cli.attach import follow as follow_run
 from orchestrator.cli.console import SafeConsole
 from orchestrator.cli.live import view
@@ -19,7 +19,7 @@ def attach(folder: RunFolder) -> None:
     """Watch a run of another process, from its log alone. Ctrl-C leaves it running."""
     console, watched = SafeConsole(), runs.open_run(folder)
     with watched.store() as store:
-        why = unheld(watched, store, functools.partial(say, console))
+        why = reason_not_to_follow(watched, store, functools.partial(say, console))
         if why is None:
             try:
                 ending = follow_run(watched, store, view(console))

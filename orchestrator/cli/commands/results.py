@@ -18,7 +18,7 @@ from orchestrator.campaign.state import CampaignState
 from orchestrator.campaign.status import Status, goals_text
 from orchestrator.cli.arguments import RunFolder
 from orchestrator.cli.console import SafeConsole
-from orchestrator.cli.live import shown
+from orchestrator.cli.live import short_text
 from orchestrator.cli.terminal import say, write_file
 from orchestrator.errors import RunError, StoreError, UserError
 from orchestrator.history.fold import History
@@ -62,7 +62,7 @@ def best(
     if taken is best and best.trial is None:
         say(SafeConsole(stderr=True), f"the best value, {best.value:.6g}, is of the {best.origin}")
     is_single = len(state.rules.goals.objectives) == 1
-    print(_written(taken.parameters, format_) if is_single else _written_front(state, format_))
+    print(_format(taken.parameters, format_) if is_single else _written_front(state, format_))
 
 
 def list_(
@@ -107,7 +107,7 @@ def compare(
         say(console, f"picture {picture.resolve()}")
 
 
-def _written(parameters: Mapping[str, object], format_: BestFormat) -> str:
+def _format(parameters: Mapping[str, object], format_: BestFormat) -> str:
     known = {name: value for name, value in parameters.items() if value is not None}  # inactive ones are None
     match format_:
         case BestFormat.JSON:
@@ -120,7 +120,7 @@ def _written(parameters: Mapping[str, object], format_: BestFormat) -> str:
 
 def _written_front(state: CampaignState, format_: BestFormat) -> str:
     if format_ is BestFormat.ARGS:
-        return "\n".join(_written(member.parameters, format_) for member in state.front.ordered)
+        return "\n".join(_format(member.parameters, format_) for member in state.front.ordered)
     names = [one.metric for one in state.rules.goals.objectives]
     found = [
         {
@@ -166,7 +166,7 @@ def _comparison(histories: Sequence[History]) -> list[tuple[str, list[str]]]:
 
 def _parameter(best: Best | None, name: str) -> str:
     value = None if best is None else best.parameters.get(name)
-    return "" if value is None else shown(value)
+    return "" if value is None else short_text(value)
 
 
 def _state(history: History) -> str:

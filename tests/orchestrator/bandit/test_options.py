@@ -13,7 +13,7 @@ from typing_extensions import Doc
 
 from orchestrator.bandit.kernels import KERNELS, RBF
 from orchestrator.bandit.model.model import Model
-from orchestrator.bandit.options import AnyNumber, Like, check_options, described, shown
+from orchestrator.bandit.options import AnyNumber, Like, check_options, documentation_of, excerpt
 from orchestrator.bandit.start.warm_start import WARM_STARTS
 from orchestrator.bandit.strategies import STRATEGIES
 
@@ -119,12 +119,12 @@ def test_a_number_beyond_any_float_is_not_finite() -> None:
 
 
 def test_a_long_value_is_cut() -> None:
-    assert shown(np.zeros(10_000)) == "array([0., 0., 0., ..., 0., 0., 0.], shape=(10000,))"
-    assert shown("x" * 200) == f"'{'x' * 78}…"
+    assert excerpt(np.zeros(10_000)) == "array([0., 0., 0., ..., 0., 0., 0.], shape=(10000,))"
+    assert excerpt("x" * 200) == f"'{'x' * 78}…"
 
 
 def test_the_meaning_of_a_field_is_in_its_annotation() -> None:
-    assert described(Options) == {"share": "A share."}
+    assert documentation_of(Options) == {"share": "A share."}
 
 
 def wrong_values() -> Iterator[object]:
@@ -159,7 +159,7 @@ def test_every_option_names_itself_and_a_wrong_value(name: str) -> None:
 @pytest.mark.parametrize("name", LISTED)
 def test_the_docstring_says_of_every_option_what_its_annotation_says(name: str) -> None:
     cls, _ = LISTED[name]
-    texts = described(cls)
+    texts = documentation_of(cls)
     assert list(texts) == [field.name for field in fields(cls) if field.name != "name"]
     if texts:
         section = (inspect.getdoc(cls) or "").split("Args:\n")[1].split("\n\n")[0]

@@ -26,7 +26,7 @@ def test_adding_leaves_the_old_value_as_it_was() -> None:
 
 
 def test_more_arms_are_appended_without_a_pull() -> None:
-    assert Pulls.none(2).add([1], [0.5]).extended(2) == Pulls.none(4).add([1], [0.5])
+    assert Pulls.none(2).add([1], [0.5]).extend(2) == Pulls.none(4).add([1], [0.5])
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.floats(-1e6, 1e6)), max_size=12), st.integers(0, 12))

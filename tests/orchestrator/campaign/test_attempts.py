@@ -2,19 +2,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.campaign.attempts import placed
+from orchestrator.campaign.attempts import place_between
 
 DAY = 86400.0
 times = st.floats(0.0, 1e6).map(lambda it: round(it, 3))
 
 
 def test_times_of_a_clock_that_agrees_stay_as_they_are() -> None:
-    assert placed(105.0, 108.0, dispatched=104.0, arrived=109.0) == (105.0, 108.0)
+    assert place_between(105.0, 108.0, dispatched=104.0, arrived=109.0) == (105.0, 108.0)
 
 
 @pytest.mark.parametrize("wrong_by", [-DAY, DAY])
 def test_a_worker_whose_clock_is_a_day_off_evaluated_when_it_could_have(wrong_by: float) -> None:
-    started, finished = placed(105.0 + wrong_by, 108.0 + wrong_by, dispatched=104.0, arrived=109.0)
+    started, finished = place_between(105.0 + wrong_by, 108.0 + wrong_by, dispatched=104.0, arrived=109.0)
     assert 104.0 <= started <= finished <= 109.0
     assert finished - started == 3.0
 
@@ -24,6 +24,6 @@ def test_an_evaluation_lies_between_its_dispatch_and_the_arrival_of_its_outcome(
     started: float, finished: float, dispatched: float, waited: float
 ) -> None:
     arrived = dispatched + waited
-    first, last = placed(started, finished, dispatched, arrived)
+    first, last = place_between(started, finished, dispatched, arrived)
     assert dispatched <= first <= last <= arrived
     assert last - first == pytest.approx(min(max(0.0, finished - started), waited), abs=1e-6)

@@ -27,12 +27,12 @@ class Lines(RuleBasedStateMachine):
     @rule(data=st.data(), items=ITEMS)
     def extend(self, data: st.DataObject, items: list[int]) -> None:
         line, expected = data.draw(st.sampled_from(self.made))
-        self.add(line.extended(items), (*expected, *items))
+        self.add(line.with_last(items), (*expected, *items))
 
     @rule(data=st.data(), items=ITEMS)
     def precede(self, data: st.DataObject, items: list[int]) -> None:
         line, expected = data.draw(st.sampled_from(self.made))
-        self.add(line.preceded(items), (*items, *expected))
+        self.add(line.with_first(items), (*items, *expected))
 
     @rule(data=st.data(), count=st.integers(0, 6))
     def shorten(self, data: st.DataObject, count: int) -> None:

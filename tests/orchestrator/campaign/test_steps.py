@@ -7,23 +7,23 @@ from orchestrator.campaign.steps import Steps
 
 
 def test_a_trial_counts_its_largest_step_once() -> None:
-    steps = Steps().reported([(0, 1), (0, 2), (1, 1)]).reported([(0, 2), (0, 1)])
-    assert steps.taken == 3
+    steps = Steps().after_reports([(0, 1), (0, 2), (1, 1)]).after_reports([(0, 2), (0, 1)])
+    assert steps.total == 3
 
 
 def test_a_trial_that_reports_nothing_counts_as_one_step() -> None:
-    assert Steps().ended(7).taken == 1
+    assert Steps().after_end(7).total == 1
 
 
 def test_reports_that_arrive_with_the_result_count() -> None:
-    steps = Steps().reported([(0, 2)]).ended(0, [(1, 0.5), (2, 0.6), (3, 0.7)])
-    assert (steps.taken, dict(steps.open)) == (3, {})
+    steps = Steps().after_reports([(0, 2)]).after_end(0, [(1, 0.5), (2, 0.6), (3, 0.7)])
+    assert (steps.total, dict(steps.open)) == (3, {})
 
 
 @given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 30))), st.sets(st.integers(0, 4)))
 def test_it_is_the_sum_of_each_trials_largest_step(reports: list[tuple[int, int]], over: set[int]) -> None:
-    steps = Steps().reported(reports)
+    steps = Steps().after_reports(reports)
     for trial in over:
-        steps = steps.ended(trial)
+        steps = steps.after_end(trial)
     largest = {trial: max([0, *(step for other, step in reports if other == trial)]) for trial in range(5)}
-    assert steps.taken == sum(max(1, steps) if trial in over else steps for trial, steps in largest.items())
+    assert steps.total == sum(max(1, steps) if trial in over else steps for trial, steps in largest.items())

@@ -227,7 +227,7 @@ def test_a_central_actor_that_restarts_is_waited_for_before_saying_that_no_proce
             if is_taken_up and now[0] > 5.0:
                 store.claim(run.name, "the actor, restarted", Identity.of_this_process().written())
 
-        why = following.unheld(run, store, said.append, sleep, lambda: now[0])
+        why = following.reason_not_to_follow(run, store, said.append, sleep, lambda: now[0])
     assert "a dead actor is gone: waiting up to 15 s for its central actor to restart" in said
     assert (why is None) == is_taken_up
     if why is not None:

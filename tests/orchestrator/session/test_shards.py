@@ -73,7 +73,7 @@ def test_arms_that_are_appended_are_answered_for_as_in_one_array(spread: Sharded
             decision = STRATEGY.ask(state, (), 20)
             assert isinstance(decision, Choose)
             told = [Observation(pick.arm, float(pick.arm % 7)) for pick in decision.picks]
-            state = STRATEGY.tell(state, told, np.random.default_rng(number)).extended(more[3 * number :][:3])
+            state = STRATEGY.tell(state, told, np.random.default_rng(number)).extend(more[3 * number :][:3])
             made.append(decision)
         assert len(state.arms) == 609
     assert made[:3] == made[3:]

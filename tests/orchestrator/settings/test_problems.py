@@ -8,7 +8,7 @@ import pytest
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from orchestrator.settings.file import Document, Keys
-from orchestrator.settings.problems import Problem, align, config_error, describe, failure, shown, suggestion
+from orchestrator.settings.problems import Problem, align, config_error, describe, excerpt, failure, suggestion
 
 
 @dataclass(frozen=True)
@@ -83,5 +83,5 @@ def test_suggestions_name_what_is_close_or_all_there_is() -> None:
 
 @pytest.mark.parametrize("value", ["x" * 1000, {"a": object()}, None, [1.5, "é"]])
 def test_values_are_shown_on_one_short_line(value: object) -> None:
-    assert 0 < len(shown(value)) <= 60
-    assert "\n" not in shown(value)
+    assert 0 < len(excerpt(value)) <= 60
+    assert "\n" not in excerpt(value)

@@ -18,8 +18,8 @@ from orchestrator.bandit.model.fitting import (
     chosen_for_fit,
     fit,
     is_due,
+    keep_close_values,
     prior,
-    settled,
 )
 from orchestrator.bandit.model.outputs import Outputs, scores_of
 
@@ -111,16 +111,16 @@ def test_the_linear_kernel_has_nothing_to_fit() -> None:
 def test_a_fit_that_changes_little_keeps_the_kernel_and_one_that_changes_much_does_not() -> None:
     layout = Arms.of(np.random.default_rng(0).random((50, 2))).layout
     last = Fitted((0.5, 30.0), 0.1, 100)
-    assert settled(Fitted((0.51, 20.0), 0.105, 130), last, layout) == Fitted((0.5, 30.0), 0.1, 130)
-    assert settled(Fitted((0.51, 20.0), 0.2, 130), last, layout) == Fitted((0.5, 30.0), 0.2, 130)
+    assert keep_close_values(Fitted((0.51, 20.0), 0.105, 130), last, layout) == Fitted((0.5, 30.0), 0.1, 130)
+    assert keep_close_values(Fitted((0.51, 20.0), 0.2, 130), last, layout) == Fitted((0.5, 30.0), 0.2, 130)
     far = Fitted((0.51, 5.0), 0.105, 130)
-    assert settled(far, last, layout) == replace(far, noise=0.1)
-    assert settled(far, prior(layout, None), layout) == far  # the prior's medians were not fitted
+    assert keep_close_values(far, last, layout) == replace(far, noise=0.1)
+    assert keep_close_values(far, prior(layout, None), layout) == far  # the prior's medians were not fitted
 
 
 def test_small_steps_do_not_add_up() -> None:
     layout, kept = Arms.of(np.random.default_rng(0).random((50, 1))).layout, Fitted((0.5,), 0.1, 100)
     for step in range(1, 40):
-        kept = settled(Fitted((0.5 * 1.01**step,), 0.1, 100 + step), kept, layout)
+        kept = keep_close_values(Fitted((0.5 * 1.01**step,), 0.1, 100 + step), kept, layout)
         assert kept.lengthscales[0] == pytest.approx(0.5 * 1.01**step, rel=0.051)
     assert kept.lengthscales != (0.5,)

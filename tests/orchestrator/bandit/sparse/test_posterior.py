@@ -175,7 +175,7 @@ class Divided:
     def blocks(self, kernel: AnyKernel, regularization: float) -> LocalBlocks:
         return LocalBlocks([Block(kernel, part, regularization) for part in self.parts])
 
-    def extended(self, features: Floats) -> "Divided":
+    def extend(self, features: Floats) -> "Divided":
         return Divided(np.concatenate((*self.parts, features)), [*np.cumsum([len(part) for part in self.parts])])
 
 

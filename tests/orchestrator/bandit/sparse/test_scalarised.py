@@ -231,7 +231,7 @@ class InBlocks:
     def blocks(self, kernel: AnyKernel, regularization: float) -> LocalBlocks:
         return LocalBlocks([Block(kernel, part, regularization) for part in np.array_split(self.features, self.parts)])
 
-    def extended(self, features: np.ndarray) -> "InBlocks":
+    def extend(self, features: np.ndarray) -> "InBlocks":
         return InBlocks(np.concatenate((self.features, features)), self.parts)
 
 

@@ -247,7 +247,7 @@ class Divided:
     def blocks(self, kernel: AnyKernel, regularization: float) -> LocalBlocks:
         return LocalBlocks([Block(kernel, part, regularization) for part in np.split(self.features, self.cuts)])
 
-    def extended(self, features: Floats) -> "Divided":
+    def extend(self, features: Floats) -> "Divided":
         return Divided(np.concatenate((self.features, features)), [*self.cuts, len(self.features)])
 
 
@@ -536,7 +536,7 @@ def test_arms_appended_between_rounds_are_chosen_as_if_they_were_there_in_a_mode
         told = [Observation(pick.arm, float(value(array(state.arms)[[pick.arm]])[0])) for pick in decision.picks]
         before = strategy.tell(state, told, np.random.default_rng(number))
         old_arms, pulls = array(before.arms).copy(), before.pulls
-        state = before.extended(np.concatenate((rng.random((size, 2)), AWKWARD[:1])))
+        state = before.extend(np.concatenate((rng.random((size, 2)), AWKWARD[:1])))
         whole = replace(state, model=SparseModel(strategy.kernel, state.arms, strategy.regularization))
         assert strategy.ask(state, (3, 3), 10) == strategy.ask(whole, (3, 3), 10)
         assert state.posterior.moments(np.arange(len(state.arms)))[1].shape == (len(state.arms),)
@@ -549,6 +549,6 @@ def test_arms_appended_between_rounds_are_chosen_as_if_they_were_there_in_a_mode
 def test_arms_that_are_appended_must_look_like_the_others() -> None:
     state = SMOOTH.init(GRID, np.random.default_rng(0))
     with pytest.raises(ValueError, match="finite"):
-        state.extended(np.full((1, GRID.shape[1]), np.nan))
+        state.extend(np.full((1, GRID.shape[1]), np.nan))
     with pytest.raises(ValueError, match=r"2 features.*got 3"):
-        state.extended(np.zeros((1, 3)))
+        state.extend(np.zeros((1, 3)))
