@@ -44,23 +44,12 @@ def count(parameter: Parameter) -> float:
         case Range(stride=float() | int() as stride):
             return round((parameter.high - parameter.low) / stride) + 1
         case _:
-            return len(levels(parameter))
+            return len(parameter.levels)
 
 
 def is_real(parameter: Parameter) -> bool:
     """Whether a parameter takes any real number of a range."""
     return isinstance(parameter, Range) and parameter.stride is None
-
-
-def levels(parameter: Parameter) -> tuple[Scalar, ...]:
-    """The listed values of a parameter that lists them; none for a range."""
-    match parameter:
-        case Choice(choices=values) | Ordered(ordered=values):
-            return values
-        case Constant(constant=value):
-            return (value,)
-        case Range():
-            return ()
 
 
 def width(parameter: Parameter) -> int:
@@ -74,7 +63,7 @@ def draw(parameter: Parameter, positions: Codes) -> Codes:
     """Codes (A,) at `positions` (A,) in [0, 1]: equal shares of the scale for all values, weighted for choices."""
     if isinstance(parameter, Range):
         return _range_codes(parameter, positions)
-    number = len(levels(parameter))
+    number = len(parameter.levels)
     if isinstance(parameter, Choice) and parameter.weights is not None:
         ends = np.cumsum(parameter.weights) / math.fsum(parameter.weights)
         return np.minimum(np.searchsorted(ends, positions, side="right"), number - 1).astype(np.float64)
@@ -105,7 +94,7 @@ def values(parameter: Parameter, codes: Codes) -> NDArray[np.generic]:
 
 def _values(parameter: Parameter, codes: Codes) -> NDArray[np.generic]:
     if not isinstance(parameter, Range):
-        return _array(levels(parameter))[codes.astype(np.intp)]
+        return _array(parameter.levels)[codes.astype(np.intp)]
     if parameter.stride is None:
         return np.asarray(_scaler(parameter).to_value(codes), np.float64)
     if parameter.integer:
@@ -118,7 +107,7 @@ def _values(parameter: Parameter, codes: Codes) -> NDArray[np.generic]:
 def encode(parameter: Parameter, column: NDArray[np.generic]) -> Codes:
     """Codes (A,) of values (A,) that `values` gave: the same bits for the same values."""
     exists = np.array([value is not None for value in column]) if column.dtype == object else np.ones(len(column), bool)
-    if None in levels(parameter):
+    if None in parameter.levels:
         exists = np.ones(len(column), bool)
     codes = np.full(len(column), np.nan)
     given = column if exists.all() else column[exists]
@@ -129,7 +118,7 @@ def encode(parameter: Parameter, column: NDArray[np.generic]) -> Codes:
         else:
             codes[exists] = np.rint((numbers - parameter.low) / parameter.stride)
     else:
-        index = {level: float(number) for number, level in enumerate(levels(parameter))}
+        index = {level: float(number) for number, level in enumerate(parameter.levels)}
         codes[exists] = [index[value] for value in given.tolist()]
     return codes
 
@@ -145,7 +134,7 @@ def code_of(parameter: Parameter, value: object) -> float:
     """The code of a value that a person gave. Raises ValueError, a predicate, when the parameter cannot take it."""
     value = value.item() if isinstance(value, np.generic) else value
     if not isinstance(parameter, Range):
-        allowed = levels(parameter)
+        allowed = parameter.levels
         if not isinstance(value, str | int | float | bool | None) or value not in allowed:
             raise ValueError(f"must be {_list_allowed(allowed)}, got {value!r}")
         return float(allowed.index(value))

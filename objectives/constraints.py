@@ -78,11 +78,11 @@ def _wrong_values(parameter: Parameter, one: Operand) -> Iterator[str]:
         try:
             coding.code_of(parameter, value)
         except ValueError as error:
-            yield f"{error}{did_you_mean(str(value), [str(level) for level in coding.levels(parameter)])}"
+            yield f"{error}{did_you_mean(str(value), [str(level) for level in parameter.levels])}"
 
 
 def _is_numeric(parameter: Parameter) -> bool:
-    listed = coding.levels(parameter)
+    listed = parameter.levels
     return all(isinstance(level, int | float) and not isinstance(level, bool) for level in listed)
 
 

@@ -2,7 +2,9 @@
 
 Plain frozen dataclasses, so that they cost nothing to import where evaluations run. They follow pydantic's conventions
 for standard dataclasses (a campaign file's mapping becomes one of them, unknown keys are refused) without importing it.
-Each kind has `when`: the conditions under which the parameter exists (`objectives.conditions`), None for always.
+Each kind has `when`: the conditions under which the parameter exists (`objectives.conditions`), None for always; its
+`levels`, the values that it lists; and its `wording`. A new kind that lists its values is a class here, a member of
+`Parameter`, and a key in `orchestrator.settings.spaces.PARAMETERS`.
 """
 
 import math
@@ -18,6 +20,7 @@ from objectives.conditions import Clause, Scalar, When, clauses_of
 WhenOption = Annotated[
     When | None, Doc("The conditions under which the parameter exists, such as {model: svm}; None: always.")
 ]
+_SHOWN = 8  # values of a parameter that its wording lists
 _WHOLE = 1e-9  # how far from a whole number a number of steps may be, relative
 
 
@@ -88,6 +91,18 @@ class Range:
         """The distance of neighbouring values; None for real numbers."""
         return (self.step or 1.0) if self.integer else self.step
 
+    @property
+    def levels(self) -> tuple[Scalar, ...]:
+        """None: a range does not list its values."""
+        return ()
+
+    @property
+    def wording(self) -> str:
+        """What values there are, for a person."""
+        kind = "integers" if self.integer else "real numbers"
+        step = f" in steps of {self.step:g}" if self.step is not None else ""
+        return f"{kind} from {self.low:.12g} to {self.high:.12g}{step}{', logarithmic' if self.log else ''}"
+
 
 @dataclass(frozen=True, slots=True)
 class Choice:
@@ -121,6 +136,17 @@ class Choice:
             _check_weights(self.choices, self.weights)
         _set_when(self, self.choices)
 
+    @property
+    def levels(self) -> tuple[Scalar, ...]:
+        """The values that are listed."""
+        return self.choices
+
+    @property
+    def wording(self) -> str:
+        """What values there are, for a person."""
+        weights = "" if self.weights is None else f", drawn with weights {_list_values(self.weights)}"
+        return f"one of {_list_values(self.choices)}{weights}"
+
 
 @dataclass(frozen=True, slots=True)
 class Ordered:
@@ -143,6 +169,16 @@ class Ordered:
         _require_distinct("ordered", self.ordered)
         _set_when(self, self.ordered)
 
+    @property
+    def levels(self) -> tuple[Scalar, ...]:
+        """The values that are listed."""
+        return self.ordered
+
+    @property
+    def wording(self) -> str:
+        """What values there are, for a person."""
+        return f"one of {_list_values(self.ordered)}, in this order"
+
 
 @dataclass(frozen=True, slots=True)
 class Constant:
@@ -161,6 +197,16 @@ class Constant:
     def __post_init__(self) -> None:
         _set_when(self, (self.constant,))
 
+    @property
+    def levels(self) -> tuple[Scalar, ...]:
+        """The one value."""
+        return (self.constant,)
+
+    @property
+    def wording(self) -> str:
+        """What values there are, for a person."""
+        return f"always {self.constant}"
+
 
 Parameter = Range | Choice | Ordered | Constant
 Space = Mapping[str, Parameter]
@@ -169,6 +215,11 @@ Space = Mapping[str, Parameter]
 def conditions(parameter: Parameter) -> tuple[Clause, ...]:
     """The clauses of `when`, of which one must hold for `parameter` to exist; empty for always."""
     return () if parameter.when is None else clauses_of(parameter.when)
+
+
+def _list_values(values: Sequence[object]) -> str:
+    rest = f", … ({len(values)} in all)" if len(values) > _SHOWN else ""
+    return ", ".join(map(str, values[:_SHOWN])) + rest
 
 
 def _set_when(parameter: Parameter, levels: Sequence[Scalar] = ()) -> None:

@@ -233,11 +233,7 @@ def _grid(source: DataSource, folder: str, column: str, space: Space) -> Recorde
 
 def levels_of(space: Space) -> dict[str, tuple[Scalar, ...]]:
     """The values of each ordered parameter and each choice of `space`, in order."""
-    return {
-        name: one.ordered if isinstance(one, Ordered) else one.choices
-        for name, one in space.items()
-        if isinstance(one, Ordered | Choice)
-    }
+    return {name: one.levels for name, one in space.items() if isinstance(one, Ordered | Choice)}
 
 
 def read_archive(source: DataSource, name: str, make: Callable[[Arrays], T]) -> T:

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from objectives.parameters import Parameter
 from objectives.reference import did_you_mean
 from orchestrator.bandit.options import excerpt
 from orchestrator.bandit.strategy import Observation
@@ -46,6 +47,15 @@ def checked_mapping(values: object, what: str, example: str) -> Mapping[str, Any
 def checked_mappings(values: object, what: str, example: str) -> list[Mapping[str, Any]]:
     """`values`, a list of mappings whose keys are texts. `example` shows what to write."""
     return [checked_mapping(one, f"each of {what}", example.strip("[]")) for one in checked_list(values, what, example)]
+
+
+def checked_space(space: object) -> Mapping[str, Parameter | Mapping[str, object]]:
+    """`space`, parameters by name: objects, or mappings as in a campaign file."""
+    given = checked_mapping(space, "space", "{'x': Range(0, 1)}")
+    for name, one in given.items():
+        if not isinstance(one, Mapping | Parameter):
+            raise ValueError(f"space[{name!r}] must be Range, Choice, Ordered or a mapping, got {excerpt(one)}")
+    return given
 
 
 def checked_seed(seed: object) -> int:

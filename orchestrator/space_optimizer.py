@@ -12,20 +12,19 @@ from numpy.typing import ArrayLike, NDArray
 
 from objectives.conditions import Clause, Scalar
 from objectives.objective import Candidates
-from objectives.parameters import Choice, Constant, Ordered, Parameter, Range
+from objectives.parameters import Parameter
 from objectives.space import SearchSpace
-from orchestrator.bandit.options import excerpt
 from orchestrator.bandit.strategy import Posterior
 from orchestrator.campaign.goals import CampaignGoals
 from orchestrator.inputs import (
     checked_limit,
     checked_list,
-    checked_mapping,
     checked_mappings,
     checked_metrics,
     checked_numbers,
     checked_results,
     checked_seed,
+    checked_space,
     plain_values,
 )
 from orchestrator.learner import never_waits
@@ -301,10 +300,7 @@ def _clauses(forbid: object) -> tuple[Clause, ...]:
 
 
 def _search_space(space: Mapping[str, Parameter | Mapping[str, object]], forbid: tuple[Clause, ...]) -> SearchSpace:
-    checked_mapping(space, "space", "{'x': Range(0, 1)}")
-    for name, one in space.items():
-        if not isinstance(one, Mapping | Range | Choice | Ordered | Constant):
-            raise ValueError(f"space[{name!r}] must be Range, Choice, Ordered or a mapping, got {excerpt(one)}")
+    checked_space(space)
     plain = {name: one for name, one in space.items() if isinstance(one, Mapping)}
     built = build_space(plain)
     parameters: dict[str, Parameter] = {

@@ -5,7 +5,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from objectives.parameters import Choice, Constant, Ordered, Parameter, Range
+from objectives.parameters import Parameter
 from objectives.pickled import pickle_function
 from orchestrator.api.following import Notifier
 from orchestrator.api.result import Result, TrialResult, result_of
@@ -14,7 +14,7 @@ from orchestrator.bandit.options import excerpt
 from orchestrator.cli.console import SafeConsole
 from orchestrator.cli.launch import launch
 from orchestrator.errors import RunError, UserError
-from orchestrator.inputs import checked_list, checked_mapping, checked_mappings
+from orchestrator.inputs import checked_list, checked_mapping, checked_mappings, checked_space
 from orchestrator.report import write_report
 from orchestrator.session.assemble import build, create_run, existing
 from orchestrator.settings.model import Settings, from_mapping
@@ -69,11 +69,11 @@ class Campaign:
         sections = dict(
             checked_mapping({} if settings is None else settings, "settings", "{'workers': {'retries': 0}}")
         )
-        checked_mapping(space, "space", "{'x': Range(0, 1)}")
+        checked_space(space)
         tree = {
             **sections,
             "name": name or _name_of(objective),
-            "space": {key: _parameter(value) for key, value in space.items()},
+            "space": {key: one if isinstance(one, Mapping) else dump(one) for key, one in space.items()},
             "budget": {**_section(sections, "budget"), "evaluations": evaluations},
             "workers": {**_section(sections, "workers"), **({} if workers is None else {"count": workers})},
         }
@@ -233,12 +233,6 @@ def _report_result(run: Run) -> Result:
 def _section(sections: Mapping[str, object], key: str) -> Mapping[str, object]:
     section = sections.get(key, {})
     return section if isinstance(section, Mapping) else {}
-
-
-def _parameter(value: Parameter | Mapping[str, object]) -> Mapping[str, object]:
-    if not isinstance(value, Mapping | Range | Choice | Ordered | Constant):
-        raise ValueError(f"a parameter of space must be Range, Choice, Ordered or a mapping, got {excerpt(value)}")
-    return value if isinstance(value, Mapping) else dump(value)
 
 
 def _objective(objective: Function | Mapping[str, object], folder: Path) -> dict[str, object]:

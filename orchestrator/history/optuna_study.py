@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from objectives.parameters import Choice, Constant, Ordered, Parameter, Range
+from objectives.parameters import Parameter, Range
 from orchestrator.errors import UserError
 from orchestrator.history.fold import History, TrialRow
 from orchestrator.settings.imported import open_storage
@@ -96,9 +96,5 @@ def _distribution(parameter: Parameter) -> object:
             return IntDistribution(int(low), int(high), log=log, step=1 if log or step is None else int(step))
         case Range(low=low, high=high, log=log, step=step):
             return FloatDistribution(low, high, log=log, step=None if log else step)
-        case Choice(choices=choices):
-            return CategoricalDistribution(choices)
-        case Ordered(ordered=ordered):
-            return CategoricalDistribution(ordered)
-        case Constant(constant=constant):
-            return CategoricalDistribution((constant,))
+        case _:
+            return CategoricalDistribution(parameter.levels)

@@ -105,10 +105,8 @@ def parameter_axis(name: str, values: Sequence[Any], parameter: Parameter | None
     `values` (n,) are the trials'; None: the parameter is inactive there. Without a `parameter` (the candidates are a
     table's rows) the values tell the kind.
     """
-    if isinstance(parameter, Ordered):
-        return _step_axis(name, values, parameter.ordered)
-    if isinstance(parameter, Choice):
-        return _step_axis(name, values, parameter.choices)
+    if isinstance(parameter, Ordered | Choice):
+        return _step_axis(name, values, parameter.levels)
     known: list[Any] = [value for value in values if value is not None]
     if not known or not all(isinstance(value, int | float) and not isinstance(value, bool) for value in known):
         return _step_axis(name, values, sorted({str(value) for value in known}))

@@ -31,7 +31,7 @@ from orchestrator.credentials import mistake_in_url, redact
 from orchestrator.settings.file import Document, Plain, Tree, check_texts, read, with_overrides
 from orchestrator.settings.goals import ConstraintSettings, ObjectiveMetricSettings, goal_problems, with_direction
 from orchestrator.settings.imported import ExistingData, build_existing, dump_existing
-from orchestrator.settings.problems import Problem, align, config_error, failure, excerpt
+from orchestrator.settings.problems import Problem, align, config_error, excerpt, failure
 from orchestrator.settings.sections import (
     AshaSettings,
     BudgetSettings,

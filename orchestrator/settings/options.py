@@ -19,7 +19,7 @@ from objectives.names import ObjectiveOptions, ReadsFiles, find_objective
 from objectives.objective import ObjectiveError
 from objectives.pickled import PickledFunction
 from orchestrator.settings.file import Plain, Tree
-from orchestrator.settings.problems import Problem, describe, failure, excerpt, unknown_key
+from orchestrator.settings.problems import Problem, describe, excerpt, failure, unknown_key
 
 External = PythonCallable | ShellCommand | PickledFunction  # objectives that the campaign file names or writes itself
 AnyObjective = ObjectiveOptions | External

@@ -15,7 +15,7 @@ from orchestrator.bandit.strategy import AnyStrategy
 from orchestrator.errors import ConfigError
 from orchestrator.settings.file import Document, Plain, Tree
 from orchestrator.settings.options import as_mapping, build, dump, join
-from orchestrator.settings.problems import Problem, failure, excerpt, suggestion
+from orchestrator.settings.problems import Problem, excerpt, failure, suggestion
 
 DEFAULT_STRATEGY = "bbkb"
 RETIRED = {"fillers": "picks for idle workers raised the regret and kept fewer workers busy"}
@@ -43,7 +43,9 @@ def _drop_retired(fields: Tree) -> Plain:
     """`fields` without options of older versions that are off, as resolved files of older runs have them."""
     for name, reason in RETIRED.items():
         if fields.get(name):
-            raise failure([Problem((name,), f"is not an option any longer: {reason}; remove it", excerpt(fields[name]))])
+            raise failure(
+                [Problem((name,), f"is not an option any longer: {reason}; remove it", excerpt(fields[name]))]
+            )
     return {key: value for key, value in fields.items() if key not in RETIRED}
 
 
