@@ -47,5 +47,5 @@ def _ours(distribution: BaseDistribution, value: Any) -> Scalar:
     return int(distribution.to_internal_repr(value)) if isinstance(distribution, CategoricalDistribution) else value
 
 
-def _optunas(distribution: BaseDistribution, value: Any) -> object:
+def _optunas(distribution: BaseDistribution, value: Scalar) -> object:
     return distribution.choices[value] if isinstance(distribution, CategoricalDistribution) else value

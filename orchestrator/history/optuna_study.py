@@ -7,7 +7,6 @@ new and nothing twice.
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from objectives.parameters import Parameter, Range
 from orchestrator.errors import UserError
@@ -47,7 +46,7 @@ def _is_over(row: TrialRow) -> bool:
     return row.status in ("succeeded", "failed", "stopped")
 
 
-def _frozen(row: TrialRow, distributions: Mapping[str, object], metrics: Sequence[str]) -> Any:
+def _frozen(row: TrialRow, distributions: Mapping[str, object], metrics: Sequence[str]) -> object:
     """The trial as Optuna keeps it: with the value of each objective, the first of which is the trial's own."""
     from optuna.trial import FrozenTrial, TrialState
 
@@ -80,7 +79,7 @@ def _distributions(history: History) -> dict[str, object]:
 
     if history.settings.space:
         return {name: _distribution(kind) for name, kind in history.settings.space.items()}
-    levels: dict[str, dict[Any, None]] = {}
+    levels: dict[str, dict[object, None]] = {}
     for row in history.trials:
         for name, value in row.parameters.items():
             if value is not None:

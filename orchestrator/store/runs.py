@@ -14,6 +14,7 @@ import hashlib
 import json
 import os
 import platform
+import reprlib
 import secrets
 import shutil
 import subprocess
@@ -28,7 +29,6 @@ from typing import TYPE_CHECKING
 
 from objectives.objective import Candidates
 from orchestrator import credentials, files
-from orchestrator.bandit.options import excerpt
 from orchestrator.campaign.events import BatchChosen, CampaignCreated, Event, ExistingTaken, PickedTrial, SessionOpened
 from orchestrator.errors import RunError
 from orchestrator.settings import file as campaign_file
@@ -204,7 +204,7 @@ def check_writable(settings: "Settings") -> None:
         there = next(folder for folder in (root, *root.parents) if folder.exists())
     except OSError as error:
         rule = "runs must be a folder that can be made and written"
-        raise RunError(f"{rule}, got {excerpt(settings.runs)}: {error.strerror}") from error
+        raise RunError(f"{rule}, got {reprlib.repr(settings.runs)}: {error.strerror}") from error
     if not (there.is_dir() and os.access(there, os.W_OK | os.X_OK)):
         raise RunError(f"runs must be a folder that can be made and written, got {root}: {there} cannot be written")
     if settings.store != "sqlite":
