@@ -71,7 +71,7 @@ def test_a_module_that_both_have_is_not_silently_ours(folder: Path) -> None:
     assert f"name the file instead: {folder}/objectives/tabular.py:Abalone" in done.stderr
 
 
-def test_a_program_that_imported_its_own_package_before_is_told_so(folder: Path) -> None:
+def test_a_program_that_imported_its_own_package_before_gets_an_error_that_says_so(folder: Path) -> None:
     (folder / "workers" / "__init__.py").write_text("")
     code = "import workers, bbkb"
     done = subprocess.run(

@@ -160,33 +160,33 @@ def test_other_kills_excuse_nothing(struck: Kill) -> None:
     assert found.repeated == {"no kill explains it": 1}
 
 
-def test_what_broke_off_without_a_kill_is_told() -> None:
+def test_what_broke_off_without_a_kill_is_reported() -> None:
     first, again = execution(0, ended=None), execution(0, pid=9, began=20.0, ended=22.0)
     found = account_for([succeeded(again, 2), succeeded(WELL[1])], (first, WELL[1], again))
     assert found.lost == 0
     assert "broken off, and no kill explains it: trial 0" in found.broken[0]
 
 
-def test_a_trial_that_ends_twice_and_an_attempt_with_two_outcomes_are_told() -> None:
+def test_a_trial_that_ends_twice_and_an_attempt_with_two_outcomes_are_reported() -> None:
     events: list[Event] = [succeeded(it) for it in WELL]
     assert account_for([*events, events[0]], WELL).twice == 2  # the same attempt, and the trial
     assert account_for([*events, failed(1)], WELL).twice == 1
 
 
-def test_a_trial_that_never_ends_and_a_result_that_was_never_computed_are_told() -> None:
+def test_a_trial_that_never_ends_and_a_result_that_was_never_computed_are_reported() -> None:
     found = account_for([succeeded(WELL[0])], WELL[:1])
     assert found.broken == ("trial 1 never ended",)
     found = account_for([succeeded(it) for it in WELL], WELL[:1])
     assert "recorded and never executed" in found.broken[0]
 
 
-def test_a_failure_that_no_kill_can_cause_is_told() -> None:
+def test_a_failure_that_no_kill_can_cause_is_reported() -> None:
     events: list[Event] = [succeeded(it) for it in WELL]
     assert account_for([failed(0, "node lost", attempt=0), *events], WELL).broken == ()
     assert "failed by itself" in account_for([failed(0, "error", attempt=0), *events], WELL).broken[0]
 
 
-def test_a_session_that_gave_up_is_told() -> None:
+def test_a_session_that_gave_up_is_reported() -> None:
     closed = SessionClosed(time=20.0, outcome=SessionOutcome.FAILED, reason="it broke")
     events = [succeeded(it) for it in WELL]
     assert "gave up" in account_for([*events, closed], WELL).broken[0]

@@ -43,7 +43,7 @@ def test_a_wrong_reference_is_refused(reference: str, message: str) -> None:
         ("import sys; sys.exit(3)", r"ended the program with sys.exit\(3\): what it does as a script"),
     ],
 )
-def test_a_module_that_fails_on_import_is_told_apart_from_a_missing_one(
+def test_a_module_that_fails_on_import_differs_from_a_missing_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, message: str
 ) -> None:
     monkeypatch.setattr(sys, "path", list(sys.path))

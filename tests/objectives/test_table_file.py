@@ -91,7 +91,7 @@ def test_parquet_without_pyarrow_names_the_extra(tmp_path: Path, monkeypatch: py
         ('a\n"1\n', "cannot be read as a CSV table"),
     ],
 )
-def test_a_mistake_is_told_with_file_line_and_column(tmp_path: Path, text: str, message: str) -> None:
+def test_a_mistake_is_reported_with_file_line_and_column(tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "t.csv").write_text(text)
     with pytest.raises(ObjectiveError, match=message):
         read_columns(tmp_path / "t.csv")

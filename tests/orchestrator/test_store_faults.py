@@ -78,7 +78,7 @@ def store(url: str) -> Iterator[EventStore]:
     store.close()
 
 
-def test_a_full_disk_is_told_and_what_was_committed_can_be_read_and_gone_on_from(store: EventStore, url: str) -> None:
+def test_a_full_disk_is_reported_and_what_was_committed_can_be_read_and_continued(store: EventStore, url: str) -> None:
     code = """
     store = EventStore(sys.argv[1])
     writer = take(store, "c")
@@ -95,7 +95,7 @@ def test_a_full_disk_is_told_and_what_was_committed_can_be_read_and_gone_on_from
 
 
 @pytest.mark.parametrize("read_only", ["file", "folder"])
-def test_a_read_only_file_or_folder_is_told_and_can_be_read_and_gone_on_from_when_it_is_mended(
+def test_a_read_only_file_or_folder_is_reported_and_can_be_read_and_continued_when_it_is_fixed(
     store: EventStore, url: str, tmp_path: Path, read_only: str
 ) -> None:
     store.close()  # its log has been written back, there is nothing but the file
@@ -128,7 +128,7 @@ def long_log(store: EventStore, url: str) -> Path:
     return Path(url.removeprefix("sqlite:///"))
 
 
-def test_a_truncated_database_is_told_with_all_that_is_lost(store: EventStore, url: str) -> None:
+def test_a_truncated_database_is_reported_with_all_that_is_lost(store: EventStore, url: str) -> None:
     file = long_log(store, url)
     os.truncate(file, file.stat().st_size // 2)
     with pytest.raises(StoreError, match=r"malformed.*bbkb verify") as caught:
@@ -159,7 +159,7 @@ def test_a_flipped_byte_in_an_event_is_found_by_its_checksum(store: EventStore, 
     assert findings.events == 400
 
 
-def test_a_page_that_was_overwritten_is_told_and_the_rest_can_be_read(store: EventStore, url: str) -> None:
+def test_a_page_that_was_overwritten_is_reported_and_the_rest_can_be_read(store: EventStore, url: str) -> None:
     file = long_log(store, url)
     content = bytearray(file.read_bytes())
     page = content.index(b"event 200 ") // 4096
@@ -189,7 +189,7 @@ def test_a_write_ahead_log_that_was_deleted_takes_what_was_in_it_and_leaves_a_so
     copy.close()
 
 
-def test_a_database_that_another_process_keeps_locked_is_told_as_something_that_passes(
+def test_a_database_that_another_process_keeps_locked_is_reported_as_something_that_passes(
     store: EventStore, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     writer = take(store, "c")
@@ -214,7 +214,7 @@ def test_a_database_that_another_process_keeps_locked_is_told_as_something_that_
     assert list(store.read("c")) == [event(0), event(1)]
 
 
-def test_a_table_that_is_gone_is_told(store: EventStore, tmp_path: Path) -> None:
+def test_a_table_that_is_gone_is_reported(store: EventStore, tmp_path: Path) -> None:
     with sqlite3.connect(tmp_path / "c.sqlite") as raw:
         raw.execute("DROP TABLE bbkb_events")
     raw.close()

@@ -13,7 +13,7 @@ def test_durations_read_well(seconds: float, expected: str) -> None:
     assert duration(seconds) == expected
 
 
-def test_wall_clock_and_virtual_times_are_told_apart() -> None:
+def test_wall_clock_and_virtual_times_are_written_differently() -> None:
     assert moment(1.75e9) == "2025-06-15 15:06:40 UTC"
     assert moment(12.25) == "12.2 s (virtual)"
 

@@ -68,7 +68,7 @@ def failure_of(outcome: Outcome) -> Failure:
     return outcome
 
 
-def test_an_evaluation_becomes_a_success_with_all_it_told() -> None:
+def test_an_evaluation_becomes_a_success_with_all_it_reported() -> None:
     def action(parameters: Parameters, seed: int, report: Report) -> Evaluation:
         report(0.5)
         report(math.nan)

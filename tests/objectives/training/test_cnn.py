@@ -96,7 +96,7 @@ def test_importing_it_needs_no_torch() -> None:
     subprocess.run([sys.executable, "-c", script], check=True)
 
 
-def test_a_missing_torch_is_told_with_the_remedy_before_the_campaign_and_on_a_worker(
+def test_a_missing_torch_is_reported_with_the_remedy_before_the_campaign_and_on_a_worker(
     monkeypatch: pytest.MonkeyPatch, silent: Report
 ) -> None:
     monkeypatch.setattr("objectives.training.torch_training.find_spec", lambda name: None)

@@ -112,7 +112,7 @@ def test_a_reader_goes_on_after_the_position_that_it_has_seen_also_at_another_se
     assert len(json.dumps(news)) < 50_000
 
 
-def test_a_trial_is_told_with_its_attempts_and_the_reason_for_its_choice(grow: Grow) -> None:
+def test_a_trial_is_shown_with_its_attempts_and_the_reason_for_its_choice(grow: Grow) -> None:
     synthetic = SyntheticLog(trials=30, failure_share=0.4)
     history = synthetic.history()
     log = grow("one", synthetic.events())
@@ -173,5 +173,5 @@ def test_the_token_stays_the_same_and_is_for_its_owner_only(tmp_path: Path, monk
 @pytest.mark.parametrize(
     ("authority", "host"), [("localhost:8270", "localhost"), ("[::1]:8270", "::1"), ("a.example", "a.example")]
 )
-def test_the_host_is_told_from_its_port(authority: str, host: str) -> None:
+def test_the_host_is_separated_from_its_port(authority: str, host: str) -> None:
     assert host_of(authority) == host

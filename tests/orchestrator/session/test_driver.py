@@ -296,7 +296,7 @@ def test_a_writer_that_was_fenced_off_stops_without_writing(tmp_path: Path) -> N
     assert fold(campaign.events()).sessions[-1].outcome == "killed"
 
 
-def test_a_strategy_that_breaks_is_told_and_nothing_finished_is_lost(
+def test_a_strategy_that_breaks_is_reported_and_nothing_finished_is_lost(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     campaign = Campaign(tmp_path)

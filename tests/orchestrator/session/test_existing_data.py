@@ -146,7 +146,7 @@ def test_the_number_of_a_tables_row_need_not_be_given_and_the_first_of_equal_row
         ("arm,reward\n11,1\n", {}, "arm must be from 0 to 10"),
     ],
 )
-def test_a_table_that_is_wrong_is_told_with_place_and_remedy(
+def test_a_table_that_is_wrong_is_reported_with_place_and_remedy(
     tmp_path: Path, text: str, options: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(UserError, match=message):
@@ -161,7 +161,7 @@ def test_a_table_that_is_wrong_is_told_with_place_and_remedy(
         (".", "is not a run: it has no campaign.yaml"),
     ],
 )
-def test_what_is_not_there_is_told(tmp_path: Path, name: str, message: str) -> None:
+def test_what_is_not_there_is_reported(tmp_path: Path, name: str, message: str) -> None:
     with pytest.raises(UserError, match=message):
         read(DataStart(str(tmp_path / name)), grid(), "maximize", 0.0)
 
@@ -220,7 +220,7 @@ def test_a_run_of_the_other_direction_or_without_results_is_refused(tmp_path: Pa
         read(DataStart(str(other_run(tmp_path, events=[]).folder)), grid(), "minimize", 0.0)
 
 
-def test_a_campaign_that_is_not_in_the_database_is_told(tmp_path: Path) -> None:
+def test_a_campaign_that_is_not_in_the_database_is_reported(tmp_path: Path) -> None:
     run = other_run(tmp_path)
     with pytest.raises(UserError, match="no log named 'nothere' in its store"):
         read(DataStart(run.store_url, campaign="nothere"), grid(), "minimize", 0.0)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from orchestrator.settings.changes import Change, differences, may_change
 
 
-def test_differences_are_told_by_dotted_keys() -> None:
+def test_differences_are_reported_by_dotted_keys() -> None:
     old = {"seed": 0, "budget": {"evaluations": 5, "hours": None}, "list": [1, 2], "gone": {"a": 1}}
     new = {"seed": 0, "budget": {"evaluations": 9, "hours": None}, "list": [2, 1], "come": {}}
     assert differences(old, new) == [

@@ -195,7 +195,7 @@ HEAD = "name: x\nobjective: {name: branin}\nbudget: {evaluations: 5}\n"  # three
         ),
     ],
 )
-def test_a_mistake_is_told_with_its_place_and_in_plain_words(refused: Refused, text: str, message: str) -> None:
+def test_a_mistake_is_reported_with_its_place_and_in_plain_words(refused: Refused, text: str, message: str) -> None:
     (line,) = refused(text)
     assert message in line
     for noise in ("pydantic", "Input", "Value error", "Settings", "tuple[", "RBF"):
@@ -215,14 +215,14 @@ def test_a_mistake_is_told_with_its_place_and_in_plain_words(refused: Refused, t
         ("{name: uniform, kernel: {name: rbf}}", "strategy.kernel is not a known key"),
     ],
 )
-def test_a_strategy_that_does_not_exist_is_told_from_those_that_do(
+def test_a_strategy_that_does_not_exist_is_reported_with_those_that_do(
     refused: Refused, strategy: str, message: str
 ) -> None:
     (line,) = refused(f"{HEAD}strategy: {strategy}\n")
     assert line.startswith(f"x.yaml:4: {message}")
 
 
-def test_all_mistakes_are_told_at_once_in_the_order_of_the_file(refused: Refused) -> None:
+def test_all_mistakes_are_reported_at_once_in_the_order_of_the_file(refused: Refused) -> None:
     text = (
         "name: x\nseed: -1\nbudget: {evaluations: many}\nobjective: {name: branin, option: 1}\n"
         "strategy:\n  kernel: {name: rbf, lengthscale: x}\n  delta: y\n  q: 1\nworkers: {count: 0}\n"
@@ -326,7 +326,7 @@ def test_the_section_model_belongs_to_any_model_based_strategy() -> None:
     )
 
 
-def test_a_mistake_in_the_section_model_is_told_with_its_line(tmp_path: Path) -> None:
+def test_a_mistake_in_the_section_model_is_reported_with_its_line(tmp_path: Path) -> None:
     file = tmp_path / "x.yaml"
     file.write_text(write({**SMALL, "model": {"outputs": "square"}}))
     line = next(number for number, text in enumerate(file.read_text().splitlines(), 1) if "square" in text)
@@ -337,7 +337,7 @@ def test_a_mistake_in_the_section_model_is_told_with_its_line(tmp_path: Path) ->
         load(file)
 
 
-def test_settings_of_plain_values_are_told_by_their_origin() -> None:
+def test_settings_of_plain_values_are_reported_by_their_origin() -> None:
     with pytest.raises(ConfigError, match=r"^the log: seed must be >= 0, got -1$"):
         from_mapping({**SMALL, "seed": -1}, origin="the log")
     with pytest.raises(ConfigError, match=r"^--set seed=-1: seed must be >= 0"):

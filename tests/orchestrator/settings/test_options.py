@@ -72,5 +72,5 @@ def test_a_part_that_is_wrong_is_not_called_missing_as_well() -> None:
     ]
 
 
-def test_what_the_class_itself_refuses_is_told() -> None:
+def test_what_the_class_itself_refuses_is_reported() -> None:
     assert _refused({"shape": {"name": "round", "radius": 1}, "count": 0}) == [": figure.count must be >= 1, got 0"]

@@ -220,7 +220,7 @@ def test_a_failed_append_leaves_nothing_of_itself(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_a_damaged_log_is_told_with_its_place(tmp_path: Path, damage: str, message: str) -> None:
+def test_a_damaged_log_is_reported_with_its_place(tmp_path: Path, damage: str, message: str) -> None:
     store = EventStore(f"sqlite:///{tmp_path / 'c.sqlite'}")
     store.create("c", [stop(number) for number in range(3)])
     with sqlite3.connect(tmp_path / "c.sqlite") as raw:
@@ -246,13 +246,13 @@ def test_a_store_that_cannot_be_reached_says_why_and_keeps_the_password(url: str
     assert "secret" not in str(caught.value)
 
 
-def test_a_file_that_is_no_database_is_told(tmp_path: Path) -> None:
+def test_a_file_that_is_no_database_is_reported(tmp_path: Path) -> None:
     (tmp_path / "c.sqlite").write_text("this is not a database, it is a text of some length" * 100)
     with pytest.raises(StoreError, match="not a database"):
         EventStore(f"sqlite:///{tmp_path / 'c.sqlite'}")
 
 
-def test_a_missing_driver_is_told_with_the_way_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_driver_is_reported_with_the_way_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "psycopg", None)
     with pytest.raises(StoreError, match=r'pip install "bbkb-orchestrator\[postgresql\]"'):
         EventStore("postgresql://user:secret@127.0.0.1:1/none")

@@ -86,7 +86,7 @@ def test_a_process_number_that_was_given_again_is_another_process() -> None:
     assert dataclasses.replace(HERE, started=f"{HERE.started}1").is_alive(HERE.space) is False
 
 
-def test_what_runs_elsewhere_or_is_not_told_by_the_system_cannot_be_looked_up() -> None:
+def test_what_runs_elsewhere_or_is_not_known_to_the_system_cannot_be_looked_up() -> None:
     assert ELSEWHERE.is_alive(HERE.space) is None
     assert dataclasses.replace(HERE, space="").is_alive("") is None
 

@@ -47,7 +47,7 @@ def test_only_a_process_that_died_by_itself_can_be_the_evaluations_fault(error: 
     assert kind_of(error) == kind
 
 
-def test_a_processes_death_is_told_from_other_failures() -> None:
+def test_a_processes_death_differs_from_other_failures() -> None:
     assert is_process_death(WorkerCrashedError())
     assert is_process_death(actor_died("worker process has died"))
     assert not is_process_death(OutOfMemoryError("no room"))

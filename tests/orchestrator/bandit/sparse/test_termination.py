@@ -257,7 +257,7 @@ def test_the_product_rule_multiplies_variances_within_the_batch() -> None:
     assert rule.is_spent()
 
 
-def test_the_local_bound_is_the_printed_sum_and_the_mended_one_is_at_least_as_large(
+def test_the_local_bound_is_the_printed_sum_and_the_corrected_one_is_at_least_as_large(
     make_problem: Callable[..., Problem],
 ) -> None:
     differences = []

@@ -160,7 +160,7 @@ def test_the_tree_is_deep_near_the_maximum_and_the_last_pulls_are_good() -> None
     assert regrets[-30:].mean() < 0.3 * (value(ARMS).max() - value(ARMS).mean())
 
 
-def test_a_zero_variation_never_splits_and_an_arm_that_is_certain_does_not_split_for_ever() -> None:
+def test_a_zero_variation_never_splits_and_an_arm_that_is_certain_does_not_split_endlessly() -> None:
     flat = AdaptiveDiscretization(variation=0.0)
     assert [len(state.cells) for _, _, state in play(flat, 5)] == [1] * 5
     certain = AdaptiveDiscretization(Linear()).init(np.zeros((3, 1)), np.random.default_rng(0))  # k(x, x) = 0
