@@ -43,7 +43,7 @@ def main(
         first.start(workers=0)
         campaign = Campaign(first, Plan(kind, evaluations, 2, 5), folder)
         wait_for(lambda: campaign.results() >= evaluations // 6, _PATIENCE_SECONDS, "the campaign must make progress")
-        stopped = wait_for(campaign.brain, _PATIENCE_SECONDS, "the campaign must be held")
+        stopped = wait_for(campaign.coordinator, _PATIENCE_SECONDS, "the campaign must be held")
         os.kill(stopped, signal.SIGSTOP)
         began = time.monotonic()
         with (folder / "said-by-the-second").open("wb") as said:
