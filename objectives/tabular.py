@@ -6,7 +6,8 @@ standardised here. A user's own table becomes candidates, or, with a target colu
 """
 
 import math
-from collections.abc import Callable, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, ClassVar
@@ -98,10 +99,9 @@ def recorded_evaluation(repeats: NDArray[np.float64], rng: np.random.Generator) 
 
 
 @dataclass(frozen=True, slots=True)
-class _RegressionData:
-    """A data set of a regression problem as a bandit problem: a row is an arm. A subclass says which `data` it is."""
+class _RegressionData(ABC):
+    """A data set of a regression problem as a bandit problem: a row is an arm. A subclass reads the data."""
 
-    data: ClassVar[Callable[[DataSource], Regression]]
     __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}
 
     noise_std: Annotated[float, Doc("The standard deviation of the noise that is added to a reward, ≥ 0.")] = 0.01
@@ -111,7 +111,11 @@ class _RegressionData:
 
     def load(self, source: DataSource) -> Table:
         """The table; raises ObjectiveError when the data cannot be had."""
-        return _standardise(type(self).data(source), self.noise_std)
+        return _standardise(self._read(source), self.noise_std)
+
+    @abstractmethod
+    def _read(self, source: DataSource) -> Regression:
+        """The data set; raises ObjectiveError when it cannot be had."""
 
     def default_space(self) -> Space | None:
         """None: the table brings its own candidates."""
@@ -126,7 +130,8 @@ class Abalone(_RegressionData):
         noise_std: The standard deviation of the noise that is added to a reward, ≥ 0.
     """
 
-    data = staticmethod(load_abalone)
+    def _read(self, source: DataSource) -> Regression:
+        return load_abalone(source)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +142,8 @@ class Cadata(_RegressionData):
         noise_std: The standard deviation of the noise that is added to a reward, ≥ 0.
     """
 
-    data = staticmethod(load_cadata)
+    def _read(self, source: DataSource) -> Regression:
+        return load_cadata(source)
 
 
 def table_candidates(path: Path, duplicates: Duplicates = "merge") -> Candidates:

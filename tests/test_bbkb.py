@@ -57,7 +57,13 @@ def public_callables() -> Iterator[tuple[str, Callable[..., Any]]]:
     """What `bbkb` exports, the strategies, the protocols of objectives, what starts a campaign; of classes the public
     methods too."""
     exported = [getattr(bbkb, name) for name in bbkb.__all__ if name != "EvaluationStopped"]  # users only catch it
-    faces = [*public_names(objective), ObjectiveOptions, ReadsFiles, KnowsParameters, find_objective]
+    faces: list[Callable[..., Any]] = [
+        *public_names(objective),
+        ObjectiveOptions,
+        ReadsFiles,
+        KnowsParameters,
+        find_objective,
+    ]
     faces += [launch.launch, launch.watch, launch.Remote, Submitted, TrialResult, SpaceOptimizer]
     for one in (*(one for one in exported if callable(one)), *faces, *STRATEGIES.values()):
         yield one.__qualname__, one
