@@ -91,10 +91,12 @@ def _start(workers: int, cpus: float, gpus: float, dashboard: bool, name: str) -
     token = require_token()
     try:
         context = _init(name, address="local", num_cpus=max(cores, wanted), include_dashboard=dashboard)
-    except (RuntimeError, ValueError, OSError, RayError) as error:
+    except Exception as error:
+        if not isinstance(error, (RuntimeError, ValueError, OSError, RayError)) and type(error) is not Exception:
+            raise  # the bare one is Ray's own, where a machine is too busy to start it within half a minute
         raise UserError(
             f"Ray must be able to start on this machine, got {_first_line(error)}; free disk space under /tmp (or set "
-            "RAY_TMPDIR) and memory, or join a running cluster with --address"
+            "RAY_TMPDIR) and memory, try again when the machine is less busy, or join a running cluster with --address"
         ) from error
     notes = [f"{wanted} CPUs asked for, {cores} cores here: evaluations share them"] if wanted > cores else []
     url = _dashboard_url(context)
@@ -223,7 +225,7 @@ def _refusal(address: str, error: Exception) -> str:
 
 def _first_line(error: Exception) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return " ".join(lines[:3]) if lines else type(error).__name__
+    return " ".join(lines[:3]).rstrip(".") if lines else type(error).__name__
 
 
 def _room_notes(workers: int, cpus: float, gpus: float) -> tuple[str, ...]:

@@ -1,6 +1,7 @@
 """A real Slurm cluster of three nodes with two CPUs each, on this machine: nothing outside its folder is touched."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -64,6 +65,13 @@ class Slurm:
     def restarts(self, job: str) -> int:
         """How often it was queued again."""
         return int(self._shown(job, "Restarts"))
+
+    def running_seconds(self, job: str) -> int:
+        """Since it began, or began again."""
+        shown = re.fullmatch(r"(?:(\d+)-)?(\d+):(\d+):(\d+)", self._shown(job, "RunTime"))
+        assert shown is not None
+        days, hours, minutes, seconds = (int(number or 0) for number in shown.groups())
+        return ((days * 24 + hours) * 60 + minutes) * 60 + seconds
 
     def has_scripts(self, node: str) -> bool:
         """Whether a job's script still runs on a node."""

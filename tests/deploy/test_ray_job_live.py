@@ -39,6 +39,17 @@ def evaluate(x, seed):
         file.write(f"{{seed}}\\n")
     return x
 """
+SCRIPT = """
+from bbkb import Range, tune
+
+def train(x):
+    return 1.0 - (x - 0.3) ** 2
+
+if __name__ == "__main__":
+    own = {{"runs": {runs!r}, "run": "scripted", "strategy": {{"name": "uniform"}}}}
+    result = tune(train, {{"x": Range(0.0, 1.0)}}, evaluations=12, workers=2, settings=own)
+    print("results:", len(result.rows()))
+"""
 
 
 @dataclass(frozen=True)
@@ -61,6 +72,18 @@ class Cluster:
         printed = self.run("orchestrator", "launch", "ray-job", "campaign/campaign.yaml", *where, "--submit")
         found = re.search(r"raysubmit_\w+", printed)
         assert found, printed
+        return found[0]
+
+    def submit_script(self) -> str:
+        """The number of a job that runs tuning.py. Ray refuses it while its agent on the head is starting."""
+        words = ["job", "submit", "--address", self.dashboard, "--no-wait", "--working-dir", "campaign", "--"]
+        command = [sys.executable, "-m", "ray.scripts.scripts", *words, sys.executable, "tuning.py"]
+        for _ in range(6):
+            done = subprocess.run(command, cwd=self.folder, env=self.environment, capture_output=True, text=True)
+            if "No available agent" not in done.stdout + done.stderr:
+                break
+        found = re.search(r"raysubmit_\w+", done.stdout)
+        assert found, done.stdout + done.stderr
         return found[0]
 
     def job(self, *command: str) -> str:
@@ -86,6 +109,7 @@ def cluster() -> Iterator[Cluster]:
     (folder / "campaign").mkdir()
     (folder / "campaign" / "slow.py").write_text(OBJECTIVE.format(file=str(folder / "executions")))
     (folder / "campaign" / "campaign.yaml").write_text(CAMPAIGN)
+    (folder / "campaign" / "tuning.py").write_text(SCRIPT.format(runs=str(folder / "runs")))
     token = folder / "token"
     token.write_text(TOKEN)
     token.chmod(0o600)
@@ -134,6 +158,15 @@ def test_a_job_is_stopped_by_draining_and_the_same_command_resumes_it(cluster: C
     assert cluster.about(second)["metadata"]["job_name"] == "first"
     assert "runs/first" in cluster.job("logs", second)
     _check_token_is_nowhere(cluster)
+
+
+def test_a_script_that_tunes_a_function_runs_as_a_job(cluster: Cluster) -> None:
+    job = cluster.submit_script()
+    wait_for(lambda: cluster.status(job) in ("SUCCEEDED", "FAILED"), "end of the script", 300.0)
+    logs = cluster.job("logs", job)
+    assert cluster.status(job) == "SUCCEEDED", logs
+    assert "results: 12" in logs
+    cluster.run("orchestrator", "verify", "runs/scripted")
 
 
 def test_without_the_token_the_dashboard_answers_nothing(cluster: Cluster) -> None:

@@ -20,6 +20,7 @@ from objectives.objective import Evaluation, Parameters, Report
 from workers.messages import Attempt, Failure, FailureKind, Limits, Outcome, Success
 from workers.on_ray.executor import RayExecutor
 from workers.on_ray.places import Kind, Placement
+from workers.surroundings import DAMAGED_AFTER
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # Ray's workers cannot import this file
 
@@ -207,17 +208,20 @@ def test_a_worker_out_of_descriptors_is_not_used_again(make: Callable[..., RayEx
     assert isinstance(leak, Failure)
     assert leak.kind is FailureKind.ERROR
     assert leak.message.startswith("OSError: [Errno 24] Too many open files\n")
-    lost, healthy = 0, []
     for number in range(1, 12):
         executor.submit([attempt(number, "work")])
         outcome = drain(executor)[number]
-        if isinstance(outcome, Failure):
-            assert outcome.kind is FailureKind.WORKER_LOST  # it came while the task's process ended itself
-            lost += 1
-        else:
-            healthy.append(outcome.worker)
-    assert leak.worker not in healthy
-    assert lost <= 2
+        assert isinstance(outcome, Success), outcome
+        assert outcome.worker != leak.worker
+
+
+def test_what_follows_failures_in_a_row_runs_in_another_process(make: Callable[..., RayExecutor]) -> None:
+    executor = make(slots=1)
+    executor.submit([*(attempt(number, "leave") for number in range(DAMAGED_AFTER)), attempt(DAMAGED_AFTER, "work")])
+    outcomes = drain(executor)
+    outcome = outcomes.pop(DAMAGED_AFTER)
+    assert isinstance(outcome, Success), outcome
+    assert outcome.worker not in {failed.worker for failed in outcomes.values()}
 
 
 @pytest.mark.parametrize("action", ["fork_and_return", "fork_and_hang", "fork_and_die"])

@@ -222,6 +222,9 @@ class RayExecutor:
             again = self._pool.ask(reference, attempt.trial, attempt.attempt)
             self._running = {again if known == reference else known: it for known, it in self._running.items()}
             self._references[attempt.trial] = again
+        elif isinstance(result, RayError) and self._was_turned_away(attempt, result):
+            self._take_back(reference)
+            self._start()
         elif isinstance(result, RayError):
             self._nodes.hurry()  # its node may be gone, and its places with it
             self._leave(reference, is_well=False)
@@ -232,6 +235,20 @@ class RayExecutor:
             self._leave(reference, is_well=not (is_worn_out(result) or self._is_damaged(attempt, result)))
             self._learn(result)
             self._settle(reference, result)
+
+    def _was_turned_away(self, attempt: _RunningAttempt, error: RayError) -> bool:
+        """Whether it came to a task's process that was about to end itself, and was not evaluated."""
+        is_of_task = attempt.place is self._tasks and is_process_death(error)
+        return is_of_task and self._tasks.was_turned_away(attempt.trial, attempt.attempt)
+
+    def _take_back(self, reference: Reference) -> None:
+        """Let an attempt that has not begun wait here again, before all others."""
+        attempt = self._running.pop(reference)
+        assert attempt.request is not None, "an adopted one runs"
+        del self._references[attempt.trial]
+        self._suspects.pop(reference, None)
+        self._queue[attempt.trial] = attempt.request
+        self._queue.move_to_end(attempt.trial, last=False)
 
     def _is_damaged(self, attempt: _RunningAttempt, outcome: Outcome) -> bool:
         """Whether the worker's last evaluations failed one after the other, on different arms."""
@@ -342,9 +359,7 @@ class RayExecutor:
             is_waiting = attempt.place is self._pool and not self._pool.has_begun(attempt.trial, attempt.attempt)
             if surplus > 0 and is_waiting and attempt.request is not None:
                 self._pool.end(reference)
-                del self._running[reference], self._references[attempt.trial]
-                self._queue[attempt.trial] = attempt.request
-                self._queue.move_to_end(attempt.trial, last=False)
+                self._take_back(reference)
                 surplus -= 1
         self._start()
 

@@ -27,22 +27,27 @@ class HeldAttempt:
 
 
 @dataclass(frozen=True, slots=True)
+class TurnedAway:
+    """An attempt that came to a process which was about to end itself: it was not evaluated there."""
+
+
+@dataclass(frozen=True, slots=True)
 class Ledger:
     """The entries of one campaign. All methods may be called from any process and thread; they raise RpcError when
     Ray's head does not answer."""
 
     campaign: str
 
-    def write(self, trial: int, attempt: int, entry: HeldAttempt | Outcome) -> None:
+    def write(self, trial: int, attempt: int, entry: HeldAttempt | TurnedAway | Outcome) -> None:
         """Replace what is written of this attempt."""
         _internal_kv_put(self._key(trial, attempt), pickle.dumps(entry), overwrite=True, namespace=NAMESPACE)
 
-    def read(self, trial: int, attempt: int) -> HeldAttempt | Outcome | None:
+    def read(self, trial: int, attempt: int) -> HeldAttempt | TurnedAway | Outcome | None:
         """What is written of this attempt."""
         written = cast("bytes | None", _internal_kv_get(self._key(trial, attempt), namespace=NAMESPACE))
         if written is None:
             return None
-        entry: HeldAttempt | Outcome = pickle.loads(written)
+        entry: HeldAttempt | TurnedAway | Outcome = pickle.loads(written)
         return entry
 
     def forget(self, trial: int, attempt: int) -> None:

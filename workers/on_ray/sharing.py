@@ -43,8 +43,10 @@ def places_of(name: str, there: int, wanted: Mapping[str, float]) -> int:
 class Sharing:
     """One campaign's view of the others on its cluster."""
 
-    def __init__(self, campaign: str, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, campaign: str, clock: Callable[[], float] = time.monotonic, namespace: str = _NAMESPACE) -> None:
+        """`namespace`: of the entries; campaigns in another one do not count."""
         self._campaign = campaign
+        self._namespace = namespace
         self._clock = clock
         self._looks = itertools.count()
         self._seen: dict[str, tuple[bytes, float]] = {}  # entries of others, and when they were first as they are
@@ -54,18 +56,18 @@ class Sharing:
         if there < 1:
             return there
         part = wanted / there
-        _internal_kv_put(self._campaign, f"{part!r} {next(self._looks)}", overwrite=True, namespace=_NAMESPACE)
+        _internal_kv_put(self._campaign, f"{part!r} {next(self._looks)}", overwrite=True, namespace=self._namespace)
         return places_of(self._campaign, there, {**self._others(), self._campaign: part})
 
     def leave(self) -> None:
         """Take nothing any more."""
-        _internal_kv_del(self._campaign, namespace=_NAMESPACE)
+        _internal_kv_del(self._campaign, namespace=self._namespace)
 
     def _others(self) -> dict[str, float]:
         """What the other campaigns that live could use."""
         now, found = self._clock(), {}
-        for name in (key.decode() for key in _internal_kv_list("", namespace=_NAMESPACE)):
-            entry = _internal_kv_get(name, namespace=_NAMESPACE)
+        for name in (key.decode() for key in _internal_kv_list("", namespace=self._namespace)):
+            entry = _internal_kv_get(name, namespace=self._namespace)
             if name == self._campaign or entry is None:
                 continue
             known, since = self._seen.get(name, (b"", now))

@@ -12,7 +12,7 @@ import ray
 
 from workers.evaluate import evaluate, grace_seconds, is_worn_out
 from workers.messages import Attempt, Limits, Outcome, Share
-from workers.on_ray.ledger import HeldAttempt, Ledger
+from workers.on_ray.ledger import HeldAttempt, Ledger, TurnedAway
 from workers.on_ray.objective import Box, Reference, get_objective
 from workers.on_ray.places import Placement, memory_request
 from workers.on_ray.reports import ReportSender
@@ -20,6 +20,7 @@ from workers.surroundings import Streak
 
 _STREAK = Streak()  # of this worker process
 _EVALUATING = threading.Lock()
+_RETIRING = threading.Event()  # set when this worker process is about to end itself
 _FAREWELL_SECONDS = 0.5  # for the last outcome to leave a process that ends itself
 
 
@@ -63,6 +64,14 @@ class RayTasks:
         ledger.forget(trial, attempt)
         return time.time() - entry.started
 
+    def was_turned_away(self, trial: int, attempt: int) -> bool:
+        """Whether an attempt whose process has died came to it too late to be evaluated there."""
+        ledger = Ledger(self._placing.campaign)
+        if not isinstance(ledger.read(trial, attempt), TurnedAway):
+            return False
+        ledger.forget(trial, attempt)
+        return True
+
     def close(self) -> None:
         """Let go of the objective."""
         self._box = []
@@ -83,11 +92,18 @@ def evaluate_remotely(box: Box, attempt: Attempt, limits: Limits, submission: _S
     """What runs on the worker, whose process may die for it."""
     objective = get_objective(box)
     sender = ReportSender(submission.ledger.campaign, attempt.trial, attempt.attempt)
-    with _EVALUATING, _note_late_start(attempt, limits, submission), contextlib.closing(sender):
-        outcome = evaluate(objective, attempt, limits, is_expendable=True, publish=sender)
-    if is_worn_out(outcome) or _STREAK.is_damaged_after(attempt.arm, outcome):
-        threading.Thread(target=_retire, daemon=True).start()
-    return outcome
+    with _EVALUATING, contextlib.closing(sender):
+        if _RETIRING.is_set():
+            submission.ledger.write(attempt.trial, attempt.attempt, TurnedAway())
+        else:
+            with _note_late_start(attempt, limits, submission):
+                outcome = evaluate(objective, attempt, limits, is_expendable=True, publish=sender)
+            if is_worn_out(outcome) or _STREAK.is_damaged_after(attempt.arm, outcome):
+                _RETIRING.set()
+                threading.Thread(target=_retire, daemon=True).start()
+            return outcome
+    while True:  # until this process ends: an answer would bring it the next task
+        time.sleep(_FAREWELL_SECONDS)
 
 
 @contextlib.contextmanager
@@ -110,7 +126,7 @@ def _note_late_start(attempt: Attempt, limits: Limits, submission: _Submission) 
 
 
 def _retire() -> None:
-    """End this process between two evaluations: whatever comes meanwhile waits at the lock, and runs elsewhere."""
-    _EVALUATING.acquire()
+    """End this process a moment after its last evaluation. What comes meanwhile is turned away, and runs elsewhere."""
     time.sleep(_FAREWELL_SECONDS)
-    os._exit(1)
+    with _EVALUATING:
+        os._exit(1)

@@ -6,7 +6,7 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -24,6 +24,9 @@ from orchestrator.launchers.ray_job import command_for, reasons
 from orchestrator.launchers.slurm import Allocation, script_for
 from orchestrator.launchers.writing import Setting
 from orchestrator.settings.model import load
+
+_NO_AGENT = "No available agent"  # in what Ray says, after ten seconds
+_SUBMISSIONS = 6
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -101,7 +104,7 @@ def ray_job(
     command = command_for(settings, file, overrides(set_, None), run, runs, address)
     _explain(console, reasons(settings, run))
     if submit:
-        say(console, _command(*command))
+        say(console, _submit_job(command))
     else:
         say(console, f"RAY_AUTH_MODE=token {shlex.join(command)}")
 
@@ -154,6 +157,17 @@ def _explain(console: Console, settings: Iterable[Setting]) -> None:
     for setting in settings:
         table.add_row(Text(setting.name, "dim"), Text(setting.value), Text(setting.reason, "dim"))
     console.print(table)
+
+
+def _submit_job(command: Sequence[str]) -> str:
+    """What `ray job submit` prints; tried again while Ray's agent on the head is starting. Each try waits for it."""
+    for _ in range(_SUBMISSIONS - 1):
+        try:
+            return _command(*command)
+        except UserError as error:
+            if _NO_AGENT not in str(error):
+                raise
+    return _command(*command)
 
 
 def _command(*command: str) -> str:

@@ -207,11 +207,24 @@ def test_tls_on_one_side_only_is_a_users_error(monkeypatch: pytest.MonkeyPatch) 
             connect(address, workers=1, cpus=1.0, gpus=0.0, dashboard=False)
 
 
+@pytest.mark.parametrize("kind", [RuntimeError, Exception])  # the second is Ray's when half a minute was not enough
 @pytest.mark.usefixtures("without_connection")
-def test_a_machine_on_which_ray_does_not_start_is_a_users_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_machine_on_which_ray_does_not_start_is_a_users_error(
+    kind: type[Exception], monkeypatch: pytest.MonkeyPatch
+) -> None:
     def refuse(_name: str, **_: Any) -> None:
-        raise RuntimeError("Failed to start GCS.")
+        raise kind("Failed to start GCS.")
 
     monkeypatch.setattr(cluster, "_init", refuse)
-    with pytest.raises(UserError, match=r"got Failed to start GCS\.; free disk space"):
+    with pytest.raises(UserError, match=r"got Failed to start GCS; free disk space .* less busy"):
+        connect(None, workers=1, cpus=1.0, gpus=0.0, dashboard=False)
+
+
+@pytest.mark.usefixtures("without_connection")
+def test_a_mistake_of_our_own_while_ray_starts_is_none_of_the_users(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_name: str, **_: Any) -> None:
+        raise KeyError("mistake")
+
+    monkeypatch.setattr(cluster, "_init", fail)
+    with pytest.raises(KeyError):
         connect(None, workers=1, cpus=1.0, gpus=0.0, dashboard=False)

@@ -224,6 +224,7 @@ def test_an_attempt_nothing_is_heard_of_is_given_up_when_its_lease_is_over(
         outcome = failure_of(executor.next_outcomes(200)[0])
         assert (outcome.trial, outcome.kind) == (0, FailureKind.NODE_LOST)
         assert "it has not answered for 6 s" in outcome.message
+        monkeypatch.setattr(ray_executor, "START_UP_SECONDS", 200.0)  # the next one's process may take long to start
         assert isinstance(drain(executor)[1], Success)
     finally:
         if Path(f"/proc/{pid}").exists():

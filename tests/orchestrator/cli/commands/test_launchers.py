@@ -55,6 +55,19 @@ def test_what_a_clusters_command_complains_of_is_shown(folder: Path, monkeypatch
         bbkb("slurm", "campaign.yaml", "--submit")
 
 
+def test_a_job_is_submitted_again_while_rays_agent_is_starting(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    refuse = "echo 'RuntimeError: No available agent to submit job, please try again later.' >&2; exit 1"
+    (folder / "ray").write_text(f"#!/bin/sh\n[ -e tried ] && echo accepted && exit 0\ntouch tried; {refuse}\n")
+    (folder / "ray").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
+    command = ["ray-job", "campaign.yaml", "--runs", "/elsewhere", "--submit"]
+    assert bbkb(*command).endswith("accepted")
+    (folder / "ray").write_text(f"#!/bin/sh\necho try >>tries; {refuse}\n")
+    with pytest.raises(UserError, match="No available agent"):
+        bbkb(*command)
+    assert (folder / "tries").read_text().count("try") == 6
+
+
 def test_of_a_commands_traceback_the_last_line_is_shown(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     traceback = "Traceback (most recent call last):\\n  File x\\nConnectionError: no cluster there\\n"
     (folder / "ray").write_text(f"#!/bin/sh\nprintf '{traceback}' >&2; exit 1\n")
