@@ -90,7 +90,10 @@ def _start(workers: int, cpus: float, gpus: float, dashboard: bool, name: str) -
     wanted = math.ceil(workers * cpus)
     token = require_token()
     try:
-        context = _init(name, address="local", num_cpus=max(cores, wanted), include_dashboard=dashboard)
+        # None: with the dashboard, and without it where a busy machine is too slow for it
+        context = _init(
+            name, address="local", num_cpus=max(cores, wanted), include_dashboard=None if dashboard else False
+        )
     except Exception as error:
         if not isinstance(error, (RuntimeError, ValueError, OSError, RayError)) and type(error) is not Exception:
             raise  # the bare one is Ray's own, where a machine is too busy to start it within half a minute
@@ -100,6 +103,8 @@ def _start(workers: int, cpus: float, gpus: float, dashboard: bool, name: str) -
         ) from error
     notes = [f"{wanted} CPUs asked for, {cores} cores here: evaluations share them"] if wanted > cores else []
     url = _dashboard_url(context)
+    if dashboard and url is None:
+        notes.append("warning: the Ray dashboard did not start in time; the campaign runs without it")
     if url is not None and token is not None:
         notes.append(f"the Ray dashboard asks for the token in {token}")
     notes += _closed_to_others(context)

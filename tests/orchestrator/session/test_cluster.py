@@ -221,6 +221,18 @@ def test_a_machine_on_which_ray_does_not_start_is_a_users_error(
 
 
 @pytest.mark.usefixtures("without_connection")
+def test_a_dashboard_that_does_not_start_keeps_no_campaign_from_running(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: dict[str, Any] = {}
+    monkeypatch.setattr(cluster, "_init", lambda _name, **options: asked.update(options))
+    monkeypatch.setattr(cluster, "_gcs_address", lambda: "here")
+    monkeypatch.setattr(cluster, "_room_notes", lambda *_: ())
+    started = connect(None, workers=1, cpus=1.0, gpus=0.0, dashboard=True)
+    assert asked["include_dashboard"] is None, "Ray gives up where it is True and the dashboard does not start"
+    assert started.dashboard_url is None
+    assert any("dashboard did not start" in note for note in started.notes)
+
+
+@pytest.mark.usefixtures("without_connection")
 def test_a_mistake_of_our_own_while_ray_starts_is_none_of_the_users(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(_name: str, **_: Any) -> None:
         raise KeyError("mistake")
