@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import ConfigDict, Field, TypeAdapter
 
 from orchestrator.campaign.endings import SessionOutcome, StopReason
+from orchestrator.wording import plural
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +53,7 @@ class ExistingTaken:
 
     def __str__(self) -> str:
         left_out = f", {self.unmatched} match no candidate (the first: {self.first_unmatched})" * bool(self.unmatched)
-        return f"{len(self.arms)} results of {self.source}{left_out}"
+        return f"{plural(len(self.arms), 'result')} of {self.source}{left_out}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
