@@ -37,7 +37,7 @@ _GOALS: dict[str, tuple[list[str], float, float]] = {
     "resume of a finished run": (["resume"], 5.0, 300.0),
     "verify": (["verify"], 15.0, 300.0),
     "report": (["report"], 8.0, 300.0),
-    "export": (["export", "--output", "trials.csv"], 8.0, 300.0),
+    "export": (["export", "--output", "trials.csv"], 6.0, 300.0),
 }
 _STALE = "status, snapshot of the middle"
 
