@@ -135,7 +135,7 @@ def _inert(value: object) -> object:
     """A cell that no spreadsheet runs: a text that begins like a formula gets an apostrophe; numbers stay numbers."""
     if type(value) in _UNCHANGED:
         return value
-    cell = _cell(value)
+    cell = value if type(value) is str else _cell(value)
     return f"'{cell}" if isinstance(cell, str) and cell.startswith(_FORMULA_SIGNS) else cell
 
 
