@@ -41,13 +41,13 @@ class EventStore:
     """
 
     def __init__(self, url: str, is_salvage: bool = False) -> None:
-        self.url = url
+        self.url, self._name = url, safe_url(url)  # `_name` for messages
         self._engine = connect(url, is_salvage)
         self._file = file_of(self._engine)
         self._is_current = False  # whether all columns are there, until seen: a writer may add them while we read
         if self._file is not None and not self._file.exists():  # connecting would leave an empty file behind
             if not self._file.parent.is_dir():
-                raise StoreError(f"the store {safe_url(url)} cannot be there: does the folder exist?")
+                raise StoreError(f"the store {self._name} cannot be there: does the folder exist?")
             return
         with translate_errors(url), self._engine.connect() as connection:  # what is wrong with it shows now
             tables_version(connection)
@@ -65,7 +65,7 @@ class EventStore:
                     connection.execute(EVENTS.insert(), events)
             except sa.exc.IntegrityError as error:
                 raise RunError(
-                    f"campaign {campaign!r} is in {safe_url(self.url)} already: resume it, or give another name"
+                    f"campaign {campaign!r} is in {self._name} already: resume it, or give another name"
                 ) from error
 
     def make_tables(self) -> None:
@@ -132,9 +132,7 @@ class EventStore:
         while page := self.rows(campaign, position):
             for row in page:
                 if row.position != position:
-                    raise StoreError(
-                        f"event {position} of {campaign!r} is missing in {safe_url(self.url)}: the log is damaged"
-                    )
+                    raise StoreError(f"event {position} of {campaign!r} is missing in {self._name}: the log is damaged")
                 yield self.event(campaign, row, previous)
                 position, previous = position + 1, row.checksum
 
@@ -202,7 +200,7 @@ class EventStore:
             raise StoreError(f"{self._place(campaign, row)} {reason}") from error
 
     def _place(self, campaign: str, row: Row) -> str:
-        return f"event {row.position} ({row.kind}) of {campaign!r} in {safe_url(self.url)}"
+        return f"event {row.position} ({row.kind}) of {campaign!r} in {self._name}"
 
     def extent(self, campaign: str) -> Extent:
         """How much there is of the log. Raises RunError when there is no such campaign."""
@@ -364,7 +362,7 @@ class EventStore:
         """A number that must be whole: SQLite keeps whatever a damaged or edited file has there."""
         if not isinstance(value, int):
             raise StoreError(
-                f"the store {safe_url(self.url)} must have a whole number as {column}, got {value!r}: it is damaged, "
+                f"the store {self._name} must have a whole number as {column}, got {value!r}: it is damaged, "
                 "restore it from a copy"
             )
         return value
@@ -376,21 +374,21 @@ class EventStore:
                 files.make_private(self._file)
             except OSError as error:
                 raise StoreError(
-                    f"the store {safe_url(self.url)} cannot be made: {error.strerror} (does the folder exist, and may "
-                    "it be written?)"
+                    f"the store {self._name} cannot be made: {error.strerror} (does the folder exist, and may it "
+                    "be written?)"
                 ) from error
 
     def _check_there(self) -> None:
         if self._file is not None and not self._file.exists():
-            raise StoreError(f"there is no database {safe_url(self.url)}: no campaign was ever stored there")
+            raise StoreError(f"there is no database {self._name}: no campaign was ever stored there")
 
     def _unknown_error(self, campaign: str) -> RunError:
-        return RunError(f"there is no campaign {campaign!r} in {safe_url(self.url)}")
+        return RunError(f"there is no campaign {campaign!r} in {self._name}")
 
     def _fenced_error(self, connection: sa.Connection, campaign: str, epoch: int) -> FencedError:
         row = connection.execute(_CAMPAIGN.where(CAMPAIGNS.c.campaign == campaign)).one_or_none()
         if row is None:
-            return FencedError(f"campaign {campaign!r} is no longer in {safe_url(self.url)}")
+            return FencedError(f"campaign {campaign!r} is no longer in {self._name}")
         return FencedError(
             f"{row.holder} has taken over campaign {campaign!r} (epoch {row.epoch}, since {moment(row.since)}); this "
             f"process held epoch {epoch} and writes nothing more"
