@@ -134,7 +134,7 @@ def test_a_resume_on_other_data_is_refused(bbkb: Bbkb, tmp_path: Path) -> None:
     (tmp_path / "table.csv").write_text("\n".join(["x,y", *rows[1:]]) + "\n")
     done = bbkb(tmp_path, "resume", str(run_of(tmp_path)), "--set", "budget.evaluations=40")
     assert done.returncode == 2
-    assert "are not those it began with" in done.stderr
+    assert "are not those of its start" in done.stderr
 
 
 def test_status_is_read_from_the_log(bbkb: Bbkb, finished: Path) -> None:
