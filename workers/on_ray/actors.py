@@ -15,7 +15,7 @@ from typing import Any
 import ray
 
 from workers.messages import Attempt, Limits, Outcome, Share
-from workers.on_ray.ledger import NAMESPACE, HeldAttempt, Ledger
+from workers.on_ray.ledger import NAMESPACE, HeldAttempt, Ledger, TurnedAway
 from workers.on_ray.objective import Box, Reference
 from workers.on_ray.places import Placement, memory_request
 from workers.on_ray.worker_actor import WorkerActor
@@ -93,7 +93,7 @@ class WorkerPool:
         """What workers of an earlier session hold of these (trial → attempt): outcomes that are there, and references
         to those to come, with (trial, attempt, entry). All other workers of the campaign are killed."""
         entries = {(trial, attempt): self._ledger.read(trial, attempt) for trial, attempt in attempts.items()}
-        there = [entry for entry in entries.values() if entry is not None and not isinstance(entry, HeldAttempt)]
+        there = [entry for entry in entries.values() if entry and not isinstance(entry, HeldAttempt | TurnedAway)]
         self._noted.update(((outcome.trial, outcome.attempt), None) for outcome in there)
         begun = [(*key, entry) for key, entry in entries.items() if isinstance(entry, HeldAttempt)]
         # of two workers that had a name after each other, the later one may be there

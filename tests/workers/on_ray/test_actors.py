@@ -22,7 +22,7 @@ from workers.on_ray import actors as ray_actors
 from workers.on_ray import executor as ray_executor
 from workers.on_ray.executor import RayExecutor
 from workers.on_ray.failures import fetch
-from workers.on_ray.ledger import NAMESPACE, HeldAttempt, Ledger
+from workers.on_ray.ledger import NAMESPACE, HeldAttempt, Ledger, TurnedAway
 from workers.on_ray.places import Kind, Placement
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # Ray's workers cannot import this file
@@ -246,6 +246,13 @@ def test_a_connection_that_broke_does_not_cost_the_evaluation(
     assert value_of(outcomes[0]) == float(lines(note)[0])
     assert len(lines(note)) == 1
     assert len(results) >= 3
+
+
+def test_an_attempt_that_was_turned_away_by_its_process_is_not_adopted(
+    make: Make, request: pytest.FixtureRequest
+) -> None:
+    Ledger(request.node.name).write(9, 1, TurnedAway())
+    assert make().adopt({9: 1}) == frozenset()
 
 
 def test_an_attempt_that_never_reached_its_worker_is_not_the_evaluations_fault(
