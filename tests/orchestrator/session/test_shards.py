@@ -100,7 +100,7 @@ def test_a_shard_that_dies_is_an_error_that_says_how_to_go_on() -> None:
     state = STRATEGY.init(spread, np.random.default_rng(0))
     state = STRATEGY.tell(state, [Observation(arm, 0.5) for arm in state.initial], np.random.default_rng(1))
     spread.close()
-    with pytest.raises(ActorLostError, match=r"a shard of the candidates died .* `bbkb resume` goes on"):
+    with pytest.raises(ActorLostError, match=r"a shard of the candidates died .* `bbkb resume` continues"):
         STRATEGY.ask(state, (), 3)
 
 
