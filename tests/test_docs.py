@@ -84,7 +84,9 @@ def commands_of(text: str) -> list[list[str]]:
 def unknown_words(words: list[str]) -> list[str]:
     """The command or the options in `words` that do not exist."""
     name, *rest = words
-    if name not in get_command(app).commands:
+    group = get_command(app)
+    assert isinstance(group, TyperGroup)
+    if name not in group.commands:
         return [name]
     command = load_command(name)
     if hasattr(command, "commands") and rest:  # a group, such as `launch slurm`

@@ -83,7 +83,7 @@ def age_of(pid: int) -> float:
 def parent_of(pid: int) -> int | None:
     """The process that began this one, None when it has ended."""
     try:
-        return psutil.Process(pid).ppid()
+        return int(psutil.Process(pid).ppid())
     except psutil.NoSuchProcess:
         return None
 

@@ -116,6 +116,7 @@ def test_where_rewards_look_deterministic_other_arms_are_pulled_while_there_are_
         if len(set(pulled)) == len(FEATURES):
             break
     assert len(pulled) - len(set(pulled)) == 3
+    assert isinstance(strategy, Recommends)
     assert strategy.recommend(state) is None  # the largest reward is no luck
     assert isinstance(strategy.ask(state, (), 2), Choose)
 
