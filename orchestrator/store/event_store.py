@@ -88,9 +88,7 @@ class EventStore:
         taken = CAMPAIGNS.update().where(is_free).values(epoch=CAMPAIGNS.c.epoch + 1, holder=holder, since=now)
         with self._writing() as connection:
             has_won = connection.execute(taken).rowcount == 1  # an update first: it locks
-            row = connection.execute(_CAMPAIGN.where(is_it)).one_or_none()
-            if row is None:
-                raise self._unknown_error(campaign)
+            row = self._row(connection, campaign)
             if not has_won:
                 raise HeldError(
                     f"campaign {campaign!r} has just been claimed by {row.holder} (epoch {row.epoch}): watch it with "
@@ -105,9 +103,7 @@ class EventStore:
     def holding(self, campaign: str) -> Holding:
         """Who holds the campaign now. Raises RunError when there is no such campaign."""
         with self._reading() as connection:
-            row = connection.execute(_CAMPAIGN.where(CAMPAIGNS.c.campaign == campaign)).one_or_none()
-            if row is None:
-                raise self._unknown_error(campaign)
+            row = self._row(connection, campaign)
             if not sa.inspect(connection).has_table(HOLDERS.name):
                 return Holding(row.epoch)  # of an older version
             query = sa.select(*(HOLDERS.c[name] for name in Holding.__slots__)).where(HOLDERS.c.campaign == campaign)
@@ -128,13 +124,17 @@ class EventStore:
 
     def read(self, campaign: str, after: int = 0) -> Iterator[Event]:
         """The campaign's events from position `after` on, in order. Raises StoreError at a damaged or missing one."""
-        position, previous = after, self.checksum_before(campaign, after)
+        position, previous, least = after, self.checksum_before(campaign, after), 0
+        with contextlib.suppress(RunError):  # the campaign's own row is lost: `verify` says so
+            least = self.length(campaign)
         while page := self.rows(campaign, position):
             for row in page:
                 if row.position != position:
                     raise StoreError(f"event {position} of {campaign!r} is missing in {self._name}: the log is damaged")
                 yield self.event(campaign, row, previous)
                 position, previous = position + 1, row.checksum
+        if position < least:
+            raise StoreError(f"event {position} of {campaign!r} is missing in {self._name}: the log is damaged")
 
     def checksum_before(self, campaign: str, position: int) -> int | None:
         """What the event at `position` follows: the checksum of the one before it, 0 at the beginning."""
@@ -240,11 +240,7 @@ class EventStore:
     def length(self, campaign: str) -> int:
         """How many events the log says it has. Raises RunError when there is no such campaign."""
         with self._reading() as connection:
-            query = sa.select(CAMPAIGNS.c.length).where(CAMPAIGNS.c.campaign == campaign)
-            found: int | None = connection.execute(query).scalar_one_or_none()
-        if found is None:
-            raise self._unknown_error(campaign)
-        return self._whole("length", found)
+            return self._whole("length", self._row(connection, campaign).length)
 
     def damages(self) -> list[str]:
         """What SQLite's own check of the whole file finds; nothing for other databases, which check their pages."""
@@ -313,10 +309,9 @@ class EventStore:
         """Keep a note on the campaign or one of its trials, whichever process holds it; durable on return."""
         is_it = CAMPAIGNS.c.campaign == campaign
         with self._writing() as connection:
-            # an update first: it locks, so that two notes do not get the same number
             if connection.execute(CAMPAIGNS.update().where(is_it).values(epoch=CAMPAIGNS.c.epoch)).rowcount != 1:
                 raise self._unknown_error(campaign)
-            bring_up_to_date(connection)
+            bring_up_to_date(connection)  # the update locked: two notes do not get the same number
             insert_note(connection, campaign, note)
 
     def notes(self, campaign: str) -> tuple[Note, ...]:
@@ -381,6 +376,12 @@ class EventStore:
     def _check_there(self) -> None:
         if self._file is not None and not self._file.exists():
             raise StoreError(f"there is no database {self._name}: no campaign was ever stored there")
+
+    def _row(self, connection: sa.Connection, campaign: str) -> sa.Row[Any]:
+        row = connection.execute(_CAMPAIGN.where(CAMPAIGNS.c.campaign == campaign)).one_or_none()
+        if row is None:
+            raise self._unknown_error(campaign)
+        return row
 
     def _unknown_error(self, campaign: str) -> RunError:
         return RunError(f"there is no campaign {campaign!r} in {self._name}")

@@ -12,6 +12,7 @@ from objectives.objective import Candidates
 from orchestrator.campaign.events import CampaignCreated, Event
 from orchestrator.campaign.state import CampaignState
 from orchestrator.campaign.transitions import apply
+from orchestrator.errors import StoreError
 from orchestrator.session.assemble import open_session
 from orchestrator.settings.model import from_mapping
 from orchestrator.store import runs, snapshots
@@ -73,6 +74,20 @@ def test_a_snapshot_that_does_not_fit_is_not_used(run: runs.Run, log: list[Event
         with cast(EventStore, store)._engine.begin() as connection:
             connection.exec_driver_sql(damage)
         assert snapshots.current(run, store)[1] == fold(log)
+
+
+@pytest.mark.parametrize("has_snapshot", [True, False])
+def test_a_log_whose_end_was_removed_is_not_read_as_a_shorter_one(
+    run: runs.Run, log: list[Event], has_snapshot: bool
+) -> None:
+    with run.store() as store:
+        snapshots.save(
+            store.claim("c", "test"), len(log) if has_snapshot else 1, fold(log if has_snapshot else log[:1])
+        )
+        with cast(EventStore, store)._engine.begin() as connection:
+            connection.exec_driver_sql(f"DELETE FROM bbkb_events WHERE position >= {len(log) - 3}")
+        with pytest.raises(StoreError, match=f"event {len(log) - 3} of 'c' is missing"):
+            snapshots.current(run, store)
 
 
 def test_a_session_leaves_a_snapshot_of_its_end(tmp_path: Path) -> None:
