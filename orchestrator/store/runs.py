@@ -39,6 +39,7 @@ from orchestrator.store.store import Store
 if TYPE_CHECKING:  # reading a run imports no strategy and no model of the campaign file
     from orchestrator.settings.model import Settings
 
+_LONGEST_SHOWN = 200  # characters of a path in a message
 _PROVENANCE = "provenance.json"
 _VERSIONED = ("bbkb-orchestrator", "ray", "numpy", "scipy", "scikit-learn", "SQLAlchemy", "ConfigSpace")
 
@@ -291,7 +292,8 @@ def _make(folder: Path) -> bool:
     except OSError as error:
         if os.path.isdir(folder):  # False also for a path that is too long
             return False
-        raise RunError(f"the run's folder {folder} cannot be made ({error.strerror}): set `runs:`") from error
+        name = str(folder) if len(str(folder)) <= _LONGEST_SHOWN else f"{str(folder)[:_LONGEST_SHOWN]}…"
+        raise RunError(f"the run's folder {name} cannot be made ({error.strerror}): set `runs:`") from error
 
 
 def _new_folder(settings: "Settings") -> Path:
