@@ -46,7 +46,8 @@ def running(
 def environment_of(folder: Path, more: Mapping[str, str] | None = None) -> dict[str, str]:
     """This process's environment without Ray's settings, with our packages and those of `folder`."""
     kept = {key: value for key, value in os.environ.items() if not key.startswith("RAY_")}
-    ours = {"PYTHONPATH": f"{REPOSITORY}:{folder}", "RAY_USAGE_STATS_ENABLED": "0"}
+    # a token file in the home folder would switch authentication on
+    ours = {"PYTHONPATH": f"{REPOSITORY}:{folder}", "RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_MODE": "disabled"}
     return {**kept, **ours, **(more or {})}
 
 

@@ -49,26 +49,30 @@ def textbook(model: SparseModel, pulls: Pulls, dictionary: Indices) -> tuple[Flo
     return mean, (gram - Z @ Z.T) / model.regularization + embedded, embedded
 
 
+# dictionaries may be near-singular, where the last digits of either computation depend on the version of LAPACK
+CLOSE = {"rtol": 1e-5, "atol": 1e-6}
+
+
 @given(seed=SEEDS)
 def test_any_dictionary_gives_the_printed_formulas(make_problem: Callable[..., Problem], seed: int) -> None:
     problem = make_problem(seed)
     mean, covariance, embedded = textbook(problem.model, problem.pulls, problem.dictionary)
     fitted = problem.posterior
-    np.testing.assert_allclose(fitted.mean, mean, atol=1e-6)
-    np.testing.assert_allclose(fitted.variance, covariance.diagonal(), atol=1e-6)
+    np.testing.assert_allclose(fitted.mean, mean, **CLOSE)
+    np.testing.assert_allclose(fitted.variance, covariance.diagonal(), **CLOSE)
     everything = np.arange(len(mean))
     full, inside = fitted.covariances(fitted.moments(everything)[2], problem.model.points(everything))
-    np.testing.assert_allclose(full, covariance, atol=1e-6)
-    np.testing.assert_allclose(inside, embedded, atol=1e-6)
+    np.testing.assert_allclose(full, covariance, **CLOSE)
+    np.testing.assert_allclose(inside, embedded, **CLOSE)
     whitened = fitted.moments(everything)[2]
-    np.testing.assert_allclose(whitened @ whitened.T, embedded, atol=1e-6)
+    np.testing.assert_allclose(whitened @ whitened.T, embedded, **CLOSE)
     single_mean, single_variance, _ = fitted.moments(everything)
-    np.testing.assert_allclose(single_mean, mean, atol=1e-6)
-    np.testing.assert_allclose(single_variance, covariance.diagonal(), atol=1e-6)
-    np.testing.assert_allclose(fitted.fit.weights @ kernel_rows(problem.model, fitted.basis), mean, atol=1e-6)
+    np.testing.assert_allclose(single_mean, mean, **CLOSE)
+    np.testing.assert_allclose(single_variance, covariance.diagonal(), **CLOSE)
+    np.testing.assert_allclose(fitted.fit.weights @ kernel_rows(problem.model, fitted.basis), mean, **CLOSE)
     root = fitted.fit.roots @ kernel_rows(problem.model, fitted.basis)
     explained = (problem.model.diagonal - (root * root).sum(axis=0)) / problem.model.regularization
-    np.testing.assert_allclose(explained, covariance.diagonal(), atol=1e-6)
+    np.testing.assert_allclose(explained, covariance.diagonal(), **CLOSE)
 
 
 @given(seed=SEEDS, covariance=st.sampled_from(["embedded", "paper"]))
