@@ -90,7 +90,7 @@ class RayExecutor:
         self._suspects: dict[Reference, float] = {}
         self._reports = ReportReceiver(placement.campaign)
         self._listener: TakeReports | None = None
-        self._outcomes: list[Outcome] = []  # not dispatched yet
+        self._outcomes: list[Outcome] = []  # not returned yet
 
     @property
     def slots(self) -> int:
