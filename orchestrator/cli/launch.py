@@ -19,6 +19,7 @@ from orchestrator.store.runs import Run
 from workers.evaluate import HostInterruptError
 
 _REDRAW_SECONDS = 0.25
+_SHOW_SECONDS = 0.1  # between two snapshots: one costs as much as there are evaluations under way
 _PATIENCE_SECONDS = 10.0  # with a session that was asked to stop at once
 
 Outcome = tuple[str, str]  # finished, failed or interrupted; and why
@@ -71,7 +72,7 @@ def launch(run: Run, settings: Settings, console: Console, address: str | None) 
     if settings.workers.executor == "ray":
         return _launch_on_ray(run, settings, console, address)
     with view(console) as shown:
-        session = open_session(run, settings, shown.update)
+        session = open_session(run, settings, shown.update, _SHOW_SECONDS)
 
         def stop(now: bool) -> None:
             session.driver.stop(now)

@@ -47,8 +47,6 @@ from workers.simulated import Durations, Failures, SimulatedExecutor
 
 _LOGGER = logging.getLogger("bbkb.session")
 
-_SHOW_SECONDS = 0.1  # between two snapshots for who watches a session in this process
-
 
 @dataclass(frozen=True)
 class Parts:
@@ -219,10 +217,13 @@ class Session:
             return self.driver.run(self.opened)
 
 
-def open_session(run: Run, settings: Settings, observe: Callable[[Status], None] | None = None) -> Session:
+def open_session(
+    run: Run, settings: Settings, observe: Callable[[Status], None] | None = None, show_seconds: float = 0.0
+) -> Session:
     """Claim the campaign in `run` for a session with `settings`, rebuild its state from the log, prepare workers.
 
-    The settings are part of the claim: `campaign.yaml` is written after it was won, and not read here. Raises HeldError
+    The settings are part of the claim: `campaign.yaml` is written after it was won, and not read here. `observe` gets a
+    snapshot after a turn of the loop, at most one in `show_seconds`. Raises HeldError
     when another process runs the campaign, RunError when the candidates are not those of the log, StoreError and
     ObjectiveError as their makers do, UserError when no worker can ever be had.
     """
@@ -242,7 +243,7 @@ def open_session(run: Run, settings: Settings, observe: Callable[[Status], None]
         opened = _opening(progress, executor, writer, settings)
         # in virtual time, or where evaluations run in this very thread, there is nothing to do meanwhile
         in_background = settings.workers.executor == "ray"
-        driver = Driver(problem, progress, writer, executor, observe, in_background, _SHOW_SECONDS)
+        driver = Driver(problem, progress, writer, executor, observe, in_background, show_seconds)
         driver.listen(held.enter_context(notifying(settings.notify, run, driver.status)))
         return Session(driver, opened, heartbeat, held.pop_all(), settings.computing.threads)
 

@@ -75,7 +75,7 @@ def test_a_result_from_elsewhere_is_learned_as_it_is() -> None:
     searcher.add_evaluated_point({"x": 0.31, "inner": {"kind": "a"}, "fixed": 3}, 0.5)
     assert searcher._backlog is not None
     assert searcher._backlog._optimizer.best() == ({"p0": 0.31, "p1": 0}, -0.5)
-    with pytest.raises(ValueError, match="once it has space, metric and mode"):
+    with pytest.raises(ValueError, match="needs space, metric and mode before"):
         BBKBSearch().add_evaluated_point({}, 1.0)
 
 

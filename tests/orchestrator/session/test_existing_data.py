@@ -133,7 +133,11 @@ def test_the_number_of_a_tables_row_need_not_be_given_and_the_first_of_equal_row
         ("x,value\n0.1,1\n", {}, r"t\.csv:1: existing data need a column 'reward'.*there are x, value; name it in"),
         ("x,rewrad\n0.1,1\n", {}, "did you mean 'rewrad'"),
         ("x,reward\n0.1,1\n", {"reward": "loss"}, "need a column 'loss'"),
-        ("y,reward\n0.1,1\n", {}, r"t\.csv:1: existing data must tell .* by arm or by every parameter; x not given"),
+        (
+            "y,reward\n0.1,1\n",
+            {},
+            r"t\.csv:1: existing data must identify .* by arm or by every parameter; x not given",
+        ),
         ("x,reward\n0.1,1\n0.2,nan\n", {}, r"t\.csv:3: column 'reward' must hold finite numbers, got 'nan': fix"),
         ("x,reward\n0.1,1\n0.2,inf\n", {}, r"t\.csv:3: column 'reward' must hold finite numbers, got 'inf': fix"),
         ("x,reward\n0.1,\n", {}, r"t\.csv:2: column 'reward' has an empty cell"),
