@@ -1,4 +1,5 @@
 from collections.abc import Callable
+from functools import partial
 from typing import Any, cast
 
 import numpy as np
@@ -50,7 +51,7 @@ def textbook(model: SparseModel, pulls: Pulls, dictionary: Indices) -> tuple[Flo
 
 
 # dictionaries may be near-singular, where the last digits of either computation depend on the version of LAPACK
-CLOSE = {"rtol": 1e-5, "atol": 1e-6}
+assert_close = partial(np.testing.assert_allclose, rtol=1e-5, atol=1e-6)
 
 
 @given(seed=SEEDS)
@@ -58,21 +59,21 @@ def test_any_dictionary_gives_the_printed_formulas(make_problem: Callable[..., P
     problem = make_problem(seed)
     mean, covariance, embedded = textbook(problem.model, problem.pulls, problem.dictionary)
     fitted = problem.posterior
-    np.testing.assert_allclose(fitted.mean, mean, **CLOSE)
-    np.testing.assert_allclose(fitted.variance, covariance.diagonal(), **CLOSE)
+    assert_close(fitted.mean, mean)
+    assert_close(fitted.variance, covariance.diagonal())
     everything = np.arange(len(mean))
     full, inside = fitted.covariances(fitted.moments(everything)[2], problem.model.points(everything))
-    np.testing.assert_allclose(full, covariance, **CLOSE)
-    np.testing.assert_allclose(inside, embedded, **CLOSE)
+    assert_close(full, covariance)
+    assert_close(inside, embedded)
     whitened = fitted.moments(everything)[2]
-    np.testing.assert_allclose(whitened @ whitened.T, embedded, **CLOSE)
+    assert_close(whitened @ whitened.T, embedded)
     single_mean, single_variance, _ = fitted.moments(everything)
-    np.testing.assert_allclose(single_mean, mean, **CLOSE)
-    np.testing.assert_allclose(single_variance, covariance.diagonal(), **CLOSE)
-    np.testing.assert_allclose(fitted.fit.weights @ kernel_rows(problem.model, fitted.basis), mean, **CLOSE)
+    assert_close(single_mean, mean)
+    assert_close(single_variance, covariance.diagonal())
+    assert_close(fitted.fit.weights @ kernel_rows(problem.model, fitted.basis), mean)
     root = fitted.fit.roots @ kernel_rows(problem.model, fitted.basis)
     explained = (problem.model.diagonal - (root * root).sum(axis=0)) / problem.model.regularization
-    np.testing.assert_allclose(explained, covariance.diagonal(), **CLOSE)
+    assert_close(explained, covariance.diagonal())
 
 
 @given(seed=SEEDS, covariance=st.sampled_from(["embedded", "paper"]))
