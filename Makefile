@@ -10,9 +10,10 @@ run: .venv/installed
 test: .venv/installed-dev
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
 
-# On a real Slurm cluster of three namespaces: needs root, Debian's slurm-wlm and munge, and a machine with little else to do.
+# On two real Slurm clusters of three namespaces each, side by side: needs root, Debian's slurm-wlm and munge, and a machine
+# with little else to do.
 test-slurm: .venv/installed-dev
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 0 -m slurm tests/deploy
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m slurm tests/deploy
 
 # The image, built with buildah on a base of Debian's packages; TLS between three machines; a live Prometheus. Needs root.
 test-deploy: .venv/installed-dev
