@@ -294,7 +294,7 @@ class EventStore:
             connection.execute(SNAPSHOTS.insert(), {"campaign": campaign, **snapshot.columns()})
 
     def snapshot(self, campaign: str) -> Snapshot | None:
-        """The last one, if the log still holds the event that it ends with; None where there is none."""
+        """The last one, if the log still holds the event that it ends with; None where there is none of use."""
         names = Snapshot.__slots__
         with self._reading() as connection:
             if not sa.inspect(connection).has_table(SNAPSHOTS.name):
@@ -302,8 +302,9 @@ class EventStore:
             query = sa.select(*(SNAPSHOTS.c[name] for name in names)).where(SNAPSHOTS.c.campaign == campaign)
             row = connection.execute(query).one_or_none()
         found = None if row is None else Snapshot(*row)
-        is_of_this_log = found is not None and self.checksum_before(campaign, found.position) == found.head
-        return found if is_of_this_log else None
+        if found is None or not isinstance(found.position, int):  # SQLite keeps any value in any column
+            return None
+        return found if self.checksum_before(campaign, found.position) == found.head else None
 
     def add_note(self, campaign: str, note: Note) -> None:
         """Keep a note on the campaign or one of its trials, whichever process holds it; durable on return."""

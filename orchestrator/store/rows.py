@@ -33,8 +33,8 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """What the first `position` events of a log fold to. `head` is the checksum of the last of these, `version` that of
-    the program which can read `body`."""
+    """What the first `position` events of a log fold to. `head` is the checksum of the last of these, `version` one of
+    the program which can read `body` and of what is written."""
 
     position: int
     head: int

@@ -1,8 +1,8 @@
 """The campaign's state as of some event, kept beside the log, so that a reader need not fold it from its beginning.
 
 A snapshot is a copy of what the log says and never more: it counts only while the log still holds the event it ends
-with, by its chained checksum, and only for a program whose state has the same fields. Otherwise the log is folded
-from its start.
+with, by its chained checksum, only for a program whose state has the same fields, and only when it is as it was
+written. Otherwise the log is folded from its start.
 """
 
 import functools
@@ -29,10 +29,15 @@ def _adapter() -> TypeAdapter[tuple[CampaignState]]:
 
 
 @functools.cache
-def _version() -> str:
-    """Of the program and of the state's fields, in the 20 characters that the table has."""
-    described = f"{__version__} {[(field.name, str(field.type)) for field in fields(CampaignState)]}"
-    return blake2b(described.encode(), digest_size=10).hexdigest()
+def _program() -> str:
+    """The program's version and the state's fields."""
+    return f"{__version__} {[(field.name, str(field.type)) for field in fields(CampaignState)]}"
+
+
+def _version(position: object, body: object) -> str:
+    """A checksum of the program and of what was written, in the 20 characters that the table has."""
+    described = f"{_program()} {position!r} {body}"
+    return blake2b(described.encode(errors="surrogatepass"), digest_size=10).hexdigest()
 
 
 def save(writer: Writer, position: int, state: CampaignState) -> None:
@@ -42,7 +47,7 @@ def save(writer: Writer, position: int, state: CampaignState) -> None:
     if head is not None:
         # a read-only mapping is none of the types that pydantic knows
         body = _adapter().dump_json((plain,), fallback=dict, warnings="none").decode()
-        writer.store.save_snapshot(writer.campaign, Snapshot(position, head, _version(), body))
+        writer.store.save_snapshot(writer.campaign, Snapshot(position, head, _version(position, body), body))
 
 
 def load(store: Store, campaign: str) -> tuple[int, CampaignState]:
@@ -51,7 +56,7 @@ def load(store: Store, campaign: str) -> tuple[int, CampaignState]:
     Raises StoreError when the database cannot be read.
     """
     found = store.snapshot(campaign)
-    if found is None or found.version != _version():
+    if found is None or found.version != _version(found.position, found.body):
         return 0, CampaignState()
     try:
         (state,) = _adapter().validate_json(found.body)

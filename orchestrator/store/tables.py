@@ -62,6 +62,6 @@ SNAPSHOTS = sa.Table(
     sa.Column("campaign", sa.String(200), primary_key=True),
     sa.Column("position", sa.Integer, nullable=False),  # events that are folded in
     sa.Column("head", sa.BigInteger, nullable=False),  # checksum of the last of these
-    sa.Column("version", sa.String(20), nullable=False),  # of the program that can read it
+    sa.Column("version", sa.String(20), nullable=False),  # checksum of the program that can read it, and of the rest
     sa.Column("body", sa.Text, nullable=False),
 )

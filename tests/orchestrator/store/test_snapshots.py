@@ -61,6 +61,8 @@ def test_infinities_and_nan_come_back(run: runs.Run, log: list[Event]) -> None:
     "damage",
     [
         "UPDATE bbkb_snapshots SET body = 'damaged'",
+        "UPDATE bbkb_snapshots SET body = replace(body, '99', '98')",
+        "UPDATE bbkb_snapshots SET position = ':'",
         "UPDATE bbkb_snapshots SET version = 'another'",
         "UPDATE bbkb_snapshots SET head = head + 1",
         "UPDATE bbkb_snapshots SET position = position - 1",
