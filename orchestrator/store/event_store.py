@@ -20,18 +20,12 @@ from orchestrator.store.migrations import NewerVersionError, bring_up_to_date, c
 from orchestrator.store.notes import Note, insert_note, select_notes
 from orchestrator.store.rows import Row, Snapshot, decode, encode
 from orchestrator.store.store import PAGE, Extent, Holding, Stop, Writer
-from orchestrator.store.tables import CAMPAIGNS, EVENTS, HOLDERS, SNAPSHOTS
+from orchestrator.store.tables import ADVANCE, CAMPAIGNS, END, EVENTS, HOLDERS, INSERT, LOCK, SNAPSHOTS
 from orchestrator.wording import moment
 
 _LEAST_ROW_BYTES = 32  # of an event in a file: its body and kind alone are longer
 # the columns that databases of every version have
 _CAMPAIGN = sa.select(*(CAMPAIGNS.c[name] for name in ("campaign", "epoch", "holder", "since", "length")))
-# what every append executes, put together once
-_MINE = (CAMPAIGNS.c.campaign == sa.bindparam("of")) & (CAMPAIGNS.c.epoch == sa.bindparam("under"))
-_LOCK = CAMPAIGNS.update().where(_MINE).values(epoch=CAMPAIGNS.c.epoch)
-_END = sa.select(CAMPAIGNS.c.length, CAMPAIGNS.c.head).where(_MINE)
-_INSERT = EVENTS.insert()
-_ADVANCE = CAMPAIGNS.update().where(_MINE).values(length=sa.bindparam("to"), head=sa.bindparam("last"))
 
 
 class EventStore:
@@ -267,9 +261,9 @@ class EventStore:
         mine = {"of": campaign, "under": epoch}
         with self._writing() as connection:
             # an update first: it locks the row until the end of the transaction
-            if connection.execute(_LOCK, mine).rowcount != 1:
+            if connection.execute(LOCK, mine).rowcount != 1:
                 raise self._fenced_error(connection, campaign, epoch)
-            length, head = connection.execute(_END, mine).one()
+            length, head = connection.execute(END, mine).one()
             there = 0 if position is None else min(length - position, len(events))
             if there < 0:
                 raise StoreError(
@@ -279,8 +273,8 @@ class EventStore:
                 return
             previous = self._last_checksum(connection, campaign, length) if head is None else head
             rows, head = encode(campaign, epoch, length, events[there:], previous)
-            connection.execute(_INSERT, rows)
-            connection.execute(_ADVANCE, {**mine, "to": length + len(rows), "last": head})
+            connection.execute(INSERT, rows)
+            connection.execute(ADVANCE, {**mine, "to": length + len(rows), "last": head})
 
     def _last_checksum(self, connection: sa.Connection, campaign: str, length: int) -> int:
         """Of a log that an older version wrote; 0 where it had none."""

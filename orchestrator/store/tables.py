@@ -1,4 +1,4 @@
-"""The tables of a store. `orchestrator.store.migrations` says how they came to be as they are."""
+"""The tables of a store, and the statements of an append. `orchestrator.store.migrations` has their history."""
 
 import sqlalchemy as sa
 
@@ -65,3 +65,10 @@ SNAPSHOTS = sa.Table(
     sa.Column("version", sa.String(20), nullable=False),  # checksum of the program that can read it, and of the rest
     sa.Column("body", sa.Text, nullable=False),
 )
+
+# what every append to a log executes, put together once: `of` is the campaign, `under` the epoch of its holder
+_MINE = (CAMPAIGNS.c.campaign == sa.bindparam("of")) & (CAMPAIGNS.c.epoch == sa.bindparam("under"))
+LOCK = CAMPAIGNS.update().where(_MINE).values(epoch=CAMPAIGNS.c.epoch)
+END = sa.select(CAMPAIGNS.c.length, CAMPAIGNS.c.head).where(_MINE)
+INSERT = EVENTS.insert()
+ADVANCE = CAMPAIGNS.update().where(_MINE).values(length=sa.bindparam("to"), head=sa.bindparam("last"))

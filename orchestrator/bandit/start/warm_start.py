@@ -291,9 +291,8 @@ class _NoisyCholesky:
     def _row(self, pick: int, column: Floats, pivot: float, arms: Indices, solved: Floats) -> Floats:
         """What `pick` adds to L⁻¹ k(picks, x) of `arms` (n,), whose earlier part is `solved`."""
         cross = self._model.all_arms.kernel_rows(arms, self._model.points(np.array([pick])))[:, 0].copy()
-        for value, earlier in zip(
-            column, solved, strict=True
-        ):  # not @: an arm's row must not depend on the other arms in the call
+        # not @: an arm's row must not depend on the other arms in the call
+        for value, earlier in zip(column, solved, strict=True):
             cross -= value * earlier
         row: Floats = cross / np.sqrt(pivot)
         return row
