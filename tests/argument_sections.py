@@ -9,7 +9,7 @@ def is_protocol(cls: object) -> bool:
     return isinstance(cls, type) and bool(getattr(cls, "_is_protocol", False))
 
 
-def undocumented(function: Callable[..., Any]) -> list[str]:
+def missing_arguments(function: Callable[..., Any]) -> list[str]:
     """Parameters of a function or constructor that its argument section does not name; none of a protocol."""
     if is_protocol(function):
         return []

@@ -20,7 +20,7 @@ from orchestrator.bandit.strategies import STRATEGIES
 from orchestrator.cli import launch
 from orchestrator.optimizer import Optimizer
 from orchestrator.space_optimizer import SpaceOptimizer
-from tests.argument_sections import is_protocol, undocumented
+from tests.argument_sections import is_protocol, missing_arguments
 
 REPOSITORY = Path(__file__).parents[1]
 
@@ -88,4 +88,4 @@ def is_error(one: object) -> bool:
 
 @pytest.mark.parametrize(("name", "function"), list(public_callables()))
 def test_an_argument_section_names_every_parameter(name: str, function: Callable[..., Any]) -> None:
-    assert undocumented(function) == []
+    assert missing_arguments(function) == []

@@ -26,7 +26,7 @@ def execution(trial: int = 0, pid: int = 7, began: float = 10.0, **more: object)
     return Execution(100 + trial, pid, began=began, **fields)  # type: ignore[arg-type]  # of different types
 
 
-def succeeded(it: Execution, attempt: int = 1, time: float | None = None) -> TrialSucceeded:
+def success(it: Execution, attempt: int = 1, time: float | None = None) -> TrialSucceeded:
     ended = it.ended if it.ended is not None else it.began
     metrics = {"pid": float(it.pid), "began": it.began}
     return TrialSucceeded(
@@ -41,14 +41,14 @@ def succeeded(it: Execution, attempt: int = 1, time: float | None = None) -> Tri
     )
 
 
-def failed(trial: int, kind: str = "worker lost", attempt: int = 1) -> TrialFailed:
+def failed_trial(trial: int, kind: str = "worker lost", attempt: int = 1) -> TrialFailed:
     return TrialFailed(
         time=11.5, trial=trial, attempt=attempt, failure=kind, message="", is_final=False, started=10.0, finished=11.5,
         worker="",
     )  # fmt: skip
 
 
-def opened(time: float) -> SessionOpened:
+def session(time: float) -> SessionOpened:
     return SessionOpened(time=time, epoch=1, executor="ray", slots=2, settings={})
 
 
@@ -60,19 +60,19 @@ AT_WORK = TrialsDispatched(time=14.9, attempts=((1, 2),))  # the coordinator, ju
 WELL = (execution(0), execution(1, pid=8))  # both trials, undisturbed
 
 
-def account_for(events: Sequence[Event], executed: Sequence[Execution], *kills: Kill) -> Account:
+def account_of(events: Sequence[Event], executed: Sequence[Execution], *kills: Kill) -> Account:
     return account(2, SEEDS, events, executed, kills)
 
 
 def test_an_undisturbed_campaign_has_nothing_to_tell() -> None:
-    found = account_for([succeeded(it) for it in WELL], WELL)
+    found = account_of([success(it) for it in WELL], WELL)
     assert found.broken == ()
     assert (found.results, found.executions, found.lost, found.twice, found.repeated) == (2, 2, 0, 0, {})
 
 
 def test_a_finished_execution_that_is_not_in_the_log_is_lost_even_if_it_ran_again() -> None:
     again = execution(0, pid=9, began=20.0, ended=22.0)
-    found = account_for([succeeded(again, 2), succeeded(WELL[1])], (*WELL, again), kill("coordinator", 11.9))
+    found = account_of([success(again, 2), success(WELL[1])], (*WELL, again), kill("coordinator", 11.9))
     assert found.lost == 1
     assert "finished and not recorded: trial 0" in found.broken[0]
 
@@ -82,17 +82,17 @@ def test_a_result_may_take_as_long_to_the_log_as_it_took_where_nothing_was_kille
     again = execution(0, pid=9, began=20.0, ended=22.0)
     other = execution(1, pid=8, began=8.0, ended=9.0)
     for written, lost in ((9.0 + 4.0, 0), (9.0, 1)):  # 4 s on its way to the log, or at once
-        log: list[Event] = [succeeded(other, time=written), AT_WORK, succeeded(again, 2)]
-        assert account_for(log, (late, other, again), kill("coordinator", 15.0)).lost == lost
+        log: list[Event] = [success(other, time=written), AT_WORK, success(again, 2)]
+        assert account_of(log, (late, other, again), kill("coordinator", 15.0)).lost == lost
 
 
 def test_a_coordinator_that_was_silent_when_it_was_killed_had_not_taken_in_what_ended_meanwhile() -> None:
     late = execution(0, place="task", ended=12.0)  # 3 s before the kill
     again = execution(0, pid=9, began=20.0, ended=22.0)
     other = execution(1, pid=8, began=9.0, ended=11.5)
-    log: list[Event] = [succeeded(other, time=11.6), succeeded(again, 2)]
-    assert account_for(log, (late, other, again), kill("coordinator", 15.0)).lost == 0
-    assert account_for([*log, AT_WORK], (late, other, again), kill("coordinator", 15.0)).lost == 1
+    log: list[Event] = [success(other, time=11.6), success(again, 2)]
+    assert account_of(log, (late, other, again), kill("coordinator", 15.0)).lost == 0
+    assert account_of([*log, AT_WORK], (late, other, again), kill("coordinator", 15.0)).lost == 1
 
 
 @pytest.mark.parametrize(("has_coordinator", "lost"), [(True, 0), (False, 1)])
@@ -100,16 +100,15 @@ def test_tasks_elsewhere_die_with_the_node_that_the_coordinator_ran_on(has_coord
     late = execution(0, place="task", ended=12.0)
     again = execution(0, pid=9, began=20.0, ended=22.0)
     struck = Kill(1, 11.5, "node", 1, "node9", has_coordinator)
-    assert account_for([succeeded(WELL[1]), succeeded(again, 2)], (late, WELL[1], again), struck).lost == lost
+    assert account_of([success(WELL[1]), success(again, 2)], (late, WELL[1], again), struck).lost == lost
 
 
 def test_a_slow_result_that_waited_for_a_restart_does_not_widen_what_a_kill_explains() -> None:
     late = execution(0, place="task", ended=12.0)
     again = execution(0, pid=9, began=20.0, ended=22.0)
-    delayed = succeeded(WELL[1], time=21.0)  # the kill came between its end and the log
+    delayed = success(WELL[1], time=21.0)  # the kill came between its end and the log
     assert (
-        account_for([AT_WORK, delayed, succeeded(again, 2)], (late, WELL[1], again), kill("coordinator", 15.0)).lost
-        == 1
+        account_of([AT_WORK, delayed, success(again, 2)], (late, WELL[1], again), kill("coordinator", 15.0)).lost == 1
     )
 
 
@@ -126,7 +125,7 @@ def test_a_slow_result_that_waited_for_a_restart_does_not_widen_what_a_kill_expl
 def test_what_ran_where_somebody_was_killed_may_run_again(struck: Kill, place: str) -> None:
     first = execution(0, place=place)
     again = execution(0, pid=9, began=20.0, ended=22.0)
-    found = account_for([succeeded(again, 2), succeeded(WELL[1])], (first, WELL[1], again), struck)
+    found = account_of([success(again, 2), success(WELL[1])], (first, WELL[1], again), struck)
     assert found.broken == ()
     assert found.repeated == {struck.victim: 1}
     assert found.repeated_seconds == pytest.approx(2.0)
@@ -155,64 +154,64 @@ def test_what_ran_where_somebody_was_killed_may_run_again(struck: Kill, place: s
 )
 def test_other_kills_excuse_nothing(struck: Kill) -> None:
     again = execution(0, pid=9, began=20.0, ended=22.0)
-    found = account_for([AT_WORK, succeeded(again, 2), succeeded(WELL[1])], (*WELL, again), struck)
+    found = account_of([AT_WORK, success(again, 2), success(WELL[1])], (*WELL, again), struck)
     assert found.lost == 1
     assert found.repeated == {"no kill explains it": 1}
 
 
 def test_what_broke_off_without_a_kill_is_reported() -> None:
     first, again = execution(0, ended=None), execution(0, pid=9, began=20.0, ended=22.0)
-    found = account_for([succeeded(again, 2), succeeded(WELL[1])], (first, WELL[1], again))
+    found = account_of([success(again, 2), success(WELL[1])], (first, WELL[1], again))
     assert found.lost == 0
     assert "broken off, and no kill explains it: trial 0" in found.broken[0]
 
 
 def test_a_trial_that_ends_twice_and_an_attempt_with_two_outcomes_are_reported() -> None:
-    events: list[Event] = [succeeded(it) for it in WELL]
-    assert account_for([*events, events[0]], WELL).twice == 2  # the same attempt, and the trial
-    assert account_for([*events, failed(1)], WELL).twice == 1
+    events: list[Event] = [success(it) for it in WELL]
+    assert account_of([*events, events[0]], WELL).twice == 2  # the same attempt, and the trial
+    assert account_of([*events, failed_trial(1)], WELL).twice == 1
 
 
 def test_a_trial_that_never_ends_and_a_result_that_was_never_computed_are_reported() -> None:
-    found = account_for([succeeded(WELL[0])], WELL[:1])
+    found = account_of([success(WELL[0])], WELL[:1])
     assert found.broken == ("trial 1 never ended",)
-    found = account_for([succeeded(it) for it in WELL], WELL[:1])
+    found = account_of([success(it) for it in WELL], WELL[:1])
     assert "recorded and never executed" in found.broken[0]
 
 
 def test_a_failure_that_no_kill_can_cause_is_reported() -> None:
-    events: list[Event] = [succeeded(it) for it in WELL]
-    assert account_for([failed(0, "node lost", attempt=0), *events], WELL).broken == ()
-    assert "failed by itself" in account_for([failed(0, "error", attempt=0), *events], WELL).broken[0]
+    events: list[Event] = [success(it) for it in WELL]
+    assert account_of([failed_trial(0, "node lost", attempt=0), *events], WELL).broken == ()
+    assert "failed by itself" in account_of([failed_trial(0, "error", attempt=0), *events], WELL).broken[0]
 
 
 def test_a_session_that_gave_up_is_reported() -> None:
     closed = SessionClosed(time=20.0, outcome=SessionOutcome.FAILED, reason="it broke")
-    events = [succeeded(it) for it in WELL]
-    assert "gave up" in account_for([*events, closed], WELL).broken[0]
-    assert account_for([*events, replace(closed, outcome=SessionOutcome.FINISHED)], WELL).broken == ()
+    events = [success(it) for it in WELL]
+    assert "gave up" in account_of([*events, closed], WELL).broken[0]
+    assert account_of([*events, replace(closed, outcome=SessionOutcome.FINISHED)], WELL).broken == ()
 
 
 def test_recovery_from_a_worker_or_a_node_lasts_until_all_that_it_ran_runs_again() -> None:
     first, second = execution(0, ended=None), execution(1, pid=8, ended=None)
     again = (execution(0, pid=20, began=13.0, ended=14.0), execution(1, pid=21, began=15.0, ended=17.0))
-    log = [succeeded(it, 2) for it in again]
+    log = [success(it, 2) for it in again]
     executed = (first, second, *again)
-    assert account_for(log, executed, kill("node", 11.0, node="node1")).recoveries == {"node": (4.0,)}
-    assert account_for(log, executed, kill("worker", 11.0, pid=7)).recoveries == {"worker": (2.0,)}
+    assert account_of(log, executed, kill("node", 11.0, node="node1")).recoveries == {"node": (4.0,)}
+    assert account_of(log, executed, kill("worker", 11.0, pid=7)).recoveries == {"worker": (2.0,)}
 
 
 def test_recovery_from_a_coordinator_lasts_until_its_next_session_goes_on_and_a_drivers_until_anything_does() -> None:
     log: list[Event] = [
-        succeeded(WELL[0], time=12.0),  # of the old session, on its way already
-        opened(14.0),
+        success(WELL[0], time=12.0),  # of the old session, on its way already
+        session(14.0),
         TrialsDispatched(time=14.5, attempts=((1, 2),)),
-        succeeded(WELL[1], time=16.0),
+        success(WELL[1], time=16.0),
     ]
-    assert account_for(log, WELL, kill("coordinator", 11.0)).recoveries == {"coordinator": (3.5,)}
-    assert account_for(log, WELL, kill("driver", 11.0)).recoveries == {"driver": (1.0,)}
+    assert account_of(log, WELL, kill("coordinator", 11.0)).recoveries == {"coordinator": (3.5,)}
+    assert account_of(log, WELL, kill("driver", 11.0)).recoveries == {"driver": (1.0,)}
     together = (kill("coordinator", 11.0), kill("driver", 11.1))
-    found = account_for(log, WELL, *together)
+    found = account_of(log, WELL, *together)
     assert found.recoveries == {SEVERAL: (3.5,)}
     assert (found.strikes, found.kills) == ({SEVERAL: 1}, {"coordinator": 1, "driver": 1})
 

@@ -28,18 +28,18 @@ if is_possible():
             listen = [*made.prefixes["node1"], sys.executable, "-c", _LISTEN]
             connect = [*made.prefixes["head"], sys.executable, "-c", _CONNECT, made.hosts["node1"]]
 
-            def reaches() -> bool:
+            def is_reachable() -> bool:
                 return subprocess.run(connect, capture_output=True, check=False).returncode == 0
 
             with subprocess.Popen(listen, stdout=subprocess.PIPE) as listening:
                 try:
                     assert listening.stdout is not None
                     listening.stdout.readline()
-                    assert reaches()
+                    assert is_reachable()
                     made.cut("node1")
-                    assert not reaches()
+                    assert not is_reachable()
                     made.heal("node1")
-                    assert reaches()
+                    assert is_reachable()
                 finally:
                     listening.kill()
             names = [prefix[3] for prefix in made.prefixes.values()]

@@ -9,7 +9,7 @@ import pytest
 from benchmarks.chaos.processes import Mark, age_of, environment_of, program_of, title_of, wait_for
 
 
-def sleeping(mark: Mark, **more: str) -> "subprocess.Popen[bytes]":
+def start_sleep(mark: Mark, **more: str) -> "subprocess.Popen[bytes]":
     process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], env=mark.environment(**more))
     wait_for(lambda: mark.is_on(process.pid), 10.0, "it must begin")
     return process
@@ -17,7 +17,7 @@ def sleeping(mark: Mark, **more: str) -> "subprocess.Popen[bytes]":
 
 def test_only_what_carries_the_mark_is_found_and_killed() -> None:
     mark, other = Mark(), Mark()
-    ours, theirs = sleeping(mark, ROLE="a"), sleeping(other)
+    ours, theirs = start_sleep(mark, ROLE="a"), start_sleep(other)
     try:
         assert mark.pids() == [ours.pid] == mark.pids(ROLE="a")
         assert mark.pids(ROLE="b") == []
@@ -37,7 +37,7 @@ def test_only_what_carries_the_mark_is_found_and_killed() -> None:
 
 def test_a_process_that_has_ended_is_not_found_before_its_exit_code_is_read() -> None:
     mark = Mark()
-    ours = sleeping(mark)
+    ours = start_sleep(mark)
     assert mark.kill(ours.pid)
     wait_for(lambda: not mark.is_on(ours.pid), 10.0, "it must end")
     assert (mark.pids(), mark.kill(ours.pid), environment_of(ours.pid)) == ([], False, {})

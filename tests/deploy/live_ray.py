@@ -21,13 +21,13 @@ def head(folder: Path, *options: str, **environment: str) -> Iterator[dict[str, 
     command = [sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--block", f"--temp-dir={folder / 'r'}"]
     own = ["--node-ip-address=127.0.0.1", "--num-cpus=2", "--object-store-memory=80000000"]
     given = [f"--{name}={port}" for name, port in ports.items()]
-    with running(folder, "ray", [*command, *own, *given, *options], environment):
+    with process_running(folder, "ray", [*command, *own, *given, *options], environment):
         wait_for(lambda: "Ray runtime started" in (folder / "ray.out").read_text(), "head of Ray", 200.0)
         yield ports
 
 
 @contextmanager
-def running(
+def process_running(
     folder: Path, name: str, command: list[str], environment: Mapping[str, str] | None = None
 ) -> Iterator[subprocess.Popen[bytes]]:
     """A process in `folder` with its output in NAME.out there; terminated at the end."""

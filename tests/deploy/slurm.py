@@ -42,7 +42,7 @@ class Slurm:
             done.check_returncode()
         return done.stdout
 
-    def listening(self, node: str) -> list[tuple[str, int, str]]:
+    def listening_sockets(self, node: str) -> list[tuple[str, int, str]]:
         """Address (`*` for all of the machine's), port and program of every socket that listens on a node."""
         command = [*self._machines.inside(node), "ss", "-Hltnp"]
         lines = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
@@ -60,15 +60,15 @@ class Slurm:
 
     def state(self, job: str) -> str:
         """As RUNNING, PENDING or COMPLETED."""
-        return self._shown(job, "JobState")
+        return self._field(job, "JobState")
 
     def restarts(self, job: str) -> int:
         """How often it was queued again."""
-        return int(self._shown(job, "Restarts"))
+        return int(self._field(job, "Restarts"))
 
     def running_seconds(self, job: str) -> int:
         """Since it began, or began again."""
-        shown = re.fullmatch(r"(?:(\d+)-)?(\d+):(\d+):(\d+)", self._shown(job, "RunTime"))
+        shown = re.fullmatch(r"(?:(\d+)-)?(\d+):(\d+):(\d+)", self._field(job, "RunTime"))
         assert shown is not None
         days, hours, minutes, seconds = (int(number or 0) for number in shown.groups())
         return ((days * 24 + hours) * 60 + minutes) * 60 + seconds
@@ -86,14 +86,14 @@ class Slurm:
         """Wait until it holds. Raises TimeoutError, or AssertionError where the job ended by itself, after printing
         what jobs said."""
 
-        def holds_or_is_in_vain() -> object:
+        def holds_or_fails() -> object:
             if holds():
                 return True
             state = self.state(job)
             assert state not in _OVER[:2], f"job {job} is {state}: no {what} will come"
             return False
 
-        self._wait(holds_or_is_in_vain, what, seconds)
+        self._wait(holds_or_fails, what, seconds)
 
     def _wait(self, holds: Callable[[], object], what: str, seconds: float) -> None:
         try:
@@ -102,7 +102,7 @@ class Slurm:
             for file in self.folder.glob("*/*.out"):
                 print(file, file.read_text()[-4000:], sep="\n")
 
-    def _shown(self, job: str, field: str) -> str:
+    def _field(self, job: str, field: str) -> str:
         words = dict(word.partition("=")[::2] for word in self.run("scontrol", "show", "job", job).split())
         return words[field]
 

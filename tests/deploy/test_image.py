@@ -76,7 +76,7 @@ def _base(folder: Path) -> Path:
     return made
 
 
-def inside(container: tuple[Buildah, str], script: str) -> str:
+def output_inside(container: tuple[Buildah, str], script: str) -> str:
     """What a shell in the container prints."""
     buildah, name = container
     return buildah("run", "--isolation=chroot", name, "--", "bash", "-c", script)
@@ -88,11 +88,13 @@ def inside(container: tuple[Buildah, str], script: str) -> str:
 def test_a_campaign_on_ray_runs_in_the_image_as_an_ordinary_user_without_a_compiler(
     container: tuple[Buildah, str],
 ) -> None:
-    assert inside(container, "id -u; bbkb --version").split("\n") == ["1000", f"bbkb {__version__}"]
-    assert inside(container, "for name in cc gcc g++ clang make ld; do command -v $name; done; true") == ""
-    assert inside(container, "bash -lc 'command -v bbkb ray wget'").count("\n") == 2  # in a login shell too
-    inside(container, f"cat > campaign.yaml <<'EOF'\n{CAMPAIGN}\nEOF\nbbkb run campaign.yaml --run first")
-    assert '"succeeded": 6' in inside(container, "bbkb status runs/first --json; bbkb verify runs/first >/dev/null")
+    assert output_inside(container, "id -u; bbkb --version").split("\n") == ["1000", f"bbkb {__version__}"]
+    assert output_inside(container, "for name in cc gcc g++ clang make ld; do command -v $name; done; true") == ""
+    assert output_inside(container, "bash -lc 'command -v bbkb ray wget'").count("\n") == 2  # in a login shell too
+    output_inside(container, f"cat > campaign.yaml <<'EOF'\n{CAMPAIGN}\nEOF\nbbkb run campaign.yaml --run first")
+    assert '"succeeded": 6' in output_inside(
+        container, "bbkb status runs/first --json; bbkb verify runs/first >/dev/null"
+    )
 
 
 def test_every_package_of_the_image_has_an_exact_version_within_the_projects_ranges() -> None:
@@ -100,13 +102,13 @@ def test_every_package_of_the_image_has_an_exact_version_within_the_projects_ran
     pinned = [Requirement(line) for line in lines if not line.startswith("#")]
     assert all(re.fullmatch(r"==[\w.]+", str(one.specifier)) for one in pinned)
     versions = {(one.name.lower(), str(one.specifier).removeprefix("==")) for one in pinned}
-    for wanted in _direct():
+    for wanted in _own_requirements():
         of_it = [version for name, version in versions if name == wanted.name.lower()]
         assert of_it
         assert all(wanted.specifier.contains(version) for version in of_it)
 
 
-def _direct() -> list[Requirement]:
+def _own_requirements() -> list[Requirement]:
     """What the project itself asks for."""
     project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"]

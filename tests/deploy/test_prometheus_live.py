@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from tests.deploy.live_ray import REPOSITORY, free_ports, head, running
+from tests.deploy.live_ray import REPOSITORY, free_ports, head, process_running
 from tests.deploy.namespaces import wait_for
 
 DEPLOY = REPOSITORY / "deploy"
@@ -56,7 +56,7 @@ def prometheus() -> Iterator[str]:
             ports = held.enter_context(head(folder))
             address = f"127.0.0.1:{ports['port']}"
             command = ["orchestrator", "run", "campaign.yaml", "--address", address, "--run", "first"]
-            held.enter_context(running(folder, "campaign", [sys.executable, "-m", *command]))
+            held.enter_context(process_running(folder, "campaign", [sys.executable, "-m", *command]))
             yield held.enter_context(_prometheus(folder))
     finally:
         shutil.rmtree(folder, ignore_errors=True)
@@ -71,11 +71,11 @@ def _prometheus(folder: Path) -> Iterator[str]:
     (folder / "prometheus.yml").write_text(text)
     address = f"127.0.0.1:{free_ports(1)[0]}"
     files = [f"--config.file={folder / 'prometheus.yml'}", f"--storage.tsdb.path={folder / 'data'}"]
-    with running(folder, "prometheus", ["prometheus", *files, f"--web.listen-address={address}"]):
+    with process_running(folder, "prometheus", ["prometheus", *files, f"--web.listen-address={address}"]):
         yield address
 
 
-def _asked(address: str, path: str, **query: str) -> Any:
+def _query(address: str, path: str, **query: str) -> Any:
     """What Prometheus answers; nothing while it starts."""
     try:
         with urllib.request.urlopen(f"http://{address}/api/v1/{path}?{urllib.parse.urlencode(query)}") as answer:
@@ -85,7 +85,7 @@ def _asked(address: str, path: str, **query: str) -> Any:
 
 
 def _has_series(address: str, query: str) -> bool:
-    return bool(_asked(address, "query", query=query)["result"])
+    return bool(_query(address, "query", query=query)["result"])
 
 
 @pytest.mark.parametrize("query", QUERIES)
@@ -98,7 +98,7 @@ def test_every_metric_of_the_alerts_has_series_and_no_rule_has_an_error(promethe
         wait_for(functools.partial(_has_series, prometheus, metric), f"series of {metric}", 200.0)
 
     def rules() -> list[dict[str, Any]]:
-        groups = _asked(prometheus, "rules")["groups"]
+        groups = _query(prometheus, "rules")["groups"]
         return [rule for group in groups for rule in group["rules"]]
 
     wait_for(lambda: rules() and all(rule["health"] != "unknown" for rule in rules()), "evaluation of the rules")

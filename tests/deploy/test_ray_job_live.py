@@ -89,7 +89,7 @@ class Cluster:
     def job(self, *command: str) -> str:
         return self.run("ray.scripts.scripts", "job", *command, "--address", self.dashboard)
 
-    def about(self, job: str) -> dict[str, Any]:
+    def status_of(self, job: str) -> dict[str, Any]:
         """What the dashboard says of a job."""
         headers = {"Authorization": f"Bearer {TOKEN}"}
         with urllib.request.urlopen(
@@ -100,7 +100,7 @@ class Cluster:
 
     def status(self, job: str) -> str:
         """As RUNNING, STOPPED, SUCCEEDED or FAILED."""
-        return str(self.about(job)["status"])
+        return str(self.status_of(job)["status"])
 
 
 @pytest.fixture(scope="module")
@@ -128,7 +128,7 @@ def cluster() -> Iterator[Cluster]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def succeeded(cluster: Cluster) -> int:
+def count_successes(cluster: Cluster) -> int:
     if not (cluster.folder / "runs" / "first" / "campaign.sqlite").exists():
         return 0
     return int(json.loads(cluster.run("orchestrator", "status", "runs/first", "--json"))["succeeded"])
@@ -139,7 +139,7 @@ def test_a_job_is_stopped_by_draining_and_the_same_command_resumes_it(cluster: C
 
     def has_results() -> bool:
         assert cluster.status(first) != "FAILED", cluster.job("logs", first)
-        return succeeded(cluster) >= 4
+        return count_successes(cluster) >= 4
 
     wait_for(has_results, "results", 300.0)
     processes = subprocess.run(["ps", "-eww", "-o", "args"], capture_output=True, text=True, check=True).stdout
@@ -152,10 +152,10 @@ def test_a_job_is_stopped_by_draining_and_the_same_command_resumes_it(cluster: C
     second = cluster.submit()
     wait_for(lambda: cluster.status(second) == "SUCCEEDED", "end of the second job", 300.0)
     cluster.run("orchestrator", "verify", "runs/first")
-    assert succeeded(cluster) == EVALUATIONS
+    assert count_successes(cluster) == EVALUATIONS
     executions = collections.Counter((cluster.folder / "executions").read_text().split())
     assert executions.total() == EVALUATIONS  # what ran when the first job was stopped ran to its end, once
-    assert cluster.about(second)["metadata"]["job_name"] == "first"
+    assert cluster.status_of(second)["metadata"]["job_name"] == "first"
     assert "runs/first" in cluster.job("logs", second)
     _check_token_is_nowhere(cluster)
 

@@ -74,13 +74,13 @@ def nodes(folder: Path) -> set[str]:
     return {line.split()[1] for line in file.read_text().splitlines()} if file.exists() else set()
 
 
-def end_in_a_minute_or_two(cluster: Slurm, job: str) -> None:
+def shorten_time_limit(cluster: Slurm, job: str) -> None:
     """Give a running job the time limit, in minutes, that is over next. Slurm's notice of it comes at once or within
     the next minute."""
     cluster.run("scontrol", "update", f"jobid={job}", f"timelimit={cluster.running_seconds(job) // 60 + 2}")
 
 
-def succeeded(run: Path) -> int:
+def count_successes(run: Path) -> int:
     """Results in the log so far, read as they lie there: cheap enough to ask again and again."""
     file = run / "campaign.sqlite"
     if not file.exists():
@@ -93,7 +93,7 @@ def succeeded(run: Path) -> int:
 
 def check_complete(run: Path, repeated: int) -> None:
     """The run is whole and sound; at most `repeated` evaluations ran to their end more than once."""
-    assert succeeded(run) == EVALUATIONS
+    assert count_successes(run) == EVALUATIONS
     bbkb("verify", str(run))
     lines = (run.parents[1] / "executions").read_text().splitlines()
     assert len({line.split()[0] for line in lines}) == EVALUATIONS
@@ -101,12 +101,12 @@ def check_complete(run: Path, repeated: int) -> None:
     assert list(run.parent.rglob("token")) == []
 
 
-def check_ports(listening: list[tuple[str, int, str]], job: str, address: str) -> None:
+def check_ports(listening_sockets: list[tuple[str, int, str]], job: str, address: str) -> None:
     """On the first node what listens is in the table of docs/security.md."""
     first = 20000 + int(job) % 1000 * 10
     inside = {(where, port) for where in ("127.0.0.1", address) for port in (first + 2, first + 3)}
     outside = {first, first + 4, 44217, 44227, *range(10002, 20000)}
-    for where, port, program in listening:
+    for where, port, program in listening_sockets:
         is_known = (
             (where == "*" and (port in outside or program in ("raylet", "ray::DashboardA")))
             or (where, port) in {*inside, ("127.0.0.1", first + 1)}
@@ -114,7 +114,7 @@ def check_ports(listening: list[tuple[str, int, str]], job: str, address: str) -
             or program in ("slurmd", "srun", "slurmstepd")
         )
         assert is_known, f"docs/security.md does not name {where}:{port} of {program}"
-    assert {("*", first), ("127.0.0.1", first + 2), (address, first + 2)} <= {one[:2] for one in listening}
+    assert {("*", first), ("127.0.0.1", first + 2), (address, first + 2)} <= {one[:2] for one in listening_sockets}
 
 
 def test_a_preempted_campaign_on_three_nodes_is_queued_again_and_finishes(cluster: Slurm) -> None:
@@ -142,20 +142,20 @@ def test_two_commands_start_a_campaign_that_is_watched_and_survives_a_lost_head_
     cluster.run(*launch, "--output", "campaign.sbatch", cwd=folder)
     job = cluster.submit("campaign.sbatch", cwd=folder)
     run = folder / "runs" / "sleeping"
-    cluster.wait_for(job, lambda: succeeded(run) >= 6, "results")
+    cluster.wait_for(job, lambda: count_successes(run) >= 6, "results")
     with running_server(str(folder / "runs")) as address:
-        seen = watched(f"{address}/campaign/sleeping/events")
+        seen = first_update(f"{address}/campaign/sleeping/events")
     assert seen["state"] == "running"
     assert 1 <= len(seen["running"]) <= 6
     assert seen["status"]["succeeded"] >= 6
-    check_ports(cluster.listening("n1"), job, cluster.addresses["n1"])
+    check_ports(cluster.listening_sockets("n1"), job, cluster.addresses["n1"])
     cluster.run("scontrol", "update", "nodename=n1", "state=DOWN", "reason=test")
     cluster.wait_for(job, lambda: not cluster.has_scripts("n1"), "end of what ran on the lost node")
     cluster.wait_for(job, lambda: cluster.state(job) == "PENDING", "job that was queued again")
-    before = succeeded(run)
+    before = count_successes(run)
     cluster.run("scontrol", "update", "nodename=n1", "state=RESUME")
-    cluster.wait_for(job, lambda: succeeded(run) >= before + 6, "results after the lost node")
-    end_in_a_minute_or_two(cluster, job)
+    cluster.wait_for(job, lambda: count_successes(run) >= before + 6, "results after the lost node")
+    shorten_time_limit(cluster, job)
     cluster.wait_for(job, lambda: cluster.restarts(job) == 2, "job that was queued again at its time limit")
     cluster.run("scontrol", "update", f"jobid={job}", "timelimit=10")
     set_seconds(folder, 0.0)
@@ -165,7 +165,7 @@ def test_two_commands_start_a_campaign_that_is_watched_and_survives_a_lost_head_
     check_complete(run, repeated=6)
 
 
-def watched(url: str) -> dict[str, Any]:
+def first_update(url: str) -> dict[str, Any]:
     """The first update that a browser gets which knows the campaign's state."""
     request = urllib.request.Request(url, headers={"Authorization": f"Bearer {TOKEN}"})
     with urllib.request.urlopen(request, timeout=60.0) as stream:

@@ -30,12 +30,12 @@ values = st.recursive(
 )
 
 
-def says_why(error: Exception) -> None:
+def check_reason(error: Exception) -> None:
     """A refusal must have a reason."""
     assert str(error)
 
 
-def explore(examples: int, strategy: st.SearchStrategy[object], check: Callable[[object], None]) -> None:
+def check_examples(examples: int, strategy: st.SearchStrategy[object], check: Callable[[object], None]) -> None:
     """Check the property for this number of examples."""
 
     @settings(

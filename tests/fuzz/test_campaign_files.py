@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from orchestrator.errors import UserError
 from orchestrator.settings.model import load
-from tests.fuzz.examples import explore, few_or_many, says_why, values
+from tests.fuzz.examples import check_examples, check_reason, few_or_many, values
 
 FILE: dict[str, Any] = {
     "name": "f",
@@ -55,7 +55,7 @@ def paths(tree: Any, so_far: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
 
 
 @st.composite
-def spoiled(draw: st.DrawFn) -> str:
+def broken_files(draw: st.DrawFn) -> str:
     """A good file in which some values are others, removed or new; or text that is no such file at all."""
     match draw(st.integers(0, 9)):
         case 0:
@@ -88,14 +88,14 @@ def test_a_campaign_file_is_read_or_refused_with_a_reason(tmp_path: Path, exampl
         try:
             settings = load(file)
         except UserError as error:
-            says_why(error)
+            check_reason(error)
             return
-        assert load_again(file, settings.resolved()) == settings.resolved()
+        assert save_and_load(file, settings.resolved()) == settings.resolved()
 
-    explore(examples, spoiled(), check)
+    check_examples(examples, broken_files(), check)
 
 
-def load_again(file: Path, resolved: dict[str, Any]) -> dict[str, Any]:
+def save_and_load(file: Path, resolved: dict[str, Any]) -> dict[str, Any]:
     """What was read, written and read once more: a resume does that."""
     file.write_text(yaml.safe_dump(resolved, allow_unicode=True), encoding="utf-8")
     return load(file).resolved()

@@ -20,7 +20,7 @@ from orchestrator.store.event_store import EventStore
 from orchestrator.store.rows import encode
 from orchestrator.store.runs import Run
 from orchestrator.store.verify import verify
-from tests.fuzz.examples import explore, few_or_many, says_why, scalars, values
+from tests.fuzz.examples import check_examples, check_reason, few_or_many, scalars, values
 from tests.orchestrator.synthetic_log import SyntheticLog
 
 COLUMNS = {
@@ -37,7 +37,7 @@ FLIPS = st.tuples(st.just("flip"), st.floats(0.0, 1.0), st.integers(0, 255))
 
 
 @pytest.fixture(scope="module")
-def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def sound_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The file of a sound store with one campaign and its snapshot."""
     file = tmp_path_factory.mktemp("sound") / "campaign.sqlite"
     events = SyntheticLog(trials=12).events()
@@ -51,7 +51,7 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return file
 
 
-def spoil(file: Path, change: object) -> None:
+def damage(file: Path, change: object) -> None:
     """Change a cell of a row, or a byte of the file."""
     assert isinstance(change, tuple)
     if change[0] == "flip":
@@ -74,26 +74,26 @@ def answer(read: Callable[[], object]) -> object:
     try:
         return read()
     except BbkbError as error:
-        says_why(error)
+        check_reason(error)
         return None
 
 
 @few_or_many
 def test_a_damaged_store_is_answered_for_and_never_read_as_something_else(
-    tmp_path: Path, sound: Path, examples: int
+    tmp_path: Path, sound_file: Path, examples: int
 ) -> None:
     file = tmp_path / "campaign.sqlite"
-    expected = EventStore(f"sqlite:///{sound}")
+    expected = EventStore(f"sqlite:///{sound_file}")
     events = [to_json(event) for event in expected.read("c")]  # as text: a metric may be NaN
     expected.close()
 
     def check(changes: object) -> None:
         for old in tmp_path.glob("campaign.sqlite*"):
             old.unlink()
-        shutil.copy(sound, file)
+        shutil.copy(sound_file, file)
         assert isinstance(changes, list)
         for change in changes:
-            spoil(file, change)
+            damage(file, change)
         run = Run(tmp_path, f"sqlite:///{file}", "c")
         found = answer(lambda: [to_json(event) for event in run.events()])
         assert found is None or (isinstance(found, list) and found == events[: len(found)])
@@ -111,7 +111,7 @@ def test_a_damaged_store_is_answered_for_and_never_read_as_something_else(
 
         answer(audit)
 
-    explore(examples, st.lists(CHANGES | FLIPS, min_size=1, max_size=3), check)
+    check_examples(examples, st.lists(CHANGES | FLIPS, min_size=1, max_size=3), check)
 
 
 @few_or_many
@@ -133,4 +133,4 @@ def test_a_body_is_an_event_or_a_mistake_in_one(examples: int) -> None:
             event = event_of(kind, text.encode("utf-8", "surrogatepass"))
             assert event.kind == kind
 
-    explore(examples, changed, check)
+    check_examples(examples, changed, check)

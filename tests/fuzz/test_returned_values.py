@@ -15,7 +15,7 @@ from objectives.returned import as_evaluation
 from orchestrator.campaign.endings import SessionOutcome
 from orchestrator.campaign.events import SessionClosed, TrialFailed, TrialSucceeded
 from orchestrator.store.event_store import EventStore
-from tests.fuzz.examples import explore, few_or_many, values
+from tests.fuzz.examples import check_examples, few_or_many, values
 from workers.evaluate import evaluate
 from workers.messages import Attempt, Limits, Success
 
@@ -86,13 +86,13 @@ ACTED = st.tuples(
 )
 
 
-def resolved(example: Any) -> Any:
+def resolve(example: Any) -> Any:
     """The example with the objects themselves instead of their numbers."""
     match example:
         case ("odd", int() as number):
             return ODDITIES[number]
         case dict():
-            return {resolved(key) if is_hashable(resolved(key)) else "key": resolved(example[key]) for key in example}
+            return {resolve(key) if is_hashable(resolve(key)) else "key": resolve(example[key]) for key in example}
         case _:
             return example
 
@@ -107,7 +107,7 @@ class Objective:
 
     def __init__(self, acted: tuple[str, Any, bool, str]) -> None:
         self.how, what, has_value, self.text = acted
-        self.what = resolved(what)
+        self.what = resolve(what)
         if has_value:
             self.what = {**(self.what if type(self.what) is dict else {"other": self.what}), "value": 1.0}
 
@@ -159,7 +159,7 @@ def test_every_attempt_has_an_outcome_that_can_be_stored(tmp_path: Path, example
                 )
             )
 
-    explore(examples, ACTED, check)
+    check_examples(examples, ACTED, check)
     writer.append(outcomes)
     assert list(store.read("c", after=1)) == outcomes
     store.close()

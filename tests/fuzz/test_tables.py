@@ -12,7 +12,7 @@ from objectives.tabular import table_candidates, table_objective
 from orchestrator.bandit.start.warm_start import DataStart
 from orchestrator.errors import UserError
 from orchestrator.session import existing_data
-from tests.fuzz.examples import explore, few_or_many, says_why
+from tests.fuzz.examples import check_examples, check_reason, few_or_many
 
 CELLS = (
     st.text(max_size=12)
@@ -53,21 +53,21 @@ def test_a_table_becomes_candidates_or_is_refused_with_a_reason(tmp_path: Path, 
             try:
                 candidates = table_candidates(path, duplicates)
             except ObjectiveError as error:
-                says_why(error)
+                check_reason(error)
             else:
                 assert np.isfinite(candidates.features).all()
                 assert candidates.parameters(len(candidates) - 1)
         try:
             table = table_objective(path, "y")
         except ObjectiveError as error:
-            says_why(error)
+            check_reason(error)
         else:
             assert np.isfinite(table.evaluate({"row": 0}, 1, lambda value, step=None: None).value)
         try:
             known = existing_data.read(DataStart(str(path)), SPACE, "maximize", 0.0)
         except (ObjectiveError, UserError) as error:
-            says_why(error)
+            check_reason(error)
         else:
             assert np.isfinite(known.values).all()
 
-    explore(examples, tables(), check)
+    check_examples(examples, tables(), check)

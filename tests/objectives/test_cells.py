@@ -32,11 +32,11 @@ def slow_classes(vertices: int) -> set[frozenset[tuple[object, ...]]]:
                 Cell(edges, operations)
             except ValueError:
                 continue
-            found.add(frozenset(renumbered(edges, operations, vertices)))
+            found.add(frozenset(renumberings(edges, operations, vertices)))
     return found
 
 
-def renumbered(edges: Any, operations: Any, vertices: Any) -> Any:
+def renumberings(edges: Any, operations: Any, vertices: Any) -> Any:
     for inner in itertools.permutations(range(1, vertices - 1)):
         place = {0: 0, vertices - 1: vertices - 1, **{old: new for new, old in enumerate(inner, start=1)}}
         moved = tuple(sorted((place[u], place[v]) for u, v in edges))
@@ -70,8 +70,8 @@ def test_a_renumbered_cell_has_the_listed_one_as_its_canonical_form(number: int,
     moved = cells.adjacency[[number]][:, order][:, :, order]
     if np.tril(moved[0]).any():
         return
-    renumbered = CellSet(moved, cells.operations[[number]][:, [vertex - 1 for vertex in inner]])
-    assert renumbered.canonical().cell(0) == cells.cell(number)
+    renumberings = CellSet(moved, cells.operations[[number]][:, [vertex - 1 for vertex in inner]])
+    assert renumberings.canonical().cell(0) == cells.cell(number)
 
 
 @pytest.mark.parametrize(

@@ -119,14 +119,14 @@ def test_an_exception_in_the_worker_kills_the_whole_group(tmp_path: Path, monkey
     pid_file, waiting = tmp_path / "pid", tmp_path / "waiting"
     waitid = os.waitid
 
-    def waitid_told(*arguments: int) -> object:
+    def announce_waitid(*arguments: int) -> object:
         waiting.touch()
         return waitid(*arguments)
 
     def interrupt(signum: int, frame: object) -> None:
         raise TimeoutError("time is up")
 
-    monkeypatch.setattr(os, "waitid", waitid_told)
+    monkeypatch.setattr(os, "waitid", announce_waitid)
     previous = signal.signal(signal.SIGUSR1, interrupt)
     try:
         # stubborn processes; the command itself interrupts the worker once that waits

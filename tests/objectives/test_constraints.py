@@ -84,7 +84,7 @@ def test_a_configuration_is_accepted_where_configspace_accepts_it(configuration:
     assert is_valid(SearchSpace(TREE, FORBID), configuration) == accepted
 
 
-def drawn(space: SearchSpace, seed: int) -> Candidates | None:
+def draw_candidates(space: SearchSpace, seed: int) -> Candidates | None:
     """Candidates; None where nearly everything is forbidden, or one value is left."""
     try:
         return make_candidates(space, 64, "random", seed)
@@ -95,7 +95,7 @@ def drawn(space: SearchSpace, seed: int) -> Candidates | None:
 @settings(max_examples=60, deadline=None)
 @given(spaces(), st.integers(0, 1000))
 def test_every_drawn_candidate_satisfies_conditions_and_forbidden_clauses(space: SearchSpace, seed: int) -> None:
-    candidates = drawn(space, seed)
+    candidates = draw_candidates(space, seed)
     assume(candidates is not None)
     assert candidates is not None
     assert len(np.unique(candidates.features, axis=0)) == len(candidates)

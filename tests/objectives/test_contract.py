@@ -71,12 +71,12 @@ def candidates(options: ObjectiveOptions, objective: Objective) -> Candidates:
     return make_candidates(space, 16)
 
 
-def some(candidates: Candidates) -> range:
+def some_arms(candidates: Candidates) -> range:
     """Arms to be evaluated: all of a small table, the first ones where an evaluation trains."""
     return range(min(len(candidates), 40 if len(candidates) <= 40 else 4))
 
 
-def timeless(evaluation: Evaluation) -> Evaluation:
+def without_seconds(evaluation: Evaluation) -> Evaluation:
     """The evaluation without the time it took."""
     metrics = {name: metric for name, metric in evaluation.metrics.items() if not name.endswith("seconds")}
     return dataclasses.replace(evaluation, metrics=metrics)
@@ -97,7 +97,7 @@ def test_it_is_an_objective_with_candidates_or_a_space(options: ObjectiveOptions
 
 
 def test_a_value_is_finite_for_every_candidate(objective: Objective, candidates: Candidates, silent: Report) -> None:
-    for arm in some(candidates):
+    for arm in some_arms(candidates):
         evaluation = objective.evaluate(candidates.parameters(arm), 0, silent)
         assert type(evaluation.value) is float
         assert math.isfinite(evaluation.value)
@@ -111,7 +111,7 @@ def test_parameters_and_seed_decide_the_evaluation_here_and_on_a_worker(
     for arm, seed in ((0, 0), (0, 1), (len(candidates) - 1, 2**63)):
         parameters = candidates.parameters(arm)
         first, again, elsewhere = (
-            timeless(one.evaluate(parameters, seed, silent)) for one in (objective, objective, there)
+            without_seconds(one.evaluate(parameters, seed, silent)) for one in (objective, objective, there)
         )
         assert first == again == elsewhere
 
@@ -127,7 +127,7 @@ def test_evaluating_changes_nothing(objective: Objective, candidates: Candidates
 def test_no_noise_free_value_is_beyond_the_optimum(
     objective: Objective, candidates: Candidates, silent: Report
 ) -> None:
-    evaluations = [objective.evaluate(candidates.parameters(arm), 0, silent) for arm in some(candidates)]
+    evaluations = [objective.evaluate(candidates.parameters(arm), 0, silent) for arm in some_arms(candidates)]
     noise_free = [evaluation.metrics["noise_free"] for evaluation in evaluations if "noise_free" in evaluation.metrics]
     assert bool(noise_free) == isinstance(objective, HasOptimum)
     if isinstance(objective, HasOptimum):

@@ -99,10 +99,10 @@ def test_a_damaged_file_is_named(name: str, folder: Path) -> None:
 
 
 def test_a_failed_download_is_a_users_message(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fails() -> None:
+    def raise_no_route() -> None:
         raise OSError("no route to host")
 
-    monkeypatch.setattr(datasets, "_fetch_mnist", fails)
+    monkeypatch.setattr(datasets, "_fetch_mnist", raise_no_route)
     with pytest.raises(ObjectiveError, match=r"could not be downloaded: OSError\('no route to host'\).*BBKB_DATA"):
         load_mnist(DataSource(may_download=True))
 

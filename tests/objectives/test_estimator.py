@@ -21,18 +21,18 @@ from orchestrator.settings.model import load
 SVM, RIDGE, TREE = "sklearn.svm.SVC", "sklearn.linear_model.Ridge", "sklearn.tree.DecisionTreeClassifier"
 
 
-def loaded(**options: Any) -> Any:
+def load_estimator(**options: Any) -> Any:
     return SklearnEstimator(**options).load(DataSource())
 
 
-def written(folder: Path, rows: list[str]) -> str:
+def write_table(folder: Path, rows: list[str]) -> str:
     (folder / "table.csv").write_text("\n".join(rows) + "\n")
     return str(folder / "table.csv")
 
 
 def test_it_is_scikit_learns_cross_validation(silent: Report) -> None:
     """An oracle: `cross_val_score` with the same preparation, where nothing is missing and nothing is text."""
-    evaluation = loaded(estimator=SVM, data="iris").evaluate({"C": 2.0, "gamma": 0.1}, 0, silent)
+    evaluation = load_estimator(estimator=SVM, data="iris").evaluate({"C": 2.0, "gamma": 0.1}, 0, silent)
     features, target = load_iris(return_X_y=True)
     folds = StratifiedKFold(5, shuffle=True, random_state=0)
     expected = cross_val_score(make_pipeline(StandardScaler(), SVC(C=2.0, gamma=0.1)), features, target, cv=folds)
@@ -42,16 +42,16 @@ def test_it_is_scikit_learns_cross_validation(silent: Report) -> None:
 
 
 def test_every_fold_reports_the_mean_so_far() -> None:
-    told: list[Any] = []
-    evaluation = loaded(estimator=SVM, data="iris", folds=3).evaluate(
-        {}, 0, lambda value, step: told.append((step, value))
+    reports: list[Any] = []
+    evaluation = load_estimator(estimator=SVM, data="iris", folds=3).evaluate(
+        {}, 0, lambda value, step: reports.append((step, value))
     )
-    assert [step for step, _ in told] == [1, 2, 3]
-    assert told[-1][1] == evaluation.value
+    assert [step for step, _ in reports] == [1, 2, 3]
+    assert reports[-1][1] == evaluation.value
 
 
 def test_the_seed_is_the_estimators_random_state_unless_the_space_gives_one(silent: Report) -> None:
-    tree = loaded(estimator=TREE, data="wine")
+    tree = load_estimator(estimator=TREE, data="wine")
     values = [tree.evaluate({"max_features": 1, "splitter": "random"}, seed, silent).value for seed in (1, 1, 2, 3)]
     assert values[0] == values[1]
     assert len(set(values)) > 1
@@ -67,7 +67,7 @@ def test_text_columns_and_missing_cells_are_prepared(tmp_path: Path, silent: Rep
         size = "" if number % 7 == 0 and colour != "?" else str(number % 2)
         kind = {"red": "apple", "blue": "plum", "?": ("apple", "plum")[number % 2]}[colour]
         rows.append(f"{size},{colour},,{kind}")
-    objective = loaded(estimator=TREE, data=written(tmp_path, rows), target="kind", scoring="accuracy")
+    objective = load_estimator(estimator=TREE, data=write_table(tmp_path, rows), target="kind", scoring="accuracy")
     assert objective.table.numbers.shape == (60, 2)
     assert objective.table.texts.shape == (60, 1)
     assert np.isnan(objective.table.numbers[:, 1]).all()
@@ -76,15 +76,15 @@ def test_text_columns_and_missing_cells_are_prepared(tmp_path: Path, silent: Rep
 
 def test_a_text_column_of_many_values_does_not_become_as_many_features(tmp_path: Path) -> None:
     rows = ["name,y", *(f"name{number % 200},{number % 2}" for number in range(400))]
-    objective = loaded(estimator=TREE, data=written(tmp_path, rows), target="y")
+    objective = load_estimator(estimator=TREE, data=write_table(tmp_path, rows), target="y")
     pipeline = objective._pipeline({}, 0).fit(objective.table.features, objective.table.target)
     assert pipeline[0].transform(objective.table.features).shape == (400, MOST_VALUES + 1)
 
 
 def test_a_regressor_has_the_score_that_is_asked_for(silent: Report) -> None:
     options = {"estimator": RIDGE, "data": "diabetes"}
-    r2 = loaded(**options).evaluate({"alpha": 1.0}, 0, silent).value
-    error = loaded(**options, scoring="neg_mean_absolute_error").evaluate({"alpha": 1.0}, 0, silent).value
+    r2 = load_estimator(**options).evaluate({"alpha": 1.0}, 0, silent).value
+    error = load_estimator(**options, scoring="neg_mean_absolute_error").evaluate({"alpha": 1.0}, 0, silent).value
     assert 0.3 < r2 < 0.6
     assert -60 < error < -30
     assert math.isfinite(r2)
@@ -118,7 +118,7 @@ def test_options_that_cannot_be_right_are_refused(options: dict[str, Any], messa
 )
 def test_what_cannot_be_had_is_refused_before_the_campaign(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ObjectiveError, match=message):
-        loaded(**{"estimator": SVM, "data": "iris", **options})
+        load_estimator(**{"estimator": SVM, "data": "iris", **options})
 
 
 @pytest.mark.parametrize(
@@ -133,12 +133,12 @@ def test_what_cannot_be_had_is_refused_before_the_campaign(options: dict[str, An
 )
 def test_mistakes_in_a_table_have_their_line(rows: list[str], estimator: str, message: str, tmp_path: Path) -> None:
     with pytest.raises(ObjectiveError, match=message):
-        loaded(estimator=estimator, data=written(tmp_path, rows), target="kind")
+        load_estimator(estimator=estimator, data=write_table(tmp_path, rows), target="kind")
 
 
 def campaign(folder: Path, space: str, estimator: str = SVM) -> Path:
     file = folder / "campaign.yaml"
-    written(folder, ["a,kind", *(f"{number},{'xy'[number % 2]}" for number in range(20))])
+    write_table(folder, ["a,kind", *(f"{number},{'xy'[number % 2]}" for number in range(20))])
     file.write_text(
         "name: one\n"
         f"objective: {{name: sklearn, options: {{estimator: {estimator}, data: table.csv, target: kind}}}}\n"

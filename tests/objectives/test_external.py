@@ -50,11 +50,11 @@ def test_parameters_are_keywords(callable_named: Callable[[str], PythonCallable]
 
 
 def test_the_seed_and_the_report_are_given_when_named(callable_named: Callable[[str], PythonCallable]) -> None:
-    told: list[Any] = []
-    evaluation = callable_named("seeded").evaluate({"x": 1}, 41, cast(Any, told.append))
+    reports: list[Any] = []
+    evaluation = callable_named("seeded").evaluate({"x": 1}, 41, cast(Any, reports.append))
     assert (evaluation.value, dict(evaluation.metrics)) == (42, {"seed": 41})
-    callable_named("reporting").evaluate({"x": 1}, 0, lambda value, step=None: told.append((value, step)))
-    assert told == [(0.5, 4)]
+    callable_named("reporting").evaluate({"x": 1}, 0, lambda value, step=None: reports.append((value, step)))
+    assert reports == [(0.5, 4)]
 
 
 def test_a_parameter_called_seed_is_the_parameter(

@@ -15,7 +15,7 @@ from objectives.space import SearchSpace, make_candidates
 from tests.objectives.random_spaces import discrete, is_valid, spaces
 
 
-def grown(*arguments: Any) -> Candidates:
+def grow_some(*arguments: Any) -> Candidates:
     """What `grow` gives, where there is something."""
     more = grow(*arguments)
     assert more is not None
@@ -73,14 +73,14 @@ def test_what_was_appended_is_rebuilt_bit_for_bit_from_its_values_as_json(space:
 def test_the_same_generator_gives_the_same_arms() -> None:
     space = SearchSpace({"x": Range(0, 1), "m": Choice(("a", "b")), "n": Range(1, 9, integer=True)})
     pool = first_pool(space)
-    one, other = (grown(space, pool, [3, 5], [0.3, 1.0, 0.5], 50, np.random.default_rng(7)) for _ in range(2))
+    one, other = (grow_some(space, pool, [3, 5], [0.3, 1.0, 0.5], 50, np.random.default_rng(7)) for _ in range(2))
     np.testing.assert_array_equal(one.features, other.features)
 
 
 def test_short_lengthscales_keep_real_steps_short() -> None:
     space = SearchSpace({"x": Range(0, 1), "y": Range(0, 1)})
     pool = make_candidates({"x": Range(0, 1), "y": Range(0, 1)}, 16)
-    more = grown(space, pool, [4], [0.02, 1.0], 400, np.random.default_rng(0))
+    more = grow_some(space, pool, [4], [0.02, 1.0], 400, np.random.default_rng(0))
     stepped = more.features[:200]  # the first half are Gaussian steps
     distance = np.abs(stepped - pool.features[4])
     assert distance[:, 0].max() < 0.05
@@ -92,7 +92,7 @@ def test_on_a_grid_one_or_two_parameters_move_by_a_value_at_least() -> None:
     names = "abcdef"
     space = SearchSpace({name: Ordered(tuple(range(10))) for name in names})
     pool = make_candidates(space, 50, "random")
-    more = grown(space, pool, [7], [0.02] * 6, 200, np.random.default_rng(1))
+    more = grow_some(space, pool, [7], [0.02] * 6, 200, np.random.default_rng(1))
     parent = pool.parameters(7)
     for arm in range(min(40, len(more))):
         moved = [name for name in names if more.parameters(arm)[name] != parent[name]]
@@ -102,7 +102,7 @@ def test_on_a_grid_one_or_two_parameters_move_by_a_value_at_least() -> None:
 def test_every_value_of_a_choice_can_come_up() -> None:
     space = SearchSpace({"m": Choice(tuple("abcde")), "x": Range(0, 1)})
     pool = make_candidates(space, 8)
-    more = grown(space, pool, [0], [0.5, 0.5], 300, np.random.default_rng(2))
+    more = grow_some(space, pool, [0], [0.5, 0.5], 300, np.random.default_rng(2))
     assert set(more.columns["m"]) == set("abcde")
 
 
@@ -115,6 +115,6 @@ def test_a_space_that_is_in_the_pool_already_gives_nothing() -> None:
 def test_a_narrow_forbidden_space_still_grows(weight: float) -> None:
     space = SearchSpace({"x": Range(0, 1), "y": Range(0, weight)}, ({"x": {"above": 0.05}},))
     pool = make_candidates(space, 20)
-    more = grown(space, pool, [0, 1, 2], [1.0, 1.0], 64, np.random.default_rng(0))
+    more = grow_some(space, pool, [0, 1, 2], [1.0, 1.0], 64, np.random.default_rng(0))
     assert len(more) > 32
     assert (more.columns["x"].astype(float) <= 0.05).all()

@@ -88,7 +88,7 @@ def run(problem: Problem, store: EventStore, executor: Executor, **options: Any)
     return driver.run(opened), driver
 
 
-def simulated(slots: int, sigma: float, failure_rate: float, seed: int) -> SimulatedExecutor:
+def simulated_executor(slots: int, sigma: float, failure_rate: float, seed: int) -> SimulatedExecutor:
     failures = Failures(failure_rate, FailureKind.WORKER_LOST)
     return SimulatedExecutor(Parabola(), slots, Durations(1.0, sigma), failures, seed)
 
@@ -99,7 +99,7 @@ def exact_variance(pulled: Sequence[int]) -> Floats:
     return exact_posterior(KERNEL, X[:, None], pulls, LAMBDA)[1]
 
 
-def told_arms(state: CampaignState, model: Any) -> list[int]:
+def arms_in_posterior(state: CampaignState, model: Any) -> list[int]:
     """The multiset of arms in the posterior."""
     return np.repeat(np.arange(len(X)), model.pulls.counts).tolist()
 
@@ -118,15 +118,15 @@ def test_whatever_returns_when_no_posterior_drifts_further_than_the_widths_allow
     pending at that moment, with exact posteriors; and the sum over P is within the budget."""
     strategy = exact_strategy(ratio_threshold=threshold, refresh_overhead=overhead, termination=rule, mode="async")
     problem, store = campaign(tmp_path_factory.mktemp("run"), strategy)
-    close, _ = run(problem, store, simulated(slots, sigma, failure_rate, seed))
+    close, _ = run(problem, store, simulated_executor(slots, sigma, failure_rate, seed))
     assert close.outcome == "finished"
     progress, checked = begin_progress(problem), 0
     for event in store.read("c"):
         if isinstance(event, BatchChosen) and event.reason != "warm start":
-            told, pending = told_arms(progress.campaign, progress.model), list(progress.campaign.pending)
-            before = exact_variance(told)
+            learned, pending = arms_in_posterior(progress.campaign, progress.model), list(progress.campaign.pending)
+            before = exact_variance(learned)
             for pick in event.picks:
-                assert (before <= threshold * exact_variance([*told, *pending]) * (1 + 1e-6)).all()
+                assert (before <= threshold * exact_variance([*learned, *pending]) * (1 + 1e-6)).all()
                 if rule == "global":
                     assert 1.0 + before[pending].sum() <= threshold + 1e-6
                 pending.append(pick.arm)
@@ -140,7 +140,7 @@ def test_batch_mode_makes_the_pulls_of_a_plain_loop(tmp_path: Path) -> None:
     """The oracle: ask, evaluate all of it, tell; no campaign, no workers."""
     strategy = replace(BBKB(), mode="batch", ratio_threshold=3.0)
     problem, store = campaign(tmp_path, strategy)
-    run(problem, store, simulated(5, 1.0, 0.2, seed=3))
+    run(problem, store, simulated_executor(5, 1.0, 0.2, seed=3))
     rewards = {event.trial: event.value for event in store.read("c") if isinstance(event, TrialSucceeded)}
     state, trial = strategy.init(X[:, None], problem.rng(INIT)), 0
     expected: list[int] = []
@@ -166,7 +166,7 @@ def test_batch_mode_makes_the_pulls_of_a_plain_loop(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", [name for name, cls in STRATEGIES.items() if hasattr(cls, "mode")])
 def test_a_log_replayed_gives_the_live_state_and_asked_again_the_same_decisions(tmp_path: Path, name: str) -> None:
     problem, store = campaign(tmp_path, STRATEGIES[name]())
-    _, driver = run(problem, store, simulated(6, 1.0, 0.2, seed=5))
+    _, driver = run(problem, store, simulated_executor(6, 1.0, 0.2, seed=5))
     progress, asked = begin_progress(problem), 0
     for event in store.read("c"):
         if isinstance(event, BatchChosen):
@@ -241,7 +241,7 @@ class Puppet:
 
 
 @pytest.fixture
-def slow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+def slow_campaign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """A campaign in a thread whose first refresh does not end before the test lets it."""
     strategy = replace(BBKB(), mode="async", warm_start=UncertaintyStart(max_pulls=2))
     problem, store = campaign(tmp_path, strategy)
@@ -266,8 +266,8 @@ def slow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     assert not thread.is_alive()
 
 
-def test_a_result_is_stored_while_the_strategy_computes(slow: Any) -> None:
-    puppet, _, store, began = slow
+def test_a_result_is_stored_while_the_strategy_computes(slow_campaign: Any) -> None:
+    puppet, _, store, began = slow_campaign
     assert puppet.has_news.wait(200)
     first, second = puppet.submitted
     puppet.finish(first)
@@ -277,8 +277,8 @@ def test_a_result_is_stored_while_the_strategy_computes(slow: Any) -> None:
     assert stored == [first.trial, second.trial]
 
 
-def test_a_campaign_can_be_stopped_while_the_strategy_computes(slow: Any) -> None:
-    puppet, driver, store, began = slow
+def test_a_campaign_can_be_stopped_while_the_strategy_computes(slow_campaign: Any) -> None:
+    puppet, driver, store, began = slow_campaign
     assert puppet.has_news.wait(200)
     puppet.finish(puppet.submitted[0])
     assert began.wait(200)

@@ -23,7 +23,7 @@ STEPS = 9
 ASHA = {"rule": "asha", "reduction": 3, "first_step": 1}
 
 
-def learning(x: float, report: Callable[..., None]) -> float:
+def report_curve(x: float, report: Callable[..., None]) -> float:
     """A curve that rises to x."""
     for step in range(1, STEPS + 1):
         report(x * step / STEPS, step)
@@ -47,7 +47,7 @@ def reports_of(result: Result, trial: int) -> list[tuple[int, float]]:
 @pytest.mark.parametrize("executor", ["inline", "simulated"])
 def test_poor_trials_stop_early_and_the_best_is_whole(tmp_path: Path, executor: str) -> None:
     made = settings(tmp_path, executor)
-    result = tune(learning, {"x": Range(0.0, 1.0)}, evaluations=40, workers=4, progress=False, settings=made)
+    result = tune(report_curve, {"x": Range(0.0, 1.0)}, evaluations=40, workers=4, progress=False, settings=made)
     rows = result.rows()
     stopped = [row for row in rows if row["status"] == "stopped"]
     assert len(stopped) >= 15
@@ -60,7 +60,7 @@ def test_poor_trials_stop_early_and_the_best_is_whole(tmp_path: Path, executor: 
 
 def test_a_stopped_trial_says_where_and_its_last_value_is_kept(tmp_path: Path) -> None:
     made = settings(tmp_path)
-    result = tune(learning, {"x": Range(0.0, 1.0)}, evaluations=30, progress=False, settings=made)
+    result = tune(report_curve, {"x": Range(0.0, 1.0)}, evaluations=30, progress=False, settings=made)
     stops = [event for event in open_run(result.folder).events() if isinstance(event, TrialStopped)]
     for stop in stops:
         trial = result.history.trials[stop.trial]
@@ -70,7 +70,7 @@ def test_a_stopped_trial_says_where_and_its_last_value_is_kept(tmp_path: Path) -
 
 def test_in_virtual_time_a_stopped_trial_takes_the_share_of_its_steps(tmp_path: Path) -> None:
     made = settings(tmp_path, "simulated")
-    result = tune(learning, {"x": Range(0.0, 1.0)}, evaluations=30, workers=2, progress=False, settings=made)
+    result = tune(report_curve, {"x": Range(0.0, 1.0)}, evaluations=30, workers=2, progress=False, settings=made)
     for trial in result.history.trials:
         if trial.stopped_at is not None:
             assert trial.seconds == pytest.approx(trial.stopped_at / (STEPS + 1))
@@ -78,32 +78,32 @@ def test_in_virtual_time_a_stopped_trial_takes_the_share_of_its_steps(tmp_path: 
 
 def test_without_a_rule_reports_are_recorded_and_nothing_stops(tmp_path: Path) -> None:
     made = settings(tmp_path, early_stopping=None)
-    result = tune(learning, {"x": Range(0.0, 1.0)}, evaluations=8, progress=False, settings=made)
+    result = tune(report_curve, {"x": Range(0.0, 1.0)}, evaluations=8, progress=False, settings=made)
     assert all(row["status"] == "succeeded" for row in result.rows())
     assert all([step for step, _ in reports_of(result, trial)] == list(range(1, STEPS + 1)) for trial in range(8))
     assert any(isinstance(event, ReportsArrived) for event in open_run(result.folder).events())
 
 
 def test_very_many_reports_are_thinned_out(tmp_path: Path) -> None:
-    def chatty(x: float, report: Callable[..., None]) -> float:
+    def report_very_often(x: float, report: Callable[..., None]) -> float:
         for _ in range(20_000):
             report(x)
         return x
 
     made = settings(tmp_path, early_stopping=None)
-    result = tune(chatty, {"x": Range(0.0, 1.0)}, evaluations=2, progress=False, settings=made)
+    result = tune(report_very_often, {"x": Range(0.0, 1.0)}, evaluations=2, progress=False, settings=made)
     assert 500 <= len(reports_of(result, 0)) <= 4000
 
 
 def test_an_objective_may_clean_up_when_it_is_stopped(tmp_path: Path) -> None:
-    def careful(x: float, report: Callable[..., None]) -> float:
+    def clean_up(x: float, report: Callable[..., None]) -> float:
         try:
-            return learning(x, report)
+            return report_curve(x, report)
         except EvaluationStopped:
             (tmp_path / f"{x}.cleaned").touch()
             return 1e9  # what it returns afterwards is not used
 
-    result = tune(careful, {"x": Range(0.0, 1.0)}, evaluations=20, progress=False, settings=settings(tmp_path))
+    result = tune(clean_up, {"x": Range(0.0, 1.0)}, evaluations=20, progress=False, settings=settings(tmp_path))
     stopped = [row for row in result.rows() if row["status"] == "stopped"]
     assert len(list(tmp_path.glob("*.cleaned"))) == len(stopped) > 0
     assert max(row["value"] for row in result.rows()) <= 1.0
@@ -136,7 +136,7 @@ def test_a_command_reports_by_lines_and_is_stopped_by_sigterm(tmp_path: Path) ->
 
 
 def test_each_trial_has_a_folder_that_its_attempts_share(tmp_path: Path) -> None:
-    def training(x: float, folder: Path) -> float:
+    def train(x: float, folder: Path) -> float:
         checkpoint = folder / "checkpoint"
         if not checkpoint.exists():
             checkpoint.write_text(str(x))
@@ -145,7 +145,7 @@ def test_each_trial_has_a_folder_that_its_attempts_share(tmp_path: Path) -> None
         return x
 
     made = settings(tmp_path, workers={"executor": "inline", "trial_folders": True})
-    result = tune(training, {"x": Range(0.0, 1.0)}, evaluations=3, progress=False, settings=made)
+    result = tune(train, {"x": Range(0.0, 1.0)}, evaluations=3, progress=False, settings=made)
     assert [row["attempts"] for row in result.rows()] == [2, 2, 2]
     assert sorted(path.name for path in (result.folder / "trials").iterdir()) == ["000000", "000001", "000002"]
 
@@ -256,17 +256,20 @@ def test_on_ray_a_stop_reaches_the_worker(
 def test_a_wrong_rule_is_refused_with_its_place(tmp_path: Path) -> None:
     with pytest.raises(Exception, match=r"early_stopping.*reduction"):
         Campaign(
-            learning, {"x": Range(0, 1)}, evaluations=3, settings={"early_stopping": {"rule": "asha", "reduction": 0.5}}
+            report_curve,
+            {"x": Range(0, 1)},
+            evaluations=3,
+            settings={"early_stopping": {"rule": "asha", "reduction": 0.5}},
         )
     with pytest.raises(Exception, match=r"early_stopping"):
-        Campaign(learning, {"x": Range(0, 1)}, evaluations=3, settings={"early_stopping": {"rule": "halve"}})
+        Campaign(report_curve, {"x": Range(0, 1)}, evaluations=3, settings={"early_stopping": {"rule": "halve"}})
 
 
 def test_a_budget_of_steps_is_spent_on_more_trials_where_poor_ones_stop(tmp_path: Path) -> None:
     counts = []
     for rule in (None, ASHA):
         made = settings(tmp_path, "simulated", early_stopping=rule, budget={"steps": 20 * STEPS})
-        result = tune(learning, {"x": Range(0.0, 1.0)}, evaluations=500, workers=2, progress=False, settings=made)
+        result = tune(report_curve, {"x": Range(0.0, 1.0)}, evaluations=500, workers=2, progress=False, settings=made)
         begun = [trial for trial in result.history.trials if trial.reports]
         taken = sum(max(trial.reports) for trial in begun)
         assert 20 * STEPS <= taken < 20 * STEPS + 2 * STEPS  # what runs goes to its end

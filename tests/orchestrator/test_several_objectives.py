@@ -34,17 +34,17 @@ def train(x: float, y: float) -> dict[str, float]:
     return {"accuracy": 1 - (x - 0.7) ** 2 - (y - 0.3) ** 2, "size": x + y, "memory": 2 * x}
 
 
-def tuned(folder: Path, evaluations: int = 40, **goals: Any) -> Result:
+def run_campaign(folder: Path, evaluations: int = 40, **goals: Any) -> Result:
     settings = {"runs": str(folder), "workers": {"executor": "simulated"}, "seed": 3}
     return tune(train, SPACE, evaluations=evaluations, workers=4, progress=False, settings=settings, **goals)
 
 
 @pytest.fixture(scope="module")
 def result(tmp_path_factory: pytest.TempPathFactory) -> Result:
-    return tuned(tmp_path_factory.mktemp("runs"), objectives=OBJECTIVES, constraints=CONSTRAINTS)
+    return run_campaign(tmp_path_factory.mktemp("runs"), objectives=OBJECTIVES, constraints=CONSTRAINTS)
 
 
-def shown(*arguments: str) -> str:
+def output_of(*arguments: str) -> str:
     found = CliRunner().invoke(app, arguments, catch_exceptions=False, env={"COLUMNS": "200"})
     assert found.exit_code == 0, found.output
     return found.output
@@ -85,8 +85,8 @@ def test_what_was_drawn_is_drawn_again_and_the_log_is_sound(result: Result) -> N
 
 
 def test_a_campaign_that_is_resumed_goes_on_as_if_it_had_not_stopped(result: Result, tmp_path: Path) -> None:
-    short = tuned(tmp_path, evaluations=24, objectives=OBJECTIVES, constraints=CONSTRAINTS)
-    shown("resume", str(short.folder), "--set", "budget.evaluations=40")
+    short = run_campaign(tmp_path, evaluations=24, objectives=OBJECTIVES, constraints=CONSTRAINTS)
+    output_of("resume", str(short.folder), "--set", "budget.evaluations=40")
     longer = load(short.folder)
     assert len(longer.rows()) == 40
     assert [row["x"] for row in longer.rows()[:20]] == [row["x"] for row in result.rows()[:20]]
@@ -110,12 +110,12 @@ def test_status_report_and_page_show_front_hypervolume_and_feasible_share(result
 
 def test_commands_show_it(result: Result) -> None:
     folder = str(result.folder)
-    found = yaml.safe_load(shown("best", folder))
+    found = yaml.safe_load(output_of("best", folder))
     assert [one["objectives"]["accuracy"] for one in found] == [one.value for one in result.front]
-    assert found == json.loads(shown("best", folder, "--format", "json"))
-    assert len(shown("best", folder, "--format", "args").splitlines()) == len(result.front)
-    assert f"front of {len(result.front)} trials, hypervolume" in shown("list", str(result.folder.parent))
-    assert "feasible" in shown("status", folder)
+    assert found == json.loads(output_of("best", folder, "--format", "json"))
+    assert len(output_of("best", folder, "--format", "args").splitlines()) == len(result.front)
+    assert f"front of {len(result.front)} trials, hypervolume" in output_of("list", str(result.folder.parent))
+    assert "feasible" in output_of("status", folder)
 
 
 def test_the_log_of_one_objective_says_nothing_of_goals(tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ def loss(configuration: Mapping[str, Any]) -> Any:
     return (configuration["x"] - 0.3) ** 2 + abs(configuration.get("depth", 5) - 4) / 10 + away + configuration["lr"]
 
 
-def advanced(optimizer: SpaceOptimizer, steps: int, batch: int = 2) -> list[dict[str, Scalar]]:
+def advance(optimizer: SpaceOptimizer, steps: int, batch: int = 2) -> list[dict[str, Scalar]]:
     asked = []
     for _ in range(steps):
         configurations = optimizer.ask(batch)
@@ -41,7 +41,7 @@ def advanced(optimizer: SpaceOptimizer, steps: int, batch: int = 2) -> list[dict
 
 def test_it_finds_a_good_configuration_among_appended_candidates() -> None:
     optimizer = Search(space=SPACE, direction="minimize", seed=3)
-    advanced(optimizer, 30)
+    advance(optimizer, 30)
     best, value = optimizer.best()
     assert value == min(trial["value"] for trial in optimizer.trials) or value < 0.05
     assert value < 0.05
@@ -53,7 +53,7 @@ def test_it_finds_a_good_configuration_among_appended_candidates() -> None:
 
 def test_what_is_saved_goes_on_exactly(tmp_path: Path) -> None:
     optimizer = Search(space=SPACE, direction="minimize", forbid=[{"model": "svm", "size": 32}], seed=5)
-    advanced(optimizer, 12)
+    advance(optimizer, 12)
     left = optimizer.ask(3)
     optimizer.save(tmp_path / "search.json")
     json.loads((tmp_path / "search.json").read_text())
@@ -61,13 +61,13 @@ def test_what_is_saved_goes_on_exactly(tmp_path: Path) -> None:
     assert loaded.pending == left == optimizer.pending
     assert loaded.trials == optimizer.trials
     assert loaded.best() == optimizer.best()
-    assert advanced(loaded, 8) == advanced(optimizer, 8)
+    assert advance(loaded, 8) == advance(optimizer, 8)
     assert len(loaded.candidates) == len(optimizer.candidates) > 1024
 
 
 def test_the_same_seed_asks_the_same() -> None:
     one, other = (Search(space=SPACE, seed=1) for _ in range(2))
-    assert advanced(one, 10) == advanced(other, 10)
+    assert advance(one, 10) == advance(other, 10)
 
 
 def test_enqueued_configurations_come_first_and_are_pending() -> None:
@@ -134,7 +134,7 @@ def test_a_file_that_was_not_saved_by_it_is_refused(tmp_path: Path) -> None:
 def test_a_strategy_without_growth_gets_a_fixed_pool() -> None:
     optimizer = Search(space=SPACE, strategy="uniform")
     assert isinstance(optimizer, SpaceOptimizer)
-    advanced(optimizer, 20)
+    advance(optimizer, 20)
     assert len(optimizer.candidates) > 2000
     with pytest.raises(ObjectiveError, match="this strategy supports no others"):
         optimizer.tell([{"x": 0.123456, "lr": 0.0123, "model": "forest", "depth": 4, "size": 16}], [1.0])
@@ -142,7 +142,7 @@ def test_a_strategy_without_growth_gets_a_fixed_pool() -> None:
 
 def test_configurations_that_are_evaluated_elsewhere_are_pending_and_survive_saving(tmp_path: Path) -> None:
     optimizer = Search(space=SPACE, direction="minimize", seed=5)
-    advanced(optimizer, 12)
+    advance(optimizer, 12)
     elsewhere = {"x": 0.123, "lr": 0.01, "model": "forest", "depth": 3, "size": 16}
     optimizer.expect([elsewhere])
     assert optimizer.pending == [elsewhere]
@@ -164,12 +164,15 @@ def results(configuration: Mapping[str, Any]) -> dict[str, Any]:
     return {"gain": -loss(configuration), "cost": configuration["x"], "memory": float(configuration["size"]), "more": 1}
 
 
-def searched(optimizer: Any, steps: int, as_rows: bool = False) -> list[Any]:
+def search_goals(optimizer: Any, steps: int, as_rows: bool = False) -> list[Any]:
     asked = []
     for _ in range(steps):
         configurations = optimizer.ask(3)
-        told = [results(one) for one in configurations]
-        optimizer.tell(configurations, [[one[name] for name in optimizer.metrics] for one in told] if as_rows else told)
+        found = [results(one) for one in configurations]
+        optimizer.tell(
+            configurations,
+            [[one[name] for name in optimizer.metrics] for one in found] if as_rows else found,
+        )
         asked += configurations
     return asked
 
@@ -177,7 +180,7 @@ def searched(optimizer: Any, steps: int, as_rows: bool = False) -> list[Any]:
 def test_several_objectives_and_constraints_are_told_as_mappings_or_rows(tmp_path: Path) -> None:
     optimizer, rows = Search(space=SPACE, seed=4, **GOALS), Search(space=SPACE, seed=4, **GOALS)
     assert optimizer.metrics == ("gain", "cost", "memory")
-    assert searched(optimizer, 12) == searched(rows, 12, as_rows=True)
+    assert search_goals(optimizer, 12) == search_goals(rows, 12, as_rows=True)
     front = optimizer.front()
     assert len(front) > 2
     assert all(configuration["size"] <= 24 for configuration, _ in front)
@@ -189,7 +192,7 @@ def test_several_objectives_and_constraints_are_told_as_mappings_or_rows(tmp_pat
     loaded = Search.load(tmp_path / "search.json")
     assert loaded.front() == front
     assert loaded.trials == optimizer.trials
-    assert searched(loaded, 3) == searched(optimizer, 3)
+    assert search_goals(loaded, 3) == search_goals(optimizer, 3)
 
 
 def test_mistakes_about_several_objectives_are_named() -> None:

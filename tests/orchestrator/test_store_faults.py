@@ -49,7 +49,7 @@ STORES = """
 """
 
 
-def in_a_process(code: str, *arguments: str, prefix: tuple[str, ...] = ()) -> tuple[int, bool, str]:
+def append_in_a_process(code: str, *arguments: str, prefix: tuple[str, ...] = ()) -> tuple[int, bool, str]:
     """How many events a process could write before the store refused, whether that may pass, and what was said."""
     done = subprocess.run(
         [*prefix, sys.executable, "-c", textwrap.dedent(STORES) + textwrap.dedent(code), *arguments],
@@ -85,13 +85,13 @@ def test_a_full_disk_is_reported_and_what_was_committed_can_be_read_and_continue
     resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))
     fill(store, writer, 10_000)
     """
-    written, is_transient, message = in_a_process(code, url)
+    written, is_transient, message = append_in_a_process(code, url)
     assert "what was committed is safe" in message.lower()
     assert not is_transient
     assert 0 < written < 10_000
     assert len(list(store.read("c"))) == 1 + written
     take(store, "c").append([event(1)])
-    assert verify_sound(store) == 2 + written
+    assert count_sound_events(store) == 2 + written
 
 
 @pytest.mark.parametrize("read_only", ["file", "folder"])
@@ -109,7 +109,7 @@ def test_a_read_only_file_or_folder_is_reported_and_can_be_read_and_continued_wh
         print(0, error.is_transient, error, sep="|")
     """
     try:
-        _, is_transient, message = in_a_process(code, url, prefix=tuple(PLAIN))
+        _, is_transient, message = append_in_a_process(code, url, prefix=tuple(PLAIN))
     finally:
         tmp_path.chmod(0o755)
         (tmp_path / "c.sqlite").chmod(0o644)
@@ -228,7 +228,7 @@ def test_two_clocks_are_a_note_and_no_damage(store: EventStore) -> None:
     assert [note for note in findings.notes if "the clock went back by 990.000 s" in note]
 
 
-def verify_sound(store: EventStore) -> int:
+def count_sound_events(store: EventStore) -> int:
     """The number of events in a log in which all is where it was written. (These tests' events make no campaign.)"""
     findings = verify(store, "c")
     assert not [problem for problem in findings.problems if "checksum" in problem or "missing" in problem]

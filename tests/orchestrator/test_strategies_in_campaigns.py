@@ -56,7 +56,7 @@ def run(folder: Path, name: str) -> tuple[Problem, list[Event], Driver]:
     return problem, list(store.read("c")), driver
 
 
-def most_running(events: list[Event]) -> int:
+def most_at_once(events: list[Event]) -> int:
     """How many evaluations were under way at once, at most."""
     running: set[tuple[int, int]] = set()
     most = 0
@@ -78,4 +78,4 @@ def test_the_log_gives_back_the_strategy_s_state_and_shows_that_the_rules_were_k
     failed = {event.trial for event in events if isinstance(event, TrialFailed) and event.is_final}
     assert len(driver._model.pulls.arms) <= driver._model.pulls.total == EVALUATIONS - len(failed)
     if getattr(STRATEGIES[name], "is_sequential", False):
-        assert most_running(events) == 1
+        assert most_at_once(events) == 1

@@ -263,23 +263,23 @@ def test_an_objective_cannot_change_the_trial() -> None:
     assert attempt.parameters == {"x": 1.0}
 
 
-def loop_catching(exceptions: type[BaseException], times: int) -> None:
+def sleep_and_catch(exceptions: type[BaseException], times: int) -> None:
     for _ in range(times):
         with contextlib.suppress(exceptions):
             time.sleep(20)
 
 
-def swallow_the_first_alarm(*_: object) -> None:
-    loop_catching(BaseException, 1)
-    loop_catching(Exception, 1)
+def ignore_first_alarm(*_: object) -> None:
+    sleep_and_catch(BaseException, 1)
+    sleep_and_catch(Exception, 1)
 
 
 @pytest.mark.parametrize(
     "action",
     [
         lambda *_: time.sleep(20),
-        lambda *_: loop_catching(Exception, 1),
-        swallow_the_first_alarm,
+        lambda *_: sleep_and_catch(Exception, 1),
+        ignore_first_alarm,
     ],
 )
 def test_what_passes_its_time_out_is_stopped(action: Callable[..., Any]) -> None:
@@ -308,12 +308,12 @@ def test_an_alarm_of_the_host_is_given_back() -> None:
 def test_outside_the_main_thread_a_time_out_is_not_kept_but_does_no_harm() -> None:
     outcomes: list[Outcome] = []
 
-    def slowly(*_: object) -> Evaluation:
+    def evaluate_slowly(*_: object) -> Evaluation:
         time.sleep(0.05)
         return Evaluation(1.0)
 
     def run() -> None:
-        outcomes.append(outcome_of(slowly, Limits(timeout_seconds=0.01)))
+        outcomes.append(outcome_of(evaluate_slowly, Limits(timeout_seconds=0.01)))
 
     thread = threading.Thread(target=run)
     thread.start()

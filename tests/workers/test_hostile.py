@@ -46,7 +46,7 @@ def hang(_: Parameters) -> None:
     threading.Event().wait()
 
 
-def swallow_every_signal(_: Parameters) -> None:
+def ignore_every_signal(_: Parameters) -> None:
     for number in (signal.SIGTERM, signal.SIGALRM, signal.SIGINT):
         signal.signal(number, signal.SIG_IGN)
     while True:
@@ -69,7 +69,7 @@ def interrupt(_: Parameters) -> None:
     raise KeyboardInterrupt
 
 
-def leave(_: Parameters) -> None:
+def exit_with_message(_: Parameters) -> None:
     sys.exit("enough")
 
 
@@ -97,7 +97,7 @@ def fork_and_return(parameters: Parameters) -> float:
 
 def fork_and_hang(parameters: Parameters) -> None:
     fork_and_return(parameters)
-    swallow_every_signal(parameters)
+    ignore_every_signal(parameters)
 
 
 def fork_and_die(parameters: Parameters) -> None:
@@ -110,12 +110,12 @@ ACTIONS: dict[str, Callable[[Parameters], Any]] = {
     for function in (
         work,
         hang,
-        swallow_every_signal,
+        ignore_every_signal,
         touch_address_zero,
         leave_at_once,
         raise_unpicklable,
         interrupt,
-        leave,
+        exit_with_message,
         allocate,
         allocate_bit_by_bit,
         leak_descriptors,

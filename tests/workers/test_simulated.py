@@ -21,7 +21,7 @@ class Table:
         return Evaluation(float(seed), dict(parameters))
 
 
-def attempts_lasting(seconds: Sequence[float]) -> list[Attempt]:
+def attempts_of(seconds: Sequence[float]) -> list[Attempt]:
     return [Attempt(i, i, {"seconds": s}, seed=i) for i, s in enumerate(seconds)]
 
 
@@ -45,7 +45,7 @@ def outcomes_by_trial(executor: SimulatedExecutor, attempts: Sequence[Attempt]) 
 @given(st.lists(st.integers(0, 20), min_size=1, max_size=25), st.integers(1, 6))
 def test_the_schedule_is_that_of_a_queue_in_front_of_its_slots(seconds: list[int], slots: int) -> None:
     executor = SimulatedExecutor(Table(), slots, SECOND, NEVER, seed=0)
-    outcomes = outcomes_by_trial(executor, attempts_lasting(seconds))
+    outcomes = outcomes_by_trial(executor, attempts_of(seconds))
     free = [0.0] * slots  # oracle: each trial in turn begins where a worker is free first
     for i, duration in enumerate(seconds):
         started = min(free)
@@ -60,7 +60,7 @@ def test_a_worker_does_one_thing_at_a_time_and_outcomes_come_together_at_one_ins
     seconds: list[int], slots: int
 ) -> None:
     executor = SimulatedExecutor(Table(), slots, SECOND, NEVER, seed=0)
-    executor.submit(attempts_lasting(seconds))
+    executor.submit(attempts_of(seconds))
     batches = all_outcomes(executor)
     instants = [{outcome.finished for outcome in batch} for batch in batches]
     assert all(len(instant) == 1 for instant in instants)
@@ -76,7 +76,7 @@ def test_a_worker_does_one_thing_at_a_time_and_outcomes_come_together_at_one_ins
 
 def test_virtual_time_never_makes_anybody_wait() -> None:
     executor = SimulatedExecutor(Table(), 1, SECOND, NEVER, seed=0, start_at=1000.0)
-    executor.submit(attempts_lasting([10.0]))
+    executor.submit(attempts_of([10.0]))
     (outcome,) = executor.next_outcomes(0)
     assert (outcome.started, outcome.finished, executor.now()) == (1000.0, 1010.0, 1010.0)
     assert executor.next_outcomes(0) == []
@@ -156,7 +156,7 @@ def test_injected_failures_come_at_their_rate_and_before_the_evaluation_would_en
 
 def test_a_cancelled_evaluation_frees_its_worker_at_once() -> None:
     executor = SimulatedExecutor(Table(), 2, SECOND, NEVER, seed=0)
-    executor.submit(attempts_lasting([100.0, 5.0, 2.0]))
+    executor.submit(attempts_of([100.0, 5.0, 2.0]))
     assert [outcome.trial for outcome in executor.next_outcomes(None)] == [1]
     executor.cancel([0, 99])
     (gone,) = executor.next_outcomes(0)
@@ -168,7 +168,7 @@ def test_a_cancelled_evaluation_frees_its_worker_at_once() -> None:
 
 def test_a_table_with_a_negative_duration_is_an_invalid_value() -> None:
     executor = SimulatedExecutor(Table(), 1, SECOND, NEVER, seed=0)
-    failure = outcomes_by_trial(executor, attempts_lasting([-1.0]))[0]
+    failure = outcomes_by_trial(executor, attempts_of([-1.0]))[0]
     assert isinstance(failure, Failure)
     assert failure.kind is FailureKind.INVALID_VALUE
 

@@ -15,7 +15,7 @@ from workers.messages import Failure, FailureKind, Outcome, Success
 from workers.surroundings import DAMAGED_AFTER, Streak, restore_surroundings
 
 
-def seen() -> dict[str, Any]:
+def read_surroundings() -> dict[str, Any]:
     umask = os.umask(0o022)
     os.umask(umask)
     return {
@@ -70,10 +70,10 @@ def test_what_an_evaluation_changed_of_its_process_is_put_back(
     (tmp_path / "work").mkdir()
     monkeypatch.chdir(tmp_path / "work")
     monkeypatch.setenv("HOME", "/home/somebody")
-    before = seen()
+    before = read_surroundings()
     with restore_surroundings():
         DAMAGES[damage]()
-    assert seen() == before
+    assert read_surroundings() == before
     assert not list(Path.cwd().iterdir())
 
 

@@ -9,7 +9,7 @@ from benchmarks.asynchrony.course import Course, course
 from orchestrator.campaign.events import CampaignCreated, Event
 
 
-def scheduled(seconds: list[float], slots: int) -> Course:
+def course_of(seconds: list[float], slots: int) -> Course:
     """A queue in front of `slots` workers. Evaluation i is of arm i % 3, value −(i % 3), reward i/10 above it."""
     free, spans = [0.0] * slots, []
     for duration in seconds:
@@ -38,7 +38,7 @@ SCHEDULES = st.tuples(st.lists(st.floats(0.1, 5.0), min_size=1, max_size=30), st
 @settings(max_examples=50, deadline=None)
 @given(SCHEDULES, st.floats(0.0, 1.0))
 def test_utilisation_of_two_spans_is_that_of_both_together(schedule: tuple[list[float], int], share: float) -> None:
-    one = scheduled(*schedule)
+    one = course_of(*schedule)
     middle, end = share * one.makespan, one.makespan
     busy = one.slots * end * one.utilisation(0.0, end)
     assert busy == pytest.approx(sum(schedule[0]))
@@ -51,14 +51,14 @@ def test_utilisation_of_two_spans_is_that_of_both_together(schedule: tuple[list[
 def test_no_worker_idles_until_the_last_evaluation_began_when_the_queue_is_never_empty(
     schedule: tuple[list[float], int],
 ) -> None:
-    one = scheduled(*schedule)
+    one = course_of(*schedule)
     assert one.least_seconds <= one.makespan * (1 + 1e-12)
     if one.last_start > 0.0:
         assert one.utilisation(0.0, one.last_start) == pytest.approx(1.0)
 
 
 def test_regret_counts_what_is_over_by_then_and_nothing_else() -> None:
-    one = scheduled([1.0] * 4, 1)  # arms 0, 1, 2, 0 with rewards 0, −0.9, −1.8, 0.3
+    one = course_of([1.0] * 4, 1)  # arms 0, 1, 2, 0 with rewards 0, −0.9, −1.8, 0.3
     times = [0.5, 1.0, 2.5, 3.0, 4.0, 9.0]
     assert one.done(times).tolist() == [0, 1, 2, 3, 4, 4]
     np.testing.assert_array_equal(one.average_regret(times), [np.nan, 0.0, 0.5, 1.0, 0.75, 0.75])
@@ -66,7 +66,7 @@ def test_regret_counts_what_is_over_by_then_and_nothing_else() -> None:
 
 
 def test_the_recommended_arm_is_the_one_whose_rewards_were_best_on_the_mean() -> None:
-    one = scheduled([1.0] * 30, 1)
+    one = course_of([1.0] * 30, 1)
     lucky = replace(one, rewards=one.arms.astype(float))
     assert lucky.recommended_regret([0.0, 1.0, 30.0]).tolist()[1:] == [0.0, 2.0]
     assert np.isnan(lucky.recommended_regret([0.0])[0])

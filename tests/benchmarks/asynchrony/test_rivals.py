@@ -17,7 +17,7 @@ ARMS = np.random.default_rng(0).uniform(size=(40, 2))
 START = RandomStart(3)
 
 
-def told(strategy: Strategy[SparseState], seed: int, rounds: int = 2) -> SparseState:
+def state_after(strategy: Strategy[SparseState], seed: int, rounds: int = 2) -> SparseState:
     """A state after the warm start and `rounds` − 1 batches of four, with noisy rewards."""
     rng = np.random.default_rng(seed)
     state = strategy.init(as_arms(ARMS), rng)
@@ -39,7 +39,7 @@ def arms_of(strategy: Strategy[SparseState], state: SparseState, pending: tuple[
 @given(st.integers(0, 1000), st.integers(1, 30), st.integers(1, 40))
 def test_a_barriers_batch_is_full_whatever_the_drift(seed: int, size: int, limit: int) -> None:
     barrier = Barrier(kernel=RBF(0.3), warm_start=START, ratio_threshold=1.0, batch_size=size)
-    assert len(arms_of(barrier, told(barrier, seed), (), limit)) == min(size, limit)
+    assert len(arms_of(barrier, state_after(barrier, seed), (), limit)) == min(size, limit)
 
 
 @settings(max_examples=20, deadline=None)
@@ -47,7 +47,7 @@ def test_a_barriers_batch_is_full_whatever_the_drift(seed: int, size: int, limit
 def test_a_barrier_picks_what_bbkb_would_as_long_as_that_may_go_on(seed: int) -> None:
     options = {"kernel": RBF(0.3), "warm_start": START, "ratio_threshold": 6.0}
     bbkb, barrier = BBKB(**options), Barrier(**options, batch_size=40)  # type: ignore[arg-type]
-    state = told(bbkb, seed)
+    state = state_after(bbkb, seed)
     picked = arms_of(bbkb, state, (), 40)
     assert arms_of(barrier, state, (), 40)[: len(picked)] == picked
 
@@ -56,7 +56,7 @@ def test_a_barrier_picks_what_bbkb_would_as_long_as_that_may_go_on(seed: int) ->
 @given(st.integers(0, 1000), st.lists(st.integers(0, 39), max_size=6))
 def test_a_liar_picks_as_if_the_mean_of_all_rewards_had_come_in(seed: int, pending: list[int]) -> None:
     liar = Liar(kernel=RBF(0.3), warm_start=START)
-    state = told(liar, seed)
+    state = state_after(liar, seed)
     lie = state.pulls.reward_sums.sum() / state.pulls.counts.sum()
     lied = list(pending)
     for arm in arms_of(liar, state, tuple(pending), 5):
@@ -69,7 +69,7 @@ def test_a_liar_picks_as_if_the_mean_of_all_rewards_had_come_in(seed: int, pendi
 def test_a_liar_never_refuses_and_leaves_arms_alone_that_were_set_aside() -> None:
     liar = Liar(kernel=RBF(0.3), warm_start=START, ratio_threshold=1.0)
     rng = np.random.default_rng(0)
-    state = liar.tell(told(liar, 0), [Observation(arm, None) for arm in range(1, 40)], rng)
+    state = liar.tell(state_after(liar, 0), [Observation(arm, None) for arm in range(1, 40)], rng)
     assert Counter(arms_of(liar, state, (0,) * 50, 7)) == {0: 7}
 
 

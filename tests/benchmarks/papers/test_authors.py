@@ -60,14 +60,14 @@ def comparison() -> Comparison:
 
 
 @pytest.fixture
-def found(comparison: Comparison, request_: Request) -> Runs:
+def our_runs(comparison: Comparison, request_: Request) -> Runs:
     return run_all(comparison, request_)
 
 
-def test_their_regret_is_that_of_the_arms_they_pull(comparison: Comparison, found: Runs, request_: Request) -> None:
-    _, runs = compare(comparison, found, request_)
+def test_their_regret_is_that_of_the_arms_they_pull(comparison: Comparison, our_runs: Runs, request_: Request) -> None:
+    _, runs = compare(comparison, our_runs, request_)
     target = Abalone().load(DataSource(request_.data)).target[:, 0]
-    for ours, theirs in zip(found["bbkb"], runs, strict=True):
+    for ours, theirs in zip(our_runs["bbkb"], runs, strict=True):
         beginning = next(t for t in range(HORIZON) if ours.arms[t] != ours.arms[0]) + 1
         expected = ours.regret[beginning - 1] + (HORIZON - beginning) * (1.0 - target[ARM])
         assert theirs["regret"] == pytest.approx(expected)
@@ -78,29 +78,29 @@ def test_their_regret_is_that_of_the_arms_they_pull(comparison: Comparison, foun
         )
 
 
-def test_a_finished_run_of_theirs_is_kept(comparison: Comparison, found: Runs, request_: Request) -> None:
-    _, first = compare(comparison, found, request_)
+def test_a_finished_run_of_theirs_is_kept(comparison: Comparison, our_runs: Runs, request_: Request) -> None:
+    _, first = compare(comparison, our_runs, request_)
     assert request_.authors is not None
     shutil.rmtree(request_.authors)
-    assert compare(comparison, found, request_)[1] == first
+    assert compare(comparison, our_runs, request_)[1] == first
 
 
-def test_their_modules_do_not_stay_imported(comparison: Comparison, found: Runs, request_: Request) -> None:
+def test_their_modules_do_not_stay_imported(comparison: Comparison, our_runs: Runs, request_: Request) -> None:
     before = list(sys.path)
-    compare(comparison, found, request_)
+    compare(comparison, our_runs, request_)
     assert "bkb_lib" not in sys.modules
     assert sys.path == before
 
 
 def test_a_folder_without_their_code_is_refused(
-    comparison: Comparison, found: Runs, request_: Request, tmp_path: Path
+    comparison: Comparison, our_runs: Runs, request_: Request, tmp_path: Path
 ) -> None:
     with pytest.raises(UserError, match=r"has no bkb_lib\.py"):
-        compare(comparison, found, replace(request_, authors=tmp_path))
+        compare(comparison, our_runs, replace(request_, authors=tmp_path))
 
 
 def test_their_code_has_nothing_to_stand_beside_without_ours(
-    comparison: Comparison, found: Runs, request_: Request
+    comparison: Comparison, our_runs: Runs, request_: Request
 ) -> None:
     with pytest.raises(UserError, match="bbkb among --methods"):
-        compare(comparison, {"uniform": found["uniform"]}, request_)
+        compare(comparison, {"uniform": our_runs["uniform"]}, request_)

@@ -24,7 +24,7 @@ def request_(tmp_path: Path, data_folder: Path) -> Request:
     return Request(seeds=2, evaluations=9, methods=("uniform",), out=tmp_path, data=data_folder)
 
 
-def _logs(folder: Path) -> dict[Path, int]:
+def _events_per_run(folder: Path) -> dict[Path, int]:
     return {run: len(runs.open_run(run).events()) for run in sorted(folder.iterdir())}
 
 
@@ -42,9 +42,9 @@ def test_every_method_runs_with_every_seed_and_stops_where_it_should(request_: R
 
 def test_a_second_call_reads_what_is_there(request_: Request) -> None:
     first = run_all(COMPARISON, request_)
-    logs = _logs(request_.out / "tiny")
+    logs = _events_per_run(request_.out / "tiny")
     second = run_all(COMPARISON, request_)
-    assert _logs(request_.out / "tiny") == logs
+    assert _events_per_run(request_.out / "tiny") == logs
     assert len(logs) == 4
     assert _values(first, "greedy") == _values(second, "greedy")
 
@@ -72,7 +72,7 @@ def test_changed_settings_begin_a_run_beside_the_old_one(request_: Request) -> N
     run_all(COMPARISON, request_)
     bold = replace(GREEDY, strategy={"name": "epsilon_greedy", "exploration": 1.0})
     run_all(replace(COMPARISON, methods=(bold,)), request_)
-    assert len(_logs(request_.out / "tiny")) == 6
+    assert len(_events_per_run(request_.out / "tiny")) == 6
 
 
 def test_a_section_may_depend_on_the_seed(request_: Request) -> None:
@@ -117,4 +117,4 @@ def test_a_run_whose_course_in_time_matters_is_begun_anew_when_it_was_interrupte
     assert len(half.events()) == 1
     assert [event.epoch for event in events if isinstance(event, SessionOpened)] == [1]
     assert len(finished_log(settings, is_resumed=False)) == len(events)
-    assert len(_logs(request_.out / "tiny")) == 2
+    assert len(_events_per_run(request_.out / "tiny")) == 2

@@ -25,7 +25,7 @@ def _log(direction: str = "maximize") -> list[Event]:
         ),
         SessionOpened(time=0.0, epoch=1, executor="simulated", slots=2, settings=settings),
     ]
-    for round_, (trials, reason, asked, told) in enumerate(
+    for round_, (trials, reason, asked, telling) in enumerate(
         [((0,), "warm start", 1.0, 2.0), ((1, 2), "limit", 4.0, 6.0)]
     ):
         picks = tuple(PickedTrial(trial=t, arm=t, parameters={}, mean=0.0, width=0.0, variance=0.0) for t in trials)
@@ -40,46 +40,46 @@ def _log(direction: str = "maximize") -> list[Event]:
         ]  # fmt: skip
         size = 7 + round_
         events.append(
-            ModelRefreshed(time=0.0, round=round_ + 1, trials=trials, dictionary_size=size, record={}, seconds=told)
+            ModelRefreshed(time=0.0, round=round_ + 1, trials=trials, dictionary_size=size, record={}, seconds=telling)
         )
     return events
 
 
 @pytest.fixture
-def measured() -> Measured:
+def measurements() -> Measured:
     return measure(_log())
 
 
-def test_regret_is_of_the_values_without_noise(measured: Measured) -> None:
-    np.testing.assert_allclose(measured.regret, [0.8, 0.9, 1.4])
-    np.testing.assert_allclose(measured.simple_regret, [0.8, 0.1, 0.1])
-    np.testing.assert_allclose(measured.average_regret, [0.8, 0.45, 1.4 / 3])
+def test_regret_is_of_the_values_without_noise(measurements: Measured) -> None:
+    np.testing.assert_allclose(measurements.regret, [0.8, 0.9, 1.4])
+    np.testing.assert_allclose(measurements.simple_regret, [0.8, 0.1, 0.1])
+    np.testing.assert_allclose(measurements.average_regret, [0.8, 0.45, 1.4 / 3])
 
 
 def test_what_is_minimised_has_the_regret_of_its_negative() -> None:
-    measured = measure(_log("minimize"))
-    np.testing.assert_allclose(measured.values, np.negative(NOISE_FREE))
-    assert measured.optimum == -1.0
+    measurements = measure(_log("minimize"))
+    np.testing.assert_allclose(measurements.values, np.negative(NOISE_FREE))
+    assert measurements.optimum == -1.0
 
 
-def test_a_batch_shares_the_time_of_its_choice_and_of_its_update(measured: Measured) -> None:
-    np.testing.assert_allclose(measured.clock, [3.0, 8.0, 13.0])
+def test_a_batch_shares_the_time_of_its_choice_and_of_its_update(measurements: Measured) -> None:
+    np.testing.assert_allclose(measurements.clock, [3.0, 8.0, 13.0])
 
 
-def test_the_first_pull_waits_for_existing_data(measured: Measured) -> None:
+def test_the_first_pull_waits_for_existing_data(measurements: Measured) -> None:
     events = _log()
     events.insert(2, ModelRefreshed(time=0.0, round=0, trials=(), dictionary_size=5, record={}, seconds=8.0))
-    np.testing.assert_allclose(measure(events).clock, measured.clock + 8.0)
+    np.testing.assert_allclose(measure(events).clock, measurements.clock + 8.0)
 
 
-def test_a_batch_lasts_as_long_as_its_longest_evaluation(measured: Measured) -> None:
-    assert measured.total_clock[-1] == pytest.approx(13.0 + 10.0 + 30.0)
+def test_a_batch_lasts_as_long_as_its_longest_evaluation(measurements: Measured) -> None:
+    assert measurements.total_clock[-1] == pytest.approx(13.0 + 10.0 + 30.0)
 
 
-def test_the_warm_start_is_not_counted_among_the_batches(measured: Measured) -> None:
-    assert measured.batch_count == 1
-    assert measured.batch_sizes.tolist() == [1.0, 2.0, 2.0]
-    assert measured.dictionary_sizes.tolist() == [7, 8, 8]
+def test_the_warm_start_is_not_counted_among_the_batches(measurements: Measured) -> None:
+    assert measurements.batch_count == 1
+    assert measurements.batch_sizes.tolist() == [1.0, 2.0, 2.0]
+    assert measurements.dictionary_sizes.tolist() == [7, 8, 8]
 
 
 def test_an_empty_log_is_refused() -> None:

@@ -50,8 +50,8 @@ def test_initial_evaluations_are_different_cells_and_the_same_whenever_asked(tmp
     rows = [int(line.split(",")[0]) for line in lines]
     assert len(rows) == len(set(rows)) == round(40 * 2000 / 12416)
     values = Cells("all").load(DataSource(data_folder)).target[rows, 0]
-    told = [float(line.split(",")[1]) for line in lines]
-    assert np.abs(told - values).max() < 5 * Cells().noise_std
+    printed = [float(line.split(",")[1]) for line in lines]
+    assert np.abs(printed - values).max() < 5 * Cells().noise_std
 
 
 @pytest.mark.parametrize("cells", ["recorded", "all"])

@@ -23,7 +23,7 @@ def console() -> Console:
     return Console(file=io.StringIO(), width=100)
 
 
-def _said(console: Console) -> str:
+def _printed(console: Console) -> str:
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
 
@@ -31,7 +31,7 @@ def _said(console: Console) -> str:
 def test_tables_and_notes_are_printed(tmp_path: Path, console: Console) -> None:
     write(FINDINGS, tmp_path, console)
     for text in ("Some numbers", "0.50 ± 0.10", "1.5", "a note", "picture.svg"):
-        assert text in _said(console)
+        assert text in _printed(console)
 
 
 def test_a_csv_file_has_two_columns_for_an_interval(tmp_path: Path, console: Console) -> None:
@@ -64,6 +64,6 @@ def test_without_matplotlib_the_numbers_are_there_and_the_remedy_is_said(
 ) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     write(FINDINGS, tmp_path, console)
-    assert "picture is not drawn" in _said(console)
-    assert "bbkb-orchestrator[benchmarks]" in _said(console)
+    assert "picture is not drawn" in _printed(console)
+    assert "bbkb-orchestrator[benchmarks]" in _printed(console)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["findings.json", "numbers.csv"]

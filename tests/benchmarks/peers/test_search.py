@@ -22,7 +22,7 @@ class Scripted:
 
     def __init__(self, points: list[Point], limit: int = 100, recommended: Point | None = None) -> None:
         self.points, self.limit, self.running, self.recommended = points, limit, 0, recommended
-        self.told: list[tuple[int, float]] = []
+        self.results: list[tuple[int, float]] = []
 
     def ask(self, number: int) -> Point | None:
         if self.running == self.limit:
@@ -32,7 +32,7 @@ class Scripted:
 
     def tell(self, number: int, reward: float) -> None:
         self.running -= 1
-        self.told.append((number, reward))
+        self.results.append((number, reward))
 
     def recommend(self) -> Point | None:
         return self.recommended
@@ -45,9 +45,9 @@ def points(*levels: tuple[int, str]) -> list[Point]:
 def test_every_result_is_told_once_in_the_order_in_which_evaluations_end() -> None:
     method = Scripted(points(*[(1, "a")] * 12))
     record = search(TOY, method, workers=4, evaluations=12, seed=0, names=("toy", "scripted"))
-    assert sorted(number for number, _ in method.told) == list(range(12))
+    assert sorted(number for number, _ in method.results) == list(range(12))
     assert (np.diff(record.timed()) >= 0).all()
-    assert [-1 - entry for entry in record.order if entry < 0] == [number for number, _ in method.told]
+    assert [-1 - entry for entry in record.order if entry < 0] == [number for number, _ in method.results]
 
 
 def test_no_more_evaluations_run_than_there_are_workers() -> None:
@@ -62,7 +62,7 @@ def test_all_methods_have_the_same_durations_and_the_same_noise() -> None:
     one = search(TOY, first, 5, 10, 3, ("toy", "first"))
     other = search(TOY, second, 5, 10, 3, ("toy", "second"))
     assert one.durations == other.durations
-    assert dict(first.told) == dict(second.told)
+    assert dict(first.results) == dict(second.results)
     assert search(TOY, Scripted(points(*[(1, "a")] * 10)), 5, 10, 4, ("toy", "third")).durations != one.durations
 
 

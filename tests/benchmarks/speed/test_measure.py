@@ -7,7 +7,7 @@ from benchmarks.speed.problems import load
 
 
 @pytest.fixture(autouse=True)
-def small(monkeypatch: pytest.MonkeyPatch) -> None:
+def make_problems_small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every problem is a small synthetic one."""
     monkeypatch.setattr(measure, "load", lambda name, arms=300, dimension=3: load("synthetic", arms, dimension))
 

@@ -32,16 +32,16 @@ def with_torch(test: Callable[..., None]) -> Callable[..., None]:
     if HAS_TORCH:
         return test
 
-    def refused() -> None:
+    def check_refusal() -> None:
         with pytest.raises(ObjectiveError, match=REMEDY):
             ConvolutionalNetwork(dataset="digits").load(DataSource())
 
-    refused.__name__ = test.__name__
-    return refused
+    check_refusal.__name__ = test.__name__
+    return check_refusal
 
 
 @pytest.fixture
-def any_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+def pretend_torch(monkeypatch: pytest.MonkeyPatch) -> None:
     """Loading, which only looks whether PyTorch is there, continues without it."""
     monkeypatch.setattr("objectives.training.torch_training.find_spec", lambda name: object())
 
@@ -53,7 +53,7 @@ def digits() -> ConvolutionalTraining:
     return loaded
 
 
-def blank(options: ConvolutionalNetwork = ConvolutionalNetwork()) -> ConvolutionalTraining:  # noqa: B008  # frozen
+def blank_training(options: ConvolutionalNetwork = ConvolutionalNetwork()) -> ConvolutionalTraining:  # noqa: B008  # frozen
     """A training on twelve black images of two classes, which needs no data and no time."""
     rows = Rows(np.zeros((12, 64), np.uint8), np.arange(12) % 2, 1 / 16)
     return ConvolutionalTraining(rows, rows, rows, options, "blank")
@@ -103,7 +103,7 @@ def test_a_missing_torch_is_reported_with_the_remedy_before_the_campaign_and_on_
     with pytest.raises(ObjectiveError, match=REMEDY):
         ConvolutionalNetwork(dataset="digits").load(DataSource())
     with pytest.raises(ObjectiveError, match=REMEDY):
-        blank().evaluate(GOOD, 0, silent)
+        blank_training().evaluate(GOOD, 0, silent)
 
 
 @pytest.mark.usefixtures("any_torch")
@@ -206,18 +206,18 @@ def test_momentum_and_every_parameter_matter(digits: ConvolutionalTraining, sile
 
 @with_torch
 def test_every_epoch_is_reported_with_its_validation_accuracy(digits: ConvolutionalTraining) -> None:
-    told = []
-    evaluation = digits.evaluate(GOOD, 3, lambda value, step=None: told.append((step, value)))
-    assert [step for step, _ in told] == [1, 2, 3]
-    assert told[-1][1] == evaluation.metrics["validation_accuracy"]
+    reports = []
+    evaluation = digits.evaluate(GOOD, 3, lambda value, step=None: reports.append((step, value)))
+    assert [step for step, _ in reports] == [1, 2, 3]
+    assert reports[-1][1] == evaluation.metrics["validation_accuracy"]
 
 
 @with_torch
 def test_a_diverging_training_returns_nan(digits: ConvolutionalTraining) -> None:
-    told = []
-    evaluation = digits.evaluate({**GOOD, "learning_rate": 1e30}, 0, lambda value, step=None: told.append(value))
+    reports = []
+    evaluation = digits.evaluate({**GOOD, "learning_rate": 1e30}, 0, lambda value, step=None: reports.append(value))
     assert np.isnan([evaluation.value, *evaluation.metrics.values()]).all()
-    assert told == []
+    assert reports == []
 
 
 @with_torch
@@ -241,7 +241,7 @@ def test_the_process_keeps_its_generator_and_its_threads(silent: Report) -> None
     before, threads = torch.random.get_rng_state(), torch.get_num_threads()
     torch.set_num_threads(2)
     try:
-        blank().evaluate(GOOD, 0, silent)
+        blank_training().evaluate(GOOD, 0, silent)
         with pytest.raises(IndexError):
             broken.evaluate(GOOD, 0, silent)
         assert torch.get_num_threads() == 2
@@ -256,13 +256,13 @@ def test_an_evaluation_uses_as_many_threads_as_it_may(monkeypatch: pytest.Monkey
 
     used: list[int] = []
 
-    def noting_threads(*arguments: Any, **named: Any) -> Any:
+    def note_threads(*arguments: Any, **named: Any) -> Any:
         used.append(torch.get_num_threads())
         return build_network(*arguments, **named)
 
-    monkeypatch.setattr("objectives.training.cnn.build_network", noting_threads)
+    monkeypatch.setattr("objectives.training.cnn.build_network", note_threads)
     for threads in (1, 2):
-        blank(ConvolutionalNetwork(threads=threads)).evaluate(GOOD, 0, silent)
+        blank_training(ConvolutionalNetwork(threads=threads)).evaluate(GOOD, 0, silent)
     assert used == [1, 2]
 
 
@@ -279,7 +279,7 @@ def test_an_evaluation_uses_as_many_threads_as_it_may(monkeypatch: pytest.Monkey
 )
 def test_a_wrong_parameter_is_refused(silent: Report, parameters: dict[str, float], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        blank().evaluate(parameters, 0, silent)
+        blank_training().evaluate(parameters, 0, silent)
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from objectives.training.nas_cell import CELL, CellNetwork
 CHAIN = f"0-1 1-2 2-3 {CONVOLUTION} {CONVOLUTION}"
 
 
-def training(**options: Any) -> Any:
+def load_training(**options: Any) -> Any:
     pytest.importorskip("torch", reason="the objective nas_cell needs PyTorch")
     return CellNetwork(**{"dataset": "digits", "train_size": 200, "validation_size": 100, **options}).load(DataSource())
 
@@ -52,7 +52,7 @@ def test_options_out_of_range_are_refused(options: dict[str, Any], message: str)
 
 
 def test_the_candidates_are_the_papers_cells() -> None:
-    candidates = training().candidates()
+    candidates = load_training().candidates()
     assert candidates.features.shape == (12_416, 19)
     arm = candidates.parameters(7)
     assert len(arm[CELL].split()) == arm["edges"] + 4
@@ -60,29 +60,31 @@ def test_the_candidates_are_the_papers_cells() -> None:
 
 
 def test_a_wider_space_and_other_features() -> None:
-    wide = training(vertices=5, operations=OPERATIONS, encoding="edge_types").candidates()
+    wide = load_training(vertices=5, operations=OPERATIONS, encoding="edge_types").candidates()
     assert len(wide) == 2441
     assert not np.array_equal(wide.features.shape, (2441, 19))
 
 
 def test_a_wide_space_is_drawn_from(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("objectives.training.nas_cell.MOST_CELLS", 100)
-    first, second = (training(vertices=5).candidates() for _ in range(2))
+    first, second = (load_training(vertices=5).candidates() for _ in range(2))
     assert len(first) == 100
     np.testing.assert_array_equal(first.columns[CELL], second.columns[CELL])
 
 
 def test_it_learns_and_reports_every_epoch() -> None:
-    told = []
+    reports = []
     options = {"train_size": 500, "epochs": 3, "batch_size": 25}
-    evaluation = training(**options).evaluate({CELL: CHAIN}, 0, lambda value, step=None: told.append((step, value)))
-    assert [step for step, _ in told] == [1, 2, 3]
-    assert told[-1][1] == evaluation.value == evaluation.metrics["accuracy"] > 0.5
+    evaluation = load_training(**options).evaluate(
+        {CELL: CHAIN}, 0, lambda value, step=None: reports.append((step, value))
+    )
+    assert [step for step, _ in reports] == [1, 2, 3]
+    assert reports[-1][1] == evaluation.value == evaluation.metrics["accuracy"] > 0.5
     assert evaluation.metrics["seconds"] > 0.0
 
 
 def test_the_seed_alone_decides_here_and_on_a_worker(silent: Report) -> None:
-    one = training(epochs=1)
+    one = load_training(epochs=1)
     there = pickle.loads(pickle.dumps(one))
     losses = [
         objective.evaluate({CELL: CHAIN}, seed, silent).metrics["training_loss"]
@@ -92,13 +94,13 @@ def test_the_seed_alone_decides_here_and_on_a_worker(silent: Report) -> None:
 
 
 def test_a_diverging_training_gives_nan(silent: Report) -> None:
-    evaluation = training(epochs=1, learning_rate=1e30).evaluate({CELL: CHAIN}, 0, silent)
+    evaluation = load_training(epochs=1, learning_rate=1e30).evaluate({CELL: CHAIN}, 0, silent)
     assert math.isnan(evaluation.value)
 
 
 def test_what_is_no_cell_is_refused(silent: Report) -> None:
     with pytest.raises(ValueError, match="a cell must have 1 to 9 edges"):
-        training().evaluate({}, 0, silent)
+        load_training().evaluate({}, 0, silent)
 
 
 def test_the_number_of_weights_is_that_counted_by_hand() -> None:
@@ -131,5 +133,5 @@ def test_every_kind_of_cell_gives_scores_for_small_and_large_images() -> None:
 
 
 def test_the_default_description_says_which_images(silent: Report) -> None:
-    assert "bundled digits" in training().description
+    assert "bundled digits" in load_training().description
     assert "MNIST is used when" in replace(CellNetwork(), train_size=200).load(DataSource()).description

@@ -95,20 +95,20 @@ def test_train_size_shrinks_the_training_rows_only() -> None:
 
 
 def test_every_epoch_is_reported(digits: Any) -> None:
-    told = []
-    evaluation = digits.evaluate(GOOD, 3, lambda value, step=None: told.append((step, value)))
-    assert [step for step, _ in told] == [1, 2, 3, 4, 5]
-    assert told[-1][1] == evaluation.value
+    reports = []
+    evaluation = digits.evaluate(GOOD, 3, lambda value, step=None: reports.append((step, value)))
+    assert [step for step, _ in reports] == [1, 2, 3, 4, 5]
+    assert reports[-1][1] == evaluation.value
 
 
 def test_a_diverging_training_returns_nan_without_warnings(digits: Any) -> None:
-    told = []
+    reports = []
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        evaluation = digits.evaluate({**GOOD, "learning_rate": 1e38}, 0, lambda value, step=None: told.append(value))
+        evaluation = digits.evaluate({**GOOD, "learning_rate": 1e38}, 0, lambda value, step=None: reports.append(value))
     assert np.isnan(evaluation.value)
     assert np.isnan(list(evaluation.metrics.values())).all()
-    assert told == []
+    assert reports == []
 
 
 def test_dropout_keeps_the_inputs_in_expectation() -> None:

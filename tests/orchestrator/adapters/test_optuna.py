@@ -13,7 +13,7 @@ from objectives.parameters import Choice, Range
 from orchestrator.adapters.optuna import BBKBSampler
 from orchestrator.adapters.optuna_space import space_of, to_optuna, to_ours
 from orchestrator.space_optimizer import SpaceOptimizer
-from tests.argument_sections import undocumented
+from tests.argument_sections import missing_arguments
 
 optuna.logging.set_verbosity(optuna.logging.ERROR)
 SPACE = {"x": FloatDistribution(0.0, 1.0), "kind": CategoricalDistribution(("a", None, 2.5))}
@@ -135,12 +135,12 @@ def test_a_pruned_trial_counts_with_its_last_value_and_a_failed_one_is_not_tried
 
 
 def test_parameters_that_only_some_trials_have_are_drawn_alone() -> None:
-    def branching(trial: optuna.Trial) -> float:
+    def evaluate_branches(trial: optuna.Trial) -> float:
         x = trial.suggest_float("x", 0.0, 1.0)
         return float(x + (trial.suggest_int("depth", 1, 3) if x > 0.5 else 0))
 
     study = study_of()
-    study.optimize(branching, n_trials=12)
+    study.optimize(evaluate_branches, n_trials=12)
     assert set(study.sampler._space) == {"x"}
 
 
@@ -160,4 +160,4 @@ def test_a_pickled_sampler_goes_on_as_it_would_have() -> None:
 
 
 def test_an_argument_section_names_every_parameter() -> None:
-    assert undocumented(BBKBSampler) == []
+    assert missing_arguments(BBKBSampler) == []

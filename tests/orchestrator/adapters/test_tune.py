@@ -15,7 +15,7 @@ from objectives.space import SearchSpace
 from orchestrator.adapters.tune import BBKBSearch
 from orchestrator.adapters.tune_space import TuneSpace
 from orchestrator.settings.imported import build_existing
-from tests.argument_sections import undocumented
+from tests.argument_sections import missing_arguments
 
 SPACE = {"x": tune.uniform(0.0, 1.0), "inner": {"kind": tune.choice(["a", "b"])}, "fixed": 3}
 
@@ -179,7 +179,7 @@ def test_a_metric_that_was_never_named_is_asked_for() -> None:
 
 
 def test_an_argument_section_names_every_parameter() -> None:
-    assert undocumented(BBKBSearch) == []
+    assert missing_arguments(BBKBSearch) == []
 
 
 @pytest.mark.filterwarnings("ignore")  # Ray Tune's own

@@ -28,7 +28,7 @@ def inline(tmp_path: Path) -> dict[str, Any]:
     return {"workers": {"executor": "inline"}, "runs": str(tmp_path / "runs"), "strategy": {"name": "uniform"}}
 
 
-def small(settings: dict[str, Any], **arguments: Any) -> Result:
+def tune_small(settings: dict[str, Any], **arguments: Any) -> Result:
     """A quick campaign over a closure."""
     offset = 0.25
     return tune(
@@ -44,7 +44,7 @@ def small(settings: dict[str, Any], **arguments: Any) -> Result:
 
 
 def test_a_closure_is_tuned_and_its_best_trial_is_the_least_value(inline: dict[str, Any]) -> None:
-    result = small(inline)
+    result = tune_small(inline)
     values = [row["value"] for row in result.rows()]
     assert len(values) == len(result) == 12
     assert result.best.value == min(values)
@@ -53,7 +53,7 @@ def test_a_closure_is_tuned_and_its_best_trial_is_the_least_value(inline: dict[s
 
 
 def test_a_result_is_read_back_from_its_folder(inline: dict[str, Any]) -> None:
-    result = small(inline)
+    result = tune_small(inline)
     again = load(result.folder)
     assert again.rows() == result.rows()
     assert again.best == result.best
@@ -63,7 +63,7 @@ def test_a_result_is_read_back_from_its_folder(inline: dict[str, Any]) -> None:
 def test_trials_are_a_data_frame_or_rows_where_pandas_is_missing(
     inline: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    result = small(inline)
+    result = tune_small(inline)
     frame = result.trials()
     assert frame.to_dict("records") == result.rows()  # type: ignore[union-attr]
     monkeypatch.setitem(sys.modules, "pandas", None)  # as if it were not installed
@@ -72,7 +72,7 @@ def test_trials_are_a_data_frame_or_rows_where_pandas_is_missing(
 
 def test_each_trial_is_called_back_once_with_its_value(inline: dict[str, Any]) -> None:
     seen: list[TrialResult] = []
-    result = small(inline, on_result=seen.append)
+    result = tune_small(inline, on_result=seen.append)
     assert [(one.trial, one.value) for one in seen] == [(row["trial"], row["value"]) for row in result.rows()]
 
 
@@ -81,20 +81,20 @@ def test_an_error_in_a_callback_is_raised_and_loses_nothing(inline: dict[str, An
         raise LookupError(f"trial {result.trial}")
 
     with pytest.raises(LookupError, match="trial 0"):
-        small(inline, on_result=refuse)
+        tune_small(inline, on_result=refuse)
     (folder,) = Path(inline["runs"]).glob("lambda-*")
     assert len(load(folder)) == 12
 
 
 def test_failed_trials_say_why(inline: dict[str, Any]) -> None:
-    def sometimes(x: float, model: str) -> float:
+    def fail_for_b(x: float, model: str) -> float:
         if model == "b":
             raise ValueError("no b today")
         return x
 
     seen: list[TrialResult] = []
     inline["workers"]["retries"] = 0
-    tune(sometimes, SPACE, evaluations=12, progress=False, settings=inline, on_result=seen.append)
+    tune(fail_for_b, SPACE, evaluations=12, progress=False, settings=inline, on_result=seen.append)
     failed = [one for one in seen if one.status == "failed"]
     assert failed
     assert all(one.value is None and "no b today" in one.error for one in failed)
@@ -118,7 +118,7 @@ def test_a_notebook_shows_the_result_as_a_table_with_its_text_escaped(inline: di
 
 def test_a_campaign_runs_in_a_thread_of_its_own(inline: dict[str, Any]) -> None:
     results: list[Result] = []
-    thread = threading.Thread(target=lambda: results.append(small(inline)))
+    thread = threading.Thread(target=lambda: results.append(tune_small(inline)))
     thread.start()
     thread.join()
     assert results[0].outcome == "finished"
@@ -149,12 +149,12 @@ def test_a_function_that_lacks_a_parameter_is_refused_before_anything_runs(inlin
 def test_a_function_that_cannot_be_pickled_is_refused_with_the_reason(inline: dict[str, Any]) -> None:
     lock = threading.Lock()
 
-    def locked(x: float) -> float:
+    def lock_and_return(x: float) -> float:
         with lock:
             return x
 
     with pytest.raises(ObjectiveError, match=r"cannot be sent to the workers.*lock"):
-        tune(locked, {"x": Range(0, 1)}, evaluations=3, progress=False, settings=inline)
+        tune(lock_and_return, {"x": Range(0, 1)}, evaluations=3, progress=False, settings=inline)
 
 
 def test_a_function_whose_file_was_exchanged_is_not_loaded(inline: dict[str, Any]) -> None:

@@ -127,7 +127,7 @@ def test_the_meaning_of_a_field_is_in_its_annotation() -> None:
     assert documentation_of(Options) == {"share": "A share."}
 
 
-def wrong_values() -> Iterator[object]:
+def values_of_no_option() -> Iterator[object]:
     """Values that no option takes."""
     yield from (
         object(),
@@ -149,7 +149,7 @@ def test_every_option_names_itself_and_a_wrong_value(name: str) -> None:
     cls, section = LISTED[name]
     needed = {"path": "t.csv"} if name == "data" else {}
     for field in fields(cls):
-        for value in wrong_values():
+        for value in values_of_no_option():
             if field.name == "epsilon" and value is not value:  # NaN is checked by the class
                 continue
             with pytest.raises(ValueError, match=rf"^{section}\.{field.name} must "):

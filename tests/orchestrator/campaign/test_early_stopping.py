@@ -25,7 +25,7 @@ def test_each_rung_begins_at_its_step(first_step: int, reduction: float) -> None
         assert (rule.rung(step - 1), rule.rung(step)) == (number - 1, number)
 
 
-def at_first_rung(rewards: list[float]) -> Rungs:
+def rungs_after_step_1(rewards: list[float]) -> Rungs:
     """Trial i reported rewards[i] at step 1."""
     rungs = Rungs()
     for trial, reward in enumerate(rewards):
@@ -34,34 +34,34 @@ def at_first_rung(rewards: list[float]) -> Rungs:
 
 
 def test_a_third_goes_on() -> None:
-    rungs = at_first_rung([0.1, 0.9, 0.5, 0.3, 0.7, 0.2])
+    rungs = rungs_after_step_1([0.1, 0.9, 0.5, 0.3, 0.7, 0.2])
     assert [trial for trial in range(6) if not rungs.stops(ASHA, trial)] == [1, 4]
 
 
 def test_the_first_trials_at_a_rung_all_go_on() -> None:
-    rungs = at_first_rung([0.1, 0.9])
+    rungs = rungs_after_step_1([0.1, 0.9])
     assert not rungs.stops(ASHA, 0)
 
 
 def test_equal_trials_all_go_on() -> None:
-    rungs = at_first_rung([0.5] * 9)
+    rungs = rungs_after_step_1([0.5] * 9)
     assert not any(rungs.stops(ASHA, trial) for trial in range(9))
 
 
 def test_a_diverged_trial_counts_as_the_worst() -> None:
-    rungs = at_first_rung([math.nan, 0.9, 0.5, 0.3])
+    rungs = rungs_after_step_1([math.nan, 0.9, 0.5, 0.3])
     assert rungs.stops(ASHA, 0)
     assert not rungs.stops(ASHA, 1)
 
 
 def test_a_rung_counts_a_trial_once() -> None:
-    rungs = at_first_rung([0.1, 0.2, 0.3])
+    rungs = rungs_after_step_1([0.1, 0.2, 0.3])
     again = rungs.after(ASHA, 0, 2, 0.9)
     assert (again.rewards, again.standing) == (rungs.rewards, rungs.standing)
 
 
 def test_what_an_ended_trial_had_stays() -> None:
-    rungs = at_first_rung([0.1, 0.2, 0.9]).without(2)
+    rungs = rungs_after_step_1([0.1, 0.2, 0.9]).without(2)
     assert rungs.stops(ASHA, 0)
     assert not rungs.stops(ASHA, 2)
 
@@ -89,7 +89,7 @@ def test_the_median_rule_stops_the_worse_half() -> None:
 
 def test_one_bad_step_does_not_end_a_good_trial() -> None:
     """Trial 0 was the best of all at step 1 and has a bad third step, where the next rung is."""
-    rungs = at_first_rung([0.9, 0.5, 0.4, 0.3, 0.2, 0.1])
+    rungs = rungs_after_step_1([0.9, 0.5, 0.4, 0.3, 0.2, 0.1])
     for trial, reward in enumerate([0.1, 0.6, 0.5, 0.4, 0.3, 0.2]):
         rungs = rungs.after(ASHA, trial, 3, reward)
     assert [trial for trial in range(6) if not rungs.stops(ASHA, trial)] == [0, 1]

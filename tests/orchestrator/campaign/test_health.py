@@ -3,18 +3,18 @@ from orchestrator.campaign.health import warnings
 from orchestrator.campaign.state import CampaignState
 from orchestrator.campaign.status import status_of
 from orchestrator.campaign.transitions import apply
-from tests.orchestrator.campaign.test_state import batch, dispatched, fold, opened
+from tests.orchestrator.campaign.test_state import batch, dispatch, fold, session
 
 MINUTE = 60.0
 
 
-def worked(minutes: int, waited: int = 0, late_from: int = 10**9) -> CampaignState:
+def state_after(minutes: int, waited: int = 0, late_from: int = 10**9) -> CampaignState:
     """One worker, a trial a minute; from the minute `late_from` on each begins `waited` seconds after its dispatch."""
-    state = fold(opened(slots=1, evaluations=1000), batch(0, [0] * minutes))
+    state = fold(session(slots=1, evaluations=1000), batch(0, [0] * minutes))
     for minute in range(minutes):
         now = minute * MINUTE
         began = now + (waited if minute >= late_from else 0)
-        state = apply(state, dispatched((minute, 1), time=now))
+        state = apply(state, dispatch((minute, 1), time=now))
         over = TrialSucceeded(
             time=now + MINUTE, trial=minute, attempt=1, value=1.0, started=began, finished=now + MINUTE, worker="w"
         )
@@ -23,27 +23,27 @@ def worked(minutes: int, waited: int = 0, late_from: int = 10**9) -> CampaignSta
 
 
 def test_workers_that_always_evaluate_are_no_reason_to_warn() -> None:
-    assert warnings(worked(30), since=0.0) == {}
+    assert warnings(state_after(30), since=0.0) == {}
 
 
 def test_trials_that_wait_for_their_worker_all_the_time_are_no_news() -> None:
-    assert warnings(worked(30, waited=20, late_from=0), since=0.0) == {}
+    assert warnings(state_after(30, waited=20, late_from=0), since=0.0) == {}
 
 
 def test_a_worker_that_is_not_replaced_is_noticed_by_the_time_that_trials_wait() -> None:
-    found = warnings(worked(40, waited=20, late_from=30), since=0.0)
+    found = warnings(state_after(40, waited=20, late_from=30), since=0.0)
     assert set(found) == {"late"}
     assert "33%" in found["late"]
     assert "0% before" in found["late"]
 
 
 def test_what_a_session_lost_is_not_held_against_the_workers_of_the_next() -> None:
-    state = apply(worked(40, waited=20, late_from=30), opened(slots=1, time=2400.0, epoch=2, evaluations=1000))
+    state = apply(state_after(40, waited=20, late_from=30), session(slots=1, time=2400.0, epoch=2, evaluations=1000))
     assert warnings(state, since=0.0) == {}
 
 
 def test_a_trial_without_an_outcome_for_much_longer_than_any_evaluation_is_named() -> None:
-    state = fold(opened(slots=2), batch(0, [0, 1]), dispatched((0, 1), (1, 1)))
+    state = fold(session(slots=2), batch(0, [0, 1]), dispatch((0, 1), (1, 1)))
     over = TrialSucceeded(time=100.0, trial=0, attempt=1, value=1.0, started=0.0, finished=100.0, worker="w")
     state = apply(state, over)
     assert warnings(state, since=450.0) == {}
@@ -52,11 +52,11 @@ def test_a_trial_without_an_outcome_for_much_longer_than_any_evaluation_is_named
 
 
 def test_fewer_places_than_workers_are_asked_for_are_in_the_status_while_the_session_is_open() -> None:
-    state = fold(opened(slots=4, workers={"count": 4}))
+    state = fold(session(slots=4, workers={"count": 4}))
     assert status_of("c", state).remarks == ()
     (remark,) = status_of("c", apply(state, PlacesChanged(time=1.0, slots=3))).remarks
     assert "3 of the 4 workers" in remark
 
 
 def test_an_executor_that_is_no_cluster_evaluates_one_after_the_other_without_a_warning() -> None:
-    assert warnings(fold(opened(slots=1, workers={"count": 4, "executor": "inline"})), since=0.0) == {}
+    assert warnings(fold(session(slots=1, workers={"count": 4, "executor": "inline"})), since=0.0) == {}

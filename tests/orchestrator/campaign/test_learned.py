@@ -6,7 +6,7 @@ def record(**changes: object) -> dict[str, object]:
     return {"dictionary": [1, 2], "model": {**model, **changes}}
 
 
-def learned(**changes: object) -> LearnedModel:
+def learned_model(**changes: object) -> LearnedModel:
     found = LearnedModel.of(record(**changes))
     assert found is not None
     return found
@@ -17,23 +17,23 @@ def test_a_record_without_a_fitted_model_says_nothing() -> None:
 
 
 def test_a_valid_model_gives_its_share_and_no_remark() -> None:
-    assert learned().share == 0.95
-    assert learned().remarks == ()
+    assert learned_model().share == 0.95
+    assert learned_model().remarks == ()
 
 
 def test_a_share_of_few_results_is_not_given() -> None:
-    assert learned(inside=1, predicted=5).share is None
-    assert learned(inside=1, predicted=5).remarks == ()
+    assert learned_model(inside=1, predicted=5).share is None
+    assert learned_model(inside=1, predicted=5).remarks == ()
 
 
 def test_a_model_that_is_too_sure_of_itself_is_remarked_on() -> None:
-    (remark,) = learned(inside=30).remarks
+    (remark,) = learned_model(inside=30).remarks
     assert remark.startswith("the model is too sure of itself: 75% of 40 results")
 
 
 def test_a_candidate_that_takes_a_fifth_of_evaluations_without_noise_is_remarked_on() -> None:
-    (remark,) = learned(most_pulled=[7, 13]).remarks
+    (remark,) = learned_model(most_pulled=[7, 13]).remarks
     assert remark.startswith("candidate 7 took 13 of 60 evaluations")
     assert "objective.deterministic" in remark
-    assert learned(most_pulled=[7, 13], noise=0.2).remarks == ()
-    assert learned(most_pulled=[7, 12]).remarks == ()
+    assert learned_model(most_pulled=[7, 13], noise=0.2).remarks == ()
+    assert learned_model(most_pulled=[7, 12]).remarks == ()

@@ -48,20 +48,20 @@ def process(folder: Path, *arguments: str) -> "subprocess.Popen[str]":
     )
 
 
-def ended(command: "subprocess.Popen[str]") -> tuple[int, str]:
+def wait_for_end(command: "subprocess.Popen[str]") -> tuple[int, str]:
     """Exit code and everything said."""
     said, _ = command.communicate(timeout=240)
     assert "Traceback" not in said, said
     return command.returncode, said
 
 
-def said_by(done: subprocess.CompletedProcess[str]) -> tuple[int, str]:
+def code_and_output(done: subprocess.CompletedProcess[str]) -> tuple[int, str]:
     """The same of a command that was run in this process."""
     return done.returncode, done.stdout + done.stderr
 
 
 @pytest.fixture
-def running(tmp_path: Path) -> Iterator[tuple["subprocess.Popen[str]", Run]]:
+def running_campaign(tmp_path: Path) -> Iterator[tuple["subprocess.Popen[str]", Run]]:
     """A campaign in another process that has a few results."""
     (tmp_path / "slow.py").write_text("import time\ndef f(x):\n    time.sleep(0.1)\n    return x\n")
     (tmp_path / "campaign.yaml").write_text(CAMPAIGN)
@@ -92,49 +92,49 @@ def wait_until(happens: Callable[[], bool]) -> None:
 
 
 def test_a_live_run_is_held_can_be_watched_and_is_stopped_from_elsewhere(
-    bbkb: Bbkb, tmp_path: Path, running: tuple["subprocess.Popen[str]", Run]
+    bbkb: Bbkb, tmp_path: Path, running_campaign: tuple["subprocess.Popen[str]", Run]
 ) -> None:
-    command, run = running
+    command, run = running_campaign
     folder = str(run.folder)
     before = run.settings_file.read_text()
-    code, said = said_by(bbkb(tmp_path, "resume", folder, "--set", "budget.evaluations=60000"))
+    code, said = code_and_output(bbkb(tmp_path, "resume", folder, "--set", "budget.evaluations=60000"))
     assert code == 2
     assert f"process {command.pid} runs it since" in said
     assert run.settings_file.read_text() == before  # a refused resume changes nothing of a run that continues
 
     watching = process(tmp_path, "attach", folder)
-    code, said = said_by(bbkb(tmp_path, "verify", folder))
+    code, said = code_and_output(bbkb(tmp_path, "verify", folder))
     assert (code, said.splitlines()[-1]) == (0, "sound")
     assert f"process {command.pid}" in said
     assert watching.stdout is not None
     assert "/50000 done" in watching.stdout.readline()
     watching.send_signal(signal.SIGINT)
-    code, said = ended(watching)
+    code, said = wait_for_end(watching)
     assert (code, "the run continues" in said) == (130, True)
 
     watching = process(tmp_path, "attach", folder)
-    code, said = said_by(bbkb(tmp_path, "stop", folder))
+    code, said = code_and_output(bbkb(tmp_path, "stop", folder))
     assert code == 0
     assert "asked" in said
     assert "continue with" in said
-    assert ended(command)[0] == 130
-    code, said = ended(watching)
+    assert wait_for_end(command)[0] == 130
+    code, said = wait_for_end(watching)
     assert (code, "interrupted" in said) == (130, True)
     assert isinstance(run.events()[-1], SessionClosed)
 
-    code, said = said_by(bbkb(tmp_path, "stop", folder))
+    code, said = code_and_output(bbkb(tmp_path, "stop", folder))
     assert (code, "no process runs" in said) == (2, True)
-    code, said = said_by(bbkb(tmp_path, "attach", folder))  # over: how it ended
+    code, said = code_and_output(bbkb(tmp_path, "attach", folder))  # over: how it ended
     assert (code, "outcome" in said) == (130, True)
 
 
 def test_a_run_whose_process_was_killed_is_free_at_once_and_attach_says_how_to_go_on(
-    bbkb: Bbkb, tmp_path: Path, running: tuple["subprocess.Popen[str]", Run]
+    bbkb: Bbkb, tmp_path: Path, running_campaign: tuple["subprocess.Popen[str]", Run]
 ) -> None:
-    command, run = running
+    command, run = running_campaign
     command.kill()
     command.wait()
-    code, said = said_by(bbkb(tmp_path, "attach", str(run.folder)))
+    code, said = code_and_output(bbkb(tmp_path, "attach", str(run.folder)))
     assert code == 1
     assert f"process {command.pid}, which did, died without recording an outcome" in said
     assert "bbkb resume" in said
@@ -142,8 +142,8 @@ def test_a_run_whose_process_was_killed_is_free_at_once_and_attach_says_how_to_g
     resumed = process(tmp_path, "resume", str(run.folder))
     try:
         wait_until(lambda: results(tmp_path) > finished)
-        assert said_by(bbkb(tmp_path, "stop", str(run.folder), "--now"))[0] == 0
-        assert ended(resumed)[0] == 130
+        assert code_and_output(bbkb(tmp_path, "stop", str(run.folder), "--now"))[0] == 0
+        assert wait_for_end(resumed)[0] == 130
     finally:
         resumed.kill()
         resumed.communicate()
@@ -163,9 +163,9 @@ class Lines:
 
 
 def test_a_holder_that_dies_is_waited_for_and_a_new_one_is_followed_to_its_end(
-    running: tuple["subprocess.Popen[str]", Run], monkeypatch: pytest.MonkeyPatch
+    running_campaign: tuple["subprocess.Popen[str]", Run], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    command, run = running
+    command, run = running_campaign
     shown, naps = Lines(), iter(range(1000))
     now = 0.0
 
@@ -192,8 +192,8 @@ def test_a_holder_that_dies_is_waited_for_and_a_new_one_is_followed_to_its_end(
     assert now < following.RESTART_SECONDS
 
 
-def test_a_holder_that_stays_dead_ends_the_watch(running: tuple["subprocess.Popen[str]", Run]) -> None:
-    command, run = running
+def test_a_holder_that_stays_dead_ends_the_watch(running_campaign: tuple["subprocess.Popen[str]", Run]) -> None:
+    command, run = running_campaign
     now = 0.0
 
     def sleep(seconds: float) -> None:

@@ -13,7 +13,7 @@ from orchestrator.cli.terminal import say
 ATTACKS = ["\x1b]0;title\x07", "\x1b[2J\x1b[H", "\x9b31m", "a\rb", "\u202eevil", "\x1b]52;c;aGk=\x07", "\ud800"]
 
 
-def shown(text: str, is_terminal: bool) -> str:
+def text_on_console(text: str, is_terminal: bool) -> str:
     file = io.StringIO()
     console = SafeConsole(file=file, force_terminal=is_terminal, color_system=None, width=200)
     say(console, text)
@@ -28,7 +28,7 @@ def shown(text: str, is_terminal: bool) -> str:
 @pytest.mark.parametrize("is_terminal", [False, True])
 @pytest.mark.parametrize("attack", ATTACKS)
 def test_no_text_reaches_the_terminal_as_a_command(attack: str, is_terminal: bool) -> None:
-    output = shown(f"before {attack} after", is_terminal)
+    output = text_on_console(f"before {attack} after", is_terminal)
     assert attack not in output
     assert "before" in output
     for character in ("\x07", "\x9b", "\u202e", "\x1b]", "\x1b[2J", "\x1b[H", "\ud800", "\x1b[31m"):
@@ -37,7 +37,7 @@ def test_no_text_reaches_the_terminal_as_a_command(attack: str, is_terminal: boo
 
 @given(st.text(max_size=50))
 def test_whatever_a_text_holds_only_printable_characters_are_written(text: str) -> None:
-    written = shown(text, is_terminal=False)
+    written = text_on_console(text, is_terminal=False)
     assert all(
         character in "\n\t" or character.isprintable() or character.isspace() or ord(character) > 0x9F
         for character in written

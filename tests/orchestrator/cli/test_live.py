@@ -17,7 +17,7 @@ from tests.orchestrator.synthetic_log import SyntheticLog
 EVENTS = SyntheticLog(trials=40, workers=3, sessions=1, failure_share=0.4, is_closed=False).events()
 
 
-def under_way() -> Status:
+def status_in_the_middle() -> Status:
     """In the middle, with three trials running."""
     middle = next(i for i in range(len(EVENTS) // 2, len(EVENTS)) if fold(EVENTS[:i]).status().in_flight == 3)
     history = fold(EVENTS[:middle])
@@ -32,7 +32,7 @@ def text_of(status: Status, width: int = 200) -> str:
 
 
 def test_running_trials_last_results_and_failures_are_named_with_their_parameters() -> None:
-    status = under_way()
+    status = status_in_the_middle()
     text = text_of(status)
     for running in status.running:
         assert f"trial {running.trial} for" in text
@@ -69,8 +69,8 @@ def test_json_lines_are_the_status_and_messages() -> None:
     with view(console) as shown:
         say(console, "run /somewhere")
         shown.wait_for("starting Ray on this machine")
-        shown.update(under_way())
-        shown.update(under_way())  # nothing new
+        shown.update(status_in_the_middle())
+        shown.update(status_in_the_middle())  # nothing new
     lines = [json.loads(line) for line in console.file.getvalue().splitlines()]
     assert [list(line) for line in lines] == [["message"], ["message"], ["status"]]
     assert lines[0]["message"] == "run /somewhere"
@@ -82,7 +82,7 @@ def test_a_quiet_console_prints_nothing() -> None:
     console.file = io.StringIO()
     with view(console) as shown:
         shown.wait_for("starting Ray on this machine")
-        shown.update(under_way())
+        shown.update(status_in_the_middle())
         shown.say("evaluating")
     assert console.file.getvalue() == ""
 

@@ -48,7 +48,7 @@ def process(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def finished_campaign(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a campaign file and one run of it that has ended."""
     folder = tmp_path_factory.mktemp("finished")
     (folder / "campaign.yaml").write_text(CAMPAIGN)
@@ -62,8 +62,8 @@ def run_of(folder: Path) -> Path:
     return next(folder.glob("runs/*")).relative_to(folder)
 
 
-def test_a_run_leaves_its_file_log_origin_and_report(finished: Path) -> None:
-    run = finished / run_of(finished)
+def test_a_run_leaves_its_file_log_origin_and_report(finished_campaign: Path) -> None:
+    run = finished_campaign / run_of(finished_campaign)
     assert {file.name for file in run.iterdir()} >= {
         "campaign.yaml", "campaign.sqlite", "provenance.json", "report.html", "run.log",
     }  # fmt: skip
@@ -86,19 +86,19 @@ def test_the_same_file_runs_on_every_executor(bbkb: Bbkb, tmp_path: Path, execut
     assert all(row["status"] == "succeeded" for row in rows)
 
 
-def test_a_runs_log_has_a_line_for_each_evaluation(finished: Path) -> None:
-    lines = (finished / run_of(finished) / "run.log").read_text().splitlines()
+def test_a_runs_log_has_a_line_for_each_evaluation(finished_campaign: Path) -> None:
+    lines = (finished_campaign / run_of(finished_campaign) / "run.log").read_text().splitlines()
     trials = {line.split(" trial=")[1].split()[0] for line in lines if ": succeeded after" in line}
     assert trials == {str(trial) for trial in range(25)}
     assert "session closed, finished: budget spent" in lines[-1]
 
 
-def test_a_resume_of_a_finished_campaign_says_so_and_changes_nothing(bbkb: Bbkb, finished: Path) -> None:
-    before = bbkb(finished, "export", str(run_of(finished))).stdout
-    done = bbkb(finished, "resume", str(run_of(finished)))
+def test_a_resume_of_a_finished_campaign_says_so_and_changes_nothing(bbkb: Bbkb, finished_campaign: Path) -> None:
+    before = bbkb(finished_campaign, "export", str(run_of(finished_campaign))).stdout
+    done = bbkb(finished_campaign, "resume", str(run_of(finished_campaign)))
     assert done.returncode == 0
     assert "has finished: budget spent" in done.stdout
-    assert bbkb(finished, "export", str(run_of(finished))).stdout == before
+    assert bbkb(finished_campaign, "export", str(run_of(finished_campaign))).stdout == before
 
 
 def test_a_larger_budget_goes_on_where_it_ended(bbkb: Bbkb, tmp_path: Path) -> None:
@@ -113,8 +113,16 @@ def test_a_larger_budget_goes_on_where_it_ended(bbkb: Bbkb, tmp_path: Path) -> N
     assert len(after) == 31
 
 
-def test_a_resume_refuses_a_changed_file_and_names_the_keys(bbkb: Bbkb, finished: Path) -> None:
-    done = bbkb(finished, "resume", str(run_of(finished)), "--set", "strategy.ratio_threshold=5", "--set", "seed=3")
+def test_a_resume_refuses_a_changed_file_and_names_the_keys(bbkb: Bbkb, finished_campaign: Path) -> None:
+    done = bbkb(
+        finished_campaign,
+        "resume",
+        str(run_of(finished_campaign)),
+        "--set",
+        "strategy.ratio_threshold=5",
+        "--set",
+        "seed=3",
+    )
     assert done.returncode == 2
     assert "strategy.ratio_threshold:" in done.stderr
     assert "seed: 0 became 3" in done.stderr
@@ -137,10 +145,10 @@ def test_a_resume_on_other_data_is_refused(bbkb: Bbkb, tmp_path: Path) -> None:
     assert "are not those of its start" in done.stderr
 
 
-def test_status_is_read_from_the_log(bbkb: Bbkb, finished: Path) -> None:
-    status = json.loads(bbkb(finished, "status", str(run_of(finished)), "--json").stdout)
+def test_status_is_read_from_the_log(bbkb: Bbkb, finished_campaign: Path) -> None:
+    status = json.loads(bbkb(finished_campaign, "status", str(run_of(finished_campaign)), "--json").stdout)
     assert (status["phase"], status["outcome"], status["succeeded"]) == ("closed", "finished", 25)
-    assert "25/25" in bbkb(finished, "status", str(run_of(finished))).stdout
+    assert "25/25" in bbkb(finished_campaign, "status", str(run_of(finished_campaign))).stdout
 
 
 @pytest.mark.parametrize(
@@ -182,8 +190,8 @@ def test_what_is_not_there_is_a_users_mistake(bbkb: Bbkb, tmp_path: Path, argume
     assert "Traceback" not in done.stderr
 
 
-def test_validate_says_what_would_run(bbkb: Bbkb, finished: Path) -> None:
-    done = bbkb(finished, "validate", "campaign.yaml", "--set", "budget.evaluations=7")
+def test_validate_says_what_would_run(bbkb: Bbkb, finished_campaign: Path) -> None:
+    done = bbkb(finished_campaign, "validate", "campaign.yaml", "--set", "budget.evaluations=7")
     assert done.returncode == 0
     assert "is valid: 200 candidates in 1 dimensions, strategy bbkb, 7 evaluations" in done.stdout
 
@@ -297,16 +305,16 @@ KNOWN = CAMPAIGN.replace("regularization: 0.1", "regularization: 0.1, warm_start
 def test_a_campaign_begins_with_existing_data_and_goes_on_without_their_file(bbkb: Bbkb, tmp_path: Path) -> None:
     (tmp_path / "campaign.yaml").write_text(KNOWN)
     (tmp_path / "known.csv").write_text("arm,reward,note\n3,0.5,\n150,0.75,good\n150,0.7,\n200,1,no such arm\n")
-    told = f"3 results of {tmp_path / 'known.csv'}, 1 match no candidate (the first: row 4 of the table: arm=200)"
+    existing = f"3 results of {tmp_path / 'known.csv'}, 1 match no candidate (the first: row 4 of the table: arm=200)"
     for command in ("validate", "run"):
         done = bbkb(tmp_path, command, "campaign.yaml", "--set", "workers.executor=simulated")
         assert done.returncode == 0, done.stdout + done.stderr
-        assert f"existing data: {told}" in done.stdout
+        assert f"existing data: {existing}" in done.stdout
     run = str(run_of(tmp_path))
     (tmp_path / "known.csv").unlink()
     done = bbkb(tmp_path, "resume", run, "--set", "budget.evaluations=28")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert told in done.stdout
+    assert existing in done.stdout
     status = json.loads(bbkb(tmp_path, "status", run, "--json").stdout)
     assert (status["succeeded"], status["existing"], status["existing_unmatched"]) == (28, 3, 1)
     assert "3 results known before, 1 more match no candidate" in bbkb(tmp_path, "status", run).stdout
@@ -336,10 +344,10 @@ assert {"ray", "sklearn", "pandas"}.isdisjoint(loaded("validate", "campaign.yaml
 """
 
 
-def test_commands_import_no_more_than_they_need(finished: Path) -> None:
-    script = [sys.executable, "-c", READ_ONLY, str(run_of(finished))]
+def test_commands_import_no_more_than_they_need(finished_campaign: Path) -> None:
+    script = [sys.executable, "-c", READ_ONLY, str(run_of(finished_campaign))]
     environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
-    done = subprocess.run(script, cwd=finished, env=environment, capture_output=True, text=True)
+    done = subprocess.run(script, cwd=finished_campaign, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 
 

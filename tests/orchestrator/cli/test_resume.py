@@ -27,7 +27,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def succeeded(bbkb: Bbkb, folder: Path) -> int:
+def count_successes(bbkb: Bbkb, folder: Path) -> int:
     return int(json.loads(bbkb(folder, "status", "runs/2026-first", "--json").stdout)["succeeded"])
 
 
@@ -40,7 +40,7 @@ def test_one_line_starts_a_run_and_goes_on_with_it(bbkb: Bbkb, folder: Path) -> 
     assert "has finished: budget spent" in again.stdout
     more = bbkb(folder, *ONE_LINE, "--set", "budget.evaluations=11")
     assert more.returncode == 0, more.stdout + more.stderr
-    assert succeeded(bbkb, folder) == 11
+    assert count_successes(bbkb, folder) == 11
     assert [run.name for run in (folder / "runs").iterdir()] == ["2026-first"]
 
 
@@ -66,7 +66,7 @@ def test_a_budget_below_what_is_done_is_refused(bbkb: Bbkb, folder: Path) -> Non
     done = bbkb(folder, "resume", "runs/2026-first", "--set", "budget.evaluations=5")
     assert done.returncode == 2
     assert "must be at least 8" in done.stderr
-    assert succeeded(bbkb, folder) == 8
+    assert count_successes(bbkb, folder) == 8
 
 
 def test_generated_files_are_named_by_absolute_paths(bbkb: Bbkb, folder: Path) -> None:

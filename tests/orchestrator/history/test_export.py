@@ -51,7 +51,7 @@ def one_trial(parameters: dict[str, Any], outcome: TrialSucceeded | TrialFailed 
     return fold([*events, dispatched, outcome] if outcome else events)
 
 
-def failed(message: str) -> TrialFailed:
+def failed_trial(message: str) -> TrialFailed:
     return TrialFailed(
         time=3.0, trial=0, attempt=1, failure="error", message=message, is_final=True, started=1.0, finished=3.0,
         worker="w",
@@ -138,7 +138,7 @@ def test_every_parameter_keeps_a_column_of_its_own_whatever_its_name(parameters:
 @given(st.dictionaries(names, scalars, max_size=4), texts)
 @settings(max_examples=60, deadline=None)
 def test_any_parameters_and_message_survive_csv_and_json(parameters: dict[str, Any], message: str) -> None:
-    history = one_trial(parameters, failed(message))
+    history = one_trial(parameters, failed_trial(message))
     columns = trial_columns(history)
     (from_csv,), (from_json,) = read_csv(export(history, "csv", is_safe=False)), json.loads(export(history, "json"))
     assert list(from_csv) == list(from_json) == list(columns)

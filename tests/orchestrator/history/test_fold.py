@@ -146,13 +146,13 @@ def test_recorded_settings_need_no_import_and_ignore_keys_that_a_section_no_long
 
 
 def test_people_are_shown_no_webhook() -> None:
-    def shown(notify: object) -> object:
+    def shown_notify(notify: object) -> object:
         return read_recorded({"budget": {"evaluations": 1}, "notify": notify}).shown["notify"]
 
     given = {"webhook": "https://chat.example/services/secret", "stalled_minutes": 5.0}
-    assert shown(given) == {"webhook": "https://chat.example/***", "stalled_minutes": 5.0}
+    assert shown_notify(given) == {"webhook": "https://chat.example/***", "stalled_minutes": 5.0}
     for notify in ({"webhook": "${CHAT}"}, {"webhook": None}, None):
-        assert shown(notify) == notify
+        assert shown_notify(notify) == notify
 
 
 def test_a_damaged_campaign_file_in_a_log_is_named_with_its_mistake() -> None:

@@ -8,7 +8,7 @@ from orchestrator.history.trace import MOST_BUCKETS, Trace
 REWARDS = st.lists(st.floats(-1e9, 1e9), max_size=300)
 
 
-def traced(rewards: list[float]) -> Trace[int]:
+def trace_of(rewards: list[float]) -> Trace[int]:
     trace: Trace[int] = Trace()
     for item, reward in enumerate(rewards):
         trace.add(reward, item)
@@ -18,21 +18,21 @@ def traced(rewards: list[float]) -> Trace[int]:
 @given(REWARDS)
 @settings(max_examples=60, deadline=None)
 def test_a_short_trace_keeps_everything_in_order(rewards: list[float]) -> None:
-    assert [(point.place - 1, point.reward) for point in traced(rewards).points()] == list(enumerate(rewards))
+    assert [(point.place - 1, point.reward) for point in trace_of(rewards).points()] == list(enumerate(rewards))
 
 
 @given(REWARDS)
 @settings(max_examples=60, deadline=None)
 def test_improvements_are_the_running_maximum(rewards: list[float]) -> None:
     best = [place for place, reward in enumerate(rewards) if all(reward > before for before in rewards[:place])]
-    assert [point.item for point in traced(rewards).improvements] == best
+    assert [point.item for point in trace_of(rewards).improvements] == best
 
 
 @given(st.integers(MOST_BUCKETS, 5 * MOST_BUCKETS), st.integers(0, 9))
 @settings(max_examples=20, deadline=None)
 def test_a_long_trace_is_bounded_and_keeps_the_extremes_of_every_bucket(count: int, seed: int) -> None:
     rewards = [float((place * 7919 + seed * 104729) % 10007) for place in range(count)]
-    trace = traced(rewards)
+    trace = trace_of(rewards)
     points = list(trace.points())
     assert trace.count == count
     assert len(points) <= 2 * MOST_BUCKETS

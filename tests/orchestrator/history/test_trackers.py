@@ -17,11 +17,11 @@ from tests.orchestrator.synthetic_log import SyntheticLog
 EVENTS = SyntheticLog(trials=8, failure_share=0.3, sessions=1).events()
 
 
-def halves() -> tuple[History, History]:
+def first_half_and_whole() -> tuple[History, History]:
     return fold(EVENTS[: len(EVENTS) // 2]), fold(EVENTS)
 
 
-def over(history: History) -> int:
+def finished_trials(history: History) -> int:
     return history.status().done
 
 
@@ -44,9 +44,9 @@ def scalars(folder: Path) -> Iterator[tuple[str, int, float]]:
 
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
 def test_tensorboard_has_every_result_once_after_a_second_export(tmp_path: Path) -> None:
-    half, whole = halves()
-    assert to_tensorboard(half, "run", tmp_path) == over(half)
-    assert to_tensorboard(whole, "run", tmp_path) == over(whole) - over(half)
+    half, whole = first_half_and_whole()
+    assert to_tensorboard(half, "run", tmp_path) == finished_trials(half)
+    assert to_tensorboard(whole, "run", tmp_path) == finished_trials(whole) - finished_trials(half)
     assert to_tensorboard(whole, "run", tmp_path) == 0
     parent = list(scalars(tmp_path / "campaign"))
     values = {step: value for tag, step, value in parent if tag == "value"}
@@ -69,9 +69,9 @@ def test_mlflow_has_a_parent_and_every_trial_once_as_its_child(tmp_path: Path) -
         from mlflow.tracking import MlflowClient
 
         uri = f"sqlite:///{tmp_path / 'mlflow.db'}"
-        half, whole = halves()
-        assert to_mlflow(half, "run", uri) == over(half)
-        assert to_mlflow(whole, "run", uri) == over(whole) - over(half)
+        half, whole = first_half_and_whole()
+        assert to_mlflow(half, "run", uri) == finished_trials(half)
+        assert to_mlflow(whole, "run", uri) == finished_trials(whole) - finished_trials(half)
         assert to_mlflow(whole, "run", uri) == 0
         client = MlflowClient(tracking_uri=uri)
         experiment: Any = client.get_experiment_by_name("synthetic")

@@ -206,20 +206,20 @@ def _schema(kind: str) -> Any:
         if crd["spec"]["names"]["kind"] == kind:
             schema = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
             schema["properties"]["metadata"] = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-            return _closed(schema)
+            return _close(schema)
     raise AssertionError(f"{CRDS} has no CRD of {kind}")
 
 
-def _closed(schema: Any) -> Any:
+def _close(schema: Any) -> Any:
     if isinstance(schema, list):
-        return [_closed(one) for one in schema]
+        return [_close(one) for one in schema]
     if not isinstance(schema, dict):
         return schema
-    closed = {key: _closed(value) for key, value in schema.items()}
-    if closed.pop("x-kubernetes-int-or-string", False):
-        closed.pop("type", None)
-        closed["anyOf"] = [{"type": "integer"}, {"type": "string"}]
-    is_open = "additionalProperties" in closed or closed.get("x-kubernetes-preserve-unknown-fields")
-    if "properties" in closed and not is_open:
-        closed["additionalProperties"] = False
-    return closed
+    strict = {key: _close(value) for key, value in schema.items()}
+    if strict.pop("x-kubernetes-int-or-string", False):
+        strict.pop("type", None)
+        strict["anyOf"] = [{"type": "integer"}, {"type": "string"}]
+    is_open = "additionalProperties" in strict or strict.get("x-kubernetes-preserve-unknown-fields")
+    if "properties" in strict and not is_open:
+        strict["additionalProperties"] = False
+    return strict

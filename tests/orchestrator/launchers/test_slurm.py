@@ -141,7 +141,7 @@ def test_a_time_limit_is_read_as_slurm_reads_it_and_shown_in_words(time: str, se
     assert (shown.value, shown.reason) == (duration(seconds), f"{time}, as Slurm reads it")
 
 
-def begun(text: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+def run_checks(text: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """A script up to where it makes a token: nothing of Slurm's or Ray's is started by then."""
     checks = text.partition("umask 077\n")[0]
     known = {"SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "n1", "PATH": "/usr/bin:/bin", **environment}
@@ -151,13 +151,13 @@ def begun(text: str, *arguments: str, **environment: str) -> subprocess.Complete
 
 def test_the_script_for_any_campaign_says_what_is_missing_before_it_starts_anything(tmp_path: Path) -> None:
     file = tmp_path / "campaign.yaml"
-    no_file = begun(general_script(), str(file))
+    no_file = run_checks(general_script(), str(file))
     assert (no_file.returncode, no_file.stdout.rpartition(" got ")[2]) == (2, f"'{file}'\n")
     file.touch()
-    no_bbkb = begun(general_script(), str(file))
+    no_bbkb = run_checks(general_script(), str(file))
     assert no_bbkb.returncode == 2
     assert "bbkb and ray must be on the PATH of the nodes" in no_bbkb.stdout
     for name in ("bbkb", "ray"):
         (tmp_path / name).write_text("#!/bin/sh\n")
         (tmp_path / name).chmod(0o755)
-    assert begun(general_script(), str(file), PATH=f"{tmp_path}:/usr/bin:/bin").stdout == "begun\n"
+    assert run_checks(general_script(), str(file), PATH=f"{tmp_path}:/usr/bin:/bin").stdout == "begun\n"

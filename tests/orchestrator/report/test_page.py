@@ -57,7 +57,7 @@ class Page(HTMLParser):
         elif not tag:
             self.text += data
 
-    def unpacked(self, name: str) -> Any:
+    def unpack(self, name: str) -> Any:
         return json.loads(gzip.decompress(base64.b64decode(self.scripts[name])))
 
 
@@ -69,7 +69,7 @@ def campaign(request: pytest.FixtureRequest) -> SyntheticLog:
 def test_the_page_shows_every_trial_session_and_the_configuration(campaign: SyntheticLog) -> None:
     history = campaign.history()
     page = Page(render(history, "my campaign"))
-    rows = page.unpacked("trial-rows")["rows"]
+    rows = page.unpack("trial-rows")["rows"]
     assert [row[0] for row in rows] == [row.trial for row in history.trials]
     assert [row[-1] for row in rows] == [row.error for row in history.trials]
     assert page.text.count("UTC") + page.text.count("(virtual)") == len(history.sessions)

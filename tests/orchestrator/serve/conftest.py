@@ -32,11 +32,11 @@ class GrowingLog:
 
 
 @pytest.fixture
-def grow(tmp_path: Path) -> Iterator[object]:
-    """Begin a log: `grow(name, events)` writes the first events and gives the log."""
+def begin_log(tmp_path: Path) -> Iterator[object]:
+    """Begin a log: `begin_log(name, events)` writes the first events and returns the log."""
     stores: list[EventStore] = []
 
-    def begin(name: str, events: Sequence[Event]) -> GrowingLog:
+    def write_first(name: str, events: Sequence[Event]) -> GrowingLog:
         url = f"sqlite:///{tmp_path / 'campaigns.sqlite'}"
         store = EventStore(url)
         stores.append(store)
@@ -45,7 +45,7 @@ def grow(tmp_path: Path) -> Iterator[object]:
         log.append(events[1:])
         return log
 
-    yield begin
+    yield write_first
     for store in stores:
         store.close()
 

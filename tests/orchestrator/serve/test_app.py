@@ -16,7 +16,7 @@ from orchestrator.serve.sources import find_sources
 from tests.orchestrator.serve.conftest import TOKEN, GrowingLog, running_server
 from tests.orchestrator.synthetic_log import SyntheticLog
 
-Grow = Callable[..., GrowingLog]
+BeginLog = Callable[..., GrowingLog]
 
 
 def ask(address: str, path: str, token: str = TOKEN, body: Any = None, **headers: str) -> Any:
@@ -26,7 +26,7 @@ def ask(address: str, path: str, token: str = TOKEN, body: Any = None, **headers
         return json.loads(answer.read())
 
 
-def refused(address: str, path: str, **options: Any) -> int:
+def status_of_refusal(address: str, path: str, **options: Any) -> int:
     with pytest.raises(urllib.error.HTTPError) as caught:
         ask(address, path, **options)
     caught.value.close()
@@ -53,7 +53,7 @@ def updates(address: str, path: str, last: str = "", count: int = 1) -> list[tup
     return found
 
 
-def until_read(address: str, name: str, length: int) -> Any:
+def first_update_with(address: str, name: str, length: int) -> Any:
     """The first update in which the whole log is read."""
     while True:
         ((number, update),) = updates(address, f"/campaign/{name}/events")
@@ -61,19 +61,19 @@ def until_read(address: str, name: str, length: int) -> Any:
             return update
 
 
-def test_only_the_token_under_a_name_of_the_server_is_admitted(grow: Grow) -> None:
-    log = grow("one", SyntheticLog(trials=5).events())
+def test_only_the_token_under_a_name_of_the_server_is_admitted(begin_log: BeginLog) -> None:
+    log = begin_log("one", SyntheticLog(trials=5).events())
     with running_server(log.url) as address:
-        assert refused(address, "/campaign/one/trials", token="wrong") == 401
-        assert refused(address, "/?token=wrong") == 403
-        assert refused(address, "/campaign/one/trials", Host="evil.example") == 403
-        assert refused(address, "/campaign/none/trials") == 404
-        until_read(address, "one", len(SyntheticLog(trials=5).events()))
+        assert status_of_refusal(address, "/campaign/one/trials", token="wrong") == 401
+        assert status_of_refusal(address, "/?token=wrong") == 403
+        assert status_of_refusal(address, "/campaign/one/trials", Host="evil.example") == 403
+        assert status_of_refusal(address, "/campaign/none/trials") == 404
+        first_update_with(address, "one", len(SyntheticLog(trials=5).events()))
         assert ask(address, "/campaign/one/trials")["total"] == 5
 
 
-def test_the_token_in_the_address_becomes_a_cookie_that_scripts_cannot_read(grow: Grow) -> None:
-    log = grow("one", SyntheticLog(trials=5).events())
+def test_the_token_in_the_address_becomes_a_cookie_that_scripts_cannot_read(begin_log: BeginLog) -> None:
+    log = begin_log("one", SyntheticLog(trials=5).events())
     with running_server(log.url) as address:
         connection = http.client.HTTPConnection(address.removeprefix("http://"), timeout=30)
         connection.request("GET", f"/campaign/one?token={TOKEN}")
@@ -91,17 +91,17 @@ def test_the_token_in_the_address_becomes_a_cookie_that_scripts_cannot_read(grow
         connection.close()
 
 
-def test_a_reader_goes_on_after_the_position_that_it_has_seen_also_at_another_server(grow: Grow) -> None:
+def test_a_reader_goes_on_after_the_position_that_it_has_seen_also_at_another_server(begin_log: BeginLog) -> None:
     events = SyntheticLog(trials=40, failure_share=0.1, sessions=1).events()
     half = len(events) // 2
-    log = grow("one", events[:half])
+    log = begin_log("one", events[:half])
     with running_server(log.url) as address:
-        seen = until_read(address, "one", half)
+        seen = first_update_with(address, "one", half)
         assert seen["results"]["from"] == 0
         assert seen["position"] == half
     log.append(events[half:])
     with running_server(log.url) as address:
-        until_read(address, "one", len(events))
+        first_update_with(address, "one", len(events))
         ((position, news),) = updates(address, "/campaign/one/events", last=str(half))
     assert position == len(events)
     known = seen["results"]["count"]
@@ -112,15 +112,15 @@ def test_a_reader_goes_on_after_the_position_that_it_has_seen_also_at_another_se
     assert len(json.dumps(news)) < 50_000
 
 
-def test_a_trial_is_shown_with_its_attempts_and_the_reason_for_its_choice(grow: Grow) -> None:
+def test_a_trial_is_shown_with_its_attempts_and_the_reason_for_its_choice(begin_log: BeginLog) -> None:
     synthetic = SyntheticLog(trials=30, failure_share=0.4)
     history = synthetic.history()
-    log = grow("one", synthetic.events())
+    log = begin_log("one", synthetic.events())
     retried = next(row for row in history.trials if row.attempts > 1)
     with running_server(log.url) as address:
-        until_read(address, "one", len(synthetic.events()))
+        first_update_with(address, "one", len(synthetic.events()))
         trial = ask(address, f"/campaign/one/trials/{retried.trial}")
-        assert refused(address, "/campaign/one/trials/99999") == 404
+        assert status_of_refusal(address, "/campaign/one/trials/99999") == 404
         best = ask(address, "/campaign/one/trials?order=best")
     assert len(trial["attempts"]) == sum(attempt.trial == retried.trial for attempt in history.attempts)
     assert trial["reason"].startswith(f"Chosen as number {retried.place} of the")
@@ -130,22 +130,22 @@ def test_a_trial_is_shown_with_its_attempts_and_the_reason_for_its_choice(grow: 
     assert best["rows"][0]["trial"] == history.best.trial
 
 
-def test_drain_reaches_the_process_that_runs_the_campaign_and_needs_the_header(grow: Grow) -> None:
-    log = grow("one", SyntheticLog(trials=10, sessions=1, is_closed=False).events())
+def test_drain_reaches_the_process_that_runs_the_campaign_and_needs_the_header(begin_log: BeginLog) -> None:
+    log = begin_log("one", SyntheticLog(trials=10, sessions=1, is_closed=False).events())
     with running_server(log.url) as address:
-        until_read(address, "one", 1)
-        assert refused(address, "/campaign/one/stop", body={"now": False}) == 403
+        first_update_with(address, "one", 1)
+        assert status_of_refusal(address, "/campaign/one/stop", body={"now": False}) == 403
         said = ask(address, "/campaign/one/stop", body={"now": False}, **{"X-Requested-By": "test"})
         assert said["message"] == "asked the test to stop after its running evaluations"
         assert log.writer.beat() == "drain"
-        assert refused(address, "/campaign/one/stop", body=[], **{"X-Requested-By": "test"}) == 400
+        assert status_of_refusal(address, "/campaign/one/stop", body=[], **{"X-Requested-By": "test"}) == 400
 
 
-def test_all_campaigns_of_a_database_are_listed(grow: Grow) -> None:
-    log = grow("one", SyntheticLog(trials=5).events())
-    grow("two", SyntheticLog(trials=9).events())
+def test_all_campaigns_of_a_database_are_listed(begin_log: BeginLog) -> None:
+    log = begin_log("one", SyntheticLog(trials=5).events())
+    begin_log("two", SyntheticLog(trials=9).events())
     with running_server(log.url) as address:
-        until_read(address, "two", len(SyntheticLog(trials=9).events()))
+        first_update_with(address, "two", len(SyntheticLog(trials=9).events()))
         ((_, sent),) = updates(address, "/events")
     assert {(one["name"], one["done"], one["evaluations"]) for one in sent["campaigns"]} == {
         ("one", 5, 5),

@@ -16,7 +16,7 @@ from tests.orchestrator.synthetic_log import SyntheticLog
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
-Grow = Callable[..., GrowingLog]
+BeginLog = Callable[..., GrowingLog]
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 PATIENCE = 120_000  # milliseconds: a busy machine
 HOSTILE = "<img src=x onerror=window.harmed=1>"
@@ -42,9 +42,11 @@ def page() -> Iterator["Page"]:
         browser.close()
 
 
-def test_the_page_draws_follows_a_campaign_and_survives_a_restart_of_the_server(page: "Page", grow: Grow) -> None:
+def test_the_page_draws_follows_a_campaign_and_survives_a_restart_of_the_server(
+    page: "Page", begin_log: BeginLog
+) -> None:
     events = SyntheticLog(trials=60, failure_share=0.2, sessions=1).events()
-    log = grow("one", events[:60])
+    log = begin_log("one", events[:60])
     with running_server(log.url) as address:
         port = int(address.rpartition(":")[2])
         page.goto(f"{address}/?token={TOKEN}")
@@ -65,9 +67,9 @@ def test_the_page_draws_follows_a_campaign_and_survives_a_restart_of_the_server(
         assert page.evaluate("results.points.length === results.count")  # nothing twice, nothing missing
 
 
-def test_hostile_text_is_shown_as_text_and_a_trial_opens_by_keyboard(page: "Page", grow: Grow) -> None:
+def test_hostile_text_is_shown_as_text_and_a_trial_opens_by_keyboard(page: "Page", begin_log: BeginLog) -> None:
     synthetic = SyntheticLog(trials=30, failure_share=0.5)
-    log = grow(HOSTILE, synthetic.events())
+    log = begin_log(HOSTILE, synthetic.events())
     with running_server(log.url) as address:
         page.goto(f"{address}/?token={TOKEN}")
         page.get_by_role("link", name=HOSTILE, exact=True).click()

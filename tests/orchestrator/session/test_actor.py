@@ -56,11 +56,11 @@ workers: {{count: 2, timeout_seconds: 60, kind: {kind}}}
 """
 
 
-def opened() -> SessionOpened:
+def session_event() -> SessionOpened:
     return SessionOpened(time=0.0, epoch=1, executor="ray", slots=1, settings={})
 
 
-def succeeded() -> TrialSucceeded:
+def success() -> TrialSucceeded:
     return TrialSucceeded(time=0.0, trial=0, attempt=1, value=0.0, started=0.0, finished=0.0, worker="")
 
 
@@ -68,25 +68,25 @@ CLOSED = SessionClosed(time=0.0, outcome=SessionOutcome.INTERRUPTED, reason="int
 
 
 def test_a_session_that_was_closed_before_the_actor_was_asked_for_is_not_its_own() -> None:
-    log: list[Event] = [opened(), CLOSED]
+    log: list[Event] = [session_event(), CLOSED]
     assert ended_since(log, 2) is None
-    assert ended_since([*log, opened()], 2) is None
-    assert ended_since([*log, opened(), CLOSED], 2) == ("interrupted", "interrupted")
+    assert ended_since([*log, session_event()], 2) is None
+    assert ended_since([*log, session_event(), CLOSED], 2) == ("interrupted", "interrupted")
 
 
 def test_an_actor_that_dies_again_and_again_gives_up_unless_something_was_evaluated() -> None:
-    without_progress: list[Event] = [opened()] * SESSIONS_WITHOUT_PROGRESS
+    without_progress: list[Event] = [session_event()] * SESSIONS_WITHOUT_PROGRESS
     check_not_barren(without_progress[1:])
-    check_not_barren([*without_progress, succeeded(), *without_progress[1:]])
+    check_not_barren([*without_progress, success(), *without_progress[1:]])
     with pytest.raises(CampaignError, match=f"in {SESSIONS_WITHOUT_PROGRESS} sessions in a row"):
-        check_not_barren([succeeded(), *without_progress])
+        check_not_barren([success(), *without_progress])
 
 
 def test_a_request_to_stop_outlives_the_actor_that_heard_it() -> None:
     stop = StopRequested(time=0.0, reason=StopReason.INTERRUPTED)
-    assert was_told_to_stop([opened(), stop], 0)
-    assert not was_told_to_stop([opened(), stop, CLOSED], 2)
-    assert not was_told_to_stop([opened(), StopRequested(time=0.0, reason=StopReason.TIME_SPENT)], 0)
+    assert was_told_to_stop([session_event(), stop], 0)
+    assert not was_told_to_stop([session_event(), stop, CLOSED], 2)
+    assert not was_told_to_stop([session_event(), StopRequested(time=0.0, reason=StopReason.TIME_SPENT)], 0)
 
 
 @pytest.fixture

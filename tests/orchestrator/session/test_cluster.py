@@ -53,12 +53,12 @@ from orchestrator.session.cluster import connect, disconnect
 cluster = connect(None, workers=1, cpus=1.0, gpus=0.0, dashboard=False)
 
 @ray.remote(num_cpus=0)
-def told():
+def print_much():
     for _ in range(20):
         print("x" * 2**20)
     return os.environ["RAY_ROTATION_MAX_BYTES"], os.environ["RAY_ROTATION_BACKUP_COUNT"]
 
-print(*ray.get(told.remote()))
+print(*ray.get(print_much.remote()))
 print(Config.health_check_period_ms(), Config.health_check_timeout_ms(), Config.grpc_client_keepalive_time_ms())
 disconnect(cluster)
 """

@@ -78,16 +78,16 @@ class Campaign:
             optimum=1.0,
             settings=self.settings,
         )
-        self.store.create("c", [created, *self.known()])
+        self.store.create("c", [created, *self.existing_events()])
 
-    def known(self) -> list[Event]:
+    def existing_events(self) -> list[Event]:
         """A steeper parabola than the campaign's own, with its top elsewhere: as another data set would give."""
         if not self.existing:
             return []
         arms = tuple(range(0, 100, 2)) + tuple(range(0, 90, 3))
         values = tuple(1.0 - 4.0 * (arm / 100 - 0.6) ** 2 for arm in arms)
-        known = ExistingTaken(time=0.0, source="t.csv", arms=arms, values=values, unmatched=0, first_unmatched="")
-        return [known]
+        event = ExistingTaken(time=0.0, source="t.csv", arms=arms, values=values, unmatched=0, first_unmatched="")
+        return [event]
 
     def events(self) -> list[Event]:
         return list(self.store.read("c"))
@@ -96,24 +96,24 @@ class Campaign:
         writer = self.store.claim("c", "test")
         return Driver(self.problem, replay(self.problem, self.events()), writer, executor, observe)
 
-    def opened(self, executor: Executor, **settings: Any) -> SessionOpened:
+    def session_event(self, executor: Executor, **settings: Any) -> SessionOpened:
         return SessionOpened(
             time=executor.now(), epoch=1, executor="test", slots=executor.slots, settings={**self.settings, **settings}
         )
 
-    def simulated(self, failure_rate: float = 0.0) -> SimulatedExecutor:
+    def simulated_executor(self, failure_rate: float = 0.0) -> SimulatedExecutor:
         failures = Failures(failure_rate, FailureKind.WORKER_LOST)
         return SimulatedExecutor(self.objective, self.slots, Durations(1.0, 0.5), failures, 7)
 
     def run(self, executor: Executor) -> Close:
-        return self.driver(executor).run(self.opened(executor))
+        return self.driver(executor).run(self.session_event(executor))
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("kind", ["inline", "simulated"])
 def test_a_campaign_ends_with_every_trial_evaluated_once(tmp_path: Path, strategy: str, kind: str) -> None:
     campaign = Campaign(tmp_path, strategy=strategy)
-    executor = campaign.simulated() if kind == "simulated" else InlineExecutor(campaign.objective, Limits())
+    executor = campaign.simulated_executor() if kind == "simulated" else InlineExecutor(campaign.objective, Limits())
     assert campaign.run(executor) == Close(SessionOutcome.FINISHED, "budget spent")
     succeeded = [event.trial for event in campaign.events() if isinstance(event, TrialSucceeded)]
     assert sorted(succeeded) == list(range(30))
@@ -121,7 +121,7 @@ def test_a_campaign_ends_with_every_trial_evaluated_once(tmp_path: Path, strateg
 
 def test_bbkb_finds_the_top_of_a_parabola(tmp_path: Path) -> None:
     campaign = Campaign(tmp_path, evaluations=60)
-    campaign.run(campaign.simulated())
+    campaign.run(campaign.simulated_executor())
     best = fold(campaign.events()).best
     assert best is not None
     assert abs(cast(float, best.parameters["x"]) - 0.3) < 0.1
@@ -131,26 +131,26 @@ def test_an_interrupt_just_after_a_transaction_writes_nothing_twice(tmp_path: Pa
     campaign, calls = Campaign(tmp_path), itertools.count()
     append = Writer.append
 
-    def interrupted(self: Writer, events: Any, position: int | None = None) -> None:
+    def append_and_interrupt(self: Writer, events: Any, position: int | None = None) -> None:
         append(self, events, position)
         if next(calls) == 4:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(Writer, "append", interrupted)
-    assert campaign.run(campaign.simulated()).outcome == "interrupted"
+    monkeypatch.setattr(Writer, "append", append_and_interrupt)
+    assert campaign.run(campaign.simulated_executor()).outcome == "interrupted"
     assert next(calls) == 6  # the end of the session was written after the interrupt
     events = campaign.events()
     assert len({repr(event) for event in events}) == len(events)
-    assert campaign.run(campaign.simulated()) == Close(SessionOutcome.FINISHED, "budget spent")
+    assert campaign.run(campaign.simulated_executor()) == Close(SessionOutcome.FINISHED, "budget spent")
     succeeded = [event.trial for event in campaign.events() if isinstance(event, TrialSucceeded)]
     assert sorted(succeeded) == list(range(30))
 
 
 def test_the_log_replayed_gives_the_live_state(tmp_path: Path) -> None:
     campaign = Campaign(tmp_path)
-    executor = campaign.simulated(failure_rate=0.2)
+    executor = campaign.simulated_executor(failure_rate=0.2)
     driver = campaign.driver(executor)
-    driver.run(campaign.opened(executor))
+    driver.run(campaign.session_event(executor))
     again = replay(campaign.problem, campaign.events())
     assert again.campaign == driver._campaign
     assert campaign.problem.strategy.recorded(again.model) == campaign.problem.strategy.recorded(driver._model)
@@ -169,7 +169,7 @@ def test_a_campaign_killed_again_and_again_makes_the_same_decisions_as_one_left_
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()
     undisturbed = Campaign(tmp_path / "a")
-    undisturbed.run(undisturbed.simulated())
+    undisturbed.run(undisturbed.simulated_executor())
     campaign = Campaign(tmp_path / "b")
     chance = np.random.default_rng(seed)
     close, kills = None, 0
@@ -182,9 +182,9 @@ def test_a_campaign_killed_again_and_again_makes_the_same_decisions_as_one_left_
             if lives == 0:
                 raise Killed
 
-        executor = campaign.simulated()
+        executor = campaign.simulated_executor()
         try:
-            close = campaign.driver(executor, observe).run(campaign.opened(executor))
+            close = campaign.driver(executor, observe).run(campaign.session_event(executor))
         except Killed:
             kills += 1
     assert kills > 3
@@ -194,7 +194,7 @@ def test_a_campaign_killed_again_and_again_makes_the_same_decisions_as_one_left_
 
 def test_a_result_is_stored_before_anything_is_done_about_it(tmp_path: Path) -> None:
     campaign = Campaign(tmp_path, slots=1, evaluations=8)
-    inner = campaign.simulated()
+    inner = campaign.simulated_executor()
     stored_when_submitting: list[int] = []
 
     class Watched:
@@ -236,7 +236,7 @@ def test_a_result_is_stored_before_anything_is_done_about_it(tmp_path: Path) -> 
 
 def test_a_doubled_result_is_counted_once(tmp_path: Path) -> None:
     campaign = Campaign(tmp_path, evaluations=10)
-    executor = campaign.simulated()
+    executor = campaign.simulated_executor()
     single = executor.next_outcomes
     executor.next_outcomes = lambda timeout: 2 * single(timeout)  # type: ignore[method-assign]  # an echo on the wire
     assert campaign.run(executor).outcome == "finished"
@@ -246,26 +246,26 @@ def test_a_doubled_result_is_counted_once(tmp_path: Path) -> None:
 
 def test_a_clean_stop_lets_running_evaluations_end(tmp_path: Path) -> None:
     campaign = Campaign(tmp_path)
-    executor = campaign.simulated()
+    executor = campaign.simulated_executor()
     driver: Driver = campaign.driver(executor, lambda status: driver.stop() if status.succeeded == 5 else None)
-    assert driver.run(campaign.opened(executor)).outcome == "interrupted"
+    assert driver.run(campaign.session_event(executor)).outcome == "interrupted"
     rows = fold(campaign.events()).trials
     assert not any(row.status == "running" for row in rows)
 
 
 def test_a_stop_at_once_gives_running_evaluations_back(tmp_path: Path) -> None:
     campaign = Campaign(tmp_path)
-    executor = campaign.simulated()
+    executor = campaign.simulated_executor()
     driver: Driver = campaign.driver(executor, lambda status: driver.stop(now=True) if status.succeeded == 5 else None)
-    close = driver.run(campaign.opened(executor))
+    close = driver.run(campaign.session_event(executor))
     assert "were cancelled" in close.reason
-    assert campaign.run(campaign.simulated()) == Close(SessionOutcome.FINISHED, "budget spent")
+    assert campaign.run(campaign.simulated_executor()) == Close(SessionOutcome.FINISHED, "budget spent")
     assert fold(campaign.events()).status().done == 30
 
 
 def test_failing_arms_are_set_aside_and_the_campaign_goes_on(tmp_path: Path) -> None:
     campaign = Campaign(tmp_path, evaluations=40, objective=Parabola(breaks_below=0.2))
-    assert campaign.run(campaign.simulated()).outcome == "finished"
+    assert campaign.run(campaign.simulated_executor()).outcome == "finished"
     history = fold(campaign.events())
     failed = [row for row in history.trials if row.status == "failed"]
     assert failed
@@ -277,7 +277,7 @@ def test_failing_arms_are_set_aside_and_the_campaign_goes_on(tmp_path: Path) -> 
 
 def test_a_campaign_in_which_everything_fails_ends_soon_and_says_why(tmp_path: Path) -> None:
     campaign = Campaign(tmp_path, evaluations=101, objective=Parabola(breaks_below=2.0))
-    close = campaign.run(campaign.simulated())
+    close = campaign.run(campaign.simulated_executor())
     assert close.outcome == "failed"
     assert "RuntimeError: too small" in close.reason
     assert len(fold(campaign.events()).trials) < 20
@@ -285,14 +285,14 @@ def test_a_campaign_in_which_everything_fails_ends_soon_and_says_why(tmp_path: P
 
 def test_a_writer_that_was_fenced_off_stops_without_writing(tmp_path: Path) -> None:
     campaign = Campaign(tmp_path)
-    executor = campaign.simulated()
+    executor = campaign.simulated_executor()
 
-    def usurp(status: Status) -> None:
+    def take_over(status: Status) -> None:
         if status.succeeded == 3:
             campaign.store.claim("c", "a usurper")
 
     with pytest.raises(FencedError, match="a usurper"):
-        campaign.driver(executor, usurp).run(campaign.opened(executor))
+        campaign.driver(executor, take_over).run(campaign.session_event(executor))
     assert fold(campaign.events()).sessions[-1].outcome == "killed"
 
 
@@ -300,15 +300,15 @@ def test_a_strategy_that_breaks_is_reported_and_nothing_finished_is_lost(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     campaign = Campaign(tmp_path)
-    executor = campaign.simulated()
+    executor = campaign.simulated_executor()
     driver = campaign.driver(executor)
 
-    def broken(*arguments: Any) -> Any:
+    def raise_error(*arguments: Any) -> Any:
         raise ArithmeticError("no such number")
 
-    monkeypatch.setattr(type(campaign.problem.strategy), "tell", broken)
+    monkeypatch.setattr(type(campaign.problem.strategy), "tell", raise_error)
     with pytest.raises(CampaignError, match="ArithmeticError in refitting the model: no such number"):
-        driver.run(campaign.opened(executor))
+        driver.run(campaign.session_event(executor))
     events = campaign.events()
     assert isinstance(events[-1], SessionClosed)
     assert fold(events).status().done > 0
@@ -324,7 +324,7 @@ def test_replay_of_nothing_is_a_fresh_start(tmp_path: Path) -> None:
 STARTING = [name for name, cls in STRATEGIES.items() if "warm_start" in {option.name for option in fields(cls)}]
 
 
-def with_existing(folder: Path, strategy: str, direction: str = "maximize", **options: Any) -> Campaign:
+def campaign_with_existing(folder: Path, strategy: str, direction: str = "maximize", **options: Any) -> Campaign:
     """A campaign that knows 80 values of a parabola with its top (or bottom) at x = 0.6."""
     campaign = Campaign(folder, evaluations=12, strategy=strategy, existing=True, **options)
     campaign.settings["objective"] = {"direction": direction}
@@ -339,8 +339,8 @@ def with_existing(folder: Path, strategy: str, direction: str = "maximize", **op
 def test_a_campaign_with_existing_data_chooses_with_them_in_its_posterior(
     tmp_path: Path, strategy: str, direction: str
 ) -> None:
-    campaign = with_existing(tmp_path, strategy, direction)
-    campaign.run(campaign.simulated())
+    campaign = campaign_with_existing(tmp_path, strategy, direction)
+    campaign.run(campaign.simulated_executor())
     history = fold(campaign.events())
     first = history.batches[0].picks[0]
     # the parabola falls to both sides: the best known place when maximised, an end when minimised
@@ -352,10 +352,10 @@ def test_a_campaign_with_existing_data_chooses_with_them_in_its_posterior(
 
 @pytest.mark.parametrize("strategy", STARTING)
 def test_existing_data_are_learned_once_and_a_replay_gives_the_live_state(tmp_path: Path, strategy: str) -> None:
-    campaign = with_existing(tmp_path, strategy)
-    executor = campaign.simulated()
+    campaign = campaign_with_existing(tmp_path, strategy)
+    executor = campaign.simulated_executor()
     driver = campaign.driver(executor)
-    driver.run(campaign.opened(executor))
+    driver.run(campaign.session_event(executor))
     again = replay(campaign.problem, campaign.events())
     assert again.model == driver._model
     assert again.campaign == driver._campaign
@@ -363,19 +363,19 @@ def test_existing_data_are_learned_once_and_a_replay_gives_the_live_state(tmp_pa
 
 
 def test_a_campaign_killed_before_it_has_learned_existing_data_learns_them_on_resume(tmp_path: Path) -> None:
-    campaign = with_existing(tmp_path, "bbkb")
+    campaign = campaign_with_existing(tmp_path, "bbkb")
 
     def kill(status: Status) -> None:
         raise Killed
 
-    executor = campaign.simulated()
+    executor = campaign.simulated_executor()
     with pytest.raises(Killed):
-        campaign.driver(executor, kill).run(campaign.opened(executor))
+        campaign.driver(executor, kill).run(campaign.session_event(executor))
     assert not fold(campaign.events()).refreshes  # what it learned was not committed yet
-    assert campaign.run(campaign.simulated()) == Close(SessionOutcome.FINISHED, "budget spent")
+    assert campaign.run(campaign.simulated_executor()) == Close(SessionOutcome.FINISHED, "budget spent")
     (tmp_path / "undisturbed").mkdir()
-    undisturbed = with_existing(tmp_path / "undisturbed", "bbkb")
-    undisturbed.run(undisturbed.simulated())
+    undisturbed = campaign_with_existing(tmp_path / "undisturbed", "bbkb")
+    undisturbed.run(undisturbed.simulated_executor())
     ours, theirs = (fold(one.events()) for one in (campaign, undisturbed))
     assert [row.arm for row in ours.trials] == [row.arm for row in theirs.trials]
 
@@ -384,14 +384,14 @@ def test_a_store_that_is_away_for_a_while_is_waited_for(tmp_path: Path, monkeypa
     campaign, calls = Campaign(tmp_path), itertools.count()
     append = Writer.append
 
-    def away(self: Writer, events: Any, position: int | None = None) -> None:
+    def append_or_fail(self: Writer, events: Any, position: int | None = None) -> None:
         if 3 <= next(calls) < 6:
             raise StoreError("the server restarts", is_transient=True)
         append(self, events, position)
 
-    monkeypatch.setattr(Writer, "append", away)
+    monkeypatch.setattr(Writer, "append", append_or_fail)
     monkeypatch.setattr("orchestrator.session.recorder._STORE_RETRY_SECONDS", 0.001)
-    assert campaign.run(campaign.simulated()) == Close(SessionOutcome.FINISHED, "budget spent")
+    assert campaign.run(campaign.simulated_executor()) == Close(SessionOutcome.FINISHED, "budget spent")
     assert len(fold(campaign.events()).succeeded) == 30
 
 
@@ -402,22 +402,22 @@ def test_a_store_that_stays_away_ends_the_session_and_leaves_evaluations_to_the_
     campaign, calls = Campaign(tmp_path), itertools.count()
     append = Writer.append
 
-    def away(self: Writer, events: Any, position: int | None = None) -> None:
+    def append_or_fail(self: Writer, events: Any, position: int | None = None) -> None:
         if next(calls) >= 5:
             raise StoreError("the disk is full", is_transient)
         append(self, events, position)
 
-    monkeypatch.setattr(Writer, "append", away)
+    monkeypatch.setattr(Writer, "append", append_or_fail)
     monkeypatch.setattr("orchestrator.session.recorder._STORE_RETRY_SECONDS", 0.001)
     monkeypatch.setattr("orchestrator.session.recorder.STORE_PATIENCE_SECONDS", 0.01)
-    executor = campaign.simulated()
+    executor = campaign.simulated_executor()
     closed: list[Any] = []
     monkeypatch.setattr(executor, "close", closed.append)
     with pytest.raises(StoreError, match="the disk is full"):
         campaign.run(executor)
     assert closed == [True]
     monkeypatch.setattr(Writer, "append", append)
-    assert campaign.run(campaign.simulated()) == Close(SessionOutcome.FINISHED, "budget spent")
+    assert campaign.run(campaign.simulated_executor()) == Close(SessionOutcome.FINISHED, "budget spent")
 
 
 def test_an_attempt_past_its_deadline_is_cancelled_and_what_it_says_later_is_ignored(tmp_path: Path) -> None:

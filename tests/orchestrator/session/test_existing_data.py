@@ -48,7 +48,7 @@ def grid() -> Candidates:
     return Candidates(x[:, None], {"x": x})
 
 
-def taken(path: Path, text: str, of: Candidates | None = None, **options: Any) -> ExistingTaken:
+def read_table(path: Path, text: str, of: Candidates | None = None, **options: Any) -> ExistingTaken:
     path.write_text(text)
     return read(DataStart(str(path), **options), of or grid(), "maximize", 0.0)
 
@@ -73,7 +73,7 @@ def table(of: Candidates, arms: list[int]) -> str:
 def test_every_row_finds_its_candidate_by_its_parameters(
     tmp_path_factory: pytest.TempPathFactory, arms: list[int]
 ) -> None:
-    found = taken(tmp_path_factory.mktemp("t") / "t.csv", table(candidates(), arms), candidates())
+    found = read_table(tmp_path_factory.mktemp("t") / "t.csv", table(candidates(), arms), candidates())
     assert found.arms == tuple(arms)
     assert found.values == tuple(arm / 8 for arm in arms)
     assert (found.unmatched, found.first_unmatched) == (0, "")
@@ -91,40 +91,40 @@ def test_a_parquet_table_is_read_as_well(tmp_path: Path) -> None:
 def test_numbers_that_were_printed_to_twelve_digits_still_match(tmp_path: Path) -> None:
     x = np.array([1 / 3, 2 / 3, 1e-5 / 7])
     of = Candidates(x[:, None], {"x": x})
-    found = taken(tmp_path / "t.csv", "x,reward\n0.333333333333333,1\n1.4285714285714e-06,2\n0.3333,3\n", of)
+    found = read_table(tmp_path / "t.csv", "x,reward\n0.333333333333333,1\n1.4285714285714e-06,2\n0.3333,3\n", of)
     assert (found.arms, found.values, found.unmatched) == ((0, 2), (1.0, 2.0), 1)
 
 
 def test_every_number_printed_to_twelve_digits_matches(tmp_path: Path) -> None:
     x = np.random.default_rng(0).random(300) * 10.0 ** np.arange(-150, 150)
     rows = "".join(f"{value:.12g},1\n" for value in x)
-    found = taken(tmp_path / "t.csv", f"x,reward\n{rows}", Candidates(x[:, None], {"x": x}))
+    found = read_table(tmp_path / "t.csv", f"x,reward\n{rows}", Candidates(x[:, None], {"x": x}))
     assert (sorted(found.arms), found.unmatched) == (list(range(300)), 0)
 
 
 def test_results_of_no_candidate_are_counted_and_the_first_is_shown(tmp_path: Path) -> None:
-    found = taken(tmp_path / "t.csv", "x,reward\n0.1,5\n0.15,6\n0.2,7\n0.99,8\n")
+    found = read_table(tmp_path / "t.csv", "x,reward\n0.1,5\n0.15,6\n0.2,7\n0.99,8\n")
     assert (found.arms, found.values) == ((1, 2), (5.0, 7.0))
     assert (found.unmatched, found.first_unmatched) == (2, "row 2 of the table: x=0.15")
     assert "t.csv, 2 match no candidate (the first: row 2 of the table: x=0.15)" in str(found)
 
 
 def test_arms_may_be_named_by_their_index(tmp_path: Path) -> None:
-    found = taken(tmp_path / "t.csv", "arm,score,reward\n10,1,0.5\n0,2,0.25\n11,3,1\n-1,4,1\n", reward="score")
+    found = read_table(tmp_path / "t.csv", "arm,score,reward\n10,1,0.5\n0,2,0.25\n11,3,1\n-1,4,1\n", reward="score")
     assert (found.arms, found.values, found.unmatched) == ((10, 0), (1.0, 2.0), 2)
 
 
 def test_a_parameter_called_arm_is_a_parameter(tmp_path: Path) -> None:
     lengths = np.array([7.0, 8.0])
-    found = taken(tmp_path / "t.csv", "arm,reward\n8,1\n0,2\n", Candidates(lengths[:, None], {"arm": lengths}))
+    found = read_table(tmp_path / "t.csv", "arm,reward\n8,1\n0,2\n", Candidates(lengths[:, None], {"arm": lengths}))
     assert (found.arms, found.unmatched) == ((1,), 1)
 
 
 def test_the_number_of_a_tables_row_need_not_be_given_and_the_first_of_equal_rows_is_taken(tmp_path: Path) -> None:
     x = np.array([0.1, 0.5, 0.5])
     of = Candidates(x[:, None], {"row": np.arange(3), "x": x})
-    assert taken(tmp_path / "t.csv", "x,reward\n0.5,1\n", of).arms == (1,)
-    assert taken(tmp_path / "u.csv", "row,x,reward\n2,0.5,1\n2,0.1,1\n", of).arms == (2,)
+    assert read_table(tmp_path / "t.csv", "x,reward\n0.5,1\n", of).arms == (1,)
+    assert read_table(tmp_path / "u.csv", "row,x,reward\n2,0.5,1\n2,0.1,1\n", of).arms == (2,)
 
 
 @pytest.mark.parametrize(
@@ -154,7 +154,7 @@ def test_a_table_that_is_wrong_is_reported_with_place_and_remedy(
     tmp_path: Path, text: str, options: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(UserError, match=message):
-        taken(tmp_path / "t.csv", text, **options)
+        read_table(tmp_path / "t.csv", text, **options)
 
 
 @pytest.mark.parametrize(

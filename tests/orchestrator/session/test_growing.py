@@ -54,7 +54,7 @@ def campaign(tmp_path: Path) -> Callable[..., Settings]:
     return make
 
 
-def evaluated(settings: Settings) -> Run:
+def run_session(settings: Settings) -> Run:
     """The run after one session."""
     parts = build(settings)
     run = runs.create(settings, parts.problem.candidates, parts.description, None, "a test", None, parts.enqueued)
@@ -66,19 +66,19 @@ def growths_of(events: list[Event]) -> list[CandidatesGrown]:
     return [event for event in events if isinstance(event, CandidatesGrown)]
 
 
-def replayed(problem: Problem, events: list[Event]) -> Progress:
+def replay_events(problem: Problem, events: list[Event]) -> Progress:
     return reduce(lambda progress, event: advance(problem, progress, event), events, begin_progress(problem))
 
 
 def test_candidates_are_appended_and_chosen_and_the_log_explains_them(campaign: Callable[..., Settings]) -> None:
     settings = campaign()
-    run = evaluated(settings)
+    run = run_session(settings)
     events = run.events()
     growths = growths_of(events)
     assert len(growths) >= 3
     picks = [pick for event in events if isinstance(event, BatchChosen) for pick in event.picks]
     assert max(pick.arm for pick in picks) >= 1024, "an appended candidate was chosen"
-    progress = replayed(build(settings).problem, events)
+    progress = replay_events(build(settings).problem, events)
     for pick in picks:
         assert progress.pool.candidates.parameters(pick.arm) == pick.parameters
     assert fold(events).appended == sum(event.size for event in growths)
@@ -88,7 +88,7 @@ def test_the_limit_bounds_what_is_live_and_only_candidates_never_chosen_are_reti
     campaign: Callable[..., Settings],
 ) -> None:
     settings = campaign()
-    events = evaluated(settings).events()
+    events = run_session(settings).events()
     progress = begin_progress(build(settings).problem)
     chosen: set[int] = set()
     for event in events:
@@ -113,7 +113,7 @@ def build_once(settings: Settings) -> Problem:
 
 def test_a_replay_repeats_every_choice_and_every_growth(campaign: Callable[..., Settings]) -> None:
     settings = campaign()
-    run = evaluated(settings)
+    run = run_session(settings)
     outcome = replay_until(build(settings).problem, run.events(), None, is_checked=True)
     assert outcome.differences == ()
     with run.store() as store:
@@ -124,19 +124,19 @@ def test_a_replay_repeats_every_choice_and_every_growth(campaign: Callable[..., 
 
 def test_a_log_cut_anywhere_leads_to_the_same_state(campaign: Callable[..., Settings]) -> None:
     settings = campaign()
-    events, problem = evaluated(settings).events(), build(settings).problem
-    whole = replayed(problem, events)
-    assert np.array_equal(replayed(build(settings).problem, events).model.pulls.counts, whole.model.pulls.counts)
+    events, problem = run_session(settings).events(), build(settings).problem
+    whole = replay_events(problem, events)
+    assert np.array_equal(replay_events(build(settings).problem, events).model.pulls.counts, whole.model.pulls.counts)
     places = [place for place, event in enumerate(events) if isinstance(event, CandidatesGrown)]
     for place in places[:2]:
-        before, after = replayed(problem, events[:place]), replayed(problem, events[: place + 1])
+        before, after = replay_events(problem, events[:place]), replay_events(problem, events[: place + 1])
         assert len(after.pool.candidates) == len(cast(SparseState, after.model).arms)
         assert len(after.pool.candidates) == len(before.pool.candidates) + cast(CandidatesGrown, events[place]).size
         assert cast(SparseState, after.model).grown_at == before.model.pulls.total
 
 
 def test_a_resume_goes_on_growing(campaign: Callable[..., Settings]) -> None:
-    run = evaluated(campaign())
+    run = run_session(campaign())
     first = len(growths_of(run.events()))
     larger = load(run.settings_file, ["budget.evaluations=60"])
     assert open_session(run, larger).run().outcome == "finished"
@@ -151,7 +151,7 @@ def test_a_resume_goes_on_growing(campaign: Callable[..., Settings]) -> None:
 
 def test_enqueued_configurations_are_the_first_trials(campaign: Callable[..., Settings]) -> None:
     wanted = [{"x": 0.25, "n": 500, "m": "c"}, {"x": 0.5, "n": 1, "m": "a", "s": 0.15}]
-    events = evaluated(campaign(enqueue=wanted)).events()
+    events = run_session(campaign(enqueue=wanted)).events()
     first = next(event for event in events if isinstance(event, BatchChosen))
     assert [pick.parameters for pick in first.picks] == wanted
     assert [pick.trial for pick in first.picks] == [0, 1]

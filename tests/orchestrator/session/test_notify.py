@@ -26,12 +26,12 @@ from orchestrator.store.runs import Run
 CLOSED = SessionClosed(time=2.0, outcome=SessionOutcome.FINISHED, reason="budget spent")
 
 
-def failed(failure: str = "error") -> TrialFailed:
+def failed_trial(failure: str = "error") -> TrialFailed:
     attempt: dict[str, Any] = {"trial": 3, "attempt": 1, "started": 0.0, "finished": 1.0, "worker": "w"}
     return TrialFailed(time=1.0, failure=failure, message="no data", is_final=True, **attempt)
 
 
-def succeeded() -> TrialSucceeded:
+def successful_trial() -> TrialSucceeded:
     return TrialSucceeded(time=1.0, trial=4, attempt=1, value=0.5, started=0.0, finished=1.0, worker="w", metrics={})
 
 
@@ -84,7 +84,11 @@ def send(folder: Path, events: list[Event], **settings: Any) -> None:
 
 
 def test_a_webhook_gets_the_first_failure_and_the_end_once_each(tmp_path: Path, webhook: Webhook) -> None:
-    send(tmp_path, [failed("cancelled"), failed(), succeeded(), failed(), CLOSED], webhook=webhook.url)
+    send(
+        tmp_path,
+        [failed_trial("cancelled"), failed_trial(), successful_trial(), failed_trial(), CLOSED],
+        webhook=webhook.url,
+    )
     assert [notice["event"] for notice in webhook.posted] == ["failure", "ended"]
     assert webhook.posted[0]["text"] == (
         "bbkb campaign first: first failed evaluation: trial 3 failed (error): no data"
@@ -107,7 +111,7 @@ def test_a_stall_is_notified_once_until_an_evaluation_ends(tmp_path: Path, webho
                 threading.Event().wait(0.01)
             threading.Event().wait(0.2)  # further stalls would be sent by now
             assert [notice["event"] for notice in webhook.posted] == ["stalled"] * count
-            take(succeeded())
+            take(successful_trial())
         take(CLOSED)
     assert webhook.posted[-1]["event"] == "ended"
 
@@ -150,7 +154,7 @@ def test_a_campaign_goes_on_while_a_notification_hangs_and_its_end_waits_a_bound
 ) -> None:
     monkeypatch.setattr(notify, "END_SECONDS", 0.1)
     webhook.wait.clear()
-    send(tmp_path, [failed(), CLOSED], webhook=webhook.url)  # returns, though no answer comes
+    send(tmp_path, [failed_trial(), CLOSED], webhook=webhook.url)  # returns, though no answer comes
     assert "was not delivered within 0.1 s" in caplog.text
 
 

@@ -24,7 +24,7 @@ from orchestrator.settings.model import load
 from orchestrator.store.runs import open_run
 
 
-def searched(tmp_path: Path, noise: float, direction: str, step: float | None = None) -> Result:
+def run_quadratic(tmp_path: Path, noise: float, direction: str, step: float | None = None) -> Result:
     """A run that measures a quadratic of two parameters with N(0, `noise`²)."""
 
     def value(x: float, n: int, seed: int) -> float:
@@ -37,12 +37,12 @@ def searched(tmp_path: Path, noise: float, direction: str, step: float | None = 
 
 
 @pytest.fixture(scope="module")
-def noisy(tmp_path_factory: pytest.TempPathFactory) -> Result:
-    return searched(tmp_path_factory.mktemp("noisy"), 1.0, "minimize", step=0.1)
+def noisy_result(tmp_path_factory: pytest.TempPathFactory) -> Result:
+    return run_quadratic(tmp_path_factory.mktemp("noisy"), 1.0, "minimize", step=0.1)
 
 
-def test_the_log_has_what_the_strategy_recommended_after_each_refresh(noisy: Result) -> None:
-    run = open_run(noisy.folder)
+def test_the_log_has_what_the_strategy_recommended_after_each_refresh(noisy_result: Result) -> None:
+    run = open_run(noisy_result.folder)
     problem, events = build(load(run.settings_file)).problem, run.events()
     progress, recommended = begin_progress(problem), 0
     assert isinstance(problem.strategy, Recommends)
@@ -55,27 +55,27 @@ def test_the_log_has_what_the_strategy_recommended_after_each_refresh(noisy: Res
     assert recommended
     found = progress.campaign.recommended
     assert found is not None
-    values = [float(row.value or 0.0) for row in noisy.history.trials if row.arm == found.arm]
+    values = [float(row.value or 0.0) for row in noisy_result.history.trials if row.arm == found.arm]
     assert found.evaluations == len(values)
     assert found.value == pytest.approx(np.mean(values))
 
 
-def test_every_view_shows_what_is_recommended(noisy: Result) -> None:
-    found = noisy.history.campaign.recommended
+def test_every_view_shows_what_is_recommended(noisy_result: Result) -> None:
+    found = noisy_result.history.campaign.recommended
     assert found is not None
-    assert noisy.recommended == found.parameters
-    printed = CliRunner().invoke(app, ["best", str(noisy.folder), "--format", "json"], catch_exceptions=False)
+    assert noisy_result.recommended == found.parameters
+    printed = CliRunner().invoke(app, ["best", str(noisy_result.folder), "--format", "json"], catch_exceptions=False)
     assert json.loads(printed.output) == found.parameters
     screen = io.StringIO()
-    Console(file=screen, width=200).print(render(noisy.history.status()))
+    Console(file=screen, width=200).print(render(noisy_result.history.status()))
     assert "best posterior mean: the best value may be luck" in screen.getvalue()
-    assert dict(recommended_parameters(noisy.history))["evaluations"] == str(found.evaluations)
-    assert "Recommended: best posterior mean" in page(noisy.history, "noisy")
-    assert next(name.split(",")[0] for name, _ in model_facts(noisy.history)) == "Fitted lengthscales"
+    assert dict(recommended_parameters(noisy_result.history))["evaluations"] == str(found.evaluations)
+    assert "Recommended: best posterior mean" in page(noisy_result.history, "noisy")
+    assert next(name.split(",")[0] for name, _ in model_facts(noisy_result.history)) == "Fitted lengthscales"
 
 
 def test_without_noise_the_best_value_is_what_is_recommended(tmp_path: Path) -> None:
-    made = searched(tmp_path, 0.0, "maximize")
+    made = run_quadratic(tmp_path, 0.0, "maximize")
     assert made.history.campaign.recommended is None
     assert made.recommended == made.best.parameters
     assert "Recommended" not in page(made.history, "smooth")

@@ -46,7 +46,7 @@ def bbkb(*arguments: str) -> str:
     return CliRunner().invoke(app, arguments, catch_exceptions=False, env={"COLUMNS": "200"}).output
 
 
-def failing(folder: Path, strategy: str, evaluations: int = 10) -> Run:
+def run_with_failures(folder: Path, strategy: str, evaluations: int = 10) -> Run:
     """A finished campaign over ten rows; rows 7 to 10 were errors, and 5 and 6 invalid values. bbkb takes each row
     once, uniform may take one twice."""
     (folder / "broken").touch()
@@ -61,23 +61,23 @@ def failing(folder: Path, strategy: str, evaluations: int = 10) -> Run:
 
 @pytest.fixture
 def run(tmp_path: Path) -> Run:
-    return failing(tmp_path, "bbkb")
+    return run_with_failures(tmp_path, "bbkb")
 
 
 @contextlib.contextmanager
-def opened(run: Run) -> Iterator[Store]:
+def open_store(run: Run) -> Iterator[Store]:
     with run.store() as store:
         yield store
 
 
-def checked(run: Run) -> Findings:
-    with opened(run) as store:
+def verify_run(run: Run) -> Findings:
+    with open_store(run) as store:
         return verify(store, run.name)
 
 
 @pytest.mark.parametrize("strategy", ["uniform", "bbkb", "gp_ucb"])
 def test_every_failed_trial_of_a_run_that_is_over_is_evaluated_again(tmp_path: Path, strategy: str) -> None:
-    run = failing(tmp_path, strategy)
+    run = run_with_failures(tmp_path, strategy)
     before = fold(run.events())
     failed = [row.trial for row in before.trials if row.status == "failed"]
     assert failed
@@ -89,7 +89,7 @@ def test_every_failed_trial_of_a_run_that_is_over_is_evaluated_again(tmp_path: P
     assert [row.value for row in history.trials] == [float(str(row.parameters["x"])) for row in history.trials]
     assert [row.trial for row in history.trials if row.attempts == 2] == failed
     assert [row.arm for row in history.trials] == [row.arm for row in before.trials]
-    assert checked(run).problems == ()
+    assert verify_run(run).problems == ()
     assert json.loads(bbkb("status", str(run.folder), "--json"))["failed"] == 0
     assert "all gave the same" in bbkb("replay", str(run.folder))
 
@@ -106,14 +106,14 @@ def test_only_failures_of_the_kinds_that_were_named_are_tried_again(run: Run) ->
 def test_what_was_given_back_runs_although_the_process_died_before_it_did(run: Run) -> None:
     count, state = reopen(run, load(run.settings_file))
     assert (count, state.failed, len(state.backlog)) == (6, 0, 6)
-    assert checked(run).problems == ()
+    assert verify_run(run).problems == ()
     assert failed_trials(run.events()) == ()
     bbkb("resume", str(run.folder))
     assert fold(run.events()).status().succeeded == 10
 
 
 def test_a_run_that_a_process_holds_is_left_alone(run: Run) -> None:
-    with opened(run) as store:
+    with open_store(run) as store:
         heartbeat = Heartbeat(take(store, run.name))
         before = store.length(run.name)
         with pytest.raises(HeldError):

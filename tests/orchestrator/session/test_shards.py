@@ -23,7 +23,7 @@ STRATEGY = BBKB(
 
 
 @pytest.fixture(params=[1, 3], scope="module")
-def spread(request: pytest.FixtureRequest) -> Iterator[ShardedArms]:
+def sharded(request: pytest.FixtureRequest) -> Iterator[ShardedArms]:
     """The arms over one or three actors."""
     arms = ShardedArms.start(ARMS, request.param)
     yield arms
@@ -36,52 +36,52 @@ def decisions(strategy: BBKB, arms: Floats | ShardedArms) -> list[Choose]:
         decision = strategy.ask(state, (5, 5) if number % 2 else (), 25)
         assert isinstance(decision, Choose)
         made.append(decision)
-        told = [Observation(pick.arm, float(np.sin(5 * ARMS[pick.arm]).sum())) for pick in decision.picks]
-        told.append(Observation(100 * number, None))
-        state = strategy.tell(state, told, np.random.default_rng(number))
+        observations = [Observation(pick.arm, float(np.sin(5 * ARMS[pick.arm]).sum())) for pick in decision.picks]
+        observations.append(Observation(100 * number, None))
+        state = strategy.tell(state, observations, np.random.default_rng(number))
     return made
 
 
 @pytest.mark.parametrize("termination", ["global", "global_then_local"])
-def test_decisions_are_those_of_one_array_bit_for_bit(spread: ShardedArms, termination: Termination) -> None:
+def test_decisions_are_those_of_one_array_bit_for_bit(sharded: ShardedArms, termination: Termination) -> None:
     strategy = replace(STRATEGY, termination=termination)
-    assert decisions(strategy, spread) == decisions(strategy, ARMS)
+    assert decisions(strategy, sharded) == decisions(strategy, ARMS)
 
 
-def test_uncertainty_sampling_is_that_of_one_array(spread: ShardedArms) -> None:
+def test_uncertainty_sampling_is_that_of_one_array(sharded: ShardedArms) -> None:
     strategy = replace(STRATEGY, warm_start=UncertaintyStart(max_pulls=8))
-    drawn = [strategy.init(arms, np.random.default_rng(0)).initial for arms in (spread, ARMS)]
+    drawn = [strategy.init(arms, np.random.default_rng(0)).initial for arms in (sharded, ARMS)]
     assert drawn[0] == drawn[1]
 
 
-def test_the_belief_over_all_arms_is_that_of_one_array(spread: ShardedArms) -> None:
-    told = [Observation(arm, float(arm)) for arm in range(0, 600, 40)]
+def test_the_belief_over_all_arms_is_that_of_one_array(sharded: ShardedArms) -> None:
+    observations = [Observation(arm, float(arm)) for arm in range(0, 600, 40)]
     beliefs = []
-    for arms in (spread, ARMS):
+    for arms in (sharded, ARMS):
         state = STRATEGY.init(arms, np.random.default_rng(0))
-        beliefs.append(STRATEGY.posterior(STRATEGY.tell(state, told, np.random.default_rng(1))))
+        beliefs.append(STRATEGY.posterior(STRATEGY.tell(state, observations, np.random.default_rng(1))))
     np.testing.assert_allclose(beliefs[0].mean, beliefs[1].mean, rtol=1e-9, atol=1e-9)
     np.testing.assert_allclose(beliefs[0].variance, beliefs[1].variance, rtol=1e-9, atol=1e-9)
 
 
-def test_arms_that_are_appended_are_answered_for_as_in_one_array(spread: ShardedArms) -> None:
+def test_arms_that_are_appended_are_answered_for_as_in_one_array(sharded: ShardedArms) -> None:
     more = np.random.default_rng(5).random((9, 2))
     made = []
-    for arms in (spread, ARMS):
+    for arms in (sharded, ARMS):
         state = STRATEGY.init(arms, np.random.default_rng(0))
         for number in range(3):
             decision = STRATEGY.ask(state, (), 20)
             assert isinstance(decision, Choose)
-            told = [Observation(pick.arm, float(pick.arm % 7)) for pick in decision.picks]
-            state = STRATEGY.tell(state, told, np.random.default_rng(number)).extend(more[3 * number :][:3])
+            observations = [Observation(pick.arm, float(pick.arm % 7)) for pick in decision.picks]
+            state = STRATEGY.tell(state, observations, np.random.default_rng(number)).extend(more[3 * number :][:3])
             made.append(decision)
         assert len(state.arms) == 609
     assert made[:3] == made[3:]
 
 
-def test_two_states_are_asked_in_turns_over_shards_as_over_one_array(spread: ShardedArms) -> None:
+def test_two_states_are_asked_in_turns_over_shards_as_over_one_array(sharded: ShardedArms) -> None:
     made = []
-    for arms in (spread, ARMS):
+    for arms in (sharded, ARMS):
         one = STRATEGY.init(arms, np.random.default_rng(0))
         one = STRATEGY.tell(one, [Observation(arm, float(arm)) for arm in one.initial], np.random.default_rng(1))
         other = STRATEGY.tell(one, [Observation(7, 90.0)], np.random.default_rng(2))
@@ -96,10 +96,10 @@ def test_two_states_are_asked_in_turns_over_shards_as_over_one_array(spread: Sha
 
 
 def test_a_shard_that_dies_is_an_error_that_says_how_to_go_on() -> None:
-    spread = ShardedArms.start(ARMS, 2)
-    state = STRATEGY.init(spread, np.random.default_rng(0))
+    sharded = ShardedArms.start(ARMS, 2)
+    state = STRATEGY.init(sharded, np.random.default_rng(0))
     state = STRATEGY.tell(state, [Observation(arm, 0.5) for arm in state.initial], np.random.default_rng(1))
-    spread.close()
+    sharded.close()
     with pytest.raises(ActorLostError, match=r"a shard of the candidates died .* `bbkb resume` continues"):
         STRATEGY.ask(state, (), 3)
 

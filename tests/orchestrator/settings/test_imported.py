@@ -24,7 +24,7 @@ SPACE = {
 
 
 @pytest.fixture(autouse=True)
-def _quiet() -> None:
+def _silence_optuna() -> None:
     optuna.logging.set_verbosity(optuna.logging.ERROR)
 
 

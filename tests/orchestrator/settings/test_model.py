@@ -26,11 +26,11 @@ from orchestrator.settings.model import Settings, from_mapping, load
 CONFIGS = sorted(Path(__file__).parents[3].joinpath("configs").glob("*.yaml"))
 SMALL: Mapping[str, Any] = {"name": "x", "objective": {"name": "branin"}, "budget": {"evaluations": 5}}
 
-Refused = Callable[..., list[str]]
+ErrorLines = Callable[..., list[str]]
 
 
 @pytest.fixture
-def refused(tmp_path: Path) -> Refused:
+def error_lines(tmp_path: Path) -> ErrorLines:
     """The lines of the error that a file (and overrides) makes, without the folder's name."""
 
     def lines(text: str, *overrides: str) -> list[str]:
@@ -195,8 +195,10 @@ HEAD = "name: x\nobjective: {name: branin}\nbudget: {evaluations: 5}\n"  # three
         ),
     ],
 )
-def test_a_mistake_is_reported_with_its_place_and_in_plain_words(refused: Refused, text: str, message: str) -> None:
-    (line,) = refused(text)
+def test_a_mistake_is_reported_with_its_place_and_in_plain_words(
+    error_lines: ErrorLines, text: str, message: str
+) -> None:
+    (line,) = error_lines(text)
     assert message in line
     for noise in ("pydantic", "Input", "Value error", "Settings", "tuple[", "RBF"):
         assert noise not in line
@@ -216,18 +218,18 @@ def test_a_mistake_is_reported_with_its_place_and_in_plain_words(refused: Refuse
     ],
 )
 def test_a_strategy_that_does_not_exist_is_reported_with_those_that_do(
-    refused: Refused, strategy: str, message: str
+    error_lines: ErrorLines, strategy: str, message: str
 ) -> None:
-    (line,) = refused(f"{HEAD}strategy: {strategy}\n")
+    (line,) = error_lines(f"{HEAD}strategy: {strategy}\n")
     assert line.startswith(f"x.yaml:4: {message}")
 
 
-def test_all_mistakes_are_reported_at_once_in_the_order_of_the_file(refused: Refused) -> None:
+def test_all_mistakes_are_reported_at_once_in_the_order_of_the_file(error_lines: ErrorLines) -> None:
     text = (
         "name: x\nseed: -1\nbudget: {evaluations: many}\nobjective: {name: branin, option: 1}\n"
         "strategy:\n  kernel: {name: rbf, lengthscale: x}\n  delta: y\n  q: 1\nworkers: {count: 0}\n"
     )
-    places = [line.split()[1] for line in refused(text, "workers.gpus=-1")]
+    places = [line.split()[1] for line in error_lines(text, "workers.gpus=-1")]
     assert places == [
         "seed",
         "budget.evaluations",
@@ -240,19 +242,19 @@ def test_all_mistakes_are_reported_at_once_in_the_order_of_the_file(refused: Ref
     ]
 
 
-def test_an_override_is_checked_like_the_file_and_named_in_the_message(refused: Refused) -> None:
-    (line,) = refused(f"{HEAD}strategy: {{regularization: 1}}\n", "strategy.regularization=-1")
+def test_an_override_is_checked_like_the_file_and_named_in_the_message(error_lines: ErrorLines) -> None:
+    (line,) = error_lines(f"{HEAD}strategy: {{regularization: 1}}\n", "strategy.regularization=-1")
     assert line == "--set strategy.regularization=-1: strategy.regularization must be > 0, got -1"
-    (line,) = refused(HEAD, "budget.evaluation=10")
+    (line,) = error_lines(HEAD, "budget.evaluation=10")
     assert line == ("--set budget.evaluation=10: budget.evaluation is not a known key; did you mean 'evaluations'?")
 
 
-def test_a_budget_of_steps_alone_bounds_the_evaluations(refused: Refused) -> None:
+def test_a_budget_of_steps_alone_bounds_the_evaluations(error_lines: ErrorLines) -> None:
     one = from_mapping({**SMALL, "budget": {"steps": 7}})
     assert (one.budget.steps, one.budget.evaluations) == (7, 7)
     head = "name: x\nobjective: {name: branin}\n"
-    assert refused(head + "budget: {hours: 1}") == ["x.yaml:3: budget.evaluations is required"]
-    assert refused(head + "budget: {steps: 0}") == ["x.yaml:3: budget.steps must be >= 1, got 0"]
+    assert error_lines(head + "budget: {hours: 1}") == ["x.yaml:3: budget.evaluations is required"]
+    assert error_lines(head + "budget: {steps: 0}") == ["x.yaml:3: budget.steps must be >= 1, got 0"]
 
 
 def test_an_override_wins_over_the_file(tmp_path: Path) -> None:
@@ -420,21 +422,21 @@ def test_existing_data_lie_beside_the_campaign_file(tmp_path: Path, start: str, 
     assert from_mapping(settings.resolved()) == settings
 
 
-def test_existing_data_need_a_path_and_a_database_a_campaign(refused: Refused) -> None:
+def test_existing_data_need_a_path_and_a_database_a_campaign(error_lines: ErrorLines) -> None:
     head = "name: x\nobjective: {name: branin}\nbudget: {evaluations: 5}\n"
-    assert refused(head + "strategy:\n  warm_start: {name: data}\n") == [
+    assert error_lines(head + "strategy:\n  warm_start: {name: data}\n") == [
         "x.yaml:5: strategy.warm_start.path is required"
     ]
-    [line] = refused(head + "strategy:\n  warm_start: {name: data, path: 'postgresql://host/db'}\n")
+    [line] = error_lines(head + "strategy:\n  warm_start: {name: data, path: 'postgresql://host/db'}\n")
     assert line.startswith("x.yaml:5: strategy.warm_start.campaign must be given beside a database URL")
 
 
-def test_candidates_are_spread_over_actors_only_where_strategy_and_executor_can(refused: Refused) -> None:
+def test_candidates_are_spread_over_actors_only_where_strategy_and_executor_can(error_lines: ErrorLines) -> None:
     text = "name: x\nobjective: {name: branin}\nbudget: {evaluations: 5}\ncomputing: {shards: 2}\n"
-    assert refused(text + "strategy: {name: gp_ucb}\n") == [
+    assert error_lines(text + "strategy: {name: gp_ucb}\n") == [
         "x.yaml:4: computing.shards must be 1 with this strategy, bbkb can have more, got 2"
     ]
-    assert refused(text + "workers: {executor: inline}\n") == [
+    assert error_lines(text + "workers: {executor: inline}\n") == [
         "x.yaml:4: computing.shards must be 1 without workers.executor ray, got 2"
     ]
     assert from_mapping({**SMALL, "computing": {"shards": 2, "threads": 2}}).computing.shards == 2

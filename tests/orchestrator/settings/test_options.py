@@ -39,7 +39,7 @@ class Figure:
             raise ValueError(f"figure.count must be >= 1, got {self.count}")
 
 
-def _refused(options: dict[str, Any]) -> list[str]:
+def _errors_of(options: dict[str, Any]) -> list[str]:
     with pytest.raises(ValidationError) as error:
         build(Figure, options)
     return [str(problem) for problem in describe(error.value, options)]
@@ -53,24 +53,24 @@ def test_a_nested_dataclass_is_picked_by_its_name() -> None:
 
 
 def test_only_the_member_that_was_named_complains() -> None:
-    assert _refused({"shape": {"name": "round", "side": 1}}) == [
+    assert _errors_of({"shape": {"name": "round", "side": 1}}) == [
         "shape.side is not a known key; there are radius, name",
         "shape.radius is required",
     ]
 
 
 def test_an_unknown_key_is_refused_whatever_the_class_allows() -> None:
-    assert _refused({"shape": {"name": "round", "radius": 1}, "counts": 2}) == [
+    assert _errors_of({"shape": {"name": "round", "radius": 1}, "counts": 2}) == [
         "counts is not a known key; did you mean 'count'?"
     ]
 
 
 def test_a_part_that_is_wrong_is_not_called_missing_as_well() -> None:
-    assert _refused({"shape": {"name": "oval"}, "count": "x"}) == [
+    assert _errors_of({"shape": {"name": "oval"}, "count": "x"}) == [
         'shape.name must be one of round, square, box, got "oval"',
         'count must be a whole number, got "x"',
     ]
 
 
 def test_what_the_class_itself_refuses_is_reported() -> None:
-    assert _refused({"shape": {"name": "round", "radius": 1}, "count": 0}) == [": figure.count must be >= 1, got 0"]
+    assert _errors_of({"shape": {"name": "round", "radius": 1}, "count": 0}) == [": figure.count must be >= 1, got 0"]

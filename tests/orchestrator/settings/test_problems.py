@@ -21,29 +21,29 @@ class _Outer(BaseModel):
     kind: Literal["a", "b"] = "a"
 
 
-def _found(tree: Mapping[str, Any]) -> list[str]:
+def _problems_of(tree: Mapping[str, Any]) -> list[str]:
     with pytest.raises(ValidationError) as error:
         TypeAdapter(_Outer).validate_python(tree)
     return [str(problem) for problem in describe(error.value, tree, _Outer)]
 
 
 def test_a_union_makes_one_complaint() -> None:
-    assert _found({"inner": {"size": "x"}}) == ['inner.size must be a number or a list, got "x"']
+    assert _problems_of({"inner": {"size": "x"}}) == ['inner.size must be a number or a list, got "x"']
 
 
 def test_of_a_union_the_member_that_got_furthest_complains() -> None:
-    assert _found({"inner": {"size": [1, "x"]}}) == ['inner.size.1 must be a number, got "x"']
+    assert _problems_of({"inner": {"size": [1, "x"]}}) == ['inner.size.1 must be a number, got "x"']
 
 
 def test_two_wrong_entries_of_a_list_are_two_complaints() -> None:
-    assert _found({"inner": {"size": ["x", "y"]}}) == [
+    assert _problems_of({"inner": {"size": ["x", "y"]}}) == [
         'inner.size.0 must be a number, got "x"',
         'inner.size.1 must be a number, got "y"',
     ]
 
 
 def test_several_mistakes_are_all_found() -> None:
-    assert _found({"kind": "c"}) == ["inner is required", "kind must be 'a' or 'b', got \"c\""]
+    assert _problems_of({"kind": "c"}) == ["inner is required", "kind must be 'a' or 'b', got \"c\""]
 
 
 @pytest.mark.parametrize(

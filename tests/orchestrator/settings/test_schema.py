@@ -66,7 +66,7 @@ def test_a_class_of_ones_own_conforms() -> None:
     VALIDATOR.validate({**SMALL, "objective": {"name": "mine:Objective", "options": {"whatever": 1}}})
 
 
-def _undescribed(schema: dict[str, Any], path: str) -> Iterator[str]:
+def _undocumented_fields(schema: dict[str, Any], path: str) -> Iterator[str]:
     for name, field in schema.get("properties", {}).items():
         target = field.get("$ref", "").rpartition("/")[2]
         if not (field.get("description") or SCHEMA["$defs"].get(target, {}).get("description")):
@@ -76,7 +76,10 @@ def _undescribed(schema: dict[str, Any], path: str) -> Iterator[str]:
 def test_every_key_of_the_sections_is_described() -> None:
     sections = [name for name in SCHEMA["$defs"] if name.endswith("Settings")]
     assert len(sections) >= 9
-    missing = [*_undescribed(SCHEMA, ""), *(m for name in sections for m in _undescribed(SCHEMA["$defs"][name], name))]
+    missing = [
+        *_undocumented_fields(SCHEMA, ""),
+        *(m for name in sections for m in _undocumented_fields(SCHEMA["$defs"][name], name)),
+    ]
     assert missing == []
 
 
@@ -85,4 +88,4 @@ def test_every_hyper_parameter_of_a_strategy_is_described(name: str) -> None:
     (definition,) = [
         d for d in SCHEMA["$defs"].values() if d.get("properties", {}).get("name", {}).get("const") == name
     ]
-    assert list(_undescribed(definition, name)) == []
+    assert list(_undocumented_fields(definition, name)) == []

@@ -136,7 +136,7 @@ BEYOND_A_SCHEMA: list[Change] = [
 DEPENDENT = {("igp_ucb", "final_points"), *(("gp_threds", option) for option in ("low", "high", "walk_error"))}
 
 
-def changed(path: tuple[str, ...], value: Any) -> dict[str, Any]:
+def change_base(path: tuple[str, ...], value: Any) -> dict[str, Any]:
     tree = copy.deepcopy(BASE)
     section = tree
     for key in path[:-1]:
@@ -148,7 +148,7 @@ def changed(path: tuple[str, ...], value: Any) -> dict[str, Any]:
     return tree
 
 
-def loads(tree: dict[str, Any]) -> bool:
+def is_loadable(tree: dict[str, Any]) -> bool:
     try:
         from_mapping(tree)
     except ConfigError:
@@ -157,20 +157,20 @@ def loads(tree: dict[str, Any]) -> bool:
 
 
 def test_the_file_that_is_changed_is_right() -> None:
-    assert loads(BASE)
+    assert is_loadable(BASE)
     assert VALIDATOR.is_valid(BASE)
 
 
 @pytest.mark.parametrize(("path", "value"), REFUSED, ids=str)
 def test_what_loading_refuses_the_schema_refuses(path: tuple[str, ...], value: Any) -> None:
-    assert not loads(changed(path, value))
-    assert not VALIDATOR.is_valid(changed(path, value))
+    assert not is_loadable(change_base(path, value))
+    assert not VALIDATOR.is_valid(change_base(path, value))
 
 
 @pytest.mark.parametrize(("path", "value"), BEYOND_A_SCHEMA, ids=str)
 def test_what_a_schema_cannot_say_loading_refuses(path: tuple[str, ...], value: Any) -> None:
-    assert not loads(changed(path, value))
-    assert VALIDATOR.is_valid(changed(path, value))
+    assert not is_loadable(change_base(path, value))
+    assert VALIDATOR.is_valid(change_base(path, value))
 
 
 @pytest.mark.parametrize("name", [name for name in STRATEGIES if name != "optuna"])
@@ -182,8 +182,8 @@ def test_every_number_of_a_strategy_has_the_bounds_that_its_class_checks(name: s
     for option, field in definition["properties"].items():
         kinds = {part.get("type") for part in (field, *field.get("anyOf", []))}
         for number in (-1, 0, 1, 2) if "integer" in kinds else (-1.0, 0.0, 0.5, 1.0, 1.5) if "number" in kinds else ():
-            tree = changed(("strategy",), {"name": name, option: number})
-            is_right, is_valid = loads(tree), VALIDATOR.is_valid(tree)
+            tree = change_base(("strategy",), {"name": name, option: number})
+            is_right, is_valid = is_loadable(tree), VALIDATOR.is_valid(tree)
             too_strict += [(option, number)] if is_right and not is_valid else []
             too_lenient |= {(name, option)} if is_valid and not is_right else set()
     assert too_strict == []

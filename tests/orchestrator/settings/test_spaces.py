@@ -29,7 +29,7 @@ def settings_of(tmp_path: Path, text: str) -> Settings:
     return load(file)
 
 
-def refused(tmp_path: Path, text: str) -> list[str]:
+def error_lines(tmp_path: Path, text: str) -> list[str]:
     with pytest.raises(ConfigError) as error:
         settings_of(tmp_path, text)
     return str(error.value).replace(f"{tmp_path}/", "").splitlines()
@@ -78,7 +78,7 @@ def test_conditions_and_forbidden_clauses_load_back(tmp_path: Path) -> None:
     ],
 )
 def test_a_mistake_has_its_place_and_remedy(tmp_path: Path, tail: str, message: str) -> None:
-    (line,) = refused(tmp_path, HEAD + SPACE + tail)
+    (line,) = error_lines(tmp_path, HEAD + SPACE + tail)
     assert line.startswith(message)
 
 
@@ -107,11 +107,11 @@ def test_a_mistake_has_its_place_and_remedy(tmp_path: Path, tail: str, message: 
     ],
 )
 def test_a_mistake_in_a_parameter_has_its_place_and_remedy(tmp_path: Path, parameter: str, message: str) -> None:
-    (line,) = refused(tmp_path, f"{HEAD}space:\n  m: {{choices: [svm, knn]}}\n  p: {parameter}\n")
+    (line,) = error_lines(tmp_path, f"{HEAD}space:\n  m: {{choices: [svm, knn]}}\n  p: {parameter}\n")
     assert line.startswith(message), line
 
 
-def their_space() -> ConfigSpace.ConfigurationSpace:
+def configspace_space() -> ConfigSpace.ConfigurationSpace:
     space = ConfigSpace.ConfigurationSpace()
     model = ConfigSpace.CategoricalHyperparameter("model", ["svm", "forest", "knn"], weights=[2, 1, 1])
     c = ConfigSpace.UniformFloatHyperparameter("svm:C", 1e-3, 1e3, log=True)
@@ -132,7 +132,7 @@ def their_space() -> ConfigSpace.ConfigurationSpace:
 
 @pytest.mark.parametrize("ending", ["json", "yaml"])
 def test_a_configspace_file_is_a_space(tmp_path: Path, ending: str) -> None:
-    theirs = their_space()
+    theirs = configspace_space()
     getattr(theirs, f"to_{ending}")(tmp_path / f"space.{ending}")
     settings = settings_of(tmp_path, f"{HEAD}space: space.{ending}\nforbid: [{{depth: 20}}]\n")
     assert from_mapping(settings.resolved()) == settings
@@ -159,7 +159,7 @@ def test_a_configspace_file_is_a_space(tmp_path: Path, ending: str) -> None:
 def test_a_file_that_is_no_configspace_is_refused(tmp_path: Path, name: str, content: Any, message: str) -> None:
     if content is not None:
         (tmp_path / name).write_text(content)
-    (line,) = refused(tmp_path, f"{HEAD}space: {name}\n")
+    (line,) = error_lines(tmp_path, f"{HEAD}space: {name}\n")
     assert line.startswith(message), line
 
 

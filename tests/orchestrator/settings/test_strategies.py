@@ -29,18 +29,18 @@ def test_the_paper_preset_and_an_explicit_kernel_give_the_published_algorithm(na
     assert build_strategy({"name": name, "preset": "paper"}) == STRATEGIES[name]()
 
 
-def _errors(options: dict[str, Any]) -> list[str]:
+def _errors_of(options: dict[str, Any]) -> list[str]:
     with pytest.raises(ValidationError) as error:
         build_strategy(options)
     return [str(problem) for problem in describe(error.value, options)]
 
 
 def test_a_preset_that_is_unknown_or_contradicted_is_refused() -> None:
-    assert _errors({"preset": "best"}) == ["preset must be one of calibrated, paper, got 'best'"]
-    assert _errors({"preset": "calibrated", "regularization": 1}) == [
+    assert _errors_of({"preset": "best"}) == ["preset must be one of calibrated, paper, got 'best'"]
+    assert _errors_of({"preset": "calibrated", "regularization": 1}) == [
         "preset must be paper beside strategy.regularization: calibrated settings fit the model instead"
     ]
-    assert _errors({"model": {"outputs": "square"}}) == [
+    assert _errors_of({"model": {"outputs": "square"}}) == [
         "model.outputs must be 'half_rank', 'rank', 'standardise' or 'raw', got \"square\""
     ]
 

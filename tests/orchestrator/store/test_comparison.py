@@ -25,12 +25,12 @@ def log(tmp_path: Path) -> EventStore:
     return store
 
 
-def copy_of(tmp_path: Path) -> EventStore:
+def copy_store(tmp_path: Path) -> EventStore:
     return EventStore(f"sqlite:///{shutil.copy(tmp_path / 'c.sqlite', tmp_path / 'copy.sqlite')}")
 
 
 def test_a_copy_is_the_beginning_of_a_log_that_went_on(log: EventStore, tmp_path: Path) -> None:
-    copy = copy_of(tmp_path)
+    copy = copy_store(tmp_path)
     assert compare(log, copy, "c") == Comparison(1500)
     log.claim("c", "me").append([stop(1500), stop(1501)])
     compared = compare(log, copy, "c")
@@ -42,7 +42,7 @@ def test_a_copy_is_the_beginning_of_a_log_that_went_on(log: EventStore, tmp_path
 
 
 def test_a_change_after_which_all_checksums_were_computed_anew_is_found(log: EventStore, tmp_path: Path) -> None:
-    copy = copy_of(tmp_path)
+    copy = copy_store(tmp_path)
     changed = [stop(number if number != 700 else 7) for number in range(1, 1500)]
     rows, head = encode("c", 1, 1, changed, log.checksum_before("c", 1) or 0)
     with sqlite3.connect(tmp_path / "c.sqlite") as raw:
@@ -57,4 +57,4 @@ def test_a_change_after_which_all_checksums_were_computed_anew_is_found(log: Eve
 
 def test_a_copy_of_another_run_is_refused(log: EventStore, tmp_path: Path) -> None:
     with pytest.raises(RunError, match="is it a copy of another run"):
-        compare(log, copy_of(tmp_path), "d")
+        compare(log, copy_store(tmp_path), "d")

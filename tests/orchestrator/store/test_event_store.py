@@ -322,15 +322,15 @@ def test_an_event_that_was_removed_moved_or_added_is_found_though_positions_were
     store = EventStore(f"sqlite:///{tmp_path / 'c.sqlite'}")
     store.create("c", [stop(0)])
     store.claim("c", "me").append([stop(number) for number in range(1, 6)])
-    assert not damage_in(store)
+    assert not damages(store)
     with sqlite3.connect(tmp_path / "c.sqlite") as raw:
         raw.executescript(TAMPERING[tampering])
     raw.close()
-    assert damage_in(store)
+    assert damages(store)
     store.close()
 
 
-def damage_in(store: EventStore) -> list[str]:
+def damages(store: EventStore) -> list[str]:
     signs = ("checksum", "missing", "its end was replaced")
     return [problem for problem in verify(store, "c").problems if any(sign in problem for sign in signs)]
 

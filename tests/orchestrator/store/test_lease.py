@@ -149,7 +149,7 @@ def test_a_campaign_that_is_not_there_cannot_be_taken(store: EventStore) -> None
         find_free(store, "another")
 
 
-def beating(writer: Writer) -> tuple[Heartbeat, list[bool], threading.Event]:
+def start_heartbeat(writer: Writer) -> tuple[Heartbeat, list[bool], threading.Event]:
     """A quick heartbeat, the stops it has passed on, and whether there is one."""
     heart, stops, came = Heartbeat(writer, period_seconds=0.01), list[bool](), threading.Event()
 
@@ -166,7 +166,7 @@ def test_a_heartbeat_beats_passes_on_what_it_is_asked_once_and_lets_go_at_the_en
     store: EventStore, campaign: str
 ) -> None:
     writer = take(store, campaign)
-    heart, stops, came = beating(writer)
+    heart, stops, came = start_heartbeat(writer)
     store.ask_to_stop(campaign, writer.epoch, "drain")
     assert came.wait(200)
     wait_until(lambda: store.holding(campaign).beats > 5)
@@ -191,7 +191,7 @@ def test_a_request_that_comes_before_there_is_a_session_is_passed_on_to_it(store
 
 
 def test_a_heartbeat_that_is_fenced_off_stops_its_session_at_once(store: EventStore, campaign: str) -> None:
-    heart, stops, came = beating(take(store, campaign))
+    heart, stops, came = start_heartbeat(take(store, campaign))
     store.claim(campaign, "a usurper")
     assert came.wait(200)
     heart.end()

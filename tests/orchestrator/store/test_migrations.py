@@ -22,7 +22,7 @@ RECORDED = sorted(path for path in (Path(__file__).parent / "recorded").iterdir(
 
 
 @pytest.fixture(params=RECORDED, ids=lambda path: path.name)
-def recorded(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+def recorded_run(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     """A run that version 0.1 made, as it was left."""
     return Path(shutil.copytree(request.param, tmp_path / request.param.name))
 
@@ -32,12 +32,12 @@ def change(database: Path, statement: str) -> None:
         connection.executescript(statement)
 
 
-def test_a_run_of_version_0_1_is_read_verified_and_continued(recorded: Path) -> None:
-    run = open_run(recorded)
+def test_a_run_of_version_0_1_is_read_verified_and_continued(recorded_run: Path) -> None:
+    run = open_run(recorded_run)
     before = run.events()
     with run.store() as store:
         assert verify(store, run.name).problems == ()
-    done = CliRunner().invoke(app, ["resume", str(recorded), "--set", "budget.evaluations=24"])
+    done = CliRunner().invoke(app, ["resume", str(recorded_run), "--set", "budget.evaluations=24"])
     assert done.exit_code == 0, done.output
     events = run.events()
     assert events[: len(before)] == before
@@ -50,11 +50,11 @@ def test_a_run_of_version_0_1_is_read_verified_and_continued(recorded: Path) -> 
         )
 
 
-def test_a_run_of_version_0_1_that_was_killed_anywhere_is_continued(recorded: Path, tmp_path: Path) -> None:
-    run = open_run(recorded)
+def test_a_run_of_version_0_1_that_was_killed_anywhere_is_continued(recorded_run: Path, tmp_path: Path) -> None:
+    run = open_run(recorded_run)
     length = len(run.events())
     for kept in (3, length // 2, length - 1):
-        copy = Path(shutil.copytree(recorded, tmp_path / f"{kept}" / recorded.name))
+        copy = Path(shutil.copytree(recorded_run, tmp_path / f"{kept}" / recorded_run.name))
         change(
             copy / "campaign.sqlite",
             f"DELETE FROM bbkb_events WHERE position >= {kept}; UPDATE bbkb_campaigns SET length = {kept}",
@@ -65,15 +65,15 @@ def test_a_run_of_version_0_1_that_was_killed_anywhere_is_continued(recorded: Pa
             assert verify(store, run.name).problems == ()
 
 
-def test_tables_of_a_newer_version_are_refused_with_what_to_do(recorded: Path) -> None:
-    with open_run(recorded).store() as store:
+def test_tables_of_a_newer_version_are_refused_with_what_to_do(recorded_run: Path) -> None:
+    with open_run(recorded_run).store() as store:
         store.make_tables()
-    change(recorded / "campaign.sqlite", f"UPDATE bbkb_schema SET version = {TABLES_VERSION + 1}")
+    change(recorded_run / "campaign.sqlite", f"UPDATE bbkb_schema SET version = {TABLES_VERSION + 1}")
     with pytest.raises(
         StoreError, match=rf"have version {TABLES_VERSION + 1}.*a newer bbkb wrote it; upgrade with pip"
     ):
-        open_run(recorded).events()
-    done = CliRunner().invoke(app, ["resume", str(recorded)])
+        open_run(recorded_run).events()
+    done = CliRunner().invoke(app, ["resume", str(recorded_run)])
     assert isinstance(done.exception, StoreError)
 
 

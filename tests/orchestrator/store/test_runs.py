@@ -31,7 +31,7 @@ def settings(tmp_path: Path, database_url: str, campaign: str) -> Settings:
     )
 
 
-def changed(settings: Settings, **keys: Any) -> Settings:
+def change(settings: Settings, **keys: Any) -> Settings:
     return from_mapping({**settings.resolved(), **keys})
 
 
@@ -45,7 +45,7 @@ def test_a_named_run_is_found_once_it_has_begun(settings: Settings, candidates: 
     begun = runs.create(settings, candidates, "", None, "a test")
     assert begun.folder == Path(settings.runs).resolve() / str(settings.run)
     assert runs.find(settings) == begun == runs.open_run(begun.folder)
-    assert runs.find(changed(settings, run=None)) is None
+    assert runs.find(change(settings, run=None)) is None
 
 
 def test_a_named_run_is_not_begun_twice(settings: Settings, candidates: Candidates) -> None:
@@ -54,7 +54,7 @@ def test_a_named_run_is_not_begun_twice(settings: Settings, candidates: Candidat
     assert begun is not None
     before = begun.settings_file.read_bytes()
     with pytest.raises(RunError, match=r"is in .* already"):
-        runs.create(changed(settings, seed=7), candidates, "", None, "a test")
+        runs.create(change(settings, seed=7), candidates, "", None, "a test")
     assert begun.settings_file.read_bytes() == before
 
 
@@ -69,9 +69,9 @@ def test_a_folder_that_a_dead_process_left_without_a_log_is_used_again(
 def test_a_campaign_in_a_database_is_found_where_its_folder_is_not(
     settings: Settings, candidates: Candidates, tmp_path: Path, database_url: str
 ) -> None:
-    settings = changed(settings, store=database_url)  # of a file that is not in the run's folder, or of a server
+    settings = change(settings, store=database_url)  # of a file that is not in the run's folder, or of a server
     runs.create(settings, candidates, "", None, "a test")
-    found = runs.find(changed(settings, runs=str(tmp_path / "elsewhere")))
+    found = runs.find(change(settings, runs=str(tmp_path / "elsewhere")))
     assert found is not None
     assert found.folder == tmp_path / "elsewhere" / str(settings.run)
     assert not found.folder.exists()
@@ -84,7 +84,7 @@ def test_a_run_begins_in_no_folder_that_a_link_leads_to(
     settings: Settings, candidates: Candidates, tmp_path: Path
 ) -> None:
     (tmp_path / "elsewhere").mkdir()
-    named, root = changed(settings, run="one"), Path(settings.runs)
+    named, root = change(settings, run="one"), Path(settings.runs)
     root.mkdir(exist_ok=True)
     (root / "one").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(RunError, match="one must not be a link"):
@@ -92,7 +92,7 @@ def test_a_run_begins_in_no_folder_that_a_link_leads_to(
     assert not list((tmp_path / "elsewhere").iterdir())
     (root / "two").symlink_to(root / "two")
     with pytest.raises(RunError, match="is a link to itself"):
-        runs.create(changed(settings, run="two"), candidates, "", None, "a test")
+        runs.create(change(settings, run="two"), candidates, "", None, "a test")
     with pytest.raises(RunError, match="is a link to itself"):
         runs.open_run(root / "two")
 
@@ -102,27 +102,27 @@ def test_a_folder_that_cannot_be_made_is_a_users_mistake(
 ) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(RunError, match=r"cannot be made .*: set `runs:`"):
-        runs.create(changed(settings, runs=str(tmp_path / "file")), candidates, "", None, "a test")
+        runs.create(change(settings, runs=str(tmp_path / "file")), candidates, "", None, "a test")
 
 
 def test_a_run_is_its_owners_only_and_nothing_is_left_of_one_that_could_not_be_made(
     settings: Settings, candidates: Candidates, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    begun = runs.create(changed(settings, run=None), candidates, "", None, "a test")
+    begun = runs.create(change(settings, run=None), candidates, "", None, "a test")
     assert stat.S_IMODE(begun.folder.stat().st_mode) == 0o700
     assert {stat.S_IMODE(path.stat().st_mode) for path in begun.folder.iterdir()} == {0o600}
 
-    def full(descriptor: int) -> None:
+    def raise_disk_full(descriptor: int) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(os, "fsync", full)
+    monkeypatch.setattr(os, "fsync", raise_disk_full)
     with pytest.raises(RunError, match=r"cannot be written: No space left on device; free some space"):
-        runs.create(changed(settings, run=None, name="other"), candidates, "", None, "a test")
+        runs.create(change(settings, run=None, name="other"), candidates, "", None, "a test")
     assert [path.name for path in Path(settings.runs).iterdir()] == [begun.folder.name]
 
 
 def test_a_renamed_folder_keeps_its_campaign(settings: Settings, candidates: Candidates, tmp_path: Path) -> None:
-    begun = runs.create(changed(settings, run=None), candidates, "", None, "a test")
+    begun = runs.create(change(settings, run=None), candidates, "", None, "a test")
     renamed = runs.open_run(begun.folder.rename(tmp_path / "renamed"))
     assert renamed.name == begun.name
     assert len(renamed.events()) == 1
@@ -130,7 +130,7 @@ def test_a_renamed_folder_keeps_its_campaign(settings: Settings, candidates: Can
 
 def test_no_password_is_written_or_shown(settings: Settings, candidates: Candidates, database_url: str) -> None:
     complete = database_url.replace("postgresql://tester@", "postgresql://tester:hunter2@")
-    with_password = changed(settings, store=complete)
+    with_password = change(settings, store=complete)
     begun = "bbkb run x.yaml --set store=postgresql://tester:hunter2@db/results"
     run = runs.create(with_password, candidates, "", None, begun)
     written = [path.read_bytes() for path in run.folder.iterdir()]

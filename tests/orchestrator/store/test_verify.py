@@ -89,12 +89,12 @@ def real_log(folder: Path, seed: int = 0, failure_rate: float = 0.2, kills: Sequ
 
 
 @pytest.fixture
-def sound(tmp_path: Path) -> list[Event]:
+def sound_log(tmp_path: Path) -> list[Event]:
     """The log of a campaign that was killed once."""
     return real_log(tmp_path / "real")
 
 
-def stored(folder: Path, events: Sequence[Event]) -> EventStore:
+def store_of(folder: Path, events: Sequence[Event]) -> EventStore:
     """A store with these events, a claim for each session."""
     (folder / "c.sqlite").unlink(missing_ok=True)
     store = EventStore(f"sqlite:///{folder / 'c.sqlite'}")
@@ -114,7 +114,7 @@ def stored(folder: Path, events: Sequence[Event]) -> EventStore:
 
 
 def findings_of(folder: Path, events: Sequence[Event]) -> Findings:
-    store = stored(folder, events)
+    store = store_of(folder, events)
     try:
         return verify(store, "c")
     finally:
@@ -143,7 +143,7 @@ def index(events: Sequence[Event], kind: type[Event], nth: int = 0) -> int:
     return [place for place, event in enumerate(events) if isinstance(event, kind)][nth]
 
 
-def twice(kind: type[Event]) -> Callable[[list[Event]], list[Event]]:
+def duplicate(kind: type[Event]) -> Callable[[list[Event]], list[Event]]:
     def change(events: list[Event]) -> list[Event]:
         place = index(events, kind)
         return [*events[: place + 1], events[place], *events[place + 1 :]]
@@ -151,7 +151,7 @@ def twice(kind: type[Event]) -> Callable[[list[Event]], list[Event]]:
     return change
 
 
-def without(kind: type[Event]) -> Callable[[list[Event]], list[Event]]:
+def remove(kind: type[Event]) -> Callable[[list[Event]], list[Event]]:
     def change(events: list[Event]) -> list[Event]:
         place = index(events, kind)
         return [*events[:place], *events[place + 1 :]]
@@ -159,7 +159,7 @@ def without(kind: type[Event]) -> Callable[[list[Event]], list[Event]]:
     return change
 
 
-def of_another_arm(events: list[Event]) -> list[Event]:
+def change_arm(events: list[Event]) -> list[Event]:
     place = index(events, BatchChosen)
     event = events[place]
     assert isinstance(event, BatchChosen)
@@ -167,7 +167,7 @@ def of_another_arm(events: list[Event]) -> list[Event]:
     return events
 
 
-def of_another_epoch(events: list[Event]) -> list[Event]:
+def change_epoch(events: list[Event]) -> list[Event]:
     place = index(events, SessionOpened, 1)
     event = events[place]
     assert isinstance(event, SessionOpened)
@@ -178,34 +178,34 @@ def of_another_epoch(events: list[Event]) -> list[Event]:
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
-        (twice(TrialSucceeded), r"an outcome of trial \d+, attempt 1, which is not running: its attempt 1 is over"),
-        (twice(TrialsDispatched), r"was dispatched while running"),
-        (twice(ModelRefreshed), r"was learned by the strategy, and is learned"),
-        (twice(BatchChosen), r"trial \d+ is next, got 0"),
-        (twice(SessionClosed), r"no session is open"),
-        (without(BatchChosen), r"was dispatched and never chosen"),
-        (without(TrialsDispatched), r"which is not running: its attempt 0 is waiting"),
-        (of_another_arm, r"trial 0 must be of one of 20 arms, got arm 20"),
-        (of_another_epoch, r"a session must open a new epoch, got 7 in epoch 2 after 1"),
+        (duplicate(TrialSucceeded), r"an outcome of trial \d+, attempt 1, which is not running: its attempt 1 is over"),
+        (duplicate(TrialsDispatched), r"was dispatched while running"),
+        (duplicate(ModelRefreshed), r"was learned by the strategy, and is learned"),
+        (duplicate(BatchChosen), r"trial \d+ is next, got 0"),
+        (duplicate(SessionClosed), r"no session is open"),
+        (remove(BatchChosen), r"was dispatched and never chosen"),
+        (remove(TrialsDispatched), r"which is not running: its attempt 0 is waiting"),
+        (change_arm, r"trial 0 must be of one of 20 arms, got arm 20"),
+        (change_epoch, r"a session must open a new epoch, got 7 in epoch 2 after 1"),
     ],
 )
 def test_a_log_that_cannot_have_happened_is_reported_with_the_place(
-    tmp_path: Path, sound: list[Event], change: Callable[[list[Event]], list[Event]], problem: str
+    tmp_path: Path, sound_log: list[Event], change: Callable[[list[Event]], list[Event]], problem: str
 ) -> None:
-    findings = findings_of(tmp_path, change(sound))
+    findings = findings_of(tmp_path, change(sound_log))
     assert any(re.search(problem, line) for line in findings.problems), findings.problems
     assert all(line.startswith("event ") for line in findings.problems)
     assert list(findings.lines())[-1].startswith("damaged: ")
 
 
-def test_all_problems_are_reported_not_only_the_first(tmp_path: Path, sound: list[Event]) -> None:
-    events = twice(TrialSucceeded)(sound)
-    findings = findings_of(tmp_path, twice(SessionClosed)(events))
+def test_all_problems_are_reported_not_only_the_first(tmp_path: Path, sound_log: list[Event]) -> None:
+    events = duplicate(TrialSucceeded)(sound_log)
+    findings = findings_of(tmp_path, duplicate(SessionClosed)(events))
     assert len(findings.problems) == 2
 
 
-def test_missing_events_and_a_wrong_length_are_reported(tmp_path: Path, sound: list[Event]) -> None:
-    store = stored(tmp_path, sound)
+def test_missing_events_and_a_wrong_length_are_reported(tmp_path: Path, sound_log: list[Event]) -> None:
+    store = store_of(tmp_path, sound_log)
     with store._engine.begin() as connection:
         connection.exec_driver_sql("DELETE FROM bbkb_events WHERE position IN (4, 5, 6, 9)")
     problems = verify(store, "c").problems
@@ -215,12 +215,12 @@ def test_missing_events_and_a_wrong_length_are_reported(tmp_path: Path, sound: l
     assert any("must have the" in problem for problem in problems)
 
 
-def test_what_a_resume_runs_again_and_what_waits_is_reported(tmp_path: Path, sound: list[Event]) -> None:
-    events = sound
+def test_what_a_resume_runs_again_and_what_waits_is_reported(tmp_path: Path, sound_log: list[Event]) -> None:
+    events = sound_log
     place = index(events, TrialsDispatched)
     sent = events[place]
     assert isinstance(sent, TrialsDispatched)
-    store = stored(tmp_path, events[: place + 1])
+    store = store_of(tmp_path, events[: place + 1])
     assert {again.trial for again in verify(store, "c").again} == {trial for trial, _ in sent.attempts}
     store.release("c", 1)
     findings = verify(store, "c")
@@ -232,28 +232,28 @@ def test_what_a_resume_runs_again_and_what_waits_is_reported(tmp_path: Path, sou
 
 
 def test_a_disagreement_of_the_two_bookkeepings_is_reported(
-    tmp_path: Path, sound: list[Event], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, sound_log: list[Event], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def miscounting(state: CampaignState, event: Event) -> CampaignState:
+    def apply_and_miscount(state: CampaignState, event: Event) -> CampaignState:
         after = apply(state, event)
         return replace(after, succeeded=after.succeeded + isinstance(event, SessionClosed))
 
-    monkeypatch.setattr(audit_module, "apply", miscounting)
-    problems = findings_of(tmp_path, sound).problems
+    monkeypatch.setattr(audit_module, "apply", apply_and_miscount)
+    problems = findings_of(tmp_path, sound_log).problems
     assert any(problem.startswith("succeeded: the events count ") for problem in problems)
 
 
-def test_a_campaign_that_is_not_there_is_a_mistake_and_no_damage(tmp_path: Path, sound: list[Event]) -> None:
-    store = stored(tmp_path, sound)
+def test_a_campaign_that_is_not_there_is_a_mistake_and_no_damage(tmp_path: Path, sound_log: list[Event]) -> None:
+    store = store_of(tmp_path, sound_log)
     with pytest.raises(RunError, match="there is no campaign"):
         verify(store, "another")
     store.close()
 
 
-def test_a_log_without_its_beginning_is_reported(tmp_path: Path, sound: list[Event]) -> None:
-    created, *others = sound
+def test_a_log_without_its_beginning_is_reported(tmp_path: Path, sound_log: list[Event]) -> None:
+    created, *others = sound_log
     assert isinstance(created, CampaignCreated)
-    store = stored(tmp_path, [created, *others])
+    store = store_of(tmp_path, [created, *others])
     with store._engine.begin() as connection:
         connection.exec_driver_sql("DELETE FROM bbkb_events WHERE position = 0")
     assert "event 0 is missing" in verify(store, "c").problems

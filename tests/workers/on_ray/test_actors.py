@@ -174,7 +174,7 @@ def test_a_finished_result_outlives_its_worker_until_it_is_acknowledged(make: Ma
     assert make().adopt({0: 1, 1: 1}) == frozenset()
 
 
-def left_running(make: Make, folder: Path) -> Path:
+def leave_trial_3_running(make: Make, folder: Path) -> Path:
     """Where the worker that evaluates trial 3 for a session that is gone has written its process's number."""
     note = folder / "note"
     first = make()
@@ -185,7 +185,7 @@ def left_running(make: Make, folder: Path) -> Path:
 
 
 def test_a_worker_with_another_attempt_is_ended_and_not_adopted(make: Make, tmp_path: Path) -> None:
-    left_running(make, tmp_path)
+    leave_trial_3_running(make, tmp_path)
     assert len(workers()) == 1
     second = make()
     assert second.adopt({3: 2, 4: 1}) == frozenset()
@@ -208,7 +208,7 @@ def test_a_session_of_tasks_adopts_what_runs_in_actors(make: Make, tmp_path: Pat
 
 
 def test_what_is_adopted_can_be_cancelled(make: Make, tmp_path: Path) -> None:
-    left_running(make, tmp_path)
+    leave_trial_3_running(make, tmp_path)
     second = make()
     assert second.adopt({3: 1}) == {3}
     second.cancel([3])
@@ -218,7 +218,7 @@ def test_what_is_adopted_can_be_cancelled(make: Make, tmp_path: Path) -> None:
 
 
 def test_an_adopted_worker_that_dies_is_lost_as_any_other(make: Make, tmp_path: Path) -> None:
-    note = left_running(make, tmp_path)
+    note = leave_trial_3_running(make, tmp_path)
     second = make()
     assert second.adopt({3: 1}) == {3}
     os.kill(int(lines(note)[0]), signal.SIGKILL)
@@ -232,13 +232,13 @@ def test_a_connection_that_broke_does_not_cost_the_evaluation(
 ) -> None:
     note, results = tmp_path / "note", []
 
-    def breaking(references: list[Any]) -> Any:
+    def break_twice(references: list[Any]) -> Any:
         if not references:  # nothing was there in time
             return []
         results.append(references)
         return [ActorUnavailableError("reset", b"0" * 16)] if len(results) < 3 else fetch(references)
 
-    monkeypatch.setattr(ray_executor, "fetch", breaking)
+    monkeypatch.setattr(ray_executor, "fetch", break_twice)
     executor = make(slots=1)
     executor.submit([attempt(0, note=str(note)), attempt(1)])
     outcomes = drain(executor)

@@ -35,7 +35,7 @@ def sleep(_: Parameters) -> None:
     time.sleep(60)
 
 
-def hang_on_tooth_and_nail(_: Parameters) -> None:
+def catch_everything(_: Parameters) -> None:
     while True:
         try:
             while True:
@@ -56,7 +56,7 @@ def raise_unpicklable(_: Parameters) -> Never:
     raise UnpicklableError
 
 
-def leave(_: Parameters) -> Never:
+def exit_with_3(_: Parameters) -> Never:
     sys.exit(3)
 
 
@@ -67,7 +67,7 @@ def announce_and_sleep(parameters: Parameters) -> None:
 
 ACTIONS: dict[str, Callable[[Parameters], Any]] = {
     function.__name__: function
-    for function in (sleep, hang_on_tooth_and_nail, allocate, die, raise_unpicklable, leave, announce_and_sleep)
+    for function in (sleep, catch_everything, allocate, die, raise_unpicklable, exit_with_3, announce_and_sleep)
 }
 
 

@@ -20,7 +20,7 @@ from tests.orchestrator.bandit.conftest import Problem
 from tests.orchestrator.bandit.decisions import array
 
 
-def pulled(model: SparseModel, arms: ArrayLike, rewards: ArrayLike) -> ExactPosterior:
+def posterior_after(model: SparseModel, arms: ArrayLike, rewards: ArrayLike) -> ExactPosterior:
     belief = ExactPosterior.prior(model)
     for arm, reward in zip(np.asarray(arms), np.asarray(rewards), strict=True):
         belief = belief.pull(int(arm), float(reward))
@@ -33,7 +33,7 @@ def test_the_incremental_posterior_is_the_refitted_one(make_problem: Callable[..
     rng = np.random.default_rng(seed)
     arms = rng.integers(len(array(problem.model.arms)), size=60)  # most arms are pulled again and again
     rewards = rng.normal(size=60)
-    belief = pulled(problem.model, arms, rewards)
+    belief = posterior_after(problem.model, arms, rewards)
     pulls = Pulls.none(len(array(problem.model.arms))).add(arms, rewards)
     mean, variance = exact_posterior(
         problem.model.kernel, array(problem.model.arms), pulls, problem.model.regularization
@@ -48,7 +48,7 @@ def test_the_incremental_posterior_stays_the_refitted_one_over_hundreds_of_pulls
     arms[30:] = arms[:30] + 1e-9
     model = SparseModel(RBF(0.5), arms, 1e-4)
     chosen, rewards = np.minimum(rng.geometric(0.08, size=600) - 1, 59), rng.normal(size=600)
-    belief = pulled(model, chosen, rewards)
+    belief = posterior_after(model, chosen, rewards)
     mean, variance = exact_posterior(model.kernel, arms, Pulls.none(60).add(chosen, rewards), 1e-4)
     np.testing.assert_allclose(belief.mean, mean, atol=1e-6)
     np.testing.assert_allclose(belief.variance, variance, atol=1e-6)
@@ -60,7 +60,7 @@ def test_the_factor_is_that_of_the_pulled_arms_with_lambda_shared_among_their_pu
 ) -> None:
     model = make_problem(seed).model
     arms = np.random.default_rng(seed).integers(len(array(model.arms)), size=40)
-    belief = pulled(model, arms, np.zeros(40))
+    belief = posterior_after(model, arms, np.zeros(40))
     assert sorted(belief.order) == sorted(set(arms.tolist()))
     assert belief.counts.tolist() == [int((arms == arm).sum()) for arm in belief.order]
     points = array(model.arms)[belief.order]
@@ -76,12 +76,12 @@ def test_the_information_gain_is_the_log_determinant_over_the_multiset_of_pulls(
     arms = np.random.default_rng(seed).integers(len(array(model.arms)), size=25)
     gram = model.kernel.cross(array(model.arms)[arms], array(model.arms)[arms]) / model.regularization
     expected = np.linalg.slogdet(np.eye(25) + gram)[1]
-    assert pulled(model, arms, np.zeros(25)).information_gain == pytest.approx(expected, abs=1e-7)
+    assert posterior_after(model, arms, np.zeros(25)).information_gain == pytest.approx(expected, abs=1e-7)
 
 
 def test_a_pull_without_reward_shrinks_the_variance_and_leaves_the_mean_bit_for_bit() -> None:
     model = SparseModel(Matern52(0.4), np.random.default_rng(1).random((20, 2)), 0.01)
-    before = pulled(model, [3, 8, 3], [1.0, -0.5, 0.7])
+    before = posterior_after(model, [3, 8, 3], [1.0, -0.5, 0.7])
     for arm in (3, 11):
         after, with_reward = before.pull_without_reward(arm), before.pull(arm, 9.0)
         assert after.mean.tolist() == before.mean.tolist()
@@ -92,7 +92,7 @@ def test_a_pull_without_reward_shrinks_the_variance_and_leaves_the_mean_bit_for_
 
 def test_a_pull_changes_nothing_of_the_belief_before() -> None:
     model = SparseModel(RBF(0.3), np.linspace(0, 1, 9)[:, None], 0.1)
-    before, again = pulled(model, [2, 5, 2], [1, 2, 3]), pulled(model, [2, 5, 2], [1, 2, 3])
+    before, again = posterior_after(model, [2, 5, 2], [1, 2, 3]), posterior_after(model, [2, 5, 2], [1, 2, 3])
     before.pull(2, 4.0).pull(7, 1.0)
     assert before == again
     for part in (before.order, before.counts, before.factor, before.mean, before.variance):
@@ -120,7 +120,7 @@ def test_many_first_pulls_at_once_give_the_belief_of_pulls_one_by_one(
 ) -> None:
     model, rng = make_problem(seed).model, np.random.default_rng(seed)
     arms, rewards = rng.integers(len(array(model.arms)), size=100).tolist(), rng.normal(size=100).tolist()
-    at_once, one_by_one = ExactPosterior.after(model, arms, rewards), pulled(model, arms, rewards)
+    at_once, one_by_one = ExactPosterior.after(model, arms, rewards), posterior_after(model, arms, rewards)
     assert at_once.order.tolist() == one_by_one.order.tolist()
     assert at_once.counts.tolist() == one_by_one.counts.tolist()
     np.testing.assert_allclose(at_once.mean, one_by_one.mean, atol=1e-7)

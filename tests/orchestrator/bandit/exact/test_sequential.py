@@ -11,26 +11,26 @@ from orchestrator.bandit.sparse.state import initial_state
 from orchestrator.bandit.strategy import Choose, Observation, Pick, Wait
 
 MODEL = SparseModel(RBF(0.3), np.linspace(0, 1, 6)[:, None], 0.1)
-TOLD = ExactState.begin(initial_state(MODEL, (2,))).observe([Observation(2, 0.5), Observation(5, None)])
+STATE = ExactState.begin(initial_state(MODEL, (2,))).observe([Observation(2, 0.5), Observation(5, None)])
 
 
 def test_the_warm_start_comes_first_without_a_score() -> None:
-    def never(state: ExactState) -> np.ndarray:
+    def refuse_to_score(state: ExactState) -> np.ndarray:
         raise AssertionError("nothing is known to score with")
 
     start = ExactState.begin(initial_state(MODEL, (4, 1)))
-    assert next_pull(start, (), 3, never, 1.0) == Choose((Pick(4),), "warm start")
+    assert next_pull(start, (), 3, refuse_to_score, 1.0) == Choose((Pick(4),), "warm start")
 
 
 def test_the_largest_score_wins_the_lowest_index_among_equals_and_never_an_arm_set_aside() -> None:
     scores = np.array([0.0, 2.0, 1.0, 2.0, -np.inf, 9.0])
-    decision = next_pull(TOLD, (), 3, lambda _: scores, 0.7)
-    belief = TOLD.belief
+    decision = next_pull(STATE, (), 3, lambda _: scores, 0.7)
+    belief = STATE.belief
     assert decision == Choose((Pick(1, belief.mean[1], 0.7, belief.variance[1]),), "one pull at a time")
     assert scores[5] == 9.0, "the scores are the caller's"
 
 
 def test_nothing_is_chosen_while_a_reward_is_not_in_yet() -> None:
-    assert isinstance(next_pull(TOLD, (1,), 3, lambda _: np.zeros(6), math.nan), Wait)
+    assert isinstance(next_pull(STATE, (1,), 3, lambda _: np.zeros(6), math.nan), Wait)
     with pytest.raises(ValueError, match="limit must be >= 1, got 0"):
-        next_pull(TOLD, (), 0, lambda _: np.zeros(6), math.nan)
+        next_pull(STATE, (), 0, lambda _: np.zeros(6), math.nan)

@@ -15,7 +15,7 @@ def random_arms(seed: int) -> BoxedArms:
     return BoxedArms(arms)
 
 
-def halved(boxed: BoxedArms, generations: int) -> list[Box]:
+def halve(boxed: BoxedArms, generations: int) -> list[Box]:
     boxes = [Box.unit(boxed.dimension)]
     for _ in range(generations):
         boxes = [half for box in boxes for half in boxed.halves(box)]
@@ -25,7 +25,7 @@ def halved(boxed: BoxedArms, generations: int) -> list[Box]:
 @given(seed=st.integers(0, 10**6), generations=st.integers(0, 6))
 def test_the_boxes_of_a_generation_partition_the_domain(seed: int, generations: int) -> None:
     boxed = random_arms(seed)
-    boxes = halved(boxed, generations)
+    boxes = halve(boxed, generations)
     points = np.vstack(
         (np.random.default_rng(seed).random((50, boxed.dimension)), boxed.coordinates, [[1.0] * boxed.dimension])
     )
@@ -53,7 +53,7 @@ def test_a_leaf_is_the_descendant_that_holds_the_arm_and_one_place_is_not_halved
     boxed = random_arms(seed)
     leaf = boxed.leaf(Box.unit(boxed.dimension), arm, generations)
     assert arm in boxed.inside(leaf, EVERY_ARM)
-    assert leaf in halved(boxed, generations) if generations < 4 and not boxed.is_point(leaf) else True
+    assert leaf in halve(boxed, generations) if generations < 4 and not boxed.is_point(leaf) else True
     if generations == 60:
         places = np.unique(boxed.arms[boxed.inside(leaf, EVERY_ARM)], axis=0)
         assert boxed.is_point(leaf)

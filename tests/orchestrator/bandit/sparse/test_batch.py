@@ -14,7 +14,7 @@ from tests.orchestrator.bandit.conftest import Problem
 SEEDS = st.integers(0, 10**6)
 
 
-def looking_at_all(posterior: SparsePosterior) -> BatchPosterior:
+def batch_with_all_arms(posterior: SparsePosterior) -> BatchPosterior:
     batch = BatchPosterior(posterior)
     batch.enter(np.arange(len(posterior.model.arms)))
     return batch
@@ -34,7 +34,7 @@ def test_rank_one_updates_equal_the_inverse_with_the_batch_in_it(
     make_problem: Callable[..., Problem], seed: int, repeats: int
 ) -> None:
     problem = make_problem(seed)
-    updated = looking_at_all(problem.posterior)
+    updated = batch_with_all_arms(problem.posterior)
     for arm in problem.batch * repeats:
         updated.append(arm)
     np.testing.assert_allclose(
@@ -44,7 +44,7 @@ def test_rank_one_updates_equal_the_inverse_with_the_batch_in_it(
 
 def test_a_batch_that_is_folded_again_and_again_stays_right(make_problem: Callable[..., Problem]) -> None:
     problem = make_problem(5)
-    updated, pulled = looking_at_all(problem.posterior), []
+    updated, pulled = batch_with_all_arms(problem.posterior), []
     for arm in np.random.default_rng(0).integers(len(problem.model.arms), size=4 * FOLD + 3).tolist():
         updated.append(arm)
         pulled.append(arm)
@@ -58,7 +58,7 @@ def test_late_arms_equal_prompt_ones_bit_for_bit_and_never_rise(
     problem = make_problem(seed)
     posterior, rng = problem.posterior, np.random.default_rng(seed)
     count = len(problem.model.arms)
-    prompt, late = looking_at_all(posterior), BatchPosterior(posterior)
+    prompt, late = batch_with_all_arms(posterior), BatchPosterior(posterior)
     waiting = rng.permutation(count).tolist()
     pulled = rng.integers(count, size=2 * FOLD + 8).tolist()  # the directions are folded twice
     before = prompt.variance.copy()
@@ -85,13 +85,13 @@ def test_directions_are_folded_only_to_save_work(
     make_problem: Callable[..., Problem], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     problem = make_problem(11)
-    folded = looking_at_all(problem.posterior)
+    folded = batch_with_all_arms(problem.posterior)
     pulled = np.random.default_rng(1).integers(len(problem.model.arms), size=3 * FOLD).tolist()
     for arm in pulled:
         folded.append(arm)
     assert folded._folded == 3 * FOLD
     monkeypatch.setattr(batch_module, "FOLD", 10**6)
-    apart = looking_at_all(problem.posterior)
+    apart = batch_with_all_arms(problem.posterior)
     for arm in pulled:
         apart.append(arm)
     assert apart._folded == 0
@@ -124,7 +124,7 @@ def test_lemma_1_the_drift_is_below_one_plus_the_sum_of_old_variances(
     make_problem: Callable[..., Problem], seed: int
 ) -> None:
     problem = make_problem(seed)
-    updated = looking_at_all(problem.posterior)
+    updated = batch_with_all_arms(problem.posterior)
     old = updated.start_variance
     known = old > 1e-6  # below that a ratio is one of rounding errors
     bound = 1.0
@@ -138,7 +138,7 @@ def test_lemma_1_the_drift_is_below_one_plus_the_sum_of_old_variances(
 def test_a_batch_on_the_prior_learns_nothing(make_problem: Callable[..., Problem]) -> None:
     # no dictionary, no embedding: pulls leave the variances where they are
     model = make_problem(2).model
-    updated = looking_at_all(model.fit(Pulls.none(len(model.arms)), np.empty(0, np.intp)))
+    updated = batch_with_all_arms(model.fit(Pulls.none(len(model.arms)), np.empty(0, np.intp)))
     for arm in [0, 1, 0]:
         updated.append(arm)
     assert updated.variance == pytest.approx(model.diagonal / model.regularization)

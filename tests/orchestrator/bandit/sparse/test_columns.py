@@ -30,13 +30,13 @@ def points(*arms: int) -> Points:
     return Points(np.array(arms, np.intp), FEATURES[np.array(arms, np.intp)])
 
 
-def room_for(kept: int, kernel: AnyKernel = KERNEL) -> KernelColumns:
+def columns_with_room_for(kept: int, kernel: AnyKernel = KERNEL) -> KernelColumns:
     return KernelColumns(kernel, FEATURES, max_bytes=kept * 8 * len(FEATURES))
 
 
 @pytest.mark.parametrize("kept", [0, 1, 3, 7, 100])
 def test_memory_for_columns_changes_no_bit_and_stays_bounded(kept: int) -> None:
-    columns = room_for(kept)
+    columns = columns_with_room_for(kept)
     assert columns.capacity == kept
     rng = np.random.default_rng(1)
     for _ in range(200):
@@ -78,7 +78,7 @@ def test_a_kept_column_is_not_computed_again() -> None:
 
 def test_the_column_that_was_not_used_for_longest_goes_first() -> None:
     counting = Counting()
-    columns = room_for(3, cast(Any, counting))
+    columns = columns_with_room_for(3, cast(Any, counting))
     for wanted in (points(1, 2, 3), points(1), points(4)):  # 4 takes the place of 2
         columns.rows(EVERY, wanted)
     assert counting.computed == 4 * 50
@@ -90,7 +90,7 @@ def test_the_column_that_was_not_used_for_longest_goes_first() -> None:
 
 def test_more_columns_than_there_is_room_for_are_computed_where_asked_and_drive_none_out() -> None:
     counting = Counting()
-    columns = room_for(3, cast(Any, counting))
+    columns = columns_with_room_for(3, cast(Any, counting))
     columns.rows(EVERY, points(1, 2))
     columns.rows(np.array([5, 6]), points(3, 4, 5, 6))
     assert counting.computed == 2 * 50 + 2 * 4

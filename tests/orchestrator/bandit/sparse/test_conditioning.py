@@ -20,15 +20,15 @@ def test_pulls_without_rewards_condition_the_exact_process(is_together: bool) ->
     rng = np.random.default_rng(0)
     features = rng.random((30, 2))
     model = SparseModel(Matern52(0.3), features, 0.05)
-    told, pending = np.arange(10), [25, 12, 25, 3]
-    batch = ConditionedPosterior(model.fit(Pulls.none(30).add(told, rng.normal(size=10)), told))
+    known, pending = np.arange(10), [25, 12, 25, 3]
+    batch = ConditionedPosterior(model.fit(Pulls.none(30).add(known, rng.normal(size=10)), known))
     if is_together:
         batch.extend(pending)  # two of them are of one arm
     else:
         for arm in pending:
             batch.append(arm)
     batch.enter(np.setdiff1d(np.arange(30), batch.arms))
-    pulled = [*told.tolist(), *pending]
+    pulled = [*known.tolist(), *pending]
     gram, cross = model.kernel.cross(features[pulled], features[pulled]), model.kernel.cross(features, features[pulled])
     explained = np.einsum("ap,pa->a", cross, np.linalg.solve(gram + 0.05 * np.eye(len(pulled)), cross.T))
     at = batch.positions(np.arange(30))

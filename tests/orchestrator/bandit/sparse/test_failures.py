@@ -17,7 +17,7 @@ POINTS = np.random.default_rng(5).random((300, 2))
 Fails = Callable[[int], bool]
 
 
-def in_the_better_half(arm: int) -> bool:
+def is_in_the_better_half(arm: int) -> bool:
     return bool(POINTS[arm, 0] > 0.5)
 
 
@@ -35,17 +35,17 @@ def search(pulls: int, fails: Fails, goals: Goals = SINGLE, **options: Any) -> t
         decision = strategy.ask(state, (), 4)
         assert isinstance(decision, Choose)
         arms = [pick.arm for pick in decision.picks]
-        told = [observation(arm, fails, goals) for arm in arms]
-        after = strategy.tell(state, told, np.random.default_rng([2, len(pulled)]))
-        assert strategy.restore(state, told, strategy.recorded(after)) == after
+        observations = [observation(arm, fails, goals) for arm in arms]
+        after = strategy.tell(state, observations, np.random.default_rng([2, len(pulled)]))
+        assert strategy.restore(state, observations, strategy.recorded(after)) == after
         pulled, state = [*pulled, *arms], after
     return pulled, state
 
 
 @pytest.mark.parametrize("goals", [SINGLE, Goals(2), Goals(1, 1)])
 def test_a_region_that_fails_is_left_though_the_rewards_rise_towards_it(goals: Goals) -> None:
-    pulled, state = search(64, in_the_better_half, goals)
-    failed = [in_the_better_half(arm) for arm in pulled]
+    pulled, state = search(64, is_in_the_better_half, goals)
+    failed = [is_in_the_better_half(arm) for arm in pulled]
     assert sum(failed[32:]) <= 14  # 16 were to be expected of chance, and nearly all of a search that learns nothing
     assert state.pulls.total == failed.count(False) < state.evidence.total <= len(pulled)
 
@@ -58,7 +58,7 @@ def test_evaluations_that_fail_alone_change_nothing_but_that_they_are_set_aside(
 
 
 def test_the_published_algorithm_learns_from_rewards_only() -> None:
-    _, state = search(24, in_the_better_half, preset="paper", warm_start=RandomStart(16))
+    _, state = search(24, is_in_the_better_half, preset="paper", warm_start=RandomStart(16))
     assert state.evidence is state.pulls
 
 
@@ -73,8 +73,12 @@ def test_an_arm_that_failed_and_succeeds_later_counts_as_it_succeeded() -> None:
     state = strategy.init(Arms.of(POINTS), np.random.default_rng(1))
     failed = np.argsort(((POINTS - POINTS[9]) ** 2).sum(axis=1))[:8].tolist()  # arm 9 and those around it
     others = [arm for arm in range(20) if arm not in failed][:2]
-    told = [*(Observation(arm, None) for arm in failed), Observation(others[0], 0.5), Observation(others[1], 0.25)]
-    state = strategy.tell(state, told, np.random.default_rng(2))
+    observations = [
+        *(Observation(arm, None) for arm in failed),
+        Observation(others[0], 0.5),
+        Observation(others[1], 0.25),
+    ]
+    state = strategy.tell(state, observations, np.random.default_rng(2))
     assert (state.pulls.counts[9], state.evidence.counts[9], state.evidence.reward_sums[9]) == (0, 1, 0.25)
     state = strategy.tell(state, [Observation(9, 2.0)], np.random.default_rng(3))
     assert (state.pulls.counts[9], state.evidence.counts[9], state.evidence.reward_sums[9]) == (1, 1, 2.0)

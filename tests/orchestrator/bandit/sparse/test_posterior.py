@@ -38,7 +38,7 @@ def test_with_every_pulled_arm_in_the_dictionary_it_is_the_exact_posterior(
     np.testing.assert_allclose(fitted.variance, variance, atol=tolerance)
 
 
-def textbook(model: SparseModel, pulls: Pulls, dictionary: Indices) -> tuple[Floats, Floats, Floats]:
+def textbook_moments(model: SparseModel, pulls: Pulls, dictionary: Indices) -> tuple[Floats, Floats, Floats]:
     """Mean and k̃ as printed: z = K_𝒮^{+/2} k_𝒮, V = Σ n z zᵀ + λI."""
     gram = model.kernel.cross(array(model.arms), array(model.arms))
     values, vectors = np.linalg.eigh(gram[np.ix_(dictionary, dictionary)])
@@ -57,7 +57,7 @@ assert_close = partial(np.testing.assert_allclose, rtol=1e-5, atol=1e-6)
 @given(seed=SEEDS)
 def test_any_dictionary_gives_the_printed_formulas(make_problem: Callable[..., Problem], seed: int) -> None:
     problem = make_problem(seed)
-    mean, covariance, embedded = textbook(problem.model, problem.pulls, problem.dictionary)
+    mean, covariance, embedded = textbook_moments(problem.model, problem.pulls, problem.dictionary)
     fitted = problem.posterior
     assert_close(fitted.mean, mean)
     assert_close(fitted.variance, covariance.diagonal())
@@ -81,7 +81,7 @@ def test_local_sums_are_those_of_the_printed_covariances(
     make_problem: Callable[..., Problem], seed: int, covariance: LocalCovariance
 ) -> None:
     problem = make_problem(seed)
-    _, full, embedded = textbook(problem.model, problem.pulls, problem.dictionary)
+    _, full, embedded = textbook_moments(problem.model, problem.pulls, problem.dictionary)
     arms, counts = np.unique(problem.batch, return_counts=True)
     pulled = Pulled(problem.model.points(arms), counts, problem.posterior.moments(arms)[2])
     square = full**2 if covariance == "paper" else np.maximum(full**2, embedded**2)

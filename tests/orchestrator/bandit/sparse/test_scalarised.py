@@ -50,9 +50,9 @@ def play(
         picks = [pick.arm for pick in decision.picks]
         yield state, tuple(pending), picks
         pending += picks
-        told, pending = pending[: (len(pending) + 1) // 2], pending[(len(pending) + 1) // 2 :]
+        finished, pending = pending[: (len(pending) + 1) // 2], pending[(len(pending) + 1) // 2 :]
         rng = np.random.default_rng([seed, number])
-        state = chosen.tell(state, [observation(arm, goals) for arm in told], rng)
+        state = chosen.tell(state, [observation(arm, goals) for arm in finished], rng)
 
 
 def slow_scores(state: Any, pulls: list[int], number: int, width: float) -> np.ndarray:
@@ -134,9 +134,9 @@ def test_choosing_one_by_one_is_choosing_a_batch() -> None:
 def test_a_state_is_restored_from_its_record() -> None:
     goals, chosen = Goals(2, 1), strategy()
     before = chosen.init(Arms.of(POINTS).with_goals(goals), np.random.default_rng(0))
-    told = [observation(arm, goals) for arm in before.initial]
-    after = chosen.tell(before, told, np.random.default_rng(1))
-    assert chosen.restore(before, told, chosen.recorded(after)) == after
+    finished = [observation(arm, goals) for arm in before.initial]
+    after = chosen.tell(before, finished, np.random.default_rng(1))
+    assert chosen.restore(before, finished, chosen.recorded(after)) == after
 
 
 def test_the_scale_of_an_objective_does_not_matter() -> None:
@@ -148,11 +148,11 @@ def test_the_scale_of_an_objective_does_not_matter() -> None:
             assert isinstance(decision, Choose)
             arms = [pick.arm for pick in decision.picks]
             found.append(arms)
-            told = []
+            finished = []
             for arm in arms:
                 first, second = outputs(arm, Goals(2))
-                told.append(Observation(arm, first, (factor * second + shift,)))
-            state = chosen.tell(state, told, np.random.default_rng(number))
+                finished.append(Observation(arm, first, (factor * second + shift,)))
+            state = chosen.tell(state, finished, np.random.default_rng(number))
         return found
 
     assert picks(1.0, 0.0) == picks(1000.0, -5e5)
@@ -245,5 +245,5 @@ def test_arms_in_several_blocks_give_the_same_picks() -> None:
         assert isinstance(decision, Choose)
         assert [pick.arm for pick in decision.picks] == picks
         pending = [*pending, *picks]
-        told, pending = pending[: (len(pending) + 1) // 2], pending[(len(pending) + 1) // 2 :]
-        state = chosen.tell(state, [observation(arm, goals) for arm in told], np.random.default_rng([0, number]))
+        finished, pending = pending[: (len(pending) + 1) // 2], pending[(len(pending) + 1) // 2 :]
+        state = chosen.tell(state, [observation(arm, goals) for arm in finished], np.random.default_rng([0, number]))

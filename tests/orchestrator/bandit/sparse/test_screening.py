@@ -27,11 +27,11 @@ def sweeps(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     seen: list[int] = []
     refer = Block._refer
 
-    def counting(self: Block, *arguments: Any) -> Any:
+    def count_and_refer(self: Block, *arguments: Any) -> Any:
         seen.append(1)
         return refer(self, *arguments)
 
-    monkeypatch.setattr(Block, "_refer", counting)
+    monkeypatch.setattr(Block, "_refer", count_and_refer)
     return seen
 
 
@@ -52,21 +52,21 @@ def two_posteriors(seed: int, relation: str) -> tuple[SparsePosterior, SparsePos
     model = awkward_model(rng)
     count, true = len(array(model.arms)), np.sin(3 * array(model.arms).sum(axis=1))
 
-    def more(pulls: Pulls, most: int) -> Pulls:
+    def add_pulls(pulls: Pulls, most: int) -> Pulls:
         arms = rng.integers(count, size=rng.integers(1, most))
         return pulls.add(arms, true[arms] + 0.01 * rng.normal(size=len(arms)))
 
     def drawn(pulls: Pulls) -> np.ndarray:
         return np.sort(rng.choice(pulls.arms, size=rng.integers(1, len(pulls.arms) + 1), replace=False))
 
-    pulls = more(Pulls.none(count), 2 * count)
+    pulls = add_pulls(Pulls.none(count), 2 * count)
     old = model.fit(pulls, drawn(pulls))
     if relation in ("later", "earlier"):
-        after = more(pulls, 5 if rng.random() < 0.7 else 2 * count)
+        after = add_pulls(pulls, 5 if rng.random() < 0.7 else 2 * count)
         new = model.fit(after, drawn(after))
         return (old, new) if relation == "later" else (new, old)
     if relation == "unrelated":
-        other = more(Pulls.none(count), 2 * count)
+        other = add_pulls(Pulls.none(count), 2 * count)
         return old, model.fit(other, drawn(other))
     if relation == "redrawn":
         return old, model.fit(pulls, drawn(pulls))
@@ -84,11 +84,11 @@ def two_posteriors(seed: int, relation: str) -> tuple[SparsePosterior, SparsePos
     return old, model.fit(pulls, old.basis)
 
 
-def screened(screen: Screen, posterior: SparsePosterior, width: float, blocked: Indices = NONE) -> Any:
+def screen_arms(screen: Screen, posterior: SparsePosterior, width: float, blocked: Indices = NONE) -> Any:
     return screen.upper(posterior.model.all_arms, posterior.fit, [(0, width)], blocked)
 
 
-def on_all_arms(bounds: Any, count: int) -> np.ndarray:
+def values_of_all_arms(bounds: Any, count: int) -> np.ndarray:
     arms, values, top = bounds.take(-np.inf, count)
     assert top == -np.inf
     every = np.full(count, -np.inf)
@@ -96,12 +96,12 @@ def on_all_arms(bounds: Any, count: int) -> np.ndarray:
     return every
 
 
-def exact(posterior: SparsePosterior, width: float) -> np.ndarray:
+def exact_upper(posterior: SparsePosterior, width: float) -> np.ndarray:
     mean, variance, _ = posterior.moments(np.arange(len(array(posterior.model.arms))))
     return mean + width * np.sqrt(variance)
 
 
-def certified(screen: Screen) -> float:
+def certified_factor(screen: Screen) -> float:
     return LADDER[screen._rung]
 
 
@@ -115,18 +115,18 @@ def test_bounds_hold_for_every_arm_whatever_happened_since_the_reference(relatio
         nonlocal older
         old, new = two_posteriors(seed, relation)
         count, screen = len(array(old.model.arms)), old.model.screen
-        screened(screen, old, width)
+        screen_arms(screen, old, width)
         sweeps.clear()
-        bounds = screened(screen, new, width)
-        scores = exact(new, width)
+        bounds = screen_arms(screen, new, width)
+        scores = exact_upper(new, width)
         assert (bounds.tighten(np.arange(count)) >= scores).all()
         assert bounds.top >= scores.max()
-        assert (on_all_arms(bounds, count) >= scores).all()
+        assert (values_of_all_arms(bounds, count) >= scores).all()
         if not sweeps:
             older += 1
             prior = new.model.diagonal / new.model.regularization
             # but for rounding, against the prior
-            assert (new.variance <= certified(screen) * old.variance * (1 + 1e-6) + 1e-8 * prior).all()
+            assert (new.variance <= certified_factor(screen) * old.variance * (1 + 1e-6) + 1e-8 * prior).all()
 
     check()
     assert older >= (20 if relation == "unrelated" else 60)  # or only fresh sweeps would have been checked
@@ -136,10 +136,10 @@ def test_bounds_hold_for_every_arm_whatever_happened_since_the_reference(relatio
 def test_a_fresh_reference_gives_the_scores_themselves_but_for_rounding(seed: int) -> None:
     old, _ = two_posteriors(seed, "redrawn")
     model = old.model
-    bounds = screened(model.screen, old, 1.0)
+    bounds = screen_arms(model.screen, old, 1.0)
     # what near-singular dictionaries lose of a variance is up to 1e-6 of the prior's
     allowed = 1e-6 + 1e-3 * np.sqrt(model.diagonal.max() / model.regularization)
-    assert (on_all_arms(bounds, len(array(model.arms))) <= exact(old, 1.0) + allowed).all()
+    assert (values_of_all_arms(bounds, len(array(model.arms))) <= exact_upper(old, 1.0) + allowed).all()
 
 
 @given(seed=SEEDS, count=st.integers(3, 12), d=st.integers(1, 6))
@@ -158,81 +158,81 @@ def test_ratio_and_distance_are_those_of_the_operators_in_feature_space(seed: in
         return model.fit(pulls, dictionary), M, np.linalg.solve(M, inside.T @ pulls.reward_sums)
 
     (old, M_old, theta_old), (new, M_new, theta_new) = drawn(), drawn()
-    screened(model.screen, old, 1.0)
+    screen_arms(model.screen, old, 1.0)
     expected = np.linalg.eigvals(np.linalg.solve(M_new, M_old)).real.max()  # M₀ ⪯ ρM from this ρ on
-    bounds = screened(model.screen, new, 1.0)
+    bounds = screen_arms(model.screen, new, 1.0)
     reaching = [rho for rho in LADDER if rho >= expected * (1 + 1e-9)]
     if not reaching:
-        assert certified(model.screen) == LADDER[0]  # a new sweep
+        assert certified_factor(model.screen) == LADDER[0]  # a new sweep
         return
-    assert certified(model.screen) == pytest.approx(reaching[0])
+    assert certified_factor(model.screen) == pytest.approx(reaching[0])
     difference = theta_new - theta_old
     distance = np.sqrt(difference @ M_old @ difference)
     before, slope = old.moments(np.arange(count)), distance + np.sqrt(reaching[0])
-    values = on_all_arms(bounds, count)
+    values = values_of_all_arms(bounds, count)
     np.testing.assert_allclose(values, before[0] + slope * np.sqrt(before[1]), rtol=1e-3, atol=1e-3)
 
 
-def spread_out(pulls_each: int, arms: Iterable[int] = range(40)) -> SparsePosterior:
+def posterior_on_a_line(pulls_each: int, arms: Iterable[int] = range(40)) -> SparsePosterior:
     model = SparseModel(RBF(0.05), np.linspace(0, 1, 40)[:, None], 0.1)
-    return refitted(model, pulls_each, arms)
+    return refit(model, pulls_each, arms)
 
 
-def refitted(model: SparseModel, pulls_each: int, arms: Iterable[int] = range(40)) -> SparsePosterior:
+def refit(model: SparseModel, pulls_each: int, arms: Iterable[int] = range(40)) -> SparsePosterior:
     pulled = [arm for arm in arms for _ in range(pulls_each)]
     return model.fit(Pulls.none(40).add(pulled, np.zeros(len(pulled))), np.array(arms))
 
 
 def test_when_nothing_is_certified_there_is_a_new_sweep(sweeps: list[int]) -> None:
-    old = spread_out(100)
+    old = posterior_on_a_line(100)
     screen = old.model.screen
-    screened(screen, old, 1.0)
-    far = refitted(old.model, 1, [3])  # nearly all that was known is forgotten: no ρ of the ladder is enough
+    screen_arms(screen, old, 1.0)
+    far = refit(old.model, 1, [3])  # nearly all that was known is forgotten: no ρ of the ladder is enough
     assert far.variance.max() > 9 * old.variance.max()
-    bounds = screened(screen, far, 1.0)
+    bounds = screen_arms(screen, far, 1.0)
     assert len(sweeps) == 2
-    np.testing.assert_allclose(on_all_arms(bounds, 40), exact(far, 1.0), rtol=1e-3)
+    np.testing.assert_allclose(values_of_all_arms(bounds, 40), exact_upper(far, 1.0), rtol=1e-3)
     # from the prior-like one on, what is learnt only lowers the variances
-    screened(screen, old, 1.0)
+    screen_arms(screen, old, 1.0)
     assert len(sweeps) == 2
-    assert certified(screen) == LADDER[0]
+    assert certified_factor(screen) == LADDER[0]
 
 
 @pytest.mark.parametrize("rho", [1.3, 2.2, 3.5, 8.0])
 def test_the_first_rung_that_holds_is_certified_and_the_next_search_begins_one_below(
     rho: float, sweeps: list[int]
 ) -> None:
-    old = spread_out(30 * 10)
-    new = refitted(old.model, int(30 * 10 / rho))  # so well known that σ̃² is one over the pulls
+    old = posterior_on_a_line(30 * 10)
+    new = refit(old.model, int(30 * 10 / rho))  # so well known that σ̃² is one over the pulls
     screen = old.model.screen
-    screened(screen, old, 1.0)
-    screened(screen, new, 1.0)
-    assert certified(screen) == min(rung for rung in LADDER if rung > rho)
+    screen_arms(screen, old, 1.0)
+    screen_arms(screen, new, 1.0)
+    assert certified_factor(screen) == min(rung for rung in LADDER if rung > rho)
     for _ in range(len(LADDER)):
         rung = screen._rung
-        screened(screen, old, 1.0)  # no drift at all
+        screen_arms(screen, old, 1.0)  # no drift at all
         assert screen._rung == max(rung - 1, 0)
-    screened(screen, new, 1.0)  # from the bottom up again
-    assert certified(screen) == min(rung for rung in LADDER if rung > rho)
+    screen_arms(screen, new, 1.0)  # from the bottom up again
+    assert certified_factor(screen) == min(rung for rung in LADDER if rung > rho)
     assert len(sweeps) == 1
 
 
 def test_work_on_single_arms_is_paid_for_until_it_has_cost_a_sweep(sweeps: list[int]) -> None:
-    posterior = spread_out(2)
+    posterior = posterior_on_a_line(2)
     screen = posterior.model.screen
-    screened(screen, posterior, 1.0)
-    later = refitted(posterior.model, 3)
+    screen_arms(screen, posterior, 1.0)
+    later = refit(posterior.model, 3)
     for _ in range(3):
-        screened(screen, later, 1.0)
+        screen_arms(screen, later, 1.0)
     assert len(sweeps) == 1  # asking costs nothing
-    bounds = screened(screen, later, 1.0)
+    bounds = screen_arms(screen, later, 1.0)
     bounds.looked_at(int(39 / screening.LOOK_COST))
-    screened(screen, later, 1.0)
+    screen_arms(screen, later, 1.0)
     assert len(sweeps) == 1
     bounds.tighten(np.arange(int(10 / screening.TIGHTEN_COST)))
-    screened(screen, later, 1.0)
+    screen_arms(screen, later, 1.0)
     assert len(sweeps) == 2
-    screened(screen, later, 1.0)  # and the count starts again
+    screen_arms(screen, later, 1.0)  # and the count starts again
     assert len(sweeps) == 2
 
 
@@ -241,8 +241,8 @@ def test_blocked_arms_are_never_taken_and_the_others_once(seed: int) -> None:
     old, new = two_posteriors(seed, "later")
     count, rng = len(array(old.model.arms)), np.random.default_rng(seed)
     blocked = rng.permutation(count)[: rng.integers(0, count)]
-    screened(old.model.screen, old, 1.0)
-    bounds, taken = screened(old.model.screen, new, 1.0, blocked), []
+    screen_arms(old.model.screen, old, 1.0)
+    bounds, taken = screen_arms(old.model.screen, new, 1.0, blocked), []
     while bounds.top > -np.inf:
         arms, values, top = bounds.take(bounds.top, 3)
         assert top <= values.min()
@@ -251,10 +251,10 @@ def test_blocked_arms_are_never_taken_and_the_others_once(seed: int) -> None:
 
 
 def test_the_prior_may_be_the_reference_and_be_screened() -> None:
-    posterior = spread_out(2)
+    posterior = posterior_on_a_line(2)
     model = posterior.model
     prior = model.fit(Pulls.none(40), NONE)
     for first, second in ((prior, posterior), (posterior, prior)):
         screen = Screen(model.kernel, model.regularization, float(model.diagonal.max()))
-        screened(screen, first, 1.0)
-        assert (on_all_arms(screened(screen, second, 1.0), 40) >= exact(second, 1.0)).all()
+        screen_arms(screen, first, 1.0)
+        assert (values_of_all_arms(screen_arms(screen, second, 1.0), 40) >= exact_upper(second, 1.0)).all()

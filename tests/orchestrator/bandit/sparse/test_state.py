@@ -17,30 +17,30 @@ def test_the_warm_start_is_a_multiset_of_which_told_and_pending_pulls_are_taken_
     assert state().remaining_start() == [3, 1, 3]
     assert state().remaining_start(pending=[3]) == [1, 3]
     assert state().remaining_start(pending=[3, 3, 5]) == [1]
-    told = state().observe([Observation(3, 0.5)])
-    assert told.remaining_start() == [1, 3]
-    assert told.remaining_start(pending=[3, 1]) == []
+    after = state().observe([Observation(3, 0.5)])
+    assert after.remaining_start() == [1, 3]
+    assert after.remaining_start(pending=[3, 1]) == []
 
 
 def test_an_arm_set_aside_leaves_the_warm_start_with_all_its_pulls() -> None:
-    told = state().observe([Observation(3, None)])
-    assert told.remaining_start() == [1]
-    assert told.set_aside.tolist() == [3]
-    assert told.available.tolist() == [0, 1, 2, 4, 5]
+    after = state().observe([Observation(3, None)])
+    assert after.remaining_start() == [1]
+    assert after.set_aside.tolist() == [3]
+    assert after.available.tolist() == [0, 1, 2, 4, 5]
 
 
 def test_only_pulls_with_a_reward_count() -> None:
-    told = state().observe([Observation(3, 0.5), Observation(2, None), Observation(3, 0.25)])
-    assert told.pulls.counts.tolist() == [0, 0, 0, 2, 0, 0]
-    assert told.pulls.reward_sums[3] == 0.75
-    assert told.round == 1
+    after = state().observe([Observation(3, 0.5), Observation(2, None), Observation(3, 0.25)])
+    assert after.pulls.counts.tolist() == [0, 0, 0, 2, 0, 0]
+    assert after.pulls.reward_sums[3] == 0.75
+    assert after.round == 1
 
 
 def test_a_state_fits_its_posterior_once() -> None:
-    told = state().observe([Observation(3, 0.5)])
-    assert told.posterior is told.posterior
-    assert told == state().observe([Observation(3, 0.5)])
-    assert told != state()
+    after = state().observe([Observation(3, 0.5)])
+    assert after.posterior is after.posterior
+    assert after == state().observe([Observation(3, 0.5)])
+    assert after != state()
 
 
 def test_a_reward_that_is_not_finite_is_refused_with_the_remedy() -> None:

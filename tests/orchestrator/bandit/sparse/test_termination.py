@@ -26,7 +26,7 @@ SEEDS = st.integers(0, 10**6)
 COVARIANCES = ["embedded", "paper"]
 
 
-def looking_at_all(posterior: SparsePosterior) -> BatchPosterior:
+def batch_with_all_arms(posterior: SparsePosterior) -> BatchPosterior:
     batch = BatchPosterior(posterior)
     batch.enter(np.arange(len(array(posterior.model.arms))))
     return batch
@@ -44,9 +44,9 @@ def dense_covariances(problem: Problem, batch: list[int]) -> tuple[np.ndarray, n
     return (gram[:, batch] - Z @ Z[batch].T) / model.regularization + embedded, embedded
 
 
-def bounds_along(problem: Problem, threshold: float = 1.0) -> Iterator[tuple[dict[str, float], Floats]]:
+def bounds_after_each_pull(problem: Problem, threshold: float = 1.0) -> Iterator[tuple[dict[str, float], Floats]]:
     """After each pull of the batch: every rule's bound, and the true ratios σ̃²_fb/σ̃²_t."""
-    updated = looking_at_all(problem.posterior)
+    updated = batch_with_all_arms(problem.posterior)
     rules: dict[str, Any] = {
         "global": GlobalDrift(updated, threshold),
         "product": ProductDrift(threshold),
@@ -67,7 +67,7 @@ def bounds_along(problem: Problem, threshold: float = 1.0) -> Iterator[tuple[dic
 def test_every_rule_bounds_the_drift_and_the_local_one_is_below_the_global_one(
     make_problem: Callable[..., Problem], seed: int
 ) -> None:
-    for bound, ratios in bounds_along(make_problem(seed)):
+    for bound, ratios in bounds_after_each_pull(make_problem(seed)):
         assert ratios.max(initial=1.0) <= bound["local"] * (1 + 1e-6)  # Lemma 3 as corrected
         assert bound["local"] <= bound["global"] * (1 + 1e-9)
         assert bound["global"] <= bound["product"] * (1 + 1e-9)  # so the product rule's batch is never longer
@@ -76,7 +76,7 @@ def test_every_rule_bounds_the_drift_and_the_local_one_is_below_the_global_one(
 @given(seed=SEEDS)
 def test_the_local_bound_holds_arm_by_arm(make_problem: Callable[..., Problem], seed: int) -> None:
     problem = make_problem(seed)
-    updated = looking_at_all(problem.posterior)
+    updated = batch_with_all_arms(problem.posterior)
     for arm in problem.batch:
         updated.append(arm)
     full, embedded = dense_covariances(problem, problem.batch)
@@ -101,7 +101,7 @@ def test_the_lazy_local_rule_decides_like_the_eager_one(
         assert eager.bound <= lazy.bound * (1 + 1e-9)
 
 
-def well_known_plane(seed: int, lengthscale: float) -> SparsePosterior:
+def posterior_of_many_pulls(seed: int, lengthscale: float) -> SparsePosterior:
     """So much is known that a batch is long: 400 arms, 250 pulls, a dictionary of a part of them."""
     rng = np.random.default_rng(seed)
     model = SparseModel(RBF(lengthscale), rng.random((400, 2)), 0.3)
@@ -122,14 +122,16 @@ class Sweeps:
 def sweeps(monkeypatch: pytest.MonkeyPatch) -> Sweeps:
     seen, sums = Sweeps(), SparsePosterior.local_sums
 
-    def counting(self: SparsePosterior, arms: Indices | None, pulled: Pulled, covariance: LocalCovariance) -> Floats:
+    def count_and_sum(
+        self: SparsePosterior, arms: Indices | None, pulled: Pulled, covariance: LocalCovariance
+    ) -> Floats:
         if arms is None:
             seen.whole += 1
         else:
             seen.partial = (*seen.partial, len(arms))
         return sums(self, arms, pulled, covariance)
 
-    monkeypatch.setattr(SparsePosterior, "local_sums", counting)
+    monkeypatch.setattr(SparsePosterior, "local_sums", count_and_sum)
     return seen
 
 
@@ -139,7 +141,7 @@ def test_over_long_batches_the_lazy_rule_decides_like_the_eager_one_and_sweeps_p
 ) -> None:
     lengths, seen = [], Sweeps()
     for seed in range(12):
-        posterior = well_known_plane(seed, (0.15, 0.3, 0.08)[seed % 3])
+        posterior = posterior_of_many_pulls(seed, (0.15, 0.3, 0.08)[seed % 3])
         threshold = (2.0, 3.0, 4.5)[seed % 3]
         lazy = LocalDrift(BatchPosterior(posterior), threshold, covariance)
         eager = LocalDrift(BatchPosterior(posterior), threshold, covariance, is_lazy=False)
@@ -187,7 +189,7 @@ def test_bounds_from_the_pulls_alone_enclose_the_maximum_over_all_arms(
 @pytest.mark.parametrize("lengthscale", [0.08, 0.2, 0.5])
 def test_bounds_from_the_pulls_alone_are_close(lengthscale: float) -> None:
     # or they would hold and save nothing
-    posterior = well_known_plane(1, lengthscale)
+    posterior = posterior_of_many_pulls(1, lengthscale)
     rule = LocalDrift(BatchPosterior(posterior), 1.0, "embedded")
     eager = LocalDrift(BatchPosterior(posterior), 1.0, "embedded", is_lazy=False)
     sizes = []
@@ -229,7 +231,7 @@ def test_the_bound_on_the_spectral_radius_is_close_for_the_matrices_of_batches()
 
 
 def test_the_global_bound_sums_squared_deviations(make_problem: Callable[..., Problem]) -> None:
-    batch = looking_at_all(make_problem(3).posterior)
+    batch = batch_with_all_arms(make_problem(3).posterior)
     variance = batch.start_variance
     arm = int(np.argmax(variance))
     rule = GlobalDrift(batch, 1 + 2.5 * variance[arm])

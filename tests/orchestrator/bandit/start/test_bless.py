@@ -32,7 +32,7 @@ def points(count: int, d: int = 4, seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).normal(size=(count, d))
 
 
-def once(count: int) -> np.ndarray:
+def one_pull_each(count: int) -> np.ndarray:
     return np.ones(count, np.intp)
 
 
@@ -44,7 +44,7 @@ def exact_scores(kernel: AnyKernel, rows: NDArray[np.float64], regularization: f
 @pytest.mark.parametrize("regularization", [1.0, 0.1, 0.01])
 def test_estimated_scores_are_within_a_factor_3_of_the_exact_ones(regularization: float) -> None:
     kernel, rows = RBF(2.0), points(800)
-    drawn = bless(kernel, rows, once(800), regularization, np.random.default_rng(1))
+    drawn = bless(kernel, rows, one_pull_each(800), regularization, np.random.default_rng(1))
     ratio = drawn.scores(kernel, rows, regularization) / exact_scores(kernel, rows, regularization)
     assert ratio.min() >= 1 / 3
     assert ratio.max() <= 3
@@ -53,7 +53,7 @@ def test_estimated_scores_are_within_a_factor_3_of_the_exact_ones(regularization
 def test_the_dictionary_is_a_few_times_the_effective_dimension() -> None:
     kernel, rows = RBF(2.0), points(1500, d=2)
     dimension = exact_scores(kernel, rows, 0.1).sum()
-    drawn = bless(kernel, rows, once(1500), 0.1, np.random.default_rng(0))
+    drawn = bless(kernel, rows, one_pull_each(1500), 0.1, np.random.default_rng(0))
     assert 2 * dimension < len(drawn.members) < 9 * dimension
 
 
@@ -61,7 +61,7 @@ def test_kernel_entries_grow_nearly_linearly_and_never_are_an_n_by_n_matrix() ->
     entries = {}
     for count in (2000, 4000, 8000):
         kernel = CountingKernel(RBF(2.0))
-        bless(kernel, points(count, d=2), once(count), 0.1, np.random.default_rng(0))
+        bless(kernel, points(count, d=2), one_pull_each(count), 0.1, np.random.default_rng(0))
         entries[count] = kernel.entries
         assert kernel.largest < count**2 / 10
     assert entries[8000] < 8000**2 / 2
@@ -96,7 +96,7 @@ def test_pulls_of_one_arm_are_one_row_with_a_count() -> None:
 
 def test_equal_rows_need_few_atoms() -> None:
     rows = np.zeros((500, 3))
-    drawn = bless(RBF(1.0), rows, once(500), 0.1, np.random.default_rng(0))
+    drawn = bless(RBF(1.0), rows, one_pull_each(500), 0.1, np.random.default_rng(0))
     assert len(drawn.members) <= 8 * 1 + 2  # d_eff is below 1, so at most ⌈8 · (estimate of it)⌉ are drawn
     np.testing.assert_allclose(drawn.scores(RBF(1.0), rows, 0.1), 1 / 500.1, rtol=1.0)
 
@@ -108,7 +108,7 @@ def test_a_single_row_is_the_dictionary(regularization: float) -> None:
 
 
 def test_the_same_generator_gives_the_same_dictionary() -> None:
-    one, other = (bless(RBF(1.0), points(200), once(200), 0.1, np.random.default_rng(5)) for _ in range(2))
+    one, other = (bless(RBF(1.0), points(200), one_pull_each(200), 0.1, np.random.default_rng(5)) for _ in range(2))
     assert one.members.tolist() == other.members.tolist()
     assert one.weights.tolist() == other.weights.tolist()
 

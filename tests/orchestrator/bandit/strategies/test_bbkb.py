@@ -73,8 +73,8 @@ def play(
         yield state, decision
         chosen = [pick.arm for pick in decision.picks]
         rewards = true[chosen] + 0.05 * noisy.standard_normal(len(chosen))
-        told = [Observation(arm, float(reward)) for arm, reward in zip(chosen, rewards, strict=True)]
-        state = strategy.tell(state, told, np.random.default_rng([seed, 2, number]))
+        observations = [Observation(arm, float(reward)) for arm, reward in zip(chosen, rewards, strict=True)]
+        state = strategy.tell(state, observations, np.random.default_rng([seed, 2, number]))
         pulls -= len(chosen)
         if pulls <= 0:
             return
@@ -111,18 +111,18 @@ class Work:
         self.is_kept, self.sweeps, self.looked_at = is_kept, 0, 0
         refer, looked_at = Block._refer, UpperBounds.looked_at
 
-        def counting_refer(block: Any, *arguments: Any) -> Any:
+        def count_and_refer(block: Any, *arguments: Any) -> Any:
             self.sweeps += 1
             return refer(block, *arguments)
 
-        def counting_looked_at(bounds: Any, arms: int) -> None:
+        def count_and_look(bounds: Any, arms: int) -> None:
             self.looked_at += arms
             looked_at(bounds, arms)
 
-        patch.setattr(Block, "_refer", counting_refer)
-        patch.setattr(UpperBounds, "looked_at", counting_looked_at)
+        patch.setattr(Block, "_refer", count_and_refer)
+        patch.setattr(UpperBounds, "looked_at", count_and_look)
 
-    def check_it_was_little(self, arms: int, batches: int) -> None:
+    def check_little_work(self, arms: int, batches: int) -> None:
         """Otherwise every arm was computed anyway, or in a fresh sweep, and equal picks would prove nothing."""
         if self.is_kept:  # bounds far out of date, but bounds
             assert self.sweeps <= 2
@@ -156,8 +156,8 @@ def asynchronous_game(strategy: BBKB, state: SparseState, steps: int, limit: int
         done, left = np.split(np.array(pending, np.intp), [int(rng.integers(1, len(pending) + 1))])
         pending = left.tolist()
         rewards = [None if rng.random() < 0.04 else float(true[arm] + 0.05 * rng.standard_normal()) for arm in done]
-        told = [Observation(int(arm), reward) for arm, reward in zip(done, rewards, strict=True)]
-        state = strategy.tell(state, told, np.random.default_rng([seed, 2, number]))
+        observations = [Observation(int(arm), reward) for arm, reward in zip(done, rewards, strict=True)]
+        state = strategy.tell(state, observations, np.random.default_rng([seed, 2, number]))
     assert len(state.set_aside) > 0
     return decisions
 
@@ -178,7 +178,7 @@ def test_screened_decisions_are_the_eager_ones_with_pending_and_failed_pulls(
     assert games[0] == games[1]  # widths, means and variances too, bit for bit
     chosen = [decision for decision in games[0] if decision.reason != "warm start" and isinstance(decision, Choose)]
     assert max(len(decision.picks) for decision in chosen) > 1
-    work.check_it_was_little(len(arms), len(chosen))
+    work.check_little_work(len(arms), len(chosen))
 
 
 @given(seed=st.integers(0, 10**6))
@@ -230,7 +230,7 @@ def test_screened_picks_are_the_eager_ones_on_a_real_table_and_look_at_few_arms(
         game = play(one, arms, 300 if one.lazy else len(games[0]), true=true, pulls=300)
         games.append([decision for _, decision in game])
         if one.lazy:
-            work.check_it_was_little(len(arms), len(games[0]) - 1)
+            work.check_little_work(len(arms), len(games[0]) - 1)
     assert games[0] == games[1]
     assert sum(len(decision.picks) for decision in games[0]) >= 300
 
@@ -262,13 +262,15 @@ def test_decisions_are_the_same_in_any_division_of_the_arms_into_blocks(terminat
         for number in range(15):
             decision = strategy.ask(state, (), 20)
             decisions.append(decision)
-            told = [Observation(pick.arm, float(value(AWKWARD[[pick.arm]])[0])) for pick in choice(decision).picks]
-            state = strategy.tell(state, told, np.random.default_rng(number))
+            observations = [
+                Observation(pick.arm, float(value(AWKWARD[[pick.arm]])[0])) for pick in choice(decision).picks
+            ]
+            state = strategy.tell(state, observations, np.random.default_rng(number))
         games.append(decisions)
     assert games[0] == games[1] == games[2]
 
 
-def by_brute_force(strategy: BBKB, state: Any, picks: list[int]) -> Iterator[tuple[Floats, Floats]]:
+def dense_upper_bounds(strategy: BBKB, state: Any, picks: list[int]) -> Iterator[tuple[Floats, Floats]]:
     """u of every arm before each pick, from dense matrices alone."""
     arms, lam = state.arms, strategy.regularization
     gram = strategy.kernel.cross(arms, arms)
@@ -291,7 +293,7 @@ def test_every_pick_is_the_brute_force_argmax_and_says_why() -> None:
     strategy = replace(SMOOTH, kernel=Matern52(0.3))
     for state, decision in list(play(strategy, arms, 25))[1:]:
         picks = [pick.arm for pick in decision.picks]
-        for pick, (ucb, variance) in zip(decision.picks, by_brute_force(strategy, state, picks), strict=True):
+        for pick, (ucb, variance) in zip(decision.picks, dense_upper_bounds(strategy, state, picks), strict=True):
             assert ucb[pick.arm] >= ucb.max() - 1e-9
             assert pick.mean + pick.width * math.sqrt(pick.variance) == pytest.approx(ucb[pick.arm], abs=1e-8)
             assert pick.variance == pytest.approx(variance[pick.arm], abs=1e-8)
@@ -533,8 +535,10 @@ def test_arms_appended_between_rounds_are_chosen_as_if_they_were_there_in_a_mode
     for number, size in enumerate(sizes):
         decision = strategy.ask(state, (), 10)
         assert isinstance(decision, Choose)
-        told = [Observation(pick.arm, float(value(array(state.arms)[[pick.arm]])[0])) for pick in decision.picks]
-        before = strategy.tell(state, told, np.random.default_rng(number))
+        arms = [pick.arm for pick in decision.picks]
+        rewards = value(array(state.arms)[arms])
+        observations = [Observation(arm, float(reward)) for arm, reward in zip(arms, rewards, strict=True)]
+        before = strategy.tell(state, observations, np.random.default_rng(number))
         old_arms, pulls = array(before.arms).copy(), before.pulls
         state = before.extend(np.concatenate((rng.random((size, 2)), AWKWARD[:1])))
         whole = replace(state, model=SparseModel(strategy.kernel, state.arms, strategy.regularization))

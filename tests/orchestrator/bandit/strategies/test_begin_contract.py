@@ -45,13 +45,13 @@ def pulls_of(observations: Sequence[Observation]) -> Pulls:
     )
 
 
-def begun(name: str, observations: Sequence[Observation] | None = None) -> tuple[Any, Any]:
+def begin_strategy(name: str, observations: Sequence[Observation] | None = None) -> tuple[Any, Any]:
     strategy = build(name)
     return strategy, begin(strategy, strategy.init(as_arms(ARMS), rng()), observations or existing(), rng(1))
 
 
 def test_counts_and_sums_are_those_of_the_existing_pulls(name: str) -> None:
-    _, state = begun(name)
+    _, state = begin_strategy(name)
     assert state.pulls == pulls_of(existing())
     assert state.round == 1
     assert set(state.dictionary.tolist()) <= set(state.pulls.arms.tolist())
@@ -59,14 +59,14 @@ def test_counts_and_sums_are_those_of_the_existing_pulls(name: str) -> None:
 
 
 def test_it_begins_with_choosing_and_not_with_a_warm_start(name: str) -> None:
-    strategy, state = begun(name)
+    strategy, state = begin_strategy(name)
     decision = strategy.ask(state, (), 5)
     assert isinstance(decision, Choose)
     assert decision.reason != "warm start"
 
 
 def test_variances_are_within_a_factor_3_of_the_exact_ones_and_means_agree(name: str) -> None:
-    strategy, state = begun(name)
+    strategy, state = begin_strategy(name)
     believed = strategy.posterior(state)
     mean, variance = exact_posterior(RBF(0.3), ARMS, pulls_of(existing()), 0.01)
     assert (believed.variance <= 3 * variance + 1e-9).all()
@@ -75,7 +75,7 @@ def test_variances_are_within_a_factor_3_of_the_exact_ones_and_means_agree(name:
 
 
 def test_the_state_restored_from_its_json_record_equals_the_live_one(name: str) -> None:
-    strategy, live = begun(name)
+    strategy, live = begin_strategy(name)
     record = json.loads(json.dumps(strategy.recorded(live)))
     restored = strategy.restore(strategy.init(as_arms(ARMS), rng()), existing(), record)
     assert restored == live
@@ -83,19 +83,19 @@ def test_the_state_restored_from_its_json_record_equals_the_live_one(name: str) 
 
 
 def test_it_goes_on_as_after_any_other_tell(name: str) -> None:
-    strategy, state = begun(name)
+    strategy, state = begin_strategy(name)
     for number in range(4):
         decision = strategy.ask(state, (), 5)
         assert isinstance(decision, Choose)
-        told = [Observation(pick.arm, float(ARMS[pick.arm, 1])) for pick in decision.picks]
+        batch = [Observation(pick.arm, float(ARMS[pick.arm, 1])) for pick in decision.picks]
         before = state.pulls.total
-        state = strategy.tell(state, told, rng(number + 2))
-        assert state.pulls.total == before + len(told)
+        state = strategy.tell(state, batch, rng(number + 2))
+        assert state.pulls.total == before + len(batch)
 
 
 @pytest.mark.parametrize("pulls", [[Observation(7, 0.5)], [Observation(7, 0.5)] * 100])
 def test_one_arm_is_enough(name: str, pulls: list[Observation]) -> None:
-    strategy, state = begun(name, pulls)
+    strategy, state = begin_strategy(name, pulls)
     assert state.pulls.total == len(pulls)
     assert np.isfinite(strategy.posterior(state).mean).all()
     assert isinstance(strategy.ask(state, (), 3), Choose)

@@ -37,8 +37,8 @@ def play(strategy: Strategy[Any], rounds: int, seed: int = 0) -> Iterator[tuple[
         yield state, decision.picks
         arms = [pick.arm for pick in decision.picks]
         rewards = value(ARMS[arms]) + 0.05 * noise.standard_normal(len(arms))
-        told = [Observation(arm, float(reward)) for arm, reward in zip(arms, rewards, strict=True)]
-        state = strategy.tell(state, told, np.random.default_rng([seed, 2, number]))
+        observations = [Observation(arm, float(reward)) for arm, reward in zip(arms, rewards, strict=True)]
+        state = strategy.tell(state, observations, np.random.default_rng([seed, 2, number]))
 
 
 @pytest.mark.parametrize("resampling", ["pulls", "arms"])

@@ -30,13 +30,13 @@ def reward(arm: int, pull: int) -> float:
     return float(VALUES[arm] + 0.05 * np.random.default_rng([arm, pull]).standard_normal())
 
 
-def course(
+def run_campaign(
     strategy: Strategy[Any], change: Callable[[float], float] = float, pulls: int = 45, arms: Arms | None = None
 ) -> tuple[list[int], list[Any], list[list[Observation]]]:
     """Arms pulled, all with two more pending, and the states."""
     states = [strategy.init(Arms.of(FEATURES) if arms is None else arms, np.random.default_rng(1))]
     pulled: list[int] = []
-    told: list[list[Observation]] = []
+    batches: list[list[Observation]] = []
     pending: list[int] = []
     while len(pulled) < pulls:
         decision = strategy.ask(states[-1], tuple(pending), 1)
@@ -44,24 +44,24 @@ def course(
             pending.append(decision.picks[0].arm)
         if not isinstance(decision, Choose) or len(pending) == 3:
             pulled.append(pending.pop(0))
-            told.append([Observation(pulled[-1], float(change(np.float64(reward(pulled[-1], len(pulled))))))])
-            states.append(strategy.tell(states[-1], told[-1], np.random.default_rng([2, len(pulled)])))
-    return pulled, states, told
+            batches.append([Observation(pulled[-1], float(change(np.float64(reward(pulled[-1], len(pulled))))))])
+            states.append(strategy.tell(states[-1], batches[-1], np.random.default_rng([2, len(pulled)])))
+    return pulled, states, batches
 
 
 @pytest.mark.parametrize("name", MODEL_BASED)
 def test_rewards_of_another_scale_and_shift_give_the_same_picks(name: str) -> None:
-    expected = course(build(name))[0]
+    expected = run_campaign(build(name))[0]
     for change in MAPS:
-        assert course(build(name), change)[0] == expected
+        assert run_campaign(build(name), change)[0] == expected
 
 
 def test_under_rank_any_increasing_map_gives_the_same_picks() -> None:
     arms = Arms.of(FEATURES, repeats=False)
     strategy = build("bbkb", model=with_preset(STRATEGIES["bbkb"], {})["model"].__class__(outputs="rank"))
-    expected = course(strategy, arms=arms)[0]
+    expected = run_campaign(strategy, arms=arms)[0]
     for increasing in (np.exp, np.cbrt, np.arctan):
-        assert course(strategy, increasing, arms=arms)[0] == expected
+        assert run_campaign(strategy, increasing, arms=arms)[0] == expected
 
 
 @pytest.mark.parametrize("wild", [1e30, -1e30])
@@ -73,7 +73,7 @@ def test_one_wild_value_does_not_spoil_the_search(wild: float) -> None:
         count += 1
         return wild if count == 10 else value
 
-    pulled, states, _ = course(strategy, change, pulls=60)
+    pulled, states, _ = run_campaign(strategy, change, pulls=60)
     others = [arm for arm in pulled if arm != pulled[9]]
     assert VALUES[others].max() > np.quantile(VALUES, 0.97)
     assert pulled.count(pulled[9]) < 20
@@ -87,7 +87,7 @@ def test_one_wild_value_does_not_spoil_the_search(wild: float) -> None:
 @pytest.mark.parametrize("name", MODEL_BASED)
 def test_what_was_fitted_is_recorded_and_a_restore_fits_nothing(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     strategy = build(name)
-    _, states, told = course(strategy, pulls=30)
+    _, states, batches = run_campaign(strategy, pulls=30)
     record = json.loads(json.dumps([strategy.recorded(state) for state in states]))
     assert record[-1]["model"]["results"] >= 16
 
@@ -96,14 +96,14 @@ def test_what_was_fitted_is_recorded_and_a_restore_fits_nothing(name: str, monke
 
     monkeypatch.setattr("orchestrator.bandit.model.model.fit", refuse)
     state = strategy.init(Arms.of(FEATURES), np.random.default_rng(1))
-    for number, observations in enumerate(told, 1):
+    for number, observations in enumerate(batches, 1):
         state = strategy.restore(state, observations, record[number])
         assert state == states[number]
 
 
 @pytest.mark.parametrize("name", MODEL_BASED)
 def test_no_arm_is_pulled_twice_where_arms_do_not_repeat(name: str) -> None:
-    pulled = course(build(name), pulls=60, arms=Arms.of(FEATURES, repeats=False))[0]
+    pulled = run_campaign(build(name), pulls=60, arms=Arms.of(FEATURES, repeats=False))[0]
     assert len(set(pulled)) == len(pulled)
 
 
@@ -122,7 +122,7 @@ def test_where_rewards_look_deterministic_other_arms_are_pulled_while_there_are_
 
 
 def test_lazy_and_eager_evaluation_pick_the_same_arms_under_a_fitted_kernel() -> None:
-    assert course(build("bbkb"))[0] == course(build("bbkb", lazy=False))[0]
+    assert run_campaign(build("bbkb"))[0] == run_campaign(build("bbkb", lazy=False))[0]
 
 
 def test_bbkb_never_waits_and_ends_when_every_arm_was_chosen_once() -> None:
@@ -153,6 +153,6 @@ def test_a_worker_that_is_free_gets_a_pick_while_the_warm_start_is_not_over() ->
 
 
 def test_results_are_predicted_before_the_model_knows_them() -> None:
-    calibration = course(build("bbkb"), pulls=60)[1][-1].calibration
+    calibration = run_campaign(build("bbkb"), pulls=60)[1][-1].calibration
     assert calibration.predicted == 60 - 16
     assert calibration.inside > 0.6 * calibration.predicted

@@ -44,20 +44,20 @@ def arms_of(decision: Choose | Wait) -> list[int]:
     return [pick.arm for pick in decision.picks]
 
 
-def observed(arms: Sequence[int], first: int) -> list[Observation]:
+def observe(arms: Sequence[int], first: int) -> list[Observation]:
     return [Observation(arm, reward(arm, first + position)) for position, arm in enumerate(arms)]
 
 
 def campaign(name: str, rounds: int = 8, limit: int = 5) -> tuple[Strategy[Any], list[Any], list[list[Observation]]]:
     """States, and the observations that led from each to the next."""
     strategy = build(name)
-    states, told, count = [strategy.init(as_arms(ARMS), stream(0))], [], 0
+    states, batches, count = [strategy.init(as_arms(ARMS), stream(0))], [], 0
     for number in range(rounds):
         arms = arms_of(strategy.ask(states[-1], (), limit))
-        told.append(observed(arms, count))
+        batches.append(observe(arms, count))
         count += len(arms)
-        states.append(strategy.tell(states[-1], told[-1], stream(1, number)))
-    return strategy, states, told
+        states.append(strategy.tell(states[-1], batches[-1], stream(1, number)))
+    return strategy, states, batches
 
 
 def test_the_same_state_and_pending_pulls_give_the_same_decision(name: str) -> None:
@@ -70,9 +70,9 @@ def test_the_same_state_and_pending_pulls_give_the_same_decision(name: str) -> N
 
 
 def test_asking_changes_nothing(name: str) -> None:
-    _, asked, told = campaign(name)
+    _, asked, batches = campaign(name)
     strategy, state = build(name), build(name).init(as_arms(ARMS), stream(0))
-    for number, observations in enumerate(told):  # the same tells without a single ask
+    for number, observations in enumerate(batches):  # the same tells without a single ask
         state = strategy.tell(state, observations, stream(1, number))
     assert state == asked[-1]
 
@@ -99,7 +99,7 @@ def test_asking_several_states_in_turns_chooses_what_each_chooses_alone(name: st
     for turn in turns:
         courses[turn].step()
     for number, course in enumerate(courses):
-        assert course.picks == alone(name, number - 5)[: len(course.picks)]
+        assert course.picks == picks_alone(name, number - 5)[: len(course.picks)]
 
 
 @cache
@@ -108,11 +108,11 @@ def game(name: str) -> tuple[Strategy[Any], list[Any], list[list[Observation]]]:
 
 
 @cache
-def alone(name: str, number: int) -> list[int]:
+def picks_alone(name: str, number: int) -> list[int]:
     """Eight picks of a strategy that was asked at no other state, and whose candidates no other state shares."""
-    _, states, told = game(name)
+    _, states, batches = game(name)
     strategy, state = build(name), build(name).init(as_arms(ARMS), stream(0))
-    for observations, live in zip(told[: len(states) + number], states[1:], strict=False):
+    for observations, live in zip(batches[: len(states) + number], states[1:], strict=False):
         state = strategy.restore(state, observations, strategy.recorded(live))
     course = Course(strategy, state)
     for _ in range(8):
@@ -141,9 +141,9 @@ def test_asking_in_pieces_with_growing_pending_pulls_picks_the_same_as_asking_on
 
 
 def test_an_arm_that_failed_is_never_chosen_again(name: str) -> None:
-    strategy, states, told = campaign(name, rounds=30)
+    strategy, states, batches = campaign(name, rounds=30)
     failed: set[int] = set()
-    for number, (state, observations) in enumerate(zip(states, told, strict=False)):
+    for number, (state, observations) in enumerate(zip(states, batches, strict=False)):
         if number % 5 == 0:
             assert not failed & set(arms_of(strategy.ask(state, (), 40)))
         failed |= {seen.arm for seen in observations if seen.reward is None}
@@ -191,9 +191,9 @@ def test_a_run_is_reproducible_from_its_seed(name: str) -> None:
 
 
 def test_states_restored_from_json_records_equal_the_live_ones(name: str) -> None:
-    strategy, states, told = campaign(name, rounds=12)
+    strategy, states, batches = campaign(name, rounds=12)
     restored = strategy.init(as_arms(ARMS), stream(0))
-    for observations, live in zip(told, states[1:], strict=True):
+    for observations, live in zip(batches, states[1:], strict=True):
         record = json.loads(json.dumps(strategy.recorded(live)))
         restored = strategy.restore(restored, observations, record)
         assert restored == live
@@ -213,7 +213,7 @@ def test_every_pick_is_an_arm_and_arrays_are_read_only(name: str) -> None:
 def test_order_of_observations_matters_only_to_rounding(name: str) -> None:
     strategy = build(name)
     state = strategy.init(as_arms(ARMS), stream(0))
-    rows = observed([1, 2, 3, 1, 2], 0)
+    rows = observe([1, 2, 3, 1, 2], 0)
     one = strategy.tell(state, rows, stream(1)).pulls
     other = strategy.tell(state, rows[::-1], stream(1)).pulls
     assert one.counts.tolist() == other.counts.tolist()

@@ -26,7 +26,7 @@ def reward(arm: int) -> float:
     return float(np.sin(5 * ARMS[arm, 0]) + ARMS[arm, 1])
 
 
-def after_pulls(name: str, rounds: int) -> tuple[Strategy[Any], Any]:
+def strategy_and_state(name: str, rounds: int) -> tuple[Strategy[Any], Any]:
     strategy = STRATEGIES[name](**CHEAP.get(name, {}))
     state = strategy.init(as_arms(ARMS), np.random.default_rng([7, 0]))
     for number in range(rounds):
@@ -39,7 +39,7 @@ def after_pulls(name: str, rounds: int) -> tuple[Strategy[Any], Any]:
 
 @pytest.mark.parametrize("name", list(STRATEGIES))
 def test_failures_told_along_with_rewards_teach_nothing_but_to_leave_their_arms_alone(name: str) -> None:
-    strategy, state = after_pulls(name, 6)
+    strategy, state = strategy_and_state(name, 6)
     decision = choice(strategy.ask(state, (), 4))
     chosen = [pick.arm for pick in decision.picks]
     failed = [arm for arm in range(40) if arm not in chosen][:3]
@@ -58,7 +58,7 @@ def test_failures_told_along_with_rewards_teach_nothing_but_to_leave_their_arms_
 @pytest.mark.parametrize("name", SEQUENTIAL)
 def test_a_sequential_strategy_chooses_one_arm_and_nothing_while_its_reward_is_not_in(name: str) -> None:
     for rounds in (0, 1, 12):
-        strategy, state = after_pulls(name, rounds)
+        strategy, state = strategy_and_state(name, rounds)
         decision = strategy.ask(state, (), 9)
         assert isinstance(decision, Choose)
         assert len(decision.picks) == 1
@@ -70,13 +70,13 @@ def test_a_sequential_strategy_chooses_one_arm_and_nothing_while_its_reward_is_n
 def test_a_batched_strategy_keeps_several_workers_busy_at_some_time(name: str) -> None:
     assert any(
         len(choice(strategy.ask(state, (), 5)).picks) > 1
-        for strategy, state in (after_pulls(name, rounds) for rounds in (0, 6))
+        for strategy, state in (strategy_and_state(name, rounds) for rounds in (0, 6))
     )
 
 
 @pytest.mark.parametrize("name", list(STRATEGIES))
 def test_the_reward_of_an_arm_that_had_failed_before_is_learned_like_any_other(name: str) -> None:
-    strategy, state = after_pulls(name, 6)
+    strategy, state = strategy_and_state(name, 6)
     decision = choice(strategy.ask(state, (), 4))
     arms = [pick.arm for pick in decision.picks]
     state = strategy.tell(state, [Observation(arm, None) for arm in arms], np.random.default_rng(8))

@@ -36,12 +36,12 @@ def play(strategy: GPThreDS, arms: np.ndarray, values: np.ndarray, rounds: int, 
         assert isinstance(decision, Choose)
         (pick,) = decision.picks
         reward = float(values[pick.arm] + noise * rng.standard_normal())
-        after = strategy.tell(state, [Observation(pick.arm, reward)], rng)
-        yield state, pick.arm, after
-        state = after
+        state_after = strategy.tell(state, [Observation(pick.arm, reward)], rng)
+        yield state, pick.arm, state_after
+        state = state_after
 
 
-def holding(state: ThresholdState, boxes: tuple[Box, ...], arm: int) -> list[Box]:
+def boxes_with(state: ThresholdState, boxes: tuple[Box, ...], arm: int) -> list[Box]:
     return [box for box in boxes if len(state.boxed.inside(box, np.array([arm])))]
 
 
@@ -61,11 +61,14 @@ def test_without_noise_the_maximiser_is_never_pruned(search: Search) -> None:
         low, high = float(values.max()) - 1.0, float(values.max()) + 0.3
         strategy = GPThreDS(**options, low=low, high=high, max_local_pulls=UNCAPPED, search=search)
         best = int(values.argmax())
-        for _, _, after in play(strategy, arms, values, 100):
-            assert len(holding(after, after.epoch.roots, best)) == 1
-            for leaf in (*after.epoch.found, *after.progress.taken):  # a leaf is taken only for a value above τ
-                assert values[after.boxed.inside(leaf, np.arange(40))].max() >= after.epoch.threshold - 1e-9
-        epochs += after.epoch.number - 1
+        for _, _, state_after in play(strategy, arms, values, 100):
+            assert len(boxes_with(state_after, state_after.epoch.roots, best)) == 1
+            for leaf in (
+                *state_after.epoch.found,
+                *state_after.progress.taken,
+            ):  # a leaf is taken only for a value above τ
+                assert values[state_after.boxed.inside(leaf, np.arange(40))].max() >= state_after.epoch.threshold - 1e-9
+        epochs += state_after.epoch.number - 1
     assert epochs > 12
 
 
@@ -81,8 +84,8 @@ def test_without_noise_an_epoch_finds_the_leaves_that_brute_force_finds() -> Non
             "c": 0.05,
         }
         strategy = GPThreDS(**options, low=-0.4, high=float(values.max()) + 0.4, max_local_pulls=UNCAPPED)
-        for before, _, after in play(strategy, arms, values, 60):
-            if after.epoch.number == before.epoch.number + 1:
+        for before, _, state_after in play(strategy, arms, values, 60):
+            if state_after.epoch.number == before.epoch.number + 1:
                 leaves = {
                     before.boxed.leaf(box, arm, 2)
                     for box in before.epoch.roots
@@ -91,7 +94,7 @@ def test_without_noise_an_epoch_finds_the_leaves_that_brute_force_finds() -> Non
                 peaks = {leaf: values[before.boxed.inside(leaf, np.arange(40))].max() for leaf in leaves}
                 tau, margin = before.epoch.threshold, strategy.margin(before.epoch)
                 surely = {leaf for leaf, peak in peaks.items() if peak > tau - margin}
-                found = set(after.epoch.roots) if after.epoch.height > before.epoch.height else set()
+                found = set(state_after.epoch.roots) if state_after.epoch.height > before.epoch.height else set()
                 assert found == surely == {leaf for leaf, peak in peaks.items() if peak >= tau}
                 ended += 1
     assert ended > 8
@@ -162,13 +165,13 @@ def test_the_direct_search_pulls_what_the_printed_algorithm_pulls(first: First) 
     strategy = GPThreDS(RBF(0.2), noise_scale=0.05, norm_bound=1.5, low=-1.0, high=2.0, max_local_pulls=15, first=first)
     printed, accepted = algorithm_1_and_4(strategy, arms), 0
     expected = next(printed)
-    for state, arm, after in play(strategy, arms, values, 90, noise=0.1):
-        if any(len(state.boxed.inside(box, np.arange(60))) == 1 for box in after.epoch.roots):
+    for state, arm, state_after in play(strategy, arms, values, 90, noise=0.1):
+        if any(len(state.boxed.inside(box, np.arange(60))) == 1 for box in state_after.epoch.roots):
             break  # from here on a box is no longer halved into quadrants
         assert arm == (state.first_arm(first) if expected == -1 else expected)
-        visited = after.pulls.reward_sums - state.pulls.reward_sums
-        expected = printed.send((arm, float(visited[arm])))
-        accepted += sum(verdict != SUB_PERFORMING for verdict in after.verdicts)
+        arms_of_visit = state_after.pulls.reward_sums - state.pulls.reward_sums
+        expected = printed.send((arm, float(arms_of_visit[arm])))
+        accepted += sum(verdict != SUB_PERFORMING for verdict in state_after.verdicts)
     assert state.epoch.height >= 2
     assert accepted > 3
 
@@ -181,11 +184,11 @@ def test_the_walk_steps_as_algorithm_3_does() -> None:
     leaf = boxed.halves(right)[0]
     yes, no = 0, SUB_PERFORMING
 
-    def after(*verdicts: int) -> ThresholdState:
+    def state_after(*verdicts: int) -> ThresholdState:
         return strategy.restore(start, [], {"seed": start.seed, "verdicts": verdicts})
 
     def place(*verdicts: int) -> tuple[Any, ...]:
-        progress = after(*verdicts).progress
+        progress = state_after(*verdicts).progress
         return progress.stage, progress.path, progress.visit.node
 
     assert place() == ("root", (root,), root)
@@ -196,12 +199,12 @@ def test_the_walk_steps_as_algorithm_3_does() -> None:
     assert place(yes, no, yes, no, no) == ("root", (root,), root)
     assert place(yes, no, yes, yes) == ("leaf", (root, right, leaf), leaf)
     assert place(yes, no, yes, yes, no) == ("left", (root, right), leaf), "a rejected leaf goes back to its parent"
-    accepted = after(yes, no, yes, yes, yes)
+    accepted = state_after(yes, no, yes, yes, yes)
     assert (accepted.progress.stage, accepted.progress.taken) == ("root", (leaf,))
     assert not set(accepted.progress.visit.grid) & set(boxed.inside(leaf, np.arange(200)))
-    ended = after(yes, no, yes, yes, yes, no)
+    ended = state_after(yes, no, yes, yes, yes, no)
     assert (ended.epoch.roots, ended.epoch.height, ended.epoch.found) == ((leaf,), 2, ())
-    fallen = after(no)
+    fallen = state_after(no)
     assert (fallen.epoch.roots, fallen.epoch.height) == ((root,), 1)
 
 
@@ -219,7 +222,8 @@ def test_a_test_ends_when_brute_force_says_so(search: Search) -> None:
     kinds = set()
     for before, arm, _ in play(strategy, arms, values, 100):
         state = before.observe([Observation(arm, float(values[arm]))])
-        visit, p, n = state.progress.visit, 0.25, len(visited(state))
+        visit, p, pulled = state.progress.visit, 0.25, arms_of_visit(state)
+        n = len(pulled)
         r = len(state.progress.taken) + 1
         nodes = math.log(4 * 2 * 100 / 1e-3) / (2 * (p - 0.5) ** 2)
         strict = 1e-3 / (4 * 100 * r * (r + 1) * nodes)
@@ -227,7 +231,7 @@ def test_a_test_ends_when_brute_force_says_so(search: Search) -> None:
         def beta(nu: float, n: int = n) -> float:
             return norm + 0.03 * math.sqrt(2 * (math.log(n) + 1 + math.log(1 / nu)))
 
-        def capped(nu: float, grid: int = len(visit.grid), n: int = n, state: Any = state) -> bool:
+        def is_capped(nu: float, grid: int = len(visit.grid), n: int = n, state: Any = state) -> bool:
             return bool(2 * 1.02 * beta(nu, n) * math.sqrt(grid / n) <= 0.1 * 2.0**-state.epoch.height)
 
         below, above, last = {
@@ -235,11 +239,13 @@ def test_a_test_ends_when_brute_force_says_so(search: Search) -> None:
             "left": (p,) * 3,
             "right": (p,) * 3,
             "root": (strict, p, strict),
-            "leaf": (strict if capped(p) else p, strict, strict),
+            "leaf": (strict if is_capped(p) else p, strict, strict),
         }[state.progress.stage]
-        mean, deviation = dense_belief(RBF(0.3), arms, visited(state), values[visited(state)].tolist(), 0.01)
+        mean, deviation = dense_belief(
+            RBF(0.3), arms, arms_of_visit(state), values[arms_of_visit(state)].tolist(), 0.01
+        )
         lower, upper = (mean - beta(above) * deviation)[visit.grid], (mean + beta(below) * deviation)[visit.grid]
-        if lower.max() >= state.epoch.threshold or capped(last):
+        if lower.max() >= state.epoch.threshold or is_capped(last):
             expected = visit.grid[int(np.argmax(lower))]
         elif upper.max() <= state.epoch.threshold - 0.1 * 2.0**-state.epoch.height:
             expected = SUB_PERFORMING
@@ -250,7 +256,7 @@ def test_a_test_ends_when_brute_force_says_so(search: Search) -> None:
     assert len(kinds) >= (2 if search == "direct" else 5)
 
 
-def visited(state: ThresholdState) -> list[int]:
+def arms_of_visit(state: ThresholdState) -> list[int]:
     """The arms of the visit's pulls, one entry a pull."""
     return np.repeat(np.arange(len(state.arms)), state.progress.visit.pulls.counts).tolist()
 
@@ -260,13 +266,13 @@ def test_without_a_limit_the_test_is_capped_as_in_equation_4() -> None:
     start = strategy.init(np.random.default_rng(0).random((9, 1)), np.random.default_rng(0))
     state = start.observe([Observation(0, 0.0)])  # neither far above nor far below the threshold 0
 
-    def capped(since: int) -> bool:
+    def is_capped(since: int) -> bool:
         visit = replace(state.progress.visit, since=since)
         return strategy.verdict(replace(state, progress=replace(state.progress, visit=visit))) is not None
 
     first = math.ceil((2 * 1.02 * 0.5 * math.sqrt(9) / 0.5) ** 2)
     assert first == 38
-    assert [capped(since) for since in (1, first - 1, first, first + 1)] == [False, False, True, True]
+    assert [is_capped(since) for since in (1, first - 1, first, first + 1)] == [False, False, True, True]
 
 
 def test_the_interval_rises_after_a_find_and_falls_without_one() -> None:
@@ -320,7 +326,7 @@ def test_boxes_whose_arms_all_failed_give_way_to_the_whole_domain(search: Search
     )
     *_, (_, _, state) = play(strategy, arms, values, 150)
     assert state.epoch.roots != (Box.unit(2),)
-    lost = [arm for arm in range(40) if holding(state, state.epoch.roots, arm)]
+    lost = [arm for arm in range(40) if boxes_with(state, state.epoch.roots, arm)]
     state = strategy.tell(state, [Observation(arm, None) for arm in lost], np.random.default_rng(0))
     assert set(state.available.tolist()) == set(range(40)) - set(lost)
     assert state.epoch.roots == (Box.unit(2),)
@@ -332,10 +338,10 @@ def test_a_grid_whose_arms_all_failed_is_laid_anew() -> None:
     strategy = GPThreDS(grid_points=4)
     state = strategy.init(arms, np.random.default_rng(0))
     first = state.progress.visit.grid.tolist()
-    after = strategy.tell(state, [Observation(arm, None) for arm in first], np.random.default_rng(0))
-    assert after.verdicts == ()
-    assert len(after.progress.visit.grid)
-    assert not set(after.progress.visit.grid.tolist()) & set(first)
+    state_after = strategy.tell(state, [Observation(arm, None) for arm in first], np.random.default_rng(0))
+    assert state_after.verdicts == ()
+    assert len(state_after.progress.visit.grid)
+    assert not set(state_after.progress.visit.grid.tolist()) & set(first)
 
 
 def test_the_posterior_is_that_of_all_pulls() -> None:

@@ -49,7 +49,7 @@ def play(strategy: Strategy[Any], rounds: int, arms: np.ndarray = ARMS, seed: in
         state = strategy.tell(state, [Observation(a, float(r)) for a, r in zip(chosen, rewards, strict=True)], rng)
 
 
-def drift_budget_by_hand(rule: str, fb: np.ndarray, covariance: np.ndarray, batch: list[int]) -> float:
+def dense_drift_budget(rule: str, fb: np.ndarray, covariance: np.ndarray, batch: list[int]) -> float:
     """1 + Σ σ²_fb(x_s), or max_x 1 + Σ k_fb(x, x_s)²/σ²_fb(x): both with the exact posterior (Lemmas 1 and 3)."""
     if rule == "global":
         return 1.0 + float(fb[batch].sum())
@@ -72,14 +72,14 @@ def test_bbkb_with_every_pulled_arm_in_its_dictionary_is_gp_bucb_with_the_better
         width = 0.1 * math.sqrt(2 * state.information_gain + math.log(100)) + math.sqrt(0.1) * 0.2
         batch: list[int] = []
         for pick in decision.picks:
-            assert drift_budget_by_hand(rule, fb, covariance, batch) <= 2 * (1 + 1e-9)
+            assert dense_drift_budget(rule, fb, covariance, batch) <= 2 * (1 + 1e-9)
             counts = state.pulls.counts + np.bincount(batch, minlength=40)
             _, variance = exact_posterior(Matern52(0.5), ARMS, Pulls(counts, np.zeros(40)), 0.1)
             ucb = mean + width * np.sqrt(variance)
             assert ucb[pick.arm] >= ucb.max() - 1e-7
             batch.append(pick.arm)
-        assert drift_budget_by_hand("global", fb, covariance, batch) > 2
-        assert drift_budget_by_hand(rule, fb, covariance, batch) > 2 * (1 - 1e-9)
+        assert dense_drift_budget("global", fb, covariance, batch) > 2
+        assert dense_drift_budget(rule, fb, covariance, batch) > 2 * (1 - 1e-9)
 
 
 def test_gp_bucb_s_own_batch_is_the_beginning_of_the_one_with_the_better_rule() -> None:

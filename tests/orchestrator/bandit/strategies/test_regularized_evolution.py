@@ -15,12 +15,14 @@ from tests.orchestrator.bandit.decisions import choice
 GRID = np.array(list(itertools.product(range(6), range(6))), float) * 0.1
 
 
-def told(strategy: RegularizedEvolution, rows: Iterable[tuple[int, float | None]], arms: np.ndarray = GRID) -> Any:
+def state_after(
+    strategy: RegularizedEvolution, rows: Iterable[tuple[int, float | None]], arms: np.ndarray = GRID
+) -> Any:
     rng = np.random.default_rng(0)
     return strategy.tell(strategy.init(arms, rng), [Observation(*row) for row in rows], rng)
 
 
-def picked(strategy: RegularizedEvolution, state: Any, limit: int, pending: Sequence[int] = ()) -> list[int]:
+def picks_of(strategy: RegularizedEvolution, state: Any, limit: int, pending: Sequence[int] = ()) -> list[int]:
     return [pick.arm for pick in choice(strategy.ask(state, pending, limit)).picks]
 
 
@@ -30,16 +32,16 @@ def steps(one: int, other: int) -> int:
 
 def test_the_first_population_is_random_and_their_children_are_not() -> None:
     strategy = RegularizedEvolution(batch_size=10_000, population=400, tournament=1)
-    state = told(strategy, [(14, 0.5)] * 7)
-    arms = picked(strategy, state, 600)
+    state = state_after(strategy, [(14, 0.5)] * 7)
+    arms = picks_of(strategy, state, 600)
     assert len(set(arms[:393])) == 36  # P − 7 more
     assert {steps(14, arm) for arm in arms[393:]} == {1, 2}
-    assert picked(strategy, state, 600, pending=[3] * 100)[:293] == arms[100:393]
+    assert picks_of(strategy, state, 600, pending=[3] * 100)[:293] == arms[100:393]
 
 
 def test_on_a_grid_every_one_step_change_of_the_winner_is_as_likely() -> None:
     strategy = RegularizedEvolution(batch_size=10_000, population=1, neighbours=1)
-    children = picked(strategy, told(strategy, [(14, 1.0)]), 2000)
+    children = picks_of(strategy, state_after(strategy, [(14, 1.0)]), 2000)
     counts = np.bincount(children, minlength=36)
     assert np.flatnonzero(counts).tolist() == [arm for arm in range(36) if steps(14, arm) == 1]
     # five standard deviations of a count with mean 500 are below 100
@@ -52,16 +54,16 @@ def test_a_child_is_among_the_nearest_candidates_that_may_be_chosen(seed: int) -
     arms, parent, count = rng.normal(size=(12, 3)), int(rng.integers(12)), int(rng.integers(1, 15))
     failed = rng.choice(np.delete(np.arange(12), parent), size=rng.integers(11), replace=False).tolist()
     strategy = RegularizedEvolution(batch_size=10_000, population=1, neighbours=count)
-    state = told(strategy, [(parent, 0.0), *((arm, None) for arm in failed)], arms)
+    state = state_after(strategy, [(parent, 0.0), *((arm, None) for arm in failed)], arms)
     order = sorted(set(range(12)) - {parent, *failed}, key=lambda arm: np.linalg.norm(arms[arm] - arms[parent]))
-    assert set(picked(strategy, state, 200)) == set(order[:count])
+    assert set(picks_of(strategy, state, 200)) == set(order[:count])
 
 
 def test_the_winner_of_a_tournament_has_the_largest_reward_drawn() -> None:
     # two far-apart arms, one mate each: who the parent was can be read off the child
     arms = np.array([[0.0], [0.1], [9.0], [9.1]])
     strategy = RegularizedEvolution(batch_size=10_000, population=4, tournament=2, neighbours=1)
-    children = picked(strategy, told(strategy, [(0, 1.0), (2, 0.0), (2, 0.0), (2, 0.0)], arms), 4000)
+    children = picks_of(strategy, state_after(strategy, [(0, 1.0), (2, 0.0), (2, 0.0), (2, 0.0)], arms), 4000)
     better = children.count(1) / 4000
     # the best of four is drawn at least once in two draws with replacement: 1 − (3/4)² = 0.4375
     assert better == pytest.approx(0.4375, abs=0.04)
@@ -70,30 +72,30 @@ def test_the_winner_of_a_tournament_has_the_largest_reward_drawn() -> None:
 
 def test_the_oldest_dies_however_good_it_is() -> None:
     strategy = RegularizedEvolution(batch_size=10_000, population=3, tournament=50)
-    state = told(strategy, [(0, 9.0), (1, 1.0), (2, None), (3, 2.0), (4, 3.0)])
+    state = state_after(strategy, [(0, 9.0), (1, 1.0), (2, None), (3, 2.0), (4, 3.0)])
     assert state.alive == ((1, 1.0), (3, 2.0), (4, 3.0))
     assert state.pulls.total == 4
 
 
 def test_a_failed_pull_is_replaced_by_a_random_one_in_the_first_population() -> None:
     strategy = RegularizedEvolution(batch_size=10_000, population=50, neighbours=1)
-    state = told(strategy, [(14, 1.0)] * 40 + [(35, None)] * 60)
-    far = [arm for arm in picked(strategy, state, 10) if steps(14, arm) > 1]
+    state = state_after(strategy, [(14, 1.0)] * 40 + [(35, None)] * 60)
+    far = [arm for arm in picks_of(strategy, state, 10) if steps(14, arm) > 1]
     assert far  # all ten at one step from arm 14 would have probability (4/35)^10
-    assert {steps(14, arm) for arm in picked(strategy, state, 200, pending=[0] * 10)} == {1}
+    assert {steps(14, arm) for arm in picks_of(strategy, state, 200, pending=[0] * 10)} == {1}
 
 
 def test_the_last_candidate_is_its_own_child() -> None:
     strategy = RegularizedEvolution(batch_size=10_000, population=1)
-    state = told(strategy, [(0, 1.0), (1, None)], np.zeros((2, 1)))
-    assert picked(strategy, state, 3) == [0, 0, 0]
+    state = state_after(strategy, [(0, 1.0), (1, None)], np.zeros((2, 1)))
+    assert picks_of(strategy, state, 3) == [0, 0, 0]
 
 
 def test_evolution_beats_random_pulls_on_a_smooth_problem() -> None:
     def mean_reward(strategy: Any) -> float:
         state, rng = strategy.init(GRID, np.random.default_rng(5)), np.random.default_rng(0)
         for _ in range(60):
-            arms = picked(strategy, state, 4)
+            arms = picks_of(strategy, state, 4)
             state = strategy.tell(state, [Observation(arm, float(GRID[arm].sum())) for arm in arms], rng)
         return float(state.pulls.reward_sums.sum() / state.pulls.total)
 
@@ -111,9 +113,9 @@ def test_options_out_of_range_are_refused(name: str) -> None:
 def test_beyond_the_first_population_no_more_than_a_batch_is_pending() -> None:
     strategy = RegularizedEvolution(population=5, batch_size=3)
     state = strategy.init(GRID, np.random.default_rng(0))
-    assert len(picked(strategy, state, 99)) == 5
+    assert len(picks_of(strategy, state, 99)) == 5
     assert isinstance(strategy.ask(state, (0,) * 5, 9), Wait)
-    state = told(strategy, [(arm, 0.1 * arm) for arm in range(5)])
-    assert len(picked(strategy, state, 99)) == 3
-    assert len(picked(strategy, state, 99, pending=[7])) == 2
+    state = state_after(strategy, [(arm, 0.1 * arm) for arm in range(5)])
+    assert len(picks_of(strategy, state, 99)) == 3
+    assert len(picks_of(strategy, state, 99, pending=[7])) == 2
     assert isinstance(strategy.ask(state, (7, 8, 9), 9), Wait)

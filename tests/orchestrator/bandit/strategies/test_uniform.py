@@ -21,9 +21,9 @@ def test_arms_are_uniform_over_those_not_set_aside() -> None:
 def test_pulls_that_are_over_and_pulls_that_are_pending_move_the_sequence_alike() -> None:
     uniform = Uniform()
     state = uniform.init(ARMS, np.random.default_rng(0))
-    told = uniform.tell(state, [Observation(1, 0.5), Observation(1, 0.5)], np.random.default_rng(0))
-    assert uniform.ask(told, (), 5) == uniform.ask(state, (1, 1), 5)
-    assert uniform.ask(told, (), 5) != uniform.ask(state, (), 5)
+    after = uniform.tell(state, [Observation(1, 0.5), Observation(1, 0.5)], np.random.default_rng(0))
+    assert uniform.ask(after, (), 5) == uniform.ask(state, (1, 1), 5)
+    assert uniform.ask(after, (), 5) != uniform.ask(state, (), 5)
 
 
 def test_it_believes_in_mean_rewards_only() -> None:

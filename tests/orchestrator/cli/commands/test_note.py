@@ -20,7 +20,7 @@ def run(tmp_path: Path, name: str, **settings: Any) -> Result:
     return tune(lambda x: x, {"x": Range(0.0, 1.0)}, evaluations=3, name=name, progress=False, settings=base | settings)
 
 
-def shown(*arguments: object) -> str:
+def output_of(*arguments: object) -> str:
     result = CliRunner().invoke(app, [str(one) for one in arguments], catch_exceptions=False, env={"COLUMNS": "200"})
     assert result.exit_code == 0, result.output
     return result.output
@@ -28,28 +28,28 @@ def shown(*arguments: object) -> str:
 
 def test_runs_are_found_by_the_tags_of_their_file_and_those_added_later(tmp_path: Path) -> None:
     first, second = run(tmp_path, "one", tags=["baseline", "mnist"]), run(tmp_path, "two")
-    shown("note", second.folder, "--tag", "mnist", "--tag", "wide")
-    assert first.folder.name in (listed := shown("list", tmp_path / "runs", "--tag", "mnist"))
+    output_of("note", second.folder, "--tag", "mnist", "--tag", "wide")
+    assert first.folder.name in (listed := output_of("list", tmp_path / "runs", "--tag", "mnist"))
     assert second.folder.name in listed
     assert "mnist wide" in listed
-    only = shown("list", tmp_path / "runs", "--tag", "mnist", "--tag", "wide")
+    only = output_of("list", tmp_path / "runs", "--tag", "mnist", "--tag", "wide")
     assert second.folder.name in only
     assert first.folder.name not in only
-    assert "no runs with the tag none" in shown("list", tmp_path / "runs", "--tag", "none")
+    assert "no runs with the tag none" in output_of("list", tmp_path / "runs", "--tag", "none")
 
 
 def test_notes_are_printed_reported_and_exported_with_their_trial(tmp_path: Path) -> None:
     made = run(tmp_path, "one", note="is <b>lr</b> enough?")
-    shown("note", made.folder, "looks noisy")
-    shown("note", made.folder, "look at its log", "--trial", 1, "--tag", "odd")
-    printed = shown("note", made.folder)
+    output_of("note", made.folder, "looks noisy")
+    output_of("note", made.folder, "look at its log", "--trial", 1, "--tag", "odd")
+    printed = output_of("note", made.folder)
     assert "looks noisy" in printed
     assert "[odd] trial 1: look at its log" in printed
-    assert "looks noisy" not in shown("note", made.folder, "--trial", 1)
+    assert "looks noisy" not in output_of("note", made.folder, "--trial", 1)
     page = render(load(made.folder).history, "one")
     for part in ("is &lt;b&gt;lr&lt;/b&gt; enough?", "looks noisy", "trial 1", "look at its log"):
         assert part in page
-    rows = list(csv.DictReader(io.StringIO(shown("export", made.folder))))
+    rows = list(csv.DictReader(io.StringIO(output_of("export", made.folder))))
     assert [(row["trial.tags"], row["trial.note"]) for row in rows] == [("", ""), ("odd", "look at its log"), ("", "")]
 
 
@@ -65,6 +65,6 @@ def test_a_run_is_tagged_when_it_begins(tmp_path: Path) -> None:
         "name: tagged\nobjective: {name: branin}\nbudget: {evaluations: 2}\ntags: [first]\n"
         "workers: {executor: inline}\nstrategy: {name: uniform}\n"
     )
-    shown("run", file, "--set", f"runs={tmp_path / 'runs'}", "--tag", "second", "--quiet")
+    output_of("run", file, "--set", f"runs={tmp_path / 'runs'}", "--tag", "second", "--quiet")
     (folder,) = (tmp_path / "runs").glob("tagged-*")
     assert load(folder).history.tags == ("first", "second")

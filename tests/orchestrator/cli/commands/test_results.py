@@ -27,7 +27,7 @@ def run(tmp_path: Path, name: str, **workers: Any) -> Result:
     return tune(lambda x, model: x, space, evaluations=5, name=name, progress=False, settings=settings)
 
 
-def shown(*arguments: str) -> str:
+def output_of(*arguments: str) -> str:
     result = CliRunner().invoke(app, arguments, catch_exceptions=False, env={"COLUMNS": "200"})
     assert result.exit_code == 0, result.output
     return result.output
@@ -37,9 +37,9 @@ def test_the_best_configuration_is_read_by_the_next_script(tmp_path: Path) -> No
     made = run(tmp_path, "one")
     expected = dict(made.best.parameters)
     folder = str(made.folder)
-    assert yaml.safe_load(shown("best", folder)) == expected
-    assert json.loads(shown("best", folder, "--format", "json")) == expected
-    words = shlex.split(shown("best", folder, "--format", "args"))
+    assert yaml.safe_load(output_of("best", folder)) == expected
+    assert json.loads(output_of("best", folder, "--format", "json")) == expected
+    words = shlex.split(output_of("best", folder, "--format", "args"))
     assert words == ["--x", str(expected["x"]), "--model", expected["model"]]
 
 
@@ -55,19 +55,19 @@ def test_runs_are_listed_the_oldest_first_and_a_damaged_one_is_named(tmp_path: P
     damaged = tmp_path / "runs" / "damaged"
     damaged.mkdir()
     (damaged / "campaign.yaml").write_text("store: sqlite\n")
-    output = shown("list", str(tmp_path / "runs"))
+    output = output_of("list", str(tmp_path / "runs"))
     assert output.index(first.folder.name) < output.index(second.folder.name)
     assert "damaged was left out" in output
     assert f"{first.best.value:.6g}" in output
 
 
 def test_an_empty_folder_says_so(tmp_path: Path) -> None:
-    assert "has no runs" in shown("list", str(tmp_path))
+    assert "has no runs" in output_of("list", str(tmp_path))
 
 
 def test_runs_are_compared_side_by_side(tmp_path: Path) -> None:
     made = [run(tmp_path, "one"), run(tmp_path, "two")]
-    output = shown("compare", *(str(one.folder) for one in made))
+    output = output_of("compare", *(str(one.folder) for one in made))
     assert all(f"{one.best.value:.6g}" in output for one in made)
     assert "uniform" in output
     assert "it's" in output or "a model" in output
@@ -77,7 +77,7 @@ def test_runs_are_compared_side_by_side(tmp_path: Path) -> None:
 def test_runs_are_drawn_into_one_picture(tmp_path: Path, ending: str) -> None:
     first, second = run(tmp_path, "one"), run(tmp_path, "two")
     file = tmp_path / f"curves{ending}"
-    shown("compare", str(first.folder), str(second.folder), "--picture", str(file))
+    output_of("compare", str(first.folder), str(second.folder), "--picture", str(file))
     content = file.read_bytes()
     if ending == ".png":
         assert content.startswith(b"\x89PNG")
