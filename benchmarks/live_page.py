@@ -51,7 +51,7 @@ def settings_of(evaluations: int) -> dict[str, object]:
     return {**SETTINGS, "budget": {"evaluations": 2 * evaluations}}
 
 
-def created(evaluations: int) -> CampaignCreated:
+def campaign_created(evaluations: int) -> CampaignCreated:
     """The first event."""
     settings = settings_of(evaluations)
     return CampaignCreated(
@@ -59,7 +59,7 @@ def created(evaluations: int) -> CampaignCreated:
     )
 
 
-def opened(evaluations: int) -> SessionOpened:
+def session_opened(evaluations: int) -> SessionOpened:
     """The only session."""
     return SessionOpened(
         time=START, epoch=1, executor="ray", slots=BATCH, settings=settings_of(evaluations), adopted=()
@@ -101,9 +101,9 @@ def log_at(url: str, name: str, evaluations: int) -> Writer:
     store = EventStore(url)
     if store.has(name):
         return store.claim(name, "the benchmark")
-    store.create(name, [created(evaluations)])
+    store.create(name, [campaign_created(evaluations)])
     writer = store.claim(name, "the benchmark")
-    writer.append([opened(evaluations)])
+    writer.append([session_opened(evaluations)])
     draws, events = random.Random(0), list[Event]()
     for number in range(evaluations // BATCH):
         events += batch(number, draws)
@@ -114,7 +114,7 @@ def log_at(url: str, name: str, evaluations: int) -> Writer:
     return writer
 
 
-def timed(what: str, make: Callable[[], T], size: Callable[[T], int] | None = None) -> T:
+def measure_time(what: str, make: Callable[[], T], size: Callable[[T], int] | None = None) -> T:
     """What `make` gives, after printing how long it took."""
     began = time.perf_counter()
     made = make()
@@ -141,36 +141,36 @@ def main() -> None:
     parser.add_argument("--store", default="sqlite:////tmp/bbkb-long.sqlite")
     given = parser.parse_args()
     name = f"long-{given.evaluations}"
-    writer = timed("write the log, or find it", lambda: log_at(given.store, name, given.evaluations))
+    writer = measure_time("write the log, or find it", lambda: log_at(given.store, name, given.evaluations))
     feed = Feed(Source(name, given.store))
 
     def fold() -> None:
         while feed.catch_up():
             pass
 
-    timed("fold", fold)
+    measure_time("fold", fold)
     if feed.history is None:
         raise RunError(feed.problem)
     history: History = feed.history
     done = len(history.succeeded)
     print(f"{done:,} results, {feed.position:,} events")
 
-    def dumped(value: object) -> bytes:
+    def to_json(value: object) -> bytes:
         return json.dumps(value, default=str).encode()
 
-    timed("overview", lambda: dumped(views.overview([feed])), len)
-    timed("first page", lambda: dumped(views.update(feed, None, START)), len)
+    measure_time("overview", lambda: to_json(views.overview([feed])), len)
+    measure_time("first page", lambda: to_json(views.update(feed, None, START)), len)
     found = list(updates(feed, writer, done))
     seconds, sizes = [one for one, _ in found], [size for _, size in found]
     print(
         f"{'update, 50 results, median':32} {statistics.median(seconds) * 1e3:12,.1f} ms {max(sizes):12,} bytes at most"
     )
-    copied = timed("copy for the pictures", history.copy)
-    drawn = timed("pictures", lambda: dumped(views.pictures(copied)), len)
-    timed("pictures, compressed", lambda: gzip.compress(drawn, compresslevel=5), len)
-    timed("newest trials", lambda: dumped(views.trials(history, "newest", 0)), len)
-    timed("best trials", lambda: dumped(views.trials(history, "best", 0)), len)
-    timed("one trial", lambda: dumped(views.trial(history, done // 2)), len)
+    copied = measure_time("copy for the pictures", history.copy)
+    drawn = measure_time("pictures", lambda: to_json(views.pictures(copied)), len)
+    measure_time("pictures, compressed", lambda: gzip.compress(drawn, compresslevel=5), len)
+    measure_time("newest trials", lambda: to_json(views.trials(history, "newest", 0)), len)
+    measure_time("best trials", lambda: to_json(views.trials(history, "best", 0)), len)
+    measure_time("one trial", lambda: to_json(views.trial(history, done // 2)), len)
 
 
 if __name__ == "__main__":

@@ -41,7 +41,7 @@ SMALL, LARGE, LEFT = 2, 6, 3  # places at the beginning, after it has grown, aft
 _NODE: dict[str, Any] = {"num_cpus": 1, "object_store_memory": 80 * 2**20}
 
 
-def nap(x: float, seconds: float) -> dict[str, float]:
+def sleep_then_return(x: float, seconds: float) -> dict[str, float]:
     """An evaluation that takes `seconds` and no CPU: `x`, and which worker actor and process it ran in."""
     time.sleep(seconds)
     name = ray.get_runtime_context().get_actor_name() or ""
@@ -108,7 +108,7 @@ def course_of(events: Sequence[Event], first: int, until: float) -> Course:
         numbers=tuple(sorted({int(one.metrics["number"]) for one in succeeded})),
         utilisation=busy / (LARGE * (until - since)),
         gaps=_gaps([one for one in succeeded if since <= one.started and one.finished <= until]),
-        least_in_flight=min(_in_flight(events, since, until)),
+        least_in_flight=min(_count_in_flight(events, since, until)),
         reason=next(event.reason for event in events if isinstance(event, SessionClosed)),
     )
 
@@ -127,7 +127,7 @@ def _gaps(succeeded: Sequence[TrialSucceeded]) -> tuple[float, ...]:
     return tuple(sorted(after.started - before.finished for lane in lanes.values() for before, after in pairwise(lane)))
 
 
-def _in_flight(events: Sequence[Event], since: float, until: float) -> list[int]:
+def _count_in_flight(events: Sequence[Event], since: float, until: float) -> list[int]:
     """Attempts that Ray has after each dispatch of that time."""
     running, found = 0, []
     for event in events:
@@ -142,7 +142,7 @@ def _settings(folder: Path, seconds: float) -> Settings:
     return from_mapping(
         {
             "name": "places",
-            "objective": {"callable": "benchmarks.places:nap"},
+            "objective": {"callable": "benchmarks.places:sleep_then_return"},
             "space": {"x": {"low": 0.0, "high": 1.0}, "seconds": {"constant": seconds}},
             "candidates": {"size": 1024},
             "strategy": {"name": "uniform"},

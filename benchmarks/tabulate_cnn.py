@@ -47,7 +47,7 @@ def tabulate(objective: Objective, candidates: Candidates, seed: int, first: int
 
 def _row(objective: Objective, parameters: Parameters, seed: int) -> Row:
     began = time.perf_counter()
-    value = objective.evaluate(parameters, seed, _silent).value
+    value = objective.evaluate(parameters, seed, _ignore_report).value
     seconds = time.perf_counter() - began
     return {
         "log2_batch_size": round(math.log2(parameters["batch_size"])),
@@ -60,7 +60,7 @@ def _row(objective: Objective, parameters: Parameters, seed: int) -> Row:
     }
 
 
-def _silent(value: float, step: int | None = None) -> None: ...
+def _ignore_report(value: float, step: int | None = None) -> None: ...
 
 
 def write(rows: Iterator[Row], folder: Path) -> list[Row]:
@@ -75,7 +75,7 @@ def write(rows: Iterator[Row], folder: Path) -> list[Row]:
                 file.write(",".join(row) + "\n")
             file.write(",".join(map(str, row.values())) + "\n")
             file.flush()
-    known = _written(folder)
+    known = _read_rows(folder)
     with (folder / _PLAIN).open("w", encoding="utf-8", newline="") as file:
         writer = csv.DictWriter(file, list(known[0])[:-1], extrasaction="ignore", lineterminator="\n")
         writer.writeheader()
@@ -85,10 +85,10 @@ def write(rows: Iterator[Row], folder: Path) -> list[Row]:
 
 def read(folder: Path) -> list[Row]:
     """The rows that are in the timed table of `folder`; none where it is not there."""
-    return [{name: float(text) for name, text in row.items()} for row in _written(folder)]
+    return [{name: float(text) for name, text in row.items()} for row in _read_rows(folder)]
 
 
-def _written(folder: Path) -> list[dict[str, str]]:
+def _read_rows(folder: Path) -> list[dict[str, str]]:
     if not (folder / _TIMED).exists():
         return []
     with (folder / _TIMED).open(encoding="utf-8", newline="") as file:

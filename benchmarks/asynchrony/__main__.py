@@ -9,8 +9,8 @@ from rich.console import Console
 from benchmarks.asynchrony.comparing import run
 from benchmarks.asynchrony.figures import figures
 from benchmarks.asynchrony.problems import TABLES
-from benchmarks.asynchrony.settings import DURATIONS, LABELS, known, settings
-from benchmarks.asynchrony.tables import OURS, busy, regrets, verdicts
+from benchmarks.asynchrony.settings import DURATIONS, LABELS, check_known, settings
+from benchmarks.asynchrony.tables import OURS, regrets, utilisation_table, verdicts
 from benchmarks.command import data_folder
 from benchmarks.command import run as run_command
 from benchmarks.papers.experiment import Request
@@ -49,14 +49,14 @@ def main(
     """
     console = Console(width=_WIDTH)
     chosen = settings(_parts(problems), _parts(durations), _counts(workers), evaluations)
-    known("--methods", _parts(methods), tuple(LABELS))
+    check_known("--methods", _parts(methods), tuple(LABELS))
     names = tuple(name for name in LABELS if name == OURS or name in _parts(methods))
     folder, found = data_folder(data), {}
     for setting in chosen:
         request = Request(seeds, setting.evaluations, names, out.absolute(), data=folder)
         found[setting] = run(setting, request, first_seed, console)
     results = out / f"results-{'-'.join(str(count) for count in sorted(_counts(workers)))}"
-    write(Findings([busy(found), regrets(found), verdicts(found)], figures(found)), results, console)
+    write(Findings([utilisation_table(found), regrets(found), verdicts(found)], figures(found)), results, console)
 
 
 def _parts(text: str) -> tuple[str, ...]:

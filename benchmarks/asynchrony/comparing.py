@@ -7,7 +7,7 @@ from rich.text import Text
 
 from benchmarks.asynchrony.course import Course, course
 from benchmarks.asynchrony.settings import Setting
-from benchmarks.papers.campaigns import campaign, finished_log
+from benchmarks.papers.campaigns import campaign, finish_and_read
 from benchmarks.papers.experiment import Request
 
 Courses = Mapping[str, tuple[Course, ...]]  # by method's name, in the order of the seeds
@@ -22,7 +22,7 @@ def run(setting: Setting, request: Request, first_seed: int, console: Console) -
     found: dict[str, list[Course]] = {method.name: [] for method in comparison.methods}
     for seed in range(first_seed, first_seed + request.seeds):
         for method in comparison.methods:
-            one = course(finished_log(campaign(comparison, method, seed, request), is_resumed=False))
+            one = course(finish_and_read(campaign(comparison, method, seed, request), is_resumed=False))
             found[method.name].append(one)
             line = f"{setting}: {method.name}, seed {seed}: {one.makespan:.4g} s, {one.refreshes} refreshes"
             console.print(Text(f"{line}, strategy {one.strategy_seconds:.1f} s"), soft_wrap=True)

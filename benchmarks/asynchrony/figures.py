@@ -19,8 +19,8 @@ def figures(found: Found) -> list[Figure]:
     """One for each regret and one of the utilisation, a panel a setting."""
     return [
         _figure("average-regret", "Average regret against time", found, _average),
-        _figure("simple-regret", "Simple regret against time", found, _simple),
-        _figure("utilisation", "Busy workers against time", found, _busy),
+        _figure("simple-regret", "Simple regret against time", found, _simple_panel),
+        _figure("utilisation", "Busy workers against time", found, _utilisation_panel),
     ]
 
 
@@ -30,31 +30,36 @@ def _figure(name: str, title: str, found: Found, panel: Callable[[Setting, Cours
 
 def _average(setting: Setting, courses: Courses) -> Panel:
     times = _times(courses)
-    curves = [_over_seeds(name, times, [one.average_regret(times) for one in runs]) for name, runs in courses.items()]
+    curves = [
+        _curve_over_seeds(name, times, [one.average_regret(times) for one in runs]) for name, runs in courses.items()
+    ]
     return Panel(str(setting), "virtual seconds", "average regret", curves, y_scale="log")
 
 
-def _simple(setting: Setting, courses: Courses) -> Panel:
+def _simple_panel(setting: Setting, courses: Courses) -> Panel:
     times = _times(courses)
-    curves = [_over_seeds(name, times, [one.simple_regret(times) for one in runs]) for name, runs in courses.items()]
+    curves = [
+        _curve_over_seeds(name, times, [one.simple_regret(times) for one in runs]) for name, runs in courses.items()
+    ]
     return Panel(str(setting), "virtual seconds", "simple regret", curves)
 
 
-def _busy(setting: Setting, courses: Courses) -> Panel:
+def _utilisation_panel(setting: Setting, courses: Courses) -> Panel:
     edges = np.linspace(0.0, _span(courses), WINDOWS + 1)
     middles = 0.5 * (edges[1:] + edges[:-1])
     curves = [
-        _over_seeds(name, middles, [100.0 * _in_windows(one, edges) for one in runs]) for name, runs in courses.items()
+        _curve_over_seeds(name, middles, [100.0 * _utilisation_in_windows(one, edges) for one in runs])
+        for name, runs in courses.items()
     ]
     return Panel(str(setting), "virtual seconds", "busy workers, %", curves)
 
 
-def _in_windows(one: Course, edges: Floats) -> Floats:
+def _utilisation_in_windows(one: Course, edges: Floats) -> Floats:
     """(k,) between `edges` (k + 1,)."""
     return np.array([one.utilisation(begin, end) for begin, end in pairwise(edges)])
 
 
-def _over_seeds(name: str, times: Floats, samples: list[Floats]) -> Curve:
+def _curve_over_seeds(name: str, times: Floats, samples: list[Floats]) -> Curve:
     return Curve.over_seeds(LABELS[name], times, np.stack(samples))
 
 

@@ -51,7 +51,7 @@ class Standardised:
 
     def load(self, source: DataSource) -> Table:
         """The table; raises ObjectiveError when the data cannot be had, or durations are wanted of data without."""
-        table = standardised(TABLES[self.table](source))
+        table = standardise(TABLES[self.table](source))
         if not self.has_seconds:
             return replace(table, seconds=None)
         if table.seconds is None:
@@ -63,7 +63,7 @@ class Standardised:
         return None
 
 
-def standardised(table: Table) -> Table:
+def standardise(table: Table) -> Table:
     """The table with features and target of mean 0 and standard deviation 1, its noise scaled with the target."""
     worth = np.nanmean(table.target, axis=1)  # over repeats
     features, spread = table.features - table.features.mean(axis=0), table.features.std(axis=0)

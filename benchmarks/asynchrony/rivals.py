@@ -51,7 +51,7 @@ class Liar(BBKB):
     mode: Mode = "async"
 
     def _choose(self, state: SparseState, pending: Sequence[int], limit: int) -> Decision:
-        width, lie = self.confidence.width(state.information_gain), self._lie(state)
+        width, lie = self.confidence.width(state.information_gain), self._mean_reward(state)
         pulls = state.pulls.add(pending, np.full(len(pending), lie))
         picks: list[Pick] = []
         while len(picks) < limit:
@@ -63,5 +63,5 @@ class Liar(BBKB):
             pulls = pulls.add((arm,), (lie,))
         return Choose(tuple(picks), "limit")
 
-    def _lie(self, state: SparseState) -> float:
+    def _mean_reward(self, state: SparseState) -> float:
         return float(state.pulls.reward_sums.sum() / state.pulls.total)

@@ -99,8 +99,8 @@ def settings(
 ) -> list[Setting]:
     """Every combination there is, the cheapest first: recorded durations for problems that have them, drawn ones for
     the others. Raises UserError on unknown names."""
-    known("--problems", problems, tuple(TABLES))
-    known("--durations", durations, tuple(DURATIONS))
+    check_known("--problems", problems, tuple(TABLES))
+    check_known("--durations", durations, tuple(DURATIONS))
     return [
         Setting(problem, duration, count, evaluations or horizon(count))
         for count in sorted(workers)
@@ -110,7 +110,7 @@ def settings(
     ]
 
 
-def known(option: str, names: Sequence[str], choices: Sequence[str]) -> None:
+def check_known(option: str, names: Sequence[str], choices: Sequence[str]) -> None:
     """Raise UserError when one of `names` is none of `choices`."""
     for name in names:
         if name not in choices:

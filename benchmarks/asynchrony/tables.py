@@ -23,7 +23,7 @@ REGRETS: Mapping[str, Regret] = {
 _IDLE = {"drift_budget": "drift budget", "batch_end": "end of a batch", "campaign_end": "end of campaign"}
 
 
-def busy(found: Found) -> Table:
+def utilisation_table(found: Found) -> Table:
     """Makespan beside its lower bound, utilisation, and idle time by cause."""
     measures: Mapping[str, Callable[[Course], float]] = {
         "makespan / bound": lambda one: one.makespan / one.least_seconds,

@@ -16,10 +16,10 @@ import typer
 from benchmarks.chaos.campaign import Plan
 from benchmarks.chaos.cluster import CPUS, Cluster
 from benchmarks.chaos.course import Course, Result, Setting, settings
-from benchmarks.chaos.monkey import Monkey, at_random
+from benchmarks.chaos.monkey import Monkey, random_strikes
 from benchmarks.chaos.network import cuts, cuts_report
 from benchmarks.chaos.postgresql import Server
-from benchmarks.chaos.reporting import earlier, keep, line, report
+from benchmarks.chaos.reporting import keep, line, read_earlier, report
 
 BROKEN = 1
 _SHORTEST, _LONGEST = 0.05, 2.0  # of an evaluation, in seconds
@@ -56,7 +56,7 @@ def main(
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # everything is cleared away
     folder = (into or out / time.strftime("%Y%m%d-%H%M%S")).absolute()
     folder.mkdir(parents=True, exist_ok=True)
-    results, begun = earlier(folder), len(list(folder.glob("campaign-*.yaml")))
+    results, begun = read_earlier(folder), len(list(folder.glob("campaign-*.yaml")))
     with ExitStack() as cleared:
         server = cleared.enter_context(Server()) if store == "postgresql" else None
         url = store if server is None else server.url
@@ -104,7 +104,7 @@ def _courses(
             monkey, is_hung = Monkey(cluster, rng, notes, server), False
             while left > 0 and not is_hung and time.monotonic() < deadline:
                 course = Course(cluster, monkey, rng, folder, notes)
-                result = course.run(Setting(next(plans), pause, left), at_random(rng, server is not None))
+                result = course.run(Setting(next(plans), pause, left), random_strikes(rng, server is not None))
                 left -= sum(result.account.kills.values())
                 is_hung = result.is_hung
                 yield result

@@ -45,12 +45,12 @@ class Kill:
     node: str = ""
     has_coordinator: bool = False
 
-    def hits(self, execution: Execution) -> bool:
+    def has_killed(self, execution: Execution) -> bool:
         """Whether that ran in the process, or on the node, that was killed, and was under way then."""
         is_there = execution.node == self.node if self.victim == "node" else execution.pid == self.pid
         return is_there and execution.covers(self.time)
 
-    def excuses(self, execution: Execution, handover_seconds: float, silence: tuple[float, float]) -> bool:
+    def may_have_lost(self, execution: Execution, handover_seconds: float, silence: tuple[float, float]) -> bool:
         """Whether an execution that is not in the log may have been lost to this kill.
 
         `handover_seconds`: how long a result takes to the log; `silence`: when the log was written to for the last time
@@ -113,17 +113,17 @@ def account(
     recorded = {(event.metrics["pid"], event.metrics["began"]) for event in successes}
     unrecorded = [it for it in own if (float(it.pid), it.began) not in recorded]
     handover_seconds = _handover_seconds(successes, own, kills)
-    silences = {kill: _silence(kill, events) for kill in kills}
+    silences = {kill: _silence_around(kill, events) for kill in kills}
     blamed = {it: _blame(it, silences, handover_seconds) for it in unrecorded}
     unexplained = [it for it, kill in blamed.items() if kill is None]
     lost = [it for it in unexplained if it.ended is not None]
     broken_off = [it for it in unexplained if it.ended is None]
-    twice = _twice(successes, failures)
+    twice = _repeated_outcomes(successes, failures)
     broken = [
         *(f"finished and not recorded: trial {trials[it.seed]}, {it}" for it in lost),
         *(f"broken off, and no kill explains it: trial {trials[it.seed]}, {it}" for it in broken_off),
         *twice,
-        *_unfinished(evaluations, successes, failures),
+        *_unfinished_trials(evaluations, successes, failures),
         *_invented_results(successes, own),
         *(f"failed by itself: {event}" for event in failures if event.failure not in _HARMLESS),
         *(f"gave up: {it}" for it in events if isinstance(it, SessionClosed) and it.outcome != "finished"),
@@ -136,7 +136,7 @@ def account(
         executions=len(own),
         evaluation_seconds=sum(event.finished - event.started for event in successes),
         repeated=Counter(NOT_EXCUSED if kill is None else kill.victim for kill in blamed.values()),
-        repeated_seconds=sum(_ran_for(it, kill) for it, kill in blamed.items()),
+        repeated_seconds=sum(_wasted_seconds(it, kill) for it, kill in blamed.items()),
         recoveries=_recoveries(kills, events, own, recorded),
         strikes=Counter(label for label, _ in _strikes(kills)),
         kills=Counter(kill.victim for kill in kills),
@@ -146,7 +146,7 @@ def account(
     )
 
 
-def _twice(successes: Sequence[TrialSucceeded], failures: Sequence[TrialFailed]) -> list[str]:
+def _repeated_outcomes(successes: Sequence[TrialSucceeded], failures: Sequence[TrialFailed]) -> list[str]:
     """Attempts with more than one outcome, trials that ended more than once."""
     attempts = Counter([(it.trial, it.attempt) for it in successes] + [(it.trial, it.attempt) for it in failures])
     ends = Counter([it.trial for it in successes] + [it.trial for it in failures if it.is_final])
@@ -156,7 +156,9 @@ def _twice(successes: Sequence[TrialSucceeded], failures: Sequence[TrialFailed])
     ]
 
 
-def _unfinished(evaluations: int, successes: Sequence[TrialSucceeded], failures: Sequence[TrialFailed]) -> list[str]:
+def _unfinished_trials(
+    evaluations: int, successes: Sequence[TrialSucceeded], failures: Sequence[TrialFailed]
+) -> list[str]:
     ended = {it.trial for it in successes} | {it.trial for it in failures if it.is_final}
     return [f"trial {trial} never ended" for trial in range(evaluations) if trial not in ended]
 
@@ -185,7 +187,7 @@ def _handover_seconds(
     return max([_LEAST_HANDOVER_SECONDS, *quiet])
 
 
-def _silence(kill: Kill, events: Sequence[Event]) -> tuple[float, float]:
+def _silence_around(kill: Kill, events: Sequence[Event]) -> tuple[float, float]:
     """When the log was written to before a kill, and when a session opened after it; the kill's time for none."""
     written = max((event.time for event in events if event.time <= kill.time), default=kill.time)
     openings = (event.time for event in events if isinstance(event, SessionOpened) and event.time > kill.time)
@@ -194,11 +196,15 @@ def _silence(kill: Kill, events: Sequence[Event]) -> tuple[float, float]:
 
 def _blame(execution: Execution, silences: Mapping[Kill, tuple[float, float]], handover_seconds: float) -> Kill | None:
     """The kill that an execution was lost to: the first since it began, or one just before."""
-    excuses = [kill for kill, silence in silences.items() if kill.excuses(execution, handover_seconds, silence)]
-    return next((kill for kill in excuses if kill.time >= execution.began), excuses[-1] if excuses else None)
+    may_have_lost = [
+        kill for kill, silence in silences.items() if kill.may_have_lost(execution, handover_seconds, silence)
+    ]
+    return next(
+        (kill for kill in may_have_lost if kill.time >= execution.began), may_have_lost[-1] if may_have_lost else None
+    )
 
 
-def _ran_for(execution: Execution, kill: Kill | None) -> float:
+def _wasted_seconds(execution: Execution, kill: Kill | None) -> float:
     """Seconds of an execution that were for nothing, as far as they are known."""
     end = execution.ended or (execution.began if kill is None else kill.time)
     return max(0.0, end - execution.began)
@@ -228,7 +234,7 @@ def _recovery(
     """Seconds until work went on: until the evaluations that were lost with a worker or a node ran again, else until
     the log has a result or dispatch, of a new session if the coordinator or the head was hit. None: nothing was hit."""
     if kill.victim in ("worker", "node"):
-        hit = (it for it in executed if kill.hits(it) and (it.pid, it.began) not in recorded)
+        hit = (it for it in executed if kill.has_killed(it) and (it.pid, it.began) not in recorded)
         again = (_next(it, executed) for it in hit)
         return max((moment - kill.time for moment in again if moment is not None and moment > kill.time), default=None)
     later = [event for event in events if event.time > kill.time]

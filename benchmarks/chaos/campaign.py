@@ -73,8 +73,8 @@ class Campaign:
                 runs=runs,
             )
         )
-        self.driver = self._drove = self._command("run", str(file), *self._joined())
-        self.run: Run = wait_for(lambda: _made(runs), _CREATED_SECONDS, f"{file} must become a run")
+        self.driver = self._drove = self._command("run", str(file), *self._address_option())
+        self.run: Run = wait_for(lambda: _find_run(runs), _CREATED_SECONDS, f"{file} must become a run")
 
     def events(self) -> list[Event]:
         """The log so far."""
@@ -106,7 +106,7 @@ class Campaign:
         """The process that drives or watches it; None when there is none."""
         return self.driver.pid if self.driver.poll() is None else None
 
-    def ended_with(self) -> int:
+    def exit_code(self) -> int:
         """The exit code of the process that drove it last. A watcher does not count: it leaves when it comes just
         while the coordinator is dead."""
         return self._drove.wait()
@@ -117,7 +117,7 @@ class Campaign:
 
     def resume(self) -> None:
         """Take it up by `bbkb resume`, when no process runs it any more."""
-        self.driver = self._drove = self._command("resume", str(self.run.folder), *self._joined())
+        self.driver = self._drove = self._command("resume", str(self.run.folder), *self._address_option())
 
     def verify(self) -> str:
         """What `bbkb verify` complains of; empty for a sound log."""
@@ -135,7 +135,7 @@ class Campaign:
         """The last words of all its commands."""
         return "\n".join(f"{path.name}: {path.read_text(errors='replace')[-3000:]}" for path in self._outputs())
 
-    def _joined(self) -> tuple[str, ...]:
+    def _address_option(self) -> tuple[str, ...]:
         return () if self._cluster.address is None else ("--address", self._cluster.address)
 
     def _outputs(self) -> list[Path]:
@@ -155,7 +155,7 @@ class Campaign:
             )
 
 
-def _made(runs: Path) -> Run | None:
+def _find_run(runs: Path) -> Run | None:
     """The run in that folder, once its log has started."""
     for folder in runs.glob("chaos-*"):
         try:

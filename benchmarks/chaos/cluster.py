@@ -188,7 +188,7 @@ class Cluster:
         raylet, workers = self.raylet("head"), len(self.workers) + len(self._waiting)
         if raylet is None:
             return None
-        self._leave("head")
+        self._kill_nodes("head")
         for left in reversed(range(_STARTS)):
             self._port = _free_port()
             try:
@@ -197,10 +197,10 @@ class Cluster:
             except TimeoutError:
                 if not left:
                     raise
-                self._leave(*self._nodes)
+                self._kill_nodes(*self._nodes)
         return raylet
 
-    def _leave(self, *killed: str) -> None:
+    def _kill_nodes(self, *killed: str) -> None:
         """SIGKILL to all that runs on these nodes; none of the others is ours any more."""
         for name in killed:
             for pid in self.mark.pids(**{_NODE: name}):
@@ -211,7 +211,7 @@ class Cluster:
 
     def _await(self, name: str) -> None:
         try:
-            wait_for(functools.partial(self._has_come, name), _START_SECONDS, f"node {name} must come up")
+            wait_for(functools.partial(self._is_ready, name), _START_SECONDS, f"node {name} must come up")
         except TimeoutError as error:
             outputs = sorted({node.output for node in (*self._nodes.values(), *self._dead[-_STARTS:])})
             said = "\n".join(f"{path.name}: {path.read_text(errors='replace')[-2000:]}" for path in outputs)
@@ -241,7 +241,7 @@ class Cluster:
             )
         self._nodes[name] = Node(name, process, output)
 
-    def _has_come(self, name: str) -> bool:
+    def _is_ready(self, name: str) -> bool:
         self.repair()
         return name in self._nodes and self._is_up(name)
 

@@ -73,16 +73,16 @@ class Course:
         """Begin the campaign, strike until it is over or there were kills enough, and see what is left."""
         began = time.monotonic()
         campaign = Campaign(self._cluster, setting.plan, self._folder)
-        is_hung = not self._endure(campaign, setting, victims)
+        is_hung = not self._run_until_end(campaign, setting, victims)
         plan = setting.plan
         found = account(plan.evaluations, plan.seeds(), campaign.events(), executions(self._notes), self._kills)
-        complaints = [*found.broken, *self._aftermath(campaign, is_hung)]
+        complaints = [*found.broken, *self._check_after(campaign, is_hung)]
         if complaints:
             complaints.append(f"its last words:\n{campaign.said()}")
         seconds = time.monotonic() - began
         return Result(plan, found, tuple(complaints), is_hung, seconds, self._attaches, self._resumes)
 
-    def _endure(self, campaign: Campaign, setting: Setting, victims: Iterator[tuple[Victim, ...]]) -> bool:
+    def _run_until_end(self, campaign: Campaign, setting: Setting, victims: Iterator[tuple[Victim, ...]]) -> bool:
         """Whether the campaign came to its end."""
         next_strike = time.monotonic() + self._rng.uniform(*setting.pause)
         length, last_word, results, is_eager = 0, time.monotonic(), 0, False
@@ -132,7 +132,7 @@ class Course:
             self._resumes += 1
             campaign.resume()
 
-    def _aftermath(self, campaign: Campaign, is_hung: bool) -> list[str]:
+    def _check_after(self, campaign: Campaign, is_hung: bool) -> list[str]:
         """What is wrong when the campaign has ended: its log, its driver, or workers that it left behind."""
         if is_hung:
             return [f"hung: no event in the log for {HANG_SECONDS:g} s"]
@@ -141,17 +141,21 @@ class Course:
             campaign.driver.wait(_FAREWELL_SECONDS)
         except subprocess.TimeoutExpired:
             return [f"its driver did not end within {_FAREWELL_SECONDS:g} s"]
-        if (code := campaign.ended_with()) not in (0, -signal.SIGKILL):
+        if (code := campaign.exit_code()) not in (0, -signal.SIGKILL):
             complaints.append(f"its driver ended with {code}")
         if complaint := campaign.verify():
             complaints.append(f"bbkb verify: {complaint}")
         try:
-            wait_for(lambda: not self._left(campaign), _FAREWELL_SECONDS, "worker actors must end with the campaign")
+            wait_for(
+                lambda: not self._remaining_workers(campaign),
+                _FAREWELL_SECONDS,
+                "worker actors must end with the campaign",
+            )
         except TimeoutError as error:
-            complaints.append(f"{error}: {self._left(campaign)}")
+            complaints.append(f"{error}: {self._remaining_workers(campaign)}")
         return complaints
 
-    def _left(self, campaign: Campaign) -> list[str]:
+    def _remaining_workers(self, campaign: Campaign) -> list[str]:
         """Worker actors of this campaign that are alive."""
         seeds = campaign.plan.seeds()
         actors = [it for it in executions(self._notes) if it.seed in seeds and it.place == "actor"]

@@ -25,7 +25,7 @@ _LONGEST_AWAY = 6.0  # seconds that a database server stays away
 _SEVERAL = 0.35  # the share of strikes that hit two or three at once
 
 
-def at_random(rng: random.Random, has_server: bool) -> Iterator[tuple[Victim, ...]]:
+def random_strikes(rng: random.Random, has_server: bool) -> Iterator[tuple[Victim, ...]]:
     """Strikes without end: most of one victim, some of several. What takes a while to come back is the last of them."""
     weights = {victim: weight for victim, weight in _WEIGHTS.items() if has_server or victim != "server"}
     while True:
@@ -70,13 +70,13 @@ class Monkey:
                 return self._kill_head()
             case "server":
                 return self._kill_server()
-        pid = self._chosen(campaign, victim)
+        pid = self._choose_process(campaign, victim)
         now = time.time()
         if pid is None or not self._cluster.mark.kill(pid):
             return None
         return Kill(self._strikes, now, victim, pid)
 
-    def _chosen(self, campaign: Campaign, victim: Victim) -> int | None:
+    def _choose_process(self, campaign: Campaign, victim: Victim) -> int | None:
         match victim:
             case "worker":
                 seeds = campaign.plan.seeds()

@@ -64,7 +64,7 @@ class Server:
             os.chown(self._folder, pwd.getpwnam(self._user).pw_uid, pwd.getpwnam(self._user).pw_gid)
         made = self._popen("initdb", "-D", self._data, "-U", "tester", "-A", "trust", "-N", "-E", "UTF8", "--locale=C")
         if made.wait(_START_SECONDS):
-            raise RuntimeError(f"initdb failed: {self._said()}")
+            raise RuntimeError(f"initdb failed: {self._read_log()}")
 
     def __enter__(self) -> "Server":
         self.start()
@@ -86,7 +86,7 @@ class Server:
         deadline = time.monotonic() + _START_SECONDS
         while not self._answers():
             if self._process.poll() is not None or time.monotonic() > deadline:
-                raise RuntimeError(f"PostgreSQL did not start: {self._said()}")
+                raise RuntimeError(f"PostgreSQL did not start: {self._read_log()}")
             time.sleep(0.05)
 
     def kill(self) -> int:
@@ -139,7 +139,7 @@ class Server:
             return False
         return True
 
-    def _said(self) -> str:
+    def _read_log(self) -> str:
         return (self._folder / "log").read_text(errors="replace")[-2000:]
 
 

@@ -28,7 +28,7 @@ def keep(folder: Path, result: Result) -> None:
         file.write(_RESULT.dump_json(result) + b"\n")
 
 
-def earlier(folder: Path) -> list[Result]:
+def read_earlier(folder: Path) -> list[Result]:
     """What `keep` wrote there."""
     file = folder / "results.jsonl"
     return [_RESULT.validate_json(text) for text in file.read_bytes().splitlines()] if file.exists() else []
@@ -36,7 +36,7 @@ def earlier(folder: Path) -> list[Result]:
 
 def report(results: Sequence[Result]) -> str:
     """What was killed, what it cost, and which promises were kept."""
-    return "\n\n".join([_promises(results), _kills(results), _repeated_text(results), _complaints(results)])
+    return "\n\n".join([_promises(results), _kills(results), _describe_repeated(results), _complaints(results)])
 
 
 def line(result: Result) -> str:
@@ -81,7 +81,7 @@ def _kills(results: Sequence[Result]) -> str:
     return _table(heads, rows)
 
 
-def _repeated_text(results: Sequence[Result]) -> str:
+def _describe_repeated(results: Sequence[Result]) -> str:
     rows = []
     for kind in sorted({result.plan.kind for result in results}):
         accounts = [result.account for result in results if result.plan.kind == kind]

@@ -57,9 +57,9 @@ def main(
 ) -> None:
     """Measure the seconds to a nearly best configuration with and without early stopping."""
     console = Console(stderr=True)
-    chosen = _known("--methods", methods, METHODS)
+    chosen = _known_names("--methods", methods, METHODS)
     tables = []
-    for training in _known("--trainings", trainings, TRAININGS):
+    for training in _known_names("--trainings", trainings, TRAININGS):
         curves = load_curves(training, out, lambda line: console.print(Text(line), soft_wrap=True))
         found = {
             name: [_search(name, training, curves, workers, seed, out) for seed in range(seeds)] for name in chosen
@@ -107,7 +107,7 @@ def _table(training: str, curves: list[LearningCurve], found: Mapping[str, list[
     )
 
 
-def _known(option: str, text: str, known: Mapping[str, object]) -> list[str]:
+def _known_names(option: str, text: str, known: Mapping[str, object]) -> list[str]:
     names = [part.strip() for part in text.split(",") if part.strip()]
     for name in names:
         if name not in known:

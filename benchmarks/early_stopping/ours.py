@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from benchmarks.early_stopping.curves import TRAININGS, LearningCurve, key_of, load_curves
-from benchmarks.papers.campaigns import finished_log
+from benchmarks.papers.campaigns import finish_and_read
 from objectives.datasets import DataSource
 from objectives.objective import Evaluation, Parameters, Report
 from objectives.parameters import Space
@@ -87,10 +87,10 @@ def search(
         },
         origin=name,
     )
-    return _found(finished_log(settings), target)
+    return _find_target(finish_and_read(settings), target)
 
 
-def _found(events: Sequence[Event], target: float) -> Found:
+def _find_target(events: Sequence[Event], target: float) -> Found:
     began = next(event.time for event in events if isinstance(event, SessionOpened))
     reached = (event for event in events if isinstance(event, TrialSucceeded) and event.value >= target)
     event = next(reached, None)

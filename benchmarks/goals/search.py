@@ -38,9 +38,9 @@ def search(problem: Table, method: Method, name: str, workers: int, seed: int) -
     evaluations = MARKS[-1]
     running: list[tuple[float, int]] = []
     rows: list[int] = []
-    told: list[int] = []
+    evaluated: list[int] = []
     now, spent = 0.0, 0.0
-    while len(told) < evaluations:
+    while len(evaluated) < evaluations:
         while len(running) < workers and len(rows) < evaluations:
             began = time.process_time()
             rows.append(method.ask(len(rows)))
@@ -55,9 +55,9 @@ def search(problem: Table, method: Method, name: str, workers: int, seed: int) -
         began = time.process_time()
         method.tell(number, accuracy, cost)
         spent += time.process_time() - began
-        told.append(rows[number])
-    order = np.array(told)
-    feasible, best = _found(problem, order)
+        evaluated.append(rows[number])
+    order = np.array(evaluated)
+    feasible, best = _count_on_front(problem, order)
     return Record(
         problem=problem.name,
         method=name,
@@ -70,7 +70,7 @@ def search(problem: Table, method: Method, name: str, workers: int, seed: int) -
     )
 
 
-def _found(problem: Table, order: np.ndarray) -> tuple[int, int]:
+def _count_on_front(problem: Table, order: np.ndarray) -> tuple[int, int]:
     if problem.limit is None:
         return 0, 0
     within = problem.costs[order] <= problem.limit

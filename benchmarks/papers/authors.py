@@ -48,11 +48,11 @@ def compare(comparison: Comparison, found: Runs, request: Request) -> tuple[Tabl
         raise UserError("--authors needs the folder of their code and bbkb among --methods, which they released")
     bbkb = next(method for method in comparison.methods if method.name == "bbkb")
     theirs = [
-        _kept(comparison, bbkb, seed, _beginning(ours), request, request.authors)
+        _run_or_read(comparison, bbkb, seed, _beginning(ours), request, request.authors)
         for seed, ours in enumerate(found["bbkb"])
     ]
     uniform = np.array([run.regret[-1] for run in found["uniform"]])
-    ours = [_as_theirs(run) for run in found["bbkb"]]
+    ours = [_as_authors_run(run) for run in found["bbkb"]]
     rows = [_row("ours, Global-BBKB", ours, uniform), _row("authors' Batch_BKB", theirs, uniform)]
     columns = ("code", "regret ratio", "batches", "dictionary", "seconds")
     title = f"{comparison.name}, T = {request.evaluations}: ours beside the authors' code"
@@ -65,7 +65,7 @@ def _beginning(run: Measured) -> tuple[int, ...]:
     return tuple(run.arms[: others[0] + 1].tolist()) if len(others) else tuple(run.arms.tolist())
 
 
-def _as_theirs(run: Measured) -> AuthorsRun:
+def _as_authors_run(run: Measured) -> AuthorsRun:
     batches = int(run.batches[-1] - run.batches[len(_beginning(run)) - 1])
     return AuthorsRun(float(run.regret[-1]), batches, int(run.dictionary_sizes[-1]), float(run.clock[-1]))
 
@@ -80,7 +80,7 @@ def _row(name: str, runs: list[AuthorsRun], uniform: Any) -> tuple[Cell, ...]:
     )
 
 
-def _kept(
+def _run_or_read(
     comparison: Comparison, method: Method, seed: int, beginning: tuple[int, ...], request: Request, folder: Path
 ) -> AuthorsRun:
     settings = campaign(comparison, method, seed, request)
@@ -104,8 +104,8 @@ def run_authors(folder: Path, parts: Parts, strategy: Any, horizon: int, beginni
     algorithm = _algorithm(folder, strategy)
 
     def rewards(chosen: Sequence[int], pulled: int) -> Floats:
-        told, values[pulled : pulled + len(chosen)] = evaluate(chosen, pulled)
-        return told
+        found, values[pulled : pulled + len(chosen)] = evaluate(chosen, pulled)
+        return found
 
     algorithm.initialize(arms, list(beginning), rewards(beginning, 0))
     pulled, batches = len(beginning), 0
@@ -160,11 +160,11 @@ def _evaluation(parts: Parts) -> Callable[[Sequence[int], int], tuple[Floats, Fl
         rewards = np.empty((2, len(arms)))
         for place, arm in enumerate(arms):
             message = parts.problem.attempt(QueuedAttempt(first + place, int(arm), attempt=1), parts.problem.candidates)
-            evaluation = parts.objective.evaluate(dict(message.parameters), message.seed, _silent)
+            evaluation = parts.objective.evaluate(dict(message.parameters), message.seed, _ignore_report)
             rewards[:, place] = evaluation.value, evaluation.metrics["noise_free"]
         return rewards[0], rewards[1]
 
     return evaluate
 
 
-def _silent(value: float, step: int | None = None) -> None: ...
+def _ignore_report(value: float, step: int | None = None) -> None: ...

@@ -58,7 +58,7 @@ class Method:
 
     def strategy_of(self, seed: int) -> Tree:
         """The campaign file's section `strategy` for a seed."""
-        return _of_seed(self.strategy, seed)
+        return _section_for_seed(self.strategy, seed)
 
 
 def default_method(workers: int) -> Method:
@@ -119,10 +119,10 @@ def campaign(comparison: Comparison, method: Method, seed: int, request: Request
     evaluations = min(request.evaluations, method.evaluations or request.evaluations)
     tree: dict[str, Any] = {
         "workers": {"executor": "simulated", "count": SLOTS},
-        **_of_seed(comparison.problem, seed),
+        **_section_for_seed(comparison.problem, seed),
         "name": f"{method.name}-{evaluations}-seed{seed}",
         "seed": seed,
-        "strategy": _in_batches(method.strategy_of(seed)),
+        "strategy": _set_batch_mode(method.strategy_of(seed)),
         "budget": {"evaluations": evaluations},
         "runs": str(request.out / comparison.name),
     }
@@ -133,13 +133,13 @@ def campaign(comparison: Comparison, method: Method, seed: int, request: Request
     return from_mapping(tree, origin=f"{comparison.name}, {method.name}")
 
 
-def _in_batches(strategy: Tree) -> Tree:
+def _set_batch_mode(strategy: Tree) -> Tree:
     """The papers' algorithms wait for a whole batch, unless a method says otherwise."""
     has_modes = hasattr(STRATEGIES.get(strategy["name"]), "mode")
     return {"mode": "batch", **strategy} if has_modes else strategy
 
 
-def _of_seed(section: Section, seed: int) -> Tree:
+def _section_for_seed(section: Section, seed: int) -> Tree:
     return section(seed) if callable(section) else section
 
 
@@ -163,10 +163,10 @@ def _results(jobs: Sequence[_Job], at_once: int) -> Iterator[tuple[_Job, Measure
 
 
 def _run(job: _Job) -> Measured:
-    return measure(finished_log(from_mapping(job.settings)))
+    return measure(finish_and_read(from_mapping(job.settings)))
 
 
-def finished_log(settings: Settings, is_resumed: bool = True) -> Sequence[Event]:
+def finish_and_read(settings: Settings, is_resumed: bool = True) -> Sequence[Event]:
     """The log of a campaign that ran to its end: started, resumed or only read. Raises what `run_all` does.
 
     Without `is_resumed` one that was interrupted is started anew, for what a resume would change: its course in time.

@@ -120,7 +120,7 @@ def run_mnist(request: Request) -> Findings:
 
 
 def _findings(settings: Sequence[Setting], published: Published, request: Request) -> Findings:
-    found = [(one, _with_optimum(run_all(one.comparison(request), request))) for one in settings]
+    found = [(one, _set_optimum(run_all(one.comparison(request), request))) for one in settings]
     return Findings(
         [_table(one, runs, published) for one, runs in found],
         [_figure(one, runs, published) for one, runs in found],
@@ -128,7 +128,7 @@ def _findings(settings: Sequence[Setting], published: Published, request: Reques
     )
 
 
-def _with_optimum(found: Runs) -> Runs:
+def _set_optimum(found: Runs) -> Runs:
     """Runs that know their optimum: where the objective does not, it is the largest value of all runs."""
     best = max(float(np.nanmax(run.values)) for runs in found.values() for run in runs)
     return {
@@ -195,7 +195,7 @@ def _figure(setting: Setting, found: Runs, published: Published) -> Figure:
 
     Runs that skip are not drawn: step by step they do what compressed ones do, without the evaluations.
     """
-    shown = [_drawn(acquisition, found) for acquisition in ACQUISITIONS]
+    shown = [_shown_runs(acquisition, found) for acquisition in ACQUISITIONS]
     seconds = "seconds, training included" if published.with_training else "strategy's seconds"
     regret = [
         Panel(title, "t", "average regret", _curves(runs, lambda _, run: run.average_regret), y_scale="log")
@@ -213,7 +213,7 @@ def _figure(setting: Setting, found: Runs, published: Published) -> Figure:
     return Figure(f"compressed-{setting.name}", title, [*regret, *time, *order], columns=3)
 
 
-def _drawn(acquisition: str, found: Runs) -> Runs:
+def _shown_runs(acquisition: str, found: Runs) -> Runs:
     names = [f"{kind}_{acquisition}" for kind in KINDS if kind != "skipping"]
     return {name: found[name] for name in (*names, *OTHERS) if name in found}
 

@@ -28,7 +28,7 @@ class Interval:
 
     def __str__(self) -> str:
         if not np.isfinite(self.half_width):
-            return shown(self.mean)
+            return four_digits(self.mean)
         # two digits of the half-width, and the mean to the same place
         magnitude = math.floor(math.log10(self.half_width)) if self.half_width > 0 else -2
         places = max(0, 1 - magnitude)
@@ -45,7 +45,7 @@ def mean_and_half_width(samples: Floats, level: float = 0.95) -> tuple[Floats, F
     return mean, half_width
 
 
-def shown(number: float) -> str:
+def four_digits(number: float) -> str:
     """A number in four digits, or more where it is an integer's place that they would not reach; – for NaN."""
     if math.isnan(number):
         return "–"

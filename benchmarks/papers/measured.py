@@ -93,7 +93,7 @@ def measure(events: Iterable[Event]) -> Measured:
         raise ValueError("the log holds no trial, so there is nothing to measure: the campaign never chose an arm")
     sign = 1.0 if history.is_maximized else -1.0
     optimum = history.created.optimum
-    seconds, dictionary_sizes = _per_refresh(history)
+    seconds, dictionary_sizes = _cost_per_trial(history)
     return Measured(
         arms=np.array([row.arm for row in trials], np.intp),
         values=sign * np.array([_value(row) for row in trials]),
@@ -111,16 +111,16 @@ def _value(row: TrialRow) -> float:
     return np.nan if value is None else value
 
 
-def _per_refresh(history: History) -> tuple[Floats, Indices]:
+def _cost_per_trial(history: History) -> tuple[Floats, Indices]:
     """Strategy's seconds and the dictionary's size, (T,) each."""
     seconds, sizes = np.zeros(len(history.trials)), np.zeros(len(history.trials), np.intp)
     for batch in history.batches:
         for pick in batch.picks:
             seconds[pick.trial] += batch.seconds / len(batch.picks)
     for refresh in history.refreshes:
-        told = list(refresh.trials)
-        sizes[told] = refresh.dictionary_size
-        paying = told or [0]  # existing data are taken in before the first pull, which has to wait for it
+        trials = list(refresh.trials)
+        sizes[trials] = refresh.dictionary_size
+        paying = trials or [0]  # existing data are taken in before the first pull, which has to wait for it
         seconds[paying] += refresh.seconds / len(paying)
     return seconds, sizes
 

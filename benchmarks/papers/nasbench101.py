@@ -41,8 +41,8 @@ class _Scenario:
 
 def run(request: Request) -> Findings:
     """Figure 7, without initial evaluations, then figures 3 and 4, with them."""
-    plain = _without_start(request)
-    started = _with_start(plain, request)
+    plain = _run_without_start(request)
+    started = _run_with_start(plain, request)
     tables = [*_tables("without", plain), *_tables("with", started)]
     return Findings(tables, [_figure_7(plain), _figure_3(started), _figure_4(started, plain)], _notes(request))
 
@@ -54,12 +54,12 @@ def _tables(start: str, scenario: _Scenario) -> list[Table]:
     ]
 
 
-def _without_start(request: Request) -> _Scenario:
+def _run_without_start(request: Request) -> _Scenario:
     methods = [method(name, WITHOUT_START, request.evaluations) for name in with_uniform(request.methods)]
     return _Scenario(*(run_all(Comparison(cells, _problem(cells), methods), request) for cells in CELLS))
 
 
-def _with_start(plain: _Scenario, request: Request) -> _Scenario:
+def _run_with_start(plain: _Scenario, request: Request) -> _Scenario:
     """Regularised evolution and the uniform policy cannot use others' evaluations: their runs stay those of `plain`."""
     names = [name for name in request.methods if name in STARTED]
     found = []
@@ -96,7 +96,7 @@ def initial_evaluations(cells: Literal["all", "recorded"], seed: int, request: R
     rng = np.random.default_rng([seed, 1])
     rows = rng.choice(len(table.features), round(INITIAL_SHARE * len(table.features)), replace=False).tolist()
     seeds = rng.integers(2**31, size=len(rows)).tolist()
-    values = [table.evaluate({ROW: row}, own, _silent).value for row, own in zip(rows, seeds, strict=True)]
+    values = [table.evaluate({ROW: row}, own, _ignore_report).value for row, own in zip(rows, seeds, strict=True)]
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_suffix(".tmp")
     draft.write_text("".join(f"{row},{value}\n" for row, value in [("arm", "reward"), *zip(rows, values, strict=True)]))
@@ -104,7 +104,7 @@ def initial_evaluations(cells: Literal["all", "recorded"], seed: int, request: R
     return path
 
 
-def _silent(value: float, step: int | None = None) -> None: ...
+def _ignore_report(value: float, step: int | None = None) -> None: ...
 
 
 def _timing(name: str, title: str, found: Runs) -> Table:
@@ -119,7 +119,7 @@ def _timing(name: str, title: str, found: Runs) -> Table:
             Interval.of([run.dictionary_sizes[-1] for run in runs]),
             Interval.of([run.total_clock[-1] / 86400 for run in runs]),
         )
-        for one, runs in _shown(found)
+        for one, runs in _shown_methods(found)
     ]
     return Table(name, f"Time and batches on {title}", columns, rows)
 
@@ -185,10 +185,12 @@ def _total_panel(scenario: _Scenario) -> Panel:
 
 
 def _curves(found: Runs, of: Callable[[Measured], Floats]) -> list[Curve]:
-    return [Curve.over_seeds(LABELS[one], steps(runs), [of(run) for run in runs]) for one, runs in _shown(found)]
+    return [
+        Curve.over_seeds(LABELS[one], steps(runs), [of(run) for run in runs]) for one, runs in _shown_methods(found)
+    ]
 
 
-def _shown(found: Runs) -> list[tuple[str, Sequence[Measured]]]:
+def _shown_methods(found: Runs) -> list[tuple[str, Sequence[Measured]]]:
     return [(one, runs) for one, runs in found.items() if one not in _BASELINES]
 
 

@@ -50,11 +50,11 @@ class Cells:
 
     def load(self, source: DataSource) -> Table:
         """The table; raises ObjectiveError when the data cannot be had."""
-        features, accuracies, seconds = read_archive(source, RECORDED, _recorded)
+        features, accuracies, seconds = read_archive(source, RECORDED, _read_recorded)
         description = f"{len(features)} recorded cells of NAS-Bench-101"
         if self.cells == "all":
             everything = read_archive(source, SPACE, _space)
-            accuracies, seconds = stand_in(features, accuracies, seconds, everything)
+            accuracies, seconds = predict_unknown(features, accuracies, seconds, everything)
             description += f", {len(everything) - len(features)} with a stand-in predicted from them"
             features = everything
         columns = dict(zip(_COLUMNS, (features > 0).T.astype(np.int64), strict=True))
@@ -65,7 +65,7 @@ class Cells:
         return None
 
 
-def stand_in(known: Floats, accuracies: Floats, seconds: Floats, features: Floats) -> tuple[Floats, Floats]:
+def predict_unknown(known: Floats, accuracies: Floats, seconds: Floats, features: Floats) -> tuple[Floats, Floats]:
     """Accuracies and seconds (A,) of the cells `features` (A, d): predicted from the n known ones, whose own are kept.
 
     The largest accuracy is a known one: a prediction above it is cut, so that the optimum was really measured.
@@ -90,20 +90,20 @@ def encode(adjacency: NDArray[Any], operations: NDArray[Any]) -> Floats:
     return np.hstack([edges, convolutions])
 
 
-def _chosen(arrays: Arrays) -> NDArray[np.intp]:
+def _rows_of_paper(arrays: Arrays) -> NDArray[np.intp]:
     """The paper's cells among those of a file."""
     operations = arrays["ops"]
     is_allowed = np.isin(operations[:, 1:5], (CONVOLUTION, POOLING)).all(axis=1)
     return np.flatnonzero((arrays["n_vertices"] == VERTICES) & is_allowed)
 
 
-def _recorded(arrays: Arrays) -> tuple[Floats, Floats, Floats]:
-    rows = _chosen(arrays)
+def _read_recorded(arrays: Arrays) -> tuple[Floats, Floats, Floats]:
+    rows = _rows_of_paper(arrays)
     accuracies = arrays["val_acc_108"][rows].astype(np.float64)
     seconds = arrays["train_time_108"][rows].astype(np.float64)
     return encode(arrays["adjacency"][rows], arrays["ops"][rows, 1:5]), accuracies, seconds
 
 
 def _space(arrays: Arrays) -> Floats:
-    rows = _chosen(arrays)
+    rows = _rows_of_paper(arrays)
     return encode(arrays["adjacency"][rows], arrays["ops"][rows, 1:5])

@@ -60,7 +60,7 @@ def _method(name: str, horizon: int) -> Method:
     return replace(found, strategy={**found.strategy_of(0), **_WHOLE}) if name == "igp_ucb" else found
 
 
-def training(epochs: int, request: Request) -> Comparison:
+def training_comparison(epochs: int, request: Request) -> Comparison:
     """The request's methods on all 23 808 settings, each of which is trained when it is chosen."""
     problem = {
         "objective": {"name": "mnist_cnn", "options": {"epochs": epochs, "dataset": "mnist"}},
@@ -72,7 +72,7 @@ def training(epochs: int, request: Request) -> Comparison:
 
 def run(epochs: int, request: Request) -> Findings:
     """Average regret against samples and against time, with real training on MNIST."""
-    found = with_optimum(run_all(training(epochs, request), request))
+    found = set_optimum(run_all(training_comparison(epochs, request), request))
     title = f"CNN on MNIST, {epochs} epoch{'s' if epochs > 1 else ''} of training, f* = {OPTIMUM}"
     notes = (
         f"{request.seeds} seed{'s' if request.seeds > 1 else ''}; {epochs} of the paper's {EPOCHS} epochs. "
@@ -81,7 +81,7 @@ def run(epochs: int, request: Request) -> Findings:
     return findings("threds-cnn", title, found, notes)
 
 
-def with_optimum(found: Runs) -> Runs:
+def set_optimum(found: Runs) -> Runs:
     """The runs with f* as the paper takes it, since the largest accuracy is unknown."""
     return {name: tuple(replace(one, optimum=OPTIMUM) for one in runs) for name, runs in found.items()}
 

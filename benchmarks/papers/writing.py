@@ -13,7 +13,7 @@ from rich.table import Table as Printed
 from rich.text import Text
 
 from benchmarks.papers.drawing import draw
-from benchmarks.papers.findings import Cell, Figure, Findings, Interval, Table, shown
+from benchmarks.papers.findings import Cell, Figure, Findings, Interval, Table, four_digits
 
 
 def write(findings: Findings, folder: Path, console: Console) -> None:
@@ -24,7 +24,7 @@ def write(findings: Findings, folder: Path, console: Console) -> None:
         _write_csv(table, folder / f"{table.name}.csv")
     for note in findings.notes:
         console.print(Text(f"* {note}"), soft_wrap=True)
-    text = json.dumps(_plain(findings), indent=1, allow_nan=False)
+    text = json.dumps(_to_json(findings), indent=1, allow_nan=False)
     (folder / "findings.json").write_text(text + "\n", encoding="utf-8")
     console.print(Text(f"numbers {folder / 'findings.json'}"), soft_wrap=True)
     for figure in findings.figures:
@@ -52,7 +52,7 @@ def _print_table(table: Table) -> Printed:
 
 
 def _text(cell: Cell) -> Text:
-    return Text(shown(cell) if isinstance(cell, float) else str(cell))
+    return Text(four_digits(cell) if isinstance(cell, float) else str(cell))
 
 
 def _write_csv(table: Table, path: Path) -> None:
@@ -74,14 +74,14 @@ def _parts(cell: Cell, both: bool) -> list[str | int | float]:
     return [cell, ""] if both else [cell]
 
 
-def _plain(value: object) -> object:
+def _to_json(value: object) -> object:
     """`value` as JSON can hold it: dataclasses as objects, arrays as lists, NaN and infinities as null."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {field.name: _plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+        return {field.name: _to_json(getattr(value, field.name)) for field in dataclasses.fields(value)}
     if isinstance(value, dict):
-        return {str(key): _plain(item) for key, item in value.items()}
+        return {str(key): _to_json(item) for key, item in value.items()}
     if isinstance(value, np.ndarray | list | tuple):
-        return [_plain(item) for item in value]
+        return [_to_json(item) for item in value]
     if isinstance(value, np.generic):
-        return _plain(value.item())
+        return _to_json(value.item())
     return None if isinstance(value, float) and not math.isfinite(value) else value

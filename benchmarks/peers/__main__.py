@@ -75,7 +75,7 @@ def main(
         found = [table for setting in several for table in _validity(setting, names, searches, out)]
         write(Findings(found, []), out / "validity", console)
     else:
-        results = _compared(several, searches, {name: Cache(out, name, Record) for name in names}, report, console)
+        results = _compare(several, searches, {name: Cache(out, name, Record) for name in names}, report, console)
         found = [table for setting, one in results.items() for table in tables(setting, one, seconds)]
         write(Findings(found, list(figures(results, seconds))), out / "results", console)
 
@@ -90,7 +90,7 @@ class Searches:
     source: DataSource
 
 
-def _compared(
+def _compare(
     several: Iterable[Setting],
     searches: Searches,
     caches: Mapping[str, Cache[Record]],

@@ -38,7 +38,7 @@ class Cache(Generic[F]):
         self._found: dict[tuple[str, int, int, int], F] = {}
         if self._path.is_file():
             for number, line in enumerate(self._path.read_text(encoding="utf-8").splitlines(), start=1):
-                self._keep(self._parsed(line, f"{self._path}:{number}"))
+                self._keep(self._parse(line, f"{self._path}:{number}"))
 
     def get(self, problem: str, workers: int, evaluations: int, seed: int) -> F | None:
         """That search, or None when it is yet to be run."""
@@ -48,13 +48,13 @@ class Cache(Generic[F]):
         """Append it to the file, in one write."""
         self._path.parent.mkdir(parents=True, exist_ok=True)
         with self._path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(_rounded(record), separators=(",", ":"), allow_nan=False) + "\n")
+            file.write(json.dumps(_round_numbers(record), separators=(",", ":"), allow_nan=False) + "\n")
         self._keep(record)
 
     def _keep(self, record: F) -> None:
         self._found[record.problem, record.workers, record.evaluations, record.seed] = record
 
-    def _parsed(self, line: str, where: str) -> F:
+    def _parse(self, line: str, where: str) -> F:
         try:
             return self._kind(**json.loads(line))
         except (ValueError, TypeError) as error:
@@ -63,12 +63,12 @@ class Cache(Generic[F]):
             ) from error
 
 
-def _rounded(record: Finished) -> dict[str, object]:
+def _round_numbers(record: Finished) -> dict[str, object]:
     """Six digits are more than any measure shows."""
-    return {name: _short(value) for name, value in dataclasses.asdict(record).items()}
+    return {name: _round_number(value) for name, value in dataclasses.asdict(record).items()}
 
 
-def _short(value: object) -> object:
+def _round_number(value: object) -> object:
     if isinstance(value, Iterable) and not isinstance(value, str):
-        return [_short(item) for item in value]
+        return [_round_number(item) for item in value]
     return float(f"{value:.{_DIGITS}g}") if isinstance(value, float) else value

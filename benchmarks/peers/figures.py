@@ -5,12 +5,12 @@ from collections.abc import Callable, Iterator, Mapping
 import numpy as np
 
 from benchmarks.papers.findings import Curve, Figure, Panel
-from benchmarks.peers.measures import SMALLEST, Floats, Found, Key, at_time, common
+from benchmarks.peers.measures import SMALLEST, Floats, Found, Key, common, regret_at_time
 from benchmarks.peers.methods.catalogue import LABELS
 from benchmarks.peers.problems import Group
 from benchmarks.peers.search import MARKS, Record
 from benchmarks.peers.settings import Setting
-from benchmarks.peers.summary import of_group
+from benchmarks.peers.summary import searches_of_group
 
 _TIMES = np.linspace(0.05, 1.25, 25)  # shares of T / W
 _FIRST = 3  # marks; earlier ones dwarf the rest
@@ -22,7 +22,7 @@ def figures(results: Mapping[Setting, Found], seconds: float) -> Iterator[Figure
         (setting, group, found)
         for setting, everything in results.items()
         for group in Group
-        if common(found := of_group(everything, group))
+        if common(found := searches_of_group(everything, group))
     ]
     if panels:
         by_count = [
@@ -43,7 +43,7 @@ def _by_evaluations(record: Record) -> Floats:
 
 
 def _by_time(seconds: float) -> Callable[[Record], Floats]:
-    return lambda record: np.array([at_time(record, float(share), seconds) for share in _TIMES])
+    return lambda record: np.array([regret_at_time(record, float(share), seconds) for share in _TIMES])
 
 
 def _panel(setting: Setting, group: Group, found: Found, x: Floats, of: Callable[[Record], Floats]) -> Panel:

@@ -32,27 +32,27 @@ class Estimate:
         return f"{self.mean:.3f} [{self.low:.3f}, {self.high:.3f}]"
 
 
-def at_share(record: Record, share: float) -> float:
+def regret_at_share(record: Record, share: float) -> float:
     """Regret of the recommendation after this share of the evaluations."""
     return float(record.recommended[max(round(share * MARKS), 1) - 1])
 
 
-def at_time(record: Record, share: float, seconds: float | None) -> float:
+def regret_at_time(record: Record, share: float, seconds: float | None) -> float:
     """Regret of the recommendation at `share` of the time T / W, in mean evaluations, that busy workers need.
 
     The recommendation is the last one known by then; before any, the regret of the first result.
     """
-    done = int((record.timed(seconds) <= share * record.evaluations / record.workers).sum())
+    done = int((record.tell_times(seconds) <= share * record.evaluations / record.workers).sum())
     known = int(np.floor(done * MARKS / record.evaluations + 1e-9))
     return float(record.recommended[known - 1] if known else record.recommended[0])
 
 
 def makespan(record: Record, seconds: float | None = None) -> float:
     """The time of the last `tell`; mean evaluations are the unit."""
-    return float(record.timed(seconds)[-1])
+    return float(record.tell_times(seconds)[-1])
 
 
-def cumulative(record: Record) -> float:
+def mean_regret(record: Record) -> float:
     """Mean regret of the evaluations, each cut at WORST."""
     return float(np.minimum(record.regrets, WORST).mean())
 

@@ -2,7 +2,7 @@
 
 The n-th evaluation lasts as long, and draws the same noise, with every method: both come from (seed, n). Suggesting
 costs no simulated time; what it really cost is measured (CPU seconds of this process, so that others on the machine do
-not count), and `Record.timed` says what the same decisions would have taken with that time counted.
+not count), and `Record.tell_times` says what the same decisions would have taken with that time counted.
 """
 
 import heapq
@@ -64,13 +64,13 @@ class Record:
     tell_seconds: Sequence[float]
     recommended: Sequence[float]
 
-    def timed(self, seconds: float | None = None) -> Floats:
+    def tell_times(self, seconds: float | None = None) -> Floats:
         """The times of the `tell`s (T,), in order; mean evaluations are the unit.
 
         `seconds`: how long a mean evaluation lasts when suggestion time counts: one process suggests, one thing at a
         time, decisions and their order as they were. None: suggesting takes no time.
         """
-        clock, finish, told = 0.0, np.zeros(self.evaluations), []
+        clock, finish, times = 0.0, np.zeros(self.evaluations), []
         per = 0.0 if seconds is None else 1.0 / seconds
         for entry in self.order:
             if entry >= 0:
@@ -78,9 +78,9 @@ class Record:
                 finish[entry] = clock + self.durations[entry]
             else:
                 clock = max(clock, float(finish[-1 - entry]))
-                told.append(clock)
+                times.append(clock)
                 clock += self.tell_seconds[-1 - entry] * per
-        return np.array(told)
+        return np.array(times)
 
 
 @dataclass

@@ -6,16 +6,16 @@ from benchmarks.papers.findings import Cell, Table
 from benchmarks.peers.measures import (
     SHARES,
     Found,
-    at_share,
-    at_time,
     common,
-    cumulative,
     difference,
     log10,
     makespan,
     mean_of,
+    mean_regret,
     milliseconds,
     ranks,
+    regret_at_share,
+    regret_at_time,
 )
 from benchmarks.peers.problems import Group
 from benchmarks.peers.search import Record
@@ -35,7 +35,7 @@ def group_of(problem: str) -> Group:
     return Group.NOISY if problem.endswith("-noisy") else Group.FUNCTIONS
 
 
-def of_group(found: Found, group: Group) -> Found:
+def searches_of_group(found: Found, group: Group) -> Found:
     """The searches on problems of `group`; methods without any are left out."""
     kept = {
         method: {key: record for key, record in records.items() if group_of(key[0]) == group}
@@ -47,7 +47,7 @@ def of_group(found: Found, group: Group) -> Found:
 def tables(setting: Setting, everything: Found, seconds: float) -> Iterator[Table]:
     """For each group: regret and rank by evaluations, regret by time, differences to BASE, each problem."""
     for group in Group:
-        found = of_group(everything, group)
+        found = searches_of_group(everything, group)
         keys = common(found)
         if keys:
             scale = _scale(group)
@@ -72,11 +72,11 @@ def _name(kind: str, setting: Setting, group: Group) -> str:
 
 
 def _at_share(share: float, scale: Scale) -> Measure:
-    return lambda record: scale(at_share(record, share))
+    return lambda record: scale(regret_at_share(record, share))
 
 
 def _at_time(share: float, scale: Scale, seconds: float | None) -> Measure:
-    return lambda record: scale(at_time(record, share, seconds))
+    return lambda record: scale(regret_at_time(record, share, seconds))
 
 
 def _by_evaluations(setting: Setting, group: Group, found: Found, scale: Scale) -> Table:
@@ -89,7 +89,7 @@ def _by_evaluations(setting: Setting, group: Group, found: Found, scale: Scale) 
             method,
             *(mean_of(records, keys, measure) for measure in measures),
             *(str(by_method[method]) for by_method in ranked),
-            mean_of(records, keys, cumulative),
+            mean_of(records, keys, mean_regret),
             mean_of(records, keys, milliseconds),
         )
         for method, records in found.items()
@@ -139,7 +139,7 @@ def _differences(setting: Setting, group: Group, found: Found, scale: Scale) -> 
         if method != BASE and keys:
             measures = [_at_share(share, scale) for share in SHARES]
             paired = [str(difference(records, found[BASE], keys, measure)) for measure in measures]
-            rows.append((method, len(keys), *paired, str(difference(records, found[BASE], keys, cumulative))))
+            rows.append((method, len(keys), *paired, str(difference(records, found[BASE], keys, mean_regret))))
     counts = [str(round(share * setting.evaluations)) for share in SHARES]
     title = f"{setting}, {group}: {_unit(group)} − that of {BASE}, paired by search, 90 % bootstrap intervals"
     return Table(_name("paired", setting, group), title, ("method", "searches", *counts, "cumulative"), rows)

@@ -73,10 +73,10 @@ def shares_held(belief: Belief, problem: Problem, rng: np.random.Generator) -> l
     expected = [problem.evaluate(belief.candidates.parameters(arm), rng).expected for arm in arms.tolist()]
     mean = belief.posterior.mean[arms]
     deviation = np.sqrt(belief.posterior.unit * belief.posterior.variance[arms])
-    return held_by(mean, deviation, belief.scores(np.array(expected)), rng)
+    return held_of(mean, deviation, belief.scores(np.array(expected)), rng)
 
 
-def held_by(mean: Floats, deviation: Floats, truth: Floats, rng: np.random.Generator) -> list[float]:
+def held_of(mean: Floats, deviation: Floats, truth: Floats, rng: np.random.Generator) -> list[float]:
     """The four numbers of `Validity.held` for arms with `truth` (n,), believed to be N(mean, deviation²)."""
     errors = (truth - mean) / np.maximum(deviation, 1e-9)
     best = _best(truth)

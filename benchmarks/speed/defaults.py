@@ -18,15 +18,15 @@ def defaults(arms: int, workers: int, horizon: int, dimension: int = 6, seed: in
     optimizer = Optimizer(problem.features, seed=seed)
     running: list[tuple[float, int]] = []
     chosen: list[int] = []
-    now, told, began = 0.0, 0, time.process_time()
-    while told < horizon:
+    now, results, began = 0.0, 0, time.process_time()
+    while results < horizon:
         free = min(workers - len(running), horizon - len(chosen))
         for arm in optimizer.ask(free).tolist() if free else ():
             chosen.append(arm)
             heapq.heappush(running, (now + float(rng.lognormal(0.0, SIGMA)), arm))
         now, arm = heapq.heappop(running)
         optimizer.tell([arm], [problem.values[arm] + NOISE * rng.standard_normal()])
-        told += 1
+        results += 1
     seconds = time.process_time() - began
     return {
         "suggestion": seconds / horizon,

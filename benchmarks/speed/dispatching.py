@@ -62,20 +62,20 @@ def throughput(evaluations: int, tuned: int) -> Answer:
     with as many in flight as the campaigns have workers, campaigns (store and central actor included), Ray Tune."""
     cores = os.cpu_count() or 1
     with _local_ray(cores), TemporaryDirectory() as folder:
-        answer: Answer = {"raw": _raw(evaluations, IN_FLIGHT, 1.0)}
+        answer: Answer = {"raw": _dispatch_with_ray(evaluations, IN_FLIGHT, 1.0)}
         for workers in (cores, 4 * cores):
             cpus = cores / workers
-            answer[f"raw {workers}"] = _raw(evaluations, workers, cpus)
+            answer[f"raw {workers}"] = _dispatch_with_ray(evaluations, workers, cpus)
             for strategy in ("uniform", "bbkb"):
                 placement = {"count": workers, "cpus": cpus}
                 settings = _settings(Path(folder), {"name": strategy}, evaluations, placement)
                 answer[f"{strategy} {workers}"] = _campaign(settings)
-        answer["raw again"] = _raw(evaluations, IN_FLIGHT, 1.0)
+        answer["raw again"] = _dispatch_with_ray(evaluations, IN_FLIGHT, 1.0)
         answer["tune"] = _tune(tuned, cores, Path(folder))
     return answer
 
 
-def _raw(evaluations: int, in_flight: int, cpus: float) -> float:
+def _dispatch_with_ray(evaluations: int, in_flight: int, cpus: float) -> float:
     import ray
 
     task: Any = ray.remote(noop).options(num_cpus=cpus, max_retries=0)

@@ -52,20 +52,20 @@ def main(trials: Trials = 100_000, folder: Folder = Path("runs/speed-log")) -> N
     if not run.is_dir():
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "campaign.yaml").write_text(_CAMPAIGN.format(trials=trials, runs=folder / "runs"))
-        _, seconds, mebibytes = _measured(["run", "campaign.yaml", "--log-level", "error", "--quiet"], folder)
+        _, seconds, mebibytes = _measure_command(["run", "campaign.yaml", "--log-level", "error", "--quiet"], folder)
         print(f"made {trials} trials in {seconds:.1f} s of processor time, {mebibytes:.0f} MiB", flush=True)
     table = Table("what", "seconds", "MiB", f"goal at 10⁵ (here × {trials / 1e5:g})")
     for what, (arguments, seconds_goal, mebibytes_goal) in _GOALS.items():
-        _, seconds, mebibytes = _measured([arguments[0], str(run), *arguments[1:]], folder)
+        _, seconds, mebibytes = _measure_command([arguments[0], str(run), *arguments[1:]], folder)
         table.add_row(what, f"{seconds:.1f}", f"{mebibytes:.0f}", f"{seconds_goal:g} s, {mebibytes_goal:g} MiB")
-    table.add_row(_STALE, *_stale(run, folder), "")
+    table.add_row(_STALE, *_status_of_stale_snapshot(run, folder), "")
     database, page = run / "campaign.sqlite", run / "report.html"
     table.add_row("log, bytes a trial", f"{_log_bytes(database) / trials:.0f}", "", "500")
     table.add_row("report, MB", f"{page.stat().st_size / 1e6:.1f}", "", "6")
     Console(width=120).print(table)
 
 
-def _stale(run: Path, folder: Path) -> tuple[str, str]:
+def _status_of_stale_snapshot(run: Path, folder: Path) -> tuple[str, str]:
     """What a status costs when half of the log is newer than its snapshot."""
     copy = folder / "stale"
     copy.mkdir(exist_ok=True)
@@ -85,7 +85,7 @@ def _stale(run: Path, folder: Path) -> tuple[str, str]:
         "    snapshots.save(store.claim(run.name, 'benchmark'), half, state)\n"
     )
     subprocess.run([sys.executable, "-c", code, str(copy)], check=True)
-    _, seconds, mebibytes = _measured(["status", str(copy)], folder)
+    _, seconds, mebibytes = _measure_command(["status", str(copy)], folder)
     return f"{seconds:.1f}", f"{mebibytes:.0f}"
 
 
@@ -99,7 +99,7 @@ def _log_bytes(database: Path) -> int:
             return database.stat().st_size
 
 
-def _measured(arguments: list[str], folder: Path) -> tuple[int, float, float]:
+def _measure_command(arguments: list[str], folder: Path) -> tuple[int, float, float]:
     """Exit code, processor seconds and largest memory in MiB of one command."""
     process = subprocess.Popen(
         [sys.executable, "-m", "orchestrator", *arguments], cwd=folder, stdout=subprocess.DEVNULL

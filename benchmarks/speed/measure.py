@@ -47,11 +47,11 @@ def play(problem: Problem, strategy: BBKB, horizon: int, seed: int, arms: Any = 
         clock += time.perf_counter() - began
         assert isinstance(decision, Choose)
         picks = [pick.arm for pick in decision.picks]
-        told = [
+        results = [
             Observation(arm, float(reward)) for arm, reward in zip(picks, problem.rewards(picks, noise), strict=True)
         ]
         began = time.perf_counter()
-        state = strategy.tell(state, told, np.random.default_rng([seed, 1, batches]))
+        state = strategy.tell(state, results, np.random.default_rng([seed, 1, batches]))
         clock += time.perf_counter() - began
         chosen, batches = chosen + picks, batches + 1
         sizes.append((len(state.dictionary), len(state.pulls.arms)))
@@ -139,8 +139,8 @@ def million(arms: int, dimension: int, dictionary: int, batch: int) -> Answer:
     others = np.setdiff1d(rng.choice(arms, dictionary + 1, replace=False), state.initial)
     pulled = [*state.initial, *others[: dictionary - 1].tolist()]
     rewards = problem.rewards(pulled, rng)
-    told = [Observation(arm, float(reward)) for arm, reward in zip(pulled, rewards, strict=True)]
-    state = strategy.tell(state, told, rng)  # every pull enters: their variances are the prior's
+    results = [Observation(arm, float(reward)) for arm, reward in zip(pulled, rewards, strict=True)]
+    state = strategy.tell(state, results, rng)  # every pull enters: their variances are the prior's
     seconds, dictionaries = [], []
     for _ in range(2):
         began = time.perf_counter()
@@ -151,9 +151,9 @@ def million(arms: int, dimension: int, dictionary: int, batch: int) -> Answer:
         assert len(decision.picks) == batch
         picks = [pick.arm for pick in decision.picks]
         rewards = problem.rewards(picks, rng)
-        told = [Observation(arm, float(reward)) for arm, reward in zip(picks, rewards, strict=True)]
+        results = [Observation(arm, float(reward)) for arm, reward in zip(picks, rewards, strict=True)]
         began = time.perf_counter()
-        state = strategy.tell(state, told, rng)
+        state = strategy.tell(state, results, rng)
         seconds.append(time.perf_counter() - began)
     peak = mebibytes()
     alone = _products(arms, dictionaries[0])
@@ -167,8 +167,8 @@ def million(arms: int, dimension: int, dictionary: int, batch: int) -> Answer:
     }
 
 
-def goals(objectives: int, told: int, cycles: int, seed: int = 0) -> Answer:
-    """Seconds for a suggestion of the default strategy with `objectives` objectives, after `told` results on Cadata.
+def goals(objectives: int, results: int, cycles: int, seed: int = 0) -> Answer:
+    """Seconds for a suggestion of the default strategy with `objectives` objectives, after `results` results on Cadata.
 
     Each of the `cycles` is what happens between two refits: picks one by one for 3 % of the results, then the refit.
     """
@@ -185,12 +185,12 @@ def goals(objectives: int, told: int, cycles: int, seed: int = 0) -> Answer:
         ]
 
     state = strategy.init(Arms.of(features).with_goals(Goals(objectives)), rng)
-    known = rng.choice(len(features), told // 5, replace=False)
-    state = strategy.tell(state, observe(rng.choice(known, told).tolist()), rng)
+    known = rng.choice(len(features), results // 5, replace=False)
+    state = strategy.tell(state, observe(rng.choice(known, results).tolist()), rng)
     began, picks = time.process_time(), 0
     for _ in range(cycles):
         pending: list[int] = []
-        for _ in range(round(0.03 * told)):
+        for _ in range(round(0.03 * results)):
             decision = strategy.ask(state, pending, 1)
             assert isinstance(decision, Choose)
             pending.append(decision.picks[0].arm)
@@ -225,19 +225,19 @@ def shards(arms: int, dimension: int, counts: list[int], horizon: int, batch: in
     options = {"kernel": RBF(2.0), "regularization": 0.1, "ratio_threshold": 1e12, "warm_start": RandomStart(100)}
     strategy = BBKB(**vars(problem.strategy(10_000, "global")) | options)
     cluster = connect("local", max(counts), 1.0, 0.0, dashboard=False)
-    alone = _in_batches(problem, strategy, horizon, batch, None)
+    alone = _play_in_batches(problem, strategy, horizon, batch, None)
     answer: Answer = {"array": alone["seconds"], "dictionary": alone["dictionary"]}
     for count in counts:
         spread = ShardedArms.start(problem.features, count)
         spread.blocks(strategy.kernel, strategy.regularization)  # so that the processes have started
-        run = _in_batches(problem, strategy, horizon, batch, spread)
+        run = _play_in_batches(problem, strategy, horizon, batch, spread)
         answer[str(count)] = {"seconds": run["seconds"], "equal": run["arms"] == alone["arms"]}
         spread.close()
     disconnect(cluster)
     return answer
 
 
-def _in_batches(problem: Problem, strategy: BBKB, horizon: int, batch: int, arms: Any) -> Answer:
+def _play_in_batches(problem: Problem, strategy: BBKB, horizon: int, batch: int, arms: Any) -> Answer:
     """`play` with batches cut at `batch`."""
 
     class Cut:

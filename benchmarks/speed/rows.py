@@ -49,7 +49,7 @@ class Row:
     numbers: Mapping[str, object]
 
 
-def beside_authors(name: str, horizon: int, rule: str, goal: float) -> Callable[[Bench], list[Row]]:
+def compare_with_authors(name: str, horizon: int, rule: str, goal: float) -> Callable[[Bench], list[Row]]:
     """A whole run, and the authors' code, in turns: the median of the ratios."""
 
     def rows(bench: Bench) -> list[Row]:
@@ -145,9 +145,9 @@ def goals(bench: Bench) -> list[Row]:
     found: dict[int, list[float]] = {2: [], 3: []}
     runs = []
     for seed in range(bench.repeats):
-        one = bench.measure("goals", objectives=1, told=10_000, cycles=2, seed=seed)
+        one = bench.measure("goals", objectives=1, results=10_000, cycles=2, seed=seed)
         for objectives, ratios in found.items():
-            more = bench.measure("goals", objectives=objectives, told=10_000, cycles=2, seed=seed)
+            more = bench.measure("goals", objectives=objectives, results=10_000, cycles=2, seed=seed)
             ratios.append(more["suggestion"] / one["suggestion"])
             runs.append(more)
     return [
@@ -222,14 +222,14 @@ def defaults(bench: Bench) -> list[Row]:
 
 
 ROWS: Mapping[str, Callable[[Bench], list[Row]]] = {
-    "cadata-2000-global": beside_authors("cadata", 2000, "global", 15),
-    "cadata-2000-local": beside_authors("cadata", 2000, "global_then_local", 15),
-    "cadata-10000-global": beside_authors("cadata", 10_000, "global", 15),
-    "cadata-10000-local": beside_authors("cadata", 10_000, "global_then_local", 15),
-    "nasbench101-global": beside_authors("nasbench101", 10_000, "global", 10),
-    "nasbench101-local": beside_authors("nasbench101", 10_000, "global_then_local", 10),
-    "abalone-global": beside_authors("abalone", 10_000, "global", 5),
-    "abalone-local": beside_authors("abalone", 10_000, "global_then_local", 5),
+    "cadata-2000-global": compare_with_authors("cadata", 2000, "global", 15),
+    "cadata-2000-local": compare_with_authors("cadata", 2000, "global_then_local", 15),
+    "cadata-10000-global": compare_with_authors("cadata", 10_000, "global", 15),
+    "cadata-10000-local": compare_with_authors("cadata", 10_000, "global_then_local", 15),
+    "nasbench101-global": compare_with_authors("nasbench101", 10_000, "global", 10),
+    "nasbench101-local": compare_with_authors("nasbench101", 10_000, "global_then_local", 10),
+    "abalone-global": compare_with_authors("abalone", 10_000, "global", 5),
+    "abalone-local": compare_with_authors("abalone", 10_000, "global_then_local", 5),
     "defaults": defaults,
     "growth": growth,
     "limit": limit,

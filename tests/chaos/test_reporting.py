@@ -5,7 +5,7 @@ from pathlib import Path
 from benchmarks.chaos.accounting import Account
 from benchmarks.chaos.campaign import Plan
 from benchmarks.chaos.course import Result
-from benchmarks.chaos.reporting import earlier, keep, line, report
+from benchmarks.chaos.reporting import keep, line, read_earlier, report
 
 
 def result(kind: str, lost: int = 0, *complaints: str) -> Result:
@@ -49,8 +49,8 @@ def test_a_broken_promise_is_named() -> None:
 
 
 def test_accounts_that_were_kept_in_a_folder_are_read_back(tmp_path: Path) -> None:
-    assert earlier(tmp_path) == []
+    assert read_earlier(tmp_path) == []
     done = [result("actor"), result("task", 1, "lost: \n, and a line end")]
     for one in done:
         keep(tmp_path, one)
-    assert earlier(tmp_path) == done
+    assert read_earlier(tmp_path) == done

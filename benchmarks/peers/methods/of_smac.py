@@ -32,7 +32,7 @@ class OfSmac:
             n_trials=2 * evaluations,  # suggestions under way count as trials; the harness ends the search
             seed=seed,
         )
-        self._smac = HyperparameterOptimizationFacade(scenario, _never, overwrite=True, logging_level=40)
+        self._smac = HyperparameterOptimizationFacade(scenario, _refuse_to_evaluate, overwrite=True, logging_level=40)
         self._running: dict[int, TrialInfo] = {}
 
     def ask(self, number: int) -> Point:
@@ -51,7 +51,7 @@ class OfSmac:
         return {name: _value(self._space[name], incumbents[0][name]) for name in self._space}
 
 
-def _never(config: object, seed: int = 0) -> float:
+def _refuse_to_evaluate(config: object, seed: int = 0) -> float:
     raise AssertionError("SMAC evaluates nothing itself here: it is asked and given results")
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks.papers.campaigns import Comparison, Method, Runs, campaign, finished_log, run_all
+from benchmarks.papers.campaigns import Comparison, Method, Runs, campaign, finish_and_read, run_all
 from benchmarks.papers.experiment import Request
 from objectives.tabular import Table
 from orchestrator.campaign.events import SessionOpened
@@ -113,8 +113,8 @@ def test_a_run_whose_course_in_time_matters_is_begun_anew_when_it_was_interrupte
     settings = campaign(COMPARISON, GREEDY, 0, request_)
     parts = build(settings)
     half = runs.create(settings, parts.problem.candidates, parts.description, 1.0, "test")
-    events = finished_log(settings, is_resumed=False)
+    events = finish_and_read(settings, is_resumed=False)
     assert len(half.events()) == 1
     assert [event.epoch for event in events if isinstance(event, SessionOpened)] == [1]
-    assert len(finished_log(settings, is_resumed=False)) == len(events)
+    assert len(finish_and_read(settings, is_resumed=False)) == len(events)
     assert len(_events_per_run(request_.out / "tiny")) == 2

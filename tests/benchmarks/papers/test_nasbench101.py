@@ -8,7 +8,7 @@ import pytest
 from benchmarks.papers.calandriello_2020 import LABELS
 from benchmarks.papers.experiment import Request
 from benchmarks.papers.nasbench101 import CELLS, METHODS, NASBENCH101, STARTED, initial_evaluations
-from benchmarks.papers.nasbench101_cells import Cells, stand_in
+from benchmarks.papers.nasbench101_cells import Cells, predict_unknown
 from objectives.datasets import DataSource
 from objectives.objective import ObjectiveError
 from orchestrator.campaign.events import ExistingTaken
@@ -78,7 +78,7 @@ def test_recorded_cells_keep_their_accuracy_among_all(data_folder: Path) -> None
 def test_a_stand_in_follows_what_is_smooth_and_stays_below_the_best_known() -> None:
     features = np.random.default_rng(0).random((200, 3))
     accuracies, seconds = 0.9 - 0.1 * features.sum(axis=1), np.exp(6.0 + features[:, 0])
-    predicted, times = stand_in(features[:60], accuracies[:60], seconds[:60], features)
+    predicted, times = predict_unknown(features[:60], accuracies[:60], seconds[:60], features)
     assert np.corrcoef(predicted[60:], accuracies[60:])[0, 1] > 0.98
     assert np.corrcoef(times[60:], seconds[60:])[0, 1] > 0.98
     assert predicted.max() == accuracies[:60].max()

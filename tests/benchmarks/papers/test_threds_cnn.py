@@ -11,7 +11,7 @@ from benchmarks.papers.experiment import Request
 from benchmarks.papers.findings import Interval
 from benchmarks.papers.measured import Measured
 from benchmarks.papers.salgia_2021 import LABELS, METHODS
-from benchmarks.papers.threds_cnn import AT, CNN_TWIN, OPTIMUM, TWIN_TABLE, training, with_optimum
+from benchmarks.papers.threds_cnn import AT, CNN_TWIN, OPTIMUM, TWIN_TABLE, set_optimum, training_comparison
 from objectives.objective import ObjectiveError
 
 
@@ -51,7 +51,7 @@ def test_without_the_twins_table_it_is_said_how_to_make_it(tmp_path: Path) -> No
 
 
 def test_the_settings_are_those_of_appendix_d(tmp_path: Path) -> None:
-    compared = training(3, request_(tmp_path, None))
+    compared = training_comparison(3, request_(tmp_path, None))
     files = {one.name: campaign(compared, one, 0, request_(tmp_path, None)) for one in compared.methods}
     assert all(settings.resolved()["objective"]["options"]["epochs"] == 3 for settings in files.values())
     assert all(settings.candidates.size is None for settings in files.values())
@@ -71,5 +71,5 @@ def test_the_settings_are_those_of_appendix_d(tmp_path: Path) -> None:
 def test_the_regret_of_real_trainings_is_against_the_papers_optimum() -> None:
     nothing = np.zeros(2, np.intp)
     unknown = Measured(nothing, np.array([0.9, 0.8]), np.nan, np.ones(2), np.ones(2), np.arange(2), nothing, 0)
-    (run,) = with_optimum({"gp_threds": (unknown,)})["gp_threds"]
+    (run,) = set_optimum({"gp_threds": (unknown,)})["gp_threds"]
     np.testing.assert_allclose(run.average_regret, [OPTIMUM - 0.9, OPTIMUM - 0.85])

@@ -34,33 +34,33 @@ def record(
 
 
 def test_results_come_when_their_workers_are_done_when_suggesting_takes_no_time() -> None:
-    assert record().timed() == pytest.approx([1.0, 2.0, 4.0])
+    assert record().tell_times() == pytest.approx([1.0, 2.0, 4.0])
 
 
 def test_counted_suggestions_delay_what_comes_after_them() -> None:
     # evaluations of 10 s: ask 0.1, tell 0.2. Evaluation 0 runs 0.1 to 1.1; 1 from 0.2 to 2.2; 0's tell begins at 1.1
     # until 1.3, the third is asked for until 1.4 and ends at 4.4
-    assert record().timed(seconds=10.0) == pytest.approx([1.1, 2.2, 4.4])
+    assert record().tell_times(seconds=10.0) == pytest.approx([1.1, 2.2, 4.4])
 
 
 def test_a_slow_method_is_the_bottleneck_when_its_time_counts() -> None:
     # evaluations of 1 s: ask 1, tell 2. Evaluation 0 ends at 2, when both are asked for, and its tell ends at 4; the
     # third starts at 5; 1 ended at 4 but its tell runs from 5 to 7; the third ended at 8
-    assert record().timed(seconds=1.0) == pytest.approx([2.0, 5.0, 8.0])
+    assert record().tell_times(seconds=1.0) == pytest.approx([2.0, 5.0, 8.0])
 
 
 def test_the_regret_at_a_share_is_that_of_the_recommendation_then() -> None:
-    assert [measures.at_share(record(), share) for share in (0.25, 0.5, 1.0)] == [1.0, 1.0, 0.25]
+    assert [measures.regret_at_share(record(), share) for share in (0.25, 0.5, 1.0)] == [1.0, 1.0, 0.25]
 
 
 def test_the_regret_at_a_time_is_that_of_the_last_recommendation_before_it() -> None:
     # T / W = 1.5 mean evaluations: one result of three is in by then
-    assert measures.at_time(record(), 1.0, None) == 1.0
-    assert measures.at_time(record(), 4.0 / 1.5, None) == 0.25
+    assert measures.regret_at_time(record(), 1.0, None) == 1.0
+    assert measures.regret_at_time(record(), 4.0 / 1.5, None) == 0.25
 
 
 def test_one_diverged_evaluation_counts_at_most_the_cut() -> None:
-    assert measures.cumulative(record()) == pytest.approx((1.0 + 0.5 + measures.WORST) / 3)
+    assert measures.mean_regret(record()) == pytest.approx((1.0 + 0.5 + measures.WORST) / 3)
 
 
 def test_milliseconds_are_of_asking_and_telling() -> None:
@@ -78,7 +78,7 @@ def test_only_searches_that_all_methods_finished_are_compared() -> None:
 
 def test_ranks_are_shared_by_equals() -> None:
     found = {name: {("p", 0): record(recommended=value)} for name, value in {"a": 0.1, "b": 0.2, "c": 0.2}.items()}
-    ranked = measures.ranks(found, [("p", 0)], lambda one: measures.at_share(one, 1.0))
+    ranked = measures.ranks(found, [("p", 0)], lambda one: measures.regret_at_share(one, 1.0))
     assert {name: one.mean for name, one in ranked.items()} == {"a": 1.0, "b": 2.5, "c": 2.5}
 
 
@@ -86,7 +86,7 @@ def test_differences_are_paired_search_by_search() -> None:
     keys = [("p", 0), ("p", 1), ("q", 0)]
     theirs = {key: record(recommended=value) for key, value in zip(keys, (0.5, 0.9, 0.1), strict=True)}
     ours = {key: record(recommended=value - 0.05) for key, value in zip(keys, (0.5, 0.9, 0.1), strict=True)}
-    found = measures.difference(ours, theirs, keys, lambda one: measures.at_share(one, 1.0))
+    found = measures.difference(ours, theirs, keys, lambda one: measures.regret_at_share(one, 1.0))
     assert (found.mean, found.low, found.high) == pytest.approx((-0.05, -0.05, -0.05))
 
 

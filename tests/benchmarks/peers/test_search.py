@@ -46,7 +46,7 @@ def test_every_result_is_told_once_in_the_order_in_which_evaluations_end() -> No
     method = Scripted(points(*[(1, "a")] * 12))
     record = search(TOY, method, workers=4, evaluations=12, seed=0, names=("toy", "scripted"))
     assert sorted(number for number, _ in method.results) == list(range(12))
-    assert (np.diff(record.timed()) >= 0).all()
+    assert (np.diff(record.tell_times()) >= 0).all()
     assert [-1 - entry for entry in record.order if entry < 0] == [number for number, _ in method.results]
 
 
@@ -69,8 +69,8 @@ def test_all_methods_have_the_same_durations_and_the_same_noise() -> None:
 def test_a_method_that_waits_takes_longer() -> None:
     free = search(TOY, Scripted(points(*[(1, "a")] * 10)), 5, 10, 0, ("toy", "free"))
     waiting = search(TOY, Scripted(points(*[(1, "a")] * 10), limit=1), 5, 10, 0, ("toy", "waiting"))
-    assert waiting.timed()[-1] == pytest.approx(sum(waiting.durations))
-    assert free.timed()[-1] < waiting.timed()[-1]
+    assert waiting.tell_times()[-1] == pytest.approx(sum(waiting.durations))
+    assert free.tell_times()[-1] < waiting.tell_times()[-1]
 
 
 def test_a_method_that_waits_for_nothing_is_an_error() -> None:
@@ -92,8 +92,8 @@ def test_the_recommendation_is_the_largest_mean_unless_the_method_has_its_own() 
 
 
 def test_recorded_durations_are_used_where_there_are_any() -> None:
-    timed = Recorded(TOY.space, TOY.levels, TOY.rewards, np.array([0.5, 1.0, 1.0, 1.0, 1.0, 1.5]))
-    record = search(timed, Scripted(points((1, "a"), (4, "b"))), 1, 2, 0, ("toy", "scripted"))
+    tell_times = Recorded(TOY.space, TOY.levels, TOY.rewards, np.array([0.5, 1.0, 1.0, 1.0, 1.0, 1.5]))
+    record = search(tell_times, Scripted(points((1, "a"), (4, "b"))), 1, 2, 0, ("toy", "scripted"))
     assert record.durations == [0.5, 1.5]
 
 
