@@ -34,7 +34,7 @@ def iso(time: float) -> str:
 
     Virtual time counts from 1970-01-01T00:00:00.000000Z.
     """
-    return datetime.fromtimestamp(time, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    return datetime.fromtimestamp(time, UTC).isoformat(timespec="microseconds").removesuffix("+00:00") + "Z"
 
 
 def printable(text: str) -> str:

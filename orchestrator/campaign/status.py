@@ -212,9 +212,8 @@ def _within_hours(left: float | None, elapsed: float, state: CampaignState) -> f
 
 def as_plain(status: Status) -> dict[str, object]:
     """The status in plain values for JSON: times in ISO 8601, UTC; durations in seconds."""
-    plain = asdict(status)
-    recent = [{**attempt, "time": iso(attempt["time"])} for attempt in plain["recent"]]
-    return {**plain, "recent": recent, "last_time": iso(status.last_time), "done": status.done}
+    recent = [{**attempt._asdict(), "time": iso(attempt.time)} for attempt in status.recent]
+    return {**asdict(status), "recent": recent, "last_time": iso(status.last_time), "done": status.done}
 
 
 def headline(status: Status) -> str:

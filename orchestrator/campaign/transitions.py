@@ -36,6 +36,7 @@ from orchestrator.campaign.events import (
 from orchestrator.campaign.health import marks_after
 from orchestrator.campaign.learned import LearnedModel
 from orchestrator.campaign.line import Line
+from orchestrator.campaign.replacing import with_items, without
 from orchestrator.campaign.rules import WORKERS_AN_ARM_MAY_COST, AttemptFailures, Rules
 from orchestrator.campaign.state import CampaignState, idle_cause
 from orchestrator.campaign.steps import Steps
@@ -201,7 +202,7 @@ def _dispatch(state: CampaignState, event: TrialsDispatched) -> CampaignState:
     return replace(
         state,
         backlog=rest,
-        running=MappingProxyType({**state.running, **started}),
+        running=with_items(state.running, started),
         session_dispatched=state.session_dispatched + len(started),
     )
 
@@ -230,7 +231,7 @@ def _succeed(state: CampaignState, event: TrialSucceeded) -> CampaignState:
         remarks=(*state.remarks, event.remark) if event.remark else state.remarks,
         success_seconds=state.success_seconds + seconds,
         longest_seconds=max(state.longest_seconds, seconds),
-        workers_lost=_without(state.workers_lost, arm),
+        workers_lost=without(state.workers_lost, arm),
     )
 
 
@@ -243,7 +244,7 @@ def _stop_early(state: CampaignState, event: TrialStopped) -> CampaignState:
         finished=_line(state.finished).with_last((FinishedTrial(event.trial, Observation(arm, reward)),)),
         stopped=state.stopped + 1,
         session_succeeded=state.session_succeeded + 1,
-        workers_lost=_without(state.workers_lost, arm),
+        workers_lost=without(state.workers_lost, arm),
     )
 
 
@@ -262,8 +263,8 @@ def _fail(state: CampaignState, event: TrialFailed) -> CampaignState:
     run, kind = state.running[event.trial], FailureKind(event.failure)
     after = _end_attempt(state, event, is_over=event.is_final)
     if kind is FailureKind.WORKER_LOST:
-        lost = {**state.workers_lost, run.arm: state.workers_lost.get(run.arm, 0) + 1}
-        after = replace(after, workers_lost=MappingProxyType(lost))
+        lost = {run.arm: state.workers_lost.get(run.arm, 0) + 1}
+        after = replace(after, workers_lost=with_items(state.workers_lost, lost))
     if not event.is_final:
         attempt_failures = state.attempt_failures.get(event.trial, AttemptFailures()).after(kind)
         pause = attempt_failures.pause_seconds
@@ -280,7 +281,7 @@ def _fail(state: CampaignState, event: TrialFailed) -> CampaignState:
                     ),
                 )
             ),
-            attempt_failures=MappingProxyType({**state.attempt_failures, event.trial: attempt_failures}),
+            attempt_failures=with_items(state.attempt_failures, {event.trial: attempt_failures}),
         )
     is_quarantined = after.workers_lost.get(run.arm, 0) >= WORKERS_AN_ARM_MAY_COST and run.arm not in state.quarantined
     return replace(
@@ -314,10 +315,10 @@ def _end_attempt(state: CampaignState, event: AttemptEnded, is_over: bool) -> Ca
     interval = since if is_first else (1.0 - _RECENT) * state.outcome_interval_seconds + _RECENT * since
     after = replace(
         state,
-        running=_without(state.running, event.trial),
+        running=without(state.running, event.trial),
         rungs=state.rungs.without(event.trial) if is_over else state.rungs,
         steps=_steps_after(state, event) if is_over else state.steps,
-        attempt_failures=_without(state.attempt_failures, event.trial) if is_over else state.attempt_failures,
+        attempt_failures=without(state.attempt_failures, event.trial) if is_over else state.attempt_failures,
         busy_seconds=state.busy_seconds + max(0.0, event.finished - event.started),
         outcome_interval_seconds=interval,
         last_outcome=event.time,
@@ -336,11 +337,3 @@ def _steps_after(state: CampaignState, event: AttemptEnded) -> Steps:
 def _line(items: Sequence[T]) -> Line[T]:
     """The same items as a line, which a state that was read from a snapshot does not have."""
     return items if isinstance(items, Line) else Line(items)
-
-
-def _without(mapping: Mapping[int, T], key: int) -> Mapping[int, T]:
-    if key not in mapping:
-        return mapping
-    rest = dict(mapping)
-    del rest[key]
-    return MappingProxyType(rest)

@@ -11,9 +11,10 @@ clock.
 
 import functools
 import itertools
+import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from orchestrator.campaign.attempts import Best
 from orchestrator.campaign.events import (
@@ -88,8 +89,7 @@ class TrialRow:
         return None if self.started is None or self.finished is None else self.finished - self.started
 
 
-@dataclass(frozen=True, slots=True)
-class AttemptRow:
+class AttemptRow(NamedTuple):
     """A finished attempt, successful or not: one bar of the Gantt picture."""
 
     trial: int
@@ -322,7 +322,7 @@ def _choose(history: History, event: BatchChosen) -> None:
 def _end_attempt(history: History, event: AttemptEnded) -> None:
     row = history.trials[event.trial]
     history.running.discard(event.trial)
-    row.started, row.finished, row.worker = event.started, event.finished, event.worker
+    row.started, row.finished, row.worker = event.started, event.finished, sys.intern(event.worker)
     failure, message = "", ""
     if isinstance(event, TrialSucceeded):
         row.status, row.value, row.metrics = "succeeded", event.value, event.metrics
@@ -338,5 +338,5 @@ def _end_attempt(history: History, event: AttemptEnded) -> None:
         row.reports.update(event.reports)
         history.reporting.setdefault(row.trial, row)
     history.attempts.append(
-        AttemptRow(event.trial, event.attempt, event.started, event.finished, event.worker, failure, message)
+        AttemptRow(event.trial, event.attempt, event.started, event.finished, row.worker, failure, message)
     )

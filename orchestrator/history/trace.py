@@ -36,11 +36,14 @@ class Trace(Generic[T]):
 
     def add(self, reward: float, item: T) -> None:
         """The next result."""
-        point = Point(self.count + 1, reward, item)
         self.count += 1
+        is_in_last = len(self._buckets) * self.width >= self.count
+        if is_in_last and len(self._buckets[-1]) > 1 and _is_between(reward, *self._buckets[-1]):
+            return  # neither the worst nor the best of its bucket, as most of a long campaign
+        point = Point(self.count, reward, item)
         if not self.improvements or reward > self.improvements[-1].reward:
             self.improvements.append(point)
-        if len(self._buckets) * self.width < self.count:
+        if not is_in_last:
             self._buckets.append((point,))
         else:
             self._buckets[-1] = _extremes((*self._buckets[-1], point))
@@ -61,6 +64,10 @@ class Trace(Generic[T]):
         """What was kept, in the order of arrival."""
         for bucket in self._buckets:
             yield from bucket
+
+
+def _is_between(reward: float, first: Point[T], second: Point[T]) -> bool:
+    return first.reward <= reward <= second.reward or second.reward <= reward <= first.reward
 
 
 def _extremes(points: tuple[Point[T], ...]) -> tuple[Point[T], ...]:

@@ -104,10 +104,10 @@ def _visible_range(values: NDArray[np.float64], is_maximized: bool) -> tuple[flo
 def regret_gaps(history: History) -> NDArray[np.float64]:
     """|f* − f(aₜ)| (n,) in the order of finishing, of the trials that know their noise-free value."""
     optimum = history.created.optimum
-    rows = [row for row in history.succeeded if np.isfinite(row.metrics.get("noise_free", np.nan))]
-    if optimum is None or not rows:
+    if optimum is None:
         return np.empty(0)
-    return np.abs(optimum - np.array([row.metrics["noise_free"] for row in rows]))
+    values = np.array([row.metrics.get("noise_free", np.nan) for row in history.succeeded], dtype=float)
+    return np.abs(optimum - values[np.isfinite(values)])
 
 
 def simple_regret(history: History) -> Figure | None:

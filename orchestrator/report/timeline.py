@@ -123,21 +123,22 @@ def _bars(attempts: list[AttemptRow], clock: CampaignClock) -> list[_Bar]:
     seconds, _ = clock.unit
     started = clock([attempt.started for attempt in attempts]) / seconds
     finished = clock([attempt.finished for attempt in attempts]) / seconds
-    bars = [
-        _Bar(attempt.worker, attempt.failure, float(start), float(end), (attempt.trial, attempt.trial))
-        for attempt, start, end in zip(attempts, started, finished, strict=True)
-    ]
-    bars.sort(key=lambda bar: (bar.worker, bar.started))
-    if len(bars) <= _MANY_BARS:
-        return bars
-    lanes = len({bar.worker for bar in bars})
-    return list(_merge(bars, resolution=float(finished.max() - started.min()) * lanes / _MANY_BARS))
+    lanes = [attempt.worker for attempt in attempts]
+    bars = (
+        _Bar(worker, attempts[place].failure, start, end, (attempts[place].trial, attempts[place].trial))
+        for worker, start, place, end in sorted(
+            zip(lanes, started.tolist(), range(len(attempts)), finished.tolist(), strict=True)
+        )
+    )
+    if len(attempts) <= _MANY_BARS:
+        return list(bars)
+    return list(_merge(bars, resolution=float(finished.max() - started.min()) * len(set(lanes)) / _MANY_BARS))
 
 
-def _merge(bars: list[_Bar], resolution: float) -> Iterator[_Bar]:
+def _merge(bars: Iterator[_Bar], resolution: float) -> Iterator[_Bar]:
     """Join neighbours of one lane and one outcome, in place, while the joint bar is no longer than `resolution`."""
-    current = bars[0]
-    for bar in bars[1:]:
+    current = next(bars)
+    for bar in bars:
         is_alike = (bar.worker, bar.failure) == (current.worker, current.failure)
         if is_alike and bar.finished - current.started <= resolution:
             current.trials = min(current.trials[0], bar.trials[0]), max(current.trials[1], bar.trials[1])

@@ -139,10 +139,10 @@ class EventStore:
         """At most `limit` events as they lie there, from `position` on; unchecked."""
         with self._reading() as connection:
             query = self._rows_of(connection).where(EVENTS.c.campaign == campaign, EVENTS.c.position >= position)
-            found = [Row(*row) for row in connection.execute(query.order_by(EVENTS.c.position).limit(limit))]
+            found = connection.execute(query.order_by(EVENTS.c.position).limit(limit)).all()
         for row in found:
             self._whole("position", row.position)
-        return found
+        return list(map(Row._make, found))
 
     def salvage(self, campaign: str) -> list[Row]:
         """The events that lie before the first damage, in no order, where their index cannot be read any more."""
@@ -169,11 +169,11 @@ class EventStore:
         return None if position is None else self.event_at(campaign, position)
 
     def _rows_of(self, connection: sa.Connection) -> sa.Select[Any]:
-        names = set(Row.__slots__)
+        names = set(Row._fields)
         if not self._is_current:
             present = columns_of(connection, EVENTS.name)
             self._is_current, names = names <= present, names & present
-        return sa.select(*(EVENTS.c[name] if name in names else sa.null().label(name) for name in Row.__slots__))
+        return sa.select(*(EVENTS.c[name] if name in names else sa.null().label(name) for name in Row._fields))
 
     def event(self, campaign: str, row: Row, previous: int | None) -> Event:
         """What the row says; `previous` is the checksum before it. Raises StoreError when it is not what was written

@@ -4,6 +4,7 @@ import zlib
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from hashlib import blake2b
+from typing import NamedTuple
 
 from orchestrator.campaign.events import Event, body_of, event_of, from_json
 from orchestrator.store.migrations import EVENT_VERSION, check_event_version, from_version_1
@@ -11,8 +12,7 @@ from orchestrator.store.migrations import EVENT_VERSION, check_event_version, fr
 _CHECKSUM_BITS = 63  # what a signed column of 64 bits holds
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(NamedTuple):
     """An event as it lies in the database. `checksum` is None when a version that had none wrote it, `version` when a
     version that wrote none did."""
 
