@@ -5,7 +5,7 @@ commands under way: after a crash the log is folded with `apply` and the next co
 leads to comes back as an event. Nothing here does I/O, reads a clock or computes a posterior.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeVar
 
