@@ -1,6 +1,8 @@
 """What to do about a campaign's state: the one place that says when to dispatch, ask, refresh, give up and end.
 
-In batch mode the strategy chooses a whole batch, and learns of it when all of it has ended. In asynchronous mode it is
+In batch mode the strategy chooses a whole batch, and learns of it when all of it has ended. A batch of more than
+`MOST_PICKS` pulls is chosen in parts, each with the parts before it pending, while their last trials run: no event
+holds more than one part, and the strategy chooses the same. In asynchronous mode it is
 asked whenever a worker is free, with the pulls that are pending, and learns of what is finished
 
 * as soon as it allows no further pull before it does (its drift budget is spent), or
@@ -35,6 +37,7 @@ from orchestrator.campaign.endings import Phase, SessionOutcome, StopReason
 from orchestrator.campaign.rules import DURATIONS_TO_LEARN_FROM
 from orchestrator.campaign.state import CampaignState
 
+MOST_PICKS = 2000  # of one choice in batch mode: of uniform's 10⁵ pulls at once the event alone has 10 MB
 _STOCK_MARGIN = 2.0  # picks kept in backlog, against the results expected while the strategy computes
 _LARGEST_STOCK = 4  # picks a worker
 _LEAST_DEADLINE_SECONDS = 10.0
@@ -73,7 +76,8 @@ def _go_on(state: CampaignState, now: float) -> Command | None:
     if state.wants_growth and state.remaining:
         return Grow(state.pending)
     is_asynchronous = state.rules.is_asynchronous
-    if not state.running and not state.backlog and state.finished and not (is_asynchronous and state.remaining):
+    goes_on = state.remaining and (is_asynchronous or (state.goes_on and not state.stalled))
+    if not state.running and not state.backlog and state.finished and not goes_on:
         return Tell(tuple(state.finished))  # all of a batch, or the last ones: the model then contains everything
     return _think(state, now) if is_asynchronous else _next_batch(state)
 
@@ -91,9 +95,11 @@ def _wait(state: CampaignState, now: float) -> Command:
 
 
 def _next_batch(state: CampaignState) -> Command | None:
-    if state.running or state.backlog or state.stalled or not state.remaining:
+    if state.stalled or not state.remaining:
         return None
-    return Ask(pending=(), limit=state.remaining)
+    if len(state.backlog) > (state.slots if state.goes_on else 0) or (state.running and not state.goes_on):
+        return None
+    return Ask(state.pending, min(state.remaining, MOST_PICKS))
 
 
 def _think(state: CampaignState, now: float) -> Command | None:

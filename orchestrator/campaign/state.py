@@ -84,6 +84,7 @@ class CampaignState:
     best: Best | None = None  # of the trials: of the first objective, among those that satisfy all constraints
     front: Front = field(default_factory=Front)  # with one objective and no constraint nothing is in it
     recommended: Recommendation | None = None  # by the newest refresh, where values are noisy
+    goes_on: bool = False  # the last choice filled its limit: in batch mode the batch has more to come
     stalled: str = ""  # why the strategy chooses nothing more, until it learns of a result
     stop_reason: StopReason | None = None
     close_reason: str = ""

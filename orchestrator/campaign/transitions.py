@@ -130,9 +130,10 @@ def _choose(state: CampaignState, event: BatchChosen) -> CampaignState:
         is_fresh=False,
     )
     is_short = len(chosen) < event.limit or not chosen
+    is_cut = bool(event.limit) and not (is_short or event.is_enqueued)
     if event.is_filler:
         return after  # whether the strategy itself has more was not asked
-    return replace(after, stalled=event.reason if is_short else "")
+    return replace(after, stalled=event.reason if is_short else "", goes_on=is_cut)
 
 
 def _refresh(state: CampaignState, event: ModelRefreshed) -> CampaignState:
@@ -145,6 +146,7 @@ def _refresh(state: CampaignState, event: ModelRefreshed) -> CampaignState:
         recommended=event.recommended,
         finished=Line(finished for finished in state.finished if finished.trial not in told),
         existing=None,  # the first refresh of all is theirs
+        goes_on=False,
         stalled="",
         computing="",
         refreshing_seconds=_computing_seconds_of(state, event),

@@ -12,6 +12,8 @@ from orchestrator.bandit.pulls import Pulls
 from orchestrator.bandit.sparse.state import arms_and_rewards, checked_arms, with_set_aside
 from orchestrator.bandit.strategy import Choose, Decision, Observation, Pick, Posterior, Record, Wait
 
+MOST_PENDING = 20_000  # results that a campaign keeps until it has learned of them; the pulls do not depend on it
+
 
 @dataclass(frozen=True, eq=False)
 class UniformState:
@@ -45,9 +47,11 @@ class Uniform:
         return UniformState(int(rng.integers(2**32)), Pulls.none(len(checked_arms(arms))), 0, 0, nothing)
 
     def ask(self, state: UniformState, pending: Sequence[int], limit: int) -> Decision:
-        """`limit` arms, for any pending pulls."""
+        """`limit` arms, for any pending pulls; none while there are `MOST_PENDING` of them, which ends a batch."""
         if limit < 1:
             raise ValueError(f"limit must be >= 1, got {limit}")
+        if len(pending) >= MOST_PENDING:
+            return Wait(f"batch of {MOST_PENDING} pulls")
         available = np.setdiff1d(np.arange(len(state.pulls.counts)), state.set_aside, assume_unique=True)
         if not len(available):
             return Wait("every arm is set aside")

@@ -39,7 +39,7 @@ from orchestrator.campaign.events import (
     TrialsDispatched,
     TrialSucceeded,
 )
-from orchestrator.campaign.policy import decide
+from orchestrator.campaign.policy import MOST_PICKS, decide
 from orchestrator.campaign.rules import (
     CANCELLATIONS_OF_A_TRIAL,
     LONGEST_PAUSE_SECONDS,
@@ -94,7 +94,10 @@ def failure(trial: int, kind: FailureKind, is_final_: bool, attempt: int = 1, ti
 
 
 def fold(*events: Event) -> CampaignState:
-    state = CampaignState()
+    return fold_from(CampaignState(), *events)
+
+
+def fold_from(state: CampaignState, *events: Event) -> CampaignState:
     for event in events:
         state = apply(state, event)
     return state
@@ -102,6 +105,24 @@ def fold(*events: Event) -> CampaignState:
 
 def test_an_open_session_asks_for_no_more_than_the_budget() -> None:
     assert decide(fold(session(evaluations=7)), now=0.0) == Ask(pending=(), limit=7)
+
+
+def test_a_batch_beyond_the_limit_of_one_choice_goes_on_with_its_first_part_pending_and_is_learned_whole() -> None:
+    state = fold(session(slots=2, evaluations=MOST_PICKS + 3))
+    assert decide(state, now=0.0) == Ask(pending=(), limit=MOST_PICKS)
+    state = apply(state, batch(0, [5] * MOST_PICKS, limit=MOST_PICKS))
+    assert isinstance(decide(state, now=0.0), Dispatch)
+    state = apply(state, dispatch(*((trial, 1) for trial in range(MOST_PICKS))))
+    assert decide(state, now=0.0) == Ask(pending=(5,) * MOST_PICKS, limit=3)  # no worker waits for the end of the part
+    ended = fold_from(state, *(success(trial) for trial in range(MOST_PICKS)))
+    assert decide(ended, now=1.0) == Ask(pending=(5,) * MOST_PICKS, limit=3)  # not told: the batch has more to come
+    assert isinstance(decide(apply(ended, batch(MOST_PICKS, [], limit=3)), now=1.0), Tell)  # the strategy ended it
+
+
+def test_trials_that_the_user_chose_are_learned_before_the_first_batch() -> None:
+    state = fold(session(slots=1), batch(0, [5], limit=1, is_enqueued=True), dispatch((0, 1)))
+    assert isinstance(decide(state, now=0.0), Await)
+    assert isinstance(decide(apply(state, success(0)), now=1.0), Tell)
 
 
 def test_a_chosen_batch_is_dispatched_in_order_to_free_slots_only() -> None:
