@@ -11,6 +11,12 @@ as everywhere else, with σ² in the part of λ: they hold σ²_D/σ².
 An acquisition chooses x_t; the pair (x_t, y_t) enters the dictionary D only if its conditional entropy
 H = ½ log(2πe(σ² + σ²_D(x_t))) passes a test. H does not depend on y_t, so the test can also be made before the
 evaluation, and the evaluation be saved. What is shared by the acquisitions is here; each has a file in `strategies`.
+
+With a calibrated model σ² is the fitted noise variance of a score, and the prior variance of a score is 1. Scores,
+kernel and noise come from *all* results, as for every other strategy; the stored pairs determine the posterior. A
+stored arm has the score of its mean reward over all its pulls, with the weight of its stored ones. When a refit changes
+kernel or noise, the stored pairs stay as they are, and the posterior over them is computed anew. The test of later
+pairs uses the new variances.
 """
 
 import math
@@ -19,7 +25,7 @@ from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal, Self
 
 import numpy as np
 from annotated_types import Ge, Gt
@@ -27,46 +33,35 @@ from scipy.special import erfcx, ndtr
 from typing_extensions import Doc
 
 from orchestrator.bandit.arms import Arms
-from orchestrator.bandit.arrays import Floats, Indices, read_only, same
+from orchestrator.bandit.arrays import Floats, Indices, read_only
 from orchestrator.bandit.checks import require, sequential_refusal
 from orchestrator.bandit.exact.incremental import ExactPosterior
+from orchestrator.bandit.exact.state import ExactState
 from orchestrator.bandit.kernels import KernelOption
 from orchestrator.bandit.model import defaults
+from orchestrator.bandit.model.model import Model, ModelOption
+from orchestrator.bandit.model.outputs import score_pulls
 from orchestrator.bandit.options import AnyNumber, check_options
-from orchestrator.bandit.pulls import Pulls
-from orchestrator.bandit.sparse.posterior import SparseModel
-from orchestrator.bandit.sparse.state import arms_and_rewards, checked_arms, with_set_aside
+from orchestrator.bandit.sparse.state import calibrate, checked_arms, no_arm_left, restore_calibration
+from orchestrator.bandit.start.beginning import begin_state
+from orchestrator.bandit.start.warm_start import RandomStart, SpreadStart
 from orchestrator.bandit.strategy import Choose, Decision, Observation, Pick, Posterior, Record, Wait
 
 EntropyTest = Literal["absolute", "relative"]
 
 
 @dataclass(frozen=True, eq=False)
-class CompressedState:
-    """State of a compressed bandit.
+class CompressedState(ExactState):
+    """State of a compressed bandit; `ground` has all pulls, stored or not, and the arms of its `initial` are distinct.
 
-    `belief`: over the stored pairs, a function of them in their order. `largest`: the largest stored reward, −∞ before
-    any. `pulls`: all with a reward, stored or not. `stored`: positions, among the last `tell`'s observations, of the
-    pairs that entered. `skipped`: steps skipped so far. `round`, `initial`, `set_aside`: see `SparseState`; the arms of
-    `initial` are distinct.
+    `belief`: over the stored pairs, a function of them in their order. `largest`: the largest stored reward, or score
+    with a calibrated model; −∞ before any. `stored`: positions, among the last `tell`'s observations, of the pairs that
+    entered. `skipped`: steps skipped so far.
     """
 
-    belief: ExactPosterior
     largest: float
-    pulls: Pulls
     stored: tuple[int, ...]
     skipped: int
-    round: int
-    initial: tuple[int, ...]
-    set_aside: Indices
-
-    def __eq__(self, other: object) -> bool:
-        return same(self, other)
-
-    @property
-    def arms(self) -> Floats:
-        """The candidates (A, d)."""
-        return self.belief.model.features
 
     @cached_property
     def dictionary(self) -> Indices:
@@ -78,33 +73,54 @@ class CompressedState:
         """M: how many pairs are stored, repeated arms included."""
         return int(self.belief.counts.sum())
 
-    @cached_property
+    @property
     def available(self) -> Indices:
         """Arms that may be chosen, ascending."""
-        return np.setdiff1d(np.arange(len(self.arms)), self.set_aside, assume_unique=True)
+        return self.ground.available
 
     @property
     def step(self) -> int:
         """t of β_t: one more than the rewards so far, initial points included, and the skipped steps."""
         return 1 + self.pulls.total + self.skipped
 
-    def remaining_start(self) -> list[int]:
-        """Initial points that are neither learned nor set aside, in order."""
-        failed = set(self.set_aside.tolist())
-        return [arm for arm in self.initial if self.pulls.counts[arm] == 0 and arm not in failed]
+    @property
+    def noise(self) -> float:
+        """σ², the variance of the noise in the belief."""
+        return self.belief.model.regularization
 
-    def store(self, arm: int, reward: float) -> "CompressedState":
-        """The state that believes in this pair too."""
-        return replace(self, belief=self.belief.pull(arm, reward), largest=max(self.largest, reward))
+    def store(self, seen: Observation, model: Model | None) -> Self:
+        """The state with this pair, which has a reward, in its belief.
 
-    def observe(self, observations: Sequence[Observation]) -> "CompressedState":
-        """The next round's state with these pulls and set-aside arms in it; the belief is left as it was."""
-        return replace(
-            self,
-            pulls=self.pulls.add(*arms_and_rewards(observations)),
-            round=self.round + 1,
-            set_aside=with_set_aside(self.set_aside, observations),
-        )
+        With a calibrated `model` the mean follows in `learn`, where all scores are computed anew.
+        """
+        if seen.reward is None:
+            raise ValueError(f"a stored pull must have a reward, got none for arm {seen.arm}: not its record")
+        if model is not None:
+            return replace(self, belief=self.belief.pull_without_reward(seen.arm))
+        reward = float(seen.reward)
+        return replace(self, belief=self.belief.pull(seen.arm, reward), largest=max(self.largest, reward))
+
+    def learn(self, before: "CompressedState", observations: Sequence[Observation], model: Model | None) -> Self:
+        """The next round's state: with all `observations` in its pulls, and with a calibrated `model` fitted to them.
+
+        This state is `before`, but for the pairs that entered the belief.
+        """
+        ground = before.ground.observe(observations)
+        fitted = calibrate(ground, before.ground, observations, model, before._moments)
+        return replace(self, ground=fitted).rescored(model)
+
+    def rescored(self, model: Model | None) -> Self:
+        """The state whose belief has the scores, kernel and noise of `ground`; itself without a `model`."""
+        belief, ground = self.belief, self.ground
+        if model is None or not len(belief.order):
+            return self if model is None else replace(self, belief=ExactPosterior.prior(ground.model))
+        if ground.model is belief.model:
+            belief = belief.rescore(ground.pulls)
+        else:
+            belief = ExactPosterior.of(ground.model, ground.pulls, belief.order, belief.counts)
+        sums = score_pulls(ground.pulls, model.outputs).reward_sums
+        scores = sums[belief.order] / ground.pulls.counts[belief.order]
+        return replace(self, belief=belief, largest=float(scores.max()))
 
 
 @dataclass(frozen=True)
@@ -122,13 +138,21 @@ class Compressed(ABC):
         epsilon: ε, the compression budget; −∞ (`absolute`) or 0 (`relative`) compresses nothing.
         entropy_test: `absolute`: store a pull if H > ε; `relative`: if H > log √(2πeσ²) + ε, which needs ε ≥ 0.
         evaluate_uninformative: True: evaluate every step, store the informative ones; False: skip the others.
-        initial_points: Distinct random arms that are pulled and stored first, untested, ≥ 1; None: 2^d, or all arms.
+        initial_points: Distinct arms that are pulled and stored first, untested, ≥ 1; None: 2^d random ones, or all
+            arms; with a calibrated model 16 that cover the space.
         max_skipped: With `evaluate_uninformative` False: how many steps in a row may be skipped before the run ends,
             ≥ 0.
+        model: The calibrated model, in place of kernel and noise as given; None: rewards as they come, nothing fitted.
+
+    The test, solved for the variance: `relative` stores a pair while σ²_D > σ² (e^{2ε} − 1), which has no scale. After
+    n stored pulls of one arm σ²_D is about σ²/n, so an arm is stored about 1/(e^{2ε} − 1) times, and its neighbours
+    count for it. `absolute` stores one while σ²_D > e^{2ε}/(2πe) − σ²: in squared units of the rewards, or of the
+    scores, whose prior variance is 1.
 
     Skipping. A skipped step only moves t, and with it β_t. The wider the bound, the larger the variance of the arm that
-    wins, so the step that ends the skipping is found by bisection. EI and MPI do not know t: their first uninformative
-    step is their last. When every step up to `max_skipped` would be skipped, `ask` says that the run is exhausted.
+    wins, so the step that ends the skipping is found by bisection. EI and MPI do not know t, nor does UCB with a fixed
+    `width`: their first uninformative step is their last. When every step up to `max_skipped` would be skipped, `ask`
+    says that the run is exhausted.
     """
 
     kernel: KernelOption = defaults.COMPRESSED
@@ -144,13 +168,17 @@ class Compressed(ABC):
     ] = True
     initial_points: Annotated[
         Annotated[int, Ge(1)] | None,
-        Doc("Distinct random arms that are pulled and stored first, untested, ≥ 1; None: 2^d, or all arms."),
+        Doc(
+            "Distinct arms that are pulled and stored first, untested, ≥ 1; None: 2^d random ones, or all arms; with a"
+            " calibrated model 16 that cover the space."
+        ),
     ] = None
     max_skipped: Annotated[
         int,
         Ge(0),
         Doc("With `evaluate_uninformative` False: how many steps in a row may be skipped before the run ends, ≥ 0."),
     ] = 1_000_000
+    model: ModelOption = None
     is_sequential: ClassVar[Literal[True]] = True
     __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}
 
@@ -162,40 +190,41 @@ class Compressed(ABC):
 
     def deviation(self, state: CompressedState) -> Floats:
         """σ_D of the available arms, on the Bayesian scale."""
-        return np.sqrt(self.noise_variance * state.belief.variance[state.available])
+        return np.sqrt(state.noise * state.belief.variance[state.available])
 
     @abstractmethod
     def scores(self, state: CompressedState, step: int) -> Floats:
         """The acquisition of every available arm at step t = `step`, ascending by arm; a largest one is chosen."""
 
-    def width(self, state: CompressedState, step: int) -> float:
+    def width_at(self, state: CompressedState, step: int) -> float:
         """The factor on σ_D/σ in the upper bound at step t = `step`; NaN where the acquisition has none."""
         return math.nan
 
-    @cached_property
-    def informative_variance(self) -> float:
-        """A pair is stored while its σ²_D is above this: the entropy test, solved for σ²_D."""
+    def informative_variance(self, noise: float) -> float:
+        """A pair is stored while its σ²_D is above this: the entropy test, solved for σ²_D, with σ² = `noise`."""
         doubled = math.exp(min(2.0 * self.epsilon, 700.0))  # e^700 is as good as infinity, and finite
         if self.entropy_test == "absolute":  # H > ε
-            return doubled / (2.0 * math.pi * math.e) - self.noise_variance
+            return doubled / (2.0 * math.pi * math.e) - noise
         # H > log √(2πeσ²) + ε (eq. 2.12); at ε = 0 it is σ²_D > 0, which holds, and rounding has no say in it
-        return self.noise_variance * (doubled - 1.0) if self.epsilon > 0 else -math.inf
+        return noise * (doubled - 1.0) if self.epsilon > 0 else -math.inf
 
     def init(self, arms: Arms | Floats, rng: np.random.Generator) -> CompressedState:
         """State before any pull of `arms` (A, d); draws the initial points. Raises ValueError on bad arms."""
-        arms = checked_arms(arms)
-        count, d = arms.shape
-        wanted = 2**d if self.initial_points is None else self.initial_points
-        initial = tuple(rng.choice(count, size=min(wanted, count), replace=False).tolist())
-        belief = ExactPosterior.prior(SparseModel(self.kernel, arms, self.noise_variance))
-        return CompressedState(belief, -math.inf, Pulls.none(count), (), 0, 0, initial, read_only((), np.intp))
+        count, d = checked_arms(arms).shape
+        start: RandomStart | SpreadStart
+        if self.model is None:
+            start = RandomStart(min(2**d if self.initial_points is None else self.initial_points, count))
+        else:
+            start = SpreadStart() if self.initial_points is None else SpreadStart(self.initial_points)
+        ground = begin_state(arms, (self.kernel, self.noise_variance), self.model, start, rng)
+        return CompressedState(ground, ExactPosterior.prior(ground.model), -math.inf, (), 0)
 
     def ask(self, state: CompressedState, pending: Sequence[int], limit: int) -> Decision:
         """One arm: an initial point, or the acquisition's next step that is to be evaluated."""
-        refused = sequential_refusal(state, pending, limit)
+        refused = sequential_refusal(state, pending, limit) or no_arm_left(state.ground, pending)
         if refused is not None:
             return refused
-        start = state.remaining_start()
+        start = state.ground.remaining_start()
         if start:
             return Choose((Pick(start[0]),), "initial point")
         step = self._next_step(state)
@@ -205,7 +234,7 @@ class Compressed(ABC):
             )
             return Wait(rule)
         arm, skipped = step
-        width, belief = self.width(state, state.step + skipped), state.belief
+        width, belief = self.width_at(state, state.step + skipped), state.belief
         pick = Pick(arm, float(belief.mean[arm]), width, float(belief.variance[arm]))
         return Choose(
             (pick,), f"one pull at a time, after {skipped} skipped steps" if skipped else "one pull at a time"
@@ -225,7 +254,7 @@ class Compressed(ABC):
         return None if skipped > self.max_skipped else (winner(skipped), skipped)
 
     def _is_informative(self, state: CompressedState, arm: int) -> bool:
-        return bool(self.noise_variance * state.belief.variance[arm] > self.informative_variance)
+        return bool(state.noise * state.belief.variance[arm] > self.informative_variance(state.noise))
 
     def tell(
         self, state: CompressedState, observations: Sequence[Observation], rng: np.random.Generator
@@ -235,45 +264,48 @@ class Compressed(ABC):
         Steps skipped before a pull count when `tell` gets its arm. When all initial points failed, another uniform arm
         joins them.
         """
-        after, stored, start = state.observe(observations), [], set(state.remaining_start())
+        after, stored, start = state, list[int](), set(state.ground.remaining_start())
         for position, seen in enumerate(observations):
             is_given = seen.arm in start or after.model_order == 0
             if seen.reward is not None and (is_given or self._is_informative(after, seen.arm)):
-                after = after.store(seen.arm, float(seen.reward))
+                after = after.store(seen, self.model)
                 stored.append(position)
                 start.discard(seen.arm)
-        initial = state.initial
-        if after.pulls.total == 0 and not after.remaining_start() and len(after.available):
-            initial = (*initial, int(rng.choice(after.available)))
+        after = after.learn(state, observations, self.model)
+        if after.pulls.total == 0 and not after.ground.remaining_start() and len(after.available):
+            after = after.with_start((*after.ground.initial, int(rng.choice(after.available))))
         skipped = state.skipped + self._skipped_before(state, observations)
-        return replace(after, stored=tuple(stored), skipped=skipped, initial=initial)
+        return replace(after, stored=tuple(stored), skipped=skipped)
 
     def _skipped_before(self, state: CompressedState, observations: Sequence[Observation]) -> int:
         """Steps skipped to reach the pull that `tell` now gets; 0 when `ask` did not choose it at `state`."""
-        if self.evaluate_uninformative or not observations or not len(state.available) or state.remaining_start():
+        if self.evaluate_uninformative or not observations or not len(state.available):
+            return 0
+        if state.ground.remaining_start():
             return 0
         step = self._next_step(state)
         return step[1] if step is not None and any(seen.arm == step[0] for seen in observations) else 0
 
     def recorded(self, state: CompressedState) -> Record:
-        """Which of the last observations were stored, the skipped steps and the initial points."""
-        return {"stored": list(state.stored), "skipped": state.skipped, "initial": list(state.initial)}
+        """Which of the last observations were stored, the skipped steps, the initial points, and what was fitted."""
+        return {"stored": list(state.stored), "skipped": state.skipped, **state.record()}
 
     def restore(self, state: CompressedState, observations: Sequence[Observation], record: Record) -> CompressedState:
-        """`tell` with what was drawn and decided read from `record`."""
-        after, stored = state.observe(observations), tuple(int(position) for position in record["stored"])
-        for seen in (observations[position] for position in stored):
-            if seen.reward is None:
-                raise ValueError(f"a stored pull must have a reward, got none for arm {seen.arm}: not its record")
-            after = after.store(seen.arm, float(seen.reward))
-        initial, skipped = tuple(int(arm) for arm in record["initial"]), int(record["skipped"])
-        return replace(after, stored=stored, skipped=skipped, initial=initial)
+        """`tell` with what was drawn, decided and fitted read from `record`."""
+        after, stored = state, tuple(int(position) for position in record["stored"])
+        for position in stored:
+            after = after.store(observations[position], self.model)
+        ground = restore_calibration(state.ground.observe(observations), self.model, record)
+        after = replace(after, ground=ground, stored=stored, skipped=int(record["skipped"]))
+        return after.rescored(self.model).with_start(record["initial"])
+
+    def recommend(self, state: CompressedState) -> int | None:
+        """See `Recommends`: the pulled arm of largest posterior mean where rewards are noisy."""
+        return state.recommend()
 
     def posterior(self, state: CompressedState) -> Posterior:
         """The belief over all arms at `state`; the upper bound is NaN where the acquisition has none."""
-        mean, variance = state.belief.mean, state.belief.variance
-        ucb = mean + self.width(state, state.step) * np.sqrt(variance)
-        return Posterior(mean, variance, read_only(ucb, np.float64), unit=self.noise_variance)
+        return state.posterior(self.width_at(state, state.step))
 
 
 def log_improvement(mean: Floats, deviation: Floats, target: float) -> Floats:

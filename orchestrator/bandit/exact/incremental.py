@@ -58,10 +58,13 @@ class ExactPosterior:
         return ExactPosterior.of(model, Pulls.none(len(model.arms)).add(arms, rewards), order)
 
     @staticmethod
-    def of(model: SparseModel, pulls: Pulls, order: Indices) -> "ExactPosterior":
-        """The belief after `pulls` of the arms `order` (p,), all at once."""
+    def of(model: SparseModel, pulls: Pulls, order: Indices, counts: Indices | None = None) -> "ExactPosterior":
+        """The belief after `pulls` of the arms `order` (p,), all at once.
+
+        `counts` (p,): how many pulls of each arm count; None: all.
+        """
         prior, lam = ExactPosterior.prior(model), model.regularization
-        counts, points = pulls.counts[order], model.features[order]
+        counts, points = pulls.counts[order] if counts is None else counts, model.features[order]
         gram = model.kernel.cross(points, points)
         # λ/n must stand out against rounding, or the factorisation fails
         rounding = len(order) * np.finfo(np.float64).eps * float(np.trace(gram))
@@ -81,7 +84,7 @@ class ExactPosterior:
         )
 
     def rescore(self, pulls: Pulls) -> "ExactPosterior":
-        """The belief with the mean that the scores of `pulls` give, all of whose arms were pulled here: O(p² + pA)."""
+        """The belief with the mean that the scores give which the arms of `order` have among `pulls`: O(p² + pA)."""
         targets, offset = _targets(self.model, self.factor, pulls, self.order)
         weights = solve_triangular(self.factor, solve_triangular(self.factor, targets, trans="T"))
         mean, pulled = np.empty(len(self.mean)), self.model.points(self.order)

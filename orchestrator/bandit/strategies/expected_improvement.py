@@ -13,12 +13,7 @@ class ExpectedImprovement(Improvement):
 
     Sequential: one pull at a time. Ties go to the lowest index.
 
-    Args:
-        kernel: k, the covariance function: rbf, matern32, matern52 or linear.
-        regularization: λ, the variance of the noise in the model, > 0.
-        margin: ε, by how much a value must exceed f* to count as an improvement, ≥ 0; the larger, the more is explored.
-        warm_start: The first pulls: random, uncertainty or spread; or data, existing results instead of pulls.
-        model: The calibrated model, in place of kernel and noise as given; None: rewards as they come, nothing fitted.
+    Options: those of `Improvement`.
     """
 
     def improvement(self, mean: Floats, deviation: Floats, target: float) -> Floats:

@@ -18,6 +18,7 @@ from orchestrator.bandit.strategy import Waiting
 
 WIDTH = 2.0  # standard deviations
 ATOMS = 300  # of a dictionary, so that a refit costs a bounded time
+COMPRESSION = 0.1  # ε of the compressed strategies: an arm is stored while σ² > 0.22 v
 _PUBLISHED = ("kernel", "regularization", "noise_variance", "norm_bound", "noise_scale")  # on the scale of the rewards
 
 
@@ -36,6 +37,8 @@ _CALIBRATED: Mapping[str, object] = {
     "refresh_growth": 0.03,
     "resampling": "stable",
     "dictionary_limit": ATOMS,
+    "entropy_test": "relative",
+    "epsilon": COMPRESSION,
 }
 
 

@@ -99,7 +99,7 @@ def test_the_published_budget_stores_a_few_pairs_only() -> None:
     assert states[-1].pulls.total == 60
     assert states[-1].model_order <= 12
     # ½ log(2πe(σ² + v)) = 1e-4 at v = 0.0576
-    assert CompressedUCB().informative_variance == pytest.approx(0.0576, abs=1e-4)
+    assert CompressedUCB().informative_variance(1e-3) == pytest.approx(0.0576, abs=1e-4)
 
 
 @pytest.mark.parametrize("acquisition", ACQUISITIONS)
@@ -108,15 +108,15 @@ def test_initial_points_are_distinct_and_all_stored(acquisition: type[Compressed
     states, picks, _ = run(strategy, 12)
     assert len({pick.arm for pick in picks}) == 12
     assert sorted(pick.arm for pick in picks) == states[-1].dictionary.tolist()
-    assert len(acquisition().init(ARMS, np.random.default_rng(0)).initial) == 4
-    assert len(acquisition().init(np.zeros((5, 8)), np.random.default_rng(0)).initial) == 5
+    assert len(acquisition().init(ARMS, np.random.default_rng(0)).ground.initial) == 4
+    assert len(acquisition().init(np.zeros((5, 8)), np.random.default_rng(0)).ground.initial) == 5
 
 
 def skipping_loop(strategy: Compressed, state: Any) -> tuple[int, int] | None:
     """The papers' loop, literally."""
     for skipped in range(strategy.max_skipped + 1):
         arm = int(state.available[np.argmax(strategy.scores(state, state.step + skipped))])
-        if 1e-3 * state.belief.variance[arm] > strategy.informative_variance:
+        if 1e-3 * state.belief.variance[arm] > strategy.informative_variance(1e-3):
             return arm, skipped
     return None
 
@@ -149,7 +149,7 @@ def test_wider_bounds_end_the_skipping_for_ucb() -> None:
     assert states[-1].skipped > 0
     assert states[-1].model_order == len(told)  # what is evaluated is informative
     for state, after, pick in zip(states[4:], states[5:], picks[4:], strict=False):
-        assert pick.width == strategy.width(state, after.step - 1)
+        assert pick.width == strategy.width_at(state, after.step - 1)
 
 
 def test_when_nothing_informative_is_left_the_strategy_says_so() -> None:
