@@ -21,7 +21,6 @@ from orchestrator.bandit.strategy import (
     Recommends,
     S,
     Strategy,
-    Waiting,
     Waits,
     is_grown,
 )
@@ -153,4 +152,4 @@ class Learner(Generic[S]):
 
 def never_waits(strategy: object) -> bool:
     """Whether the strategy chooses for any pending pulls, and so has no batch of its own."""
-    return isinstance(strategy, Waits) and strategy.wait is Waiting.NEVER
+    return isinstance(strategy, Waits) and strategy.never_waits

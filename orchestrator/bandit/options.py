@@ -49,6 +49,10 @@ Width = Annotated[
     Doc("Standard deviations in the upper confidence bound, > 0, instead of the formula; None: the formula."),
 ]
 BatchSize = Annotated[int, Ge(1), Doc("How many pulls may be pending, ≥ 1.")]
+MostPending = Annotated[
+    Annotated[int, Ge(1)] | None,
+    Doc("How many pulls may be pending, ≥ 1; None, in mode `async`: as many as there are workers."),
+]
 RefreshOverhead = Annotated[
     float, Ge(0), Doc("In mode `async`: the share of time that refreshes may take before they are due; 0: none.")
 ]

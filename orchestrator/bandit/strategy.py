@@ -186,8 +186,8 @@ class Waits(Protocol):
     """A strategy that has a rule on when it makes a worker wait for rewards."""
 
     @property
-    def wait(self) -> Waiting:
-        """The rule."""
+    def never_waits(self) -> bool:
+        """Whether it chooses for any pending pulls, and so has no batch of its own."""
 
 
 @runtime_checkable

@@ -31,6 +31,7 @@ from orchestrator.campaign.events import (
     TrialSucceeded,
 )
 from orchestrator.campaign.state import CampaignState
+from orchestrator.named_strategy import named_strategy
 from orchestrator.session.driver import Driver
 from orchestrator.session.problem import INIT, TELL, Problem, advance, begin_progress, replay
 from orchestrator.store.event_store import EventStore
@@ -59,7 +60,7 @@ def exact_strategy(**options: Any) -> BBKB:
 
 
 def settings_of(strategy: Any) -> dict[str, Any]:
-    options = ("mode", "refresh_overhead")
+    options = ("mode", "refresh_overhead", "refresh_growth")
     return {
         "objective": {"direction": "maximize"},
         "budget": {"evaluations": EVALUATIONS},
@@ -136,6 +137,22 @@ def test_whatever_returns_when_no_posterior_drifts_further_than_the_widths_allow
     assert progress.campaign.trials == progress.campaign.succeeded + progress.campaign.failed == EVALUATIONS
 
 
+@pytest.mark.parametrize("name", ["bbkb", "gp_bucb", "async_ts", "epsilon_greedy"])
+def test_at_the_default_a_free_worker_gets_a_pick_at_once(tmp_path: Path, name: str) -> None:
+    problem, store = campaign(tmp_path, named_strategy(name, {}))
+    close, driver = run(problem, store, simulated_executor(slots=4, sigma=1.0, failure_rate=0.0, seed=1))
+    assert close.outcome == "finished"
+    # in simulated time workers are idle only when nothing is left to be dispatched
+    assert set(driver.status().idle_seconds) <= {"campaign_end"}
+
+
+@pytest.mark.parametrize("name", ["async_ts", "epsilon_greedy"])
+def test_as_published_all_workers_wait_for_the_end_of_a_batch(tmp_path: Path, name: str) -> None:
+    problem, store = campaign(tmp_path, named_strategy(name, {"preset": "paper", "batch_size": 4}))
+    _, driver = run(problem, store, simulated_executor(slots=4, sigma=1.0, failure_rate=0.0, seed=1))
+    assert driver.status().idle_seconds["batch_end"] > 0.0
+
+
 def test_batch_mode_makes_the_pulls_of_a_plain_loop(tmp_path: Path) -> None:
     """The oracle: ask, evaluate all of it, tell; no campaign, no workers."""
     strategy = replace(BBKB(), mode="batch", ratio_threshold=3.0)
@@ -165,7 +182,7 @@ def test_batch_mode_makes_the_pulls_of_a_plain_loop(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", [name for name, cls in STRATEGIES.items() if hasattr(cls, "mode")])
 def test_a_log_replayed_gives_the_live_state_and_asked_again_the_same_decisions(tmp_path: Path, name: str) -> None:
-    problem, store = campaign(tmp_path, STRATEGIES[name]())
+    problem, store = campaign(tmp_path, replace(STRATEGIES[name](), mode="async"))
     _, driver = run(problem, store, simulated_executor(6, 1.0, 0.2, seed=5))
     progress, asked = begin_progress(problem), 0
     for event in store.read("c"):

@@ -15,19 +15,19 @@ from typing_extensions import Doc
 
 from orchestrator.bandit.arms import Arms
 from orchestrator.bandit.arrays import Floats
-from orchestrator.bandit.checks import (
-    refusal,
-)
+from orchestrator.bandit.checks import refusal, require
 from orchestrator.bandit.confidence import Confidence
 from orchestrator.bandit.kernels import KernelOption
 from orchestrator.bandit.model import defaults
 from orchestrator.bandit.model.model import ModelOption
 from orchestrator.bandit.options import (
-    BatchSize,
     FailureProbability,
+    MostPending,
     NoiseVariance,
     NormBound,
     Oversampling,
+    RefreshGrowth,
+    RefreshOverhead,
     Regularization,
     check_options,
 )
@@ -38,7 +38,7 @@ from orchestrator.bandit.sparse.state import (
 )
 from orchestrator.bandit.sparse.strategy import SparseStrategy
 from orchestrator.bandit.start.beginning import begin_state
-from orchestrator.bandit.strategy import Choose, Decision, Observation, Pick, Record, Wait
+from orchestrator.bandit.strategy import Choose, Decision, ModeOption, Observation, Pick, Record, Wait
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -68,7 +68,8 @@ class AsyncTS(SparseStrategy[AsyncTSState]):
     Each pick is the argmax of one draw μ̃ + β (zᵀV^{−1/2} g + √((k − ‖z‖²)/λ) h), g and h independent standard normal,
     h one an arm: variance β² σ̃². Rewards that are not in yet are left out of the posterior, it is the draws that make
     picks differ (Kandasamy et al. 2018). The method has no rule for its batch: at most `batch_size` pulls are pending.
-    The draw of the i-th pull is a function of posterior, seed and i, so `ask` is pure.
+    In mode `async` a free worker gets a draw at once, as published. The draw of the i-th pull is a function of
+    posterior, seed and i, so `ask` is pure.
 
     β = `scale` · [ξ √(G + log 1/δ) + √λ F] with BBKB's G; dictionary as in BBKB. BBKB's experiments (Appendix D) take
     `batch_size` 30 and `scale` 0.1.
@@ -80,7 +81,7 @@ class AsyncTS(SparseStrategy[AsyncTSState]):
         norm_bound: An upper bound on the RKHS norm of f, ≥ 0: F or B in the papers.
         delta: δ, the failure probability, in (0, 1).
         oversampling: q̄, the oversampling of the dictionary, ≥ 1; in theory ≥ 72 log(4T/δ), in practice 2.
-        batch_size: How many pulls may be pending, ≥ 1.
+        batch_size: How many pulls may be pending, ≥ 1; None, in mode `async`: as many as there are workers.
         scale: The factor on β, > 0.
         resampling: The draw of the dictionary takes `pulls` one by one, or `arms` as a whole; `stable`: changing few of
             them.
@@ -88,6 +89,10 @@ class AsyncTS(SparseStrategy[AsyncTSState]):
             size.
         width: The standard deviation of a draw in posterior standard deviations, > 0, instead of β; None: β.
         model: The calibrated model, in place of kernel and noise as given; None: rewards as they come, nothing fitted.
+        mode: `async`: never wait for the slowest evaluations of a batch; `batch`: the published algorithm, pull for
+            pull.
+        refresh_overhead: In mode `async`: the share of time that refreshes may take before they are due; 0: none.
+        refresh_growth: In mode `async`: the share by which results have grown when a refresh is due; 0: not by growth.
     """
 
     kernel: KernelOption = defaults.SMOOTH
@@ -96,7 +101,7 @@ class AsyncTS(SparseStrategy[AsyncTSState]):
     norm_bound: NormBound = 0.2
     delta: FailureProbability = 0.01
     oversampling: Oversampling = 2.0
-    batch_size: BatchSize = 30
+    batch_size: MostPending = 30
     scale: Annotated[float, Gt(0), Doc("The factor on β, > 0.")] = 0.1
     resampling: ResamplingOption = "arms"
     dictionary_limit: DictionaryLimit = None
@@ -105,10 +110,19 @@ class AsyncTS(SparseStrategy[AsyncTSState]):
         Doc("The standard deviation of a draw in posterior standard deviations, > 0, instead of β; None: β."),
     ] = None
     model: ModelOption = None
+    mode: ModeOption = "batch"
+    refresh_overhead: RefreshOverhead = 0.05
+    refresh_growth: RefreshGrowth = 0.0
     __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}
 
     def __post_init__(self) -> None:
         check_options(self)
+        require(self, "batch_size", "given with mode: batch", self.mode == "async" or not self.never_waits)
+
+    @property
+    def never_waits(self) -> bool:
+        """See `Waits`: where nothing bounds the pending pulls."""
+        return self.batch_size is None
 
     @cached_property
     def confidence(self) -> Confidence:
@@ -126,7 +140,7 @@ class AsyncTS(SparseStrategy[AsyncTSState]):
         wait = refusal(state, limit) or no_arm_left(state, pending)
         if wait:
             return wait
-        free = self.batch_size - len(pending)
+        free = limit if self.batch_size is None else self.batch_size - len(pending)
         if free <= 0:
             return Wait("a whole batch is pending")
         first, width, chosen = state.over + len(pending), self.width_at(state), list(pending)
@@ -134,7 +148,7 @@ class AsyncTS(SparseStrategy[AsyncTSState]):
         for pull in range(first, first + state.left(pending, min(limit, free))):
             picks.append(self._pick(state, pull, width, chosen))
             chosen.append(picks[-1].arm)
-        return Choose(tuple(picks), "limit" if limit < free else "batch size")
+        return Choose(tuple(picks), "limit" if self.batch_size is None or limit < free else "batch size")
 
     def _pick(self, state: AsyncTSState, pull: int, width: float, pending: Sequence[int]) -> Pick:
         """The argmax of the draw of the pull number `pull`; ties: lowest index."""

@@ -161,7 +161,12 @@ class BBKB(SparseStrategy[SparseState]):
 
     def __post_init__(self) -> None:
         check_options(self)
-        require(self, "wait", "drift_budget with mode: batch", self.mode == "async" or self.wait is not Waiting.NEVER)
+        require(self, "wait", "drift_budget with mode: batch", self.mode == "async" or not self.never_waits)
+
+    @property
+    def never_waits(self) -> bool:
+        """See `Waits`."""
+        return self.wait is Waiting.NEVER
 
     @cached_property
     def confidence(self) -> Confidence:
@@ -189,9 +194,9 @@ class BBKB(SparseStrategy[SparseState]):
         refused = refusal(state, limit) or no_arm_left(state, pending)
         if refused is not None:
             return refused
-        start = next_start(state, pending, limit, goes_on=self.wait is Waiting.NEVER)
+        start = next_start(state, pending, limit, goes_on=self.never_waits)
         picks = tuple(Pick(arm) for arm in start)
-        if picks and (len(picks) == limit or self.wait is not Waiting.NEVER or not state.pulls.total):
+        if picks and (len(picks) == limit or not self.never_waits or not state.pulls.total):
             return Choose(picks, "warm start")
         if state.pulls.total == 0:
             return Wait("no reward of the warm start is in yet")
@@ -241,7 +246,7 @@ class BBKB(SparseStrategy[SparseState]):
         return state.posterior, state.information_gain, state.set_aside.tobytes(), tuple(pulls)
 
     def _drift(self, batch: AnyBatch) -> Drift:
-        if self.wait is Waiting.NEVER:
+        if self.never_waits:
             return NoDrift()
         if self.termination == "product":
             return ProductDrift(self.ratio_threshold)

@@ -11,16 +11,16 @@ from typing_extensions import Doc
 
 from orchestrator.bandit.arms import Arms
 from orchestrator.bandit.arrays import Floats
-from orchestrator.bandit.checks import refusal
+from orchestrator.bandit.checks import refusal, require
 from orchestrator.bandit.exact.incremental import ExactPosterior
 from orchestrator.bandit.exact.state import ExactState
 from orchestrator.bandit.exact.strategy import ExactStrategy
 from orchestrator.bandit.kernels import KernelOption
 from orchestrator.bandit.model import defaults
 from orchestrator.bandit.model.model import ModelOption
-from orchestrator.bandit.options import BatchSize, Regularization, check_options
+from orchestrator.bandit.options import MostPending, RefreshGrowth, RefreshOverhead, Regularization, check_options
 from orchestrator.bandit.sparse.state import no_arm_left
-from orchestrator.bandit.strategy import Choose, Decision, Observation, Pick, Record, Wait
+from orchestrator.bandit.strategy import Choose, Decision, ModeOption, Observation, Pick, Record, Wait
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,25 +38,39 @@ class EpsilonGreedy(ExactStrategy[EpsilonGreedyState]):
     The i-th pull is a uniform arm with probability ε, and argmax μ otherwise: a function of the belief, the seed and i,
     so `ask` is pure. Before any reward is in, all arms are alike and every pull is uniform. Pending pulls do not move
     the mean, so greedy pulls of one batch are all of one arm; the method has no rule for its batch, so at most
-    `batch_size` pulls are pending: one, unless more are asked for.
+    `batch_size` pulls are pending: one, unless more are asked for. Without such a bound a greedy pull is of the arm of
+    largest mean among those that are not pending, or else all free workers would evaluate the same arm.
 
     Args:
         kernel: k, the covariance function: rbf, matern32, matern52 or linear.
         regularization: λ, the ridge parameter, > 0; the smaller, the more a pull can teach and the shorter batches are.
         exploration: ε, the probability of a uniform arm, in [0, 1].
-        batch_size: How many pulls may be pending, ≥ 1.
+        batch_size: How many pulls may be pending, ≥ 1; None, in mode `async`: as many as there are workers.
         model: The calibrated model, in place of kernel and noise as given; None: rewards as they come, nothing fitted.
+        mode: `async`: never wait for the slowest evaluations of a batch; `batch`: the published algorithm, pull for
+            pull.
+        refresh_overhead: In mode `async`: the share of time that refreshes may take before they are due; 0: none.
+        refresh_growth: In mode `async`: the share by which results have grown when a refresh is due; 0: not by growth.
     """
 
     kernel: KernelOption = defaults.SMOOTH
     regularization: Regularization = 0.3
     exploration: Annotated[float, Ge(0), Le(1), Doc("ε, the probability of a uniform arm, in [0, 1].")] = 0.1
-    batch_size: BatchSize = 1
+    batch_size: MostPending = 1
     model: ModelOption = None
+    mode: ModeOption = "batch"
+    refresh_overhead: RefreshOverhead = 0.05
+    refresh_growth: RefreshGrowth = 0.0
     __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}
 
     def __post_init__(self) -> None:
         check_options(self)
+        require(self, "batch_size", "given with mode: batch", self.mode == "async" or not self.never_waits)
+
+    @property
+    def never_waits(self) -> bool:
+        """See `Waits`: where nothing bounds the pending pulls."""
+        return self.batch_size is None
 
     def init(self, arms: Arms | Floats, rng: np.random.Generator) -> EpsilonGreedyState:
         """State before any pull of `arms` (A, d). Raises ValueError on bad arms."""
@@ -68,7 +82,7 @@ class EpsilonGreedy(ExactStrategy[EpsilonGreedyState]):
         wait = refusal(state, limit) or no_arm_left(state.ground, pending)
         if wait:
             return wait
-        free = self.batch_size - len(pending)
+        free = limit if self.batch_size is None else self.batch_size - len(pending)
         if free <= 0:
             return Wait("a whole batch is pending")
         first, chosen = state.over + len(pending), list(pending)
@@ -79,7 +93,7 @@ class EpsilonGreedy(ExactStrategy[EpsilonGreedyState]):
             Pick(arm, mean=float(belief.mean[arm]), variance=float(belief.variance[arm]))
             for arm in chosen[len(pending) :]
         )
-        return Choose(tuple(picks), "limit" if limit < free else "batch size")
+        return Choose(tuple(picks), "limit" if self.batch_size is None or limit < free else "batch size")
 
     def _draw(self, state: EpsilonGreedyState, pull: int, pending: Sequence[int]) -> int:
         """The arm of the pull number `pull`."""
@@ -88,7 +102,9 @@ class EpsilonGreedy(ExactStrategy[EpsilonGreedyState]):
         available = np.setdiff1d(np.arange(len(ground.model.arms)), ground.blocked(pending), assume_unique=True)
         if rng.random() < exploration:
             return int(rng.choice(available))
-        return int(np.argmax(state.without_set_aside(state.belief.mean, pending)))  # ties: lowest index
+        others = np.setdiff1d(available, np.array(pending, np.intp)) if self.batch_size is None else available
+        greedy = others if len(others) else available
+        return int(greedy[np.argmax(state.belief.mean[greedy])])  # ties: lowest index
 
     def width_at(self, state: EpsilonGreedyState) -> float:
         """NaN: there are no upper bounds."""

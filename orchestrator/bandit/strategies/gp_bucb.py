@@ -79,22 +79,27 @@ class GPBUCB(ExactStrategy[ExactState]):
 
     def __post_init__(self) -> None:
         check_options(self)
-        require(self, "wait", "drift_budget with mode: batch", self.mode == "async" or self.wait is not Waiting.NEVER)
+        require(self, "wait", "drift_budget with mode: batch", self.mode == "async" or not self.never_waits)
+
+    @property
+    def never_waits(self) -> bool:
+        """See `Waits`."""
+        return self.wait is Waiting.NEVER
 
     def ask(self, state: ExactState, pending: Sequence[int], limit: int) -> Decision:
         """The warm start's arms first; then a batch, cut at `limit`, with `pending` in the variance and the product."""
         wait = refusal(state, limit) or no_arm_left(state.ground, pending)
         if wait:
             return wait
-        start = next_start(state.ground, pending, limit, goes_on=self.wait is Waiting.NEVER)
+        start = next_start(state.ground, pending, limit, goes_on=self.never_waits)
         picks = tuple(Pick(arm) for arm in start)
-        if picks and (len(picks) == limit or self.wait is not Waiting.NEVER or not state.pulls.total):
+        if picks and (len(picks) == limit or not self.never_waits or not state.pulls.total):
             return Choose(picks, "warm start")
         chosen = self._choose(state, (*pending, *start), limit - len(start))
         return replace(chosen, picks=(*picks, *chosen.picks)) if isinstance(chosen, Choose) else chosen
 
     def _choose(self, state: ExactState, pending: Sequence[int], limit: int) -> Decision:
-        drift: Drift = ProductDrift(self.ratio_threshold) if self.wait is Waiting.DRIFT_BUDGET else NoDrift()
+        drift: Drift = NoDrift() if self.never_waits else ProductDrift(self.ratio_threshold)
         belief, width, chosen = state.belief, self.width_at(state), list(pending)
         for arm in pending:
             belief = _append(belief, arm, drift)

@@ -18,7 +18,7 @@ from orchestrator.bandit.strategy import Waiting
 
 WIDTH = 2.0  # standard deviations
 ATOMS = 300  # of a dictionary, so that a refit costs a bounded time
-COMPRESSION = 0.1  # ε of the compressed strategies: an arm is stored while σ² > 0.22 v
+COMPRESSION = 0.1  # ε of the relative entropy test: a pair is stored while its variance is above 0.22 of the noise's
 _PUBLISHED = ("kernel", "regularization", "noise_variance", "norm_bound", "noise_scale")  # on the scale of the rewards
 
 
@@ -34,6 +34,8 @@ _CALIBRATED: Mapping[str, object] = {
     "warm_start": SpreadStart(),
     "width": WIDTH,
     "wait": Waiting.NEVER,
+    "mode": "async",
+    "batch_size": None,
     "refresh_growth": 0.03,
     "resampling": "stable",
     "dictionary_limit": ATOMS,
@@ -64,4 +66,5 @@ def with_preset(cls: type[Any], options: Mapping[str, Any]) -> dict[str, Any]:
         calibrated["width"] = 1.0  # its picks are the best of draws, not upper bounds
     if given.get("mode") == "batch":
         calibrated["wait"] = Waiting.DRIFT_BUDGET  # what ends a batch
+        calibrated.pop("batch_size", None)
     return {**calibrated, **given}

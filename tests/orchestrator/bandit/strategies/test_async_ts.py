@@ -116,6 +116,15 @@ def test_at_most_a_batch_is_pending() -> None:
     assert AsyncTS().batch_size == 30
 
 
+def test_without_a_bound_on_pending_pulls_every_request_is_answered_with_the_same_draws() -> None:
+    boundless, state = replace(WILD, mode="async", batch_size=None), sparse_state()
+    expected = arms_of(replace(WILD, batch_size=60).ask(state, (), 60))
+    assert arms_of(boundless.ask(state, (), 60)) == expected
+    assert arms_of(boundless.ask(state, tuple(expected[:45]), 15)) == expected[45:]
+    assert boundless.never_waits
+    assert not WILD.never_waits
+
+
 def test_each_pull_has_a_draw_of_its_own_whatever_else_is_asked() -> None:
     state = sparse_state()
     once = arms_of(WILD.ask(state, (), 30))
@@ -148,7 +157,8 @@ def test_it_ends_at_the_best_arms() -> None:
         ({"norm_bound": -1}, "strategy.norm_bound must be >= 0, got -1"),
         ({"delta": 1}, "strategy.delta must be > 0 and < 1, got 1"),
         ({"oversampling": 0}, "strategy.oversampling must be >= 1, got 0"),
-        ({"batch_size": 0}, "strategy.batch_size must be >= 1, got 0"),
+        ({"batch_size": 0}, "strategy.batch_size must be a whole number >= 1 or left out, got 0"),
+        ({"batch_size": None}, "strategy.batch_size must be given with mode: batch, got None"),
         ({"scale": 0}, "strategy.scale must be > 0, got 0"),
         ({"resampling": "rows"}, "strategy.resampling must be one of pulls, arms, stable, got 'rows'"),
     ],

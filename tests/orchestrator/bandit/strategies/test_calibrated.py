@@ -1,13 +1,16 @@
 """What the calibrated model promises, for every strategy that takes it."""
 
 import json
+from collections import Counter
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import numpy as np
 import pytest
 
 from orchestrator.bandit.arms import Arms
+from orchestrator.bandit.model.outputs import Outputs, score_pulls
 from orchestrator.bandit.strategies import STRATEGIES
 from orchestrator.bandit.strategies.presets import with_preset
 from orchestrator.bandit.strategy import Choose, Observation, Recommends, Strategy, Wait
@@ -156,3 +159,59 @@ def test_results_are_predicted_before_the_model_knows_them() -> None:
     calibration = run_campaign(build("bbkb"), pulls=60)[1][-1].calibration
     assert calibration.predicted == 60 - 16
     assert calibration.inside > 0.6 * calibration.predicted
+
+
+@pytest.mark.parametrize("name", MODEL_BASED)
+def test_scores_kernel_and_noise_do_not_depend_on_the_strategy(name: str) -> None:
+    assert fitted_by(name) == fitted_by("bbkb")
+
+
+@cache
+def fitted_by(name: str) -> tuple[object, ...]:
+    """What is fitted to the same results."""
+    strategy, arms = build(name), np.random.default_rng(5).integers(len(FEATURES), size=40).tolist()
+    state = strategy.init(Arms.of(FEATURES), np.random.default_rng(1))
+    for part in (arms[:20], arms[20:]):
+        told = [Observation(arm, reward(arm, pull)) for pull, arm in enumerate(part)]
+        state = strategy.tell(state, told, np.random.default_rng(2))
+    ground = getattr(state, "ground", state)
+    return ground.calibration.fitted, ground.model.kernel, ground.model.outputs, ground.model.mean
+
+
+def test_without_a_compression_budget_compressed_ucb_is_gp_ucb() -> None:
+    expected, states, _ = course(build("gp_ucb"))
+    pulled, compressed, _ = course(build("compressed_ucb", epsilon=0.0))
+    assert pulled == expected
+    np.testing.assert_allclose(compressed[-1].belief.mean, states[-1].belief.mean, atol=1e-9)
+    assert compressed[-1].model_order == len(pulled)
+
+
+@pytest.mark.parametrize("name", ["compressed_ucb", "compressed_ei", "compressed_mpi"])
+def test_a_compressed_belief_is_that_of_the_stored_pairs_with_the_scores_of_all_results(name: str) -> None:
+    strategy = build(name)
+    _, states, told = course(strategy, pulls=60)
+    stored: Counter[int] = Counter()
+    fits = set()
+    for after, observations in zip(states[1:], told, strict=True):
+        stored.update(observations[position].arm for position in after.stored)
+        fits.add(after.ground.calibration.fitted)
+        order = np.array(sorted(stored))
+        assert after.dictionary.tolist() == order.tolist()
+        scores = score_pulls(after.pulls, Outputs.HALF_RANK).reward_sums[order] / after.pulls.counts[order]
+        fitted, points = after.ground.model, FEATURES[order]
+        noise = np.array([fitted.regularization / stored[arm] for arm in order])
+        inverse = np.linalg.inv(fitted.kernel.cross(points, points) + np.diag(noise))
+        constant = inverse.sum(axis=0) @ scores / (inverse.sum() + 1.0)
+        cross = fitted.kernel.cross(FEATURES, points)
+        np.testing.assert_allclose(after.belief.mean, constant + cross @ inverse @ (scores - constant), atol=1e-6)
+        variance = 1.0 - np.einsum("ap,pq,aq->a", cross, inverse, cross)
+        np.testing.assert_allclose(fitted.regularization * after.belief.variance, variance, atol=1e-6)
+        assert after.largest == scores.max()
+    assert len(fits) > 3
+    assert 16 <= states[-1].model_order < 60
+
+
+@pytest.mark.parametrize("name", MODEL_BASED)
+def test_the_preset_paper_is_the_class_s_own_settings(name: str) -> None:
+    cls = STRATEGIES[name]
+    assert cls(**with_preset(cls, {"preset": "paper"})) == cls()

@@ -46,6 +46,17 @@ def test_without_exploration_every_pick_is_the_argmax_of_the_refitted_mean(seed:
     assert np.isnan(greedy.posterior(state).ucb).all()
 
 
+@given(seed=st.integers(0, 10**6))
+def test_without_a_bound_a_greedy_pick_is_the_best_arm_that_is_not_pending(seed: int) -> None:
+    greedy = replace(CURIOUS, exploration=0.0, batch_size=None, mode="async")
+    state = after(greedy, np.random.default_rng(seed).integers(20, size=12).tolist(), seed, failed=[7])
+    order = np.argsort(-exact_posterior(greedy.kernel, ARMS, state.pulls, 0.01)[0], kind="stable")
+    best = [arm for arm in order.tolist() if arm != 7]
+    assert arms_of(greedy.ask(state, (best[1],), 5)) == [best[0], *best[2:6]]
+    # with every arm pending the best one is pulled again
+    assert arms_of(greedy.ask(state, tuple(best), 2)) == [best[0]] * 2
+
+
 def test_a_pull_is_uniform_with_probability_epsilon_and_greedy_otherwise() -> None:
     state = after(CURIOUS, [1, 5, 9, 13], failed=[7])
     greedy = int(np.argmax(state.without_set_aside(state.belief.mean)))
