@@ -179,8 +179,8 @@ def fitted_by(name: str) -> tuple[object, ...]:
 
 
 def test_without_a_compression_budget_compressed_ucb_is_gp_ucb() -> None:
-    expected, states, _ = course(build("gp_ucb"))
-    pulled, compressed, _ = course(build("compressed_ucb", epsilon=0.0))
+    expected, states, _ = run_campaign(build("gp_ucb"))
+    pulled, compressed, _ = run_campaign(build("compressed_ucb", epsilon=0.0))
     assert pulled == expected
     np.testing.assert_allclose(compressed[-1].belief.mean, states[-1].belief.mean, atol=1e-9)
     assert compressed[-1].model_order == len(pulled)
@@ -189,7 +189,7 @@ def test_without_a_compression_budget_compressed_ucb_is_gp_ucb() -> None:
 @pytest.mark.parametrize("name", ["compressed_ucb", "compressed_ei", "compressed_mpi"])
 def test_a_compressed_belief_is_that_of_the_stored_pairs_with_the_scores_of_all_results(name: str) -> None:
     strategy = build(name)
-    _, states, told = course(strategy, pulls=60)
+    _, states, told = run_campaign(strategy, pulls=60)
     stored: Counter[int] = Counter()
     fits = set()
     for after, observations in zip(states[1:], told, strict=True):
