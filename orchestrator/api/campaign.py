@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from objectives.parameters import Parameter
-from objectives.pickled import pickle_function
+from objectives.pickled import PickledFunction, pickle_function
 from orchestrator.api.following import Notifier
 from orchestrator.api.result import Result, TrialResult, result_of
 from orchestrator.api.submitted import Submitted
@@ -26,6 +26,8 @@ Function = Callable[..., object]
 Space = Mapping[str, Parameter | Mapping[str, object]]
 OnResult = Callable[[TrialResult], None]
 Goals = Sequence[Mapping[str, object]]
+
+_NOT_YET_PICKLED = PickledFunction("function.pkl", "0" * 64)
 
 
 class Campaign:
@@ -77,13 +79,15 @@ class Campaign:
             "budget": {**_section(sections, "budget"), "evaluations": evaluations},
             "workers": {**_section(sections, "workers"), **({} if workers is None else {"count": workers})},
         }
-        section = _objective(objective, Path(str(tree.get("runs", "runs"))))
-        tree["objective"] = section if direction is None else {**section, "direction": direction}
         goals = {
             "objectives": checked_mappings(objectives, "objectives", "[{'metric': 'accuracy'}]"),
             "constraints": checked_mappings(constraints, "constraints", "[{'metric': 'memory_gb', 'at_most': 4}]"),
         }
         tree |= {key: [dict(one) for one in given] for key, given in goals.items() if given}
+        sense = {} if direction is None else {"direction": direction}
+        if not isinstance(objective, Mapping):  # a mistake in the settings is reported before the function is pickled
+            from_mapping({**tree, "objective": {**_section_of(_NOT_YET_PICKLED), **sense}}, origin="Campaign")
+        tree["objective"] = {**_objective(objective, Path(str(tree.get("runs", "runs")))), **sense}
         self.settings: Settings = from_mapping(tree, origin="Campaign")
 
     @classmethod
@@ -244,6 +248,10 @@ def _objective(objective: Function | Mapping[str, object], folder: Path) -> dict
         reason = getattr(error, "strerror", None) or error
         rule = "runs must be a folder that can be made and written"
         raise RunError(f"{rule}, got {excerpt(str(folder.parent))}: {reason}") from error
+    return _section_of(pickled)
+
+
+def _section_of(pickled: PickledFunction) -> dict[str, object]:
     return {
         "function": pickled.path,
         "options": {"sha256": pickled.sha256, "search_paths": list(pickled.search_paths)},

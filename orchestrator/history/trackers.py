@@ -6,11 +6,14 @@ repeated export adds what is new and nothing twice.
 
 import json
 import math
+import os
 import shutil
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from orchestrator import credentials
 from orchestrator.errors import UserError
 from orchestrator.history.fold import History, TrialRow
 
@@ -19,6 +22,7 @@ if TYPE_CHECKING:
 
 _STATE_FILE = "bbkb-exported.json"  # in TensorBoard's folder: how many trials of which campaign are in it
 _TRIAL_TAG, _RUN_TAG = "bbkb.trial", "bbkb.run"
+_FIRST_CALL = {"MLFLOW_HTTP_REQUEST_TIMEOUT": "6", "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1"}  # seconds of each try
 _LONGEST_TEXT = 500  # characters of a parameter or a message
 
 
@@ -80,9 +84,29 @@ def to_mlflow(history: History, run: str, uri: str) -> int:
     except ImportError:
         raise _missing("mlflow") from None
     try:
-        return _log_children(MlflowClient(tracking_uri=uri), history, run)
+        client = MlflowClient(tracking_uri=uri)
+        with _first_call():
+            client.get_experiment_by_name(history.created.name)
+        return _log_children(client, history, run)
     except MlflowException as error:
-        raise UserError(f"MLflow at {uri} cannot be used: {error}; give another address by --output") from error
+        reason = credentials.without_secrets(str(error), uri)
+        raise UserError(
+            f"MLflow at {credentials.redact(uri)} cannot be used: {reason}; start the server, or give another address "
+            "by --output"
+        ) from None  # the cause may hold a password
+
+
+@contextmanager
+def _first_call() -> Iterator[None]:
+    """A server that is away is an error soon: MLflow tries again for minutes, which is good in the middle of an export
+    only. What the environment says is left as it is."""
+    added = {key: value for key, value in _FIRST_CALL.items() if key not in os.environ}
+    os.environ.update(added)
+    try:
+        yield
+    finally:
+        for key in added:
+            del os.environ[key]
 
 
 def _log_children(client: "MlflowClient", history: History, run: str) -> int:

@@ -146,6 +146,15 @@ def test_a_function_that_lacks_a_parameter_is_refused_before_anything_runs(inlin
     assert not list(Path(inline["runs"]).glob("lambda-*"))
 
 
+def test_a_mistake_in_the_settings_is_reported_before_the_function_is_pickled(inline: dict[str, Any]) -> None:
+    lock = threading.Lock()
+    with pytest.raises(ConfigError, match=r"retries"):
+        Campaign(
+            lambda x, model: float(lock.locked()), SPACE, evaluations=3, settings={**inline, "workers": {"retries": -1}}
+        )
+    assert not Path(inline["runs"]).exists()  # nothing was written
+
+
 def test_a_function_that_cannot_be_pickled_is_refused_with_the_reason(inline: dict[str, Any]) -> None:
     lock = threading.Lock()
 

@@ -1,5 +1,7 @@
 """Experiment trackers, the real ones: every finished trial once, however often it is exported."""
 
+import os
+import socket
 import struct
 import warnings
 from collections import Counter
@@ -10,6 +12,7 @@ from typing import Any
 import pytest
 
 from orchestrator.errors import UserError
+from orchestrator.history import trackers
 from orchestrator.history.fold import History, fold
 from orchestrator.history.trackers import to_mlflow, to_tensorboard
 from tests.orchestrator.synthetic_log import SyntheticLog
@@ -60,6 +63,22 @@ def test_tensorboard_has_every_result_once_after_a_second_export(tmp_path: Path)
     }
     with pytest.raises(UserError, match="a different folder for each campaign"):
         to_tensorboard(whole, "another", tmp_path)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_an_mlflow_server_that_does_not_answer_is_an_error_soon_and_without_its_password(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(trackers._FIRST_CALL, "MLFLOW_HTTP_REQUEST_TIMEOUT", "1")
+    environment = dict(os.environ)
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # it takes connections and says nothing
+        where = f"127.0.0.1:{silent.getsockname()[1]}"
+        with pytest.raises(
+            UserError, match=rf"^MLflow at http://ann:\*\*\*@{where} cannot be used: .*--output"
+        ) as error:
+            to_mlflow(fold(EVENTS), "run", f"http://ann:hunter2@{where}")
+    assert "hunter2" not in str(error.value)
+    assert dict(os.environ) == environment  # the exports that follow are as patient as MLflow is
 
 
 @pytest.mark.filterwarnings("ignore")
