@@ -5,6 +5,7 @@ Every function raises ValueError with the rule, the value and what to write inst
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -121,7 +122,7 @@ def checked_existing(existing: object, size: int) -> list[Observation]:
     if not observations or any(seen.reward is None for seen in observations):
         rule = "existing results must be at least one, and each must have a reward"
         raise ValueError(f"{rule}; leave out what could not be evaluated, or all of `existing`")
-    return observations
+    return [replace(seen, is_existing=True) for seen in observations]
 
 
 def checked_indices(indices: ArrayLike, size: int) -> list[int]:

@@ -7,6 +7,7 @@ pending for the strategy, and learned together at the next `ask` at which a refi
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Generic
 
 import numpy as np
@@ -82,8 +83,9 @@ class Learner(Generic[S]):
         for seen in observations:
             self._told[seen.arm] += 1
             if self._told[seen.arm] > self._open[seen.arm]:
-                self.expect((seen.arm,))  # it was never asked for
-        self.unlearned.extend(observations)
+                self.expect((seen.arm,))  # it was never asked for: a result from elsewhere
+                seen = replace(seen, is_existing=True)
+            self.unlearned.append(seen)
         self._view = None
 
     def learn(self) -> None:

@@ -1,6 +1,7 @@
 """The ask-and-tell face of the bandit core, for people without a campaign. Needs no more than NumPy and SciPy."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -232,7 +233,8 @@ class Optimizer:
     def _repeat(self, entry: Entry) -> None:
         learner = self._learner
         if "existing" in entry:
-            known, record = _observations(entry["existing"]), entry["record"]
+            record = entry["record"]
+            known = [replace(seen, is_existing=True) for seen in _observations(entry["existing"])]
             self._know(known, self._strategy.restore(learner.state, known, record), record)
         elif "asked" in entry:
             arms = [int(arm) for arm in entry["asked"]]

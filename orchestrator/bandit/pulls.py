@@ -17,13 +17,15 @@ class Pulls:
     """`counts` (A,) and `reward_sums` (A,), both read-only. Pulls without a reward are not in here.
 
     `further_sums` (K, A): sums of the rewards of further objectives and constraints, where there are any. `varies`:
-    whether two pulls of one arm gave different rewards.
+    whether two pulls of one arm gave different rewards. `repeats`: how many evaluations were of an arm pulled before;
+    rows of existing data are none.
     """
 
     counts: Indices
     reward_sums: Floats
     further_sums: Floats = field(default_factory=lambda: np.empty((0, 0)))
     varies: bool = False
+    repeats: int = 0
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "counts", read_only(self.counts, np.intp))
@@ -51,8 +53,11 @@ class Pulls:
 
     @property
     def looks_deterministic(self) -> bool:
-        """Whether `ENOUGH` pulls or more were of an arm pulled before, and each gave the arm's reward again."""
-        return not self.varies and self.total - len(self.arms) >= ENOUGH
+        """Whether `ENOUGH` evaluations or more were of an arm pulled before, and each gave the arm's reward again.
+
+        Existing data do not show it: rows of a table may have been copied.
+        """
+        return not self.varies and self.repeats >= ENOUGH
 
     @cached_property
     def outputs(self) -> tuple["Pulls", ...]:
@@ -67,8 +72,11 @@ class Pulls:
         arms: Sequence[int] | Indices,
         rewards: Sequence[float] | Floats,
         further: Sequence[Sequence[float]] | Floats = (),
+        existing: Sequence[bool] | None = None,
     ) -> "Pulls":
         """These pulls and one more of each of `arms` (n,) with its reward, and its `further` ones (n, K).
+
+        `existing` (n,): which of them are existing data; None: none of them.
 
         Raises ValueError when the rewards of an arm add up to more than a float can hold.
         """
@@ -82,6 +90,7 @@ class Pulls:
             _add(self.reward_sums, chosen, values),
             np.array([_add(sums, chosen, one) for sums, one in zip(self.further_sums, more.T, strict=True)]),
             self.varies or self._varies_with(chosen, values),
+            self.repeats + self._count_repeats(chosen, existing),
         )
 
     def _varies_with(self, arms: Indices, rewards: Floats) -> bool:
@@ -92,6 +101,13 @@ class Pulls:
         expected = np.where(known > 0, self.reward_sums[distinct] / np.maximum(known, 1), rewards[first])[at]
         return bool(np.any(np.abs(rewards - expected) > ROUNDING * np.abs(expected)))
 
+    def _count_repeats(self, arms: Indices, existing: Sequence[bool] | None) -> int:
+        """How many of `arms` (n,), in their order, were pulled before and are no `existing` data."""
+        was_pulled = self.counts[arms] > 0
+        later = np.setdiff1d(np.arange(len(arms)), np.unique(arms, return_index=True)[1], assume_unique=True)
+        was_pulled[later] = True
+        return int(np.count_nonzero(was_pulled if existing is None else was_pulled & ~np.asarray(existing, np.bool_)))
+
     def extend(self, arms: int) -> "Pulls":
         """These pulls, and none of that many more arms."""
         return Pulls(
@@ -99,6 +115,7 @@ class Pulls:
             np.concatenate((self.reward_sums, np.zeros(arms))),
             np.hstack((self.further_sums, np.zeros((len(self.further_sums), arms)))),
             self.varies,
+            self.repeats,
         )
 
 

@@ -45,12 +45,14 @@ WaitOption = Annotated[
 class Observation:
     """A pull that has ended. `reward` is None when it could not be evaluated: the arm is then set aside.
 
-    `further`: rewards of further objectives, then margins of constraints, where there are any (`goals`).
+    `further`: rewards of further objectives, then margins of constraints, where there are any (`goals`). `is_existing`:
+    whether it is of existing data, which may hold copies, and was not evaluated in this search.
     """
 
     arm: int
     reward: float | None
     further: tuple[float, ...] = ()
+    is_existing: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -149,7 +149,7 @@ class CampaignState:
         if self.existing is None:
             return ()
         pairs = zip(self.existing.arms, self.existing.values, strict=True)
-        return tuple(Observation(arm, self.rules.sign * value) for arm, value in pairs)
+        return tuple(Observation(arm, self.rules.sign * value, is_existing=True) for arm, value in pairs)
 
     def observations_of(self, trials: Iterable[int]) -> list[Observation]:
         """What is known of these finished trials, in the order in which they finished."""

@@ -261,3 +261,21 @@ def test_a_file_that_cannot_be_loaded_is_named_with_the_reason(path: str) -> Non
     for loader in (Optimizer, SpaceOptimizer):
         with pytest.raises(ValueError, match=r"path must be a file that save wrote, got '.*: (No such|File name|Is a)"):
             loader.load(path)
+
+
+@pytest.mark.parametrize("is_told", [False, True])
+def test_copied_rows_of_existing_data_do_not_make_rewards_look_deterministic(tmp_path: Path, is_told: bool) -> None:
+    arms, rewards = [3, 3, 3, 7, 7, 7], [0.5, 0.5, 0.5, 0.25, 0.25, 0.25]
+    search = Optimizer(X, seed=1) if is_told else Optimizer(X, seed=1, existing=(arms, rewards))
+    if is_told:
+        search.tell(arms, rewards)
+    search.save(tmp_path / "search.json")
+    for one in (search, Optimizer.load(tmp_path / "search.json")):
+        one.ask(1)
+        assert one._state.pulls.counts[3] == 3
+        assert not one._state.pulls.looks_deterministic
+        for _ in range(3):
+            one.expect([3])
+            one.tell([3], [0.5])
+        one.ask(1)
+        assert one._state.pulls.looks_deterministic

@@ -181,9 +181,11 @@ class SparseState:
 
     def observe(self, observations: Sequence[Observation]) -> Self:
         """The next round's state with these pulls and set-aside arms in it; what is drawn is left as it was."""
+        existing = [seen.is_existing for seen in observations if seen.reward is not None]
+        further = further_rewards(observations, self.goals.further)
         return replace(
             self,
-            pulls=self.pulls.add(*arms_and_rewards(observations), further_rewards(observations, self.goals.further)),
+            pulls=self.pulls.add(*arms_and_rewards(observations), further, existing),
             round=self.round + 1,
             set_aside=with_set_aside(self.set_aside, observations),
         )

@@ -22,7 +22,7 @@ def test_adding_leaves_the_old_value_as_it_was() -> None:
     assert after != before
     assert not after.counts.flags.writeable
     assert not after.reward_sums.flags.writeable
-    assert after == Pulls(np.array([0, 2, 0]), np.array([0, 0.75, 0]), varies=True)
+    assert after == Pulls(np.array([0, 2, 0]), np.array([0, 0.75, 0]), varies=True, repeats=1)
 
 
 def test_more_arms_are_appended_without_a_pull() -> None:
@@ -46,3 +46,20 @@ def test_equal_rewards_look_deterministic_after_three_arms_pulled_again(arms: li
         pulls = pulls.add([arm], [reward + 0.1 * arm])
     assert pulls.looks_deterministic == (len(arms) - len(set(arms)) >= 3)
     assert not pulls.add([0, 0], [1.0, 2.0]).looks_deterministic
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.booleans()), max_size=20), st.integers(0, 20))
+def test_only_evaluations_of_an_arm_pulled_before_count_as_repeats(rows: list[tuple[int, bool]], cut: int) -> None:
+    pulls = Pulls.none(4)
+    for part in (rows[:cut], rows[cut:]):
+        arms, existing = [arm for arm, _ in part], [is_existing for _, is_existing in part]
+        pulls = pulls.add(arms, [0.5] * len(part), existing=existing)
+    seen = [arm for arm, _ in rows]
+    assert pulls.repeats == sum(arm in seen[:at] and not is_existing for at, (arm, is_existing) in enumerate(rows))
+    assert pulls.looks_deterministic == (pulls.repeats >= 3)
+
+
+def test_rows_that_were_copied_do_not_make_an_objective_look_deterministic() -> None:
+    copied = Pulls.none(4).add([0, 1] * 5, [0.5, 0.25] * 5, existing=[True] * 10)
+    assert not copied.looks_deterministic
+    assert copied.add([0, 1, 0], [0.5, 0.25, 0.5]).looks_deterministic

@@ -421,7 +421,9 @@ def existing_data(*values: float) -> ExistingTaken:
 @pytest.mark.parametrize(("direction", "sign"), [("maximize", 1.0), ("minimize", -1.0)])
 def test_existing_data_are_told_first_and_cost_nothing(direction: str, sign: float) -> None:
     state = fold(existing_data(2.0, -1.0), session(direction=direction))
-    assert decide(state, 0.0) == Begin((Observation(0, sign * 2.0), Observation(1, sign * -1.0)))
+    assert decide(state, 0.0) == Begin(
+        (Observation(0, sign * 2.0, is_existing=True), Observation(1, sign * -1.0, is_existing=True))
+    )
     begun = apply(state, ModelRefreshed(time=0.0, round=1, trials=(), dictionary_size=2, record={}, seconds=0.0))
     assert decide(begun, 0.0) == Ask(pending=(), limit=10)
     assert (begun.trials, begun.succeeded, begun.best, begun.existing) == (0, 0, None, None)
@@ -436,7 +438,7 @@ def test_a_session_that_is_stopped_before_existing_data_are_told_leaves_them_to_
     again = apply(
         apply(stopped, SessionClosed(time=0.0, outcome=SessionOutcome.INTERRUPTED, reason="")), session(epoch=2)
     )
-    assert decide(again, 0.0) == Begin((Observation(0, 1.0),))
+    assert decide(again, 0.0) == Begin((Observation(0, 1.0, is_existing=True),))
 
 
 def asynchronous(*events: Event, slots: int = 2, evaluations: int = 20, **strategy: Any) -> CampaignState:
