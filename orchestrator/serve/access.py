@@ -44,7 +44,7 @@ class Access:
 
     def admits(self, given: str) -> bool:
         """Whether this is the token."""
-        return hmac.compare_digest(given.encode(), self.token.encode())
+        return hmac.compare_digest(given.encode(errors="surrogateescape"), self.token.encode())
 
 
 def read_token() -> str:
@@ -80,6 +80,16 @@ def guard(access: Access) -> Middleware:
     """The middleware that admits requests."""
 
     @web.middleware
+    async def answer(request: web.Request, handler: Handler) -> web.StreamResponse:
+        try:
+            response = await admit(request, handler)
+        except web.HTTPException as refusal:
+            refusal.headers.update(HEADERS)
+            raise
+        if not response.prepared:
+            response.headers.update(HEADERS)
+        return response
+
     async def admit(request: web.Request, handler: Handler) -> web.StreamResponse:
         if host_of(request.host) not in access.hosts:
             raise web.HTTPForbidden(text="bbkb serve: this name is not one of the server's; see --host\n")
@@ -87,7 +97,7 @@ def guard(access: Access) -> Middleware:
         if given is not None and request.method == "GET":
             if not access.admits(given):
                 raise web.HTTPForbidden(text="bbkb serve: the token in this address is not the server's\n")
-            answer = web.HTTPFound(request.path)
+            answer = web.HTTPFound("/" + request.rel_url.raw_path.lstrip("/"))  # `//name` would be another server
             answer.set_cookie(access.cookie, access.token, httponly=True, samesite="Strict", path="/")
             raise answer
         bearer = request.headers.get("Authorization", "").removeprefix("Bearer ")
@@ -95,12 +105,9 @@ def guard(access: Access) -> Middleware:
             raise web.HTTPUnauthorized(text="bbkb serve: open the address that the server printed, with its token\n")
         if request.method != "GET" and REQUEST_HEADER not in request.headers:
             raise web.HTTPForbidden(text=f"bbkb serve: the request must carry the header {REQUEST_HEADER}\n")
-        response = await handler(request)
-        if not response.prepared:
-            response.headers.update(HEADERS)
-        return response
+        return await handler(request)
 
-    return admit
+    return answer
 
 
 def host_of(authority: str) -> str:

@@ -33,6 +33,7 @@ PICTURES_SECONDS, PICTURES_SHARE = (
     0.1,
 )  # pictures are drawn anew after so long, and take at most this share of time
 _SHUTDOWN_SECONDS = 3.0
+_MOST_DIGITS = 15
 _STREAM = {"Content-Type": "text/event-stream", "X-Accel-Buffering": "no"}
 _STATIC = {"page.js": "text/javascript", "page.css": "text/css"}
 
@@ -157,8 +158,7 @@ class Server:
             headers={**HEADERS, "Content-Type": "text/event-stream", "X-Accel-Buffering": "no"}
         )
         await response.prepare(request)
-        given = request.headers.get("Last-Event-ID", "")
-        cursor = int(given) if given.isdecimal() else None
+        cursor = _number(request.headers.get("Last-Event-ID", ""))
         last, looked, spoken = "", float("-inf"), time.monotonic()
         with contextlib.suppress(ConnectionResetError):
             while not self._stop.is_set():
@@ -193,21 +193,21 @@ class Server:
         return web.Response(body=body, content_type="application/json", headers={"Content-Encoding": "gzip"})
 
     async def _answer_trials(self, request: web.Request) -> web.Response:
-        page, order = request.query.get("page", "0"), request.query.get("order", "newest")
-        number = int(page) if page.isdecimal() else 0
-        return await _read(self._feed(request), lambda history: views.trials(history, order, number))
+        page, order = _number(request.query.get("page", "")) or 0, request.query.get("order", "newest")
+        return await _read(self._feed(request), lambda history: views.trials(history, order, page))
 
     async def _answer_trial(self, request: web.Request) -> web.Response:
-        given = request.match_info["trial"]
-        number = int(given) if given.isdecimal() else -1
-        return await _read(self._feed(request), lambda history: views.trial(history, number))
+        number = _number(request.match_info["trial"])
+        return await _read(
+            self._feed(request), lambda history: None if number is None else views.trial(history, number)
+        )
 
     async def _answer_stop(self, request: web.Request) -> web.Response:
         feed = self._feed(request)
         try:
             wanted = await request.json()
             is_now = wanted.get("now") is True
-        except (ValueError, AttributeError) as error:
+        except (ValueError, AttributeError, LookupError, RecursionError) as error:  # also an unknown charset
             raise web.HTTPBadRequest(text='the body must be {"now": true} or {"now": false}\n') from error
         try:
             said = await asyncio.to_thread(feed.ask_to_stop, "now" if is_now else "drain")
@@ -229,6 +229,11 @@ async def _read(feed: Feed, make: Callable[[History], views.Plain | None]) -> we
     if found is None:
         raise web.HTTPNotFound(text="there is no such trial\n")
     return web.json_response(found, dumps=_to_json)
+
+
+def _number(text: str) -> int | None:
+    """A position that a browser sends; None for anything else, numbers of thousands of digits included."""
+    return int(text) if text.isdecimal() and len(text) <= _MOST_DIGITS else None
 
 
 def _to_json(value: object) -> str:

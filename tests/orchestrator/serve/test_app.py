@@ -2,6 +2,7 @@
 
 import http.client
 import json
+import socket
 import urllib.error
 import urllib.request
 from collections.abc import Callable
@@ -70,6 +71,53 @@ def test_only_the_token_under_a_name_of_the_server_is_admitted(begin_log: BeginL
         assert status_of_refusal(address, "/campaign/none/trials") == 404
         first_update_with(address, "one", len(SyntheticLog(trials=5).events()))
         assert ask(address, "/campaign/one/trials")["total"] == 5
+
+
+def raw_answer(address: str, request: bytes) -> tuple[int, str]:
+    """Status and headers of the answer to these bytes."""
+    host, _, port = address.removeprefix("http://").rpartition(":")
+    with socket.create_connection((host, int(port)), timeout=30) as connection:
+        connection.sendall(request.replace(b"HOST", f"{host}:{port}".encode()))
+        head, received = b"", b" "
+        while received and b"\r\n\r\n" not in head:
+            received = connection.recv(4096)
+            head += received
+    return int(head.split()[1]), head.partition(b"\r\n\r\n")[0].decode()
+
+
+@pytest.mark.parametrize(
+    ("request_", "status"),
+    [
+        (b"GET / HTTP/1.1\r\nHost: HOST\r\nAuthorization: Bearer \xff\xfe\r\n\r\n", 401),
+        (b"GET /campaign/one/trials?page=%s HTTP/1.1\r\nHost: HOST\r\nAUTH\r\n" % (b"9" * 5000), 200),
+        (b"GET /campaign/one/trials/%s HTTP/1.1\r\nHost: HOST\r\nAUTH\r\n" % (b"9" * 5000), 404),
+        (b"GET /campaign/one/events HTTP/1.1\r\nHost: HOST\r\nLast-Event-ID: %s\r\nAUTH\r\n" % (b"9" * 5000), 200),
+        (b"POST /campaign/one/stop HTTP/1.1\r\nHost: HOST\r\nX-Requested-By: x\r\nContent-Length: 90000\r\nAUTH\r\n"
+         + b"[" * 90_000, 400),
+        (b"POST /campaign/one/stop HTTP/1.1\r\nHost: HOST\r\nX-Requested-By: x\r\nContent-Length: 2\r\n"
+         b"Content-Type: application/json; charset=none\r\nAUTH\r\n{}", 400),
+        (b"GET /campaign/%0d%0aX-Injected:1/trials HTTP/1.1\r\nHost: HOST\r\nAUTH\r\n", 404),
+        (b"GET /static/..%2f..%2f..%2fetc%2fpasswd HTTP/1.1\r\nHost: HOST\r\nAUTH\r\n", 404),
+    ],
+    ids=["token", "page", "trial", "position", "nested body", "charset", "name", "file"],
+)  # fmt: skip
+def test_a_hostile_request_is_refused_without_an_error_of_the_server(
+    begin_log: BeginLog, request_: bytes, status: int
+) -> None:
+    log = begin_log("one", SyntheticLog(trials=5).events())
+    with running_server(log.url) as address:
+        got, head = raw_answer(address, request_.replace(b"AUTH", f"Authorization: Bearer {TOKEN}\r\n".encode()))
+    assert got == status
+    assert "X-Content-Type-Options: nosniff" in head
+    assert "X-Injected" not in head
+
+
+def test_the_token_in_an_address_leads_to_no_other_server(begin_log: BeginLog) -> None:
+    log = begin_log("one", SyntheticLog(trials=5).events())
+    with running_server(log.url) as address:
+        request = f"GET //evil.example/?token={TOKEN} HTTP/1.1\r\nHost: HOST\r\n\r\n".encode()
+        status, head = raw_answer(address, request)
+    assert (status, "Location: /" in head, "Location: //" in head) == (302, True, False)
 
 
 def test_the_token_in_the_address_becomes_a_cookie_that_scripts_cannot_read(begin_log: BeginLog) -> None:
