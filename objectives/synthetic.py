@@ -18,7 +18,33 @@ from objectives.parameters import Range, Space
 
 
 @dataclass(frozen=True, slots=True)
-class Sine:
+class _Formula:
+    """The options of an objective with a formula, and what they do. Raises ValueError when one is out of range."""
+
+    __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}
+
+    noise_std: Annotated[float, Doc("The standard deviation of the noise that is added to a reward, ≥ 0.")] = 0.1
+    seconds: Annotated[float, Doc("How long an evaluation sleeps, to play an expensive one, in seconds.")] = 0.0
+
+    def __post_init__(self) -> None:
+        for name, value in (("noise_std", self.noise_std), ("seconds", self.seconds)):
+            if not (math.isfinite(value) and value >= 0):
+                raise ValueError(f"{name} must be finite and >= 0, got {value}")
+
+    def load(self, source: DataSource) -> Self:
+        """The objective itself."""
+        return self
+
+    def _evaluation(self, value: float, seed: int) -> Evaluation:
+        """`value` with noise drawn from `seed`, after `seconds`."""
+        if self.seconds:
+            time.sleep(self.seconds)
+        noise = self.noise_std * float(np.random.default_rng(seed).standard_normal())
+        return Evaluation(value + noise, {"noise_free": value})
+
+
+@dataclass(frozen=True, slots=True)
+class Sine(_Formula):
     """f(x) = sin x + cos x + 0.1 x, the example of the compressed bandit papers (Bedi, Sadler et al., equation 4.1).
 
     The papers print no interval; on [0, 10] the larger of two maxima lies inside. Bedi et al. 2020 have noise of
@@ -29,25 +55,13 @@ class Sine:
         seconds: How long an evaluation sleeps, to play an expensive one, in seconds.
     """
 
-    __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}
-
-    noise_std: Annotated[float, Doc("The standard deviation of the noise that is added to a reward, ≥ 0.")] = 0.1
-    seconds: Annotated[float, Doc("How long an evaluation sleeps, to play an expensive one, in seconds.")] = 0.0
-
-    def __post_init__(self) -> None:
-        _check(self.noise_std, self.seconds)
-
-    def load(self, source: DataSource) -> Self:
-        """The objective itself."""
-        return self
-
     def default_space(self) -> Space:
         """x in [0, 10]."""
         return {"x": Range(0.0, 10.0)}
 
     def evaluate(self, parameters: Parameters, seed: int, report: Report) -> Evaluation:
         """f(x) plus noise drawn from `seed`. Raises ValueError when a coordinate is missing."""
-        return _noisy(sine(*_coordinates(parameters, "x")), self.noise_std, self.seconds, seed)
+        return self._evaluation(sine(*_coordinates(parameters, "x")), seed)
 
     def optimum(self, maximize: bool) -> float:
         """The extreme value over [0, 10]."""
@@ -56,7 +70,7 @@ class Sine:
 
 
 @dataclass(frozen=True, slots=True)
-class Branin:
+class Branin(_Formula):
     """Branin's function on [0, 1]², scaled to mean 0 and variance 1 and turned upside down (Salgia et al. 2021).
 
     f(x, y) = −((v − 5.1u²/4π² + 5u/π − 6)² + (10 − 10/8π) cos u − 44.81) / 51.95 with u = 15x − 5, v = 15y. The default
@@ -67,25 +81,13 @@ class Branin:
         seconds: How long an evaluation sleeps, to play an expensive one, in seconds.
     """
 
-    __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}
-
-    noise_std: Annotated[float, Doc("The standard deviation of the noise that is added to a reward, ≥ 0.")] = 0.1
-    seconds: Annotated[float, Doc("How long an evaluation sleeps, to play an expensive one, in seconds.")] = 0.0
-
-    def __post_init__(self) -> None:
-        _check(self.noise_std, self.seconds)
-
-    def load(self, source: DataSource) -> Self:
-        """The objective itself."""
-        return self
-
     def default_space(self) -> Space:
         """x and y in [0, 1]."""
         return {"x": Range(0.0, 1.0), "y": Range(0.0, 1.0)}
 
     def evaluate(self, parameters: Parameters, seed: int, report: Report) -> Evaluation:
         """f(x, y) plus noise drawn from `seed`. Raises ValueError when a coordinate is missing."""
-        return _noisy(branin(*_coordinates(parameters, "x", "y")), self.noise_std, self.seconds, seed)
+        return self._evaluation(branin(*_coordinates(parameters, "x", "y")), seed)
 
     def optimum(self, maximize: bool) -> float:
         """The extreme value over [0, 1]²: where the square vanishes at u = π, or in the corner x = y = 0."""
@@ -116,16 +118,3 @@ def _stationary_points() -> list[float]:
     angle = math.acos(-0.1 / math.sqrt(2))
     points = [sign * angle - math.pi / 4 + 2 * math.pi * turn for sign in (-1, 1) for turn in range(3)]
     return [x for x in points if 0 <= x <= 10]
-
-
-def _check(noise_std: float, seconds: float) -> None:
-    for name, value in (("noise_std", noise_std), ("seconds", seconds)):
-        if not (math.isfinite(value) and value >= 0):
-            raise ValueError(f"{name} must be finite and >= 0, got {value}")
-
-
-def _noisy(value: float, noise_std: float, seconds: float, seed: int) -> Evaluation:
-    if seconds:
-        time.sleep(seconds)
-    noise = noise_std * float(np.random.default_rng(seed).standard_normal())
-    return Evaluation(value + noise, {"noise_free": value})

@@ -8,7 +8,7 @@ from objectives.objective import Objective
 from workers.clock import SteadyClock
 from workers.evaluate import evaluate
 from workers.executor import TakeReports
-from workers.messages import Attempt, Failure, FailureKind, IntermediateValue, Limits, Outcome
+from workers.messages import Attempt, IntermediateValue, Limits, Outcome, cancellation
 from workers.reporting import Publish
 
 
@@ -70,17 +70,7 @@ class InlineExecutor:
         """Take these trials out of the queue."""
         now = self.now()
         for attempt in [self._queue.pop(id_) for id_ in dict.fromkeys(trials) if id_ in self._queue]:
-            self._cancelled.append(
-                Failure(
-                    trial=attempt.trial,
-                    attempt=attempt.attempt,
-                    kind=FailureKind.CANCELLED,
-                    message="cancelled",
-                    started=now,
-                    finished=now,
-                    worker="inline",
-                )
-            )
+            self._cancelled.append(cancellation(attempt.trial, attempt.attempt, now, now, "inline"))
 
     def pause(self, seconds: float) -> None:
         """Sleep."""

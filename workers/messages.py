@@ -109,3 +109,16 @@ class Stopped:
 
 
 Outcome = Success | Failure | Stopped
+
+
+def cancellation(trial: int, attempt: int, started: float, now: float, worker: str) -> Failure:
+    """The outcome of an attempt that was cancelled at the time `now`; `started` = `now` when it was still queued."""
+    return Failure(
+        trial=trial,
+        attempt=attempt,
+        kind=FailureKind.CANCELLED,
+        message="cancelled",
+        started=started,
+        finished=now,
+        worker=worker,
+    )

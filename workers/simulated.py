@@ -16,7 +16,17 @@ import numpy as np
 from objectives.objective import Objective
 from workers.evaluate import evaluate
 from workers.executor import TakeReports
-from workers.messages import Attempt, Failure, FailureKind, IntermediateValue, Limits, Outcome, Stopped, Success
+from workers.messages import (
+    Attempt,
+    Failure,
+    FailureKind,
+    IntermediateValue,
+    Limits,
+    Outcome,
+    Stopped,
+    Success,
+    cancellation,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,12 +201,12 @@ class SimulatedExecutor:
         chosen = set(trials)
         for attempt in [attempt for attempt in self._queue.values() if attempt.trial in chosen]:
             del self._queue[attempt.trial]
-            self._cancelled.append(_cancellation(attempt.trial, attempt.attempt, self._now, self._now, ""))
+            self._cancelled.append(cancellation(attempt.trial, attempt.attempt, self._now, self._now, ""))
         for entry in [entry for entry in self._running if entry.outcome.trial in chosen]:
             outcome = entry.outcome
             heapq.heappush(self._idle, entry.worker)
             self._cancelled.append(
-                _cancellation(outcome.trial, outcome.attempt, outcome.started, self._now, outcome.worker)
+                cancellation(outcome.trial, outcome.attempt, outcome.started, self._now, outcome.worker)
             )
         self._running = [entry for entry in self._running if entry.outcome.trial not in chosen]
         heapq.heapify(self._running)
@@ -258,15 +268,3 @@ class SimulatedExecutor:
                 worker=worker,
             )
         return replace(outcome, finished=self._now + seconds)
-
-
-def _cancellation(trial: int, attempt: int, started: float, now: float, worker: str) -> Failure:
-    return Failure(
-        trial=trial,
-        attempt=attempt,
-        kind=FailureKind.CANCELLED,
-        message="cancelled",
-        started=started,
-        finished=now,
-        worker=worker,
-    )

@@ -5,6 +5,7 @@ a column may be kept or computed again, whole or in blocks, without changing a s
 """
 
 import math
+from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal, Protocol, runtime_checkable
@@ -25,7 +26,6 @@ LengthscaleOption = Annotated[
 VarianceOption = Annotated[float, Gt(0), Doc("The variance of the function, > 0.")]
 BLOCK = 16_384  # entries of a kernel matrix that are computed at a time
 FEW = 8192  # differences of features that are computed in one call
-_REFUSE_UNKNOWN: Mapping[str, str] = {"extra": "forbid"}
 
 
 @runtime_checkable
@@ -40,7 +40,40 @@ class Kernel(Protocol):
 
 
 @dataclass(frozen=True)
-class RBF:
+class _Scaled:
+    """The options that all kernels have. Raises ValueError when one is out of range."""
+
+    lengthscale: LengthscaleOption = 1.0
+    variance: VarianceOption = 1.0
+    __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}
+
+    def __post_init__(self) -> None:
+        """Turn numbers and arrays of NumPy into floats and tuples of them; refuse what is not > 0 and finite."""
+        scales = _lengthscales(self.lengthscale)
+        if scales.ndim > 1 or not scales.size or not ((scales > 0) & (scales < math.inf)).all():
+            raise ValueError(f"strategy.kernel.lengthscale must be > 0 and finite, got {excerpt(self.lengthscale)}")
+        object.__setattr__(self, "lengthscale", tuple(scales.tolist()) if scales.ndim else float(scales))
+        check_options(self, "strategy.kernel")
+
+
+class _Stationary(_Scaled):
+    """A kernel that is a function of the scaled distance of its two rows."""
+
+    def cross(self, X: Floats, Y: Floats) -> Floats:
+        """k(x, y) for all rows of X (n, d) and Y (p, d): (n, p)."""
+        return _scale(self.variance, self._correlations(_squared_distances(X, Y, self.lengthscale)))
+
+    def diagonal(self, X: Floats) -> Floats:
+        """k(x, x) for all rows of X (n, d): (n,)."""
+        return np.full(len(X), self.variance)
+
+    @abstractmethod
+    def _correlations(self, squares: Floats) -> Floats:
+        """k / variance for the `squares` (n, p) of scaled distances, which it may overwrite."""
+
+
+@dataclass(frozen=True)
+class RBF(_Stationary):
     """Gaussian kernel, variance · exp(−r²/2) with r = ‖(x − x')/lengthscale‖.
 
     Args:
@@ -48,25 +81,15 @@ class RBF:
         variance: The variance of the function, > 0.
     """
 
-    lengthscale: LengthscaleOption = 1.0
-    variance: VarianceOption = 1.0
     name: Literal["rbf"] = "rbf"
-    __pydantic_config__: ClassVar[Mapping[str, str]] = _REFUSE_UNKNOWN
 
-    def __post_init__(self) -> None:
-        _check(self)
-
-    def cross(self, X: Floats, Y: Floats) -> Floats:
-        """k(x, y) for all rows of X (n, d) and Y (p, d): (n, p)."""
-        return _scale(self.variance, np.exp(-0.5 * _squared_distances(X, Y, self.lengthscale)))
-
-    def diagonal(self, X: Floats) -> Floats:
-        """k(x, x) for all rows of X (n, d): (n,)."""
-        return np.full(len(X), self.variance)
+    def _correlations(self, squares: Floats) -> Floats:
+        correlations: Floats = np.exp(-0.5 * squares)
+        return correlations
 
 
 @dataclass(frozen=True)
-class Matern32:
+class Matern32(_Stationary):
     """Matérn kernel of smoothness 3/2: variance · (1 + √3 r) exp(−√3 r), r as in `RBF`.
 
     Args:
@@ -74,26 +97,16 @@ class Matern32:
         variance: The variance of the function, > 0.
     """
 
-    lengthscale: LengthscaleOption = 1.0
-    variance: VarianceOption = 1.0
     name: Literal["matern32"] = "matern32"
-    __pydantic_config__: ClassVar[Mapping[str, str]] = _REFUSE_UNKNOWN
 
-    def __post_init__(self) -> None:
-        _check(self)
-
-    def cross(self, X: Floats, Y: Floats) -> Floats:
-        """k(x, y) for all rows of X (n, d) and Y (p, d): (n, p)."""
-        r = np.sqrt(3.0 * _squared_distances(X, Y, self.lengthscale))
-        return _scale(self.variance, (1.0 + r) * np.exp(-r))
-
-    def diagonal(self, X: Floats) -> Floats:
-        """k(x, x) for all rows of X (n, d): (n,)."""
-        return np.full(len(X), self.variance)
+    def _correlations(self, squares: Floats) -> Floats:
+        r = np.sqrt(3.0 * squares)
+        correlations: Floats = (1.0 + r) * np.exp(-r)
+        return correlations
 
 
 @dataclass(frozen=True)
-class Matern52:
+class Matern52(_Stationary):
     """Matérn kernel of smoothness 5/2: variance · (1 + √5 r + 5r²/3) exp(−√5 r), r as in `RBF`.
 
     Args:
@@ -101,17 +114,10 @@ class Matern52:
         variance: The variance of the function, > 0.
     """
 
-    lengthscale: LengthscaleOption = 1.0
-    variance: VarianceOption = 1.0
     name: Literal["matern52"] = "matern52"
-    __pydantic_config__: ClassVar[Mapping[str, str]] = _REFUSE_UNKNOWN
 
-    def __post_init__(self) -> None:
-        _check(self)
-
-    def cross(self, X: Floats, Y: Floats) -> Floats:
-        """k(x, y) for all rows of X (n, d) and Y (p, d): (n, p)."""
-        r = _squared_distances(X, Y, self.lengthscale)
+    def _correlations(self, squares: Floats) -> Floats:
+        r = squares
         r *= 5.0
         np.sqrt(r, out=r)
         correlations = np.negative(r)
@@ -121,15 +127,11 @@ class Matern52:
         r += 1.0
         r += third
         correlations *= r  # (1 + r + r²/3) exp(−r), in few arrays: a column is as long as there are arms
-        return _scale(self.variance, correlations)
-
-    def diagonal(self, X: Floats) -> Floats:
-        """k(x, x) for all rows of X (n, d): (n,)."""
-        return np.full(len(X), self.variance)
+        return correlations
 
 
 @dataclass(frozen=True)
-class Linear:
+class Linear(_Scaled):
     """Linear kernel: variance · ⟨x/lengthscale, x'/lengthscale⟩.
 
     Args:
@@ -137,13 +139,7 @@ class Linear:
         variance: The variance of the function, > 0.
     """
 
-    lengthscale: LengthscaleOption = 1.0
-    variance: VarianceOption = 1.0
     name: Literal["linear"] = "linear"
-    __pydantic_config__: ClassVar[Mapping[str, str]] = _REFUSE_UNKNOWN
-
-    def __post_init__(self) -> None:
-        _check(self)
 
     def cross(self, X: Floats, Y: Floats) -> Floats:
         """k(x, y) for all rows of X (n, d) and Y (p, d): (n, p)."""
@@ -165,15 +161,6 @@ AnyKernel = RBF | Matern32 | Matern52 | Linear
 KernelOption = Annotated[AnyKernel, Like(Kernel), Doc("k, the covariance function: rbf, matern32, matern52 or linear.")]
 
 KERNELS: Mapping[str, type[AnyKernel]] = {"rbf": RBF, "matern32": Matern32, "matern52": Matern52, "linear": Linear}
-
-
-def _check(kernel: AnyKernel) -> None:
-    """Turn numbers and arrays of NumPy into floats and tuples of them; refuse what is not > 0 and finite."""
-    scales = _lengthscales(kernel.lengthscale)
-    if scales.ndim > 1 or not scales.size or not ((scales > 0) & (scales < math.inf)).all():
-        raise ValueError(f"strategy.kernel.lengthscale must be > 0 and finite, got {excerpt(kernel.lengthscale)}")
-    object.__setattr__(kernel, "lengthscale", tuple(scales.tolist()) if scales.ndim else float(scales))
-    check_options(kernel, "strategy.kernel")
 
 
 def _lengthscales(value: object) -> Floats:

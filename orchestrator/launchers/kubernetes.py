@@ -14,7 +14,7 @@ import yaml
 
 from orchestrator.errors import UserError
 from orchestrator.launchers.slurm import grace_seconds
-from orchestrator.launchers.writing import Setting
+from orchestrator.launchers.writing import Setting, check_node
 from orchestrator.session.environment import RAY_SETTINGS
 from orchestrator.settings.model import Settings
 from orchestrator.wording import plural
@@ -96,12 +96,8 @@ def new_token() -> str:
 
 def workers_on(pods: Pods, settings: Settings) -> int:
     """Evaluations that run at the same time. Raises UserError when a pod cannot hold one."""
+    check_node(settings, cpus=pods.cpus, gpus=pods.gpus, several="pods")
     workers = settings.workers
-    if workers.executor != "ray":
-        raise UserError(f"workers.executor must be ray to run on several pods, got {workers.executor}")
-    for name, has, wants in (("cpus", pods.cpus, workers.cpus), ("gpus", pods.gpus, workers.gpus)):
-        if wants > has:
-            raise UserError(f"--{name} must be >= workers.{name} = {wants:g}, which one evaluation needs, got {has}")
     each = int(pods.cpus / workers.cpus)
     return pods.pods * (min(each, int(pods.gpus / workers.gpus)) if workers.gpus else each)
 

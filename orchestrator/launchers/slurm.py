@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from orchestrator.errors import UserError
-from orchestrator.launchers.writing import Setting, render
+from orchestrator.launchers.writing import Setting, check_node, render
 from orchestrator.session.environment import RAY_SETTINGS
 from orchestrator.settings.model import Settings
 from orchestrator.wording import duration, plural
@@ -131,12 +131,8 @@ def grace_seconds(timeout_seconds: float | None) -> int:
 
 def _places(allocation: Allocation, settings: Settings) -> int:
     """Evaluations that run at the same time. Raises UserError when one node cannot hold one."""
+    check_node(settings, cpus=allocation.cpus, gpus=allocation.gpus, several="nodes")
     workers = settings.workers
-    if workers.executor != "ray":
-        raise UserError(f"workers.executor must be ray to run on several nodes, got {workers.executor}")
-    for name, has, wants in (("cpus", allocation.cpus, workers.cpus), ("gpus", allocation.gpus, workers.gpus)):
-        if wants > has:
-            raise UserError(f"--{name} must be >= workers.{name} = {wants:g}, which one evaluation needs, got {has}")
     by_gpus = int(allocation.gpus / workers.gpus) if workers.gpus else allocation.cpus * 1_000_000
     head = min(int(allocation.head_cpus / workers.cpus), by_gpus)
     other = min(int(allocation.cpus / workers.cpus), by_gpus)

@@ -7,6 +7,9 @@ from functools import cache
 
 import jinja2
 
+from orchestrator.errors import UserError
+from orchestrator.settings.model import Settings
+
 
 @dataclass(frozen=True, slots=True)
 class Setting:
@@ -32,3 +35,14 @@ def _environment() -> jinja2.Environment:
     )
     environment.filters["shell"] = lambda value: shlex.quote(str(value))
     return environment
+
+
+def check_node(settings: Settings, *, cpus: float, gpus: float, several: str) -> None:
+    """Raise UserError unless evaluations run on Ray and one node with `cpus` and `gpus` holds one; `several`: what the
+    cluster consists of."""
+    workers = settings.workers
+    if workers.executor != "ray":
+        raise UserError(f"workers.executor must be ray to run on several {several}, got {workers.executor}")
+    for name, has, wants in (("cpus", cpus, workers.cpus), ("gpus", gpus, workers.gpus)):
+        if wants > has:
+            raise UserError(f"--{name} must be >= workers.{name} = {wants:g}, which one evaluation needs, got {has}")

@@ -19,7 +19,7 @@ from objectives.objective import Objective
 from workers.clock import SteadyClock
 from workers.evaluate import grace_seconds, is_worn_out
 from workers.executor import ExecutorError, TakeReports
-from workers.messages import Attempt, Failure, FailureKind, Limits, Outcome, Stopped, Success
+from workers.messages import Attempt, Failure, FailureKind, Limits, Outcome, Stopped, Success, cancellation
 from workers.on_ray.actors import IDLE_SECONDS, WorkerPool
 from workers.on_ray.failures import describe_error, fetch, is_process_death, kind_of
 from workers.on_ray.objective import Reference, put_objective
@@ -136,17 +136,7 @@ class RayExecutor:
         chosen = dict.fromkeys(trials)
         now = time.time()
         for attempt in [self._queue.pop(id_) for id_ in chosen if id_ in self._queue]:
-            self._outcomes.append(
-                Failure(
-                    trial=attempt.trial,
-                    attempt=attempt.attempt,
-                    kind=FailureKind.CANCELLED,
-                    message="cancelled",
-                    started=now,
-                    finished=now,
-                    worker=_UNKNOWN,
-                )
-            )
+            self._outcomes.append(cancellation(attempt.trial, attempt.attempt, now, now, _UNKNOWN))
         running = [self._references[id_] for id_ in chosen if id_ in self._references]
         if running:
             _over, going = ray.wait(running, num_returns=len(running), timeout=0)

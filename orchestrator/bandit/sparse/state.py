@@ -165,19 +165,17 @@ class SparseState:
                 remaining.append(arm)
         return remaining
 
-    def extend(self, features: Floats) -> Self:
-        """The state with n more arms, `features` (n, d), after its own; they were not pulled yet.
+    def extend(self, features: Floats, retired: Sequence[int] = ()) -> Self:
+        """The state with n ≥ 0 more arms, `features` (n, d), after its own, and without the `retired` ones, which are
+        set aside. The new arms were not pulled yet.
 
         Raises ValueError when they are not finite, or when d is another than that of the arms there are.
         """
-        model = self.model.extend(checked_arms(features))
-        return replace(self, model=model, pulls=self.pulls.extend(len(features)))
-
-    def grown(self, features: Floats, retired: Sequence[int]) -> Self:
-        """The state with n ≥ 0 more arms, `features` (n, d), and without the `retired` ones, from now on."""
-        larger = self.extend(features) if len(features) else self
         set_aside = read_only(np.union1d(self.set_aside, np.array(retired, np.intp)), np.intp)
-        return replace(larger, set_aside=set_aside, grown_at=self.pulls.total)
+        after = replace(self, set_aside=set_aside, grown_at=self.pulls.total)
+        if not len(features):
+            return after
+        return replace(after, model=self.model.extend(checked_arms(features)), pulls=self.pulls.extend(len(features)))
 
     def observe(self, observations: Sequence[Observation]) -> Self:
         """The next round's state with these pulls and set-aside arms in it; what is drawn is left as it was."""

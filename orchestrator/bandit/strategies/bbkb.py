@@ -287,7 +287,7 @@ class BBKB(SparseStrategy[SparseState]):
 
     def extend(self, state: SparseState, features: Floats, retired: Sequence[int]) -> SparseState:
         """See `Grows`. The posterior is that of the same pulls and dictionary."""
-        return state.grown(features, retired)
+        return state.extend(features, retired)
 
     def surplus(self, state: SparseState, pending: Sequence[int], most: int) -> tuple[int, ...]:
         """See `Grows`."""

@@ -14,14 +14,14 @@ from annotated_types import Gt
 from typing_extensions import Doc
 
 from orchestrator.bandit.arms import Arms, as_arms
-from orchestrator.bandit.arrays import Floats, Indices, read_only, same
+from orchestrator.bandit.arrays import Floats, Indices
 from orchestrator.bandit.checks import refusal
 from orchestrator.bandit.options import check_options
 from orchestrator.bandit.pulls import Pulls
-from orchestrator.bandit.sparse.state import arms_and_rewards, with_set_aside
+from orchestrator.bandit.sparse.state import arms_and_rewards
+from orchestrator.bandit.strategies.model_free import ModelFree, ModelFreeState
 from orchestrator.bandit.strategies.optuna_coding import Coding
-from orchestrator.bandit.strategies.uniform import observed_means
-from orchestrator.bandit.strategy import Choose, Decision, ModeOption, Observation, Pick, Posterior, Record, Wait
+from orchestrator.bandit.strategy import Choose, Decision, ModeOption, Observation, Pick, Record, Wait
 
 if TYPE_CHECKING:
     from optuna.samplers import BaseSampler
@@ -32,40 +32,27 @@ _STATELESS = ("TPESampler", "GPSampler", "RandomSampler")  # these read nothing 
 Notes = Mapping[str, object]  # attributes of a trial or a study, as JSON can hold them
 
 
-@dataclass(frozen=True, eq=False)
-class OptunaState:
-    """`told`: every pull with a reward, (arm, reward), in the order learned. `notes`: what a sampler that keeps records
-    noted of each of them (else empty), the last `fresh` of them in the last `tell`; `study_notes`: of all together.
-    `seed` is drawn by `init`; `over` counts the pulls that have ended, failed ones too; rest: see `SparseState`.
+@dataclass(frozen=True, eq=False, kw_only=True)
+class OptunaState(ModelFreeState):
+    """`learned`: every pull with a reward, (arm, reward), in the order in which it was learned. `notes`: what a sampler
+    that keeps records noted of each of them (else empty), the last `fresh` of them in the last `tell`; `study_notes`:
+    of all together.
     """
 
     coding: Coding
-    seed: int
-    pulls: Pulls
-    told: tuple[tuple[int, float], ...]
-    notes: tuple[Notes, ...]
-    fresh: int
-    study_notes: Notes
-    over: int
-    round: int
-    set_aside: Indices
-
-    def __eq__(self, other: object) -> bool:
-        return same(self, other)
+    learned: tuple[tuple[int, float], ...] = ()
+    notes: tuple[Notes, ...] = ()
+    fresh: int = 0
+    study_notes: Notes = field(default_factory=dict)
 
     @property
     def arms(self) -> Arms:
         """The candidates."""
         return self.coding.arms
 
-    @property
-    def dictionary(self) -> Indices:
-        """Empty: there is no sparse posterior."""
-        return read_only((), np.intp)
-
 
 @dataclass(frozen=True)
-class OptunaSampler:
+class OptunaSampler(ModelFree[OptunaState]):
     """A sampler by the name of its class. Raises ValueError when Optuna is not installed, has no such sampler or the
     sampler refuses its options.
 
@@ -106,9 +93,9 @@ class OptunaSampler:
 
     def init(self, arms: Arms | Floats, rng: np.random.Generator) -> OptunaState:
         """State before any pull of `arms` (A, d); draws the seed. Raises ValueError on bad arms."""
-        candidates, nothing = as_arms(arms), read_only((), np.intp)
+        candidates = as_arms(arms)
         seed, pulls = int(rng.integers(2**32)), Pulls.none(len(candidates))
-        return OptunaState(Coding(candidates), seed, pulls, (), (), 0, {}, 0, 0, nothing)
+        return OptunaState(coding=Coding(candidates), seed=seed, pulls=pulls)
 
     def ask(self, state: OptunaState, pending: Sequence[int], limit: int) -> Decision:
         """`limit` suggestions, each with the pending pulls and the suggestions before it running."""
@@ -149,11 +136,6 @@ class OptunaSampler:
         """`tell` with seed and notes of `record`."""
         return replace(_learn(state, observations, record["notes"], record["study"]), seed=int(record["seed"]))
 
-    def posterior(self, state: OptunaState) -> Posterior:
-        """Mean reward of each pulled arm, NaN for the others; variance and upper bound are NaN: the belief is the
-        sampler's own."""
-        return observed_means(state.pulls)
-
     def _study(self, state: OptunaState, running: Sequence[int]) -> "Study":
         """A study with the known results, the `running` arms, and a sampler seeded for the next suggestion."""
         import optuna
@@ -165,7 +147,7 @@ class OptunaSampler:
             for key, value in state.study_notes.items():
                 study._storage.set_study_system_attr(study._study_id, key, value)
             distributions = state.coding.distributions
-            for place, (arm, reward) in enumerate(state.told):
+            for place, (arm, reward) in enumerate(state.learned):
                 notes = dict(state.notes[place]) if state.notes else None
                 parameters = state.coding.parameters(arm)
                 study.add_trial(
@@ -200,17 +182,12 @@ def _learn(
     state: OptunaState, observations: Sequence[Observation], notes: Sequence[Notes], study_notes: Notes
 ) -> OptunaState:
     """The state after these pulls; `notes` are one for each with a reward, or none."""
-    arms, rewards = arms_and_rewards(observations)
     return replace(
-        state,
-        pulls=state.pulls.add(arms, rewards),
-        told=(*state.told, *zip(arms, rewards, strict=True)),
+        state.observe(observations),
+        learned=(*state.learned, *zip(*arms_and_rewards(observations), strict=True)),
         notes=(*state.notes, *notes),
         fresh=len(notes),
         study_notes=study_notes,
-        over=state.over + len(observations),
-        round=state.round + 1,
-        set_aside=with_set_aside(state.set_aside, observations),
     )
 
 

@@ -11,40 +11,25 @@ from annotated_types import Ge
 from typing_extensions import Doc
 
 from orchestrator.bandit.arms import Arms
-from orchestrator.bandit.arrays import Floats, Indices, read_only, same
+from orchestrator.bandit.arrays import Floats, Indices
 from orchestrator.bandit.checks import refusal
 from orchestrator.bandit.options import BatchSize, check_options
 from orchestrator.bandit.pulls import Pulls
-from orchestrator.bandit.sparse.state import arms_and_rewards, checked_arms, with_set_aside
-from orchestrator.bandit.strategies.uniform import observed_means
-from orchestrator.bandit.strategy import Choose, Decision, Observation, Pick, Posterior, Record, Wait
+from orchestrator.bandit.sparse.state import arms_and_rewards, checked_arms
+from orchestrator.bandit.strategies.model_free import ModelFree, ModelFreeState
+from orchestrator.bandit.strategy import Choose, Decision, Observation, Pick, Wait
 
 
-@dataclass(frozen=True, eq=False)
-class EvolutionState:
-    """`alive`: the population, (arm, reward) from the oldest to the youngest. `seed` is drawn by `init`; `told` counts
-    the pulls that have ended, failed ones too; rest: see `SparseState`.
-    """
+@dataclass(frozen=True, eq=False, kw_only=True)
+class EvolutionState(ModelFreeState):
+    """`alive`: the population, (arm, reward) from the oldest to the youngest."""
 
     arms: Floats
-    seed: int
-    pulls: Pulls
-    alive: tuple[tuple[int, float], ...]
-    told: int
-    round: int
-    set_aside: Indices
-
-    def __eq__(self, other: object) -> bool:
-        return same(self, other)
-
-    @property
-    def dictionary(self) -> Indices:
-        """Empty: there is no sparse posterior."""
-        return read_only((), np.intp)
+    alive: tuple[tuple[int, float], ...] = ()
 
 
 @dataclass(frozen=True)
-class RegularizedEvolution:
+class RegularizedEvolution(ModelFree[EvolutionState]):
     """Hyper-parameters, the paper's by default. Raises ValueError, naming the field, when one is out of range.
 
     Args:
@@ -83,8 +68,8 @@ class RegularizedEvolution:
 
     def init(self, arms: Arms | Floats, rng: np.random.Generator) -> EvolutionState:
         """State before any pull of `arms` (A, d); draws the seed. Raises ValueError on bad arms."""
-        arms, nothing = checked_arms(arms), read_only((), np.intp)
-        return EvolutionState(arms, int(rng.integers(2**32)), Pulls.none(len(arms)), (), 0, 0, nothing)
+        arms = checked_arms(arms)
+        return EvolutionState(arms=arms, seed=int(rng.integers(2**32)), pulls=Pulls.none(len(arms)))
 
     def ask(self, state: EvolutionState, pending: Sequence[int], limit: int) -> Decision:
         """Random arms up to the size of the population, then `batch_size` children of tournament winners at a time."""
@@ -97,7 +82,7 @@ class RegularizedEvolution:
         available = np.setdiff1d(np.arange(len(state.arms)), state.set_aside, assume_unique=True)
         picks = []
         for ahead in range(len(pending), len(pending) + min(limit, free)):
-            rng = np.random.default_rng([state.seed, state.told + ahead])
+            rng = np.random.default_rng([state.seed, state.over + ahead])
             if state.pulls.total + ahead < self.population or not state.alive:
                 picks.append(Pick(int(rng.choice(available))))
             else:
@@ -121,25 +106,5 @@ class RegularizedEvolution:
         self, state: EvolutionState, observations: Sequence[Observation], rng: np.random.Generator
     ) -> EvolutionState:
         """State after these newly finished pulls, each the youngest when its turn comes; draws nothing."""
-        arms, rewards = arms_and_rewards(observations)
-        alive = (*state.alive, *zip(arms, rewards, strict=True))
-        return replace(
-            state,
-            pulls=state.pulls.add(arms, rewards),
-            alive=alive[-self.population :],  # the oldest die
-            told=state.told + len(observations),
-            round=state.round + 1,
-            set_aside=with_set_aside(state.set_aside, observations),
-        )
-
-    def recorded(self, state: EvolutionState) -> Record:
-        """The seed."""
-        return {"seed": state.seed}
-
-    def restore(self, state: EvolutionState, observations: Sequence[Observation], record: Record) -> EvolutionState:
-        """`tell` with the seed of `record`."""
-        return replace(self.tell(state, observations, np.random.default_rng(0)), seed=int(record["seed"]))
-
-    def posterior(self, state: EvolutionState) -> Posterior:
-        """Mean reward of each pulled arm, NaN for the others; variance and upper bound are NaN: there is no belief."""
-        return observed_means(state.pulls)
+        alive = (*state.alive, *zip(*arms_and_rewards(observations), strict=True))
+        return replace(state.observe(observations), alive=alive[-self.population :])  # the oldest die

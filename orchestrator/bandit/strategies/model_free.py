@@ -1,0 +1,71 @@
+"""What strategies without a posterior share: their state, its record, and the mean rewards that they display."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Generic, Self, TypeVar
+
+import numpy as np
+
+from orchestrator.bandit.arrays import Indices, read_only, same
+from orchestrator.bandit.pulls import Pulls
+from orchestrator.bandit.sparse.state import arms_and_rewards, with_set_aside
+from orchestrator.bandit.strategy import Observation, Posterior, Record
+
+_NOTHING = read_only((), np.intp)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ModelFreeState:
+    """`seed` is drawn by `init`; `over` counts the pulls that have ended, failed ones included; rest: see
+    `SparseState`."""
+
+    seed: int
+    pulls: Pulls
+    over: int = 0
+    round: int = 0
+    set_aside: Indices = field(default_factory=lambda: _NOTHING)
+
+    def __eq__(self, other: object) -> bool:
+        return same(self, other)
+
+    @property
+    def dictionary(self) -> Indices:
+        """Empty: there is no sparse posterior."""
+        return _NOTHING
+
+    def observe(self, observations: Sequence[Observation]) -> Self:
+        """State after these newly finished pulls."""
+        return replace(
+            self,
+            pulls=self.pulls.add(*arms_and_rewards(observations)),
+            over=self.over + len(observations),
+            round=self.round + 1,
+            set_aside=with_set_aside(self.set_aside, observations),
+        )
+
+
+S = TypeVar("S", bound=ModelFreeState)
+
+
+class ModelFree(Generic[S]):
+    """A strategy whose `tell` draws nothing, so that the seed is all that a log needs."""
+
+    def tell(self, state: S, observations: Sequence[Observation], rng: np.random.Generator) -> S:
+        """State after these newly finished pulls; draws nothing."""
+        return state.observe(observations)
+
+    def recorded(self, state: S) -> Record:
+        """The seed."""
+        return {"seed": state.seed}
+
+    def restore(self, state: S, observations: Sequence[Observation], record: Record) -> S:
+        """`tell` with the seed of `record`."""
+        return replace(self.tell(state, observations, np.random.default_rng(0)), seed=int(record["seed"]))
+
+    def posterior(self, state: S) -> Posterior:
+        """Mean reward of each pulled arm, NaN for the others; variance and upper bound are NaN: there is no belief."""
+        pulls = state.pulls
+        mean = np.full(len(pulls.counts), np.nan)
+        mean[pulls.arms] = pulls.reward_sums[pulls.arms] / pulls.counts[pulls.arms]
+        unknown = read_only(np.full(len(mean), np.nan), np.float64)
+        return Posterior(mean=read_only(mean, np.float64), variance=unknown, ucb=unknown)
