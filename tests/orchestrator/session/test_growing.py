@@ -149,6 +149,43 @@ def test_a_resume_goes_on_growing(campaign: Callable[..., Settings]) -> None:
     assert replay_until(build(larger).problem, events, None, is_checked=True).differences == ()
 
 
+def choices_and_growths(events: list[Event]) -> list[object]:
+    """What was chosen and appended, in order."""
+    return [
+        [pick.parameters for pick in event.picks] if isinstance(event, BatchChosen) else (event.columns, event.retired)
+        for event in events
+        if isinstance(event, BatchChosen | CandidatesGrown)
+    ]
+
+
+def test_on_every_database_the_same_candidates_are_appended_and_chosen(
+    campaign: Callable[..., Settings], database_url: str, tmp_path: Path
+) -> None:
+    budget = {"evaluations": 24}
+    plain = run_session(campaign(budget=budget)).events()
+    settings = campaign(budget=budget, store=database_url, runs=str(tmp_path / "others"))
+    run = run_session(settings)
+    assert len(growths_of(plain)) >= 2
+    assert choices_and_growths(run.events()) == choices_and_growths(plain)
+    assert replay_until(build(settings).problem, run.events(), None, is_checked=True).differences == ()
+    larger = load(run.settings_file, ["budget.evaluations=32"])
+    assert open_session(run, larger).run().outcome == "finished"
+    assert len(growths_of(run.events())) > len(growths_of(plain))
+
+
+def test_a_ray_campaign_over_shards_makes_every_choice_and_growth_that_one_process_makes(
+    campaign: Callable[..., Settings], ray_cluster: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RAY_ADDRESS", ray_cluster)
+    settings = campaign(workers={"executor": "ray", "count": 2, "kind": "task"}, computing={"shards": 2})
+    run = run_session(settings)
+    assert growths_of(run.events())
+    # the oracle has all candidates in one array
+    assert replay_until(build(settings).problem, run.events(), None, is_checked=True).differences == ()
+    with run.store() as store:
+        assert verify(store, run.name).problems == ()
+
+
 def test_enqueued_configurations_are_the_first_trials(campaign: Callable[..., Settings]) -> None:
     wanted = [{"x": 0.25, "n": 500, "m": "c"}, {"x": 0.5, "n": 1, "m": "a", "s": 0.15}]
     events = run_session(campaign(enqueue=wanted)).events()
