@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 
 from benchmarks.speed.defaults import defaults
 from benchmarks.speed.dispatching import memory, throughput
@@ -25,7 +26,9 @@ from orchestrator.bandit.strategies.bbkb import BBKB
 from orchestrator.bandit.strategy import Choose, Decision, Observation
 from orchestrator.named_strategy import named_strategy
 from orchestrator.session.cluster import connect, disconnect
-from orchestrator.session.shards import ShardedArms
+from orchestrator.session.shards import Shard, ShardedArms
+
+SHARDED = {"kernel": RBF(2.0), "regularization": 0.1, "ratio_threshold": 1e12, "warm_start": RandomStart(100)}
 
 
 def mebibytes() -> float:
@@ -222,8 +225,7 @@ def _kernel_seconds(problem: Problem, strategy: BBKB, size: int) -> float:
 def shards(arms: int, dimension: int, counts: list[int], horizon: int, batch: int) -> Answer:
     """The same run with the candidates in one array, and with Ray actors: seconds, and whether picks are equal."""
     problem = load("synthetic", arms, dimension)
-    options = {"kernel": RBF(2.0), "regularization": 0.1, "ratio_threshold": 1e12, "warm_start": RandomStart(100)}
-    strategy = BBKB(**vars(problem.strategy(10_000, "global")) | options)
+    strategy = BBKB(**vars(problem.strategy(10_000, "global")) | SHARDED)
     cluster = connect("local", max(counts), 1.0, 0.0, dashboard=False)
     alone = _play_in_batches(problem, strategy, horizon, batch, None)
     answer: Answer = {"array": alone["seconds"], "dictionary": alone["dictionary"]}
@@ -235,6 +237,26 @@ def shards(arms: int, dimension: int, counts: list[int], horizon: int, batch: in
         spread.close()
     disconnect(cluster)
     return answer
+
+
+def ten_million(arms: int, dimension: int, count: int, horizon: int, batch: int) -> Answer:
+    """A run with the candidates in `count` Ray actors: seconds, and the memory of this process and of the largest of
+    theirs, which is taken at the end."""
+    problem = load("synthetic", arms, dimension)
+    strategy = BBKB(**vars(problem.strategy(10_000, "global")) | SHARDED)
+    cluster = connect("local", count, 1.0, 0.0, dashboard=False)
+    began = time.perf_counter()
+    spread = ShardedArms.start(problem.features, count)
+    run = _play_in_batches(problem, strategy, horizon, batch, spread)
+    seconds = time.perf_counter() - began
+    sizes = [
+        process.memory_info().rss / 2.0**20
+        for process in psutil.Process().children(recursive=True)
+        if process.name().startswith(f"ray::{Shard.__name__}")
+    ]
+    spread.close()
+    disconnect(cluster)
+    return {"seconds": seconds, "dictionary": run["dictionary"], "mebibytes": mebibytes(), "shards": sizes}
 
 
 def _play_in_batches(problem: Problem, strategy: BBKB, horizon: int, batch: int, arms: Any) -> Answer:
@@ -308,6 +330,7 @@ MEASUREMENTS: dict[str, Callable[..., Answer]] = {
     "goals": goals,
     "million": million,
     "shards": shards,
+    "ten_million": ten_million,
     "optuna": optuna,
     "botorch": botorch,
     "throughput": throughput,

@@ -161,6 +161,19 @@ def goals(bench: Bench) -> list[Row]:
     ]
 
 
+def ten_million(bench: Bench) -> list[Row]:
+    """10⁷ arms with 4 Ray actors, and a quarter as many."""
+    options = {"dimension": 6, "count": 4, "horizon": 200, "batch": 100}
+    few, many = (bench.measure("ten_million", arms=arms, **options) for arms in (2_500_000, 10_000_000))
+    growth, here, there = many["seconds"] / few["seconds"], many["mebibytes"], max(many["shards"])
+    numbers = {"runs": [few, many]}
+    what = f"10^7 arms, d = 6, 4 shards: 100 random arms and a batch of 100, m = {many['dictionary']}"
+    return [
+        Row(what, f"{many['seconds']:.1f} s, {growth:.1f} x that of a quarter of the arms", "near 4", numbers),
+        Row("memory of the largest shard, and of the process that decides", f"{there:.0f}, {here:.0f} MiB", "2048", {}),
+    ]
+
+
 def peers(bench: Bench) -> list[Row]:
     """Seconds a suggestion of Optuna's samplers and of BoTorch, at the T they can reach."""
     rows = []
@@ -236,6 +249,7 @@ ROWS: Mapping[str, Callable[[Bench], list[Row]]] = {
     "goals": goals,
     "million": million,
     "shards": shards,
+    "ten_million": ten_million,
     "peers": peers,
     "throughput": throughput,
     "memory": memory,
