@@ -86,6 +86,7 @@ class Course:
         """Whether the campaign came to its end."""
         next_strike = time.monotonic() + self._rng.uniform(*setting.pause)
         length, last_word, results, is_eager = 0, time.monotonic(), 0, False
+        missed: tuple[Victim, ...] = ()  # a strike that found none of its victims alive: it is tried again
         while not campaign.is_over():
             now, known = time.monotonic(), length
             length = len(campaign.events())
@@ -95,8 +96,9 @@ class Course:
             is_due = now >= next_strike and (
                 is_eager or campaign.results() > results or now - next_strike > _PATIENCE_SECONDS
             )
-            if is_due and len(self._kills) < setting.kills and (strike := next(victims, None)):
+            if is_due and len(self._kills) < setting.kills and (strike := missed or next(victims, None)):
                 done = self._monkey.strike(campaign, strike)
+                missed = () if done else strike
                 self._note(done)
                 self._kills += done
                 results, is_eager = campaign.results(), self._rng.random() < _EAGER

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -216,12 +217,17 @@ def test_a_worker_out_of_descriptors_is_not_used_again(make: Callable[..., RayEx
 
 
 def test_what_follows_failures_in_a_row_runs_in_another_process(make: Callable[..., RayExecutor]) -> None:
-    executor = make(slots=1)
-    executor.submit([*(attempt(number, "leave") for number in range(DAMAGED_AFTER)), attempt(DAMAGED_AFTER, "work")])
-    outcomes = drain(executor)
-    outcome = outcomes.pop(DAMAGED_AFTER)
+    executor, failures = make(slots=1), Counter[str]()
+    # a busy machine may begin a second process, which then has some of the failures
+    while max(failures.values(), default=0) < DAMAGED_AFTER:
+        number = failures.total()
+        executor.submit([attempt(number, "leave")])
+        failures[drain(executor)[number].worker] += 1
+    damaged, number = failures.most_common(1)[0][0], failures.total()
+    executor.submit([attempt(number, "work")])
+    outcome = drain(executor)[number]
     assert isinstance(outcome, Success), outcome
-    assert outcome.worker not in {failed.worker for failed in outcomes.values()}
+    assert outcome.worker != damaged
 
 
 @pytest.mark.parametrize("action", ["fork_and_return", "fork_and_hang", "fork_and_die"])

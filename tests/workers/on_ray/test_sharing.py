@@ -98,11 +98,13 @@ class Sleep:
 def test_two_campaigns_at_the_same_time_get_half_of_the_places_each_and_the_last_one_all(ray_cluster: str) -> None:
     executors = [RayExecutor(Sleep(), 4, Limits(), Placement(f"half {name}", "t", "task")) for name in "ab"]
     for executor in executors:
-        executor.submit([Attempt(i, i, {}, 0) for i in range(200)])
+        executor.submit([Attempt(i, i, {}, 0) for i in range(2000)])
     slots: list[tuple[int, ...]] = []
-    while (2, 2) not in slots:
-        for executor in executors:
-            assert executor.next_outcomes(0.05) is not None
+    workers: list[set[str]] = [set(), set()]
+    # worker processes start one after the other, on a busy machine within many seconds
+    while (2, 2) not in slots or min(map(len, workers)) < 2:
+        for executor, seen in zip(executors, workers, strict=True):
+            seen.update(outcome.worker for outcome in executor.next_outcomes(0.05))
         slots.append(tuple(executor.slots for executor in executors))
     counts = [0, 0]
     while min(counts) < 30:
