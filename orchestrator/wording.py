@@ -6,8 +6,12 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 
 # What a terminal acts on instead of showing it: the controls of ASCII and Latin-1 but for tab and line feed, what turns
-# the direction of writing, and halves of characters.
-_CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+# the direction of writing, halves of characters, and what has no width, so that two names look the same. Joiners stay:
+# words of some scripts and signs of several parts need them.
+_CONTROLS = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ud800-\udfff\ufeff"
+    "\U000e0000-\U000e007f]"
+)
 _EPOCH_FROM = 1e9  # an executor's clock reads more only if it tells wall-clock time (2001 and later)
 
 

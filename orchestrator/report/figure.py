@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from orchestrator.wording import one_line
+from orchestrator.wording import one_line, printable
 
 Spec = dict[str, Any]  # a part of a picture, as plotly reads it
 
@@ -37,8 +37,9 @@ class Figure:
 
 
 def label(text: object, limit: int = 60) -> str:
-    """`text` as plotly will show it literally: escaped, on one line, at most `limit` characters."""
-    return html.escape(one_line(text, limit), quote=False)
+    """`text` as plotly will show it literally: escaped, on one line, at most `limit` characters, control characters
+    visible."""
+    return html.escape(one_line(printable(" ".join(str(text).split())), limit), quote=False)
 
 
 def parameters_label(parameters: Iterable[tuple[str, object]]) -> str:

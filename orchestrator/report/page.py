@@ -2,7 +2,8 @@
 
 Everything that came from outside (messages, parameters, names, settings) is escaped: by Jinja2 in the page's text, by
 `figure.label` in pictures, by base64 inside scripts (`pack`), and the table is built from text nodes. A content
-security policy backs this up: the page runs its own script only and may load nothing.
+security policy backs this up: the page runs its own script only and may load nothing. Characters that turn the
+direction of writing, or have no width, are shown as escapes.
 """
 
 import base64
@@ -42,7 +43,7 @@ from orchestrator.report.progress import (
 )
 from orchestrator.report.surrogate import fit_surrogate
 from orchestrator.report.timeline import CampaignClock, gantt, utilization
-from orchestrator.wording import duration, moment, plural
+from orchestrator.wording import duration, moment, plural, printable
 
 _MOST_LISTED = 10_000  # trials in the table: more make the file and the page slow
 
@@ -82,7 +83,7 @@ def render(history: History, title: str) -> str:
     )
     environment.filters["packed"] = pack
     script = resource("figures.js") + resource("report.js")
-    return environment.get_template("report.html").render(
+    page = environment.get_template("report.html").render(
         title=title,
         subtitle=subtitle(history),
         state=state(history),
@@ -102,6 +103,7 @@ def render(history: History, title: str) -> str:
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
         plotly=_packed_plotly(),
     )
+    return printable(page)
 
 
 def resource(name: str) -> str:
@@ -301,8 +303,8 @@ def trial_table(history: History) -> Spec:
     before = [("trial", "number"), ("status", "status"), ("value", "number"), *((name, "number") for name in metrics)]
     after = ["batch", "attempts", "started (s)", "seconds"]
     columns = [
-        *({"name": name, "kind": kind} for name, kind in before),
-        *({"name": name, "kind": "number" if _is_numeric(rows, name) else "text"} for name in names),
+        *({"name": printable(name), "kind": kind} for name, kind in before),
+        *({"name": printable(name), "kind": "number" if _is_numeric(rows, name) else "text"} for name in names),
         *({"name": name, "kind": "number"} for name in after),
         {"name": "worker", "kind": "text"},
         {"name": "error", "kind": "message"},
@@ -343,7 +345,7 @@ def _cell(value: object) -> object:
         return strict_json(float(f"{value:.6g}"))
     if isinstance(value, Mapping | list | tuple | bool):
         return json.dumps(strict_json(value), default=str)
-    return value
+    return printable(value) if isinstance(value, str) else value
 
 
 def as_yaml(settings: Mapping[str, object]) -> str:

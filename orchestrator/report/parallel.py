@@ -11,7 +11,7 @@ from objectives.parameters import Choice, Ordered, Parameter, Range
 from orchestrator.history.export import parameter_names
 from orchestrator.history.fold import History, TrialRow
 from orchestrator.report.figure import FONT, Figure, Spec, label, look, round_values
-from orchestrator.wording import one_line
+from orchestrator.wording import one_line, printable
 
 _MISSING = "none"  # tick of a conditional parameter that is inactive
 _TICKS = 8
@@ -138,7 +138,9 @@ def _step_axis(name: str, values: Sequence[object], levels: Sequence[object]) ->
     index = {step: float(position) for position, step in enumerate(steps)}
     every = math.ceil(len(steps) / 24)  # more labels would overlap
     # plotly draws the ticks of this kind of picture as plain text: escaped, they would show their escapes
-    ticks = {float(position): one_line(step, 20) for position, step in enumerate(steps) if position % every == 0}
+    ticks = {
+        float(position): one_line(printable(step), 20) for position, step in enumerate(steps) if position % every == 0
+    }
     return ParameterAxis(name, [index[step] for step in taken], (-0.5, len(steps) - 0.5), ticks, is_stepped=True)
 
 

@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import gzip
 import json
+import re
 import time
 from collections.abc import Callable
 from importlib import resources
@@ -23,6 +24,7 @@ from orchestrator.serve import views
 from orchestrator.serve.access import HEADERS, Access, guard
 from orchestrator.serve.feed import Feed
 from orchestrator.serve.sources import find_sources
+from orchestrator.wording import printable
 
 LOOK_SECONDS = 0.5  # between two looks at the logs
 SOURCES_SECONDS = 5.0  # between two looks for new campaigns
@@ -34,6 +36,8 @@ PICTURES_SECONDS, PICTURES_SHARE = (
 )  # pictures are drawn anew after so long, and take at most this share of time
 _SHUTDOWN_SECONDS = 3.0
 _MOST_DIGITS = 15
+# in JSON: a backslash; a character that is not ASCII, but for the halves of those that take two
+_ESCAPES = re.compile(r"\\\\|\\u(?P<code>(?!d[89a-f])[0-9a-f]{4})")
 _STREAM = {"Content-Type": "text/event-stream", "X-Accel-Buffering": "no"}
 _STATIC = {"page.js": "text/javascript", "page.css": "text/css"}
 
@@ -237,7 +241,13 @@ def _number(text: str) -> int | None:
 
 
 def _to_json(value: object) -> str:
-    return json.dumps(value, allow_nan=False, separators=(",", ":"), default=str)
+    """JSON of which a page shows every character: what turns the direction of writing or has no width as an escape."""
+    return _ESCAPES.sub(_visible, json.dumps(value, allow_nan=False, separators=(",", ":"), default=str))
+
+
+def _visible(match: re.Match[str]) -> str:
+    character = chr(int(match["code"], 16)) if match["code"] else ""
+    return match[0] if printable(character) == character else f"\\{match[0]}"
 
 
 def _resource(name: str) -> str:

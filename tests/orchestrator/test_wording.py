@@ -2,7 +2,7 @@
 
 import pytest
 
-from orchestrator.wording import duration, moment, plural
+from orchestrator.wording import duration, moment, plural, printable
 
 
 @pytest.mark.parametrize(
@@ -16,6 +16,12 @@ def test_durations_read_well(seconds: float, expected: str) -> None:
 def test_wall_clock_and_virtual_times_are_written_differently() -> None:
     assert moment(1.75e9) == "2025-06-15 15:06:40 UTC"
     assert moment(12.25) == "12.2 s (virtual)"
+
+
+def test_characters_that_mislead_a_reader_are_escaped_and_all_others_stay() -> None:
+    assert printable("a\u202eb\u200b\ufeff\U000e0041\x1b") == r"a\u202eb\u200b\ufeff\U000e0041\x1b"
+    plain = "Größe ≥ 2\n\tשלום नमस्ते 👩\u200d🔬 می\u200cخواهم"
+    assert printable(plain) == plain
 
 
 def test_one_is_singular() -> None:

@@ -19,7 +19,7 @@ from orchestrator.campaign.status import Status, goals_text
 from orchestrator.cli.arguments import RunFolder
 from orchestrator.cli.console import SafeConsole
 from orchestrator.cli.live import short_text
-from orchestrator.cli.terminal import say, write_file
+from orchestrator.cli.terminal import say, write_file, write_output
 from orchestrator.errors import RunError, StoreError, UserError
 from orchestrator.history.fold import History
 from orchestrator.history.reading import read_history
@@ -62,7 +62,8 @@ def best(
     if taken is best and best.trial is None:
         say(SafeConsole(stderr=True), f"the best value, {best.value:.6g}, is of the {best.origin}")
     is_single = len(state.rules.goals.objectives) == 1
-    print(_format(taken.parameters, format_) if is_single else _written_front(state, format_))
+    text = _format(taken.parameters, format_) if is_single else _written_front(state, format_)
+    write_output(f"{text}\n".encode())
 
 
 def list_(

@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 from orchestrator.campaign.events import ExistingTaken
 from orchestrator.history.fold import fold
 from orchestrator.report import render, write_report
-from orchestrator.report.page import Card, pack, state, summary_cards, trial_table
+from orchestrator.report.page import Card, figures, pack, state, summary_cards, trial_table
+from orchestrator.wording import printable
 from tests.orchestrator.synthetic_log import NASTY_MESSAGES, SyntheticLog
 
 CAMPAIGNS = {
@@ -71,7 +72,7 @@ def test_the_page_shows_every_trial_session_and_the_configuration(campaign: Synt
     page = Page(render(history, "my campaign"))
     rows = page.unpack("trial-rows")["rows"]
     assert [row[0] for row in rows] == [row.trial for row in history.trials]
-    assert [row[-1] for row in rows] == [row.error for row in history.trials]
+    assert [row[-1] for row in rows] == [printable(row.error) for row in history.trials]
     assert page.text.count("UTC") + page.text.count("(virtual)") == len(history.sessions)
     assert "lengthscale: 0.5" in page.text
     assert "my campaign" in page.text
@@ -115,6 +116,20 @@ def test_no_text_from_outside_becomes_markup(text: str) -> None:
         row.pick = replace(row.pick, parameters={**row.parameters, "activation": text})
         row.worker, row.error = text, text
     assert [tag for tag, _ in Page(render(history, text)).elements] == expected
+
+
+def test_no_text_from_outside_turns_the_direction_of_the_page_or_hides_characters() -> None:
+    history, text = SyntheticLog(trials=6, failure_share=0).history(), "a\u202eb\u200bc\x1b"
+    history.settings = replace(history.settings, plain={**history.settings.plain, "note": text})
+    for row in history.trials:
+        row.pick = replace(row.pick, parameters={**row.parameters, text: text})
+        row.worker, row.error = text, text
+    page = render(history, text)
+    shown = json.dumps([trial_table(history), [figure.spec for figure in figures(history)]], ensure_ascii=False)
+    for character in "\u202e\u200b\x1b":
+        assert character not in page
+        assert character not in shown
+    assert r"a\u202eb\u200bc\x1b" in page
 
 
 def test_the_same_history_gives_the_same_page() -> None:

@@ -13,6 +13,7 @@ import pytest
 
 from orchestrator.errors import UserError
 from orchestrator.serve.access import host_of, read_token
+from orchestrator.serve.app import _to_json
 from orchestrator.serve.sources import find_sources
 from tests.orchestrator.serve.conftest import TOKEN, GrowingLog, running_server
 from tests.orchestrator.synthetic_log import SyntheticLog
@@ -110,6 +111,11 @@ def test_a_hostile_request_is_refused_without_an_error_of_the_server(
     assert got == status
     assert "X-Content-Type-Options: nosniff" in head
     assert "X-Injected" not in head
+
+
+def test_every_character_of_a_text_is_visible_in_what_a_page_gets() -> None:
+    texts = {"a\u202e": "x\u200b\x1b\\u202e", "b": "Größe 👩\u200d🔬\n"}
+    assert json.loads(_to_json(texts)) == {r"a\u202e": "x\\u200b\\u001b\\u202e", "b": "Größe 👩\u200d🔬\n"}
 
 
 def test_the_token_in_an_address_leads_to_no_other_server(begin_log: BeginLog) -> None:
