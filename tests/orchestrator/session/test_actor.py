@@ -135,7 +135,7 @@ def successes(run: Run) -> int:
     return sum(isinstance(event, TrialSucceeded) for event in run.events())
 
 
-def eventually(holds: Callable[[], Any], seconds: float = 60.0) -> Any:
+def eventually(holds: Callable[[], Any], seconds: float = 240.0) -> Any:
     give_up = time.monotonic() + seconds
     while not (answer := holds()):
         assert time.monotonic() < give_up
