@@ -12,6 +12,7 @@ _CONTROLS = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ud800-\udfff\ufeff"
     "\U000e0000-\U000e007f]"
 )
+_FIRST, _LAST = -6.2e10, 253_402_300_799.0  # in the years 5 and 9999
 _EPOCH_FROM = 1e9  # an executor's clock reads more only if it tells wall-clock time (2001 and later)
 
 
@@ -30,15 +31,20 @@ def moment(time: float) -> str:
     """A time of an executor's clock, in UTC: `2026-03-01 14:05:09 UTC`; virtual time in seconds."""
     if time < _EPOCH_FROM:
         return f"{time:.1f} s (virtual)"
-    return datetime.fromtimestamp(time, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    return _in_utc(time).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
 def iso(time: float) -> str:
     """A time of an executor's clock as ISO 8601 in UTC, for programs: `2026-03-01T14:05:09.250000Z`.
 
-    Virtual time counts from 1970-01-01T00:00:00.000000Z.
+    Virtual time counts from 1970-01-01T00:00:00.000000Z; what is after the year 9999 is written as its end.
     """
-    return datetime.fromtimestamp(time, UTC).isoformat(timespec="microseconds").removesuffix("+00:00") + "Z"
+    return _in_utc(time).isoformat(timespec="microseconds").removesuffix("+00:00") + "Z"
+
+
+def _in_utc(time: float) -> datetime:
+    """Within the years that a date can have."""
+    return datetime.fromtimestamp(min(max(_FIRST, time), _LAST), UTC)
 
 
 def printable(text: str) -> str:

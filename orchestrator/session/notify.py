@@ -181,8 +181,17 @@ def post(url: str, notice: Notice) -> None:
     request = urllib.request.Request(
         address, notice.as_json().encode(), {"Content-Type": "application/json", "User-Agent": "bbkb"}
     )
-    with urllib.request.urlopen(request, timeout=SEND_SECONDS):
+    with urllib.request.build_opener(_NoRedirects).open(request, timeout=SEND_SECONDS):
         pass
+
+
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    """Python would follow a redirect with a GET: the notice would be lost in silence, and the server that redirects
+    could have any address asked that this machine reaches."""
+
+    def redirect_request(self, *_: object) -> None:
+        """Raises OSError."""
+        raise OSError("the server of notify.webhook redirects: give the address that it leads to")
 
 
 @contextmanager

@@ -2,7 +2,7 @@
 
 import pytest
 
-from orchestrator.wording import duration, moment, plural, printable
+from orchestrator.wording import duration, iso, moment, plural, printable
 
 
 @pytest.mark.parametrize(
@@ -16,6 +16,13 @@ def test_durations_read_well(seconds: float, expected: str) -> None:
 def test_wall_clock_and_virtual_times_are_written_differently() -> None:
     assert moment(1.75e9) == "2025-06-15 15:06:40 UTC"
     assert moment(12.25) == "12.2 s (virtual)"
+
+
+def test_a_time_that_no_date_can_have_is_written_as_the_nearest_one() -> None:
+    assert iso(3.6e15) == "9999-12-31T23:59:59.000000Z"
+    assert moment(1e300) == "9999-12-31 23:59:59 UTC"
+    assert iso(float("nan")).endswith("Z")
+    assert iso(1_772_374_509.25) == "2026-03-01T14:15:09.250000Z"
 
 
 def test_characters_that_mislead_a_reader_are_escaped_and_all_others_stay() -> None:

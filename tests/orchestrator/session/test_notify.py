@@ -44,6 +44,7 @@ class Webhook:
 
     def __init__(self) -> None:
         self.posted: list[dict[str, str]] = []
+        self.asked: list[str] = []
         self.answer, self.wait = 200, threading.Event()
         self.wait.set()
         outer = self
@@ -53,6 +54,12 @@ class Webhook:
                 outer.posted.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
                 outer.wait.wait(10.0)
                 self.send_response(outer.answer)
+                self.send_header("Location", "/elsewhere")
+                self.end_headers()
+
+            def do_GET(self) -> None:
+                outer.asked.append(self.path)
+                self.send_response(200)
                 self.end_headers()
 
             def log_message(self, *_: object) -> None:
@@ -133,6 +140,20 @@ def test_what_cannot_be_delivered_is_logged_without_its_address(
     assert "HTTP Error 500" in texts[1]
     assert "BBKB_NO_SUCH_VARIABLE, which is not set" in texts[2]
     assert "secret-path" not in "".join(texts)
+
+
+@pytest.mark.parametrize("status_code", [301, 302, 303, 307, 308])
+def test_a_redirect_is_no_delivery_and_leads_to_no_other_address(
+    tmp_path: Path, webhook: Webhook, caplog: pytest.LogCaptureFixture, status_code: int
+) -> None:
+    webhook.answer = status_code
+    with caplog.at_level(logging.ERROR, "bbkb.notify"):
+        send(tmp_path, [CLOSED], webhook=webhook.url)
+    assert [record.getMessage() for record in caplog.records] == [
+        "the notification 'ended' was not delivered: OSError: the server of notify.webhook redirects: give the address "
+        "that it leads to"
+    ]
+    assert not webhook.asked
 
 
 @pytest.mark.parametrize(
