@@ -16,7 +16,7 @@ Williams 2006, eq. 5.9). Lengthscales are in units of the parameters' extents.
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.linalg import lapack
@@ -25,6 +25,7 @@ from scipy.optimize import minimize
 from orchestrator.bandit.arms import Layout
 from orchestrator.bandit.arrays import Floats, Indices
 from orchestrator.bandit.kernels import RBF, AnyKernel, Linear, Matern32, Matern52
+from orchestrator.bandit.model.outputs import Outputs, scores_of
 
 FIRST_FIT = 16  # results before the first fit
 GROWTH = 1.3  # results at a fit over those at the fit before
@@ -32,6 +33,7 @@ MOST_ARMS = 400  # distinct arms that a fit looks at, so that it costs a bounded
 STEPS = 25
 LENGTHSCALES, NOISES = (0.02, 30.0), (1e-3, 1.0)
 PRIOR_NOISE, PRIOR_NOISE_DEVIATION = 0.05, 1.5  # median of v, and the standard deviation of its logarithm
+NEAREST = 32  # arms around the best one that a local fit looks at
 CLOSE_LENGTHSCALE, CLOSE_DISTANCE, CLOSE_NOISE = 0.05, 0.02, 0.1  # see `settled`
 _JITTER = 1e-8  # near-copies of an arm that was pulled very often
 _DIGITS = 6  # of what was fitted: the last digits differ between machines
@@ -125,6 +127,24 @@ def fit(evidence: Evidence, layout: Layout, family: AnyKernel, start: Fitted, no
     lengthscales = np.exp(found.x[: layout.parameter_count]) * layout.extents
     fitted = math.exp(float(found.x[-1])) if noise is None else noise
     return Fitted(tuple(_shorten(scale) for scale in lengthscales.tolist()), _shorten(fitted), evidence.results)
+
+
+def local_noise(features: Floats, rewards: Floats, layout: Layout, family: AnyKernel) -> float:
+    """The noise variance of a fit to the `NEAREST` arms around the best one alone, in units of these.
+
+    A search that has converged has most of its arms within a distance that is far below the shortest lengthscale, and
+    the fit to all arms takes their differences for noise. On their own scale a function without noise is smooth again.
+    `features` (p, d) and `rewards` (p,) are those of distinct arms, p ≥ 2.
+    """
+    at = features / layout.extents[layout.parameters]
+    squared = np.sum((at - at[np.argmax(rewards)]) ** 2, axis=1)
+    near = np.argsort(squared, kind="stable")[:NEAREST]
+    spans = np.zeros(layout.parameter_count)
+    np.maximum.at(spans, layout.parameters, np.ptp(features[near], axis=0))
+    local = replace(layout, extents=np.where(spans > 0, spans, layout.extents))
+    scores = scores_of(rewards[near], Outputs.STANDARDISE)
+    evidence = Evidence(features[near], scores, np.ones(len(near), np.intp), len(near))
+    return fit(evidence, local, family, prior(local, None), None).noise
 
 
 def _shorten(number: float) -> float:

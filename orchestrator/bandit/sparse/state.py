@@ -12,6 +12,8 @@ from numpy.typing import ArrayLike
 from orchestrator.bandit.arms import Arms, Layout, checked_features
 from orchestrator.bandit.arrays import Floats, Indices, read_only, same
 from orchestrator.bandit.goals import SINGLE, Goals
+from orchestrator.bandit.kernels import AnyKernel
+from orchestrator.bandit.model.fitting import local_noise
 from orchestrator.bandit.model.model import Model
 from orchestrator.bandit.model.outputs import is_wild, mean_rewards
 from orchestrator.bandit.pulls import Pulls
@@ -23,6 +25,7 @@ from orchestrator.bandit.strategy import Observation, Record, Wait
 S = TypeVar("S", bound="SparseState")
 
 
+NO_NOISE = 0.01  # variance of a score among the arms around the best one
 NEIGHBOURS = 5  # of a failed arm: it counts where most of them failed too
 
 
@@ -282,8 +285,9 @@ def recommendation(state: SparseState, belief: Belief | None = None) -> int | No
     """The pulled arm to recommend where it may not be the one of largest mean reward; else None.
 
     That of largest posterior mean where the fitted noise says that mean rewards are noisy, and pulling an arm again did
-    not always give the same reward. A mean reward that is implausibly far above all others is left out. None
-    with several objectives or constraints.
+    not always give the same reward; where no arm is pulled twice, unless the arms around the best one show no noise
+    (`local_noise`). A mean reward that is implausibly far above all others is left out. None with several objectives or
+    constraints.
     """
     if state.calibration is None or not state.pulls.total or not state.goals.is_single:
         return None
@@ -291,8 +295,16 @@ def recommendation(state: SparseState, belief: Belief | None = None) -> int | No
     wild = is_wild(means)
     is_fitted = state.pulls.total >= CHECKED_FROM
     is_luck = is_fitted and is_noisy(state.calibration.fitted) and not state.pulls.looks_deterministic
+    is_luck = is_luck and not _is_smooth_around_the_best(state, arms[~wild], means[~wild])
     if not is_luck and not wild.any():
         return None
     known = _sparse_belief(state) if belief is None else belief
     worth = known(arms)[0] if is_luck else means
     return int(arms[np.argmax(np.where(wild, -np.inf, worth))])
+
+
+def _is_smooth_around_the_best(state: SparseState, arms: Indices, means: Floats) -> bool:
+    """Whether the differences of `means` (p,) of the `arms` around the best one are no noise, where none repeats."""
+    if state.layout is None or state.layout.repeats or not isinstance(state.model.kernel, AnyKernel):
+        return False
+    return local_noise(state.model.all_arms.look_up(arms), means, state.layout, state.model.kernel) <= NO_NOISE

@@ -19,6 +19,7 @@ from orchestrator.bandit.model.fitting import (
     fit,
     is_due,
     keep_close_values,
+    local_noise,
     prior,
 )
 from orchestrator.bandit.model.outputs import Outputs, scores_of
@@ -124,3 +125,22 @@ def test_small_steps_do_not_add_up() -> None:
         kept = keep_close_values(Fitted((0.5 * 1.01**step,), 0.1, 100 + step), kept, layout)
         assert kept.lengthscales[0] == pytest.approx(0.5 * 1.01**step, rel=0.051)
     assert kept.lengthscales != (0.5,)
+
+
+def converged_search(seed: int, noise: float) -> tuple[Arms, np.ndarray]:
+    """60 arms all over a space with a choice, 60 within 1e-5 of the best one; rewards with noise in units of their differences."""
+    rng = np.random.default_rng(seed)
+    points = np.vstack((rng.random((60, 2)), 0.4 + 1e-5 * rng.standard_normal((60, 2))))
+    choices = np.eye(2)[np.append(rng.integers(2, size=60), np.zeros(60, np.intp))]
+    rewards = -np.sum((points - 0.4) ** 2, axis=1) - choices[:, 1] + noise * 1e-10 * rng.standard_normal(120)
+    return Arms.of(np.column_stack((points, choices)), (0, 1, 2, 2)), rewards
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_among_the_arms_around_the_best_one_noise_is_distinguished_from_a_narrow_peak(seed: int) -> None:
+    arms, rewards = converged_search(seed, noise=0.0)
+    assert local_noise(arms.features, rewards, arms.layout, Matern52()) < 0.005
+    arms, rewards = converged_search(seed, noise=1.0)
+    assert local_noise(arms.features, rewards, arms.layout, Matern52()) > 0.05
+    far_away = Arms.of(7.0 + 100.0 * arms.features, arms.layout.parameters)
+    assert local_noise(far_away.features, rewards, far_away.layout, Matern52()) > 0.05

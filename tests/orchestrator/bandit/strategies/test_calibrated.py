@@ -215,3 +215,23 @@ def test_a_compressed_belief_is_that_of_the_stored_pairs_with_the_scores_of_all_
 def test_the_preset_paper_is_the_class_s_own_settings(name: str) -> None:
     cls = STRATEGIES[name]
     assert cls(**with_preset(cls, {"preset": "paper"})) == cls()
+
+
+@pytest.mark.parametrize("noise", [0.0, 1.0])
+@pytest.mark.parametrize("name", ["bbkb", "gp_bucb"])
+def test_where_the_search_has_converged_only_noise_makes_it_recommend_by_the_posterior(name: str, noise: float) -> None:
+    rng = np.random.default_rng(3)
+    points = np.vstack((rng.random((30, 2)), 0.4 + 1e-5 * rng.standard_normal((90, 2))))
+    rewards = -np.sum((points - 0.4) ** 2, axis=1) + noise * 1e-10 * rng.standard_normal(120)
+    strategy = build(name)
+    assert isinstance(strategy, Recommends)
+    state = strategy.init(Arms.of(points, repeats=False), np.random.default_rng(1))
+    told = [Observation(arm, reward) for arm, reward in enumerate(rewards.tolist())]
+    state = strategy.tell(state, told, np.random.default_rng(2))
+    assert getattr(state, "ground", state).calibration.fitted.noise > 0.05, "the fit to all arms takes it for noise"
+    recommended = strategy.recommend(state)
+    if noise:
+        mean = strategy.posterior(state).mean
+        assert recommended == int(np.argmax(mean)) != int(np.argmax(rewards))
+    else:
+        assert recommended is None  # the largest reward
