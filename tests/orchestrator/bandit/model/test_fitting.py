@@ -128,7 +128,10 @@ def test_small_steps_do_not_add_up() -> None:
 
 
 def converged_search(seed: int, noise: float) -> tuple[Arms, np.ndarray]:
-    """60 arms all over a space with a choice, 60 within 1e-5 of the best one; rewards with noise in units of their differences."""
+    """60 arms all over a space with a choice and 60 within 1e-5 of the best one.
+
+    `noise` of the rewards is in units of the differences among the latter.
+    """
     rng = np.random.default_rng(seed)
     points = np.vstack((rng.random((60, 2)), 0.4 + 1e-5 * rng.standard_normal((60, 2))))
     choices = np.eye(2)[np.append(rng.integers(2, size=60), np.zeros(60, np.intp))]
