@@ -83,7 +83,7 @@ class SklearnEstimator:
         """Whether `data` is a path."""
         return bool(Path(self.data).suffix)
 
-    def located(self, folder: Path) -> "SklearnEstimator":
+    def with_absolute_paths(self, folder: Path) -> "SklearnEstimator":
         """The same with a relative path of `data` below `folder`."""
         return replace(self, data=str((folder / Path(self.data).expanduser()).resolve())) if self.is_file else self
 

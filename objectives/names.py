@@ -54,7 +54,7 @@ class ObjectiveOptions(Protocol):
 class ReadsFiles(Protocol):
     """Options that name files."""
 
-    def located(self, folder: Path) -> "ObjectiveOptions":
+    def with_absolute_paths(self, folder: Path) -> "ObjectiveOptions":
         """The same options with absolute paths.
 
         Args:

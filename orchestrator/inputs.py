@@ -20,7 +20,7 @@ T = TypeVar("T")
 Rewards = Sequence[float | None] | ArrayLike
 
 
-def checked_limit(limit: object) -> int:
+def check_limit(limit: object) -> int:
     """A number of pulls, at least 1."""
     if isinstance(limit, bool) or not isinstance(limit, int | np.integer):
         raise ValueError(f"limit must be a whole number >= 1, got {excerpt(limit)}")
@@ -30,7 +30,7 @@ def checked_limit(limit: object) -> int:
     return number
 
 
-def checked_list(values: object, what: str, example: str) -> list[Any]:
+def check_list(values: object, what: str, example: str) -> list[Any]:
     """`values` as a list; a text, a mapping or a single value is none. `example` shows what to write."""
     is_single = getattr(values, "ndim", 1) == 0  # an array () of NumPy says that it can be iterated over
     if is_single or isinstance(values, str | bytes | Mapping | Set) or not isinstance(values, Iterable):
@@ -38,37 +38,37 @@ def checked_list(values: object, what: str, example: str) -> list[Any]:
     return list(values)
 
 
-def checked_mapping(values: object, what: str, example: str) -> Mapping[str, Any]:
+def check_mapping(values: object, what: str, example: str) -> Mapping[str, Any]:
     """`values`, a mapping whose keys are texts. `example` shows what to write."""
     if not isinstance(values, Mapping) or not all(isinstance(key, str) for key in values):
         raise ValueError(f"{what} must be a mapping such as {example}, got {excerpt(values)}")
     return values
 
 
-def checked_mappings(values: object, what: str, example: str) -> list[Mapping[str, Any]]:
+def check_mappings(values: object, what: str, example: str) -> list[Mapping[str, Any]]:
     """`values`, a list of mappings whose keys are texts. `example` shows what to write."""
-    return [checked_mapping(one, f"each of {what}", example.strip("[]")) for one in checked_list(values, what, example)]
+    return [check_mapping(one, f"each of {what}", example.strip("[]")) for one in check_list(values, what, example)]
 
 
-def checked_space(space: object) -> Mapping[str, Parameter | Mapping[str, object]]:
+def check_space(space: object) -> Mapping[str, Parameter | Mapping[str, object]]:
     """`space`, parameters by name: objects, or mappings as in a campaign file."""
-    given = checked_mapping(space, "space", "{'x': Range(0, 1)}")
+    given = check_mapping(space, "space", "{'x': Range(0, 1)}")
     for name, one in given.items():
         if not isinstance(one, Mapping | Parameter):
             raise ValueError(f"space[{name!r}] must be Range, Choice, Ordered or a mapping, got {excerpt(one)}")
     return given
 
 
-def checked_seed(seed: object) -> int:
+def check_seed(seed: object) -> int:
     """A seed: a whole number, at least 0."""
     if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
         raise ValueError(f"seed must be a whole number >= 0, got {excerpt(seed)}")
     return int(seed)
 
 
-def checked_results(indices: ArrayLike, rewards: Rewards, size: int) -> list[Observation]:
+def check_results(indices: ArrayLike, rewards: Rewards, size: int) -> list[Observation]:
     """Observations of the candidates `indices` (n,), each below `size`, with `rewards` (n,) or None for a failure."""
-    arms, values = checked_indices(indices, size), [_reward(value) for value in _list_rewards(rewards)]
+    arms, values = check_indices(indices, size), [_reward(value) for value in _list_rewards(rewards)]
     if len(values) != len(arms):
         raise ValueError(f"there must be one reward for each index, got {len(values)} rewards for {len(arms)} indices")
     return [Observation(arm, value) for arm, value in zip(arms, values, strict=True)]
@@ -76,13 +76,13 @@ def checked_results(indices: ArrayLike, rewards: Rewards, size: int) -> list[Obs
 
 def plain_values(values: Any, metric: str) -> list[Any]:
     """`values` of one objective as a list, mappings replaced by their `metric`, None where that is missing."""
-    rows = [values] if isinstance(values, int | float | None) else checked_list(values, "values", "[0.5, None]")
+    rows = [values] if isinstance(values, int | float | None) else check_list(values, "values", "[0.5, None]")
     return [row.get(metric) if isinstance(row, Mapping) else row for row in rows]
 
 
-def checked_metrics(values: Any, names: Sequence[str], count: int) -> list[dict[str, float] | None]:
+def check_metrics(values: Any, names: Sequence[str], count: int) -> list[dict[str, float] | None]:
     """The metrics `names` (m,) of `count` results: mappings, or rows of an array (n, m); None for a failure."""
-    rows = checked_list(values, "values", f"[{{{names[0]!r}: 0.5, …}}]")
+    rows = check_list(values, "values", f"[{{{names[0]!r}: 0.5, …}}]")
     if len(rows) != count:
         raise ValueError(f"there must be one value for each configuration, got {len(rows)} for {count}")
     return [None if row is None else _metrics(row, names) for row in rows]
@@ -101,7 +101,7 @@ def _metrics(row: Any, names: Sequence[str]) -> dict[str, float]:
     return found
 
 
-def checked_numbers(values: ArrayLike, what: str) -> NDArray[np.float64]:
+def check_numbers(values: ArrayLike, what: str) -> NDArray[np.float64]:
     """`values` (n,), or a single one, as floats; `what` they are."""
     try:
         array = np.asarray(values)
@@ -112,20 +112,20 @@ def checked_numbers(values: ArrayLike, what: str) -> NDArray[np.float64]:
         raise ValueError(f"{what} must be numbers (n,), got {excerpt(values)}") from None
 
 
-def checked_existing(existing: object, size: int) -> list[Observation]:
+def check_existing(existing: object, size: int) -> list[Observation]:
     """Existing results, a pair of indices (n,) and rewards (n,), n ≥ 1, none of which failed."""
     if not isinstance(existing, tuple | list) or len(existing) != 2:
         got = f"{len(existing)} items" if isinstance(existing, tuple | list) else f"a {type(existing).__name__}"
         raise ValueError(f"existing must be a pair (indices, rewards), got {got}")
     indices, rewards = existing
-    observations = checked_results(indices, rewards, size)
+    observations = check_results(indices, rewards, size)
     if not observations or any(seen.reward is None for seen in observations):
         rule = "existing results must be at least one, and each must have a reward"
         raise ValueError(f"{rule}; leave out what could not be evaluated, or all of `existing`")
     return [replace(seen, is_existing=True) for seen in observations]
 
 
-def checked_indices(indices: ArrayLike, size: int) -> list[int]:
+def check_indices(indices: ArrayLike, size: int) -> list[int]:
     """Indices (n,) of candidates, each at least 0 and below `size`."""
     array = np.atleast_1d(np.asarray(indices))
     if array.ndim != 1 or (array.size and not np.issubdtype(array.dtype, np.integer)):

@@ -35,7 +35,7 @@ class Learner(Generic[S]):
         self.open: list[int] = []  # arms of pulls that `state` does not contain, in the order they were chosen
         self.unlearned: list[Observation] = []  # those of them whose results are known
         self._open: Counter[int] = Counter()  # how often each arm is in `open`,
-        self._told: Counter[int] = Counter()  # and in `unlearned`
+        self._passed: Counter[int] = Counter()  # and in `unlearned`
         self._sums: dict[int, float] = {}  # of the rewards of each arm in `unlearned`, and of those in `state`
         self._seed, self._learned = seed, learned
         self._growth = float(getattr(strategy, "refresh_growth", 0.0)) if never_waits(strategy) else 0.0
@@ -44,11 +44,11 @@ class Learner(Generic[S]):
     @property
     def pending(self) -> list[int]:
         """Arms of pulls without a result, in order."""
-        told = self._told.copy()
+        passed = self._passed.copy()
         waiting = []
         for arm in self.open:
-            if told[arm]:
-                told[arm] -= 1
+            if passed[arm]:
+                passed[arm] -= 1
             else:
                 waiting.append(arm)
         return waiting
@@ -81,8 +81,8 @@ class Learner(Generic[S]):
         """Results, to be learned. Raises ValueError when a reward, or the sum of an arm's rewards, is not finite."""
         self._sums |= self._sums_with(observations)
         for seen in observations:
-            self._told[seen.arm] += 1
-            if self._told[seen.arm] > self._open[seen.arm]:
+            self._passed[seen.arm] += 1
+            if self._passed[seen.arm] > self._open[seen.arm]:
                 self.expect((seen.arm,))  # it was never asked for: a result from elsewhere
                 seen = replace(seen, is_existing=True)
             self.unlearned.append(seen)
@@ -97,7 +97,7 @@ class Learner(Generic[S]):
     def take(self, state: S) -> None:
         """Continue from `state`, which contains all results."""
         self.state, self.open, self.unlearned, self._view = state, self.pending, [], None
-        self._open, self._told, self._sums = Counter(self.open), Counter(), {}
+        self._open, self._passed, self._sums = Counter(self.open), Counter(), {}
 
     def change(self, state: S) -> None:
         """Continue from `state`, which has other arms and no further results."""

@@ -11,12 +11,12 @@ from numpy.typing import ArrayLike, NDArray
 from orchestrator.bandit.arms import Arms
 from orchestrator.bandit.strategy import AnyStrategy, Observation, Posterior, begin
 from orchestrator.inputs import (
-    checked_existing,
-    checked_indices,
-    checked_limit,
-    checked_numbers,
-    checked_results,
-    checked_seed,
+    check_existing,
+    check_indices,
+    check_limit,
+    check_numbers,
+    check_results,
+    check_seed,
 )
 from orchestrator.learner import Learner, never_waits
 from orchestrator.named_strategy import named_strategy
@@ -95,10 +95,10 @@ class Optimizer:
         **options: object,
     ) -> None:
         chosen: AnyStrategy = named_strategy(strategy, options, existing is not None)
-        seed = checked_seed(seed)
+        seed = check_seed(seed)
         self._begin(candidates if isinstance(candidates, Arms) else Arms.of(candidates), chosen, seed)
         if existing is not None:
-            known, rng = checked_existing(existing, self._size), np.random.default_rng([seed, 2])
+            known, rng = check_existing(existing, self._size), np.random.default_rng([seed, 2])
             state = begin(chosen, self._learner.state, known, rng)
             self._know(known, state, chosen.recorded(state))
 
@@ -106,7 +106,7 @@ class Optimizer:
         self._arms, self._strategy, self._seed, self._size = arms, strategy, seed, len(arms)
         state = strategy.init(arms, np.random.default_rng([seed, 0]))
         self._learner = Learner(strategy, state, seed, self._record)
-        self._told: list[Observation] = []
+        self._learned: list[Observation] = []
         self._log: list[Entry] = []
 
     def ask(self, limit: int | None = None) -> NDArray[np.intp]:
@@ -126,7 +126,7 @@ class Optimizer:
             ValueError: when `limit` is not a whole number >= 1.
 
         """
-        asked = self._learner.ask(self._own_limit if limit is None else checked_limit(limit))
+        asked = self._learner.ask(self._own_limit if limit is None else check_limit(limit))
         self._log.append({"asked": asked})
         return np.array(asked, np.intp)
 
@@ -144,7 +144,7 @@ class Optimizer:
             ValueError: when one is out of range.
 
         """
-        self._expect(checked_indices(indices, self._size))
+        self._expect(check_indices(indices, self._size))
 
     def tell(self, indices: ArrayLike, rewards: Sequence[float | None] | ArrayLike) -> None:
         """Rewards (n,) of the candidates `indices` (n,), in any order and any grouping.
@@ -162,12 +162,12 @@ class Optimizer:
                 learned then.
 
         """
-        self._teach(checked_results(indices, rewards, self._size))
+        self._teach(check_results(indices, rewards, self._size))
 
     @property
     def trials(self) -> list[Entry]:
         """The results, in the order of `tell`: `candidate`, a row's index, and `reward`, None for a failure."""
-        return [{"candidate": seen.arm, "reward": seen.reward} for seen in self._told]
+        return [{"candidate": seen.arm, "reward": seen.reward} for seen in self._learned]
 
     @property
     def pending(self) -> NDArray[np.intp]:
@@ -259,7 +259,7 @@ class Optimizer:
 
     def _teach(self, observations: Sequence[Observation]) -> None:
         self._learner.tell(observations)
-        self._told.extend(observations)
+        self._learned.extend(observations)
         self._log.append({"told": _pairs(observations)})
 
     def _record(self) -> None:
@@ -272,8 +272,8 @@ class Optimizer:
         return self._learner.view
 
     def __repr__(self) -> str:
-        told, pending = self._state.pulls.total, len(self.pending)
-        return f"<Optimizer of {self._size} candidates: {told} rewards, {pending} pending>"
+        rewards, pending = self._state.pulls.total, len(self.pending)
+        return f"<Optimizer of {self._size} candidates: {rewards} rewards, {pending} pending>"
 
     def _repr_html_(self) -> str:
         """A small table, for notebooks."""
@@ -296,7 +296,7 @@ class Optimizer:
             rewards: numbers (n,).
 
         """
-        return self._learner.scores(checked_numbers(rewards, "rewards"))
+        return self._learner.scores(check_numbers(rewards, "rewards"))
 
 
 def _pairs(observations: Sequence[Observation]) -> list[list[float | None]]:

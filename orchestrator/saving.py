@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from orchestrator.bandit.arms import Arms, Layout, checked_features
+from orchestrator.bandit.arms import Arms, Layout, check_features
 from orchestrator.bandit.options import excerpt
 from orchestrator.bandit.strategy import AnyStrategy
 from orchestrator.files import write_text
@@ -64,7 +64,7 @@ def dump_arms(arms: Arms) -> Entry:
 def build_arms(saved: Mapping[str, Any]) -> Arms:
     """The arms that `dump_arms` wrote. Raises ValueError when they are not allowed."""
     content = base64.b64decode(saved["features"], validate=True)
-    features = checked_features(np.load(io.BytesIO(content), allow_pickle=False))
+    features = check_features(np.load(io.BytesIO(content), allow_pickle=False))
     layout = Layout(
         parameters=np.array(saved["parameters"], np.intp),
         extents=np.array(saved["extents"], np.float64),

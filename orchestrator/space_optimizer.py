@@ -17,20 +17,20 @@ from objectives.space import SearchSpace
 from orchestrator.bandit.strategy import Posterior
 from orchestrator.campaign.goals import CampaignGoals
 from orchestrator.inputs import (
-    checked_limit,
-    checked_list,
-    checked_mappings,
-    checked_metrics,
-    checked_numbers,
-    checked_results,
-    checked_seed,
-    checked_space,
+    check_limit,
+    check_list,
+    check_mappings,
+    check_metrics,
+    check_numbers,
+    check_results,
+    check_seed,
+    check_space,
     plain_values,
 )
 from orchestrator.learner import never_waits
 from orchestrator.named_strategy import named_strategy
 from orchestrator.saving import Entry, read_saved, write_saved
-from orchestrator.settings.goals import checked_goals
+from orchestrator.settings.goals import check_goals
 from orchestrator.settings.spaces import build_forbid, build_space
 from orchestrator.space_search import ArmResult, SearchSetup, SpaceSearch
 from orchestrator.wording import facts_html
@@ -51,8 +51,8 @@ class SpaceOptimizer:
     Args:
         space: parameters by name: `Range`, `Choice`, `Ordered`, or mappings as in a campaign file.
         direction: "minimize" or "maximize" the values; None: that of the first of `objectives`, else "maximize".
-        objectives: several objectives, [{"metric": "accuracy"}, {"metric": "seconds", "direction": "minimize"}]. What
-            is told are then mappings of metrics, or numbers in the order of `metrics`.
+        objectives: several objectives, [{"metric": "accuracy"}, {"metric": "seconds", "direction": "minimize"}]. Values
+            are then mappings of metrics, or numbers in the order of `metrics`.
         constraints: bounds on metrics, [{"metric": "memory_gb", "at_most": 4}].
         strategy: its name.
         seed: a whole number, >= 0; the same calls with the same seed give the same configurations.
@@ -93,19 +93,19 @@ class SpaceOptimizer:
             raise ValueError(f"direction must be minimize or maximize, got {direction!r}")
         chosen = named_strategy(strategy, options)
         sections = {
-            "objectives": checked_mappings(objectives, "objectives", "[{'metric': 'accuracy'}]"),
-            "constraints": checked_mappings(constraints, "constraints", "[{'metric': 'memory_gb', 'at_most': 4}]"),
+            "objectives": check_mappings(objectives, "objectives", "[{'metric': 'accuracy'}]"),
+            "constraints": check_mappings(constraints, "constraints", "[{'metric': 'memory_gb', 'at_most': 4}]"),
         }
-        given = checked_goals(sections, chosen)
+        given = check_goals(sections, chosen)
         if objectives and direction not in (None, given["objectives"][0]["direction"]):
             raise ValueError(f"direction must be left out beside objectives, which have their own; got {direction!r}")
         setup = SearchSetup(
             space=space if isinstance(space, SearchSpace) else _search_space(space, _clauses(forbid)),
             goals=CampaignGoals.of({**given, "objective": {"direction": direction or "maximize"}}),
             strategy=chosen,
-            seed=checked_seed(seed),
-            enqueue=checked_mappings(enqueue, "enqueue", "[{'x': 0.5}]"),
-            limit=checked_limit(limit),
+            seed=check_seed(seed),
+            enqueue=check_mappings(enqueue, "enqueue", "[{'x': 0.5}]"),
+            limit=check_limit(limit),
         )
         self._search = SpaceSearch(setup)
 
@@ -119,7 +119,7 @@ class SpaceOptimizer:
 
         """
         own = 1 if never_waits(self._search.setup.strategy) else len(self.candidates)
-        arms = self._search.ask(own if limit is None else checked_limit(limit))
+        arms = self._search.ask(own if limit is None else check_limit(limit))
         return [self.candidates.parameters(arm) for arm in arms]
 
     def expect(self, configurations: Sequence[Mapping[str, Scalar]]) -> None:
@@ -132,7 +132,7 @@ class SpaceOptimizer:
             ObjectiveError: when one is not of the space.
 
         """
-        self._search.expect(self._search.arms_of(_checked_configurations(configurations)))
+        self._search.expect(self._search.arms_of(_check_configurations(configurations)))
 
     def tell(self, configurations: Sequence[Mapping[str, Scalar]], values: Values) -> None:
         """Values of configurations, in any order and any grouping; of ones that were never asked for, too.
@@ -147,13 +147,13 @@ class SpaceOptimizer:
             ValueError: when a value is NaN or infinite. Nothing is learned then.
 
         """
-        arms = self._search.arms_of(_checked_configurations(configurations))
+        arms = self._search.arms_of(_check_configurations(configurations))
         if self._goals.is_single:
             plain = plain_values(values, self._goals.objectives[0].metric)
-            observations = checked_results(arms, plain, len(self.candidates))
+            observations = check_results(arms, plain, len(self.candidates))
             results: list[ArmResult] = [(seen.arm, seen.reward) for seen in observations]
         else:
-            results = list(zip(arms, checked_metrics(values, self.metrics, len(arms)), strict=True))
+            results = list(zip(arms, check_metrics(values, self.metrics, len(arms)), strict=True))
         self._search.tell(results)
 
     @property
@@ -192,7 +192,7 @@ class SpaceOptimizer:
             values: numbers (n,).
 
         """
-        return self._search.learner.scores(self._sign * checked_numbers(values, "values"))
+        return self._search.learner.scores(self._sign * check_numbers(values, "values"))
 
     def best(self) -> tuple[Configuration, float]:
         """The configuration to recommend, and the mean of its values. Raises ValueError before any value.
@@ -275,13 +275,13 @@ class SpaceOptimizer:
         return self._goals.objectives[0].sign
 
     def __repr__(self) -> str:
-        size, told, pending = len(self._search.setup.space.parameters), len(self.trials), len(self.pending)
-        return f"<Optimizer of {size} parameters: {told} results, {pending} pending>"
+        size, results, pending = len(self._search.setup.space.parameters), len(self.trials), len(self.pending)
+        return f"<Optimizer of {size} parameters: {results} results, {pending} pending>"
 
     def _repr_html_(self) -> str:
         """A small table, for notebooks."""
         wanted = ", ".join(map(str, (*self._goals.objectives, *self._goals.constraints)))
-        facts = [("goals", wanted), ("told", str(len(self.trials))), ("pending", str(len(self.pending)))]
+        facts = [("goals", wanted), ("results", str(len(self.trials))), ("pending", str(len(self.pending)))]
         if self._goals.is_single:
             facts[0] = ("direction", "maximize" if self._goals.objectives[0].is_maximized else "minimize")
         if self.front():
@@ -291,16 +291,16 @@ class SpaceOptimizer:
         return facts_html(f"Optimizer of {', '.join(self._search.setup.space.parameters)}", facts)
 
 
-def _checked_configurations(configurations: object) -> list[Mapping[str, Scalar]]:
-    return checked_list(configurations, "configurations", "[configuration]")
+def _check_configurations(configurations: object) -> list[Mapping[str, Scalar]]:
+    return check_list(configurations, "configurations", "[configuration]")
 
 
 def _clauses(forbid: object) -> tuple[Clause, ...]:
-    return build_forbid(checked_mappings(forbid, "forbid", "[{'model': 'svm'}]"))
+    return build_forbid(check_mappings(forbid, "forbid", "[{'model': 'svm'}]"))
 
 
 def _search_space(space: Mapping[str, Parameter | Mapping[str, object]], forbid: tuple[Clause, ...]) -> SearchSpace:
-    checked_space(space)
+    check_space(space)
     plain = {name: one for name, one in space.items() if isinstance(one, Mapping)}
     built = build_space(plain)
     parameters: dict[str, Parameter] = {

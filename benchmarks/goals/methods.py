@@ -40,7 +40,7 @@ class Ours:
         self._state: Any = self._strategy.init(arms, np.random.default_rng([seed, 0]))
         self._pending: dict[int, int] = {}
         self._seen: dict[int, Observation] = {}  # results that the strategy has not learned from
-        self._told = 0
+        self._learned = 0
 
     def ask(self, number: int) -> int:
         decision = self._strategy.ask(self._state, tuple(self._pending.values()), 1)
@@ -53,11 +53,11 @@ class Ours:
         further = -cost if self._problem.limit is None else self._problem.limit - cost
         self._seen[number] = Observation(self._pending[number], accuracy, (further,))
         running = len(self._pending) - len(self._seen)
-        if len(self._seen) < getattr(self._strategy, "refresh_growth", 0.0) * (self._told + running):
+        if len(self._seen) < getattr(self._strategy, "refresh_growth", 0.0) * (self._learned + running):
             return
-        rng = np.random.default_rng([self._seed, 1, self._told])
+        rng = np.random.default_rng([self._seed, 1, self._learned])
         self._state = self._strategy.tell(self._state, list(self._seen.values()), rng)
-        self._told += len(self._seen)
+        self._learned += len(self._seen)
         for seen in self._seen:
             del self._pending[seen]
         self._seen = {}

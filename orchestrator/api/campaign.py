@@ -14,7 +14,7 @@ from orchestrator.bandit.options import excerpt
 from orchestrator.cli.console import SafeConsole
 from orchestrator.cli.launch import launch
 from orchestrator.errors import RunError, UserError
-from orchestrator.inputs import checked_list, checked_mapping, checked_mappings, checked_space
+from orchestrator.inputs import check_list, check_mapping, check_mappings, check_space
 from orchestrator.report import write_report
 from orchestrator.session.assemble import build, create_run, existing
 from orchestrator.settings.model import Settings, from_mapping
@@ -68,10 +68,8 @@ class Campaign:
         name: str | None = None,
         settings: Mapping[str, object] | None = None,
     ) -> None:
-        sections = dict(
-            checked_mapping({} if settings is None else settings, "settings", "{'workers': {'retries': 0}}")
-        )
-        checked_space(space)
+        sections = dict(check_mapping({} if settings is None else settings, "settings", "{'workers': {'retries': 0}}"))
+        check_space(space)
         tree = {
             **sections,
             "name": name or _name_of(objective),
@@ -80,8 +78,8 @@ class Campaign:
             "workers": {**_section(sections, "workers"), **({} if workers is None else {"count": workers})},
         }
         goals = {
-            "objectives": checked_mappings(objectives, "objectives", "[{'metric': 'accuracy'}]"),
-            "constraints": checked_mappings(constraints, "constraints", "[{'metric': 'memory_gb', 'at_most': 4}]"),
+            "objectives": check_mappings(objectives, "objectives", "[{'metric': 'accuracy'}]"),
+            "constraints": check_mappings(constraints, "constraints", "[{'metric': 'memory_gb', 'at_most': 4}]"),
         }
         tree |= {key: [dict(one) for one in given] for key, given in goals.items() if given}
         sense = {} if direction is None else {"direction": direction}
@@ -106,7 +104,7 @@ class Campaign:
         if not isinstance(path, str | Path):
             raise ValueError(f"path must be the path of a campaign file, got {excerpt(path)}")
         campaign = cls.__new__(cls)
-        campaign.settings = load_settings(path, checked_list(overrides, "overrides", '["budget.evaluations=50"]'))
+        campaign.settings = load_settings(path, check_list(overrides, "overrides", '["budget.evaluations=50"]'))
         return campaign
 
     def run(self, *, address: str | None = None, progress: bool = True, on_result: OnResult | None = None) -> Result:

@@ -103,7 +103,7 @@ class Arms:
     ) -> "Arms":
         """Arms with `features` (A, d), finite; every feature is a parameter of its own unless `parameters` (d,) says
         otherwise. Raises ValueError when `features` is empty, of another shape or not finite."""
-        rows = checked_features(features)
+        rows = check_features(features)
         numbers = np.arange(rows.shape[1]) if parameters is None else np.asarray(parameters, np.intp)
         if numbers.shape != (rows.shape[1],):
             raise ValueError(f"parameters must be one number a feature, {rows.shape[1]}, got shape {numbers.shape}")
@@ -117,7 +117,7 @@ def as_arms(arms: Arms | ArrayLike) -> Arms:
     return arms if isinstance(arms, Arms) else Arms.of(arms)
 
 
-def checked_features(features: ArrayLike) -> Floats:
+def check_features(features: ArrayLike) -> Floats:
     """`features` (A, d) as a read-only float array. Raises ValueError when it is empty, not 2-D or not finite."""
     try:
         checked: Floats = read_only(features, np.float64)

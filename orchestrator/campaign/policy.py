@@ -139,7 +139,7 @@ def _stock_size(state: CampaignState) -> int:
 
 def _is_refresh_due(state: CampaignState) -> bool:
     """Whether results have grown by the share at which a strategy that makes no worker wait is refreshed."""
-    growth, known = state.rules.refresh_growth, state.told + state.existing_count
+    growth, known = state.rules.refresh_growth, state.learned_count + state.existing_count
     return bool(growth) and is_grown(growth, len(state.finished), known, len(state.running))
 
 

@@ -115,7 +115,7 @@ class CampaignState:
         return known if sign * known.value > sign * own.value else own
 
     @property
-    def told(self) -> int:
+    def learned_count(self) -> int:
         """Trials that have ended and that the strategy has learned from."""
         return self.succeeded + self.failed + self.stopped - len(self.finished)
 
@@ -153,8 +153,8 @@ class CampaignState:
 
     def observations_of(self, trials: Iterable[int]) -> list[Observation]:
         """What is known of these finished trials, in the order in which they finished."""
-        told = set(trials)
-        return [finished.observation for finished in self.finished if finished.trial in told]
+        learned = set(trials)
+        return [finished.observation for finished in self.finished if finished.trial in learned]
 
 
 def idle_cause(state: CampaignState) -> Cause:

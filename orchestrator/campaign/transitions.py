@@ -137,14 +137,14 @@ def _choose(state: CampaignState, event: BatchChosen) -> CampaignState:
 
 
 def _refresh(state: CampaignState, event: ModelRefreshed) -> CampaignState:
-    told = set(event.trials)
+    learned = set(event.trials)
     return replace(
         state,
         round=event.round,
         dictionary_size=event.dictionary_size,
         learned=LearnedModel.of(event.record),
         recommended=event.recommended,
-        finished=Line(finished for finished in state.finished if finished.trial not in told),
+        finished=Line(finished for finished in state.finished if finished.trial not in learned),
         existing=None,  # the first refresh of all is theirs
         goes_on=False,
         stalled="",

@@ -34,7 +34,7 @@ def serve(place: str, host: str, port: int, say: Callable[[str], None]) -> None:
 
 
 @contextmanager
-def serving(place: str, campaign: str, say: Callable[[str], None]) -> Iterator[None]:
+def serve_in_thread(place: str, campaign: str, say: Callable[[str], None]) -> Iterator[None]:
     """Serve `place` in a thread while the body runs; the port is `DEFAULT_PORT` where it is free, else any.
 
     Raises UserError as `serve` does.

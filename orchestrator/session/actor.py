@@ -99,8 +99,8 @@ class Orchestrator:
             end = ended_since(events, self._length)
             if end is not None:
                 return end
-            check_not_barren(events)
-            if was_told_to_stop(events, self._length):
+            check_progress(events)
+            if has_stop_request(events, self._length):
                 self._early_stop = bool(self._early_stop)
             with run.store() as store:
                 settings = store.claimed_settings(run.name) or settings
@@ -127,12 +127,12 @@ def ended_since(events: Sequence[Event], length: int) -> End | None:
     return (last.outcome, last.reason) if isinstance(last, SessionClosed) else None
 
 
-def was_told_to_stop(events: Sequence[Event], length: int) -> bool:
+def has_stop_request(events: Sequence[Event], length: int) -> bool:
     """Whether a clean stop was requested since the log was this long: a restarted actor continues to stop."""
     return any(isinstance(event, StopRequested) and event.reason is StopReason.INTERRUPTED for event in events[length:])
 
 
-def check_not_barren(events: Sequence[Event]) -> None:
+def check_progress(events: Sequence[Event]) -> None:
     """Raise CampaignError when so many sessions in a row have died without a single evaluation that came to its end."""
     without_progress = 0
     for event in reversed(events):

@@ -31,7 +31,7 @@ from orchestrator.campaign.status import Status
 from orchestrator.errors import CampaignError, RunError, UserError
 from orchestrator.session import existing_data
 from orchestrator.session.driver import Driver
-from orchestrator.session.notify import notifying
+from orchestrator.session.notify import notifications
 from orchestrator.session.problem import Problem, Progress, replay
 from orchestrator.session.resources import resources_of
 from orchestrator.settings.model import Settings
@@ -244,7 +244,7 @@ def open_session(
         # in virtual time, or where evaluations run in this very thread, there is nothing to do meanwhile
         in_background = settings.workers.executor == "ray"
         driver = Driver(problem, progress, writer, executor, observe, in_background, show_seconds)
-        driver.listen(held.enter_context(notifying(settings.notify, run, driver.status)))
+        driver.listen(held.enter_context(notifications(settings.notify, run, driver.status)))
         return Session(driver, opened, heartbeat, held.pop_all(), settings.computing.threads)
 
 

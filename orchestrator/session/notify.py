@@ -195,7 +195,7 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
 
 
 @contextmanager
-def notifying(
+def notifications(
     settings: NotifySettings | None, run: Run, status: Callable[[], Status]
 ) -> Iterator[Callable[[Event], None]]:
     """Send notifications while the body runs. Gives what is to be called with every event."""

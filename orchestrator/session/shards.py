@@ -24,7 +24,7 @@ from orchestrator.bandit.kernels import Kernel
 from orchestrator.bandit.recent import Recent
 from orchestrator.bandit.sparse.all_arms import Query
 from orchestrator.bandit.sparse.blocks import Block, Fit
-from orchestrator.bandit.sparse.state import checked_arms
+from orchestrator.bandit.sparse.state import check_arms
 from orchestrator.errors import ActorLostError
 
 KEPT = 8  # posteriors, and blocks, that a shard keeps
@@ -152,7 +152,7 @@ class ShardedArms:
         if not 1 <= shards <= len(features):
             rule = f"between 1 and the number of arms, {len(features)}"
             raise ValueError(f"computing.shards must be {rule}, got {shards}")
-        checked_arms(features)
+        check_arms(features)
         starts = np.linspace(0, len(features), shards + 1).astype(np.intp)
         make = ray.remote(Shard).options(num_cpus=0, scheduling_strategy="SPREAD")
         actors = [cast(Handle, make.remote(threads)) for _ in range(shards)]

@@ -57,7 +57,7 @@ _CONSTRAINTS = TypeAdapter(tuple[ConstraintSettings, ...])
 G = TypeVar("G", bound=_Goal)
 
 
-def checked_goals(given: Mapping[str, Sequence[Mapping[str, object]]], strategy: object) -> Plain:
+def check_goals(given: Mapping[str, Sequence[Mapping[str, object]]], strategy: object) -> Plain:
     """The sections `objectives` and `constraints` of `given` as plain values, for a caller without a campaign file.
 
     Raises ValueError with the first mistake.

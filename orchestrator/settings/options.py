@@ -82,7 +82,7 @@ def build_objective(key: str, value: str, options: object, folder: Path) -> AnyO
     """The dataclass that `objective.<key>: value` and its options make; relative folders are below `folder`."""
     if key == "name":
         named: ObjectiveOptions = build(find_options(value), as_mapping(options, "{epochs: 3}"))
-        return named.located(folder) if isinstance(named, ReadsFiles) else named
+        return named.with_absolute_paths(folder) if isinstance(named, ReadsFiles) else named
     cls, field, places = _EXTERNAL[key]
     given = as_mapping(options, f"{{{next(iter(places), 'sha256')}: …}}")
     if field in given:

@@ -42,7 +42,7 @@ from orchestrator.bandit.model import defaults
 from orchestrator.bandit.model.model import Model, ModelOption
 from orchestrator.bandit.model.outputs import score_pulls
 from orchestrator.bandit.options import AnyNumber, check_options
-from orchestrator.bandit.sparse.state import calibrate, checked_arms, no_arm_left, restore_calibration
+from orchestrator.bandit.sparse.state import calibrate, check_arms, no_arm_left, restore_calibration
 from orchestrator.bandit.start.beginning import begin_state
 from orchestrator.bandit.start.warm_start import RandomStart, SpreadStart
 from orchestrator.bandit.strategy import Choose, Decision, Observation, Pick, Posterior, Record, Wait
@@ -210,7 +210,7 @@ class Compressed(ABC):
 
     def init(self, arms: Arms | Floats, rng: np.random.Generator) -> CompressedState:
         """State before any pull of `arms` (A, d); draws the initial points. Raises ValueError on bad arms."""
-        count, d = checked_arms(arms).shape
+        count, d = check_arms(arms).shape
         start: RandomStart | SpreadStart
         if self.model is None:
             start = RandomStart(min(2**d if self.initial_points is None else self.initial_points, count))

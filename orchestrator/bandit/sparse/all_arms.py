@@ -158,12 +158,15 @@ class AllArms:
         """See `Block.tighten`: of `arms` (n,)."""
         return self._at(arms, lambda positions: partial(Block.tighten, fit=fit, line=line, positions=positions))
 
-    def reaching(
+    def arms_reaching(
         self, lines: tuple[Line, ...], blocked: Indices, scalarising: Scalarising, best: float, most: int
     ) -> tuple[Indices, Floats]:
-        """See `Block.reaching`: arms (n,), ascending, and bounds (n,); `blocked` are left out."""
+        """See `Block.arms_reaching`: arms (n,), ascending, and bounds (n,); `blocked` are left out."""
         queries = [
-            (number, partial(Block.reaching, roof=Roof(lines, part), scalarising=scalarising, best=best, most=most))
+            (
+                number,
+                partial(Block.arms_reaching, roof=Roof(lines, part), scalarising=scalarising, best=best, most=most),
+            )
             for number, part in enumerate(self._within(blocked))
         ]
         answers = zip(self.blocks.starts, self.blocks.ask(queries), strict=False)

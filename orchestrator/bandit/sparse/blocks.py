@@ -195,7 +195,7 @@ class Block:
         bounds[ceiling.blocked] = -np.inf
         return bounds
 
-    def reaching(self, roof: Roof, scalarising: Scalarising, best: float, most: int) -> tuple[Indices, Floats]:
+    def arms_reaching(self, roof: Roof, scalarising: Scalarising, best: float, most: int) -> tuple[Indices, Floats]:
         """Positions (n,), ascending, and bounds (n,) of the arms whose bound on the scalarised score reaches `best`; if
         that is −∞, of the `most` arms of largest bound."""
         bounds = scalarising.scores(self._roofs.get(roof.key, lambda: self._raise(roof)))

@@ -42,7 +42,7 @@ class Calibration:
         }
 
     @staticmethod
-    def restored(record: Record) -> "Calibration":
+    def from_record(record: Record) -> "Calibration":
         """What `recorded` gave."""
         lengthscales = tuple(float(scale) for scale in record["lengthscales"])
         fitted = Fitted(lengthscales, float(record["noise"]), int(record["results"]))

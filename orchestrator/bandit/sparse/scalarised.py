@@ -76,7 +76,7 @@ class GoalQueue:
         arm, best = self._best(scalarising)
         if best == -np.inf or not self._is_lazy:
             most = FIRST_SEEN if self._is_lazy else len(self._picking.posterior.posterior.model.arms)
-            arms, _ = self._picking.bounds.reaching(self._blocked, scalarising, -np.inf, most)
+            arms, _ = self._picking.bounds.arms_reaching(self._blocked, scalarising, -np.inf, most)
             self._picking.enter(arms[self._is_unseen(arms)])
             arm, best = self._best(scalarising)
         return self._look_further(scalarising, arm, best)
@@ -89,7 +89,7 @@ class GoalQueue:
         """The best arm of all, `arm` with score `best` being the best of those looked at."""
         if best == -np.inf:
             return arm
-        arms, bounds = self._picking.bounds.reaching(self._blocked, scalarising, best, 0)
+        arms, bounds = self._picking.bounds.arms_reaching(self._blocked, scalarising, best, 0)
         is_new = self._is_unseen(arms)
         arms, bounds = arms[is_new], bounds[is_new]
         if len(arms):

@@ -212,12 +212,14 @@ class UpperBounds:
         self._screen.spend(len(arms), TIGHTEN_COST)
         return self._all_arms.tighten(self._fit, self._own[0], arms)
 
-    def reaching(self, blocked: Indices, scalarising: Scalarising, best: float, most: int) -> tuple[Indices, Floats]:
+    def arms_reaching(
+        self, blocked: Indices, scalarising: Scalarising, best: float, most: int
+    ) -> tuple[Indices, Floats]:
         """Arms (n,) but `blocked`, ascending, whose bounds (n,) on the scalarised score reach `best`.
 
         If that is −∞: of each block the `most` arms of largest bounds.
         """
-        return self._all_arms.reaching(self._lines, blocked, scalarising, best, most)
+        return self._all_arms.arms_reaching(self._lines, blocked, scalarising, best, most)
 
     def tighten_all(self, arms: Indices) -> Floats:
         """As `tighten`, for all lines: (L, n)."""

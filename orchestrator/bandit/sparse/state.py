@@ -9,7 +9,7 @@ from typing import Self, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike
 
-from orchestrator.bandit.arms import Arms, Layout, checked_features
+from orchestrator.bandit.arms import Arms, Layout, check_features
 from orchestrator.bandit.arrays import Floats, Indices, read_only, same
 from orchestrator.bandit.goals import SINGLE, Goals
 from orchestrator.bandit.kernels import AnyKernel
@@ -29,9 +29,9 @@ NO_NOISE = 0.01  # variance of a score among the arms around the best one
 NEIGHBOURS = 5  # of a failed arm: it counts where most of them failed too
 
 
-def checked_arms(arms: Arms | ArrayLike) -> Floats:
+def check_arms(arms: Arms | ArrayLike) -> Floats:
     """Features (A, d), read-only, of `arms`: of `Arms`, or of an array. Raises ValueError on a bad array."""
-    return arms.features if isinstance(arms, Arms) else checked_features(arms)
+    return arms.features if isinstance(arms, Arms) else check_features(arms)
 
 
 def arms_and_rewards(observations: Sequence[Observation]) -> tuple[list[int], list[float]]:
@@ -178,7 +178,7 @@ class SparseState:
         after = replace(self, set_aside=set_aside, grown_at=self.pulls.total)
         if not len(features):
             return after
-        return replace(after, model=self.model.extend(checked_arms(features)), pulls=self.pulls.extend(len(features)))
+        return replace(after, model=self.model.extend(check_arms(features)), pulls=self.pulls.extend(len(features)))
 
     def observe(self, observations: Sequence[Observation]) -> Self:
         """The next round's state with these pulls and set-aside arms in it; what is drawn is left as it was."""
@@ -271,7 +271,7 @@ def calibration_record(state: SparseState) -> Record:
 
 def restore_calibration(state: S, model: Model | None, record: Record) -> S:
     """`state` with what was fitted and predicted read from `record`."""
-    return state if model is None else _with_calibration(state, model, Calibration.restored(record["model"]))
+    return state if model is None else _with_calibration(state, model, Calibration.from_record(record["model"]))
 
 
 def _with_calibration(state: S, model: Model, calibration: Calibration) -> S:

@@ -28,7 +28,7 @@ from orchestrator.bandit.model.model import Model
 from orchestrator.bandit.options import FailureProbability, ModelNoise, NoiseScale, NormBound, check_options
 from orchestrator.bandit.regions.boxes import Box, BoxedArms
 from orchestrator.bandit.sparse.posterior import SparseModel
-from orchestrator.bandit.sparse.state import checked_arms, initial_state
+from orchestrator.bandit.sparse.state import check_arms, initial_state
 from orchestrator.bandit.strategy import Choose, Decision, Observation, Pick, Posterior, Record
 
 Constants = Literal["norm", "chaining"]
@@ -148,7 +148,7 @@ class AdaptiveDiscretization:
 
         Raises ValueError on bad arms.
         """
-        model = SparseModel(self.kernel, checked_arms(arms), self.regularization)
+        model = SparseModel(self.kernel, check_arms(arms), self.regularization)
         boxed = BoxedArms(model.features)
         root = Box.unit(boxed.dimension)
         every = np.arange(len(model.arms))

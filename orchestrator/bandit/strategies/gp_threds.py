@@ -43,7 +43,7 @@ from orchestrator.bandit.regions.shrinking import (
     ThresholdState,
     Visit,
 )
-from orchestrator.bandit.sparse.state import checked_arms
+from orchestrator.bandit.sparse.state import check_arms
 from orchestrator.bandit.strategy import Choose, Decision, Observation, Pick, Posterior, Record
 
 Search = Literal["random_walk", "direct"]
@@ -131,7 +131,7 @@ class GPThreDS:
 
     def init(self, arms: Arms | Floats, rng: np.random.Generator) -> ThresholdState:
         """State before any pull of `arms` (A, d); draws the seed. Raises ValueError on bad arms."""
-        boxed, nothing = BoxedArms(checked_arms(arms)), read_only((), np.intp)
+        boxed, nothing = BoxedArms(check_arms(arms)), read_only((), np.intp)
         root = Box.unit(boxed.dimension)
         epoch = Epoch(1, self.low, self.high, 1, (root,))
         seed = int(rng.integers(2**32))

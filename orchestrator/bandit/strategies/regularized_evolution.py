@@ -15,7 +15,7 @@ from orchestrator.bandit.arrays import Floats, Indices
 from orchestrator.bandit.checks import refusal
 from orchestrator.bandit.options import BatchSize, check_options
 from orchestrator.bandit.pulls import Pulls
-from orchestrator.bandit.sparse.state import arms_and_rewards, checked_arms
+from orchestrator.bandit.sparse.state import arms_and_rewards, check_arms
 from orchestrator.bandit.strategies.model_free import ModelFree, ModelFreeState
 from orchestrator.bandit.strategy import Choose, Decision, Observation, Pick, Wait
 
@@ -68,7 +68,7 @@ class RegularizedEvolution(ModelFree[EvolutionState]):
 
     def init(self, arms: Arms | Floats, rng: np.random.Generator) -> EvolutionState:
         """State before any pull of `arms` (A, d); draws the seed. Raises ValueError on bad arms."""
-        arms = checked_arms(arms)
+        arms = check_arms(arms)
         return EvolutionState(arms=arms, seed=int(rng.integers(2**32)), pulls=Pulls.none(len(arms)))
 
     def ask(self, state: EvolutionState, pending: Sequence[int], limit: int) -> Decision:

@@ -9,7 +9,7 @@ import numpy as np
 from orchestrator.bandit.arms import Arms
 from orchestrator.bandit.arrays import Floats
 from orchestrator.bandit.pulls import Pulls
-from orchestrator.bandit.sparse.state import checked_arms
+from orchestrator.bandit.sparse.state import check_arms
 from orchestrator.bandit.strategies.model_free import ModelFree, ModelFreeState
 from orchestrator.bandit.strategy import Choose, Decision, Pick, Wait
 
@@ -25,7 +25,7 @@ class Uniform(ModelFree[ModelFreeState]):
 
     def init(self, arms: Arms | Floats, rng: np.random.Generator) -> ModelFreeState:
         """State before any pull of `arms` (A, d); draws the seed. Raises ValueError on bad arms."""
-        return ModelFreeState(seed=int(rng.integers(2**32)), pulls=Pulls.none(len(checked_arms(arms))))
+        return ModelFreeState(seed=int(rng.integers(2**32)), pulls=Pulls.none(len(check_arms(arms))))
 
     def ask(self, state: ModelFreeState, pending: Sequence[int], limit: int) -> Decision:
         """`limit` arms, for any pending pulls; none while there are `MOST_PENDING` of them, which ends a batch."""

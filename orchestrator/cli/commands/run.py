@@ -168,6 +168,6 @@ def _session(console: Console, run_: runs.Run, settings: Settings, address: str 
 
 
 def _serve_page(console: Console, run_: runs.Run) -> contextlib.AbstractContextManager[None]:
-    from orchestrator.serve.running import serving  # a run without the page does not load aiohttp
+    from orchestrator.serve.running import serve_in_thread  # a run without the page does not load aiohttp
 
-    return serving(str(run_.folder.parent), run_.name, functools.partial(say, console))
+    return serve_in_thread(str(run_.folder.parent), run_.name, functools.partial(say, console))

@@ -18,7 +18,7 @@ from orchestrator.campaign.state import CampaignState
 from orchestrator.campaign.status import Status, status_of
 from orchestrator.errors import ConfigError
 from orchestrator.session import notify
-from orchestrator.session.notify import notifying
+from orchestrator.session.notify import notifications
 from orchestrator.settings.model import from_mapping
 from orchestrator.settings.sections import NotifySettings
 from orchestrator.store.runs import Run
@@ -85,7 +85,7 @@ def webhook() -> Iterator[Webhook]:
 
 
 def send(folder: Path, events: list[Event], **settings: Any) -> None:
-    with notifying(NotifySettings(**settings), Run(folder, "sqlite:///", "first"), status) as take:
+    with notifications(NotifySettings(**settings), Run(folder, "sqlite:///", "first"), status) as take:
         for event in events:
             take(event)
 
@@ -112,7 +112,7 @@ def test_a_command_gets_the_same_as_json_and_in_its_environment(tmp_path: Path) 
 
 def test_a_stall_is_notified_once_until_an_evaluation_ends(tmp_path: Path, webhook: Webhook) -> None:
     settings = NotifySettings(webhook=webhook.url, stalled_minutes=0.05 / 60)
-    with notifying(settings, Run(tmp_path, "sqlite:///", "first"), status) as take:
+    with notifications(settings, Run(tmp_path, "sqlite:///", "first"), status) as take:
         for count in (1, 2):
             while len(webhook.posted) < count:
                 threading.Event().wait(0.01)

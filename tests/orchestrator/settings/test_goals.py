@@ -8,7 +8,7 @@ import jsonschema
 import pytest
 
 from orchestrator.errors import ConfigError
-from orchestrator.settings.goals import checked_goals
+from orchestrator.settings.goals import check_goals
 from orchestrator.settings.model import from_mapping
 from orchestrator.settings.schema import schema
 
@@ -71,6 +71,6 @@ def test_the_schema_describes_goals_and_refuses_a_constraint_without_a_bound() -
 
 def test_goals_of_a_caller_without_a_file_are_checked_too() -> None:
     with pytest.raises(ValueError, match=r"objectives\.0\.metric is required"):
-        checked_goals({"objectives": [{}]}, object())
+        check_goals({"objectives": [{}]}, object())
     with pytest.raises(ValueError, match="bbkb and uniform"):
-        checked_goals({"objectives": PAIR}, object())
+        check_goals({"objectives": PAIR}, object())

@@ -5,7 +5,7 @@ import pytest
 
 from orchestrator.bandit.kernels import RBF
 from orchestrator.bandit.sparse.posterior import SparseModel
-from orchestrator.bandit.sparse.state import SparseState, arms_and_rewards, checked_arms, initial_state
+from orchestrator.bandit.sparse.state import SparseState, arms_and_rewards, check_arms, initial_state
 from orchestrator.bandit.strategy import Observation
 
 
@@ -51,4 +51,4 @@ def test_a_reward_that_is_not_finite_is_refused_with_the_remedy() -> None:
 @pytest.mark.parametrize("arms", [np.zeros(3), np.zeros((0, 2)), np.zeros((2, 0)), [[np.inf, 1.0]], [[0.0], [np.nan]]])
 def test_bad_candidates_are_refused(arms: Any) -> None:
     with pytest.raises(ValueError, match="candidates must be"):
-        checked_arms(arms)
+        check_arms(arms)
