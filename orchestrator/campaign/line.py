@@ -2,13 +2,17 @@
 
 A batch of a hundred thousand trials is chosen at once and dispatched one by one: with tuples each step would copy what
 is left of it. Here the items lie in one list that all lines grown from it share. A line sees its own stretch of that
-list; only the newest may extend it in place, any other copies its stretch first.
+list; only the newest may extend it in place, any other copies its stretch first. So does one whose stretch is the
+smaller part of the list: otherwise the list would keep every item of a campaign. Such a copy takes fewer steps than
+items were taken from the front since the last one.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeVar, overload
 
 T = TypeVar("T")
+
+_KEPT = 64  # items before a line's first one: fewer are not worth a copy
 
 
 class Line(Sequence[T]):
@@ -24,8 +28,10 @@ class Line(Sequence[T]):
     def with_last(self, items: Iterable[T]) -> "Line[T]":
         """With these items after the last one."""
         is_newest = self._stop == len(self._items)
-        shared = self._items if is_newest else self._items[self._start : self._stop]
-        start = self._start if is_newest else 0
+        is_mostly_over = self._start > max(_KEPT, self._stop - self._start)
+        is_shared = is_newest and not is_mostly_over
+        shared = self._items if is_shared else self._items[self._start : self._stop]
+        start = self._start if is_shared else 0
         shared.extend(items)
         return self._of(self._front, shared, start, len(shared))
 

@@ -15,6 +15,7 @@ from orchestrator.cli.console import SafeConsole
 from orchestrator.cli.live import render
 from orchestrator.cli.summary import save_report
 from orchestrator.cli.terminal import FAILED, say
+from orchestrator.errors import UserError
 from orchestrator.store import runs, snapshots
 from orchestrator.store.comparison import Comparison, compare
 from orchestrator.store.event_store import EventStore
@@ -68,5 +69,7 @@ def report(folder: RunFolder, output: Annotated[Path | None, typer.Option(help="
     """Write a run's report: one HTML file that needs no network."""
     old = runs.open_run(folder)
     path = output or old.report_file
+    if output is None and path.is_symlink():  # the folder may be another person's, and the link lead to a file of ours
+        raise UserError(f"{path} must not be a link, and leads to {path.readlink()}: name the file by --output")
     save_report(old, path)
     say(SafeConsole(), f"report {path.resolve()}")

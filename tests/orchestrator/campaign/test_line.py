@@ -1,4 +1,5 @@
 import pickle
+import weakref
 
 import pytest
 from hypothesis import strategies as st
@@ -14,6 +15,8 @@ class Lines(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
+        self.patch = pytest.MonkeyPatch()
+        self.patch.setattr("orchestrator.campaign.line._KEPT", 1)  # a few items show what hundreds would
         self.made: list[tuple[Line[int], tuple[int, ...]]] = [(Line(), ())]
 
     def add(self, line: Line[int], expected: tuple[int, ...]) -> None:
@@ -23,6 +26,9 @@ class Lines(RuleBasedStateMachine):
             assert len(known) == len(items)
             assert known == items
             assert [known[at] for at in range(-len(items), len(items))] == [*items, *items]
+
+    def teardown(self) -> None:
+        self.patch.undo()
 
     @rule(data=st.data(), items=ITEMS)
     def extend(self, data: st.DataObject, items: list[int]) -> None:
@@ -57,3 +63,18 @@ def test_a_line_travels_without_what_other_lines_see() -> None:
 def test_an_index_beyond_the_end_is_an_error() -> None:
     with pytest.raises(IndexError):
         Line([1])[1]
+
+
+def test_items_that_no_line_has_any_more_are_not_kept() -> None:
+    class Item:
+        pass
+
+    line = Line([Item() for _ in range(40)])
+    seen = weakref.WeakSet(line)
+    for _ in range(2000):
+        new = Item()
+        seen.add(new)
+        line = line.with_last((new,)).without_first(1)
+        del new
+    assert len(line) == 40
+    assert len(seen) < 200

@@ -96,3 +96,14 @@ def test_an_address_without_the_executor_ray_is_refused(bbkb: Bbkb, folder: Path
     assert done.returncode == 2
     assert "--address is for workers.executor ray, got workers.executor inline" in done.stderr
     assert not (folder / "runs").exists()
+
+
+def test_a_report_is_not_written_through_a_link_of_the_runs_folder(bbkb: Bbkb, folder: Path) -> None:
+    bbkb(folder, *ONE_LINE)
+    precious, link = folder / "precious.txt", folder / "runs" / "2026-first" / "report.html"
+    precious.write_text("precious")
+    link.unlink()
+    link.symlink_to(precious)
+    done = bbkb(folder, "report", "runs/2026-first")
+    assert (done.returncode, "must not be a link" in done.stderr) == (2, True)
+    assert precious.read_text() == "precious"
