@@ -96,7 +96,7 @@ class Course:
             is_due = now >= next_strike and (
                 is_eager or campaign.results() > results or now - next_strike > _PATIENCE_SECONDS
             )
-            if is_due and len(self._kills) < setting.kills and (strike := missed or next(victims, None)):
+            if is_due and len(self._kills) < setting.kills and (strike := missed or next(victims, ())):
                 done = self._monkey.strike(campaign, strike)
                 missed = () if done else strike
                 self._note(done)
