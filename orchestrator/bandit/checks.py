@@ -1,19 +1,20 @@
 """Rules that strategies share: the ranges of their hyper-parameters, and when nothing may be chosen."""
 
-from collections.abc import Sequence, Sized
+from collections.abc import Sequence
 from typing import Protocol
 
 from orchestrator.bandit.arrays import Indices
 from orchestrator.bandit.options import excerpt
+from orchestrator.bandit.pulls import Pulls
 from orchestrator.bandit.strategy import Wait
 
 
 class HasArms(Protocol):
-    """A state that knows its candidates and which of them are set aside."""
+    """A state that knows how many candidates there are and which of them are set aside."""
 
     @property
-    def arms(self) -> Sized:
-        """The A candidates."""
+    def pulls(self) -> Pulls:
+        """The pulls of each of the A candidates."""
 
     @property
     def set_aside(self) -> Indices:
@@ -30,7 +31,7 @@ def refusal(state: HasArms, limit: int) -> Wait | None:
     """What to answer when no arm is left. Raises ValueError when `limit` is below 1."""
     if limit < 1:
         raise ValueError(f"limit must be >= 1, got {limit}")
-    return Wait("every arm is set aside") if len(state.set_aside) == len(state.arms) else None
+    return Wait("every arm is set aside") if len(state.set_aside) == len(state.pulls.counts) else None
 
 
 def sequential_refusal(state: HasArms, pending: Sequence[int], limit: int) -> Wait | None:

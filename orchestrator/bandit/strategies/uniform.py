@@ -8,6 +8,7 @@ import numpy as np
 
 from orchestrator.bandit.arms import Arms
 from orchestrator.bandit.arrays import Floats
+from orchestrator.bandit.checks import refusal
 from orchestrator.bandit.pulls import Pulls
 from orchestrator.bandit.sparse.state import check_arms
 from orchestrator.bandit.strategies.model_free import ModelFree, ModelFreeState
@@ -29,13 +30,12 @@ class Uniform(ModelFree[ModelFreeState]):
 
     def ask(self, state: ModelFreeState, pending: Sequence[int], limit: int) -> Decision:
         """`limit` arms, for any pending pulls; none while there are `MOST_PENDING` of them, which ends a batch."""
-        if limit < 1:
-            raise ValueError(f"limit must be >= 1, got {limit}")
+        refused = refusal(state, limit)
+        if refused is not None:
+            return refused
         if len(pending) >= MOST_PENDING:
             return Wait(f"batch of {MOST_PENDING} pulls")
         available = np.setdiff1d(np.arange(len(state.pulls.counts)), state.set_aside, assume_unique=True)
-        if not len(available):
-            return Wait("every arm is set aside")
         first = state.over + len(pending)
         draws = (np.random.default_rng([state.seed, i]).integers(len(available)) for i in range(first, first + limit))
         return Choose(tuple(Pick(int(available[draw])) for draw in draws), "limit")
