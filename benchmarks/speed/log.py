@@ -38,6 +38,7 @@ _GOALS: dict[str, tuple[list[str], float, float]] = {
     "verify": (["verify"], 15.0, 300.0),
     "report": (["report"], 8.0, 300.0),
     "export": (["export", "--output", "trials.csv"], 6.0, 300.0),
+    "export to JSON": (["export", "--format", "json", "--output", "trials.json"], 6.0, 300.0),
 }
 _STALE = "status, snapshot of the middle"
 
@@ -101,8 +102,9 @@ def _log_bytes(database: Path) -> int:
 
 def _measure_command(arguments: list[str], folder: Path) -> tuple[int, float, float]:
     """Exit code, processor seconds and largest memory in MiB of one command."""
+    kept = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}  # an installation's
     process = subprocess.Popen(
-        [sys.executable, "-m", "orchestrator", *arguments], cwd=folder, stdout=subprocess.DEVNULL
+        [sys.executable, "-m", "orchestrator", *arguments], cwd=folder, stdout=subprocess.DEVNULL, env=kept
     )
     _, status, usage = os.wait4(process.pid, 0)
     return os.waitstatus_to_exitcode(status), usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024.0

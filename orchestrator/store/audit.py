@@ -72,7 +72,7 @@ class Findings:
         yield f"damaged: {len(self.problems)} problems" if self.problems else "sound"
 
 
-@dataclass
+@dataclass(slots=True)  # there is one for every trial of the log
 class _Trial:
     arm: int
     state: str = "waiting"  # waiting, running, over, learned
