@@ -193,12 +193,14 @@ def _open_session(state: CampaignState, event: SessionOpened) -> CampaignState:
 
 def _dispatch(state: CampaignState, event: TrialsDispatched) -> CampaignState:
     sent, backlog = dict(event.attempts), _line(state.backlog)
-    front: list[QueuedAttempt] = []
+    front = list(backlog[: len(sent)])
     passed: list[QueuedAttempt] = []  # these pause, and stay first
-    for one in backlog:
-        if len(front) == len(sent):
-            break
-        (front if one.trial in sent else passed).append(one)
+    if not all(one.trial in sent for one in front):
+        front = []
+        for one in backlog:
+            if len(front) == len(sent):
+                break
+            (front if one.trial in sent else passed).append(one)
     rest = backlog.without_first(len(front) + len(passed)).with_first(passed)
     started = {one.trial: RunningAttempt(one.arm, sent[one.trial], event.time, one.parameters) for one in front}
     return replace(

@@ -12,7 +12,7 @@ clock.
 import functools
 import itertools
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
@@ -227,16 +227,32 @@ def fold(events: Iterable[Event], known: int = 0, state: CampaignState | None = 
     `state` is what its first `known` events fold to, where that has been stored: to apply them again takes as long as
     everything else together.
     """
-    iterator = iter(events)
-    created = next(iterator, None)
-    if not isinstance(created, CampaignCreated):
-        raise ValueError("the log does not begin with the creation of a campaign: it is empty or not a log of bbkb")
-    history = begin(created)
+    iterator, history = _begin_log(events)
     if state is not None:
         for event in itertools.islice(iterator, max(0, known - 1)):
             _record(history, event)
         history.campaign = state
     return functools.reduce(advance, iterator, history)
+
+
+def fold_tables(events: Iterable[Event]) -> History:
+    """The tables of a whole log alone: `campaign`, and what is read off it, stays as it was at the log's beginning.
+
+    For what needs the rows only, at half of the cost of `fold`. Raises ValueError as `fold` does.
+    """
+    iterator, history = _begin_log(events)
+    for event in iterator:
+        _record(history, event)
+    return history
+
+
+def _begin_log(events: Iterable[Event]) -> tuple[Iterator[Event], History]:
+    """The events after the first one, and the history after that."""
+    iterator = iter(events)
+    created = next(iterator, None)
+    if not isinstance(created, CampaignCreated):
+        raise ValueError("the log does not begin with the creation of a campaign: it is empty or not a log of bbkb")
+    return iterator, begin(created)
 
 
 def begin(created: CampaignCreated) -> History:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import chain
 
-from orchestrator.history.fold import History, fold
+from orchestrator.history.fold import History, fold, fold_tables
 from orchestrator.store import snapshots
 from orchestrator.store.runs import Run
 
@@ -17,6 +17,15 @@ def read_history(run: Run) -> History:
         known, state = snapshots.load(store, run.name)
         # an event at a time: a long log would need as much memory again
         history = fold(chain((created,), rest), known, state if known else None)
+        history.notes = store.notes(run.name)
+    return history
+
+
+def read_tables(run: Run) -> History:
+    """The tables and the notes of the run's history without its totals; raises as `read_history` does."""
+    with run.store() as store, _without_collection():
+        created, rest = run.stream(store)
+        history = fold_tables(chain((created,), rest))
         history.notes = store.notes(run.name)
     return history
 

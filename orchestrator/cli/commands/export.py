@@ -18,7 +18,7 @@ from orchestrator.history.export import Format as TableFormat
 from orchestrator.history.export import export as export_rows
 from orchestrator.history.fold import History
 from orchestrator.history.optuna_study import to_optuna
-from orchestrator.history.reading import read_history
+from orchestrator.history.reading import read_history, read_tables
 from orchestrator.store import runs
 
 
@@ -61,11 +61,10 @@ def export(
     """Write one row for each trial; for tensorboard and mlflow one run, for optuna one trial of a study. A
     repeated export to these three adds only new trials."""
     run = runs.open_run(folder)
-    history = read_history(run)
     if format_ not in _TABLES:
-        _track(history, run.name, format_, output)
+        _track(read_history(run), run.name, format_, output)
         return
-    rows = export_rows(history, _TABLES[format_], known, safe)
+    rows = export_rows(read_tables(run), _TABLES[format_], known, safe)
     if output is None:
         write_output(rows)
     else:

@@ -28,7 +28,7 @@ from orchestrator.campaign.events import (
 )
 from orchestrator.errors import UserError
 from orchestrator.history.export import FIRST_COLUMNS, LAST_COLUMNS, Format, export, trial_columns
-from orchestrator.history.fold import History, fold
+from orchestrator.history.fold import History, fold, fold_tables
 from tests.orchestrator.synthetic_log import SyntheticLog
 
 CONFIGURATION = SyntheticLog().settings()
@@ -72,6 +72,12 @@ def test_every_format_has_one_row_a_trial_in_the_order_of_choice(history: Histor
     assert [int(row["trial"]) for row in read_csv(export(history, "csv"))] == expected
     assert [row["trial"] for row in json.loads(export(history, "json"))] == expected
     assert pq.read_table(io.BytesIO(export(history, "parquet")))["trial"].to_pylist() == expected
+
+
+@pytest.mark.parametrize("format_", get_args(Format))
+def test_the_tables_alone_are_exported_as_the_whole_history_is(format_: Format) -> None:
+    events = SyntheticLog(trials=60, failure_share=0.3, sessions=3).events()
+    assert export(fold_tables(events), format_) == export(fold(events), format_)
 
 
 def test_json_gives_back_every_number_and_text_and_null_for_what_is_unknown(history: History) -> None:
