@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from objectives.conditions import Scalar
-from objectives.parameters import Choice, Constant, Ordered, Parameter, Range
+from objectives.parameters import Choice, OneFeature, Parameter, Range
 
 if TYPE_CHECKING:
     from ConfigSpace.hyperparameters.hp_components import UnitScaler
@@ -167,7 +167,7 @@ def features(parameter: Parameter, codes: Codes) -> NDArray[np.float64]:
     return column[:, None]
 
 
-def places(parameter: Range | Ordered | Constant, codes: Codes) -> Codes:
+def places(parameter: OneFeature, codes: Codes) -> Codes:
     """Where `codes` (A,), none NaN, lie on the parameter's scale: (A,) in [0, 1]."""
     if is_real(parameter):
         return codes
@@ -176,7 +176,7 @@ def places(parameter: Range | Ordered | Constant, codes: Codes) -> Codes:
     return codes / max(1.0, count(parameter) - 1.0)
 
 
-def nearest(parameter: Range | Ordered | Constant, places: Codes) -> Codes:
+def nearest(parameter: OneFeature, places: Codes) -> Codes:
     """Codes (A,) of the values that lie nearest to `places` (A,) in [0, 1] on the parameter's scale."""
     if not isinstance(parameter, Range):
         return np.rint(places * (count(parameter) - 1.0))

@@ -4,7 +4,7 @@ Plain frozen dataclasses, so that they cost nothing to import where evaluations 
 for standard dataclasses (a campaign file's mapping becomes one of them, unknown keys are refused) without importing it.
 Each kind has `when`: the conditions under which the parameter exists (`objectives.conditions`), None for always; its
 `levels`, the values that it lists; and its `wording`. A new kind that lists its values is a class here, a member of
-`Parameter`, and a key in `orchestrator.settings.spaces.PARAMETERS`.
+`OneFeature`, and a key in `orchestrator.settings.spaces.PARAMETERS`.
 """
 
 import math
@@ -208,7 +208,8 @@ class Constant:
         return f"always {self.constant}"
 
 
-Parameter = Range | Choice | Ordered | Constant
+OneFeature = Range | Ordered | Constant  # the kinds that a model sees as one number
+Parameter = Choice | OneFeature
 Space = Mapping[str, Parameter]
 
 
