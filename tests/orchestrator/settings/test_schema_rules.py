@@ -133,7 +133,11 @@ BEYOND_A_SCHEMA: list[Change] = [
 ]
 
 # options whose rule involves another option
-DEPENDENT = {("igp_ucb", "final_points"), *(("gp_threds", option) for option in ("low", "high", "walk_error"))}
+DEPENDENT = {
+    ("igp_ucb", "final_points"),
+    *(("gp_threds", option) for option in ("low", "high", "walk_error")),
+    *((f"compressed_{acquisition}", "epsilon") for acquisition in ("ucb", "ei", "mpi")),  # its test may be relative
+}
 
 
 def change_base(path: tuple[str, ...], value: Any) -> dict[str, Any]:
