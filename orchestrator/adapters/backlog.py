@@ -1,4 +1,4 @@
-"""Proposals made ahead, in a thread, so that who asks for one does not wait for a refit."""
+"""Proposals that a thread computes in advance, so that a caller does not wait for a refit."""
 
 import threading
 from collections import deque
@@ -62,7 +62,7 @@ class Backlog:
         return asked[0] if asked else None
 
     def _work(self) -> None:
-        """See to it that a thread is at work."""
+        """Start the thread unless it is running."""
         with self._lock:
             if self._worker is None:
                 self._worker = threading.Thread(target=self._run, name="bbkb-backlog", daemon=True)

@@ -1,8 +1,8 @@
-"""When a pool of arms should grow, around which of its arms, and which to give up: what a strategy says of it.
+"""The interface by which a strategy says when arms should be added, around which arms, and which to retire.
 
-New arms are wanted when 16 results are in, and then whenever results have grown by 15 %: around the five pulled arms of
-largest posterior mean, at steps of the order of the fitted lengthscales. The features of new arms are made elsewhere,
-out of a space the strategy does not know.
+Arms are added after 16 results, and then whenever the number of results has grown by 15 %: around the five pulled arms
+of largest posterior mean, at steps of the order of the fitted lengthscales. `orchestrator.pool` makes the features of
+new arms from the search space, which the strategy does not know.
 """
 
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""What a refreshed model says of itself, read from the record of `ModelRefreshed`: is it valid, is the noise there?"""
+"""How valid the fitted model is and how much noise it has, read from the record of `ModelRefreshed`."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,7 +12,8 @@ NEGLIGIBLE_NOISE = 0.01  # variance of a score, whose prior variance is 1
 
 @dataclass(frozen=True, slots=True)
 class LearnedModel:
-    """Of `predicted` results so many were `inside` μ ± 2σ before the model knew them. `noise`: the fitted variance.
+    """`inside` of the `predicted` results were within μ ± 2σ of the model before it knew them. `noise`: the fitted
+    variance.
 
     `most_pulled`: the arm that was pulled most often, and how often. `evaluations`: all pulls with a reward.
     """

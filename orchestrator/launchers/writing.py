@@ -1,4 +1,4 @@
-"""Templates filled with values: the one place that knows where they lie and how a shell is quoted."""
+"""Renders the templates of `templates/`, with values quoted for a shell, and checks what all launchers check."""
 
 import shlex
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ from orchestrator.settings.model import Settings
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """A value in a generated file and why it is what it is, for people."""
+    """A value in a generated file, with the reason for it, to be displayed."""
 
     name: str
     value: str

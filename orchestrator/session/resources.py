@@ -1,4 +1,4 @@
-"""What each trial takes of a cluster, where a parameter says so: `workers.cpus_from` and `workers.gpus_from`."""
+"""The CPUs and GPUs of each trial when a parameter gives them: `workers.cpus_from` and `workers.gpus_from`."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -14,8 +14,8 @@ from workers.messages import Share
 
 @dataclass(frozen=True, kw_only=True)
 class Resources:
-    """`cpus` and `gpus` of a trial whose parameters do not say them; the names of the parameters that do, if any;
-    `largest`: the most that a trial takes."""
+    """`cpus` and `gpus`: those of a trial whose parameters do not give them; `cpus_from` and `gpus_from`: the names of
+    the parameters that give them, if any; `largest`: the most that a trial takes."""
 
     cpus: float
     gpus: float
@@ -52,7 +52,7 @@ def resources_of(settings: Settings, candidates: Candidates) -> Resources | None
 
 
 def _resource_names(workers: WorkerSettings) -> dict[str, str]:
-    """`cpus` and `gpus`, where a parameter says them: its name."""
+    """The name of the parameter that gives `cpus` and `gpus`, for those that a parameter gives."""
     given = {"cpus": workers.cpus_from, "gpus": workers.gpus_from}
     return {key: one.parameter for key, one in given.items() if one is not None}
 
