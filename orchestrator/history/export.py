@@ -34,8 +34,8 @@ LAST_COLUMNS = ("batch", "started", "finished", "seconds", "worker", "error")
 TIME_COLUMNS = ("started", "finished")
 METRIC_PREFIX = "metric."
 TAGS_COLUMN, NOTE_COLUMN = "trial.tags", "trial.note"  # only there when some trial has one
-_PLAIN = frozenset((float, int, type(None)))  # cells of exactly these types are CSV as they are
-_EXACT = frozenset((str, int, bool, type(None)))  # and of these JSON
+_PLAIN: frozenset[type] = frozenset((float, int, type(None)))  # cells of exactly these types are CSV as they are
+_EXACT: frozenset[type] = frozenset((str, int, bool, type(None)))  # and of these JSON
 _FORMULA_SIGNS = ("=", "+", "-", "@", "\t", "\r")
 PARAMETER_PREFIX = "parameter."
 _ARROW_TYPES = {
