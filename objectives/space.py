@@ -111,9 +111,12 @@ class SearchSpace:
         for name in self.order:
             number = min(coding.count(self.parameters[name]), levels[name])
             exists = self._exists(name, rows)
-            if exists.any() and len(rows) + exists.sum() * (number - 1.0) > _SLACK * most:
+            if not exists.any():
+                number = 1  # any number of values of a parameter that exists nowhere adds no row
+            count = len(rows) + exists.sum() * (number - 1.0)
+            if count > _SLACK * most:
                 return None  # before so many are made
-            _check_cells(int(len(rows) + exists.sum() * (number - 1.0)) * rows.shape[1])
+            _check_cells(int(count) * rows.shape[1])
             rows = self._expand(name, exists, int(number), rows)
             done.add(name)
             complete = [clause for clause, names in due.items() if names <= done]

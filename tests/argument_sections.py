@@ -10,10 +10,13 @@ def is_protocol(cls: object) -> bool:
 
 
 def missing_arguments(function: Callable[..., Any]) -> list[str]:
-    """Parameters of a function or constructor that its argument section does not name; none of a protocol."""
+    """Parameters of a function or constructor that its argument section does not name, nor that of a base class whose
+    parameters it has; none of a protocol."""
     if is_protocol(function):
         return []
     constructor = function.__init__ if isinstance(function, type) else function  # type: ignore[misc]
     parameters = [one for one in inspect.signature(constructor).parameters if one not in ("self", "cls")]
-    documented = (inspect.getdoc(function) or "").partition("Args:\n")[2]
+    documented = "".join(
+        (inspect.getdoc(one) or "").partition("Args:\n")[2] for one in getattr(function, "__mro__", (function,))
+    )
     return [one for one in parameters if f"{one}:" not in documented]

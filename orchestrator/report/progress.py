@@ -107,7 +107,8 @@ def regret_gaps(history: History) -> NDArray[np.float64]:
     if optimum is None:
         return np.empty(0)
     values = np.array([row.metrics.get("noise_free", np.nan) for row in history.succeeded], dtype=float)
-    return np.abs(optimum - values[np.isfinite(values)])
+    gaps: NDArray[np.float64] = np.abs(optimum - values[np.isfinite(values)])
+    return gaps
 
 
 def simple_regret(history: History) -> Figure | None:

@@ -30,7 +30,7 @@ pytestmark = pytest.mark.usefixtures("ray_cluster")
 # what ends by itself may take seconds on a busy machine; only what never ends gets a short time-out
 PATIENT = Limits(timeout_seconds=250.0, memory_bytes=200 * 2**20)
 HASTY = Limits(timeout_seconds=4.0, memory_bytes=200 * 2**20)
-ENDLESS = ("hang", "swallow_every_signal", "fork_and_hang")
+ENDLESS = ("hang", "ignore_every_signal", "fork_and_hang")
 
 
 class UnpicklableError(Exception):
@@ -129,12 +129,12 @@ RETURNED: dict[str, Any] = {"nan": float("nan"), "inf": float("inf"), "text": "0
 
 EXPECTED: dict[str, tuple[FailureKind, str]] = {
     "hang": (FailureKind.TIMEOUT, "no result within timeout_seconds = 4"),
-    "swallow_every_signal": (FailureKind.TIMEOUT, "nor when asked to stop: its worker was ended"),
+    "ignore_every_signal": (FailureKind.TIMEOUT, "nor when asked to stop: its worker was ended"),
     "touch_address_zero": (FailureKind.WORKER_LOST, "died"),
     "leave_at_once": (FailureKind.WORKER_LOST, "died"),
     "raise_unpicklable": (FailureKind.ERROR, "UnpicklableError: holds a lock"),
     "interrupt": (FailureKind.ERROR, "KeyboardInterrupt"),
-    "leave": (FailureKind.ERROR, "SystemExit: enough"),
+    "exit_with_message": (FailureKind.ERROR, "SystemExit: enough"),
     "allocate": (FailureKind.OUT_OF_MEMORY, "MemoryError: Unable to allocate 1.00 GiB"),
     "allocate_bit_by_bit": (FailureKind.OUT_OF_MEMORY, "MemoryError"),
     "nan": (FailureKind.INVALID_VALUE, "value must be a finite number, got nan"),
@@ -221,7 +221,7 @@ def test_what_follows_failures_in_a_row_runs_in_another_process(make: Callable[.
     # a busy machine may begin a second process, which then has some of the failures
     while max(failures.values(), default=0) < DAMAGED_AFTER:
         number = failures.total()
-        executor.submit([attempt(number, "leave")])
+        executor.submit([attempt(number, "exit_with_message")])
         failures[drain(executor)[number].worker] += 1
     damaged, number = failures.most_common(1)[0][0], failures.total()
     executor.submit([attempt(number, "work")])

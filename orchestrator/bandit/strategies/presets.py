@@ -65,6 +65,7 @@ def with_preset(cls: type[Any], options: Mapping[str, Any]) -> dict[str, Any]:
     if issubclass(cls, AsyncTS):
         calibrated["width"] = 1.0  # its picks are the best of draws, not upper bounds
     if given.get("mode") == "batch":
-        calibrated["wait"] = Waiting.DRIFT_BUDGET  # what ends a batch
+        if "wait" in known:
+            calibrated["wait"] = Waiting.DRIFT_BUDGET  # what ends a batch
         calibrated.pop("batch_size", None)
     return {**calibrated, **given}

@@ -106,7 +106,7 @@ def test_a_missing_torch_is_reported_with_the_remedy_before_the_campaign_and_on_
         blank_training().evaluate(GOOD, 0, silent)
 
 
-@pytest.mark.usefixtures("any_torch")
+@pytest.mark.usefixtures("pretend_torch")
 def test_the_digits_are_split_once_for_all_with_equal_classes() -> None:
     first, second = (ConvolutionalNetwork(dataset="digits").load(DataSource()) for _ in range(2))
     parts = [first.train, first.validation, first.test]
@@ -116,7 +116,7 @@ def test_the_digits_are_split_once_for_all_with_equal_classes() -> None:
     assert sum(int(part.pixels.sum()) for part in parts) == 561718  # all of scikit-learn's digits, each once
 
 
-@pytest.mark.usefixtures("any_torch")
+@pytest.mark.usefixtures("pretend_torch")
 def test_mnist_is_tested_on_its_test_images(tmp_path: Path) -> None:
     training = ConvolutionalNetwork(train_size=500).load(write_mnist(tmp_path))
     assert "MNIST's training images" in training.description
@@ -125,14 +125,14 @@ def test_mnist_is_tested_on_its_test_images(tmp_path: Path) -> None:
     assert training.train.pixels.max() < 255
 
 
-@pytest.mark.usefixtures("any_torch")
+@pytest.mark.usefixtures("pretend_torch")
 def test_a_file_without_the_test_images_is_refused(tmp_path: Path) -> None:
     source = write_mnist(tmp_path, x_test=None)
     with pytest.raises(ObjectiveError, match=r"mnist\.npz must hold x_test and y_test.*replace it"):
         ConvolutionalNetwork(train_size=500).load(source)
 
 
-@pytest.mark.usefixtures("any_torch")
+@pytest.mark.usefixtures("pretend_torch")
 def test_auto_falls_back_on_the_bundled_digits_and_says_so() -> None:
     description = ConvolutionalNetwork().load(DataSource()).description
     assert "bundled digits" in description
@@ -141,7 +141,7 @@ def test_auto_falls_back_on_the_bundled_digits_and_says_so() -> None:
         ConvolutionalNetwork(dataset="mnist").load(DataSource())
 
 
-@pytest.mark.usefixtures("any_torch")
+@pytest.mark.usefixtures("pretend_torch")
 def test_a_train_size_that_leaves_no_test_rows_is_refused() -> None:
     with pytest.raises(ObjectiveError, match=r"train_size must leave rows of every class.*rarest has 174; got 1500"):
         ConvolutionalNetwork(dataset="digits", train_size=1500).load(DataSource())

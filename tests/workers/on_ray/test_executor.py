@@ -137,12 +137,12 @@ def failure_of(outcome: Outcome) -> Failure:
 
 BY_DEADLINE = {
     "sleep": (FailureKind.TIMEOUT, "no result within"),
-    "hang_on_tooth_and_nail": (FailureKind.TIMEOUT, "its worker was ended"),
+    "catch_everything": (FailureKind.TIMEOUT, "its worker was ended"),
 }
 BY_THEMSELVES = {
     "allocate": (FailureKind.OUT_OF_MEMORY, "MemoryError: Unable to allocate 1.00 GiB"),
     "raise_unpicklable": (FailureKind.ERROR, "UnpicklableError: holds a lock"),
-    "leave": (FailureKind.ERROR, "SystemExit: 3"),
+    "exit_with_3": (FailureKind.ERROR, "SystemExit: 3"),
 }
 
 
