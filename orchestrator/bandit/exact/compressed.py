@@ -111,9 +111,11 @@ class CompressedState(ExactState):
 
     def rescored(self, model: Model | None) -> Self:
         """The state whose belief has the scores, kernel and noise of `ground`; itself without a `model`."""
+        if model is None:
+            return self
         belief, ground = self.belief, self.ground
-        if model is None or not len(belief.order):
-            return self if model is None else replace(self, belief=ExactPosterior.prior(ground.model))
+        if not len(belief.order):
+            return replace(self, belief=ExactPosterior.prior(ground.model))
         if ground.model is belief.model:
             belief = belief.rescore(ground.pulls)
         else:

@@ -34,7 +34,7 @@ STEPS = 25
 LENGTHSCALES, NOISES = (0.02, 30.0), (1e-3, 1.0)
 PRIOR_NOISE, PRIOR_NOISE_DEVIATION = 0.05, 1.5  # median of v, and the standard deviation of its logarithm
 NEAREST = 32  # arms around the best one that a local fit looks at
-CLOSE_LENGTHSCALE, CLOSE_DISTANCE, CLOSE_NOISE = 0.05, 0.02, 0.1  # see `settled`
+CLOSE_LENGTHSCALE, CLOSE_DISTANCE, CLOSE_NOISE = 0.05, 0.02, 0.1  # see `keep_close_values`
 _JITTER = 1e-8  # near-copies of an arm that was pulled very often
 _DIGITS = 6  # of what was fitted: the last digits differ between machines
 
