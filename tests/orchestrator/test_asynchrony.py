@@ -115,8 +115,8 @@ def test_whatever_returns_when_no_posterior_drifts_further_than_the_widths_allow
     tmp_path_factory: pytest.TempPathFactory, seed: int, slots: int, sigma: float, failure_rate: float,
     threshold: float, overhead: float, rule: Termination,
 ) -> None:  # fmt: skip
-    """At each pick by upper bounds: σ²_D(x) / σ²_{D ∪ P}(x) ≤ C̃ for every arm x, D and P being what is told and what is
-    pending at that moment, with exact posteriors; and the sum over P is within the budget."""
+    """At each pick by upper bounds: σ²_D(x) / σ²_{D ∪ P}(x) ≤ C̃ for every arm x, D and P being the learned and the
+    pending pulls at that moment, with exact posteriors; and the sum over P is within the budget."""
     strategy = exact_strategy(ratio_threshold=threshold, refresh_overhead=overhead, termination=rule, mode="async")
     problem, store = campaign(tmp_path_factory.mktemp("run"), strategy)
     close, _ = run(problem, store, simulated_executor(slots, sigma, failure_rate, seed))

@@ -52,7 +52,7 @@ def test_the_same_seed_gives_the_same_arms_in_whatever_pieces_they_are_asked_for
     assert runs[0] == runs[1]
 
 
-def test_it_waits_for_rewards_and_forgets_pulls_once_told() -> None:
+def test_it_waits_for_rewards_and_forgets_pulls_once_they_are_learned() -> None:
     search = Optimizer(X, preset="paper", warm_start={"name": "random", "pulls": 3})
     arms = search.ask()
     assert arms.dtype == np.intp
@@ -186,7 +186,7 @@ def test_existing_results_take_the_place_of_the_warm_start(strategy: str) -> Non
     assert again.ask(1).tolist() == asked.tolist()
 
 
-def test_candidates_that_are_evaluated_elsewhere_are_pending_until_they_are_told() -> None:
+def test_candidates_that_are_evaluated_elsewhere_are_pending_until_their_rewards_are_known() -> None:
     x = np.linspace(0.0, 1.0, 50)[:, None]
     optimizer, other = Optimizer(x, seed=1), Optimizer(x, seed=1)
     started = [0, 10, 20, 30, 40, 49] * 3
@@ -263,11 +263,11 @@ def test_a_file_that_cannot_be_loaded_is_named_with_the_reason(path: str) -> Non
             loader.load(path)
 
 
-@pytest.mark.parametrize("is_told", [False, True])
-def test_copied_rows_of_existing_data_do_not_make_rewards_look_deterministic(tmp_path: Path, is_told: bool) -> None:
+@pytest.mark.parametrize("by_tell", [False, True])
+def test_copied_rows_of_existing_data_do_not_make_rewards_look_deterministic(tmp_path: Path, by_tell: bool) -> None:
     arms, rewards = [3, 3, 3, 7, 7, 7], [0.5, 0.5, 0.5, 0.25, 0.25, 0.25]
-    search = Optimizer(X, seed=1) if is_told else Optimizer(X, seed=1, existing=(arms, rewards))
-    if is_told:
+    search = Optimizer(X, seed=1) if by_tell else Optimizer(X, seed=1, existing=(arms, rewards))
+    if by_tell:
         search.tell(arms, rewards)
     search.save(tmp_path / "search.json")
     for one in (search, Optimizer.load(tmp_path / "search.json")):

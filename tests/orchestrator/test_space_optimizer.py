@@ -109,7 +109,7 @@ def test_what_could_not_be_evaluated_is_not_asked_for_again() -> None:
         ({"x": 0.5, "lr": 0.1, "model": "svm", "size": 8}, float("nan"), ValueError, "must be finite"),
     ],
 )
-def test_what_is_told_is_checked(
+def test_results_are_checked(
     configuration: Mapping[str, Any], value: object, error: type[Exception], message: str
 ) -> None:
     with pytest.raises(error, match=message):
@@ -177,7 +177,7 @@ def search_goals(optimizer: Any, steps: int, as_rows: bool = False) -> list[Any]
     return asked
 
 
-def test_several_objectives_and_constraints_are_told_as_mappings_or_rows(tmp_path: Path) -> None:
+def test_results_of_several_objectives_and_constraints_are_mappings_or_rows(tmp_path: Path) -> None:
     optimizer, rows = Search(space=SPACE, seed=4, **GOALS), Search(space=SPACE, seed=4, **GOALS)
     assert optimizer.metrics == ("gain", "cost", "memory")
     assert search_goals(optimizer, 12) == search_goals(rows, 12, as_rows=True)
@@ -216,7 +216,7 @@ def test_mistakes_about_several_objectives_are_named() -> None:
         Search(space=SPACE, strategy="gp_ucb", **GOALS)
 
 
-def test_one_named_objective_is_told_as_numbers_or_mappings() -> None:
+def test_results_of_one_named_objective_are_numbers_or_mappings() -> None:
     optimizer = Search(space=SPACE, objectives=[{"metric": "loss", "direction": "minimize"}])
     first, second = optimizer.ask(2)
     optimizer.tell([first, second], [{"loss": 2.0}, 1.0])

@@ -26,7 +26,7 @@ class Arithmetic:
     def evaluate(self, parameters: Parameters, seed: int, report: Report) -> Evaluation:
         time.sleep(parameters.get("sleep", 0.0))
         if parameters.get("raises", False):
-            raise ValueError("told to")
+            raise ValueError("on purpose")
         report(parameters["x"])
         return Evaluation(parameters["x"] + seed)
 
@@ -89,7 +89,7 @@ def test_an_evaluation_that_raises_is_a_failure_among_successes(executor: Execut
     failure = outcomes[2]
     assert isinstance(failure, Failure)
     assert failure.kind is FailureKind.ERROR
-    assert failure.message.startswith("ValueError: told to\n")
+    assert failure.message.startswith("ValueError: on purpose\n")
 
 
 def test_outcomes_are_stamped_by_the_executors_clock(executor: Executor) -> None:

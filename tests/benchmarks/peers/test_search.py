@@ -42,7 +42,7 @@ def points(*levels: tuple[int, str]) -> list[Point]:
     return [{"size": size, "kind": kind} for size, kind in levels]
 
 
-def test_every_result_is_told_once_in_the_order_in_which_evaluations_end() -> None:
+def test_every_result_is_learned_once_in_the_order_in_which_evaluations_end() -> None:
     method = Scripted(points(*[(1, "a")] * 12))
     record = search(TOY, method, workers=4, evaluations=12, seed=0, names=("toy", "scripted"))
     assert sorted(number for number, _ in method.results) == list(range(12))

@@ -66,7 +66,7 @@ def test_distributions_become_parameters_and_values_come_back() -> None:
     assert to_optuna(distributions, to_ours(distributions, values)) == values
 
 
-def test_running_trials_are_pending_and_told_once_when_they_are_over() -> None:
+def test_running_trials_are_pending_and_learned_once_when_they_are_over() -> None:
     study = study_of()
     study.tell(study.ask(SPACE), 1.0)
     running = [study.ask(SPACE) for _ in range(4)]

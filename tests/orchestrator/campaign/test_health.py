@@ -3,7 +3,7 @@ from orchestrator.campaign.health import warnings
 from orchestrator.campaign.state import CampaignState
 from orchestrator.campaign.status import status_of
 from orchestrator.campaign.transitions import apply
-from tests.orchestrator.campaign.test_state import batch, dispatch, fold, session
+from tests.orchestrator.campaign.short_logs import batch, dispatch, fold, session
 
 MINUTE = 60.0
 

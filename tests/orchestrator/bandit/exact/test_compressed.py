@@ -28,21 +28,21 @@ def truth(arm: int) -> float:
 def run(strategy: Compressed, steps: int, noise: float = 0.05) -> tuple[list[Any], list[Pick], list[Observation]]:
     """States, decisions and observations of a campaign of at most `steps` pulls."""
     rng = np.random.default_rng(3)
-    states, picks, told = [strategy.init(ARMS, np.random.default_rng(1))], [], []
+    states, picks, learned = [strategy.init(ARMS, np.random.default_rng(1))], [], []
     for _ in range(steps):
         decision = strategy.ask(states[-1], (), 5)
         if not isinstance(decision, Choose):
             assert isinstance(decision, Wait)
             break
         picks.append(decision.picks[0])
-        told.append(Observation(picks[-1].arm, truth(picks[-1].arm) + noise * rng.standard_normal()))
-        states.append(strategy.tell(states[-1], [told[-1]], np.random.default_rng()))
-    return states, picks, told
+        learned.append(Observation(picks[-1].arm, truth(picks[-1].arm) + noise * rng.standard_normal()))
+        states.append(strategy.tell(states[-1], [learned[-1]], np.random.default_rng()))
+    return states, picks, learned
 
 
-def stored(states: list[Any], told: list[Observation]) -> list[Observation]:
+def stored(states: list[Any], learned: list[Observation]) -> list[Observation]:
     """The pulls that entered, with one `tell` for each."""
-    return [seen for seen, after in zip(told, states[1:], strict=True) if after.stored == (0,)]
+    return [seen for seen, after in zip(learned, states[1:], strict=True) if after.stored == (0,)]
 
 
 def entropy(strategy: Compressed, variance: float) -> float:
@@ -56,9 +56,9 @@ def test_a_pair_is_stored_exactly_when_its_entropy_passes_the_test(
 ) -> None:
     strategy = acquisition(RBF(0.3), 0.01, epsilon=epsilon, entropy_test=test)
     threshold = epsilon + (math.log(math.sqrt(2 * math.pi * math.e * 0.01)) if floor else 0.0)
-    states, picks, told = run(strategy, 40)
+    states, picks, learned = run(strategy, 40)
     is_stored = []
-    for before, after, pick, seen in zip(states[4:], states[5:], picks[4:], told[4:], strict=False):
+    for before, after, pick, seen in zip(states[4:], states[5:], picks[4:], learned[4:], strict=False):
         is_stored.append(entropy(strategy, 0.01 * float(before.belief.variance[pick.arm])) > threshold)
         assert after.stored == (0,) * is_stored[-1]
         assert after.belief == (before.belief.pull(seen.arm, seen.reward) if is_stored[-1] else before.belief)
@@ -75,12 +75,12 @@ def test_without_a_budget_nothing_is_compressed(
     acquisition: type[Compressed], test: EntropyTest, epsilon: float, evaluate: bool
 ) -> None:
     strategy = acquisition(RBF(0.3), 1e-3, epsilon, test, evaluate)
-    states, picks, told = run(strategy, 30)
-    assert stored(states, told) == told
+    states, picks, learned = run(strategy, 30)
+    assert stored(states, learned) == learned
     assert states[-1].model_order == 30
     assert states[-1].skipped == 0
     pulls = Pulls.none(30)
-    for pick, seen in zip(picks, told, strict=True):  # the uncompressed method, from the dense exact posterior
+    for pick, seen in zip(picks, learned, strict=True):  # the uncompressed method, from the dense exact posterior
         if pulls.total >= 4:
             mean, variance = exact_posterior(RBF(0.3), ARMS, pulls, 1e-3)
             np.testing.assert_allclose([pick.mean, pick.variance], [mean[pick.arm], variance[pick.arm]], rtol=1e-6)
@@ -145,9 +145,9 @@ def state_is_over(strategy: Compressed, state: Any) -> bool:
 
 def test_wider_bounds_end_the_skipping_for_ucb() -> None:
     strategy = CompressedUCB(RBF(0.3), 1e-3, -0.5, evaluate_uninformative=False)
-    states, picks, told = run(strategy, 60)
+    states, picks, learned = run(strategy, 60)
     assert states[-1].skipped > 0
-    assert states[-1].model_order == len(told)  # what is evaluated is informative
+    assert states[-1].model_order == len(learned)  # what is evaluated is informative
     for state, after, pick in zip(states[4:], states[5:], picks[4:], strict=False):
         assert pick.width == strategy.width_at(state, after.step - 1)
 
@@ -159,7 +159,7 @@ def test_when_nothing_informative_is_left_the_strategy_says_so() -> None:
     assert decision == Wait("the next 10 steps all fail the entropy test: nothing informative is left to pull")
 
 
-def test_skipped_steps_count_only_when_the_pull_they_led_to_is_told() -> None:
+def test_skipped_steps_count_only_when_the_pull_they_led_to_is_learned() -> None:
     strategy = CompressedUCB(RBF(0.3), 1e-3, -0.5, evaluate_uninformative=False)
     states, picks, _ = run(strategy, 60)
     at = next(i for i in range(len(picks)) if states[i + 1].skipped > states[i].skipped)
@@ -173,9 +173,9 @@ def test_skipped_steps_count_only_when_the_pull_they_led_to_is_told() -> None:
 @pytest.mark.parametrize("acquisition", ACQUISITIONS)
 def test_skipping_states_are_restored_from_their_records(acquisition: type[Compressed]) -> None:
     strategy = acquisition(RBF(0.3), 1e-3, -0.5, evaluate_uninformative=False)
-    states, _, told = run(strategy, 40)
+    states, _, learned = run(strategy, 40)
     restored = strategy.init(ARMS, np.random.default_rng(1))
-    for live, seen in zip(states[1:], told, strict=True):
+    for live, seen in zip(states[1:], learned, strict=True):
         restored = strategy.restore(restored, [seen], strategy.recorded(live))
         assert restored == live
         assert restored.belief.mean.tolist() == live.belief.mean.tolist()

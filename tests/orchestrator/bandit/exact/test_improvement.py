@@ -96,7 +96,7 @@ def test_when_the_warm_start_failed_the_prior_decides(acquisition: type[Improvem
 
 
 @ACQUISITIONS
-def test_one_told_pull_adds_a_row_to_the_factor_and_another_pull_of_the_arm_none(
+def test_one_learned_pull_adds_a_row_to_the_factor_and_another_pull_of_the_arm_none(
     acquisition: type[Improvement],
 ) -> None:
     strategy, rng = acquisition(), np.random.default_rng(0)

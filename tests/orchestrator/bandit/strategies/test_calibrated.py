@@ -172,8 +172,8 @@ def fitted_by(name: str) -> tuple[object, ...]:
     strategy, arms = build(name), np.random.default_rng(5).integers(len(FEATURES), size=40).tolist()
     state = strategy.init(Arms.of(FEATURES), np.random.default_rng(1))
     for part in (arms[:20], arms[20:]):
-        told = [Observation(arm, reward(arm, pull)) for pull, arm in enumerate(part)]
-        state = strategy.tell(state, told, np.random.default_rng(2))
+        learned = [Observation(arm, reward(arm, pull)) for pull, arm in enumerate(part)]
+        state = strategy.tell(state, learned, np.random.default_rng(2))
     ground = getattr(state, "ground", state)
     return ground.calibration.fitted, ground.model.kernel, ground.model.outputs, ground.model.mean
 
@@ -189,10 +189,10 @@ def test_without_a_compression_budget_compressed_ucb_is_gp_ucb() -> None:
 @pytest.mark.parametrize("name", ["compressed_ucb", "compressed_ei", "compressed_mpi"])
 def test_a_compressed_belief_is_that_of_the_stored_pairs_with_the_scores_of_all_results(name: str) -> None:
     strategy = build(name)
-    _, states, told = run_campaign(strategy, pulls=60)
+    _, states, learned = run_campaign(strategy, pulls=60)
     stored: Counter[int] = Counter()
     fits = set()
-    for after, observations in zip(states[1:], told, strict=True):
+    for after, observations in zip(states[1:], learned, strict=True):
         stored.update(observations[position].arm for position in after.stored)
         fits.add(after.ground.calibration.fitted)
         order = np.array(sorted(stored))
@@ -226,8 +226,8 @@ def test_where_the_search_has_converged_only_noise_makes_it_recommend_by_the_pos
     strategy = build(name)
     assert isinstance(strategy, Recommends)
     state = strategy.init(Arms.of(points, repeats=False), np.random.default_rng(1))
-    told = [Observation(arm, reward) for arm, reward in enumerate(rewards.tolist())]
-    state = strategy.tell(state, told, np.random.default_rng(2))
+    learned = [Observation(arm, reward) for arm, reward in enumerate(rewards.tolist())]
+    state = strategy.tell(state, learned, np.random.default_rng(2))
     assert getattr(state, "ground", state).calibration.fitted.noise > 0.05, "the fit to all arms takes it for noise"
     recommended = strategy.recommend(state)
     if noise:

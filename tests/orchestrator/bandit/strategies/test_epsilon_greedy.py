@@ -36,8 +36,8 @@ def arms_of(decision: Choose | Wait) -> list[int]:
 @given(seed=st.integers(0, 10**6))
 def test_without_exploration_every_pick_is_the_argmax_of_the_refitted_mean(seed: int) -> None:
     greedy = replace(CURIOUS, exploration=0.0)
-    told = np.random.default_rng(seed).integers(20, size=12).tolist()
-    state = after(greedy, told, seed)
+    learned = np.random.default_rng(seed).integers(20, size=12).tolist()
+    state = after(greedy, learned, seed)
     mean, variance = exact_posterior(greedy.kernel, ARMS, state.pulls, 0.01)
     decision = greedy.ask(state, (3,), 5)
     assert arms_of(decision) == [int(np.argmax(mean))] * 5
@@ -78,9 +78,9 @@ def test_before_any_reward_every_pull_is_uniform() -> None:
 def test_pulls_that_are_over_and_pulls_that_are_pending_move_the_sequence_alike() -> None:
     uniform = replace(CURIOUS, exploration=1.0)
     state = uniform.init(ARMS, np.random.default_rng(0))
-    told = uniform.tell(state, [Observation(1, 0.5), Observation(1, 0.5)], np.random.default_rng(0))
-    assert arms_of(uniform.ask(told, (), 9)) == arms_of(uniform.ask(state, (1, 1), 9))
-    assert arms_of(uniform.ask(told, (), 9)) != arms_of(uniform.ask(state, (), 9))
+    learned = uniform.tell(state, [Observation(1, 0.5), Observation(1, 0.5)], np.random.default_rng(0))
+    assert arms_of(uniform.ask(learned, (), 9)) == arms_of(uniform.ask(state, (1, 1), 9))
+    assert arms_of(uniform.ask(learned, (), 9)) != arms_of(uniform.ask(state, (), 9))
 
 
 def test_a_failed_greedy_arm_makes_way_for_the_next_best() -> None:

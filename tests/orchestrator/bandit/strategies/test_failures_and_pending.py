@@ -38,7 +38,7 @@ def strategy_and_state(name: str, rounds: int) -> tuple[Strategy[Any], Any]:
 
 
 @pytest.mark.parametrize("name", list(STRATEGIES))
-def test_failures_told_along_with_rewards_teach_nothing_but_to_leave_their_arms_alone(name: str) -> None:
+def test_failures_learned_along_with_rewards_only_set_their_arms_aside(name: str) -> None:
     strategy, state = strategy_and_state(name, 6)
     decision = choice(strategy.ask(state, (), 4))
     chosen = [pick.arm for pick in decision.picks]

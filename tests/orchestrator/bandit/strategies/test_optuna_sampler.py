@@ -88,7 +88,7 @@ def test_running_pulls_change_the_suggestion() -> None:
     assert near != alone
 
 
-def test_every_arm_is_told_as_the_parameters_that_stand_nearest_to_it() -> None:
+def test_every_arm_is_given_to_the_sampler_as_its_nearest_parameters() -> None:
     coding = Coding(MIXED)
     assert set(coding.columns) == {"p0", "p1"}  # the last one does not vary
     for arm in range(len(MIXED)):

@@ -1,0 +1,232 @@
+"""Lazy and screened evaluation chooses what the eager one chooses, in any division of the arms into blocks."""
+
+from dataclasses import replace
+from typing import Any, cast
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from orchestrator.bandit.arrays import Floats
+from orchestrator.bandit.kernels import RBF, AnyKernel, Linear, Matern32, Matern52
+from orchestrator.bandit.sparse import lazy, screening
+from orchestrator.bandit.sparse.all_arms import LocalBlocks
+from orchestrator.bandit.sparse.blocks import Block
+from orchestrator.bandit.sparse.posterior import SparseModel
+from orchestrator.bandit.sparse.screening import UpperBounds
+from orchestrator.bandit.sparse.state import SparseState, initial_state
+from orchestrator.bandit.sparse.termination import Termination
+from orchestrator.bandit.start.warm_start import RandomStart
+from orchestrator.bandit.strategies.bbkb import BBKB
+from orchestrator.bandit.strategy import Choose, Observation
+from tests.orchestrator.bandit.decisions import array, choice
+from tests.orchestrator.bandit.strategies.bbkb_games import AWKWARD, GRID, PAPER, SMOOTH, batches, play, table, value
+
+
+@pytest.mark.parametrize("termination", ["global", "global_then_local", "product"])
+@pytest.mark.parametrize("kernel", [RBF(0.3), RBF(5.0), Matern32(0.5), Linear()])
+@pytest.mark.parametrize("arms", [GRID, AWKWARD])
+def test_lazy_picks_are_the_eager_ones_with_ties_duplicates_and_near_singular_dictionaries(
+    termination: Termination, kernel: AnyKernel, arms: NDArray[np.float64]
+) -> None:
+    lazy = replace(SMOOTH, kernel=kernel, termination=termination, warm_start=RandomStart(60))
+    rounds, limit = 12, 40
+    eager = batches(replace(lazy, lazy=False), arms, rounds, limit=limit)
+    assert batches(lazy, arms, rounds, limit=limit) == eager
+    assert max(map(len, eager)) > 1
+
+
+@given(seed=st.integers(0, 10**6))
+def test_lazy_picks_are_the_eager_ones_on_random_problems(seed: int) -> None:
+    arms = np.random.default_rng(seed).random((30, 2))
+    lazy = replace(SMOOTH, regularization=0.05, termination=("global", "global_then_local")[seed % 2])
+    assert batches(lazy, arms, 5, seed=seed) == batches(replace(lazy, lazy=False), arms, 5, seed=seed)
+
+
+class Work:
+    """The cost of lazy evaluation: sweeps over all arms for a reference, and computed arms."""
+
+    def __init__(self, patch: pytest.MonkeyPatch, is_kept: bool) -> None:
+        self.is_kept, self.sweeps, self.looked_at = is_kept, 0, 0
+        refer, looked_at = Block._refer, UpperBounds.looked_at
+
+        def count_and_refer(block: Any, *arguments: Any) -> Any:
+            self.sweeps += 1
+            return refer(block, *arguments)
+
+        def count_and_look(bounds: Any, arms: int) -> None:
+            self.looked_at += arms
+            looked_at(bounds, arms)
+
+        patch.setattr(Block, "_refer", count_and_refer)
+        patch.setattr(UpperBounds, "looked_at", count_and_look)
+
+    def check_little_work(self, arms: int, batches: int) -> None:
+        """Otherwise every arm was computed anyway, or in a fresh sweep, and equal picks would prove nothing."""
+        if self.is_kept:  # bounds far out of date, but bounds
+            assert self.sweeps <= 2
+        else:
+            assert self.sweeps < 0.7 * batches
+            assert self.looked_at < 0.55 * arms * batches
+
+
+@pytest.fixture(params=["as paid for", "always"])
+def work(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Work:
+    """Of screening in small steps; kept `always`, a reference serves as long as it bounds anything."""
+    if request.param == "always":
+        monkeypatch.setattr(screening, "TIGHTEN_COST", 0.0)
+        monkeypatch.setattr(screening, "LOOK_COST", 0.0)
+    monkeypatch.setattr(lazy, "FIRST_NEAR", 16)
+    monkeypatch.setattr(lazy, "FIRST_LOOK", 4)
+    return Work(monkeypatch, is_kept=request.param == "always")
+
+
+def asynchronous_game(strategy: BBKB, state: SparseState, steps: int, limit: int, seed: int) -> list[Any]:
+    """Every decision, while rewards arrive in any order, pulls stay pending, and some fail."""
+    rng, true = np.random.default_rng([seed, 3]), value(array(state.arms))
+    decisions: list[Any] = []
+    pending: list[int] = []
+    for number in range(steps):
+        decision = strategy.ask(state, pending, limit)
+        decisions.append(decision)
+        if isinstance(decision, Choose):
+            pending += [pick.arm for pick in decision.picks]
+        rng.shuffle(pending)
+        done, left = np.split(np.array(pending, np.intp), [int(rng.integers(1, len(pending) + 1))])
+        pending = left.tolist()
+        rewards = [None if rng.random() < 0.04 else float(true[arm] + 0.05 * rng.standard_normal()) for arm in done]
+        observations = [Observation(int(arm), reward) for arm, reward in zip(done, rewards, strict=True)]
+        state = strategy.tell(state, observations, np.random.default_rng([seed, 2, number]))
+    assert len(state.set_aside) > 0
+    return decisions
+
+
+@pytest.mark.parametrize("termination", ["global", "global_then_local", "product"])
+@pytest.mark.parametrize("kernel", [RBF(0.3), RBF(5.0), Matern32(0.5), Linear()])
+def test_screened_decisions_are_the_eager_ones_with_pending_and_failed_pulls(
+    termination: Termination, kernel: AnyKernel, work: Work
+) -> None:
+    lazily = replace(
+        SMOOTH, kernel=kernel, termination=termination, warm_start=RandomStart(30), regularization=0.1, delta=0.5
+    )
+    arms, games = np.vstack((AWKWARD, np.random.default_rng(5).random((200, 2)))), []
+    for strategy in (replace(lazily, lazy=False), lazily):
+        work.sweeps = work.looked_at = 0
+        state = strategy.init(arms, np.random.default_rng(0))
+        games.append(asynchronous_game(strategy, state, 40, limit=12, seed=1))
+    assert games[0] == games[1]  # widths, means and variances too, bit for bit
+    chosen = [decision for decision in games[0] if decision.reason != "warm start" and isinstance(decision, Choose)]
+    assert max(len(decision.picks) for decision in chosen) > 1
+    work.check_little_work(len(arms), len(chosen))
+
+
+@given(seed=st.integers(0, 10**6))
+def test_screened_decisions_are_the_eager_ones_on_random_problems(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    arms = np.vstack((rng.random((60, 2)), rng.random((1, 2))))
+    arms[40:50] = arms[:10]
+    arms[50:60] = arms[:10] + 10.0 ** rng.uniform(-12, -4)
+    strategy = replace(
+        SMOOTH,
+        kernel=(RBF, Matern32, Matern52)[seed % 3](float(rng.uniform(0.1, 3))),
+        regularization=float(10 ** rng.uniform(-4, -0.5)),
+        ratio_threshold=float(rng.uniform(1.5, 6)),
+        termination=("global", "global_then_local", "product")[rng.integers(3)],
+        local_covariance=("embedded", "paper")[rng.integers(2)],
+        warm_start=RandomStart(10),
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        for module, name, number in (
+            (screening, "TIGHTEN_COST", 0.0),
+            (screening, "LOOK_COST", 0.0),
+            (lazy, "FIRST_NEAR", 8),
+            (lazy, "FIRST_LOOK", 2),
+        ):
+            patch.setattr(module, name, number)
+        games: list[Any] = []
+        for one in (strategy, replace(strategy, lazy=False)):
+            played = play(one, arms, 12, seed=seed, limit=20)
+            games.append([decision for _, decision in played])
+    assert games[0] == games[1]
+
+
+@pytest.mark.parametrize("termination", ["global", "global_then_local", "product"])
+@pytest.mark.parametrize("regularization", [1e-4, 0.1])
+def test_screened_picks_are_the_eager_ones_on_a_real_table_and_look_at_few_arms(
+    termination: Termination, regularization: float, work: Work
+) -> None:
+    arms, true = table("abalone/abalone.csv")
+    arms, true = arms[:800], true[:800]
+    strategy = replace(
+        PAPER,
+        kernel=RBF(12.5 if regularization < 1e-3 else 3.0),
+        regularization=regularization,
+        termination=termination,
+    )
+    games: list[Any] = []
+    for one in (strategy, replace(strategy, lazy=False)):
+        work.sweeps = work.looked_at = 0
+        game = play(one, arms, 300 if one.lazy else len(games[0]), true=true, pulls=300)
+        games.append([decision for _, decision in game])
+        if one.lazy:
+            work.check_little_work(len(arms), len(games[0]) - 1)
+    assert games[0] == games[1]
+    assert sum(len(decision.picks) for decision in games[0]) >= 300
+
+
+class Divided:
+    """Candidates in several blocks."""
+
+    def __init__(self, features: np.ndarray, cuts: list[int]) -> None:
+        self.features, self.cuts = features, cuts
+
+    def __len__(self) -> int:
+        return len(self.features)
+
+    def blocks(self, kernel: AnyKernel, regularization: float) -> LocalBlocks:
+        return LocalBlocks([Block(kernel, part, regularization) for part in np.split(self.features, self.cuts)])
+
+    def extend(self, features: Floats) -> "Divided":
+        return Divided(np.concatenate((self.features, features)), [*self.cuts, len(self.features)])
+
+
+@pytest.mark.parametrize("termination", ["global", "global_then_local"])
+def test_decisions_are_the_same_in_any_division_of_the_arms_into_blocks(termination: Termination, work: Work) -> None:
+    strategy = replace(SMOOTH, kernel=Matern52(0.4), termination=termination, warm_start=RandomStart(30))
+    start = strategy.init(AWKWARD, np.random.default_rng(0))
+    games: list[Any] = []
+    for cuts in ([], [40], [1, 2, 30, 80]):
+        model = SparseModel(strategy.kernel, cast(Any, Divided(AWKWARD, cuts)), strategy.regularization)
+        state, decisions = initial_state(model, start.initial), []
+        for number in range(15):
+            decision = strategy.ask(state, (), 20)
+            decisions.append(decision)
+            observations = [
+                Observation(pick.arm, float(value(AWKWARD[[pick.arm]])[0])) for pick in choice(decision).picks
+            ]
+            state = strategy.tell(state, observations, np.random.default_rng(number))
+        games.append(decisions)
+    assert games[0] == games[1] == games[2]
+
+
+@pytest.mark.parametrize("termination", ["global", "global_then_local", "product"])
+@pytest.mark.parametrize("lazy_", [True, False])
+def test_one_by_one_with_what_is_pending_is_the_batch(termination: Termination, lazy_: bool) -> None:
+    """What is kept between two asks at a state changes nothing, and neither does its absence."""
+    strategy = replace(SMOOTH, termination=termination, lazy=lazy_, ratio_threshold=3.0)
+    for state, decision in play(strategy, AWKWARD, rounds=6):
+        if decision.reason == "warm start":
+            continue
+        batch = [pick.arm for pick in decision.picks]
+        going_on: list[int] = []
+        while isinstance(step := strategy.ask(state, tuple(going_on), 2), Choose):
+            assert strategy.ask(state, tuple(going_on), 2) == step  # a second time, from the start
+            going_on += [pick.arm for pick in step.picks]
+        assert going_on == batch
+        for number in range(0, len(batch), 3):
+            fresh = replace(state)  # nothing kept
+            step = strategy.ask(fresh, tuple(batch[:number]), 1)
+            assert isinstance(step, Choose)
+            assert step.picks[0].arm == batch[number]

@@ -1,0 +1,52 @@
+"""The hyper-parameters of BBKB: their ranges, and what they are read from."""
+
+import math
+from typing import Any
+
+import pytest
+from pydantic import TypeAdapter, ValidationError
+
+from orchestrator.bandit.kernels import Matern52
+from orchestrator.bandit.start.warm_start import UncertaintyStart
+from orchestrator.bandit.strategies.bbkb import BBKB
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"regularization": -1}, "strategy.regularization must be > 0, got -1"),
+        ({"noise_variance": -0.5}, "strategy.noise_variance must be >= 0, got -0.5"),
+        ({"norm_bound": math.inf}, "strategy.norm_bound must be >= 0 and finite, got inf"),
+        ({"delta": 1}, "strategy.delta must be > 0 and < 1, got 1"),
+        ({"oversampling": 0.5}, "strategy.oversampling must be >= 1, got 0.5"),
+        ({"ratio_threshold": math.nan}, "strategy.ratio_threshold must be >= 1, got nan"),
+        ({"width": "wide"}, "strategy.width must be practical, theory or a number > 0, got 'wide'"),
+        (
+            {"termination": "never"},
+            "strategy.termination must be one of global, global_then_local, product, got 'never'",
+        ),
+        ({"local_covariance": "x"}, "strategy.local_covariance must be one of embedded, paper, got 'x'"),
+        ({"dictionary_limit": 0}, "strategy.dictionary_limit must be a whole number >= 1 or left out, got 0"),
+        ({"resampling": "x"}, "strategy.resampling must be one of pulls, arms, stable, got 'x'"),
+    ],
+)
+def test_a_setting_out_of_range_is_refused_by_name(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError) as raised:
+        BBKB(**options)
+    assert str(raised.value) == message
+
+
+def test_it_can_be_built_from_a_plain_mapping() -> None:
+    adapter = TypeAdapter(BBKB)
+    mapping = {
+        "kernel": {"name": "matern52", "lengthscale": [0.5, 2]},
+        "warm_start": {"name": "uncertainty", "max_pulls": 9},
+        "ratio_threshold": 3,
+    }
+    expected = BBKB(kernel=Matern52((0.5, 2.0)), warm_start=UncertaintyStart(max_pulls=9), ratio_threshold=3.0)
+    assert adapter.validate_python(mapping) == expected
+    assert adapter.validate_json(adapter.dump_json(expected)) == expected
+    with pytest.raises(ValidationError, match="kernal"):
+        adapter.validate_python({"kernal": {}})
+    with pytest.raises(ValidationError, match="Input should be greater than 0"):
+        adapter.validate_python({"regularization": -1})

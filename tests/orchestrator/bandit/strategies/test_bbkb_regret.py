@@ -1,0 +1,66 @@
+"""The guarantees of BBKB, measured: sizes of dictionaries, and regret against the uniform policy."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from benchmarks.regret import cumulative_regret, regret_ratio
+from orchestrator.bandit.confidence import Schedule
+from orchestrator.bandit.exact.exact import effective_dimension
+from orchestrator.bandit.kernels import RBF
+from orchestrator.bandit.sparse.dictionary import Resampling
+from orchestrator.bandit.strategy import Observation
+from tests.orchestrator.bandit.decisions import choice
+from tests.orchestrator.bandit.strategies.bbkb_games import GRID, PAPER, SMOOTH, play, table, value
+
+
+@pytest.mark.parametrize("resampling", ["pulls", "arms"])
+def test_dictionaries_stay_within_theorem_1(resampling: Resampling) -> None:
+    strategy = replace(SMOOTH, resampling=resampling)
+    for state, _ in list(play(strategy, GRID, 40))[1:]:
+        dimension = effective_dimension(strategy.kernel, GRID, state.pulls, strategy.regularization)
+        assert len(state.dictionary) <= 9 * 2 * (1 + 1 / strategy.regularization) * strategy.oversampling * dimension
+
+
+@pytest.mark.parametrize("resampling", ["pulls", "arms"])
+@pytest.mark.parametrize("width", ["practical", "theory"])
+def test_regret_on_a_smooth_function_falls_well_below_uniform(resampling: Resampling, width: Schedule) -> None:
+    arms = np.random.default_rng(5).random((300, 2))
+    strategy = replace(
+        PAPER,
+        regularization=0.0025,
+        noise_variance=0.0025,
+        width=width,
+        resampling=resampling,
+        norm_bound=0.5,
+    )
+    pulled: list[int] = []
+    for _, decision in play(strategy, arms, 1000):
+        pulled += [pick.arm for pick in decision.picks]
+        if len(pulled) >= 1000:
+            break
+    true = value(arms)
+    uniform = np.arange(1, 1001) * (true.max() - true.mean())
+    ratio = regret_ratio(cumulative_regret(true.max(), true[pulled[:1000]]), uniform)
+    assert ratio[-1] < 0.5 * ratio[99]
+    assert ratio[-1] < (0.1 if width == "practical" else 0.4)
+
+
+@pytest.mark.parametrize("name", ["abalone/abalone.csv", "bundled"])
+def test_on_real_tables_it_beats_uniform(name: str) -> None:
+    arms, true = table(name)
+    strategy = replace(PAPER, kernel=RBF(12.5), delta=1e-3)
+    state, noise = strategy.init(arms, np.random.default_rng(0)), np.random.default_rng(1)
+    regret, count, half = 0.0, 0, 0.0
+    while count < 500:
+        chosen = [pick.arm for pick in choice(strategy.ask(state, (), 500 - count)).picks]
+        regret += float((true.max() - true[chosen]).sum())
+        count += len(chosen)
+        half = half or (regret / count if count >= 250 else 0.0)
+        rewards = true[chosen] + 0.01 * noise.standard_normal(len(chosen))
+        state = strategy.tell(
+            state, list(map(Observation, chosen, rewards.tolist())), np.random.default_rng([0, count])
+        )
+    assert regret / 500 < 0.6 * (true.max() - true.mean())
+    assert regret / 500 < half

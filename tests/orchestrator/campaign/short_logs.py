@@ -1,0 +1,96 @@
+"""Events of short campaigns, written by hand, and the states that they fold to."""
+
+from typing import Any
+
+from orchestrator.campaign.events import (
+    BatchChosen,
+    Event,
+    ExistingTaken,
+    ModelRefreshed,
+    PickedTrial,
+    SessionOpened,
+    TrialFailed,
+    TrialsDispatched,
+    TrialSucceeded,
+)
+from orchestrator.campaign.state import CampaignState, is_final
+from orchestrator.campaign.transitions import apply
+from workers.messages import Failure, FailureKind
+
+
+def settings_of(evaluations: int = 10, **changes: Any) -> dict[str, Any]:
+    return {
+        "objective": {"direction": changes.pop("direction", "maximize")},
+        "budget": {
+            "evaluations": evaluations,
+            "hours": changes.pop("hours", None),
+            "target": changes.pop("target", None),
+        },
+        "workers": {"retries": changes.pop("retries", 2), **changes.pop("workers", {})},
+        "strategy": changes.pop("strategy", {}),
+    }
+
+
+def session(slots: int = 2, time: float = 0.0, epoch: int = 1, **changes: Any) -> SessionOpened:
+    return SessionOpened(time=time, epoch=epoch, executor="inline", slots=slots, settings=settings_of(**changes))
+
+
+def batch(first: int, arms: list[int], time: float = 0.0, reason: str = "drift budget", **more: Any) -> BatchChosen:
+    picks = tuple(
+        PickedTrial(trial=first + i, arm=arm, parameters={}, mean=0.0, width=1.0, variance=1.0)
+        for i, arm in enumerate(arms)
+    )
+    return BatchChosen(time=time, round=0, picks=picks, reason=reason, seconds=0.0, **more)
+
+
+def dispatch(*attempts: tuple[int, int], time: float = 0.0) -> TrialsDispatched:
+    return TrialsDispatched(time=time, attempts=attempts)
+
+
+def success(trial: int, value: float = 1.0, attempt: int = 1, time: float = 1.0) -> TrialSucceeded:
+    return TrialSucceeded(time=time, trial=trial, attempt=attempt, value=value, started=0.0, finished=time, worker="w")
+
+
+def failure(trial: int, kind: FailureKind, is_final_: bool, attempt: int = 1, time: float = 1.0) -> TrialFailed:
+    return TrialFailed(
+        time=time, trial=trial, attempt=attempt, failure=kind.value, message="why", is_final=is_final_,
+        started=0.0, finished=time, worker="w",
+    )  # fmt: skip
+
+
+def ends_trial(state: CampaignState, trial: int, kind: FailureKind, attempt: int = 1, time: float = 1.0) -> bool:
+    """Whether no further attempt would follow such a failure."""
+    return is_final(
+        state,
+        Failure(trial=trial, attempt=attempt, kind=kind, message="why", started=0.0, finished=time, worker="w"),
+    )
+
+
+def fail(state: CampaignState, trial: int, kind: FailureKind, attempt: int = 1, time: float = 1.0) -> CampaignState:
+    """The state after such a failure, which is final where the campaign's rules say so."""
+    return apply(state, failure(trial, kind, ends_trial(state, trial, kind, attempt, time), attempt, time))
+
+
+def fold(*events: Event) -> CampaignState:
+    return fold_from(CampaignState(), *events)
+
+
+def fold_from(state: CampaignState, *events: Event) -> CampaignState:
+    for event in events:
+        state = apply(state, event)
+    return state
+
+
+def existing_data(*values: float) -> ExistingTaken:
+    return ExistingTaken(
+        time=0.0, source="t.csv", arms=tuple(range(len(values))), values=values, unmatched=3, first_unmatched="row 1"
+    )
+
+
+def asynchronous(*events: Event, slots: int = 2, evaluations: int = 20, **strategy: Any) -> CampaignState:
+    options = {"mode": "async", **strategy}
+    return fold(session(slots=slots, evaluations=evaluations, strategy=options), *events)
+
+
+def refresh(*trials: int, time: float = 2.0) -> ModelRefreshed:
+    return ModelRefreshed(time=time, round=1, trials=trials, dictionary_size=1, record={}, seconds=0.0)

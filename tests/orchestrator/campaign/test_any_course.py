@@ -1,0 +1,123 @@
+"""Any course of a campaign: random batches, orders of return, failures, crashes and adoptions."""
+
+import random
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any, Literal
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from orchestrator.campaign.commands import Ask, Await, Close, Command, Dispatch, Stop, Tell
+from orchestrator.campaign.events import BatchChosen, ComputingBegan, Event, ModelRefreshed, StopRequested
+from orchestrator.campaign.policy import decide
+from orchestrator.campaign.state import CampaignState
+from orchestrator.campaign.transitions import apply
+from tests.orchestrator.campaign.short_logs import batch, dispatch, ends_trial, failure, fold, session, success
+from workers.messages import FailureKind
+
+MOST_TURNS = 2000
+
+
+class Course:
+    """A campaign whose commands are carried out with random results, one turn a second. Checks invariants after every
+    event."""
+
+    def __init__(self, seed: int, slots: int, evaluations: int, strategy: dict[str, Any]) -> None:
+        self.state, self.log = CampaignState(), list[Event]()
+        self.over: list[int] = []  # trials that have ended, in order
+        self._random, self._now = random.Random(seed), 0.0
+        self._evaluations = evaluations
+        self._session = session(slots=slots, evaluations=evaluations, strategy=strategy)
+        self._computed: BatchChosen | ModelRefreshed | None = None  # what the computation under way will give
+
+    def run(self) -> Close | None:
+        """The command that closes the session; None where there is none within `MOST_TURNS`."""
+        self._record(self._session)
+        for _ in range(MOST_TURNS):
+            self._now += 1.0
+            if self._random.random() < 0.05:
+                self._crash()
+            if self._computed is not None and self._random.random() < 0.5:
+                self._record(replace(self._computed, time=self._now))
+                self._computed = None
+            command = decide(self.state, self._now)
+            if isinstance(command, Close):
+                return command
+            self._carry_out(command)
+        return None
+
+    def _record(self, event: Event) -> None:
+        self.log.append(event)
+        self.state = state = apply(self.state, event)
+        assert len(state.running) <= state.slots
+        assert state.trials <= self._evaluations
+        open_trials = len(state.running) + len(state.backlog)
+        assert state.trials == open_trials + state.succeeded + state.failed
+        assert len(state.pending) == open_trials + len(state.finished)
+
+    def _crash(self) -> None:
+        adopted = tuple(trial for trial in self.state.running if self._random.random() < 0.5)
+        self._record(replace(self._session, time=self._now, epoch=self.state.epoch + 1, adopted=adopted))
+        self._computed = None
+
+    def _carry_out(self, command: Command | None) -> None:
+        match command:
+            case Ask():
+                # a strategy always allows one pull when none is pending
+                size = self._random.randint(0 if command.pending else 1, min(command.limit, 6))
+                self._compute("choosing", batch(self.state.trials, [0] * size, limit=command.limit))
+            case Dispatch():
+                self._record(dispatch(*((one.trial, one.attempt) for one in command.assignments), time=self._now))
+            case Tell():
+                self._compute("refreshing", self._refresh(finished.trial for finished in command.finished))
+            case Await():
+                self._end_any_attempt()
+            case Stop():
+                self._record(StopRequested(time=self._now, reason=command.reason))
+
+    def _refresh(self, trials: Iterable[int]) -> ModelRefreshed:
+        return ModelRefreshed(
+            time=self._now,
+            round=self.state.round + 1,
+            trials=tuple(trials),
+            dictionary_size=1,
+            record={},
+            seconds=0.0,
+        )
+
+    def _compute(self, what: Literal["choosing", "refreshing"], result: BatchChosen | ModelRefreshed) -> None:
+        self._record(ComputingBegan(time=self._now, what=what))
+        self._computed = result
+
+    def _end_any_attempt(self) -> None:
+        if not self.state.running:
+            return
+        trial = self._random.choice(sorted(self.state.running))
+        attempt = self.state.running[trial].attempt
+        kind = self._random.choice([None, None, None, *FailureKind])
+        if kind is None:
+            self._record(success(trial, attempt=attempt, time=self._now))
+        else:
+            is_final = ends_trial(self.state, trial, kind, attempt, self._now)
+            self._record(failure(trial, kind, is_final, attempt, self._now))
+        if trial not in self.state.running and all(queued.trial != trial for queued in self.state.backlog):
+            self.over.append(trial)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    seed=st.integers(0, 2**32), slots=st.integers(1, 4), evaluations=st.integers(1, 25),
+    mode=st.sampled_from(["batch", "async"]), overhead=st.sampled_from([0.0, 0.1]),
+    growth=st.sampled_from([0.0, 0.2]),
+)  # fmt: skip
+def test_any_course_of_a_campaign_keeps_its_budget_and_ends_every_trial_once(
+    seed: int, slots: int, evaluations: int, mode: str, overhead: float, growth: float
+) -> None:
+    strategy = {"mode": mode, "refresh_overhead": overhead, "refresh_growth": growth}
+    course = Course(seed, slots, evaluations, strategy)
+    assert course.run() is not None
+    assert len(course.over) == len(set(course.over))
+    if course.state.stop_reason is None:
+        assert sorted(course.over) == list(range(evaluations))
+    assert fold(*course.log) == course.state

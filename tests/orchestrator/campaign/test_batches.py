@@ -1,0 +1,133 @@
+"""Commands in batch mode: what is asked for, dispatched and learned, and in which order."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from orchestrator.bandit.strategy import Observation
+from orchestrator.campaign.commands import (
+    Ask,
+    Await,
+    Begin,
+    Close,
+    Dispatch,
+    FinishedTrial,
+    QueuedAttempt,
+    Tell,
+)
+from orchestrator.campaign.endings import Phase, SessionOutcome, StopReason
+from orchestrator.campaign.events import (
+    ModelRefreshed,
+    SessionClosed,
+    StopRequested,
+)
+from orchestrator.campaign.policy import MOST_PICKS, decide
+from orchestrator.campaign.rules import (
+    Rules,
+)
+from orchestrator.campaign.state import CampaignState
+from orchestrator.campaign.transitions import apply
+from tests.orchestrator.campaign.short_logs import (
+    batch,
+    dispatch,
+    existing_data,
+    failure,
+    fold,
+    fold_from,
+    session,
+    success,
+)
+from workers.messages import FailureKind
+
+
+def test_an_open_session_asks_for_no_more_than_the_budget() -> None:
+    assert decide(fold(session(evaluations=7)), now=0.0) == Ask(pending=(), limit=7)
+
+
+def test_a_batch_beyond_the_limit_of_one_choice_goes_on_with_its_first_part_pending_and_is_learned_whole() -> None:
+    state = fold(session(slots=2, evaluations=MOST_PICKS + 3))
+    assert decide(state, now=0.0) == Ask(pending=(), limit=MOST_PICKS)
+    state = apply(state, batch(0, [5] * MOST_PICKS, limit=MOST_PICKS))
+    assert isinstance(decide(state, now=0.0), Dispatch)
+    state = apply(state, dispatch(*((trial, 1) for trial in range(MOST_PICKS))))
+    assert decide(state, now=0.0) == Ask(pending=(5,) * MOST_PICKS, limit=3)  # no worker waits for the end of the part
+    ended = fold_from(state, *(success(trial) for trial in range(MOST_PICKS)))
+    assert decide(ended, now=1.0) == Ask(
+        pending=(5,) * MOST_PICKS, limit=3
+    )  # not learned yet: the batch has more to come
+    assert isinstance(decide(apply(ended, batch(MOST_PICKS, [], limit=3)), now=1.0), Tell)  # the strategy ended it
+
+
+def test_trials_that_the_user_chose_are_learned_before_the_first_batch() -> None:
+    state = fold(session(slots=1), batch(0, [5], limit=1, is_enqueued=True), dispatch((0, 1)))
+    assert isinstance(decide(state, now=0.0), Await)
+    assert isinstance(decide(apply(state, success(0)), now=1.0), Tell)
+
+
+def test_a_chosen_batch_is_dispatched_in_order_to_free_slots_only() -> None:
+    state = fold(session(slots=2), batch(0, [5, 6, 7]))
+    assert decide(state, now=0.0) == Dispatch((QueuedAttempt(0, 5, 1), QueuedAttempt(1, 6, 1)))
+
+
+def test_the_next_of_the_batch_takes_the_slot_that_becomes_free() -> None:
+    state = fold(session(slots=2), batch(0, [5, 6, 7]), dispatch((0, 1), (1, 1)))
+    assert decide(state, now=0.0) == Await()
+    assert decide(apply(state, success(1)), now=1.0) == Dispatch((QueuedAttempt(2, 7, 1),))
+
+
+def test_the_strategy_learns_when_the_whole_batch_is_over() -> None:
+    state = fold(session(slots=2), batch(0, [5, 6]), dispatch((0, 1), (1, 1)), success(1, 0.25))
+    assert decide(state, now=1.0) == Await()
+    state = apply(state, success(0, 0.5))
+    assert decide(state, now=1.0) == Tell(
+        (FinishedTrial(1, Observation(6, 0.25)), FinishedTrial(0, Observation(5, 0.5)))
+    )
+
+
+def test_minimised_values_reach_the_strategy_as_rewards_with_the_sign_turned() -> None:
+    state = fold(
+        session(direction="minimize"), batch(0, [5, 6]), dispatch((0, 1), (1, 1)), success(0, 3.0), success(1, 2.0)
+    )
+    assert [finished.observation.reward for finished in state.finished] == [-3.0, -2.0]
+    assert state.best is not None
+    assert state.best.value == 2.0
+
+
+def test_a_trial_that_failed_for_good_is_learned_as_not_evaluated() -> None:
+    state = fold(session(slots=1), batch(0, [5]), dispatch((0, 1)), failure(0, FailureKind.INVALID_VALUE, True))
+    assert decide(state, now=1.0) == Tell((FinishedTrial(0, Observation(5, None)),))
+
+
+@pytest.mark.parametrize(("direction", "sign"), [("maximize", 1.0), ("minimize", -1.0)])
+def test_existing_data_are_learned_first_and_cost_nothing(direction: str, sign: float) -> None:
+    state = fold(existing_data(2.0, -1.0), session(direction=direction))
+    assert decide(state, 0.0) == Begin(
+        (Observation(0, sign * 2.0, is_existing=True), Observation(1, sign * -1.0, is_existing=True))
+    )
+    begun = apply(state, ModelRefreshed(time=0.0, round=1, trials=(), dictionary_size=2, record={}, seconds=0.0))
+    assert decide(begun, 0.0) == Ask(pending=(), limit=10)
+    assert (begun.trials, begun.succeeded, begun.best, begun.existing) == (0, 0, None, None)
+    assert (begun.existing_count, begun.existing_unmatched) == (2, 3)
+
+
+def test_a_session_that_is_stopped_before_it_learns_existing_data_leaves_them_to_the_next() -> None:
+    stopped = fold(existing_data(1.0), session(), StopRequested(time=0.0, reason=StopReason.INTERRUPTED))
+    assert decide(stopped, 0.0) == Close(
+        SessionOutcome.INTERRUPTED, "stopped on request, after its running evaluations"
+    )
+    again = apply(
+        apply(stopped, SessionClosed(time=0.0, outcome=SessionOutcome.INTERRUPTED, reason="")), session(epoch=2)
+    )
+    assert decide(again, 0.0) == Begin((Observation(0, 1.0, is_existing=True),))
+
+
+@settings(max_examples=30, deadline=None)
+@given(chosen=st.integers(1, 6), evaluations=st.integers(0, 6))
+def test_no_more_is_dispatched_than_a_lowered_budget_allows(chosen: int, evaluations: int) -> None:
+    backlog = tuple(QueuedAttempt(trial, arm=trial, attempt=1) for trial in range(chosen))
+    state = CampaignState(
+        rules=Rules(evaluations=evaluations), phase=Phase.RUNNING, slots=6, trials=chosen, backlog=backlog
+    )
+    command = decide(state, now=0.0)
+    sent = len(command.assignments) if isinstance(command, Dispatch) else 0
+    assert sent == min(chosen, evaluations)

@@ -1,0 +1,84 @@
+"""How a session ends: budget, target, a request to stop, failures only, nothing left to choose."""
+
+from orchestrator.campaign.commands import (
+    Await,
+    Close,
+    Dispatch,
+    QueuedAttempt,
+    Stop,
+)
+from orchestrator.campaign.endings import SessionOutcome, StopReason
+from orchestrator.campaign.events import (
+    Event,
+    ModelRefreshed,
+    SessionClosed,
+    StopRequested,
+)
+from orchestrator.campaign.policy import decide
+from orchestrator.campaign.transitions import apply
+from tests.orchestrator.campaign.short_logs import batch, dispatch, failure, fold, session, success
+from workers.messages import FailureKind
+
+
+def test_the_target_stops_the_campaign_and_running_evaluations_end() -> None:
+    state = fold(session(slots=2, target=0.9), batch(0, [5, 6, 7]), dispatch((0, 1), (1, 1)), success(0, 0.95))
+    assert decide(state, now=1.0) == Stop(StopReason.TARGET_REACHED)
+    state = apply(state, StopRequested(time=1.0, reason=StopReason.TARGET_REACHED))
+    assert decide(state, now=1.0) == Await()
+    assert decide(apply(state, success(1)), now=1.0) == Close(SessionOutcome.FINISHED, "target reached")
+
+
+def test_the_time_budget_counts_sessions_and_not_the_pause_between_them() -> None:
+    first = fold(
+        session(hours=1.0), batch(0, [5]), dispatch((0, 1)), success(0, time=1800.0),
+        SessionClosed(time=1800.0, outcome=SessionOutcome.INTERRUPTED, reason=""),
+    )  # fmt: skip
+    again = apply(first, session(time=1e6, epoch=2, hours=1.0))
+    assert decide(again, now=1e6 + 1700.0) != Stop(StopReason.TIME_SPENT)
+    assert decide(again, now=1e6 + 1801.0) == Stop(StopReason.TIME_SPENT)
+
+
+def test_an_interrupted_batch_is_not_learned_so_that_a_resume_goes_on_with_it() -> None:
+    state = fold(
+        session(slots=1),
+        batch(0, [5, 6]),
+        dispatch((0, 1)),
+        StopRequested(time=0.5, reason=StopReason.INTERRUPTED),
+        success(0),
+    )
+    assert decide(state, now=1.0) == Close(
+        SessionOutcome.INTERRUPTED, "stopped on request, after its running evaluations"
+    )
+    state = fold(*_events_of_interrupted(), session(slots=1, epoch=2, time=5.0))
+    assert decide(state, now=5.0) == Dispatch((QueuedAttempt(1, 6, 1),))
+
+
+def _events_of_interrupted() -> list[Event]:
+    return [
+        session(slots=1), batch(0, [5, 6]), dispatch((0, 1)), StopRequested(time=0.5, reason=StopReason.INTERRUPTED),
+        success(0), SessionClosed(time=1.0, outcome=SessionOutcome.INTERRUPTED, reason="interrupted"),
+    ]  # fmt: skip
+
+
+def test_a_campaign_in_which_everything_fails_stops_with_the_first_cause() -> None:
+    state = fold(session(slots=1, evaluations=100), batch(0, list(range(100))))
+    for trial in range(100):
+        if decide(state, now=0.0) == Stop(StopReason.EVERYTHING_FAILS):
+            break
+        state = apply(state, dispatch((trial, 1)))
+        state = apply(state, failure(trial, FailureKind.INVALID_VALUE, True))
+    assert trial == state.rules.failures_before_giving_up < 100
+    state = apply(state, StopRequested(time=1.0, reason=StopReason.EVERYTHING_FAILS))
+    close = decide(state, now=1.0)
+    assert isinstance(close, Close)
+    assert close.outcome == "failed"
+    assert "invalid value: why" in close.reason
+
+
+def test_a_strategy_with_nothing_to_pull_ends_the_campaign() -> None:
+    state = fold(
+        session(slots=1), batch(0, [5]), dispatch((0, 1)), success(0),
+        ModelRefreshed(time=1.0, round=1, trials=(0,), dictionary_size=1, record={}, seconds=0.0),
+        batch(1, [], reason="no arm is left"),
+    )  # fmt: skip
+    assert decide(state, now=1.0) == Close(SessionOutcome.FINISHED, "no arm is left")

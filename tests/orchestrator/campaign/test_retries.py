@@ -1,0 +1,123 @@
+"""Attempts that fail: which kinds are tried again, how often, after which pause, and with how much memory."""
+
+import pytest
+
+from orchestrator.campaign.commands import (
+    Ask,
+    Await,
+    Dispatch,
+    GiveUp,
+    Pause,
+    QueuedAttempt,
+)
+from orchestrator.campaign.events import (
+    Event,
+)
+from orchestrator.campaign.policy import decide
+from orchestrator.campaign.rules import (
+    CANCELLATIONS_OF_A_TRIAL,
+    LONGEST_PAUSE_SECONDS,
+    NODES_A_TRIAL_MAY_COST,
+    WORKERS_AN_ARM_MAY_COST,
+    AttemptFailures,
+    Rules,
+)
+from orchestrator.campaign.transitions import apply
+from tests.orchestrator.campaign.short_logs import batch, dispatch, ends_trial, fail, failure, fold, session, success
+from workers.messages import FailureKind
+
+
+def test_a_retry_goes_first_and_has_the_next_attempt_number() -> None:
+    state = fold(session(slots=1), batch(0, [5, 6]), dispatch((0, 1)), failure(0, FailureKind.ERROR, False))
+    assert decide(state, now=1.0) == Dispatch((QueuedAttempt(0, 5, 2),))
+
+
+@pytest.mark.parametrize(
+    ("kind", "attempts_in_all"),
+    [
+        (FailureKind.ERROR, 3),
+        (FailureKind.INVALID_VALUE, 1),
+        (FailureKind.TIMEOUT, 2),
+        (FailureKind.OUT_OF_MEMORY, 2),
+        (FailureKind.WORKER_LOST, WORKERS_AN_ARM_MAY_COST),
+        (FailureKind.NODE_LOST, NODES_A_TRIAL_MAY_COST),
+        (FailureKind.CANCELLED, CANCELLATIONS_OF_A_TRIAL),
+    ],
+)
+def test_every_kind_of_failure_has_its_own_number_of_attempts(kind: FailureKind, attempts_in_all: int) -> None:
+    state = fold(session(slots=1, retries=2), batch(0, [5]))
+    for attempt in range(1, 20):
+        state = apply(state, dispatch((0, attempt)))
+        state = fail(state, 0, kind, attempt)
+        if state.failed:
+            break
+    assert attempt == attempts_in_all
+
+
+def test_a_lost_worker_does_not_use_up_the_retries() -> None:
+    rules, lost = Rules(evaluations=1, retries=1), AttemptFailures().after(FailureKind.WORKER_LOST)
+    assert rules.allows_retry(FailureKind.ERROR, lost.after(FailureKind.ERROR), workers_lost=2)
+    assert not rules.allows_retry(FailureKind.ERROR, AttemptFailures(charged=2), workers_lost=0)
+
+
+def test_a_cancelled_attempt_does_not_use_up_the_retries() -> None:
+    assert Rules(evaluations=1, retries=0).allows_retry(FailureKind.CANCELLED, AttemptFailures(), workers_lost=0)
+
+
+@pytest.mark.parametrize("kind", FailureKind)
+def test_no_kind_of_failure_is_tried_again_without_bound_or_pause(kind: FailureKind) -> None:
+    state, now, attempts = fold(session(slots=1, retries=8), batch(0, [5])), 0.0, 0
+    while state.succeeded + state.failed == 0:
+        command = decide(state, now)
+        if isinstance(command, Pause):
+            assert 0.0 < command.seconds <= LONGEST_PAUSE_SECONDS
+            now += command.seconds
+            continue
+        assert isinstance(command, Dispatch)
+        attempts += 1
+        assert attempts <= 20
+        (assignment,) = command.assignments
+        state = apply(state, dispatch((0, assignment.attempt), time=now))
+        state = fail(state, 0, kind, assignment.attempt, time=now)
+    assert now >= sum(min(60.0, 2.0**n) for n in range(attempts - 2))
+
+
+def test_a_free_worker_does_not_wait_for_a_trial_that_pauses() -> None:
+    state = fold(session(slots=1, strategy={"mode": "async"}), batch(0, [5], limit=1))
+    for attempt in (1, 2):
+        state = apply(state, dispatch((0, attempt)))
+        state = apply(state, failure(0, FailureKind.ERROR, False, attempt))
+    assert decide(state, now=1.0) == Ask(pending=(5,), limit=1)
+    assert decide(state, now=2.0) == Dispatch((QueuedAttempt(0, 5, 3, not_before=2.0),))
+
+
+def test_an_arm_that_costs_worker_after_worker_is_set_aside_over_all_its_trials() -> None:
+    state = fold(session(slots=3), batch(0, [5, 5, 5]), dispatch((0, 1), (1, 1), (2, 1)))
+    for trial in (0, 1):
+        state = fail(state, trial, FailureKind.WORKER_LOST)
+        assert trial in {queued.trial for queued in state.backlog}
+    lost = fail(state, 2, FailureKind.WORKER_LOST)
+    assert (lost.failed, lost.quarantined) == (1, (5,))
+    state = apply(apply(state, success(2)), dispatch((1, 2)))  # it can be evaluated after all
+    assert not ends_trial(state, 1, FailureKind.WORKER_LOST, attempt=2)
+
+
+def test_out_of_memory_is_tried_again_with_more_where_the_campaign_says_so() -> None:
+    state = fold(session(slots=1, workers={"retry_memory_factor": 1.5}), batch(0, [5]))
+    for attempt, factor in ((1, 1.0), (2, 1.5), (3, 2.25)):
+        state = apply(state, dispatch((0, attempt)))
+        assert state.memory_factor(0) == factor
+        state = fail(state, 0, FailureKind.OUT_OF_MEMORY, attempt)
+    assert state.failed
+
+
+def test_a_deadline_is_learned_from_durations_where_the_campaign_says_so() -> None:
+    events: list[Event] = [batch(0, list(range(7))), dispatch(*((trial, 1) for trial in range(7)))]
+    events += [success(trial, time=20.0) for trial in range(5)]
+    patient = fold(session(slots=7), *events)
+    strict = fold(session(slots=7, workers={"timeout_factor": 3.0}), *events)
+    assert decide(strict, now=59.0) == Await()
+    late = decide(strict, now=61.0)
+    assert isinstance(late, GiveUp)
+    assert late.trials == (5, 6)
+    assert decide(patient, now=1e9) == Await()

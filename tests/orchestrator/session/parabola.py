@@ -1,0 +1,115 @@
+"""A campaign on a parabola that can be run, killed and resumed in virtual time."""
+
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from objectives.objective import Candidates, Evaluation, Parameters, Report
+from orchestrator.bandit.start.warm_start import DataStart
+from orchestrator.bandit.strategies import STRATEGIES
+from orchestrator.campaign.commands import Close
+from orchestrator.campaign.events import (
+    CampaignCreated,
+    Event,
+    ExistingTaken,
+    SessionOpened,
+)
+from orchestrator.session.driver import Driver
+from orchestrator.session.problem import Problem, replay
+from orchestrator.store.event_store import EventStore
+from workers.executor import Executor
+from workers.messages import FailureKind
+from workers.simulated import Durations, Failures, SimulatedExecutor
+
+
+@dataclass(frozen=True)
+class Parabola:
+    """Best at x = 0.3; fails where the test wants it."""
+
+    breaks_below: float = -1.0
+
+    def evaluate(self, parameters: Parameters, seed: int, report: Report) -> Evaluation:
+        if parameters["x"] < self.breaks_below:
+            raise RuntimeError("too small")
+        noise = 0.01 * np.random.default_rng(seed).standard_normal()
+        return Evaluation(1.0 - (parameters["x"] - 0.3) ** 2 + float(noise))
+
+
+@dataclass
+class Campaign:
+    """A campaign on a SQLite file that can be run, killed and resumed."""
+
+    folder: Path
+    evaluations: int = 30
+    objective: Any = field(default_factory=Parabola)
+    strategy: str = "bbkb"
+    slots: int = 3
+    existing: bool = False
+
+    def __post_init__(self) -> None:
+        x = np.linspace(0.0, 1.0, 101)
+        self.problem = Problem("parabola", 7, Candidates(x[:, None], {"x": x}), STRATEGIES[self.strategy]())
+        self.store = EventStore(f"sqlite:///{self.folder / 'campaign.sqlite'}")
+        self.settings: dict[str, Any] = {
+            "objective": {"direction": "maximize"},
+            "budget": {"evaluations": self.evaluations},
+            "workers": {"retries": 1},
+        }
+        created = CampaignCreated(
+            time=0.0,
+            name="parabola",
+            seed=7,
+            arms=101,
+            candidates_digest="",
+            objective="",
+            optimum=1.0,
+            settings=self.settings,
+        )
+        self.store.create("c", [created, *self.existing_events()])
+
+    def existing_events(self) -> list[Event]:
+        """A steeper parabola than the campaign's own, with its top elsewhere: as another data set would give."""
+        if not self.existing:
+            return []
+        arms = tuple(range(0, 100, 2)) + tuple(range(0, 90, 3))
+        values = tuple(1.0 - 4.0 * (arm / 100 - 0.6) ** 2 for arm in arms)
+        event = ExistingTaken(time=0.0, source="t.csv", arms=arms, values=values, unmatched=0, first_unmatched="")
+        return [event]
+
+    def events(self) -> list[Event]:
+        return list(self.store.read("c"))
+
+    def driver(self, executor: Executor, observe: Any = lambda status: None) -> Driver:
+        writer = self.store.claim("c", "test")
+        return Driver(self.problem, replay(self.problem, self.events()), writer, executor, observe)
+
+    def session_event(self, executor: Executor, **settings: Any) -> SessionOpened:
+        return SessionOpened(
+            time=executor.now(), epoch=1, executor="test", slots=executor.slots, settings={**self.settings, **settings}
+        )
+
+    def simulated_executor(self, failure_rate: float = 0.0) -> SimulatedExecutor:
+        failures = Failures(failure_rate, FailureKind.WORKER_LOST)
+        return SimulatedExecutor(self.objective, self.slots, Durations(1.0, 0.5), failures, 7)
+
+    def run(self, executor: Executor) -> Close:
+        return self.driver(executor).run(self.session_event(executor))
+
+
+class Killed(BaseException):
+    """Stands for SIGKILL: nothing in the driver may catch it."""
+
+
+STARTING = [name for name, cls in STRATEGIES.items() if "warm_start" in {option.name for option in fields(cls)}]
+
+
+def campaign_with_existing(folder: Path, strategy: str, direction: str = "maximize", **options: Any) -> Campaign:
+    """A campaign that knows 80 values of a parabola with its top (or bottom) at x = 0.6."""
+    campaign = Campaign(folder, evaluations=12, strategy=strategy, existing=True, **options)
+    campaign.settings["objective"] = {"direction": direction}
+    campaign.problem = replace(
+        campaign.problem, strategy=STRATEGIES[strategy](warm_start=DataStart("t.csv"), regularization=0.01)
+    )
+    return campaign

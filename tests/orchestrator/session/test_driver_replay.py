@@ -1,0 +1,117 @@
+"""A replayed log equals the live state, whenever the process was interrupted or killed."""
+
+import itertools
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from orchestrator.campaign.commands import Close
+from orchestrator.campaign.endings import SessionOutcome
+from orchestrator.campaign.events import (
+    TrialSucceeded,
+)
+from orchestrator.campaign.status import Status
+from orchestrator.history.fold import fold
+from orchestrator.session.problem import Progress, replay
+from orchestrator.store.store import Writer
+from tests.orchestrator.session.parabola import STARTING, Campaign, Killed, campaign_with_existing
+
+
+def test_an_interrupt_just_after_a_transaction_writes_nothing_twice(tmp_path: Path, monkeypatch: Any) -> None:
+    campaign, calls = Campaign(tmp_path), itertools.count()
+    append = Writer.append
+
+    def append_and_interrupt(self: Writer, events: Any, position: int | None = None) -> None:
+        append(self, events, position)
+        if next(calls) == 4:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(Writer, "append", append_and_interrupt)
+    assert campaign.run(campaign.simulated_executor()).outcome == "interrupted"
+    assert next(calls) == 6  # the end of the session was written after the interrupt
+    events = campaign.events()
+    assert len({repr(event) for event in events}) == len(events)
+    assert campaign.run(campaign.simulated_executor()) == Close(SessionOutcome.FINISHED, "budget spent")
+    succeeded = [event.trial for event in campaign.events() if isinstance(event, TrialSucceeded)]
+    assert sorted(succeeded) == list(range(30))
+
+
+def test_the_log_replayed_gives_the_live_state(tmp_path: Path) -> None:
+    campaign = Campaign(tmp_path)
+    executor = campaign.simulated_executor(failure_rate=0.2)
+    driver = campaign.driver(executor)
+    driver.run(campaign.session_event(executor))
+    again = replay(campaign.problem, campaign.events())
+    assert again.campaign == driver._campaign
+    assert campaign.problem.strategy.recorded(again.model) == campaign.problem.strategy.recorded(driver._model)
+    ours, theirs = (campaign.problem.strategy.posterior(model) for model in (again.model, driver._model))
+    np.testing.assert_array_equal(ours.ucb, theirs.ucb)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_campaign_killed_again_and_again_makes_the_same_decisions_as_one_left_alone(
+    tmp_path: Path, seed: int
+) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    undisturbed = Campaign(tmp_path / "a")
+    undisturbed.run(undisturbed.simulated_executor())
+    campaign = Campaign(tmp_path / "b")
+    chance = np.random.default_rng(seed)
+    close, kills = None, 0
+    while close is None:
+        lives = int(chance.integers(1, 15))
+
+        def observe(status: Status) -> None:
+            nonlocal lives
+            lives -= 1
+            if lives == 0:
+                raise Killed
+
+        executor = campaign.simulated_executor()
+        try:
+            close = campaign.driver(executor, observe).run(campaign.session_event(executor))
+        except Killed:
+            kills += 1
+    assert kills > 3
+    rows, expected = fold(campaign.events()).trials, fold(undisturbed.events()).trials
+    assert [(row.arm, row.value) for row in rows] == [(row.arm, row.value) for row in expected]
+
+
+def test_replay_of_nothing_is_a_fresh_start(tmp_path: Path) -> None:
+    campaign = Campaign(tmp_path)
+    fresh = replay(campaign.problem, campaign.events())
+    assert isinstance(fresh, Progress)
+    assert fresh.campaign.trials == 0
+
+
+@pytest.mark.parametrize("strategy", STARTING)
+def test_existing_data_are_learned_once_and_a_replay_gives_the_live_state(tmp_path: Path, strategy: str) -> None:
+    campaign = campaign_with_existing(tmp_path, strategy)
+    executor = campaign.simulated_executor()
+    driver = campaign.driver(executor)
+    driver.run(campaign.session_event(executor))
+    again = replay(campaign.problem, campaign.events())
+    assert again.model == driver._model
+    assert again.campaign == driver._campaign
+    assert driver._model.pulls.total == 80 + 12
+
+
+def test_a_campaign_killed_before_it_has_learned_existing_data_learns_them_on_resume(tmp_path: Path) -> None:
+    campaign = campaign_with_existing(tmp_path, "bbkb")
+
+    def kill(status: Status) -> None:
+        raise Killed
+
+    executor = campaign.simulated_executor()
+    with pytest.raises(Killed):
+        campaign.driver(executor, kill).run(campaign.session_event(executor))
+    assert not fold(campaign.events()).refreshes  # what it learned was not committed yet
+    assert campaign.run(campaign.simulated_executor()) == Close(SessionOutcome.FINISHED, "budget spent")
+    (tmp_path / "undisturbed").mkdir()
+    undisturbed = campaign_with_existing(tmp_path / "undisturbed", "bbkb")
+    undisturbed.run(undisturbed.simulated_executor())
+    ours, theirs = (fold(one.events()) for one in (campaign, undisturbed))
+    assert [row.arm for row in ours.trials] == [row.arm for row in theirs.trials]

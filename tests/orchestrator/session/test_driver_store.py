@@ -1,0 +1,115 @@
+"""The loop and its store: what is stored when, a store that is away, a writer that is fenced off."""
+
+import itertools
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from orchestrator.campaign.commands import Close
+from orchestrator.campaign.endings import SessionOutcome
+from orchestrator.campaign.events import (
+    TrialSucceeded,
+)
+from orchestrator.campaign.status import Status
+from orchestrator.errors import FencedError, StoreError
+from orchestrator.history.fold import fold
+from orchestrator.store.store import Writer
+from tests.orchestrator.session.parabola import Campaign
+from workers.executor import Executor
+
+
+def test_a_result_is_stored_before_anything_is_done_about_it(tmp_path: Path) -> None:
+    campaign = Campaign(tmp_path, slots=1, evaluations=8)
+    inner = campaign.simulated_executor()
+    stored_when_submitting: list[int] = []
+
+    class Watched:
+        slots = 1
+        handed_out = acknowledged = 0
+
+        def submit(self, trials: Sequence[Any]) -> None:
+            stored = sum(isinstance(event, TrialSucceeded) for event in campaign.events())
+            stored_when_submitting.append(stored)
+            assert stored == self.handed_out == self.acknowledged
+            inner.submit(trials)
+
+        def next_outcomes(self, timeout: float | None) -> list[Any]:
+            outcomes = inner.next_outcomes(timeout)
+            self.handed_out += len(outcomes)
+            return outcomes
+
+        def listen(self, take: Any) -> None:
+            inner.listen(take)
+
+        def adopt(self, attempts: Any) -> frozenset[int]:
+            return inner.adopt(attempts)
+
+        def acknowledge(self, attempts: Any) -> None:
+            self.acknowledged += len(attempts)
+
+        def cancel(self, trials: Any) -> None:
+            inner.cancel(trials)
+
+        def now(self) -> float:
+            return inner.now()
+
+        def close(self, leave_running: bool = False) -> None:
+            inner.close(leave_running)
+
+    campaign.run(cast(Executor, Watched()))
+    assert stored_when_submitting == list(range(8))
+
+
+def test_a_writer_that_was_fenced_off_stops_without_writing(tmp_path: Path) -> None:
+    campaign = Campaign(tmp_path)
+    executor = campaign.simulated_executor()
+
+    def take_over(status: Status) -> None:
+        if status.succeeded == 3:
+            campaign.store.claim("c", "a usurper")
+
+    with pytest.raises(FencedError, match="a usurper"):
+        campaign.driver(executor, take_over).run(campaign.session_event(executor))
+    assert fold(campaign.events()).sessions[-1].outcome == "killed"
+
+
+def test_a_store_that_is_away_for_a_while_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    campaign, calls = Campaign(tmp_path), itertools.count()
+    append = Writer.append
+
+    def append_or_fail(self: Writer, events: Any, position: int | None = None) -> None:
+        if 3 <= next(calls) < 6:
+            raise StoreError("the server restarts", is_transient=True)
+        append(self, events, position)
+
+    monkeypatch.setattr(Writer, "append", append_or_fail)
+    monkeypatch.setattr("orchestrator.session.recorder._STORE_RETRY_SECONDS", 0.001)
+    assert campaign.run(campaign.simulated_executor()) == Close(SessionOutcome.FINISHED, "budget spent")
+    assert len(fold(campaign.events()).succeeded) == 30
+
+
+@pytest.mark.parametrize("is_transient", [True, False])
+def test_a_store_that_stays_away_ends_the_session_and_leaves_evaluations_to_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_transient: bool
+) -> None:
+    campaign, calls = Campaign(tmp_path), itertools.count()
+    append = Writer.append
+
+    def append_or_fail(self: Writer, events: Any, position: int | None = None) -> None:
+        if next(calls) >= 5:
+            raise StoreError("the disk is full", is_transient)
+        append(self, events, position)
+
+    monkeypatch.setattr(Writer, "append", append_or_fail)
+    monkeypatch.setattr("orchestrator.session.recorder._STORE_RETRY_SECONDS", 0.001)
+    monkeypatch.setattr("orchestrator.session.recorder.STORE_PATIENCE_SECONDS", 0.01)
+    executor = campaign.simulated_executor()
+    closed: list[Any] = []
+    monkeypatch.setattr(executor, "close", closed.append)
+    with pytest.raises(StoreError, match="the disk is full"):
+        campaign.run(executor)
+    assert closed == [True]
+    monkeypatch.setattr(Writer, "append", append)
+    assert campaign.run(campaign.simulated_executor()) == Close(SessionOutcome.FINISHED, "budget spent")

@@ -1,0 +1,20 @@
+from pathlib import Path
+
+import pytest
+
+from orchestrator.errors import ConfigError
+from orchestrator.settings.model import load
+from tests.orchestrator.settings.small import ErrorLines
+
+
+@pytest.fixture
+def error_lines(tmp_path: Path) -> ErrorLines:
+    """The lines of the error that a file (and overrides) makes, without the folder's name."""
+
+    def lines(text: str, *overrides: str) -> list[str]:
+        (tmp_path / "x.yaml").write_text(text)
+        with pytest.raises(ConfigError) as error:
+            load(tmp_path / "x.yaml", overrides)
+        return str(error.value).replace(f"{tmp_path}/", "").splitlines()
+
+    return lines

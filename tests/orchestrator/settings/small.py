@@ -1,0 +1,8 @@
+"""The smallest campaign, as a mapping and as the first lines of a file."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+SMALL: Mapping[str, Any] = {"name": "x", "objective": {"name": "branin"}, "budget": {"evaluations": 5}}
+ErrorLines = Callable[..., list[str]]
+HEAD = "name: x\nobjective: {name: branin}\nbudget: {evaluations: 5}\n"  # three lines

@@ -1,0 +1,68 @@
+"""Which folder a relative path in a campaign file counts from."""
+
+from pathlib import Path
+
+import pytest
+
+from objectives.command import ShellCommand
+from objectives.external import PythonCallable
+from orchestrator.bandit.start.warm_start import DataStart, warm_start_of
+from orchestrator.settings.model import from_mapping, load
+
+
+def test_relative_paths_count_from_the_campaign_file(tmp_path: Path) -> None:
+    folder = tmp_path / "below"
+    folder.mkdir()
+    (folder / "x.yaml").write_text(
+        "name: x\nbudget: {evaluations: 5}\nobjective: {callable: 'm:f'}\n"
+        "candidates: {table: t.csv}\nstore: sqlite:///log.db\ndata: {folder: sets}\nruns: out\n"
+    )
+    made = load(folder / "x.yaml")
+    assert made.candidates.table == str(folder / "t.csv")
+    assert made.data.folder == str(folder / "sets")
+    assert made.store == f"sqlite:///{folder / 'log.db'}"
+    assert made.objective.options == PythonCallable("m:f", (str(folder), str(Path.cwd())))
+    assert made.runs == str(Path.cwd() / "out"), "results belong where the user is"
+    assert load(folder / "x.yaml", ["store=sqlite:////db"]).store == "sqlite:////db"
+    assert load(folder / "x.yaml", ["store=postgresql://h/db"]).store == "postgresql://h/db"
+
+
+def test_a_command_runs_beside_the_campaign_file(tmp_path: Path) -> None:
+    (tmp_path / "x.yaml").write_text(
+        "name: x\nbudget: {evaluations: 5}\nobjective: {command: 'run {a}', options: {memory_bytes: 5}}\n"
+        "space: {a: {low: 0, high: 1}}\n"
+    )
+    made = load(tmp_path / "x.yaml")
+    assert made.objective.options == ShellCommand("run {a}", str(tmp_path), memory_bytes=5)
+    assert made.objective.load(made.data.source()) is made.objective.options
+    assert from_mapping(made.resolved()) == made
+    elsewhere = load(tmp_path / "x.yaml", ["objective.options={working_directory: ..}"])
+    assert isinstance(elsewhere.objective.options, ShellCommand)
+    assert elsewhere.objective.options.working_directory == str(tmp_path.parent)
+
+
+def test_the_data_folder_of_the_environment_is_written_down(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BBKB_DATA", str(tmp_path))
+    tree = {"name": "x", "objective": {"name": "sine"}, "budget": {"evaluations": 3}}
+    resolved = from_mapping(tree).resolved()
+    monkeypatch.delenv("BBKB_DATA")
+    assert from_mapping(resolved).data.folder == str(tmp_path)
+    assert from_mapping(tree).data.folder is None
+
+
+@pytest.mark.parametrize(
+    ("start", "path"),
+    [
+        ("{name: data, path: results/t.csv}", "{folder}/results/t.csv"),
+        ("{name: data, path: 'sqlite:///old.sqlite', campaign: c}", "sqlite:///{folder}/old.sqlite"),
+        ("{name: data, path: 'postgresql://host/db', campaign: c}", "postgresql://host/db"),
+    ],
+)
+def test_existing_data_lie_beside_the_campaign_file(tmp_path: Path, start: str, path: str) -> None:
+    strategy = f"strategy: {{name: gp_ucb, warm_start: {start}}}"
+    (tmp_path / "x.yaml").write_text(f"name: x\nobjective: {{name: branin}}\nbudget: {{evaluations: 5}}\n{strategy}\n")
+    settings = load(tmp_path / "x.yaml")
+    known = warm_start_of(settings.strategy)
+    assert isinstance(known, DataStart)
+    assert known.path == path.format(folder=tmp_path)
+    assert from_mapping(settings.resolved()) == settings
