@@ -73,7 +73,8 @@ class Campaign:
                 runs=runs,
             )
         )
-        self.driver = self._drove = self._command("run", str(file), *self._address_option())
+        self._drives: list[tuple[subprocess.Popen[bytes], Path]] = []  # runs and resumes, with what they printed
+        self._drive("run", str(file))
         self.run: Run = wait_for(lambda: _find_run(runs), _CREATED_SECONDS, f"{file} must become a run")
 
     def events(self) -> list[Event]:
@@ -107,17 +108,22 @@ class Campaign:
         return self.driver.pid if self.driver.poll() is None else None
 
     def exit_code(self) -> int:
-        """The exit code of the process that drove it last. A watcher does not count: it leaves when it comes just
-        while the coordinator is dead."""
-        return self._drove.wait()
+        """The exit code of the process that drove it last.
+
+        A watcher does not count: it leaves when it comes just while the coordinator is dead. A resume that was refused
+        because a process runs the campaign does not count either: the coordinator had taken longer to restart than
+        this harness waits.
+        """
+        ended = [(process.wait(), output) for process, output in self._drives]
+        return [code for code, output in ended if not _is_refused(code, output)][-1]
 
     def attach(self) -> None:
         """Join it by `bbkb attach`, in place of a driver that is gone."""
-        self.driver = self._command("attach", str(self.run.folder))
+        self.driver, _ = self._command("attach", str(self.run.folder))
 
     def resume(self) -> None:
         """Take it up by `bbkb resume`, when no process runs it any more."""
-        self.driver = self._drove = self._command("resume", str(self.run.folder), *self._address_option())
+        self._drive("resume", str(self.run.folder))
 
     def verify(self) -> str:
         """What `bbkb verify` complains of; empty for a sound log."""
@@ -132,7 +138,7 @@ class Campaign:
         return done.stdout + done.stderr if done.returncode else ""
 
     def said(self) -> str:
-        """The last words of all its commands."""
+        """The ends of what its commands printed."""
         return "\n".join(f"{path.name}: {path.read_text(errors='replace')[-3000:]}" for path in self._outputs())
 
     def _address_option(self) -> tuple[str, ...]:
@@ -141,11 +147,15 @@ class Campaign:
     def _outputs(self) -> list[Path]:
         return sorted(self._folder.glob(f"said-{self.plan.kind}-{self.plan.seed}-*.txt"))
 
-    def _command(self, *arguments: str) -> "subprocess.Popen[bytes]":
+    def _drive(self, command: str, target: str) -> None:
+        self._drives.append(self._command(command, target, *self._address_option()))
+        self.driver, _ = self._drives[-1]
+
+    def _command(self, *arguments: str) -> "tuple[subprocess.Popen[bytes], Path]":
         self._count += 1
         output = self._folder / f"said-{self.plan.kind}-{self.plan.seed}-{self._count:02d}-{arguments[0]}.txt"
         with output.open("wb") as file:
-            return subprocess.Popen(
+            process = subprocess.Popen(
                 self._cluster.command("head", "-m", "orchestrator", *arguments),
                 cwd=self._folder,
                 env=self._cluster.environment(),
@@ -153,6 +163,12 @@ class Campaign:
                 stderr=subprocess.STDOUT,
                 stdin=subprocess.DEVNULL,
             )
+        return process, output
+
+
+def _is_refused(code: int, output: Path) -> bool:
+    """Whether a command ended because a process runs the campaign already: the refusal names `bbkb attach`."""
+    return code == 2 and "watch it with `bbkb attach" in output.read_text(errors="replace")
 
 
 def _find_run(runs: Path) -> Run | None:

@@ -78,7 +78,7 @@ class Course:
         found = account(plan.evaluations, plan.seeds(), campaign.events(), executions(self._notes), self._kills)
         complaints = [*found.broken, *self._check_after(campaign, is_hung)]
         if complaints:
-            complaints.append(f"its last words:\n{campaign.said()}")
+            complaints.append(f"what its commands printed:\n{campaign.said()}")
         seconds = time.monotonic() - began
         return Result(plan, found, tuple(complaints), is_hung, seconds, self._attaches, self._resumes)
 
@@ -86,7 +86,7 @@ class Course:
         """Whether the campaign came to its end."""
         next_strike = time.monotonic() + self._rng.uniform(*setting.pause)
         length, last_word, results, is_eager = 0, time.monotonic(), 0, False
-        missed: tuple[Victim, ...] = ()  # a strike that found none of its victims alive: it is tried again
+        missed: tuple[Victim, ...] = ()  # of the last strike, those that were not alive: they are tried again
         while not campaign.is_over():
             now, known = time.monotonic(), length
             length = len(campaign.events())
@@ -98,7 +98,7 @@ class Course:
             )
             if is_due and len(self._kills) < setting.kills and (strike := missed or next(victims, ())):
                 done = self._monkey.strike(campaign, strike)
-                missed = () if done else strike
+                missed = tuple(victim for victim in strike if victim not in {kill.victim for kill in done})
                 self._note(done)
                 self._kills += done
                 results, is_eager = campaign.results(), self._rng.random() < _EAGER

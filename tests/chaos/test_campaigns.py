@@ -48,11 +48,11 @@ def test_when_only_coordinator_and_driver_are_killed_no_evaluation_in_a_worker_a
 ) -> None:
     plan = Plan("actor", 45, WORKERS, seed=1)
     result = strike(cluster, notes, tmp_path, plan, [("coordinator",), ("driver",), ("coordinator", "driver")])
-    assert result.complaints == ()
+    assert "\n".join(result.complaints) == ""
     found = result.account
     assert (found.results, found.executions, found.repeated) == (45, 45, {})
     assert found.kills["coordinator"] == 2
-    assert found.sessions == 3
+    assert found.sessions in (2, 3)  # a coordinator that is killed before it opens its session leaves none
 
 
 @pytest.mark.parametrize(("kind", "seed"), [("actor", 2), ("task", 3)])
@@ -61,7 +61,7 @@ def test_after_any_kill_nothing_that_finished_is_lost_or_recorded_twice(
 ) -> None:
     strikes: list[tuple[Victim, ...]] = [("worker",), ("node",), ("worker", "coordinator"), ("driver",)]
     result = strike(cluster, notes, tmp_path, Plan(kind, 60, WORKERS, seed), strikes)
-    assert result.complaints == ()
+    assert "\n".join(result.complaints) == ""
     found = result.account
     assert (found.results, found.lost, found.twice) == (60, 0, 0)
     assert set(found.kills) == {"worker", "coordinator", "driver", "node"}
