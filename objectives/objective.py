@@ -166,6 +166,15 @@ class HasCandidates(Protocol):
 
 
 @runtime_checkable
+class HasDescription(Protocol):
+    """An objective that describes itself and its data; a resume is refused when the description has changed."""
+
+    @property
+    def description(self) -> str:
+        """One line, the same whenever the data are the same."""
+
+
+@runtime_checkable
 class HasOptimum(Protocol):
     """An objective whose best noise-free value is known; regret can be drawn."""
 

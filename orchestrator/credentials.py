@@ -1,8 +1,8 @@
-"""Credentials in the URL of a database: found when a connection is made, hidden wherever the URL is written or shown.
+"""Credentials in the URL of a database: looked up when a connection is made, hidden when the URL is written or shown.
 
 A password can be where libpq looks for one (PGPASSWORD, the password file `~/.pgpass` or PGPASSFILE, a service file),
 in an environment variable that the URL names as `${VAR}`, or in the URL itself. What is stored keeps `${VAR}` as it is
-and has `***` in the place of a password; `resolve_url` makes of it what the driver needs.
+and has `***` in the place of a password; `resolve_url` turns it into the URL that the driver needs.
 """
 
 import os
@@ -76,7 +76,7 @@ def without_secrets(message: str, url: str) -> str:
             *(str(parsed.query.get(key, "")) for key in ("password", "sslpassword")),
         }
     except (UnsetVariableError, SQLAlchemyError, ValueError):
-        pass  # there is nothing further to hide
+        pass  # nothing else to hide
     for secret in sorted(secrets, key=len, reverse=True):
         if len(secret) >= _SHORTEST_SECRET:
             message = message.replace(secret, HIDDEN)
@@ -111,7 +111,7 @@ def _is_secret(setting: re.Match[str]) -> bool:
 
 
 def _split(rest: str) -> tuple[str, str, str]:
-    """What follows `user:` as password, `@` and the rest. A password may hold `/`, and wrongly even `@`."""
+    """What follows `user:` as password, `@` and the rest. A password may contain `/`, and even an unescaped `@`."""
     password, at, rest = rest.partition("@")
     while at and "@" in (host := re.split(r"[/?]", rest, maxsplit=1)[0]):
         more, _, _ = host.partition("@")

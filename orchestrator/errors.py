@@ -1,4 +1,4 @@
-"""Every error a user can meet, in one tree. A message states the rule, what was got, where, and the remedy.
+"""Every error that a user can get, in one tree. A message states the rule, the value, the place and the remedy.
 
     BbkbError
     ├── UserError            exit code 2: something to fix in a file, a flag or the environment
@@ -10,7 +10,8 @@
         ├── FencedError      another process has taken the campaign over
         └── ActorLostError   the central actor died; the log is complete, `bbkb resume` continues
 
-`objectives.objective.ObjectiveError` is a user's mistake too, there because objectives import no other package.
+`objectives.objective.ObjectiveError` is a user's mistake too; it is defined there because `objectives` imports no other
+package.
 """
 
 
@@ -27,7 +28,7 @@ class ConfigError(UserError):
 
 
 class RunError(UserError):
-    """A run's folder or log cannot be used as asked."""
+    """A run's folder or log cannot be used as requested."""
 
 
 class HeldError(RunError):
@@ -35,7 +36,7 @@ class HeldError(RunError):
 
 
 class StoreError(UserError):
-    """The database cannot be used as asked. `is_transient`: trying again may help (it is away, or busy)."""
+    """The database cannot be used as requested. `is_transient`: a retry may help (it is unreachable, or busy)."""
 
     def __init__(self, message: str, is_transient: bool = False) -> None:
         super().__init__(message)

@@ -1,7 +1,7 @@
 """Files written whole or not at all: a draft beside the target, synced, then renamed onto it.
 
-Every writer of the project goes through here, so a full disk, a kill or a second writer leaves the old file or the new
-one, never a part. Drafts have names of their own, so two writers do not share one.
+All files of the project are written by these functions, so after a full disk, a kill or a second writer there is the
+old file or the new one, never a part. Drafts have different names, so two writers never use the same one.
 """
 
 import contextlib
@@ -62,7 +62,7 @@ def _write_synced(path: Path, content: bytes, mode: int) -> None:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Make a rename durable. Some file systems cannot sync a folder; the file's content is safe all the same."""
+    """Make a rename durable. Some file systems cannot sync a folder; the file's content is safe there too."""
     with contextlib.suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY)
         try:

@@ -1,4 +1,4 @@
-"""What a caller of `Optimizer` passes in, checked: indices, rewards, limits, and parts such as a kernel by name.
+"""Checks of the arguments of `Optimizer`: indices, rewards, limits, and parts such as a kernel by name.
 
 Every function raises ValueError with the rule, the value and what to write instead.
 """
@@ -31,8 +31,8 @@ def check_limit(limit: object) -> int:
 
 
 def check_list(values: object, what: str, example: str) -> list[Any]:
-    """`values` as a list; a text, a mapping or a single value is none. `example` shows what to write."""
-    is_single = getattr(values, "ndim", 1) == 0  # an array () of NumPy says that it can be iterated over
+    """`values` as a list; a text, a mapping or a single value is refused. `example` shows what to write."""
+    is_single = getattr(values, "ndim", 1) == 0  # NumPy's arrays of shape () have `__iter__`
     if is_single or isinstance(values, str | bytes | Mapping | Set) or not isinstance(values, Iterable):
         raise ValueError(f"{what} must be a list such as {example}, got {excerpt(values)}")
     return list(values)

@@ -1,7 +1,7 @@
 """A strategy between ask and tell: its state, what is in flight, and the results that the state does not contain yet.
 
-A refit costs more than a pick, and one result more changes little once there are hundreds. So results are kept, still
-pending for the strategy, and learned together at the next `ask` at which a refit is due by their number.
+A refit costs more than a pick, and one more result changes little when there are hundreds. So results are collected,
+remain pending for the strategy, and are learned together at the next `ask` at which their number makes a refit due.
 """
 
 import math
@@ -34,21 +34,21 @@ class Learner(Generic[S]):
         self.strategy, self.state = strategy, state
         self.open: list[int] = []  # arms of pulls that `state` does not contain, in the order they were chosen
         self.unlearned: list[Observation] = []  # those of them whose results are known
-        self._open: Counter[int] = Counter()  # how often each arm is in `open`,
-        self._passed: Counter[int] = Counter()  # and in `unlearned`
+        self._open_count: Counter[int] = Counter()  # by arm: how often it is in `open`
+        self._result_count: Counter[int] = Counter()  # by arm: how often it is in `unlearned`
         self._sums: dict[int, float] = {}  # of the rewards of each arm in `unlearned`, and of those in `state`
         self._seed, self._learned = seed, learned
-        self._growth = float(getattr(strategy, "refresh_growth", 0.0)) if never_waits(strategy) else 0.0
+        self._growth = strategy.refresh_growth if isinstance(strategy, Waits) and strategy.never_waits else 0.0
         self._view: S | None = None  # the state with `unlearned`, once it was computed
 
     @property
     def pending(self) -> list[int]:
         """Arms of pulls without a result, in order."""
-        passed = self._passed.copy()
+        results = self._result_count.copy()
         waiting = []
         for arm in self.open:
-            if passed[arm]:
-                passed[arm] -= 1
+            if results[arm]:
+                results[arm] -= 1
             else:
                 waiting.append(arm)
         return waiting
@@ -75,15 +75,15 @@ class Learner(Generic[S]):
     def expect(self, arms: Sequence[int]) -> None:
         """These arms are pulled from now on."""
         self.open.extend(arms)
-        self._open.update(arms)
+        self._open_count.update(arms)
 
     def tell(self, observations: Sequence[Observation]) -> None:
         """Results, to be learned. Raises ValueError when a reward, or the sum of an arm's rewards, is not finite."""
         self._sums |= self._sums_with(observations)
         for seen in observations:
-            self._passed[seen.arm] += 1
-            if self._passed[seen.arm] > self._open[seen.arm]:
-                self.expect((seen.arm,))  # it was never asked for: a result from elsewhere
+            self._result_count[seen.arm] += 1
+            if self._result_count[seen.arm] > self._open_count[seen.arm]:
+                self.expect((seen.arm,))  # `ask` did not give it: a result from elsewhere
                 seen = replace(seen, is_existing=True)
             self.unlearned.append(seen)
         self._view = None
@@ -97,7 +97,7 @@ class Learner(Generic[S]):
     def take(self, state: S) -> None:
         """Continue from `state`, which contains all results."""
         self.state, self.open, self.unlearned, self._view = state, self.pending, [], None
-        self._open, self._passed, self._sums = Counter(self.open), Counter(), {}
+        self._open_count, self._result_count, self._sums = Counter(self.open), Counter(), {}
 
     def change(self, state: S) -> None:
         """Continue from `state`, which has other arms and no further results."""
@@ -105,7 +105,7 @@ class Learner(Generic[S]):
 
     @property
     def view(self) -> S:
-        """The state with all results; looking at it changes nothing."""
+        """The state with all results; reading it changes nothing."""
         if not self.unlearned:
             return self.state
         if self._view is None:
@@ -119,8 +119,8 @@ class Learner(Generic[S]):
         return self.strategy.posterior(self.view)
 
     def scores(self, rewards: NDArray[np.float64]) -> NDArray[np.float64]:
-        """What the model takes `rewards` (n,) for: their scores among the results under a calibrated model, else the
-        rewards."""
+        """`rewards` (n,) as the model uses them: as scores among the results under a calibrated model, else
+        unchanged."""
         return scores_among(self.view.pulls, model_of(self.strategy), rewards)
 
     def best(self) -> tuple[int, float]:

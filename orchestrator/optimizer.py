@@ -1,4 +1,4 @@
-"""The ask-and-tell face of the bandit core, for people without a campaign. Needs no more than NumPy and SciPy."""
+"""The ask-and-tell interface of the bandit core, for use without a campaign. It needs only NumPy and SciPy."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -149,9 +149,9 @@ class Optimizer:
     def tell(self, indices: ArrayLike, rewards: Sequence[float | None] | ArrayLike) -> None:
         """Rewards (n,) of the candidates `indices` (n,), in any order and any grouping.
 
-        None means that it could not be evaluated: that candidate is not asked for again. Indices that were never asked
-        for are welcome: existing results. A strategy that never waits learns of results together, at the next `ask` at
-        which they have grown by `refresh_growth`.
+        None means that it could not be evaluated: that candidate is not asked for again. Indices that `ask` did not
+        give are allowed: they are existing results. A strategy that never waits learns of results together, at the next
+        `ask` at which they have grown by `refresh_growth`.
 
         Args:
             indices: rows of `candidates` (n,).
@@ -263,7 +263,7 @@ class Optimizer:
         self._log.append({"told": _pairs(observations)})
 
     def _record(self) -> None:
-        """Write down what the strategy drew and fitted."""
+        """Record what the strategy drew and fitted."""
         self._log.append({"record": dict(self._strategy.recorded(self._learner.state))})
 
     @property

@@ -1,7 +1,7 @@
-"""Candidates whose number grows during a search: the space they come from, and what a growth appends.
+"""Candidates whose number grows during a search: their space, and the candidates that are appended.
 
-`Pool.growth` draws new candidates where the strategy wants them; `Pool.grown` appends what a growth says, now or when a
-log is read again. A growth holds values, not features, so that it can be stored and explains itself.
+`Pool.growth` draws new candidates around the arms that the strategy names; `Pool.grown` appends them, now or when a log
+is read again. An `Appended` has values instead of features, so that it can be stored and read.
 """
 
 from collections.abc import Mapping, Sequence
@@ -40,7 +40,7 @@ class Pool:
     limit: int = 0
 
     def demand(self, strategy: object, state: StrategyState) -> Growth | None:
-        """What the strategy wants to have appended now; None for nothing."""
+        """The growth that the strategy requests now; None for none."""
         return strategy.growth(state) if self.space is not None and isinstance(strategy, Grows) else None
 
     def growth(
@@ -51,7 +51,8 @@ class Pool:
         pending: Sequence[int],
         rng: np.random.Generator,
     ) -> Appended:
-        """New candidates as `wanted`, and which to retire for them; nothing when all that was drawn is there already.
+        """New candidates as `wanted`, and the ones to retire for them; empty when every configuration that was drawn is
+        a candidate already.
 
         `pending` are arms whose results are not in `state` yet; they are not retired.
         """
@@ -64,7 +65,7 @@ class Pool:
         return Appended({name: tuple(column.tolist()) for name, column in more.columns.items()}, retired)
 
     def grown(self, appended: Appended) -> tuple["Pool", NDArray[np.float64]]:
-        """The pool with what was appended, and the features (n, d) of that."""
+        """The pool with the appended candidates, and the features (n, d) of these."""
         nothing = np.empty((0, self.candidates.features.shape[1]))
         if self.space is None or not appended.columns:
             return self, nothing

@@ -1,7 +1,9 @@
-"""Files of `Optimizer.save`: one JSON object, which tells what happened and not what was computed from it.
+"""Files of `Optimizer.save`: one JSON object, which contains the calls and their results, not what was computed from
+them.
 
 Both forms of `Optimizer` write their calls, the results, and what the strategy drew or fitted. Loading repeats these
-without drawing or fitting anything. A file with `space` is of configurations, one with `arms` of rows of an array.
+without drawing or fitting anything. A file with `space` is a search of configurations, one with `arms` a search of rows
+of an array.
 """
 
 import base64
@@ -30,8 +32,8 @@ def write_saved(path: str | Path, saved: Mapping[str, object]) -> None:
 
 
 def read_saved(path: str | Path, build: Callable[[Entry], T]) -> T:
-    """`build` of what `write_saved` wrote. Raises ValueError when the file cannot be read, is none of these or does not
-    fit."""
+    """`build` of what `write_saved` wrote. Raises ValueError when the file cannot be read or was not written by
+    `write_saved`."""
     try:
         saved = json.loads(Path(path).read_text(encoding="utf-8"))
         if not isinstance(saved, dict) or saved.get("format") != FORMAT:

@@ -1,6 +1,6 @@
 """Ask and tell configurations of a search space; the class behind `Optimizer(space={...})`.
 
-It checks what a caller gives and speaks of configurations and values; `orchestrator.space_search` does the searching.
+It checks the arguments and converts configurations and values; `orchestrator.space_search` runs the search.
 """
 
 from collections.abc import Mapping, Sequence
@@ -58,7 +58,7 @@ class SpaceOptimizer:
         seed: a whole number, >= 0; the same calls with the same seed give the same configurations.
         forbid: combinations that are no candidates, such as [{"model": "svm", "kernel": "poly"}].
         enqueue: configurations that are asked for first.
-        limit: candidates kept at most; the worst that were never asked for are given up.
+        limit: the largest number of candidates; the worst ones that were never asked for are retired.
         **options: fields of the strategy.
 
     Raises:

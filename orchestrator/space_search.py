@@ -1,4 +1,4 @@
-"""The course of a search of a space, with arms for configurations: candidates that grow, the strategy's state, the log.
+"""A search of a space, with arms for configurations: candidates that grow, the strategy's state, the log.
 
 The log records what happened: the arms asked for, the results with what the strategy drew and fitted, the candidates
 appended. Repeating it draws and fits nothing, so a loaded search continues exactly as the saved one would have.
@@ -15,6 +15,7 @@ from objectives.objective import Candidates, ObjectiveError
 from objectives.space import DEFAULT_SIZE, GROWING_SIZE, LARGEST_WHOLE_SET, SearchSpace, make_candidates
 from orchestrator.bandit.arms import Arms
 from orchestrator.bandit.growing import Grows
+from orchestrator.bandit.model.model import model_of
 from orchestrator.bandit.strategy import AnyStrategy, Observation
 from orchestrator.campaign.goals import CampaignGoals
 from orchestrator.campaign.hypervolume import Point, with_point
@@ -30,7 +31,7 @@ ArmResult = tuple[int, Value]
 
 @dataclass(frozen=True, kw_only=True)
 class SearchSetup:
-    """What a search begins with; nothing of it changes.
+    """What a search begins with; it never changes.
 
     `enqueue`: configurations that are asked for first. At most `limit` candidates are kept.
     """
@@ -87,7 +88,7 @@ class SpaceSearch:
         strategy = setup.strategy
         self._pool = setup.pool()
         known = self._pool.candidates
-        repeats = known.repeats or getattr(strategy, "model", None) is None
+        repeats = known.repeats or model_of(strategy) is None
         arms = Arms.of(known.features, known.parameter_of, repeats=repeats, is_sequence=known.is_sequence)
         state = strategy.init(arms.with_goals(setup.goals.for_strategy), np.random.default_rng([setup.seed, 0]))
         self.learner = Learner(strategy, state, setup.seed, self._record)
@@ -100,7 +101,8 @@ class SpaceSearch:
         return self._pool.candidates
 
     def arms_of(self, configurations: Sequence[Mapping[str, Scalar]]) -> list[int]:
-        """Their arms; what is no candidate yet becomes one. Raises ObjectiveError when one is not of the space."""
+        """Their arms; a configuration that is not a candidate becomes one. Raises ObjectiveError when one is not of the
+        space."""
         for configuration in configurations:
             self._add(self.setup.space.candidate(configuration))
         return [self._arm(configuration) for configuration in configurations]
@@ -127,7 +129,7 @@ class SpaceSearch:
         self.log.append({"told": [list(pair) for pair in results]})
 
     def repeat(self, entry: Entry) -> None:
-        """Let happen again what an entry of the log says."""
+        """Repeat an entry of the log."""
         if "asked" in entry:
             arms = [int(arm) for arm in entry["asked"]]
             self.learner.expect(arms)
@@ -171,7 +173,7 @@ class SpaceSearch:
         return Observation(arm, objective.sign * first, goals.further(first, value))
 
     def _record(self) -> None:
-        """Write down what the strategy drew and fitted, and let the candidates grow."""
+        """Record what the strategy drew and fitted, and let the candidates grow."""
         strategy, state = self.setup.strategy, self.learner.state
         self.log.append({"record": dict(strategy.recorded(state))})
         wanted = self._pool.demand(strategy, state)

@@ -1,19 +1,19 @@
-"""How times, durations and texts from outside are written, everywhere that a person reads them."""
+"""The format of times, durations and texts from outside in everything that is displayed."""
 
 import html
 import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
-# What a terminal acts on instead of showing it: the controls of ASCII and Latin-1 but for tab and line feed, what turns
-# the direction of writing, halves of characters, and what has no width, so that two names look the same. Joiners stay:
-# words of some scripts and signs of several parts need them.
+# Characters that a terminal acts on instead of showing them: the controls of ASCII and Latin-1 but for tab and line
+# feed, what turns the direction of writing, halves of characters, and what has no width, so that two names look the
+# same. Joiners stay: words of some scripts and signs of several parts need them.
 _CONTROLS = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ud800-\udfff\ufeff"
     "\U000e0000-\U000e007f]"
 )
 _FIRST, _LAST = -6.2e10, 253_402_300_799.0  # in the years 5 and 9999
-_EPOCH_FROM = 1e9  # an executor's clock reads more only if it tells wall-clock time (2001 and later)
+_EPOCH_FROM = 1e9  # larger values are wall-clock times (2001 and later), smaller ones virtual times
 
 
 def duration(seconds: float) -> str:
@@ -37,13 +37,13 @@ def moment(time: float) -> str:
 def iso(time: float) -> str:
     """A time of an executor's clock as ISO 8601 in UTC, for programs: `2026-03-01T14:05:09.250000Z`.
 
-    Virtual time counts from 1970-01-01T00:00:00.000000Z; what is after the year 9999 is written as its end.
+    Virtual time counts from 1970-01-01T00:00:00.000000Z; a time after the year 9999 is written as the end of that year.
     """
     return _in_utc(time).isoformat(timespec="microseconds").removesuffix("+00:00") + "Z"
 
 
 def _in_utc(time: float) -> datetime:
-    """Within the years that a date can have."""
+    """The date, moved into the years that a `datetime` can have."""
     return datetime.fromtimestamp(min(max(_FIRST, time), _LAST), UTC)
 
 

@@ -1,10 +1,11 @@
-"""No process that an evaluation starts outlives it: not a forgotten child, nor one that detached itself.
+"""Ends all processes that an evaluation has started when it ends, also those that detached themselves.
 
-Ray ends a worker's children when the worker dies, but a worker runs the next evaluation, and what the last one
-left behind would compute beside it without end. A worker process therefore inherits the orphans below it (Linux's
-"child subreaper"), so everything an evaluation started can be found among its own children afterwards. When the worker
-itself dies, Ray does not find a child that has detached itself; a watcher, which notices by the end of a pipe, finds it
-by a mark in its environment (not one that was forked without starting a program: nothing tells it from others).
+Ray ends a worker's children when the worker dies, but a worker runs the next evaluation, and a process that the
+previous one left would continue beside it without end. A worker process therefore inherits the orphans below it
+(Linux's "child subreaper"), so everything an evaluation started can be found among its own children afterwards. When
+the worker itself dies, Ray does not find a child that has detached itself. A watcher process, which notices the end of
+a pipe, finds it by a mark in its environment. A process that was forked and did not start a program has no mark and is
+not found.
 """
 
 import contextlib
@@ -17,8 +18,8 @@ from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
 
-MARK = "BBKB_WORKER"  # in the environment of whatever a worker process starts
-# In the background of a shell that ends at once. A background process reads nothing unless its input is handed on.
+MARK = "BBKB_WORKER"  # in the environment of all processes that a worker process starts
+# In the background of a shell that ends at once. A background process has no input unless it is passed on.
 _WATCHER = """
 exec 3<&0
 (read -r _ <&3
@@ -30,19 +31,19 @@ done) >/dev/null 2>&1 &
 _SET_CHILD_SUBREAPER = 36  # of prctl(2)
 _GENERATIONS = 100  # of processes that start others while they are being ended
 _PARENT = 1  # place of the parent's number in /proc/<pid>/stat, behind the command's name
-# Python's own, shared by all evaluations of a process: it ends by itself, and is missed when it is ended.
+# Python's own, shared by all evaluations of a process: it ends by itself, and must not be ended.
 _HARMLESS = b"resource_tracker"
 
 
 @contextlib.contextmanager
 def end_children() -> Iterator[None]:
-    """Kill every process that was started inside, on leaving. For a process that belongs to its evaluations."""
+    """Kill, on exit, every process that was started inside. For worker processes, which run evaluations only."""
     _prepare()
     before = _children()
     try:
         yield
     finally:
-        for _ in range(_GENERATIONS):  # the children of one that is ended become ours
+        for _ in range(_GENERATIONS):  # the children of an ended process become ours
             started = [pid for pid in _children() - before if not _is_harmless(pid)]
             for pid in started:
                 _end(pid)
@@ -60,7 +61,7 @@ def _prepare() -> None:
 
 
 def _watch() -> None:
-    """Start what ends the marked processes when this one is gone."""
+    """Start the watcher, which ends the marked processes when this one is gone."""
     mark = uuid.uuid4().hex
     reading, writing = os.pipe()  # the writing end is closed by the end of this process and nothing else
     script = ["/bin/sh", "-c", _WATCHER, "bbkb", f"{MARK}={mark}"]
@@ -83,7 +84,7 @@ def _children() -> set[int]:
 def _parent(entry: Path) -> str:
     try:
         stat = (entry / "stat").read_text(errors="replace")
-    except OSError:  # it has ended meanwhile
+    except OSError:  # it has ended in between
         return ""
     return stat.rpartition(")")[2].split()[_PARENT]
 
@@ -96,7 +97,7 @@ def _is_harmless(pid: int) -> bool:
 
 
 def _end(pid: int) -> None:
-    """Kill it and read its exit code; a thread that waits for it may be quicker at either."""
+    """Kill it and read its exit code; another thread that waits for it may do either first."""
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, signal.SIGKILL)
     with contextlib.suppress(ChildProcessError):

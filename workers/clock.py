@@ -4,7 +4,7 @@ import time
 
 
 class SteadyClock:
-    """Seconds since 1970: the machine's clock when this was made, and from then on what has really passed.
+    """Seconds since 1970: the machine's clock at construction, plus the time that has passed since.
 
     A clock that is set, or stepped by a time server, neither ends a budget of hours nor gives an evaluation a negative
     duration.

@@ -1,10 +1,10 @@
 """Runs one attempt under its limits and turns every result or failure into an `Outcome`.
 
-Two nets hold every evaluation. The soft ones are Python's own: an alarm that raises in the main thread when the
-time-out passes, and `MemoryError` when an allocation is refused. The hard one is a C thread that ends the process
-`grace_seconds` later, for objectives that hold the interpreter or swallow what is raised; only a process that may die
-(`is_expendable`: a worker of a cluster) gets it, and only there is memory bounded, because the bound holds for the
-whole process. What an evaluation starts in such a process ends with it (`workers.children`).
+Every evaluation has soft limits and, in a worker process, a hard one. The soft limits raise in Python: an alarm in the
+main thread when the time-out passes, and `MemoryError` when an allocation is refused. The hard limit is a C thread that
+ends the process `grace_seconds` later, for objectives that block the interpreter or catch the exception; only a process
+that may die (`is_expendable`: a worker of a cluster) gets it, and only there is memory bounded, because the bound holds
+for the whole process. Processes that an evaluation starts in such a process end with it (`workers.children`).
 """
 
 import contextlib
@@ -66,12 +66,12 @@ def evaluate(
     publish: Publish | None = None,
 ) -> Outcome:
     """Evaluate one attempt; `now` (seconds, this machine's clock by default) stamps the outcome, `worker` (default
-    `host:pid`) signs it. `publish` takes
-    each intermediate value on its way, and says whether the attempt should stop.
+    `host:pid`) is recorded in it. `publish` takes each intermediate value on its way, and says whether the attempt
+    should stop.
 
-    Never raises, except for a `HostInterruptError` in a process that is not expendable: whatever else an objective
-    raises, KeyboardInterrupt and SystemExit included, is a failure of this attempt. The time-out needs the main thread
-    (elsewhere no alarm can be raised) or an expendable process; the memory limit needs the latter.
+    Never raises, except for a `HostInterruptError` in a process that is not expendable: any other exception of the
+    objective, KeyboardInterrupt and SystemExit included, is a failure of this attempt. The time-out needs the main
+    thread (elsewhere no alarm can be raised) or an expendable process; the memory limit needs the latter.
     """
     now = SteadyClock() if now is None else now
     where = worker_name() if worker is None else worker
@@ -82,14 +82,14 @@ def evaluate(
         with _confine(limits) if is_expendable else _host_interrupts():
             if attempt.folder is not None:
                 attempt.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            result = _before_deadline(  # what was returned is looked at there: it may run code of its own
+            result = _before_deadline(  # it inspects the returned value, which may run the objective's code
                 lambda: check_result(objective.evaluate(dict(attempt.parameters), attempt.seed, reports)),
                 limits.timeout_seconds,
             )
         kept = reports.points()
     except EvaluationStopped:
         return _stop(attempt, reports, started, now(), where)
-    except BaseException as error:  # SystemExit and its kin end a process of ours only if we let them
+    except BaseException as error:  # also SystemExit and other exceptions that would end the process
         if isinstance(error, HostInterruptError) and not is_expendable:
             raise
         kind, message = _explain(error, limits)
@@ -102,7 +102,7 @@ def evaluate(
             finished=max(started, now()),
             worker=where,
         )
-    if reports.is_stopped:  # the objective caught the stop, and returned what it had
+    if reports.is_stopped:  # the objective caught the exception, and returned a value
         return _stop(attempt, reports, started, now(), where)
     return Success(
         trial=attempt.trial,
@@ -174,7 +174,7 @@ def _shorten(text: str, length: int) -> str:
 
 
 def printable(text: str) -> str:
-    """Without lone surrogates and NUL, which databases and JSON writers refuse."""
+    """`text` without lone surrogates and NUL, which databases and JSON writers refuse."""
     return text.encode("utf-8", "backslashreplace").decode("utf-8").replace("\0", "\\x00")
 
 
@@ -183,7 +183,7 @@ def printable(text: str) -> str:
 
 @contextlib.contextmanager
 def _host_interrupts() -> Iterator[None]:
-    """Let Ctrl-C, where Python's own handler would raise KeyboardInterrupt, raise what an objective does not."""
+    """Let Ctrl-C raise `HostInterruptError` instead of KeyboardInterrupt, which an objective may raise too."""
     is_default = (
         threading.current_thread() is threading.main_thread()
         and signal.getsignal(signal.SIGINT) is signal.default_int_handler
@@ -232,7 +232,7 @@ def _before_deadline(call: Callable[[], Result], seconds: float | None) -> Resul
 
 
 def _restore_alarm(handler: "signal._HANDLER", timer: tuple[float, float], elapsed: float) -> None:
-    """Give the host its alarm back, as if it had run on meanwhile."""
+    """Restore the host's alarm with its remaining time."""
     delay, interval = timer
     signal.setitimer(signal.ITIMER_REAL, 0.0)
     signal.signal(signal.SIGALRM, handler)
@@ -242,7 +242,7 @@ def _restore_alarm(handler: "signal._HANDLER", timer: tuple[float, float], elaps
 
 @contextlib.contextmanager
 def _confine(limits: Limits) -> Iterator[None]:
-    """What holds in a process that may die for its evaluation."""
+    """Apply the limits of a process that may be ended with its evaluation."""
     with (
         _hard_deadline(limits.timeout_seconds),
         end_children(),
@@ -292,7 +292,7 @@ def _raise_memory(limits: Limits, memory_factor: float) -> Limits:
 
 
 def _mapped_bytes() -> int | None:
-    """Private writable memory of this process, as RLIMIT_DATA counts it; None where the system does not tell."""
+    """Private writable memory of this process, as RLIMIT_DATA counts it; None when the system does not provide it."""
     try:
         with open("/proc/self/statm", encoding="ascii") as statm:
             return int(statm.read().split()[5]) * resource.getpagesize()
@@ -301,8 +301,7 @@ def _mapped_bytes() -> int | None:
 
 
 def is_worn_out(outcome: Outcome) -> bool:
-    """Whether the process that made this outcome is of no more use: it has run out of file descriptors.
-
-    Read from the message, so that another process can ask, too. Nothing can close what leaked.
+    """Whether the process of this outcome must be replaced because it has run out of file descriptors, which cannot be
+    closed. The message decides, so that another process can check it too.
     """
     return isinstance(outcome, Failure) and outcome.kind is FailureKind.ERROR and _NO_DESCRIPTORS in outcome.message

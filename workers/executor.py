@@ -1,4 +1,4 @@
-"""The seam between deciding and evaluating. No type of the machinery behind it passes here.
+"""The interface between decisions and evaluations. No type of Ray crosses it.
 
 Contract (`tests/workers/test_executor_contract.py` runs it on every executor):
 
@@ -24,7 +24,7 @@ from workers.messages import Attempt, IntermediateValue, Outcome
 
 
 class ExecutorError(RuntimeError):
-    """An executor cannot run anything as it was asked to: a user's mistake, its message names the remedy."""
+    """An executor cannot run anything as requested: a user's mistake; the message names the remedy."""
 
 
 TakeReports = Callable[[Sequence[IntermediateValue]], Collection[int]]  # the trials to stop
@@ -38,8 +38,9 @@ class Executor(Protocol):
         """How many evaluations run at the same time."""
 
     def adopt(self, attempts: Mapping[int, int]) -> frozenset[int]:
-        """Take over what an earlier session of this campaign left running or finished: of these (trial → attempt),
-        the trials that are still held. Each gets its outcome from `next_outcomes`, as if it were submitted here."""
+        """Take over evaluations that an earlier session of this campaign left running or finished: returns the trials
+        among these (trial → attempt) that workers still hold. Each gets its outcome from `next_outcomes`, as if it were
+        submitted here."""
 
     def listen(self, take: TakeReports) -> None:
         """Give intermediate values to `take`."""
@@ -54,14 +55,14 @@ class Executor(Protocol):
         """Give up on the current attempts of these trials."""
 
     def pause(self, seconds: float) -> None:
-        """Let so many seconds of `now` pass; nothing is in flight."""
+        """Wait `seconds` on the clock of `now`; nothing is in flight."""
 
     def now(self) -> float:
         """Seconds on the clock that stamps outcomes."""
 
     def acknowledge(self, attempts: Sequence[tuple[int, int]]) -> None:
-        """The outcomes of these (trial, attempt) are durable: workers that keep them may forget them."""
+        """The outcomes of these (trial, attempt) are durable: workers may delete them."""
 
     def close(self, leave_running: bool = False) -> None:
-        """Release workers and data. `leave_running`: let go of evaluations that can outlive this process, for another
-        session to adopt, instead of ending them."""
+        """Release workers and data. `leave_running`: leave evaluations that can outlive this process to another
+        session, instead of ending them."""

@@ -15,8 +15,8 @@ from workers.reporting import Publish
 class InlineExecutor:
     """One slot: `next_outcomes` itself evaluates the attempt that has waited longest.
 
-    Its `timeout` is therefore not the longest it can take. Of the limits only the time-out holds, and that only when
-    called in the main thread (see `workers.evaluate`).
+    Its `timeout` is therefore not the longest it can take. Only the time-out is enforced, and only in the main thread
+    (see `workers.evaluate`).
     """
 
     def __init__(self, objective: Objective, limits: Limits) -> None:

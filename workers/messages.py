@@ -1,4 +1,4 @@
-"""What travels between the campaign and the workers: plain, serialisable values, no Ray types.
+"""The messages between the campaign and the workers: plain, serialisable values without Ray types.
 
 A trial is one decision to evaluate an arm. It may need several attempts; `(trial, attempt)` names one of them and is
 never used again, so that a result delivered twice, or late, can be recognised.
@@ -17,8 +17,8 @@ class FailureKind(StrEnum):
     INVALID_VALUE = "invalid value"  # it returned no finite number
     TIMEOUT = "timeout"
     OUT_OF_MEMORY = "out of memory"
-    WORKER_LOST = "worker lost"  # its process went away: the evaluation's fault only if that happens again and again
-    NODE_LOST = "node lost"  # the machine went away, or was taken: never the evaluation's fault
+    WORKER_LOST = "worker lost"  # its process ended: due to the evaluation only if that happens repeatedly
+    NODE_LOST = "node lost"  # the machine failed or was preempted: never due to the evaluation
     CANCELLED = "cancelled"
 
 
@@ -32,8 +32,8 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One execution of a trial. It may use `memory_factor` times the memory that the limits say. `share`: what it takes
-    of the cluster where its parameters say so; None for what all others take."""
+    """One execution of a trial. It may use `memory_factor` times the memory that the limits say. `share`: its resources
+    if its parameters give them; None for those that all trials have."""
 
     trial: int
     arm: int
@@ -75,12 +75,12 @@ class Success:
     worker: str
     metrics: Mapping[str, float] = field(default_factory=dict)
     reports: tuple[tuple[int, float], ...] = ()  # (step, value) reported while it ran
-    remark: str = ""  # what of its metrics was left out, for a person
+    remark: str = ""  # which metrics were left out, for display
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
-    """An attempt that did not. `message` is for a person: first line what happened, then a traceback's tail."""
+    """An attempt that did not. `message` is for display: a summary in the first line, then a traceback's tail."""
 
     trial: int
     attempt: int

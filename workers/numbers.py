@@ -1,4 +1,4 @@
-"""Numbers that came out of an objective, as plain floats."""
+"""Converts numbers that an objective returned to plain floats."""
 
 import contextlib
 import math
@@ -18,7 +18,7 @@ def finite(name: str, value: object) -> float:
 
 def finite_or_not(name: str, value: object) -> float:
     """`value` as a float, NaN and infinities included; raises InvalidValueError for what is no real number."""
-    # True is an int to Python, but an objective that returns one has mixed up its results
+    # True is an int in Python, but as a result it is a mistake
     if not isinstance(value, bool):
         with contextlib.suppress(OverflowError):  # an int beyond 1.8e308
             if isinstance(value, numbers.Real):
@@ -27,7 +27,7 @@ def finite_or_not(name: str, value: object) -> float:
 
 
 def excerpt(value: object) -> str:
-    """A short text for any value at all, also one whose repr is huge, slow or broken."""
+    """A short text for any value, also one whose repr is huge, slow or broken."""
     if isinstance(value, int) and value.bit_length() > 1000:  # int -> decimal text takes quadratic time
         return f"an int of {value.bit_length()} bits"
     try:

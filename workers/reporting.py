@@ -1,4 +1,4 @@
-"""Intermediate values of one attempt: what an objective calls while it runs, and how it learns that it should stop."""
+"""Intermediate values of one attempt: the `report` that an objective calls, which raises when the trial is stopped."""
 
 import math
 from collections import deque
@@ -10,7 +10,7 @@ from workers.numbers import finite_or_not
 
 KEPT_REPORTS = 1000
 
-# Takes a step and a value to the coordinator, where there is a way; True: the attempt should stop.
+# Sends a step and a value to the coordinator; True: the attempt should stop.
 Publish = Callable[[int, float], bool]
 
 
@@ -28,7 +28,7 @@ class Reports:
         self._count = 0
 
     def __call__(self, value: float, step: int | None = None) -> None:
-        """Keep `value`, which may be NaN or infinite: a training that diverges may say so.
+        """Keep `value`, which may be NaN or infinite: a training that diverges may report it.
 
         Raises EvaluationStopped when the campaign stops this trial early, InvalidValueError when `value` is no number.
         """

@@ -1,7 +1,7 @@
-"""What an objective returned, as what is stored: a finite value, and metrics within bounds.
+"""Converts the return value of an objective to what is stored: a finite value, and metrics within bounds.
 
-A value that is no finite number makes the evaluation fail. A metric never does: one that is no finite number, or beyond
-the bounds, is left out, and a remark says so.
+A value that is not a finite number makes the evaluation fail. A metric that is not one, or exceeds the bounds, is left
+out with a remark.
 """
 
 from collections.abc import Mapping
@@ -25,11 +25,11 @@ class Result:
 
 
 def check_result(evaluation: object) -> Result:
-    """What is stored of an evaluation. Raises InvalidValueError when it has no finite value."""
+    """The stored result of an evaluation. Raises InvalidValueError when it has no finite value."""
     if not isinstance(evaluation, Evaluation):
         raise InvalidValueError(f"an objective must return an Evaluation, got {excerpt(evaluation)}")
     value = finite("value", evaluation.value)
-    returned: object = evaluation.metrics  # whatever the objective put there
+    returned: object = evaluation.metrics  # any object of the objective
     if not isinstance(returned, Mapping):
         return Result(value, {}, f"metrics left out: they must be a mapping, got {type(returned).__name__}")
     metrics: dict[str, float] = {}
@@ -67,5 +67,5 @@ def _remark(left_out: list[str]) -> str:
 
 
 def _text(name: object) -> str:
-    """A metric's name without what databases refuse."""
+    """A metric's name without characters that databases refuse."""
     return str(name).encode("utf-8", "backslashreplace").decode("utf-8").replace("\0", "\\x00")

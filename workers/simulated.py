@@ -1,4 +1,4 @@
-"""Evaluates in virtual time: an hour of campaign on any number of workers takes as long as its look-ups.
+"""Evaluates in virtual time: an hour of campaign on any number of workers takes as long as its table look-ups.
 
 Durations and injected failures depend on (seed, trial, attempt) alone, so a run is reproduced for any order in
 which attempts are submitted, and a resumed one continues as if it had not stopped.
@@ -31,7 +31,7 @@ from workers.messages import (
 
 @dataclass(frozen=True, slots=True)
 class Durations:
-    """How long an evaluation takes whose metrics do not say so (`metrics["seconds"]`).
+    """The durations of evaluations whose metrics do not give them (`metrics["seconds"]`).
 
     Log-normal; `sigma` is the standard deviation of its logarithm, 0 makes it constant. A share `straggler_share` of
     the attempts takes `straggler_factor` times longer than it would otherwise. The mean of all is `mean_seconds`.
@@ -57,7 +57,7 @@ class Durations:
         return float(self.mean_seconds * np.exp(self.sigma * rng.standard_normal() - 0.5 * self.sigma**2))
 
     def straggle(self, seconds: float, chance: float) -> float:
-        """What `draw` gave as it is with stragglers; `chance` is uniform on [0, 1)."""
+        """The duration that `draw` gave, changed for stragglers; `chance` is uniform on [0, 1)."""
         if not self.straggler_share:
             return seconds
         slower = self.straggler_factor if chance < self.straggler_share else 1.0
@@ -90,8 +90,8 @@ class _RunningAttempt:
 class SimulatedExecutor:
     """`slots` virtual workers with a clock that jumps from one finish to the next, beginning at `start_at` seconds.
 
-    An attempt is really evaluated when a worker takes it up, because the table may say how long it lasts; limits do
-    not apply. Virtual time passes without waiting, so a timeout means nothing here.
+    An attempt is evaluated when a virtual worker starts it, because the table may give its duration; limits do not
+    apply. Virtual time passes without waiting, so a timeout has no effect.
     """
 
     def __init__(
@@ -132,7 +132,7 @@ class SimulatedExecutor:
         self._take = take
 
     def submit(self, attempts: Sequence[Attempt]) -> None:
-        """Queue these attempts; workers that are idle take them up at this instant of virtual time."""
+        """Queue these attempts; idle workers start them at this instant of virtual time."""
         self._queue.update((attempt.trial, attempt) for attempt in attempts)
 
     def next_outcomes(self, timeout: float | None) -> list[Outcome]:
@@ -146,7 +146,7 @@ class SimulatedExecutor:
         return outcomes
 
     def _end_due(self) -> list[Outcome]:
-        """What is over at this instant; reports that are due go out on the way."""
+        """The outcomes at this instant; reports that are due are delivered on the way."""
         outcomes: list[Outcome] = []
         while self._running and self._running[0].finish <= self._now:
             done = heapq.heappop(self._running)
@@ -212,7 +212,7 @@ class SimulatedExecutor:
         heapq.heapify(self._running)
 
     def pause(self, seconds: float) -> None:
-        """Move the clock on."""
+        """Advance the clock."""
         self._now += seconds
 
     def now(self) -> float:

@@ -1,4 +1,4 @@
-"""What an evaluation may change of the process that it runs in, and must not leave changed for the next one.
+"""Restores what an evaluation has changed in its process, before the next one.
 
 Working directory, umask, environment, handlers and mask of signals, soft limits, standard streams, recursion limit and
 the garbage collector are restored. What cannot be restored (a leaked thread, a module that was changed) can make the
@@ -28,9 +28,9 @@ class Streak:
         self._arms: set[int] = set()
 
     def is_damaged_after(self, arm: int, outcome: Outcome) -> bool:
-        """Whether the process had better be replaced, after this outcome of `arm`.
+        """Whether the process should be replaced, after this outcome of `arm`.
 
-        Only errors count: a value that is no number, or a time-out, is the evaluation's own.
+        Only errors count: an invalid value, or a time-out, is due to the evaluation.
         """
         if isinstance(outcome, Failure) and outcome.kind is FailureKind.ERROR:
             self._arms.add(arm)
@@ -41,7 +41,7 @@ class Streak:
 
 @contextlib.contextmanager
 def restore_surroundings() -> Iterator[None]:
-    """Restore on leaving what was changed inside, each part as far as the system allows it."""
+    """Restore, on exit, what was changed inside, as far as the system allows it."""
     with ExitStack() as undo:
         for keep in (_folder, _umask, _environment, _limits, _streams, _interpreter, _signals):
             undo.callback(_quietly, keep())
@@ -56,7 +56,7 @@ def _quietly(put_back: Callable[[], None]) -> None:
 def _folder() -> Callable[[], None]:
     try:
         before = os.getcwd()
-    except FileNotFoundError:  # removed by something outside of any evaluation
+    except FileNotFoundError:  # removed from outside
         before = "/"
 
     def put_back() -> None:

@@ -11,9 +11,9 @@ Configuration = Mapping[str, Scalar]
 
 
 class Backlog:
-    """Keeps up to `size` proposals ready. Results are taken in by the same thread, before it proposes.
-
-    Each proposal was made with the results known at that time, so a long backlog is an old one. With `size` 0 there is
+    """Keeps up to `size` proposals ready. The same thread learns results before it makes a proposal. Each proposal was
+    made with the results known at that time, so the proposals of a long backlog are based on older results. With `size`
+    0 there is
     no thread: every call computes at once, and the same calls give the same proposals.
     """
 
@@ -52,7 +52,7 @@ class Backlog:
         self._work()
 
     def settle(self) -> None:
-        """Wait until results are taken in and the backlog is full, or the strategy waits. Raises as `take` does."""
+        """Wait until all results are learned and the backlog is full, or the strategy waits. Raises as `take` does."""
         while (worker := self._worker) is not None:
             worker.join()
         self._raise()
@@ -72,12 +72,12 @@ class Backlog:
         try:
             while self._step():
                 pass
-        except Exception as error:  # raised again where the next call comes from
+        except Exception as error:  # raised again in the next call
             with self._lock:
                 self._error, self._worker = error, None
 
     def _step(self) -> bool:
-        """Take in all results, else make one proposal. False, and the thread has ended, when there is nothing to do."""
+        """Learn all results, else make one proposal. False, and the thread has ended, when there is nothing to do."""
         with self._lock:
             results = list(self._results)
             if not results and len(self._ready) >= self._size:
@@ -104,7 +104,7 @@ class Backlog:
             raise error
 
     def __getstate__(self) -> dict[str, object]:
-        """Without threads and locks. A proposal or result under way in the thread is waited for."""
+        """Without threads and locks. Waits for the thread's current step."""
         self.settle()
         left_out = ("_lock", "_worker", "_error")
         return {name: value for name, value in self.__dict__.items() if name not in left_out}

@@ -22,7 +22,7 @@ Configuration = Mapping[str, Scalar]
 class BBKBSampler(BaseSampler):  # type: ignore[misc]  # Optuna's types are not followed
     """Proposes the parameters that all trials of a study have in common; others are drawn by `independent_sampler`.
 
-    A trial that has ended is looked at once, so the cost of a suggestion hardly grows with the study. Running trials
+    Each finished trial is read once, so the cost of a suggestion hardly grows with the study. Running trials
     count as pending, those of other processes too. A pruned trial counts with its last intermediate value, a failed one
     as parameters that cannot be evaluated. For studies with one objective.
 
@@ -58,8 +58,8 @@ class BBKBSampler(BaseSampler):  # type: ignore[misc]  # Optuna's types are not 
         self._lock = threading.RLock()  # of what follows: a study may run trials in threads
         self._space: dict[str, BaseDistribution] = {}
         self._optimizer: SpaceOptimizer | None = None
-        self._seen = 0  # how many trials were looked at
-        self._open: dict[int, Configuration | None] = {}  # those that are not over; None: parameters not known yet
+        self._seen = 0  # how many trials were read
+        self._open: dict[int, Configuration | None] = {}  # trials that have not ended; None: parameters not known yet
 
     def infer_relative_search_space(self, study: Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
         """The parameters that all finished trials have in common and that can vary."""
@@ -75,7 +75,7 @@ class BBKBSampler(BaseSampler):  # type: ignore[misc]  # Optuna's types are not 
             return {}
         with self._lock:
             asked = self._take_in(study, trial, search_space).ask(1)
-            if not asked:  # the strategy waits for results: a worker of Optuna cannot
+            if not asked:  # the strategy waits for results, but a worker of Optuna cannot wait
                 return {}
             self._open[trial.number] = asked[0]
             return to_optuna(self._space, asked[0])  # in the order the optimizer knows
@@ -134,7 +134,7 @@ class BBKBSampler(BaseSampler):  # type: ignore[misc]  # Optuna's types are not 
 
 
 def _reward(direction: StudyDirection, trial: FrozenTrial) -> float | None:
-    """What the trial found, maximised; None when it failed, or was pruned before it reported a finite value."""
+    """The trial's reward; None when it failed, or was pruned before it reported a finite value."""
     value: float | None = trial.value if trial.state == TrialState.COMPLETE else None
     if trial.state == TrialState.PRUNED and trial.last_step is not None:
         value = trial.intermediate_values[trial.last_step]

@@ -1,7 +1,7 @@
 """Search spaces of Optuna as spaces of this project.
 
-Parameters are called p0, p1, … in the order of the distributions, and a categorical value travels as its number: Optuna
-allows any names and any objects.
+Parameters are called p0, p1, … in the order of the distributions, and a categorical value is represented by its number:
+Optuna allows any names and any objects.
 """
 
 from collections.abc import Mapping

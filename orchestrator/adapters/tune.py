@@ -60,7 +60,7 @@ class BBKBSearch(Searcher):
             self._begin(space)
 
     def set_search_properties(self, metric: str | None, mode: str | None, config: Config, **spec: object) -> bool:
-        """Take what TuneConfig and `param_space` say; False when a space was given before."""
+        """Set the metric, mode and space of TuneConfig and `param_space`; False when a space was given before."""
         if self._backlog is not None and TuneSpace.of(config).domains:
             return False
         self._metric, self._mode = metric or self._metric, mode or self._mode
@@ -69,7 +69,7 @@ class BBKBSearch(Searcher):
         return True
 
     def set_max_concurrency(self, max_concurrent: int | None) -> bool:
-        """At most so many trials at once."""
+        """Set the largest number of trials at the same time."""
         if max_concurrent is not None and max_concurrent < 1:
             raise ValueError(f"max_concurrent must be >= 1, got {max_concurrent}")
         self._max_concurrent = max_concurrent
@@ -106,7 +106,7 @@ class BBKBSearch(Searcher):
         """Take in a result from elsewhere.
 
         Raises ValueError before the space and the metric's mode are known, ObjectiveError or ValueError when
-        `parameters` are none of the space, KeyError when one is missing.
+        `parameters` are not of the space, KeyError when one is missing.
         """
         if self._backlog is None or self._metric is None:
             raise ValueError(

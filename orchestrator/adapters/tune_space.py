@@ -1,7 +1,7 @@
 """Search spaces of Ray Tune as spaces of this project.
 
-Parameters are called p0, p1, … in the order of the configuration, and a choice travels as its number: Tune allows any
-keys, nested ones too, and any objects.
+Parameters are called p0, p1, … in the order of the configuration, and a choice is represented by its number: Tune
+allows any keys, nested ones too, and any objects.
 """
 
 from collections.abc import Iterator, Mapping
@@ -20,7 +20,7 @@ _GRID = "grid_search"
 
 @dataclass(frozen=True)
 class TuneSpace:
-    """The domains of a configuration by their path, in order; what is fixed stays with Tune and is left out."""
+    """The domains of a configuration by their path, in order; fixed values stay with Tune and are left out."""
 
     domains: Mapping[tuple[str, ...], Domain]
 

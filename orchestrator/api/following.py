@@ -1,4 +1,5 @@
-"""Calls back for each trial that has ended, by following the campaign's log: it works wherever the campaign runs."""
+"""Calls a function for each trial that has ended, by following the campaign's log, so that it works for remote
+campaigns."""
 
 import threading
 from collections.abc import Callable
@@ -15,7 +16,8 @@ _LOOK_SECONDS = 0.5
 class Notifier:
     """While it is entered, `on_result` is called for each trial that ended, from a thread of its own.
 
-    Leaving it delivers what is left, and raises what `on_result` raised first; no result is delivered after that.
+    On exit it delivers the remaining results, and raises the first error of `on_result`, after which no result is
+    delivered.
     """
 
     def __init__(self, run: Run, on_result: Callable[[TrialResult], None] | None) -> None:
@@ -46,11 +48,11 @@ class Notifier:
             with self._run.store() as store:
                 position, is_over = 0, False
                 while not is_over:
-                    is_over = self._over.wait(_LOOK_SECONDS)  # the look after the end delivers what is left
+                    is_over = self._over.wait(_LOOK_SECONDS)  # the read after the end delivers the rest
                     for event in store.read(self._run.name, after=position):
                         position += 1
                         self._deliver(event)
-        except BaseException as error:  # raised again where the campaign was started
+        except BaseException as error:  # raised again in the thread that started the campaign
             self._error = error
 
     def _deliver(self, event: Event) -> None:

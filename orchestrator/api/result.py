@@ -1,4 +1,4 @@
-"""What a campaign found, as Python values: its best trial, all trials, and where its run is."""
+"""The results of a campaign as Python values: its best trial, all trials, and its run."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -63,7 +63,7 @@ class TrialResult:
 
 
 class Result:
-    """A run as it stands in its log: `best`, `trials()`, `outcome`, `folder`. Made by `tune`, `Campaign.run`, `load`.
+    """A run by its log: `best`, `trials()`, `outcome`, `folder`. Made by `tune`, `Campaign.run`, `load`.
 
     It is a snapshot: `load(result.folder)` reads the log again.
 
@@ -97,7 +97,7 @@ class Result:
         among the results that satisfy all of them, with several objectives that of the `front` which is best in the
         first one.
 
-        Where values are noisy it may be luck: see `recommended`. Raises RunError when there is none.
+        With noisy values it may be due to noise: see `recommended`. Raises RunError when there is none.
         """
         best = self.history.best_known
         if best is None:
@@ -108,7 +108,7 @@ class Result:
 
     @property
     def recommended(self) -> Parameters:
-        """The parameters to take: those of `best`; where values are noisy, those of the largest posterior mean.
+        """The recommended parameters: those of `best`; when values are noisy, those of the largest posterior mean.
 
         Raises RunError when no trial has succeeded.
         """
@@ -131,7 +131,7 @@ class Result:
         return None if now is None else now.hypervolume
 
     def rows(self) -> list[Row]:
-        """All trials as dictionaries, one a trial, in the order chosen; columns as in `bbkb export`."""
+        """All trials as dictionaries, one for each trial, in the order chosen; columns as in `bbkb export`."""
         columns = trial_columns(self.history)
         return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
@@ -170,7 +170,7 @@ class Result:
 
 
 def load(folder: str | Path) -> Result:
-    """The result of a run, as it stands now; the campaign may be running elsewhere.
+    """The current result of a run; the campaign may be running elsewhere.
 
     Args:
         folder: the run's folder.

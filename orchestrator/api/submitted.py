@@ -31,7 +31,7 @@ class Submitted:
         return self._run.folder
 
     def status(self) -> Status | None:
-        """Where the campaign stands; None until it has started."""
+        """The status of the campaign; None until it has started."""
         return self._session.status()
 
     def stop(self, now: bool = False) -> None:
@@ -57,7 +57,7 @@ class Submitted:
         return True
 
     def result(self) -> Result:
-        """What was found, once the campaign has ended; waits for it. Raises the error that ended it, if any."""
+        """The result; waits until the campaign has ended. Raises the error that ended it, if any."""
         self._session.result()
         return result_of(self._run)
 

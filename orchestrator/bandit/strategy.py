@@ -191,6 +191,10 @@ class Waits(Protocol):
     def never_waits(self) -> bool:
         """Whether it chooses for any pending pulls, and so has no batch of its own."""
 
+    @property
+    def refresh_growth(self) -> float:
+        """The share by which results have grown when a refresh is due; 0: not by growth."""
+
 
 @runtime_checkable
 class Multiobjective(Protocol):

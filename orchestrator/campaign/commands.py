@@ -67,7 +67,8 @@ class Grow:
 
 @dataclass(frozen=True, slots=True)
 class GiveUp:
-    """These trials have run for too long: cancel their attempts, which count as timed out. `reason` for a person."""
+    """Cancel the attempts of these trials, which have run for too long: they count as timed out. `reason` is for
+    display."""
 
     trials: tuple[int, ...]
     reason: str
@@ -80,7 +81,7 @@ class Await:
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """Let so many seconds of the executor's clock pass: nothing is in flight, and what is queued has failed lately."""
+    """Wait `seconds` on the executor's clock: nothing is in flight, and every queued attempt pauses after a failure."""
 
     seconds: float
 

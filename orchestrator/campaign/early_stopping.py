@@ -1,9 +1,9 @@
 """Which trials are stopped before their end: asynchronous successive halving, and the median rule.
 
 Both look at a trial when its reports reach the next of a growing series of steps (a rung), and compare the best value
-that it has reported until there with those of all trials that have reached the same rung so far. Nothing waits for
-other trials. The best value, because curves of stochastic training go up and down: one bad epoch at a rung must not end
-a good trial.
+that it has reported until there with those of all trials that have reached the same rung so far. No trial waits for
+others. The rules use the best value so far because curves of stochastic training go up and down: one bad epoch at a
+rung must not end a good trial.
 
 * `asha` (Li, Jamieson, Rostamizadeh, Gonina, Hardt, Recht, Talwalkar 2020, the variant that stops instead of pausing):
   rungs at first_step · reduction^k; a trial continues when it is among the best 1/reduction.
@@ -77,7 +77,7 @@ class Rungs:
         )
 
     def without(self, trial: int) -> "Rungs":
-        """After the end of `trial`; what it had at its rungs stays."""
+        """After the end of `trial`; its rewards at the rungs are kept."""
         if trial not in self.best:
             return self
         left = {other: at for other, at in self.standing.items() if other != trial}
@@ -88,7 +88,7 @@ class Rungs:
         return replace(self, best=MappingProxyType({**self.best, trial: reward}))
 
     def stops(self, rule: StoppingRule, trial: int) -> bool:
-        """Whether `trial` is to be stopped where it stands."""
+        """Whether `trial` is to be stopped at its current rung."""
         if trial not in self.standing:
             return False
         rung, reward = self.standing[trial]

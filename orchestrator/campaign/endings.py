@@ -1,4 +1,5 @@
-"""The closed sets of words that say where a campaign stands. Logs hold these values: a value must never change."""
+"""The closed sets of values for the state and the end of a campaign. Logs contain these values, so they must never
+change."""
 
 from enum import StrEnum
 

@@ -17,14 +17,14 @@ from orchestrator.wording import plural
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CampaignCreated:
-    """The first event: everything a later reader needs to know what was asked for."""
+    """The first event: the complete description of the campaign."""
 
     time: float
     name: str
     seed: int
     arms: int
     candidates_digest: str  # sha256 of features and parameters: a resume on other candidates is refused
-    objective: str  # what it says of itself, its data included: a resume on other data is refused
+    objective: str  # its description, with that of its data: a resume on other data is refused
     optimum: float | None  # best noise-free value, where the objective knows it
     settings: Mapping[str, object]  # the resolved campaign file
     kind: Literal["campaign_created"] = "campaign_created"
@@ -32,17 +32,18 @@ class CampaignCreated:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExistingTaken:
-    """Results known before the campaign were matched to its arms. They are no trials and cost no budget.
+    """Results known before the campaign were matched to its arms. They are not trials and do not count towards the
+    budget.
 
     Written with the campaign's creation; the strategy learns from them before anything is chosen (the first
-    `ModelRefreshed`, of no trials). All of it is here, so that a resume does not need its source again.
+    `ModelRefreshed`, of no trials). The event has all of them, so a resume does not read their source again.
     """
 
     time: float
     source: str
     arms: tuple[int, ...]
     values: tuple[float, ...]  # of these arms, on the user's scale
-    unmatched: int  # results of no candidate, left out
+    unmatched: int  # results that match no candidate; they are left out
     first_unmatched: str  # one of them, for a person; empty when there is none
     best_parameters: Mapping[str, object] = field(default_factory=dict)  # of the best of them
     kind: Literal["existing_taken"] = "existing_taken"
@@ -58,10 +59,10 @@ class ExistingTaken:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionOpened:
-    """A process took the campaign up: at the start, and at every resume.
+    """A process opened a session: at the start, and at every resume.
 
-    What was in flight runs again, but for the trials that were `adopted`: workers that outlived the session before hold
-    them, running or finished, and their attempts continue.
+    Attempts that were in flight are repeated, except those of the trials that were `adopted`: workers that survived the
+    previous session have them, running or finished, and their attempts continue.
     """
 
     time: float
@@ -90,7 +91,7 @@ class PickedTrial:
 
     trial: int
     arm: int
-    parameters: Mapping[str, object]  # so that the log explains itself without the candidates
+    parameters: Mapping[str, object]  # so that the log can be read without the candidates
     mean: float | None = None
     width: float | None = None
     variance: float | None = None
@@ -98,7 +99,8 @@ class PickedTrial:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComputingBegan:
-    """The strategy began to compute. Until its result is an event, workers can be given only what is chosen already."""
+    """The strategy began to compute. Until its result is an event, workers can get only trials that were chosen
+    before."""
 
     time: float
     what: Literal["choosing", "refreshing", "growing"]
@@ -110,9 +112,8 @@ class BatchChosen:
     """The strategy chose these arms in this order; `reason` says why it stopped there.
 
     It was asked with the pulls pending that the log before this event shows, which do not change while it computes.
-    `limit`: how many it was asked for at most, 0 in logs of older versions. `is_filler`: picks by which version 0.1
-    occupied workers that would have been idle; this version makes none. `is_enqueued`: the campaign file chose, not the
-    strategy.
+    `limit`: how many it was asked for at most, 0 in logs of older versions. `is_filler`: picks with which version 0.1
+    occupied idle workers; this version makes none. `is_enqueued`: the campaign file chose, not the strategy.
     """
 
     time: float
@@ -148,7 +149,7 @@ class TrialSucceeded:
     worker: str
     metrics: Mapping[str, float] = field(default_factory=dict)
     reports: tuple[tuple[int, float], ...] = ()
-    remark: str = ""  # what of its metrics was left out; once for each such remark, not with every trial
+    remark: str = ""  # which metrics were left out; recorded once, not with every trial
     kind: Literal["trial_succeeded"] = "trial_succeeded"
 
 
@@ -198,9 +199,9 @@ class ReopenedTrial:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialsReopened:
-    """A person asked for these failed trials to be evaluated again; written between two sessions, under a claim.
+    """A user requested that these failed trials be evaluated again; written between two sessions, under a claim.
 
-    Their next attempts are queued before all others, and count anew against the retries.
+    Their next attempts are queued before all others, and their retries are counted from 0 again.
     """
 
     time: float
@@ -219,7 +220,8 @@ class ReportsArrived:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recommendation:
-    """The evaluated arm of largest posterior mean, where the fitted noise says that the best value may be luck.
+    """The evaluated arm of largest posterior mean, when the fitted noise is so large that the best value may be due to
+    it.
 
     `value`: the mean of its values, on the user's scale; `evaluations`: how many there are.
     """
@@ -250,10 +252,10 @@ class ModelRefreshed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CandidatesGrown:
-    """New candidates were appended behind the others, and some that were never evaluated retired.
+    """New candidates were appended after the others, and some that were never evaluated were retired.
 
-    `columns`: the values of each parameter, None where it does not exist; empty when all that was drawn is there
-    already. `first`: the arm of the first of them.
+    `columns`: the values of each parameter, None where it does not exist; empty when every configuration that was drawn
+    is a candidate already. `first`: the arm of the first of them.
     """
 
     time: float
@@ -290,7 +292,7 @@ class SessionClosed:
     kind: Literal["session_closed"] = "session_closed"
 
 
-AttemptEnded = TrialSucceeded | TrialFailed | TrialStopped  # an attempt has ended, and with most of them its trial
+AttemptEnded = TrialSucceeded | TrialFailed | TrialStopped  # events at the end of an attempt
 Event = (
     CampaignCreated
     | ExistingTaken

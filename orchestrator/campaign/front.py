@@ -1,6 +1,7 @@
-"""The front of a campaign: the results that satisfy all constraints and that no other result is better than.
+"""The Pareto front of a campaign: the results that satisfy all constraints and that no other result dominates.
 
-Another result is better when it is as good in every objective and better in one. Of equal results the first one stays.
+A result dominates another when it is as good in every objective and better in one. Of equal results the first one
+stays.
 """
 
 from collections.abc import Mapping
@@ -59,7 +60,7 @@ class Front:
 
     @property
     def lack(self) -> str:
-        """Why a campaign has no best result, when it has none."""
+        """The reason when a campaign has no best result."""
         if self.results:
             return f"none of {self.results} results satisfies all constraints"
         return "no evaluation has succeeded"
@@ -83,5 +84,5 @@ class Front:
 
     @cached_property
     def _volumes(self) -> dict[tuple[float, ...], float]:
-        """Hypervolumes by reference: a status asks for the same one again and again."""
+        """Hypervolumes by reference point: every status asks for the same one."""
         return {}

@@ -1,4 +1,4 @@
-"""What a campaign is after: one or several objectives, each a metric with a direction, and constraints on metrics.
+"""The goals of a campaign: one or several objectives, each a metric with a direction, and constraints on metrics.
 
 Pure values, read from the resolved campaign file. `value` names what an objective returns as its value; a result's
 recorded value is always that of the first objective's metric.
@@ -99,7 +99,7 @@ class CampaignGoals:
 
     @property
     def for_strategy(self) -> Goals:
-        """What a strategy has to know of them."""
+        """The numbers of them, which is what a strategy needs."""
         return Goals(len(self.objectives), len(self.constraints))
 
     def values(self, value: float, metrics: Mapping[str, float]) -> tuple[float, ...]:

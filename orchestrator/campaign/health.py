@@ -1,4 +1,4 @@
-"""What a person should know of a campaign's workers: one that was not replaced, or an evaluation that does not end.
+"""Warnings about a campaign's workers: a worker that was not replaced, or an evaluation that does not end.
 
 Nothing here decides anything. The state keeps marks of the workers' time, one a minute; warnings compare the last ten
 minutes with all the time before.
@@ -15,7 +15,7 @@ _OLD_FACTOR = 5.0  # times the longest evaluation so far
 
 
 def marks_after(state: CampaignState) -> tuple[Mark, ...]:
-    """The state's marks, with one more when the last one is a minute old; the oldest goes."""
+    """The state's marks, with one more when the last one is a minute old, and without the oldest."""
     if state.marks and state.last_time - state.marks[-1].time < _MARK_SECONDS:
         return state.marks
     return (*state.marks[1 - _WINDOW_MARKS :], _mark(state, 0.0))

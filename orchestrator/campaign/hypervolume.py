@@ -12,10 +12,10 @@ Point = tuple[float, ...]
 
 
 def hypervolume(points: Sequence[Sequence[float]], reference: Sequence[float]) -> float:
-    """The volume of all that is worse than some of `points` (n, J) and better than `reference` (J,).
+    """The volume of the region that is worse than one of `points` (n, J) and better than `reference` (J,).
 
-    All are rewards, to be maximised; J >= 1. Points that are not better than the reference in every objective count for
-    nothing.
+    All are rewards, to be maximised; J >= 1. Points that are not better than the reference in every objective do not
+    count.
     """
     inside = {
         tuple(value - least for value, least in zip(point, reference, strict=True))
@@ -52,7 +52,8 @@ def _area(points: Sequence[Point]) -> float:
 
 
 def with_point(front: Sequence[Point], point: Point) -> list[Point]:
-    """The points of `front` that `point` does not dominate, and `point` unless one of them is as good in everything."""
+    """The points of `front` that `point` does not dominate, and `point` unless one of them is as good in every
+    objective."""
     if any(is_as_good(other, point) for other in front):
         return list(front)
     return [*(other for other in front if not is_as_good(point, other)), point]

@@ -15,10 +15,10 @@ class IdleSeconds:
     batch_end: float = 0.0  # waiting for the rest of a batch, in batch mode
     refit: float = 0.0  # the strategy was choosing or refreshing, and nothing was in backlog
     campaign_end: float = 0.0  # nothing was left to dispatch
-    dispatch: float = 0.0  # the driver was on its way
+    dispatch: float = 0.0  # the driver was busy otherwise
 
     def plus(self, cause: Cause, seconds: float) -> "IdleSeconds":
-        """With so many worker-seconds more."""
+        """With the worker-seconds of one more interval."""
         return replace(self, **{cause: getattr(self, cause) + seconds}) if seconds > 0.0 else self
 
     @property

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-LEAST_PREDICTED = 20  # results predicted before their share inside says anything
+LEAST_PREDICTED = 20  # predicted results, below which their share inside is not used
 LEAST_SHARE = 0.8  # of results inside μ ± 2σ, below which a model is not valid
 LARGEST_ARM_SHARE = 0.2  # of all evaluations that one arm may take where rewards look deterministic
 LEAST_EVALUATIONS = 25
@@ -48,7 +48,7 @@ class LearnedModel:
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """What a person should know."""
+        """Remarks for the status and the report."""
         found = []
         if self.share is not None and self.share < LEAST_SHARE:
             found.append(

@@ -1,10 +1,10 @@
 """An immutable sequence that is cheap to extend at its end, to shorten at its front and to put a few items before.
 
-A batch of a hundred thousand trials is chosen at once and dispatched one by one: with tuples each step would copy what
-is left of it. Here the items lie in one list that all lines grown from it share. A line sees its own stretch of that
-list; only the newest may extend it in place, any other copies its stretch first. So does one whose stretch is the
-smaller part of the list: otherwise the list would keep every item of a campaign. Such a copy takes fewer steps than
-items were taken from the front since the last one.
+A batch of a hundred thousand trials is chosen at once and dispatched one by one: with tuples each step would copy the
+rest of it. Here the items are in one list, which all lines derived from it share. A line has a section of that list.
+Only the newest line may extend the list in place; any other copies its section first. A line whose section is the
+smaller part of the list copies it too, or the list would keep every item of a campaign. Such a copy has fewer items
+than were removed from the front since the last one.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -26,21 +26,21 @@ class Line(Sequence[T]):
         self._start, self._stop = 0, len(self._items)
 
     def with_last(self, items: Iterable[T]) -> "Line[T]":
-        """With these items after the last one."""
+        """The line with these items after the last one."""
         is_newest = self._stop == len(self._items)
-        is_mostly_over = self._start > max(_KEPT, self._stop - self._start)
-        is_shared = is_newest and not is_mostly_over
+        is_mostly_removed = self._start > max(_KEPT, self._stop - self._start)
+        is_shared = is_newest and not is_mostly_removed
         shared = self._items if is_shared else self._items[self._start : self._stop]
         start = self._start if is_shared else 0
         shared.extend(items)
         return self._of(self._front, shared, start, len(shared))
 
     def with_first(self, items: Iterable[T]) -> "Line[T]":
-        """With these items before the first one."""
+        """The line with these items before the first one."""
         return self._of((*items, *self._front), self._items, self._start, self._stop)
 
     def without_first(self, count: int) -> "Line[T]":
-        """Without the first `count` items."""
+        """The line without the first `count` items."""
         left = max(0, count - len(self._front))
         return self._of(self._front[count:], self._items, min(self._start + left, self._stop), self._stop)
 

@@ -9,10 +9,10 @@ asked whenever a worker is free, with the pulls that are pending, and learns of 
 * when results have grown by the share `refresh_growth` of what is known or in flight, for strategies that never make a
   worker wait: the number of refreshes grows with the logarithm of the number of results, in virtual time too, or
 * earlier, where that is cheap: the last refresh took no more than `refresh_overhead` of the time that has passed since.
-  However many workers there are and however short evaluations, refreshes take no larger share of the time.
+  For any number of workers and any duration of evaluations, refreshes take no larger share of the time.
 
-So that workers have something to do while it computes, a few picks more are kept in backlog: as many as results are
-likely to arrive meanwhile. Everything follows from the log, so a replay decides the same.
+So that workers have trials while it computes, the backlog has a few more picks: as many as results are likely to arrive
+meanwhile. Every decision follows from the log, so a replay makes the same decisions.
 """
 
 import itertools
@@ -37,9 +37,9 @@ from orchestrator.campaign.endings import Phase, SessionOutcome, StopReason
 from orchestrator.campaign.rules import DURATIONS_TO_LEARN_FROM
 from orchestrator.campaign.state import CampaignState
 
-MOST_PICKS = 2000  # of one choice in batch mode: of uniform's 10⁵ pulls at once the event alone has 10 MB
-_STOCK_MARGIN = 2.0  # picks kept in backlog, against the results expected while the strategy computes
-_LARGEST_STOCK = 4  # picks a worker
+MOST_PICKS = 2000  # of one choice in batch mode: an event with 10⁵ picks has 10 MB
+_BACKLOG_MARGIN = 2.0  # picks kept in the backlog, as a multiple of the results expected while the strategy computes
+_LARGEST_BACKLOG = 4  # picks for each worker
 _LEAST_DEADLINE_SECONDS = 10.0
 _LEAST_QUEUE = 8
 _SHORT_SECONDS = 0.05  # mean duration below which the time between two evaluations is worth saving
@@ -48,7 +48,7 @@ _SHORT_SECONDS = 0.05  # mean duration below which the time between two evaluati
 def decide(state: CampaignState, now: float) -> Command:
     """What to do next. `now` is read for the time budget and for deadlines only; an open session is assumed."""
     if state.phase is Phase.RUNNING:
-        command = _go_on(state, now)
+        command = _next_command(state, now)
         if command is not None:
             return command
     if state.running or state.computing or (state.phase is Phase.RUNNING and state.backlog and state.unspent):
@@ -62,7 +62,7 @@ def decide(state: CampaignState, now: float) -> Command:
     )
 
 
-def _go_on(state: CampaignState, now: float) -> Command | None:
+def _next_command(state: CampaignState, now: float) -> Command | None:
     reason = _stop_reason(state, now)
     if reason:
         return Stop(reason)
@@ -76,10 +76,10 @@ def _go_on(state: CampaignState, now: float) -> Command | None:
     if state.wants_growth and state.remaining:
         return Grow(state.pending)
     is_asynchronous = state.rules.is_asynchronous
-    goes_on = state.remaining and (is_asynchronous or (state.goes_on and not state.stalled))
-    if not state.running and not state.backlog and state.finished and not goes_on:
-        return Tell(tuple(state.finished))  # all of a batch, or the last ones: the model then contains everything
-    return _think(state, now) if is_asynchronous else _next_batch(state)
+    has_more = state.remaining and (is_asynchronous or (state.is_batch_open and not state.stalled))
+    if not state.running and not state.backlog and state.finished and not has_more:
+        return Tell(tuple(state.finished))  # a whole batch, or the last results: the final model contains all of them
+    return _ask_or_refresh(state, now) if is_asynchronous else _next_batch(state)
 
 
 def _ready(state: CampaignState, room: int, now: float) -> tuple[QueuedAttempt, ...]:
@@ -95,16 +95,16 @@ def _wait(state: CampaignState, now: float) -> Command:
 
 
 def _next_batch(state: CampaignState) -> Command | None:
+    """Ask for a batch when the previous one has ended, or for its next part when the backlog runs low."""
     if state.stalled or not state.remaining:
         return None
-    if len(state.backlog) > (state.slots if state.goes_on else 0) or (state.running and not state.goes_on):
-        return None
-    return Ask(state.pending, min(state.remaining, MOST_PICKS))
+    waits = len(state.backlog) > state.slots if state.is_batch_open else bool(state.backlog or state.running)
+    return None if waits else Ask(state.pending, min(state.remaining, MOST_PICKS))
 
 
-def _think(state: CampaignState, now: float) -> Command | None:
+def _ask_or_refresh(state: CampaignState, now: float) -> Command | None:
     """Let the strategy choose or learn, if picks are wanted."""
-    room, backlog = _room(state), _stock_size(state)
+    room, backlog = _room(state), _backlog_size(state)
     queued = sum(one.not_before <= now for one in state.backlog)  # what pauses after a failure occupies no worker
     wanted = min(room + backlog - queued, state.remaining)
     if wanted <= 0 or (not room and 2 * queued > backlog):  # not for every single pick
@@ -115,26 +115,25 @@ def _think(state: CampaignState, now: float) -> Command | None:
 
 
 def _room(state: CampaignState) -> int:
-    """How many more trials the executor may be handed."""
+    """How many more trials the executor may get."""
     return max(0, state.slots + _queue_size(state) - len(state.running))
 
 
 def _queue_size(state: CampaignState) -> int:
-    """Trials to hand to the executor beyond those that can run: with short evaluations, one more a worker.
-
-    It starts them while this process still writes down what came back.
+    """Trials for the executor beyond those that can run: with short evaluations, one more for each worker. It starts
+    them while this process still records the results.
     """
     is_short = 0.0 < state.success_seconds < _SHORT_SECONDS * state.succeeded
     return max(state.slots, _LEAST_QUEUE) if is_short else 0
 
 
-def _stock_size(state: CampaignState) -> int:
+def _backlog_size(state: CampaignState) -> int:
     """Picks to have ready beyond those for free workers."""
     seconds = state.choosing_seconds + state.refreshing_seconds
     if seconds <= 0.0 or state.outcome_interval_seconds <= 0.0:
         return 0
-    largest = _LARGEST_STOCK * max(state.slots, _LEAST_QUEUE)
-    return min(largest, math.ceil(_STOCK_MARGIN * seconds / state.outcome_interval_seconds))
+    largest = _LARGEST_BACKLOG * max(state.slots, _LEAST_QUEUE)
+    return min(largest, math.ceil(_BACKLOG_MARGIN * seconds / state.outcome_interval_seconds))
 
 
 def _is_refresh_due(state: CampaignState) -> bool:
@@ -168,7 +167,7 @@ def _stop_reason(state: CampaignState, now: float) -> StopReason | None:
 
 
 def _overdue(state: CampaignState, now: float) -> GiveUp | None:
-    """Attempts past the deadline that durations so far teach, where that is asked for."""
+    """Attempts past the deadline that follows from the durations so far, if `workers.timeout_factor` is set."""
     factor = state.rules.timeout_factor
     if factor is None or state.succeeded < DURATIONS_TO_LEARN_FROM:
         return None

@@ -1,7 +1,9 @@
-"""Frozen values with other contents, cheaper than the standard ways: a state is replaced several times an event.
+"""Changed copies of frozen values, faster than the standard functions: a state is replaced several times for each
+event.
 
 `dataclasses.replace` sets every field by name through `__init__`: 26 µs for the fields of a `CampaignState`, which is
-more than all the rest of an event. Here the fields are copied as one dictionary. `{**mapping}` asks a read-only mapping
+more than the rest of the work for an event. Here the fields are copied as one dictionary. `{**mapping}` asks a
+read-only mapping
 for every key and every value: ten times what the copy of the dictionary behind it takes.
 """
 
@@ -14,7 +16,8 @@ K = TypeVar("K")
 
 
 def replace(value: T, /, **changes: object) -> T:
-    """`value` with other fields, without running `__init__`. Raises TypeError for a field that it does not have.
+    """A copy of `value` with these fields changed, made without `__init__`. Raises TypeError for a field that it does
+    not have.
 
     For dataclasses without slots and without a `__post_init__`, whose every field is an instance attribute.
     """
@@ -29,14 +32,14 @@ def replace(value: T, /, **changes: object) -> T:
 
 
 def with_items(mapping: Mapping[K, T], items: Mapping[K, T]) -> Mapping[K, T]:
-    """`mapping`, read-only, with these items more."""
+    """A read-only copy of `mapping` with these items added or replaced."""
     changed = _copy(mapping)
     changed.update(items)
     return MappingProxyType(changed)
 
 
 def without(mapping: Mapping[K, T], key: K) -> Mapping[K, T]:
-    """`mapping`, read-only, without `key`; itself where it does not have it."""
+    """A read-only copy of `mapping` without `key`; `mapping` itself when it does not have the key."""
     if key not in mapping:
         return mapping
     rest = _copy(mapping)

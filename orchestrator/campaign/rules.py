@@ -1,6 +1,6 @@
 """What bounds a campaign, and which failures are tried again: pure rules, read from the campaign file in a log.
 
-A log of an older version lacks the settings that came later. What is the default here is what such a version did.
+A log of an older version lacks settings that were added later. The defaults here are the behaviour of that version.
 """
 
 from collections.abc import Mapping
@@ -13,8 +13,8 @@ from orchestrator.campaign.early_stopping import StoppingRule
 from orchestrator.campaign.goals import CampaignGoals
 from workers.messages import FailureKind
 
-# An arm that kills one worker after the other is set aside; machines are lost without an evaluation's doing, up to a
-# point.
+# An arm that kills one worker after the other is set aside. Machines are lost for other reasons too, so a
+# trial may cost more of them.
 WORKERS_AN_ARM_MAY_COST = 3
 NODES_A_TRIAL_MAY_COST = 10
 CANCELLATIONS_OF_A_TRIAL = 10
@@ -28,7 +28,7 @@ DURATIONS_TO_LEARN_FROM = 5
 @dataclass(frozen=True, slots=True)
 class AttemptFailures:
     """Failed attempts of an open trial: `total` of all kinds, and of these the ones that count against its retries (out
-    of memory among them), machines that were lost under it, and cancellations."""
+    of memory among them), machines that were lost during it, and cancellations."""
 
     charged: int = 0
     out_of_memory: int = 0
@@ -68,7 +68,7 @@ class _Budget:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Strategy:
-    mode: object = "batch"  # a strategy of a user may use the word for something else
+    mode: object = "batch"  # a user's strategy may give the option another meaning
     refresh_overhead: float = 0.0
     refresh_growth: float = 0.0
 
@@ -120,7 +120,7 @@ class Rules:
     is_maximized: bool = True
     workers: int | None = None  # that a cluster was asked for; it may have places for fewer
     retries: int = RETRIES
-    failures_before_giving_up: int = 10  # in one session, with no success in it
+    failures_before_giving_up: int = 10  # in one session, without a success
     memory_factor: float | None = None  # more memory for an attempt after one that ran out of it
     timeout_factor: float | None = None  # an attempt's deadline, in longest durations so far
     is_asynchronous: bool = False

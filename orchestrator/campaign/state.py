@@ -1,6 +1,6 @@
-"""Where a campaign stands, as a frozen value, and what can be asked of it.
+"""The state of a campaign, as a frozen value, and what can be computed from it.
 
-The state holds what is open (chosen, running, not yet learned from) and totals, never one entry a finished trial: its
+The state holds what is open (chosen, running, not yet learned from) and totals, but no entry for a finished trial: its
 size and the cost of a step do not grow with the number of evaluations. `transitions.apply` folds events into it.
 """
 
@@ -30,7 +30,8 @@ _MOST_REMARKS = 10
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """Worker-seconds up to `time`: all there were, and those that no evaluation and no known cause took."""
+    """Worker-seconds up to `time`: in all, and those that neither an evaluation nor a known cause of idle time
+    explains."""
 
     time: float
     capacity: float
@@ -39,7 +40,7 @@ class Mark:
 
 @dataclass(frozen=True)
 class CampaignState:
-    """Where a campaign stands. Equal logs give equal states."""
+    """The state of a campaign. Equal logs give equal states."""
 
     rules: Rules = field(default_factory=lambda: Rules(evaluations=0))
     phase: Phase = Phase.CREATED
@@ -71,20 +72,20 @@ class CampaignState:
     existing_count: int = 0
     existing_best: Best | None = None
     existing_unmatched: int = 0
-    remarks: tuple[str, ...] = ()  # on metrics that were left out, each different one once
+    remarks: tuple[str, ...] = ()  # on metrics that were left out, without repetitions
     succeeded: int = 0
     failed: int = 0
     stopped: int = 0  # early; neither succeeded nor failed
     steps: Steps = field(default_factory=Steps)  # that trials reported, where the budget counts them
-    rungs: Rungs = field(default_factory=Rungs)  # what trials reported at the steps that early stopping looks at
+    rungs: Rungs = field(default_factory=Rungs)  # what trials reported at the steps that early stopping compares
     session_succeeded: int = 0
     session_failed: int = 0
     session_first_failure: str = ""
     session_dispatched: int = 0
     best: Best | None = None  # of the trials: of the first objective, among those that satisfy all constraints
-    front: Front = field(default_factory=Front)  # with one objective and no constraint nothing is in it
+    front: Front = field(default_factory=Front)  # empty with one objective and no constraint
     recommended: Recommendation | None = None  # by the newest refresh, where values are noisy
-    goes_on: bool = False  # the last choice filled its limit: in batch mode the batch has more to come
+    is_batch_open: bool = False  # the last choice filled its limit, so the batch may have more picks
     stalled: str = ""  # why the strategy chooses nothing more, until it learns of a result
     stop_reason: StopReason | None = None
     close_reason: str = ""
@@ -179,7 +180,7 @@ def stops_early(state: CampaignState, trial: int) -> bool:
 
 
 def knows_remark(state: CampaignState, remark: str) -> bool:
-    """Whether this remark on an evaluation need not be recorded: it was made before, or enough were."""
+    """Whether this remark on an evaluation need not be recorded: it is known, or there are enough remarks."""
     return remark in state.remarks or len(state.remarks) >= _MOST_REMARKS
 
 

@@ -1,4 +1,4 @@
-"""Where a campaign stands, in one flat value: what the terminal, `bbkb status` and the central actor show."""
+"""The status of a campaign in one flat value, which the terminal, `bbkb status` and the coordinator show."""
 
 import heapq
 from collections.abc import Mapping
@@ -51,7 +51,7 @@ class Status:
     steps: int  # that trials have reported; 0 where the budget does not count them
     step_budget: int | None
     existing: int  # results known before the campaign; in no other number
-    existing_unmatched: int  # besides those, results of no candidate
+    existing_unmatched: int  # earlier results that match no candidate
     remarks: tuple[str, ...]  # on metrics that were left out, on the model, and on workers that do not evaluate
     chosen: int
     succeeded: int
@@ -69,7 +69,7 @@ class Status:
     best_arm: int | None
     best_parameters: Mapping[str, object]  # empty while there is no value
     best_origin: str  # "trial 12", or "existing data: earlier.csv"; then `best_trial` is None
-    recommended: Recommendation | None  # where values are so noisy that the best one may be luck
+    recommended: Recommendation | None  # when values are so noisy that the best one may be due to noise
     slots: int
     epoch: int
     refreshes: int
@@ -77,12 +77,12 @@ class Status:
     set_aside: tuple[int, ...]  # arms that were set aside for the workers they cost
     utilization: float  # share of the workers' time spent evaluating, in [0, 1]
     idle_seconds: Mapping[str, float]  # of all workers together, by cause
-    least_seconds: float  # lower bound on the makespan: these evaluations, no worker ever idle
+    least_seconds: float  # lower bound on the makespan: the duration of these evaluations without idle workers
     last_time: float  # of the last event
     elapsed_seconds: float  # in sessions
     calibration: float | None  # share of results within two deviations of what the model predicted, once it is known
-    left_seconds: float | None  # an estimate, once something has finished
-    goals: GoalsStatus | None = None  # with one objective and no constraint there is nothing to say
+    left_seconds: float | None  # an estimate, known after the first result
+    goals: GoalsStatus | None = None  # None with one objective and no constraint
 
     @property
     def done(self) -> int:
@@ -169,7 +169,7 @@ def _longest_running(state: CampaignState, now: float) -> tuple[RunningTrial, ..
 
 
 def _worked_seconds(state: CampaignState, since: float) -> tuple[float, float]:
-    """Worker-seconds there were, `since` seconds after the last event, and those spent evaluating."""
+    """Worker-seconds in all, `since` seconds after the last event, and those spent evaluating."""
     is_open = state.phase in (Phase.RUNNING, Phase.STOPPING)
     now, running = state.last_time + since, state.running.values() if is_open else ()
     under_way = sum(max(0.0, now - run.since) for run in running)
@@ -189,7 +189,8 @@ def _idle_seconds(state: CampaignState, since: float, idle: float, least: float)
 
 
 def _least_seconds(state: CampaignState) -> float:
-    """How long what ended so far takes at least: its work spread over all workers, or its longest evaluation."""
+    """The least duration of the evaluations that have ended: their sum divided among all workers, or the longest of
+    them."""
     if state.capacity_seconds <= 0.0:
         return 0.0
     spread = state.busy_seconds / state.capacity_seconds * state.elapsed_seconds
@@ -197,7 +198,7 @@ def _least_seconds(state: CampaignState) -> float:
 
 
 def _share_left(state: CampaignState, done: int) -> float:
-    """What of the budget is left, over what is spent."""
+    """The rest of the budget divided by the part that is spent."""
     left = max(0, state.rules.evaluations - done) / done
     if state.rules.steps is None or not state.steps.total:
         return left
@@ -228,7 +229,7 @@ def headline(status: Status) -> str:
 
 
 def goals_text(goals: GoalsStatus) -> str:
-    """How the goals stand, in short: front and hypervolume of several objectives, the feasible share of constraints."""
+    """The goals in short: front and hypervolume of several objectives, the feasible share of constraints."""
     parts = []
     if len(goals.objectives) > 1:
         volume = "" if goals.hypervolume is None else f", hypervolume {goals.hypervolume:.6g}"
@@ -239,7 +240,7 @@ def goals_text(goals: GoalsStatus) -> str:
 
 
 def progress(status: Status) -> str:
-    """How far the algorithm is: refits of the model in asynchronous mode, batches otherwise."""
+    """The progress of the algorithm: refits of the model in asynchronous mode, batches otherwise."""
     steps = "" if status.step_budget is None else f"step {status.steps} of {status.step_budget}, "
     if status.is_asynchronous:
         return f"{steps}{plural(status.refreshes, 'refit')}"
@@ -247,8 +248,8 @@ def progress(status: Status) -> str:
 
 
 def idle_text(idle_seconds: Mapping[str, float]) -> str:
-    """Where the workers' time went that no evaluation took, the largest first, without causes of less than a hundredth
-    of it; empty when there is none."""
+    """The causes of the workers' idle time, the largest first, without those of less than a hundredth of it; empty when
+    there is none."""
     least = 0.01 * sum(idle_seconds.values())
     listed = sorted(((cause, it) for cause, it in idle_seconds.items() if it >= least), key=lambda item: -item[1])
     return ", ".join(f"{LABELS[cause]} {duration(seconds)}" for cause, seconds in listed)

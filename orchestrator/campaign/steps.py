@@ -1,7 +1,7 @@
 """Steps that trials have reported, for a budget that counts them instead of evaluations.
 
-A trial has taken as many steps as the largest that it has reported, in whichever attempt; one that ends without a
-report has taken one. So a training that continues from a checkpoint does not count its first steps twice.
+A trial counts with the largest step that it has reported in any attempt, and with one step if it ends without a report.
+So a training that continues from a checkpoint does not count its first steps twice.
 """
 
 from collections.abc import Iterable, Mapping

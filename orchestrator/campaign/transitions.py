@@ -1,8 +1,8 @@
 """The campaign as a pure state machine: `apply` folds events into a state.
 
-What to do about a state is `policy.decide`'s. It depends on the state alone, so nothing has to be remembered about
-commands under way: after a crash the log is folded with `apply` and the next command is the same. Whatever a command
-leads to comes back as an event. Nothing here does I/O, reads a clock or computes a posterior.
+`policy.decide` derives the next command from the state alone, so commands that are being carried out need not be
+stored: after a crash the log is folded with `apply`, and the next command is the same. The result of a command returns
+as an event. Nothing here does I/O, reads a clock or computes a posterior.
 """
 
 from collections.abc import Sequence
@@ -50,14 +50,14 @@ else:
 T = TypeVar("T")
 
 _RECENT = 1 / 32  # weight of the newest interval in the mean time between two outcomes
-_RECENT_ATTEMPTS = 8  # kept for a person to look at
+_RECENT_ATTEMPTS = 8  # kept for display
 
 
 def apply(state: CampaignState, event: Event) -> CampaignState:
     """The state after `event`. Total: every event of a valid log applies."""
     state = _pass_time(state, event)
     match event:
-        case CampaignCreated():  # the budget is known before workers are
+        case CampaignCreated():  # the budget is known before the first session
             return replace(state, rules=Rules.of(event.settings, state.slots))
         case ExistingTaken():
             return _take_existing(state, event)
@@ -132,8 +132,8 @@ def _choose(state: CampaignState, event: BatchChosen) -> CampaignState:
     is_short = len(chosen) < event.limit or not chosen
     is_cut = bool(event.limit) and not (is_short or event.is_enqueued)
     if event.is_filler:
-        return after  # whether the strategy itself has more was not asked
-    return replace(after, stalled=event.reason if is_short else "", goes_on=is_cut)
+        return after  # it does not show whether the strategy itself has more
+    return replace(after, stalled=event.reason if is_short else "", is_batch_open=is_cut)
 
 
 def _refresh(state: CampaignState, event: ModelRefreshed) -> CampaignState:
@@ -146,7 +146,7 @@ def _refresh(state: CampaignState, event: ModelRefreshed) -> CampaignState:
         recommended=event.recommended,
         finished=Line(finished for finished in state.finished if finished.trial not in learned),
         existing=None,  # the first refresh of all is theirs
-        goes_on=False,
+        is_batch_open=False,
         stalled="",
         computing="",
         refreshing_seconds=_computing_seconds_of(state, event),
@@ -161,7 +161,8 @@ def _computing_seconds_of(state: CampaignState, event: BatchChosen | ModelRefres
 
 
 def _open_session(state: CampaignState, event: SessionOpened) -> CampaignState:
-    """What was running and is not held by a worker that outlived its session goes first now, under a new attempt."""
+    """Trials that were running are queued first, each with a new attempt, except those that a surviving worker
+    holds."""
     adopted = set(event.adopted)
     held = {trial: run for trial, run in state.running.items() if trial in adopted}
     lost = tuple(
@@ -187,14 +188,14 @@ def _open_session(state: CampaignState, event: SessionOpened) -> CampaignState:
         outcome=None,
         stalled="",
         last_outcome=None,
-        marks=(),  # what was lost with the session before is no fault of its workers
+        marks=(),  # what was lost with the previous session is not due to its workers
     )
 
 
 def _dispatch(state: CampaignState, event: TrialsDispatched) -> CampaignState:
     sent, backlog = dict(event.attempts), _line(state.backlog)
     front = list(backlog[: len(sent)])
-    passed: list[QueuedAttempt] = []  # these pause, and stay first
+    passed: list[QueuedAttempt] = []  # these pause, and remain first
     if not all(one.trial in sent for one in front):
         front = []
         for one in backlog:
@@ -299,7 +300,8 @@ def _fail(state: CampaignState, event: TrialFailed) -> CampaignState:
 
 
 def _reopen(state: CampaignState, event: TrialsReopened) -> CampaignState:
-    """The failed trials wait for their next attempts; what their arms have cost so far is forgotten."""
+    """The failed trials wait for their next attempts; the workers that their arms have cost are counted from 0
+    again."""
     trials, arms = {one.trial for one in event.trials}, {one.arm for one in event.trials}
     again = tuple(QueuedAttempt(one.trial, one.arm, one.attempt + 1, parameters=one.parameters) for one in event.trials)
     return replace(
@@ -313,7 +315,7 @@ def _reopen(state: CampaignState, event: TrialsReopened) -> CampaignState:
 
 
 def _end_attempt(state: CampaignState, event: AttemptEnded, is_over: bool) -> CampaignState:
-    # when it arrived, not when it finished: what matters is how soon the next one must be answered
+    # when it arrived, not when it finished: the interval predicts when the next free worker needs a trial
     since = 0.0 if state.last_outcome is None else max(0.0, event.time - state.last_outcome)
     is_first = state.last_outcome is None or not state.outcome_interval_seconds
     interval = since if is_first else (1.0 - _RECENT) * state.outcome_interval_seconds + _RECENT * since

@@ -1,7 +1,7 @@
-"""A run that another process runs, followed from its store alone: `bbkb attach`, and what `bbkb stop` waits with.
+"""Follows a run of another process from its store alone, for `bbkb attach` and `bbkb stop`.
 
-New events are folded as they come, so following a long campaign costs no more than a short one. Nothing is written but
-a request to stop, and the run does not know that it is watched.
+New events are folded as they come, so following a long campaign costs no more than a short one. Only a request to stop
+is written; watching has no effect on the run.
 """
 
 import time
@@ -20,8 +20,8 @@ from orchestrator.store.runs import Run
 from orchestrator.store.store import Holding, Stop, Store
 from orchestrator.wording import duration, moment
 
-RESTART_SECONDS = 60.0  # for a central actor that died to be restarted: it loads its data again
-TAKE_UP_SECONDS = 15.0  # that `attach` waits for a central actor that is found dead to restart
+RESTART_SECONDS = 60.0  # for the restart of a coordinator that died, which loads its data again
+TAKE_UP_SECONDS = 15.0  # that `attach` waits for the restart of a coordinator that is dead at the first check
 _LOOK_SECONDS = 0.5
 
 _COMPUTING = {"choosing": "choosing a batch", "refreshing": "refitting the model"}
@@ -49,7 +49,7 @@ class Follower:
         self._closed: SessionClosed | None = None
 
     def catch_up(self) -> None:
-        """Fold what is new. Raises StoreError."""
+        """Fold the new events. Raises StoreError."""
         for event in self._store.read(self._run.name, after=self._position):
             self._fold(event)
 
@@ -59,7 +59,7 @@ class Follower:
         return None if closed is None else SessionEnd(closed.outcome, closed.reason)
 
     def status(self, holding: Holding) -> Status:
-        """Where the campaign stands."""
+        """The status of the campaign."""
         now = None if self._is_virtual else time.time()
         activity = _COMPUTING.get(self._state.computing, "evaluating")
         return status_of(self._name, self._state, now, activity=f"{activity}; {describe_holder(holding)}")
@@ -86,10 +86,10 @@ def follow(
     sleep: Callable[[float], None] = time.sleep,
     clock: Callable[[], float] = time.monotonic,
 ) -> SessionEnd:
-    """Show the run until its session ends and has let it go. `stop`: ask every holder for it.
+    """Show the run until its session has ended and released it. `stop`: request a stop from every holder.
 
-    A holder that dies is waited for for `RESTART_SECONDS`: a central actor restarts. The store's errors that may pass
-    are not waited for: the command can be repeated. Raises StoreError, and RunError when there is no such campaign.
+    A holder that dies is waited for for `RESTART_SECONDS`: a central actor restarts. Transient errors of the store end
+    the command, which can be repeated. Raises StoreError, and RunError when there is no such campaign.
     """
     follower, watch = Follower(run, store), Watch(clock=clock)
     gone_since: float | None = None
@@ -126,7 +126,7 @@ def reason_not_to_follow(
 ) -> str | None:
     """Why the run cannot be followed: no process runs it, since when and what to do. None: a process does.
 
-    Where Ray may be about to restart a central actor that has died, that is waited for.
+    Waits when Ray may be about to restart a coordinator that has died.
     """
     holding, is_held = watch_holder(store, run.name, say)
     if is_held:
@@ -161,7 +161,7 @@ def check_held(run: Run, store: Store, say: Callable[[str], None]) -> Holding:
 
 
 def last_ending(run: Run, store: Store) -> SessionEnd | None:
-    """How the run's last session ended; None when it has none, or it did not say."""
+    """How the run's last session ended; None when it has none, or its end was not recorded."""
     follower = Follower(run, store)
     follower.catch_up()
     return follower.ending()

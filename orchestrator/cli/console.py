@@ -1,4 +1,4 @@
-"""The console that all commands print on: no text from outside reaches the terminal as a command to it."""
+"""The console of all commands, which escapes control sequences in texts from outside."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -11,7 +11,7 @@ from orchestrator.wording import printable
 
 class SafeConsole(Console):
     """Rich's console, which escapes control characters in all text that it renders. Its own colours and cursor moves
-    are no text, and stay."""
+    are not text, and remain."""
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
         """The segments of `renderable`, their text printable."""
@@ -20,7 +20,7 @@ class SafeConsole(Console):
 
 
 class JsonConsole(SafeConsole):
-    """A console that writes lines of JSON: whatever is printed becomes a message."""
+    """A console that writes lines of JSON: each printed text becomes a message."""
 
     def print(self, *objects: object, **options: object) -> None:
         """One message."""

@@ -20,7 +20,7 @@ from workers.evaluate import HostInterruptError
 
 _REDRAW_SECONDS = 0.25
 _SHOW_SECONDS = 0.1  # between two snapshots: one costs as much as there are evaluations under way
-_PATIENCE_SECONDS = 10.0  # with a session that was asked to stop at once
+_PATIENCE_SECONDS = 10.0  # with a session that was asked to stop immediately
 
 Outcome = tuple[str, str]  # finished, failed or interrupted; and why
 
@@ -76,7 +76,7 @@ def launch(run: Run, settings: Settings, console: Console, address: str | None) 
 
         def stop(now: bool) -> None:
             session.driver.stop(now)
-            if now:  # the evaluation under way is in this very thread
+            if now:  # the running evaluation is in this thread
                 raise HostInterruptError
 
         with _interrupts(stop):
@@ -85,7 +85,7 @@ def launch(run: Run, settings: Settings, console: Console, address: str | None) 
 
 
 def _launch_on_ray(run: Run, settings: Settings, console: Console, address: str | None) -> Outcome:
-    # imported here so that campaigns without Ray, and every other command, need not wait for it
+    # imported here so that campaigns without Ray, and all other commands, start without it
     from orchestrator.session.actor import RemoteSession
     from orchestrator.session.cluster import connect, disconnect, named_cluster
 
@@ -99,7 +99,7 @@ def _launch_on_ray(run: Run, settings: Settings, console: Console, address: str 
             dashboard = f", dashboard {cluster.dashboard_url}" if cluster.dashboard_url else ""
             for line in (f"evaluating on {where}{dashboard}", *cluster.notes):
                 shown.say(line)
-            # a local Ray of this process ends with this process, and so must all that is on it
+            # a local Ray of this process ends with this process, so everything on it must end too
             return watch(RemoteSession.start(run, settings, is_detached=not cluster.is_ours), shown)
         finally:
             disconnect(cluster)
@@ -113,7 +113,7 @@ def watch(session: Remote, shown: View) -> Outcome:
         shown: what shows it.
 
     """
-    wanted: list[bool] = []  # stops asked for and not passed on: in a signal's handler Ray must not be called
+    wanted: list[bool] = []  # stops that were requested and not passed on: a signal handler must not call Ray
     deadline = float("inf")
     with _interrupts(wanted.append):
         while not session.wait(_REDRAW_SECONDS):

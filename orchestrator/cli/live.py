@@ -1,4 +1,4 @@
-"""What `bbkb run` shows while a campaign runs: a live view on a terminal, plain lines elsewhere."""
+"""The display of `bbkb run`: a live view on a terminal, plain lines elsewhere."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -24,7 +24,7 @@ _LINE = 110  # characters of a trial's line
 
 
 class View(Protocol):
-    """Shows one status after the other."""
+    """Displays statuses."""
 
     def __enter__(self) -> Self:
         """Begin to show."""
@@ -52,7 +52,7 @@ def view(console: Console) -> View:
 
 
 class _Clock:
-    """What is waited for, and for how long: computed anew whenever it is drawn."""
+    """The text and the duration of a wait, computed at each redraw."""
 
     def __init__(self, what: str) -> None:
         self._what = what
@@ -91,7 +91,7 @@ class TerminalView:
 
 
 class _Lines:
-    """What views that only print share: the time of the last status, and nothing to begin or to end."""
+    """The common part of views that only print: the time of the last status, and no begin or end."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -249,7 +249,7 @@ def _best(status: Status) -> Text:
 
 
 def recommendation(found: Recommendation) -> str:
-    """What to take where the best value may be luck."""
+    """The recommended configuration, when the best value may be due to noise."""
     mean = f", mean of {found.evaluations} evaluations" if found.evaluations > 1 else ""
     return f"{found.value:.6g}{mean}  {assignments(found.parameters)} (best posterior mean: the best value may be luck)"
 

@@ -77,7 +77,7 @@ _COMMANDS: Mapping[str, tuple[str, str]] = {
 
 
 class LazyGroup(TyperGroup):
-    """A group whose commands are imported when they run. What Typer registers are names and summaries."""
+    """A group whose commands are imported when they run. Only names and summaries are registered with Typer."""
 
     # Any: Typer's own copy of click, or click itself, as Typer's version has it
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
@@ -101,7 +101,7 @@ app = typer.Typer(name="bbkb", cls=LazyGroup, no_args_is_help=True, pretty_excep
 
 
 def _stand_in() -> None:
-    """What is registered for every command; `LazyGroup` puts the command in its place."""
+    """The placeholder of every command, which `LazyGroup` replaces by the command."""
 
 
 for _name, (_, _summary) in _COMMANDS.items():

@@ -1,4 +1,4 @@
-"""What a campaign would do, said without doing it: `bbkb run --dry-run`, and what `bbkb validate` explains."""
+"""Describes what a campaign would do, for `bbkb run --dry-run` and `bbkb validate`."""
 
 from itertools import islice
 
@@ -45,7 +45,7 @@ def say_existing(console: Console, known: ExistingTaken | None) -> None:
 
 
 def say_warnings(console: Console, settings: Settings, parts: Parts) -> None:
-    """What works and had better be changed."""
+    """Print warnings about settings that are allowed and probably not intended."""
     if parts.problem.candidates.remark:
         say(console, f"warning: {parts.problem.candidates.remark}")
     if has_password(settings.store):
@@ -72,7 +72,8 @@ def say_warnings(console: Console, settings: Settings, parts: Parts) -> None:
 def say_plan(
     console: Console, settings: Settings, parts: Parts, known: ExistingTaken | None, address: str | None
 ) -> None:
-    """Say what a run of these settings would do: candidates, workers, budget, store, and its first configurations."""
+    """Print what a run with these settings would do: candidates, workers, budget, store, and its first
+    configurations."""
     say(console, f"{settings.name}: {describe(settings, parts)}")
     explain_space(console, settings, parts)
     say_warnings(console, settings, parts)
@@ -86,7 +87,7 @@ def say_plan(
 
 
 def explain_space(console: Console, settings: Settings, parts: Parts) -> None:
-    """Say what the space holds, and how many configurations the file puts first."""
+    """Print the size of the space, and how many configurations are enqueued."""
     if settings.space:
         for line in explain(SearchSpace(settings.space, settings.forbid), parts.problem.candidates):
             say(console, f"  {line}")
@@ -95,7 +96,7 @@ def explain_space(console: Console, settings: Settings, parts: Parts) -> None:
 
 
 def first_arms(settings: Settings, parts: Parts, known: ExistingTaken | None) -> list[int]:
-    """The arms that a run would evaluate first, at most one a worker: as its session would choose them."""
+    """The arms that a run would evaluate first, at most one for each worker, by the computation of a session."""
     problem = parts.problem
     events = runs.first_events(settings, problem.candidates, parts.description, None, known, parts.enqueued)
     progress = replay(problem, events)

@@ -1,4 +1,4 @@
-"""`bbkb replay` on the terminal: the posterior at a point of the log, and what another computation says."""
+"""The output of `bbkb replay`: the posterior at a point of the log, and differences of the repeated computation."""
 
 from collections.abc import Callable, Iterable, Mapping
 
@@ -19,7 +19,7 @@ REASONS_SHOWN = 10
 
 
 def render_replay(replayed: Replayed, problem: Problem, parameters: Parameters, top: int) -> RenderableType:
-    """The posterior's best arms by upper bound, the last choice with its reasons, and what was compared."""
+    """The posterior's best arms by upper bound, the last choice with its reasons, and the result of the comparison."""
     return Group(*_parts(replayed, problem, parameters, top))
 
 

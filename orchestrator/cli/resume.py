@@ -1,4 +1,4 @@
-"""What a resume checks before it continues: which settings changed, and whether anything is left to do."""
+"""The checks of a resume: which settings changed, and whether anything is left to do."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -36,14 +36,14 @@ def find_begun(settings: Settings, or_resume: bool) -> runs.Run | None:
 
 
 def with_recorded_data(old: Mapping[str, object], settings: Settings) -> Settings:
-    """The settings with the existing data that the run's settings `old` have: its source is read once, and may have
-    more by now."""
+    """The settings with the existing data that the run's settings `old` have: their source is read only once, because
+    it may have changed."""
     return settings.model_copy(update={"existing_data": from_mapping(old).existing_data})
 
 
 def check_changes(folder: Path, old: Mapping[str, object], settings: Settings, say: Callable[[str], None]) -> None:
-    """Say what differs from the run's settings `old`. Raises RunError when a resume may not change it."""
-    # keys that are newer than the run had their defaults then
+    """Print the differences from the run's settings `old`. Raises RunError when a resume may not change it."""
+    # the run's version had the defaults of keys that it did not know
     changes = differences(from_mapping(old).resolved(), settings.resolved())
     refused = [change for change in changes if not may_change(change.key)]
     if refused:
@@ -76,7 +76,7 @@ def check_budget(done: int, settings: Settings) -> None:
 
 
 def end_of(state: CampaignState, settings: Settings) -> Close | None:
-    """How a further session would end at once, having nothing to do; None when it has."""
+    """The immediate end of a further session without anything to do; None when there is something."""
     opened = SessionOpened(
         time=state.last_time, epoch=state.epoch, executor="", slots=settings.workers.count, settings=settings.resolved()
     )

@@ -1,4 +1,4 @@
-"""What the commands say after a session: how it ended, and the report they leave."""
+"""The summary after a session: how it ended, its results, and the report."""
 
 from pathlib import Path
 

@@ -20,7 +20,7 @@ def say(console: Console, line: str) -> None:
 
 
 def write_output(content: bytes) -> None:
-    """Write a file's content to standard output: as it is, but on a terminal with control characters escaped."""
+    """Write a file's content to standard output; on a terminal, control characters are escaped."""
     if sys.stdout.isatty():
         lines = content.decode("utf-8", "backslashreplace").split("\r\n")
         content = "\r\n".join(map(printable, lines)).encode()

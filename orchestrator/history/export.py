@@ -1,13 +1,13 @@
-"""One row a trial, as CSV, JSON or Parquet: for spreadsheets, notebooks and other programs.
+"""One row for each trial, as CSV, JSON or Parquet.
 
-Columns, in this order: `FIRST_COLUMNS`, one column a parameter under its own name, `LAST_COLUMNS`, one column
-`metric.<name>` a metric, and, where people wrote notes on trials, `trial.tags` and `trial.note`. A parameter whose name
-is taken already (a fixed column, or anything beginning with `metric.`) is prefixed with `parameter.`.
+Columns, in this order: `FIRST_COLUMNS`, one column for each parameter under its own name, `LAST_COLUMNS`, one column
+`metric.<name>` for each metric, and `trial.tags` and `trial.note` when there are notes on trials. A parameter whose
+name is taken already (a fixed column, or anything beginning with `metric.`) is prefixed with `parameter.`.
 
 `started` and `finished` are ISO 8601 in UTC (`2026-03-01T14:05:09.250000Z`), and timestamps in Parquet; the virtual
-seconds of the simulated executor count from 1970-01-01T00:00:00Z. What is unknown (no value
-yet, a conditional parameter that is inactive) is an empty field in CSV and null elsewhere. `error` is the trial's last
-failure and may have several lines.
+seconds of the simulated executor count from 1970-01-01T00:00:00Z. An unknown value (no result yet, an inactive
+conditional parameter) is an empty field in CSV and null elsewhere. `error` is the trial's last failure and may have
+several lines.
 """
 
 import csv
@@ -25,7 +25,7 @@ from orchestrator.history.fold import History, TrialRow
 from orchestrator.store.notes import Note
 from orchestrator.wording import iso
 
-Columns = dict[str, list[Any]]  # by name, a cell a row
+Columns = dict[str, list[Any]]  # by name, one cell for each row
 
 Format = Literal["csv", "json", "parquet"]
 
@@ -33,9 +33,9 @@ FIRST_COLUMNS = ("trial", "arm", "status", "attempts", "value")
 LAST_COLUMNS = ("batch", "started", "finished", "seconds", "worker", "error")
 TIME_COLUMNS = ("started", "finished")
 METRIC_PREFIX = "metric."
-TAGS_COLUMN, NOTE_COLUMN = "trial.tags", "trial.note"  # only there when some trial has one
-_PLAIN: frozenset[type] = frozenset((float, int, type(None)))  # cells of exactly these types are CSV as they are
-_EXACT: frozenset[type] = frozenset((str, int, bool, type(None)))  # and of these JSON
+TAGS_COLUMN, NOTE_COLUMN = "trial.tags", "trial.note"  # only when some trial has one
+_PLAIN: frozenset[type] = frozenset((float, int, type(None)))  # cells of exactly these types need no conversion for CSV
+_EXACT: frozenset[type] = frozenset((str, int, bool, type(None)))  # and of these none for JSON
 _FORMULA_SIGNS = ("=", "+", "-", "@", "\t", "\r")
 PARAMETER_PREFIX = "parameter."
 _ARROW_TYPES = {
@@ -122,7 +122,7 @@ def _parameter_columns(names: Sequence[str]) -> dict[str, str]:
 
 def _to_csv(columns: Columns, is_safe: bool) -> bytes:
     """RFC 4180: lines end with CRLF, so that a lone CR or LF inside a field is quoted too."""
-    content = io.BytesIO()  # StringIO keeps four bytes a character
+    content = io.BytesIO()  # StringIO would take four bytes for each character
     text = io.TextIOWrapper(content, encoding="utf-8", newline="")
     writer = csv.writer(text)
     shown = _inert if is_safe else _cell
@@ -139,7 +139,8 @@ def _changed(column: list[Any], change: Callable[[object], object], kept: frozen
 
 
 def _inert(value: object) -> object:
-    """A cell that no spreadsheet runs: a text that begins like a formula gets an apostrophe; numbers stay numbers."""
+    """A cell that no spreadsheet executes: a text that begins like a formula gets an apostrophe; numbers stay
+    numbers."""
     cell = value if type(value) is str else _cell(value)
     return f"'{cell}" if isinstance(cell, str) and cell.startswith(_FORMULA_SIGNS) else cell
 
@@ -152,8 +153,8 @@ def _cell(value: object) -> object:
 
 
 def _to_json(columns: Columns) -> bytes:
-    """An array with one object a line, written one by one: json's indentation takes five times as long, and all lines
-    at once four times the memory."""
+    """An array with one object in each line. The lines are written one by one: json's indentation takes five times as
+    long, and joining all lines takes four times the memory."""
     cells = (_changed(column, strict_json, _EXACT) for column in columns.values())
     encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, default=str).encode
     content = io.BytesIO()
@@ -165,7 +166,7 @@ def _to_json(columns: Columns) -> bytes:
 
 
 def strict_json(value: object) -> object:
-    """`value` in plain lists and dicts, with None for what JSON has no number for: NaN and the infinities."""
+    """`value` in plain lists and dicts, with None for NaN and the infinities, which JSON does not have."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):

@@ -1,11 +1,11 @@
-"""A campaign's event log folded into what people look at: the one source of status, report, export and the live page.
+"""A campaign's event log folded into tables and totals: the only source of status, report, export and the live page.
 
-`History` holds `campaign.state.CampaignState`, which the run itself decides on, and beside it the tables that a state
-of bounded size cannot hold: a row a trial, attempts, refreshes, sessions. All totals come from that state, so `bbkb
-status` and the report cannot disagree. `verify` keeps books of its own on purpose.
+`History` has the `campaign.state.CampaignState` on which the run decides, and the tables that a state of bounded size
+cannot have: trials, attempts, refreshes, sessions. All totals come from that state, so `bbkb status` and the report
+cannot disagree. `verify` counts independently on purpose.
 
-`advance` is the step, state and event to state, so a growing log is followed at the cost of what is new. It changes
-the state it was given and returns it: a copy a step would cost as much as the log is long. Time is the executor's
+`advance` is the step, state and event to state, so following a growing log costs as much as its new events. It changes
+the state it was given and returns it: a copy for each step would cost as much as the whole log. Time is the executor's
 clock.
 """
 
@@ -103,14 +103,14 @@ class AttemptRow(NamedTuple):
 
 @dataclass(slots=True)
 class Session:
-    """One process's time with the campaign. `ended` is the time of the last event seen in it."""
+    """The work of one process on the campaign. `ended` is the time of its last event."""
 
     epoch: int
     executor: str
     slots: int
     started: float
     ended: float
-    outcome: str = "killed"  # unless it said otherwise: "finished", "failed", "interrupted"
+    outcome: str = "killed"  # until its end is recorded: "finished", "failed" or "interrupted"
     reason: str = ""
     earlier_seconds: float = 0.0  # worker-seconds before the number of slots changed last
     slots_since: float | None = None  # when it did
@@ -129,11 +129,11 @@ class Session:
 
 @dataclass(slots=True)
 class History:
-    """Everything people look at, after `position` events. Built by `fold`, or `begin` and `advance`."""
+    """Tables and totals after `position` events. Built by `fold`, or `begin` and `advance`."""
 
     created: CampaignCreated
     settings: RecordedSettings  # of the newest session
-    campaign: CampaignState  # every total: what the run itself counts
+    campaign: CampaignState  # all totals, as the run itself counts them
     position: int = 1
     existing: ExistingTaken | None = None  # results known before; they are no trials
     trials: list[TrialRow] = field(default_factory=list)
@@ -144,9 +144,9 @@ class History:
     batches: list[BatchChosen] = field(default_factory=list)
     refreshes: list[ModelRefreshed] = field(default_factory=list)
     attempts: list[AttemptRow] = field(default_factory=list)
-    appended: int = 0  # candidates that were not there at the beginning
+    appended: int = 0  # candidates that were added after the beginning
     sessions: list[Session] = field(default_factory=list)
-    notes: tuple[Note, ...] = ()  # of people, in the order written; they are not in the log
+    notes: tuple[Note, ...] = ()  # in the order written; they are not in the log
 
     @property
     def tags(self) -> tuple[str, ...]:
@@ -202,7 +202,7 @@ class History:
         return None if found is None else found.parameters
 
     def copy(self) -> "History":
-        """The history as it stands, unmoved by further steps but for the rows of trials that are not over."""
+        """A copy that further steps do not change, except for the rows of trials that have not ended."""
         return replace(
             self,
             trials=self.trials[:],
@@ -224,8 +224,8 @@ class History:
 def fold(events: Iterable[Event], known: int = 0, state: CampaignState | None = None) -> History:
     """Fold a whole log. Raises ValueError when it does not begin with `CampaignCreated`.
 
-    `state` is what its first `known` events fold to, where that has been stored: to apply them again takes as long as
-    everything else together.
+    `state` is the fold of its first `known` events, if that has been stored: applying them again takes half of the
+    time.
     """
     iterator, history = _begin_log(events)
     if state is not None:
@@ -236,9 +236,10 @@ def fold(events: Iterable[Event], known: int = 0, state: CampaignState | None = 
 
 
 def fold_tables(events: Iterable[Event]) -> History:
-    """The tables of a whole log alone: `campaign`, and what is read off it, stays as it was at the log's beginning.
+    """The tables of a whole log without its totals: `campaign`, and what is computed from it, is that of the log's
+    beginning.
 
-    For what needs the rows only, at half of the cost of `fold`. Raises ValueError as `fold` does.
+    It takes half of the time of `fold`. Raises ValueError as `fold` does.
     """
     iterator, history = _begin_log(events)
     for event in iterator:
@@ -268,7 +269,7 @@ def advance(history: History, event: Event) -> History:
 
 
 def _record(history: History, event: Event) -> None:
-    """All that one more event changes but the campaign's state."""
+    """Update the tables by one more event."""
     history.position += 1
     match event:
         case SessionOpened():

@@ -1,7 +1,7 @@
 """A campaign's finished trials as a study of Optuna, for its dashboard, its pictures and its samplers.
 
-Each trial carries its number as `bbkb.trial` among Optuna's user attributes. By these, a repeated export adds what is
-new and nothing twice.
+Each trial carries its number as `bbkb.trial` among Optuna's user attributes. By this number, a repeated export adds
+only new trials.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,7 +17,7 @@ _TRIAL = "bbkb.trial"
 
 
 def to_optuna(history: History, run: str, url: str, folder: Path) -> int:
-    """Add what is new of the campaign `run` to the study of that name in the storage at `url`; how many trials.
+    """Add the new trials of the campaign `run` to the study of that name in the storage at `url`; returns their number.
 
     Failed trials become failed ones, those that were stopped early pruned ones with their intermediate values. The
     study is made when there is none. Raises UserError when Optuna is not installed, the storage cannot be used, or its

@@ -1,4 +1,4 @@
-"""A run's log and its notes, read as one history: what all commands that show a run begin with."""
+"""Reads a run's log and its notes as one history, for all commands that show a run."""
 
 import gc
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ def read_history(run: Run) -> History:
     with run.store() as store, _without_collection():
         created, rest = run.stream(store)
         known, state = snapshots.load(store, run.name)
-        # an event at a time: a long log would need as much memory again
+        # one event at a time: a list of all events would double the memory
         history = fold(chain((created,), rest), known, state if known else None)
         history.notes = store.notes(run.name)
     return history
@@ -32,8 +32,8 @@ def read_tables(run: Run) -> History:
 
 @contextmanager
 def _without_collection() -> Iterator[None]:
-    """No search for cycles meanwhile: events and rows form none, and to look through them again and again takes a
-    quarter of the time."""
+    """Switch the search for reference cycles off: events and rows form none, and the search takes a quarter of the
+    time."""
     is_enabled = gc.isenabled()
     gc.disable()
     try:

@@ -1,4 +1,4 @@
-"""All results of a campaign in the order in which they arrived, thinned to what a picture can show.
+"""The results of a campaign in the order in which they arrived, reduced to the number that a picture can show.
 
 Every result falls into a bucket of neighbours, of which the best and the worst are kept. When there are too many
 buckets, neighbours are joined. So adding a result costs constant time on average, and outliers and improvements are
@@ -39,7 +39,7 @@ class Trace(Generic[T]):
         self.count += 1
         is_in_last = len(self._buckets) * self.width >= self.count
         if is_in_last and len(self._buckets[-1]) > 1 and _is_between(reward, *self._buckets[-1]):
-            return  # neither the worst nor the best of its bucket, as most of a long campaign
+            return  # neither the worst nor the best of its bucket, as for most results of a long campaign
         point = Point(self.count, reward, item)
         if not self.improvements or reward > self.improvements[-1].reward:
             self.improvements.append(point)
@@ -57,11 +57,11 @@ class Trace(Generic[T]):
             self.width *= 2
 
     def copy(self) -> "Trace[T]":
-        """A trace that further results of this one do not reach."""
+        """An independent copy."""
         return Trace(self.count, self.width, self.improvements[:], self._buckets[:])
 
     def points(self) -> Iterator[Point[T]]:
-        """What was kept, in the order of arrival."""
+        """The points, in the order of arrival."""
         for bucket in self._buckets:
             yield from bucket
 

@@ -1,7 +1,6 @@
 """A campaign's finished trials in an experiment tracker: TensorBoard (tensorboardX) or MLflow.
 
-One parent for the campaign, and a child for each trial that has ended. What was exported before is found again, so a
-repeated export adds what is new and nothing twice.
+One parent for the campaign, and a child for each trial that has ended. A repeated export adds only new trials.
 """
 
 import json
@@ -27,7 +26,7 @@ _LONGEST_TEXT = 500  # characters of a parameter or a message
 
 
 def to_tensorboard(history: History, run: str, folder: Path) -> int:
-    """Write what is new of the campaign `run` below `folder`, a folder a trial; how many trials that were.
+    """Write the new trials of the campaign `run` below `folder`, each into its own folder; returns their number.
 
     `value` and `best` of the parent are by the number of the result; a trial's reports are by their step. Raises
     UserError when tensorboardX is not installed, `folder` has another campaign, or cannot be written.
@@ -55,7 +54,7 @@ def to_tensorboard(history: History, run: str, folder: Path) -> int:
             if row.trial in done:
                 continue
             place_of = folder / f"trial-{row.trial:06d}"
-            shutil.rmtree(place_of, ignore_errors=True)  # of an export that was interrupted
+            shutil.rmtree(place_of, ignore_errors=True)  # left by an interrupted export
             with SummaryWriter(str(place_of)) as child:
                 numbers = _numbers(row)
                 for summary in hparams(dict(_parameters(row)), numbers):
@@ -73,7 +72,7 @@ def to_tensorboard(history: History, run: str, folder: Path) -> int:
 
 
 def to_mlflow(history: History, run: str, uri: str) -> int:
-    """Log what is new of the campaign `run` to the MLflow server or database at `uri`; how many trials that were.
+    """Log the new trials of the campaign `run` to the MLflow server or database at `uri`; returns their number.
 
     The experiment has the campaign's name, a parent run the run's; a child run has a trial's parameters, metrics and
     reports. Raises UserError when MLflow is not installed or the tracker cannot be used.
@@ -98,8 +97,8 @@ def to_mlflow(history: History, run: str, uri: str) -> int:
 
 @contextmanager
 def _first_call() -> Iterator[None]:
-    """A server that is away is an error soon: MLflow tries again for minutes, which is good in the middle of an export
-    only. What the environment says is left as it is."""
+    """Let the first request to an unreachable server fail within seconds. MLflow's default, retries for minutes,
+    remains for the rest of an export. Variables that the user has set are not changed."""
     added = {key: value for key, value in _FIRST_CALL.items() if key not in os.environ}
     os.environ.update(added)
     try:

@@ -1,7 +1,7 @@
 """A campaign as a RayJob of KubeRay: what `bbkb launch kuberay` writes.
 
-The operator's rules that its schema does not hold are checked here: names as in RFC 1035 (section 2.3.1), and short
-enough for the names that it derives from them.
+Rules of the operator that its schema does not contain are checked here: names as in RFC 1035 (section 2.3.1), short
+enough for the names that the operator derives from them.
 """
 
 import re
@@ -33,9 +33,9 @@ _RUNS, _CAMPAIGN = "/runs", "/campaign"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pods:
-    """What is asked of Kubernetes: `pods` workers of `cpus`, `gpus` and `memory` each, and `storage` for results.
+    """The requested resources: `pods` workers of `cpus`, `gpus` and `memory` each, and `storage` for results.
 
-    Raises UserError when a value is none that Kubernetes knows.
+    Raises UserError when a value is not in Kubernetes' format.
     """
 
     image: str
@@ -57,7 +57,7 @@ class Pods:
 
     @property
     def resources(self) -> Manifest:
-        """Of a worker: as much asked for as allowed, so that it is not evicted for what it uses."""
+        """The resources of a worker: requests equal limits, so that it is not evicted for what it uses."""
         wanted = {"cpu": str(self.cpus), "memory": self.memory}
         if self.gpus:
             wanted["nvidia.com/gpu"] = str(self.gpus)
@@ -90,7 +90,7 @@ def as_yaml(manifests: list[Manifest]) -> str:
 
 
 def new_token() -> str:
-    """A token for a cluster of its own."""
+    """A token for a new cluster."""
     return secrets.token_hex(32)
 
 
@@ -103,7 +103,7 @@ def workers_on(pods: Pods, settings: Settings) -> int:
 
 
 def reasons(pods: Pods, settings: Settings, run: str) -> tuple[Setting, ...]:
-    """What follows from what in the manifests."""
+    """The settings in the manifests with their reasons."""
     grace = grace_seconds(settings.workers.timeout_seconds)
     known = "workers.timeout_seconds" if settings.workers.timeout_seconds else "no workers.timeout_seconds"
     store = (

@@ -16,7 +16,7 @@ def command_for(
     """`ray job submit …`, which uploads the campaign file's folder and begins or resumes `run` on the cluster.
 
     `runs`: folder for results as the cluster's nodes see it; None takes that of the settings. Raises UserError when it
-    lies in the folder that is uploaded, whose copy on the cluster goes with the job.
+    is inside the uploaded folder, whose copy on the cluster is deleted with the job.
     """
     folder, results = campaign.resolve().parent, Path(settings.runs) if runs is None else runs
     if not results.is_absolute() or results.is_relative_to(folder):
@@ -36,7 +36,7 @@ def command_for(
 
 
 def reasons(settings: Settings, run: str) -> tuple[Setting, ...]:
-    """What follows from what in that command."""
+    """The settings in that command with their reasons."""
     grace = grace_seconds(settings.workers.timeout_seconds)
     known = "workers.timeout_seconds" if settings.workers.timeout_seconds else "no workers.timeout_seconds"
     return (

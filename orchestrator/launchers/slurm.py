@@ -1,4 +1,4 @@
-"""A Slurm batch script for a campaign: what `bbkb launch slurm` writes, and what follows from what."""
+"""A Slurm batch script for a campaign, which `bbkb launch slurm` writes, and the reasons for its settings."""
 
 import re
 import shlex
@@ -13,19 +13,18 @@ from orchestrator.settings.model import Settings
 from orchestrator.wording import duration, plural
 
 END_SECONDS = 35  # after the last evaluation: to stop Ray and queue the job again
-DEFAULT_GRACE_SECONDS = 120  # before the end, where nothing says how long an evaluation may take
+DEFAULT_GRACE_SECONDS = 120  # before the end, when the duration of an evaluation is unbounded
 _LEAST_GRACE_SECONDS, _LARGEST_GRACE_SECONDS = 60, 65535  # the second is Slurm's
-_CORES_WITH_A_SPARE = 4  # from so many cores a node on, the first node keeps one for the coordinator
-_EARLY_SECONDS = 60  # by which Slurm's notice may come before its time
+_CORES_WITH_A_SPARE = 4  # nodes with at least this many cores: the first one keeps a core for the coordinator
+_EARLY_SECONDS = 60  # by which Slurm's notice may come early
 _TIME = re.compile(r"((?P<days>\d+)-)?(?P<first>\d+)(:(?P<second>[0-5]\d))?(:(?P<third>[0-5]\d))?")
 _GENERAL_CPUS = '"${SLURM_CPUS_PER_TASK:-1}"'
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Allocation:
-    """What is asked of Slurm. `cpus` and `gpus` are a node's; `time` is written as Slurm writes it.
-
-    Raises UserError when a value is none that Slurm knows.
+    """The requested resources. `cpus` and `gpus` are those of a node; `time` is in Slurm's format. Raises UserError
+    when a value is not in Slurm's format.
     """
 
     nodes: int = 1
@@ -65,7 +64,7 @@ class Allocation:
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """A batch script, and those of its settings that follow from others."""
+    """A batch script, and its derived settings."""
 
     text: str
     settings: tuple[Setting, ...]
@@ -77,8 +76,8 @@ def script_for(
     """The script that runs the campaign with these settings as `run`.
 
     `arguments` are those of `bbkb run`, the campaign file first; `bin_folder` holds the `bbkb` and the `ray` that nodes
-    use outside a container. Raises UserError when a node cannot hold one evaluation, or the time limit is so short
-    that Slurm's notice of it may come at once.
+    use outside a container. Raises UserError when a node cannot hold one evaluation, or the time limit is so short that
+    Slurm's notice of it may come at the start.
     """
     places = _places(allocation, settings)
     grace = grace_seconds(settings.workers.timeout_seconds)
@@ -123,7 +122,7 @@ def general_script() -> str:
 
 
 def grace_seconds(timeout_seconds: float | None) -> int:
-    """Seconds before the end at which Slurm says so: enough for the longest evaluation, where that is known."""
+    """How many seconds before the end Slurm gives notice: enough for the longest evaluation, if that is known."""
     if timeout_seconds is None:
         return DEFAULT_GRACE_SECONDS
     return min(_LARGEST_GRACE_SECONDS, max(_LEAST_GRACE_SECONDS, int(timeout_seconds) + END_SECONDS))
@@ -162,7 +161,7 @@ def _reasons(allocation: Allocation, settings: Settings, places: int, grace: int
 
 
 def _notice(settings: Settings) -> str:
-    """What the notice that Slurm gives before the end follows from."""
+    """The reason for the time of Slurm's notice before the end."""
     return "workers.timeout_seconds" if settings.workers.timeout_seconds else "no workers.timeout_seconds: two minutes"
 
 

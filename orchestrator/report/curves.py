@@ -1,4 +1,4 @@
-"""Learning curves: the intermediate values that the objective reports, a line a trial."""
+"""Learning curves: the intermediate values that the objective reports, one line for each trial."""
 
 from orchestrator.history.fold import History, TrialRow
 from orchestrator.report.figure import Figure, Spec, axis, layout, round_values

@@ -1,7 +1,7 @@
-"""What a picture on the page is made of: plotly's JSON figure format, and the look all pictures share.
+"""The parts of a picture on the page: plotly's JSON figure format, and the common style.
 
-A colour is written as the name of a CSS variable (`--accent`): the page puts in the value for the light or the dark
-scheme. Plotly reads a subset of HTML in every text it draws, so each text from outside goes through `label`.
+A colour is written as the name of a CSS variable (`--accent`): the page replaces it by the value of the light or the
+dark scheme. Plotly reads a subset of HTML in every text it draws, so each text from outside goes through `label`.
 """
 
 import html
@@ -14,17 +14,17 @@ from orchestrator.wording import one_line, printable
 
 Spec = dict[str, Any]  # a part of a picture, as plotly reads it
 
-MANY_POINTS = 2000  # from here on points are drawn by WebGL, where the browser has it: SVG takes seconds
+MANY_POINTS = 2000  # from this number on, points are drawn by WebGL if the browser has it: SVG takes seconds
 FONT = {"family": "system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif", "size": 13, "color": "--ink"}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Figure:
-    """A picture: `traces` and `layout` are plotly's; `title` and `caption` stand outside, as text of the page."""
+    """A picture: `traces` and `layout` are plotly's; `title` and `caption` are text of the page."""
 
     name: str  # its id on the page
     title: str
-    caption: str  # what to look for
+    caption: str  # how to read it
     traces: list[Spec]
     layout: Spec
     is_wide: bool = True
@@ -43,7 +43,7 @@ def label(text: object, limit: int = 60) -> str:
 
 
 def parameters_label(parameters: Iterable[tuple[str, object]]) -> str:
-    """Hover text: a line a parameter."""
+    """Hover text: one line for each parameter."""
     return "<br>".join(f"{label(name)} = {label(short(value))}" for name, value in parameters)
 
 

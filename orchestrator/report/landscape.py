@@ -29,7 +29,7 @@ def landscape(surrogate: Surrogate | None, is_maximized: bool) -> list[Figure]:
 
 
 def importance(surrogate: Surrogate, shares: Floats, order: Sequence[int]) -> Figure:
-    """A bar a parameter: its total Sobol index, the most important at the top."""
+    """One bar for each parameter: its total Sobol index, the most important at the top."""
     names = [label(surrogate.dimensions[place].name, 28) for place in reversed(order)]
     trace = {
         "type": "bar",
@@ -56,7 +56,7 @@ def importance(surrogate: Surrogate, shares: Floats, order: Sequence[int]) -> Fi
 
 
 def slices(surrogate: Surrogate, order: Sequence[int]) -> Figure:
-    """A panel a parameter: all results, and the model along a line through the best configuration."""
+    """One panel for each parameter: all results, and the model along a line through the best configuration."""
     shown = list(order[:_MOST_SLICES])
     columns = min(3, len(shown))
     lines = math.ceil(len(shown) / columns)
@@ -208,7 +208,7 @@ def _dots(surrogate: Surrogate, pair: tuple[int, int]) -> Spec:
 
 
 def _some(surrogate: Surrogate) -> NDArray[np.intp]:
-    """Results (m,) to be drawn: evenly many of all."""
+    """Results (m,) to be drawn, evenly spaced."""
     return np.unique(np.linspace(0, len(surrogate.values) - 1, _MOST_POINTS).astype(np.intp))
 
 

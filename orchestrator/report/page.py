@@ -1,9 +1,9 @@
-"""The report page: one HTML file that needs nothing else and sends no request.
+"""The report page: one HTML file without other files, which sends no request.
 
 Everything that came from outside (messages, parameters, names, settings) is escaped: by Jinja2 in the page's text, by
-`figure.label` in pictures, by base64 inside scripts (`pack`), and the table is built from text nodes. A content
-security policy backs this up: the page runs its own script only and may load nothing. Characters that turn the
-direction of writing, or have no width, are shown as escapes.
+`figure.label` in pictures, by base64 inside scripts (`pack`), and the table is built from text nodes. In addition, a
+content security policy allows only the page's own script and no requests. Characters that change the direction of
+writing, or have no width, are shown as escapes.
 """
 
 import base64
@@ -57,7 +57,7 @@ _STATES = {
 
 @dataclass(frozen=True)
 class Card:
-    """A number of the summary: what it is, its value, and a remark."""
+    """A number of the summary: name, value and remark."""
 
     name: str
     value: str
@@ -112,7 +112,8 @@ def resource(name: str) -> str:
 
 
 def pack(value: object) -> str:
-    """`value` as strict JSON, gzipped, in base64: a third of the size, and no character that means anything in HTML.
+    """`value` as strict JSON, gzipped, in base64: a third of the size, and without characters that have a meaning in
+    HTML.
 
     Raises ValueError on NaN and infinities, which JSON does not have.
     """
@@ -127,7 +128,7 @@ def _packed_plotly() -> str:
 
 
 def figures(history: History) -> list[Figure]:
-    """Every picture of the results that this campaign has something to show in, in the page's order."""
+    """The pictures of the results that have contents for this campaign, in the page's order."""
     first = (best_so_far, hypervolume_course, feasible_share, simple_regret, cumulative_regret, learning_curves)
     last = (parallel_coordinates, gantt, utilization)
     model = landscape(fit_surrogate(history), history.is_maximized)
@@ -144,7 +145,7 @@ def _draw(makers: Iterable[Callable[[History], Figure | None]], history: History
 
 
 def state(history: History) -> str:
-    """How the campaign stands, in one word or two."""
+    """The state of the campaign, in one or two words."""
     return _STATES[history.sessions[-1].outcome] if history.sessions else "not started"
 
 
@@ -187,7 +188,7 @@ def summary_cards(history: History) -> list[Card]:
 
 
 def model_facts(history: History) -> list[tuple[str, str]]:
-    """What the strategy recorded of its fitted model, in words; empty for strategies that fit none."""
+    """The record of the fitted model in words; empty for strategies that fit none."""
     record = next((found for one in reversed(history.refreshes) if (found := _fit_of(one))), None)
     if record is None:
         return []
@@ -208,7 +209,7 @@ def model_facts(history: History) -> list[tuple[str, str]]:
 
 
 def _fit_of(refresh: ModelRefreshed) -> Record | None:
-    """What a refresh recorded of the fitted model."""
+    """The fitted model in the record of a refresh."""
     found: Record | None = refresh.record.get("model")
     return found
 
@@ -225,7 +226,7 @@ def goal_cards(history: History) -> list[Card]:
 
 
 def existing_cards(history: History) -> list[Card]:
-    """Results known before the campaign, which are in no picture."""
+    """A card for existing data, which are in no picture."""
     existing = history.existing
     if existing is None:
         return []
@@ -234,7 +235,7 @@ def existing_cards(history: History) -> list[Card]:
 
 
 def subtitle(history: History) -> str:
-    """What is optimised, by what, over how many candidates."""
+    """The objective, the strategy and the number of candidates."""
     settings = history.settings
     parts = [
         settings.objective and f"objective {settings.objective}",
@@ -258,7 +259,8 @@ def _best_parameters(history: History) -> list[tuple[str, str]]:
 
 
 def recommended_parameters(history: History) -> list[tuple[str, str]]:
-    """What the strategy recommends where the best value may be luck; empty where it is the best value."""
+    """The recommended configuration when the best value may be due to noise; empty when it is that of the best
+    value."""
     found = history.campaign.recommended
     if found is None:
         return []
@@ -282,7 +284,7 @@ def _session_rows(history: History) -> list[dict[str, str]]:
 
 
 def _note_rows(history: History) -> list[dict[str, str]]:
-    """What people wrote: the file's note first, then the others in the order written."""
+    """The notes: the file's note first, then the others in the order written."""
     first = [{"time": "", "about": "campaign", "tags": "", "text": history.settings.note}] * bool(history.settings.note)
     return first + [
         {

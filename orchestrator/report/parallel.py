@@ -1,4 +1,4 @@
-"""Parallel coordinates: an axis a parameter, a line an evaluation, coloured by its value."""
+"""Parallel coordinates: one axis for each parameter, one line for each evaluation, coloured by its value."""
 
 import math
 from collections.abc import Sequence
@@ -31,7 +31,7 @@ def parallel_coordinates(history: History) -> Figure | None:
     values = [float(row.value or 0.0) for row in rows]
     axes.append(parameter_axis("value", values))
     low, high = (float(quantile) for quantile in np.quantile(values, (0.02, 1.0) if sign > 0 else (0.0, 0.98)))
-    if low == high:  # one value only, and so the best
+    if low == high:  # a single value is the best one
         low, high = low - (sign > 0), high + (sign < 0)
     line = {
         "color": round_values(values),
@@ -53,7 +53,7 @@ def parallel_coordinates(history: History) -> Figure | None:
         "line": line,
         "labelfont": FONT,
         "tickfont": {**FONT, "size": 11},
-        "rangefont": {**FONT, "size": 1, "color": "--card"},  # the ticks say it
+        "rangefont": {**FONT, "size": 1, "color": "--card"},  # the ticks show it
         "unselected": {"line": {"color": "--grid", "opacity": 0.25}},
     }
     return Figure(
@@ -132,7 +132,7 @@ def _numeric_axis(
 
 
 def _step_axis(name: str, values: Sequence[object], levels: Sequence[object]) -> ParameterAxis:
-    """One step a level, in the given order, then one for every other value that occurs."""
+    """One step for each level, in the given order, then one for every other value that occurs."""
     taken = [_MISSING if value is None else str(value) for value in values]
     steps = list(dict.fromkeys([*(_MISSING if level is None else str(level) for level in levels), *taken]))
     index = {step: float(position) for position, step in enumerate(steps)}

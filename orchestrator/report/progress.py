@@ -1,4 +1,4 @@
-"""Pictures of how a campaign went on, evaluation by evaluation and batch by batch.
+"""Pictures of the progress of a campaign by evaluation and by batch.
 
 Regret follows the field's definitions: with f* the optimum and f(aₜ) the noise-free value of the t-th evaluation,
 simple regret is min over s ≤ t of |f* − f(aₛ)|, cumulative regret the sum over s ≤ t of |f* − f(aₛ)|.
@@ -69,7 +69,7 @@ def _points(points: list[Point[TrialRow]], values: NDArray[np.float64]) -> Spec:
 
 
 def _best_line(history: History, visible: tuple[float, float] | None) -> Spec:
-    """A step at every improvement, then on to the last evaluation; it begins where the picture does."""
+    """A step at every improvement, then a line to the last evaluation; it begins at the picture's first evaluation."""
     steps = history.trace.improvements
     low, high = visible or (-np.inf, np.inf)
     steps = [step for step in steps if low <= (step.item.value or 0.0) <= high] or steps[-1:]
@@ -141,7 +141,7 @@ def _decades(values: NDArray[np.float64]) -> float:
 
 
 def step_figure(name: str, title: str, caption: str, values: NDArray[np.float64], yaxis: Spec) -> Figure:
-    """A step line of `values` (n,), one an evaluation."""
+    """A step line of `values` (n,), one for each evaluation."""
     shown = np.unique(np.linspace(0, len(values) - 1, MANY_POINTS).astype(int))
     trace = {
         "type": "scatter",
@@ -172,7 +172,7 @@ def batch_sizes(history: History) -> Figure | None:
 
 
 def refresh_sizes(history: History) -> Figure | None:
-    """How many results the model learned of at each refresh."""
+    """The number of new results in each refresh."""
     refreshes = history.refreshes
     if not refreshes:
         return None
@@ -201,7 +201,7 @@ def dictionary_sizes(history: History) -> Figure | None:
 
 
 def _columns(sizes: NDArray[np.generic], texts: list[str], hover: str) -> list[Spec]:
-    """Bars while they can be distinguished, a filled step line after that: it stays fast with 10⁴ of them."""
+    """Bars while they can be distinguished, else a filled step line, which is fast with 10⁴ of them."""
     common = {"x0": 1, "y": sizes.tolist(), "text": texts, "hovertemplate": hover}
     if len(sizes) <= _FEW_POINTS:
         return [{**common, "type": "bar", "textposition": "none", "marker": {"color": "--point"}}]

@@ -4,8 +4,8 @@ It is the model of `bandit.model.fitting` (Matérn 5/2, one lengthscale a parame
 to at most `MOST_RESULTS` results whatever strategy chose them, so campaigns of every strategy have the same pictures.
 Values further than three robust standard deviations from the median are drawn in to that distance before the fit.
 
-Positions are what the pictures' axes use (`parallel.ParameterAxis`): logarithms for a logarithmic range, step numbers
-for choices. The model sees them in the unit cube, choices one-hot divided by √2.
+Positions are the coordinates of the pictures' axes (`parallel.ParameterAxis`): logarithms for a logarithmic range, step
+numbers for choices. The model sees them in the unit cube, choices one-hot divided by √2.
 """
 
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ from orchestrator.report.parallel import ParameterAxis, parameter_axis
 
 Floats = NDArray[np.float64]
 
-MOST_RESULTS = 1500  # looked at; the fit itself takes at most `fitting.MOST_ARMS` of them
+MOST_RESULTS = 1500  # used; the fit itself takes at most `fitting.MOST_ARMS` of them
 _LARGEST_CHOICE = 24  # a parameter of more categories is left out
 _WINSOR = 3.0
 _SOBOL_POINTS = 512
@@ -32,7 +32,7 @@ _SOBOL_POINTS = 512
 
 @dataclass(frozen=True, eq=False)
 class Dimension:
-    """One parameter that varies: its axis, and where its values lie in the model's features."""
+    """One parameter that varies: its axis, and its features in the model."""
 
     axis: ParameterAxis
     is_choice: bool  # its steps have no order
@@ -43,7 +43,7 @@ class Dimension:
         return self.axis.name
 
     def features(self, positions: Floats) -> Floats:
-        """Features (n, k) at `positions` (n,) of the axis; what lies outside the axis counts as its end."""
+        """Features (n, k) at `positions` (n,) of the axis; positions outside the axis count as its ends."""
         low, high = self.axis.range
         if not self.is_choice:
             return np.clip((positions - low) / (high - low), 0.0, 1.0)[:, None]
@@ -98,7 +98,7 @@ class Surrogate:
     def importance(self) -> Floats:
         """Total Sobol index (p,) of each parameter for the model's mean over the whole space, by Jansen's estimator.
 
-        The index is ½ E[(f(x) − f(x with the parameter drawn anew))²] / Var f: the share of the variance that the
+        The index is ½ E[(f(x) − f(x with the parameter drawn again))²] / Var f: the share of the variance that the
         parameter has a part in, alone or with others; the shares may sum to more than 1 (Saltelli et al.
         2010, table 2).
         """

@@ -1,4 +1,4 @@
-"""Pictures over time: who worked on what, and how busy the workers were."""
+"""Pictures over time: the attempts of each worker, and the workers' utilisation."""
 
 import re
 from collections import Counter
@@ -24,7 +24,7 @@ _COLORS = {
     FailureKind.CANCELLED: "--cancelled",
 }
 _UNITS = ((172_800.0, 86_400.0, "days"), (7_200.0, 3_600.0, "h"), (300.0, 60.0, "min"), (0.0, 1.0, "s"))
-_MANY_BARS = 1500  # more take a browser seconds, and a screen cannot tell them apart
+_MANY_BARS = 1500  # more take a browser seconds, and a screen cannot resolve them
 _BINS = 160
 
 
@@ -77,7 +77,7 @@ class _Bar:
 
 
 def gantt(history: History) -> Figure | None:
-    """A lane a worker, a bar an attempt, coloured by how it ended."""
+    """One lane for each worker, one bar for each attempt, coloured by its outcome."""
     if not history.attempts:
         return None
     clock = CampaignClock.of(history)
@@ -218,7 +218,7 @@ def utilization(history: History) -> Figure | None:
 
 
 def _running(history: History) -> list[AttemptRow]:
-    """Attempts under way, until the last event; their workers are not known before they end."""
+    """Running attempts, until the last event; their workers are not known before they end."""
     if not history.status().in_flight:
         return []
     now = history.sessions[-1].ended

@@ -1,8 +1,8 @@
-"""Who may see the page: a token on every request, the address it was asked by, and what the browser may load.
+"""Access to the page: a token on every request, the host names that are allowed, and what the browser may load.
 
 A browser's `EventSource` cannot send headers. So the token comes once in the address, becomes a cookie that scripts
 cannot read and other sites cannot send, and the address is shown without it. The `Host` of every request is checked: a
-page elsewhere whose name is made to resolve to this machine (DNS rebinding) is refused.
+page of another site whose name resolves to this machine (DNS rebinding) is refused.
 """
 
 import hmac
@@ -17,7 +17,7 @@ from aiohttp.typedefs import Handler, Middleware
 from orchestrator.errors import UserError
 
 HEADERS = {
-    # plotly.js styles its pictures itself and compiles the shaders of some of them
+    # plotly.js sets styles in its pictures and compiles shaders
     "Content-Security-Policy": (
         "default-src 'none'; script-src 'self' 'unsafe-eval'; style-src 'self' 'unsafe-inline'; "
         "img-src 'self' data: blob:; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -31,7 +31,7 @@ REQUEST_HEADER = "X-Requested-By"  # on requests that change something: no form 
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """The token, and the names by which the server may be asked. `port` keeps the cookies of two servers apart."""
+    """The token, and the host names of the server. `port` distinguishes the cookies of two servers."""
 
     token: str
     hosts: frozenset[str]
@@ -48,7 +48,7 @@ class Access:
 
 
 def read_token() -> str:
-    """This user's token, made at first use: it stays the same, so that open pages survive a restart of the server.
+    """This user's token, made at first use. It does not change, so open pages survive a restart of the server.
 
     It lies in `$XDG_CONFIG_HOME/bbkb/serve-token` (else `~/.config`), readable by its owner only. Raises UserError when
     it cannot be written, or when others may read it.

@@ -1,7 +1,7 @@
 """The server: requests, and the updates that it sends by server-sent events.
 
 One task keeps the folds up to date; requests only read them. An event's id is the log's position, so a browser that
-reconnects (`Last-Event-ID`) is sent what it has not seen, also by a server that was started anew.
+reconnects (`Last-Event-ID`) gets what it has not seen, also from a restarted server.
 """
 
 import asyncio
@@ -26,8 +26,8 @@ from orchestrator.serve.feed import Feed
 from orchestrator.serve.sources import find_sources
 from orchestrator.wording import printable
 
-LOOK_SECONDS = 0.5  # between two looks at the logs
-SOURCES_SECONDS = 5.0  # between two looks for new campaigns
+LOOK_SECONDS = 0.5  # between two reads of the logs
+SOURCES_SECONDS = 5.0  # between two searches for new campaigns
 REFRESH_SECONDS = 2.0  # an update without news: ages of running trials
 HEARTBEAT_SECONDS = 15.0
 PICTURES_SECONDS, PICTURES_SHARE = (
@@ -36,14 +36,14 @@ PICTURES_SECONDS, PICTURES_SHARE = (
 )  # pictures are drawn anew after so long, and take at most this share of time
 _SHUTDOWN_SECONDS = 3.0
 _MOST_DIGITS = 15
-# in JSON: a backslash; a character that is not ASCII, but for the halves of those that take two
+# in JSON: a backslash; a character that is not ASCII, except halves of surrogate pairs
 _ESCAPES = re.compile(r"\\\\|\\u(?P<code>(?!d[89a-f])[0-9a-f]{4})")
 _STREAM = {"Content-Type": "text/event-stream", "X-Accel-Buffering": "no"}
 _STATIC = {"page.js": "text/javascript", "page.css": "text/css"}
 
 
 class Server:
-    """The campaigns of a place, and what is known of them."""
+    """The campaigns of a folder or database, with their folds."""
 
     def __init__(self, place: str) -> None:
         self._place = place
@@ -157,7 +157,7 @@ class Server:
     async def _send(
         self, request: web.Request, position: Callable[[], int], make: Callable[[int | None], views.Plain]
     ) -> web.StreamResponse:
-        """Send what `make(cursor)` gives whenever `position` has moved, until the browser or the server leaves."""
+        """Send `make(cursor)` whenever `position` has changed, until the browser disconnects or the server stops."""
         response = web.StreamResponse(
             headers={**HEADERS, "Content-Type": "text/event-stream", "X-Accel-Buffering": "no"}
         )
@@ -175,7 +175,7 @@ class Server:
                     await response.write(f"id: {reached}\ndata: {text}\n\n".encode())
                     cursor, last, spoken = reached, text, now
                 elif now - spoken >= HEARTBEAT_SECONDS:
-                    await response.write(b": still here\n\n")  # finds out that a tab was closed
+                    await response.write(b": still here\n\n")  # raises when the tab was closed
                     spoken = now
                 await self._pause(LOOK_SECONDS)
         return response
@@ -241,7 +241,7 @@ def _number(text: str) -> int | None:
 
 
 def _to_json(value: object) -> str:
-    """JSON of which a page shows every character: what turns the direction of writing or has no width as an escape."""
+    """JSON in which characters that change the direction of writing or have no width are visible escapes."""
     return _ESCAPES.sub(_visible, json.dumps(value, allow_nan=False, separators=(",", ":"), default=str))
 
 

@@ -1,6 +1,6 @@
-"""One campaign's log, folded as it grows: shared by all who watch it.
+"""One campaign's log, folded as it grows and shared by all its viewers.
 
-`catch_up` reads and folds what is new; it is called from one thread at a time. A cursor is a position of the log, so it
+`catch_up` reads and folds new events; it is called from one thread at a time. A cursor is a position of the log, so it
 holds across a restart of the server.
 """
 
@@ -23,7 +23,7 @@ from orchestrator.store.store import Holding, Stop, Store
 
 T = TypeVar("T")
 
-EVENTS_A_TURN = 5_000  # folded before the others get a turn
+EVENTS_A_TURN = 5_000  # folded before the other campaigns' logs are read
 RECENT_FAILURES = 20
 
 
@@ -35,7 +35,7 @@ class Feed:
         self.history: History | None = None
         self.holding = Holding(0)
         self.is_held: bool | None = None  # None: not known yet
-        self.length = 0  # of the log, as far as is known
+        self.length = 0  # of the log, when it was last read
         self.problem = ""
         self.failures: deque[AttemptRow] = deque(maxlen=RECENT_FAILURES)
         self._arrivals = array("q")  # the log's position after each result
@@ -58,7 +58,8 @@ class Feed:
         return bisect_right(self._arrivals, position)
 
     def catch_up(self) -> bool:
-        """Fold what is new, at most `EVENTS_A_TURN`; whether there may be more. Trouble with the store is `problem`."""
+        """Fold new events, at most `EVENTS_A_TURN`; returns whether there may be more. Errors of the store become
+        `problem`."""
         with self._lock:
             try:
                 more = self._fold(self._open())
@@ -78,7 +79,8 @@ class Feed:
             return make()
 
     def ask_to_stop(self, stop: Stop) -> str:
-        """Ask the process that runs the campaign to drain or to stop; what was done. Raises RunError, StoreError."""
+        """Ask the process that runs the campaign to drain or to stop; returns a description of the request. Raises
+        RunError, StoreError."""
         with self._lock:
             store = self._open()
             holding = store.holding(self.source.name)
@@ -87,7 +89,7 @@ class Feed:
         return f"asked {holding.holder} to stop {'at once' if stop == 'now' else 'after its running evaluations'}"
 
     def close(self) -> None:
-        """Give the connection back."""
+        """Close the connection."""
         with self._lock:
             if self._store is not None:
                 self._store.close()
@@ -109,7 +111,7 @@ class Feed:
             else:
                 raise RunError(f"{self.source.name} has no log of a campaign in its store")
             if folded % 500 == 0:
-                time.sleep(0)  # lets the thread that answers requests run
+                time.sleep(0)  # so that the thread that answers requests can run
         return self.position < self.length
 
     def _advance(self, history: History, event: Event) -> None:

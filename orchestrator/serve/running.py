@@ -24,7 +24,7 @@ _START_SECONDS = 30.0
 
 def serve(place: str, host: str, port: int, say: Callable[[str], None]) -> None:
     """Serve until interrupted. Raises UserError when there is nothing to serve or the port cannot be opened."""
-    find_sources(place)  # its mistakes are shown now
+    find_sources(place)  # raises its errors before the server starts
     listening = bind(host, port)
     access = _access(listening, host)
     for line in addresses(access, host, ""):
@@ -74,7 +74,7 @@ def bind(host: str, port: int) -> socket.socket:
 
 
 def addresses(access: Access, host: str, path: str) -> list[str]:
-    """Where the page is, and how to reach it from elsewhere when this is a remote shell."""
+    """The page's address, and in a remote shell the command to reach it from elsewhere."""
     name = socket.getfqdn() if host in EVERYWHERE else host
     shown = f"[{name}]" if ":" in name else name
     lines = [f"live page http://{shown}:{access.port}/{path}?token={access.token}"]

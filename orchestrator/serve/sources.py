@@ -1,4 +1,4 @@
-"""Which campaigns there are: the runs of a folder, or all campaigns of a database."""
+"""Finds campaigns: the runs of a folder, or all campaigns of a database."""
 
 import contextlib
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ class Source:
 def find_sources(place: str) -> list[Source]:
     """The campaigns of `place`, by name: a run's folder, a folder of runs, or a database's URL.
 
-    Folders that are no runs, or damaged ones, are left out. Raises UserError when there is no such folder, StoreError
+    Folders that are not runs, and damaged runs, are left out. Raises UserError when there is no such folder, StoreError
     when the database cannot be read.
     """
     if "://" in place:

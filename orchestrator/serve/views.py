@@ -1,4 +1,4 @@
-"""What the page is sent, as plain values for JSON: an overview, a campaign's update, its pictures, one trial."""
+"""The data of the page, as plain values for JSON: an overview, a campaign's update, its pictures, one trial."""
 
 import heapq
 import json
@@ -25,13 +25,13 @@ from orchestrator.wording import duration, iso, moment
 
 Plain = dict[str, Any]
 
-MOST_NEW_POINTS = 400  # more new results than these are sent as the whole thinned trace
+MOST_NEW_POINTS = 400  # when there are more new results, the whole thinned trace is sent
 _RUNNING, _RECENT, _PAGE = 50, 12, 25
 _MESSAGE = 300
 
 
 def overview(feeds: list[Feed]) -> list[Plain]:
-    """A line a campaign, those that run first."""
+    """One line for each campaign, running ones first."""
     lines = [_line(feed) for feed in feeds]
     return sorted(lines, key=lambda line: (line["state"] != "running", -line["last_time"], line["name"]))
 
@@ -68,7 +68,7 @@ def state_of(feed: Feed) -> str:
 
 
 def update(feed: Feed, cursor: int | None, now: float) -> Plain:
-    """What changed since the log's position `cursor`; everything when it is None."""
+    """The changes since the log's position `cursor`; everything when it is None."""
     history = feed.history
     message: Plain = {
         "name": feed.source.name,
@@ -170,7 +170,7 @@ def _number(value: float | None) -> float | None:
 
 
 def pictures(history: History) -> Plain:
-    """Every picture but the best so far, which updates carry; the configuration; what the model was fitted to."""
+    """Every picture except the best values, which updates contain; the configuration; facts about the fitted model."""
     return {
         "position": history.position,
         "figures": [_picture(figure, "results") for figure in figures(history) if figure.name != "best"]

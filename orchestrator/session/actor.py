@@ -1,8 +1,8 @@
-"""The central Ray actor: a process of its own around the driver, without logic of its own.
+"""The coordinator, a Ray actor that runs the driver in its own process. It contains no logic.
 
 It starts to work when it is created, so that Ray can restart it while no process watches: a new process continues the
 log and, with it, the evaluations that worker actors hold. On a cluster that was joined it is detached: a campaign whose
-driver died continues. After the session it keeps its answer for a watcher for a while, then removes itself.
+driver died continues. After the session it keeps the result for a watcher for a limited time, then removes itself.
 """
 
 import json
@@ -32,7 +32,7 @@ T = TypeVar("T")
 ActorHandle = Any  # of Ray, which declares no methods of remote classes
 
 NAMESPACE = "bbkb"
-ANSWER_KEPT_SECONDS = 60.0  # for a watcher to ask how the session ended
+ANSWER_KEPT_SECONDS = 60.0  # how long a watcher can ask how the session ended
 SESSIONS_WITHOUT_PROGRESS = 10  # in a row, after which a restarted actor gives up
 _STATUS_SECONDS = 1.0  # to wait for a snapshot that is only shown
 _DELIVERY_SECONDS = 2.0  # to wait until a request to stop has arrived; `ray job stop` leaves three
@@ -47,9 +47,9 @@ Answer = End | BbkbError | ObjectiveError
 class Orchestrator:
     """Builds a session out of a run's folder and runs it in a thread; methods are answered by others meanwhile.
 
-    `settings` (JSON) are those of the session; `length` is how long the log was when the actor was created: what was
-    closed since, an earlier incarnation closed. Neither holds a password. Our errors are returned as values: Ray would
-    wrap them.
+    `settings` (JSON) are those of the session; `length` is how long the log was when the actor was created: a session
+    that was closed since then was closed by this actor before it restarted. Neither holds a password. Our errors are
+    returned as values: Ray would wrap them.
     """
 
     def __init__(self, folder: str, settings: str, length: int) -> None:
@@ -58,7 +58,7 @@ class Orchestrator:
         self._name = Path(folder).name
         self._length = length
         self._session: Session | None = None
-        self._early_stop: bool | None = None  # asked for before there was a session: whether at once
+        self._early_stop: bool | None = None  # before there is a session: whether to stop immediately
         self._answer: Answer | None = None
         self._over = threading.Event()
         threading.Thread(target=self._live, name="session", daemon=True).start()
@@ -84,7 +84,7 @@ class Orchestrator:
             self._answer = self._run()
         except (BbkbError, ObjectiveError) as error:
             self._answer = error
-        except BaseException as error:  # it would be seen nowhere else: the watcher would wait without end
+        except BaseException as error:  # or the watcher would wait forever
             self._answer = CampaignError(f"the central actor broke: {type(error).__name__}: {error}")
         self._over.set()
         time.sleep(ANSWER_KEPT_SECONDS)
@@ -133,7 +133,7 @@ def has_stop_request(events: Sequence[Event], length: int) -> bool:
 
 
 def check_progress(events: Sequence[Event]) -> None:
-    """Raise CampaignError when so many sessions in a row have died without a single evaluation that came to its end."""
+    """Raise CampaignError when `SESSIONS_WITHOUT_PROGRESS` sessions in a row died before any evaluation had ended."""
     without_progress = 0
     for event in reversed(events):
         if isinstance(event, AttemptEnded):
@@ -161,7 +161,7 @@ class RemoteSession:
     def start(cls, run: Run, settings: Settings, is_detached: bool) -> "RemoteSession":
         """Make the actor, which runs a session with `settings`.
 
-        `is_detached`: it lives on when this process dies, instead of ending with it.
+        `is_detached`: it survives this process, instead of ending with it.
         Raises RunError when an actor of this run is alive already; one that has ended is removed.
         """
         _make_way(run)
@@ -196,7 +196,7 @@ class RemoteSession:
         return self._answer is not None
 
     def result(self) -> End:
-        """Outcome and reason of the session, or the error that ended it, raised. The actor is not needed any more."""
+        """Outcome and reason of the session, or the error that ended it, raised. The actor is removed."""
         while self._answer is None:
             self.wait(_ANSWER_SECONDS)
         self._last = self._ask(self._actor.status.remote(), _STATUS_SECONDS) or self._last
@@ -222,7 +222,7 @@ class RemoteSession:
         self._undelivered = None if has_heard else now
 
     def end(self) -> None:
-        """Remove the actor, whatever it does."""
+        """Remove the actor, also while it works."""
         ray.kill(self._actor, no_restart=True)
         forget_store(self._run.name)
 
@@ -237,7 +237,7 @@ class RemoteSession:
             return None
         except RayActorError as error:
             self._answer = self._answer or ended_since(self._run.events(), self._length)
-            if self._answer is not None:  # another watcher was quicker, and removed it
+            if self._answer is not None:  # another watcher has removed it
                 return None
             raise ActorLostError(
                 f"the central actor died ({type(error).__name__}) and cannot be restarted. Every finished result is in "

@@ -1,4 +1,4 @@
-"""The one place that picks classes: from a checked campaign file to a session that can run."""
+"""Builds a session that can run from a checked campaign file: the only module that chooses classes by settings."""
 
 import json
 import logging
@@ -17,7 +17,7 @@ from threadpoolctl import threadpool_limits
 from objectives.command import ShellCommand
 from objectives.external import PythonCallable
 from objectives.goals import VALUE, WithMetrics
-from objectives.objective import Candidates, HasCandidates, HasOptimum, Objective
+from objectives.objective import Candidates, HasCandidates, HasDescription, HasOptimum, Objective
 from objectives.pickled import PickledFunction
 from objectives.space import DEFAULT_SIZE, GROWING_SIZE, LARGEST_WHOLE_SET, SearchSpace, make_candidates
 from objectives.tabular import table_candidates, table_objective
@@ -50,7 +50,7 @@ _LOGGER = logging.getLogger("bbkb.session")
 
 @dataclass(frozen=True)
 class Parts:
-    """A campaign's objective and what is decided about it. `enqueued`: the arms that the user wants evaluated first."""
+    """A campaign's objective, candidates and strategy. `enqueued`: the arms that the user wants evaluated first."""
 
     problem: Problem
     objective: Objective
@@ -58,8 +58,8 @@ class Parts:
 
     @property
     def description(self) -> str:
-        """What the objective says of itself and its data; empty when it says nothing."""
-        return str(getattr(self._inner, "description", ""))
+        """The objective's description of itself and its data; empty when it has none."""
+        return self._inner.description if isinstance(self._inner, HasDescription) else ""
 
     def optimum(self, is_maximized: bool) -> float | None:
         """The best noise-free value, where the objective knows it and nothing else is wanted."""
@@ -107,7 +107,7 @@ def _with_metrics(objective: Objective, settings: Settings) -> Objective:
 
 
 def existing(settings: Settings, parts: Parts) -> ExistingTaken | None:
-    """The existing data that a new campaign begins with, if it does; a resume finds them in its log.
+    """The existing data of a new campaign, None without any; a resume finds them in its log.
 
     Raises UserError when they cannot be read, or match no candidate at all.
     """
@@ -137,7 +137,7 @@ def create_run(settings: Settings, parts: Parts, known: ExistingTaken | None) ->
 
 
 def _find_enqueued(settings: Settings, candidates: Candidates) -> tuple[int, ...]:
-    """The arms of the configurations to be evaluated first. Raises UserError when one is no candidate."""
+    """The arms of the configurations to be evaluated first. Raises UserError when one is not a candidate."""
     arms = [existing_data.find_arm(candidates, configuration) for configuration in settings.enqueue]
     for number, arm in enumerate(arms):
         if arm is None:
@@ -171,7 +171,7 @@ def _objective_and_candidates(settings: Settings) -> tuple[Objective, Candidates
         looked_up = table_objective(Path(table), settings.candidates.target, duplicates=settings.candidates.duplicates)
         return looked_up, looked_up.candidates()
     objective = settings.objective.load(settings.data.source())
-    if objective is None:  # the checks of the campaign file leave a table with a target as the only such case
+    if objective is None:  # after the checks of the campaign file, only a table with a target has no objective
         raise CampaignError("the campaign has no objective")
     if table is not None:
         return objective, table_candidates(Path(table), settings.candidates.duplicates)
@@ -186,7 +186,7 @@ def _objective_and_candidates(settings: Settings) -> tuple[Objective, Candidates
 def growing_space(settings: Settings) -> SearchSpace | None:
     """The space that further candidates are drawn from while the campaign runs; None when there are never any.
 
-    Raises UserError when they are asked for and there can be none.
+    Raises UserError when they are requested and impossible.
     """
     wanted, can = settings.candidates.grow, isinstance(settings.strategy, Grows) and settings.strategy.grows
     if wanted and not (can and settings.space):
@@ -202,7 +202,8 @@ def growing_space(settings: Settings) -> SearchSpace | None:
 
 @dataclass(frozen=True)
 class Session:
-    """A driver that holds the campaign's claim, and the event that opens its session. `held`: what ends with it."""
+    """A driver that holds the campaign's claim, and the event that opens its session. `held`: the resources that are
+    released with it."""
 
     driver: Driver
     opened: SessionOpened
@@ -228,7 +229,7 @@ def open_session(
     ObjectiveError as their makers do, UserError when no worker can ever be had.
     """
     parts = build(settings)
-    with ExitStack() as held:  # released at once when anything below raises, else when the session ends
+    with ExitStack() as held:  # released immediately when a line below raises, else at the end of the session
         held.enter_context(logs.log_into(run.folder, run.name, settings.log.level, settings.log.format))
         store = _open_store(run, held)
         writer = _claim(store, run, settings)
@@ -241,7 +242,7 @@ def open_session(
         progress = _replay(run, store, parts, problem, settings)
         executor = _executor(settings, parts, run.name, start_at=progress.campaign.last_time)
         opened = _opening(progress, executor, writer, settings)
-        # in virtual time, or where evaluations run in this very thread, there is nothing to do meanwhile
+        # in virtual time, and when evaluations run in this thread, there is nothing else to do meanwhile
         in_background = settings.workers.executor == "ray"
         driver = Driver(problem, progress, writer, executor, observe, in_background, show_seconds)
         driver.listen(held.enter_context(notifications(settings.notify, run, driver.status)))
@@ -259,7 +260,7 @@ def _claim(store: Store, run: Run, settings: Settings) -> Writer:
 
 
 def _keep_alive(writer: Writer, held: ExitStack) -> Heartbeat:
-    """Begin to beat: what follows may take longer than another process would wait for a sign of life."""
+    """Start the heartbeat: the following steps may take longer than the time after which the lease expires."""
     heartbeat = Heartbeat(writer)
     heartbeat.start()
     held.callback(heartbeat.end)
@@ -267,7 +268,7 @@ def _keep_alive(writer: Writer, held: ExitStack) -> Heartbeat:
 
 
 def _write_settings(run: Run, settings: Settings) -> None:
-    """Let the folder say what the claim has decided; a coordinator elsewhere may not see the folder."""
+    """Write the settings of the claim into the run's folder, if this machine has it."""
     if run.folder.is_dir():
         write_settings(run, settings)
 
@@ -278,7 +279,7 @@ def _with_folders(run: Run, problem: Problem, settings: Settings) -> Problem:
 
 
 def _place_arms(problem: Problem, settings: Settings, held: ExitStack) -> Problem:
-    """The problem with its candidates where they are to lie: here, or with several processes."""
+    """The problem with its candidates in this process, or divided among several processes."""
     threads, shards = settings.computing.threads, settings.computing.shards
     if shards == 1:
         return problem
@@ -296,7 +297,7 @@ def _replay(run: Run, store: Store, parts: Parts, problem: Problem, settings: Se
 
 
 def _opening(progress: Progress, executor: Executor, writer: Writer, settings: Settings) -> SessionOpened:
-    """The session's first event, which says what the workers hold of the session before."""
+    """The session's first event, with the trials of the previous session that workers still hold."""
     adopted = executor.adopt({trial: attempt.attempt for trial, attempt in progress.campaign.running.items()})
     return SessionOpened(
         time=executor.now(),
@@ -317,7 +318,8 @@ def _make_shards(problem: Problem, shards: int, threads: int | None) -> tuple[Pr
 
 
 def _check_unchanged(run: Run, parts: Parts, created: CampaignCreated) -> None:
-    """Results of other data must not join a log: they would be silently of another problem."""
+    """Raise RunError when candidates or objective differ from those of the log: the results would belong to another
+    problem."""
     if created.candidates_digest != digest(parts.problem.candidates):
         raise RunError(
             f"the candidates of {run.folder} are not those of its start: its table or data folder has changed; "

@@ -1,7 +1,6 @@
-"""Runs the strategy's computations, one at a time: at once in the caller's thread, or in a thread beside the loop.
-
-Beside the loop a refit of minutes leaves the loop free to collect results, dispatch trials and stop. At once is for
-executors whose clock stands still meanwhile (virtual time) or that evaluate in the caller's thread anyway.
+"""Runs the strategy's computations, one at a time, in the caller's thread or in a background thread. With a background
+thread, a refit of minutes leaves the loop free to collect results, dispatch trials and stop. The caller's thread is for
+executors whose clock stands still meanwhile (virtual time) or that evaluate in that thread.
 """
 
 import threading
@@ -21,7 +20,7 @@ class _Computation(Generic[T]):
     call: Callable[[], T]
     finish: Callable[[T], None]
     is_over: threading.Event = field(default_factory=threading.Event)
-    results: list[T] = field(default_factory=list)  # one, once it is there
+    results: list[T] = field(default_factory=list)  # one item when it is known
     error: BaseException | None = None
     nap_seconds: float = _FIRST_NAP_SECONDS
 
@@ -29,7 +28,7 @@ class _Computation(Generic[T]):
         """Keep what the call returns or raises."""
         try:
             self.results.append(self.call())
-        except BaseException as error:  # handed over to the loop's thread, which raises it
+        except BaseException as error:  # passed to the loop's thread, which raises it
             self.error = error
         finally:
             self.is_over.set()
@@ -58,7 +57,7 @@ class Computing:
             self._current.run()
 
     def poll(self) -> None:
-        """Finish what is over; raises what it raised."""
+        """Deliver a finished computation; raises what it raised."""
         current = self._current
         if current is None or not current.is_over.is_set():
             return
@@ -66,7 +65,7 @@ class Computing:
         current.deliver()
 
     def nap(self) -> bool:
-        """Wait a moment for what is under way, a longer one each time; False at once when nothing is."""
+        """Wait briefly for the running computation, longer each time; False immediately when there is none."""
         current = self._current
         if current is None:
             return False

@@ -2,8 +2,8 @@
 
 Ray's start-up choices are made here on purpose: no usage reports, no copies of workers' logs on the terminal (failures
 carry what matters), logs of bounded size, lost nodes noticed soon, and a local cluster always asks for a token, because
-Ray's ports listen on all of the machine's addresses and a program that reaches them can run code. What the user's
-environment says wins over every one of these.
+Ray's ports listen on all of the machine's addresses and a program that reaches them can run code. The user's
+environment overrides every one of these.
 """
 
 import logging
@@ -34,7 +34,7 @@ _PACKAGES = ("objectives", "workers", "orchestrator")
 ENVIRONMENT = {
     **RAY_SETTINGS,
     "RAY_SCHEDULER_EVENTS": "0",
-    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # Ray's announced default; unset, it prints a warning about it
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # Ray's future default; when it is unset, Ray prints a warning
 }
 
 
@@ -53,7 +53,8 @@ def connect(address: str | None, workers: int, cpus: float, gpus: float, dashboa
     """Join the cluster named by `address` or RAY_ADDRESS (set inside a Ray job), else start one on this machine.
 
     A local cluster gets as many logical CPUs as `workers` evaluations of `cpus` each ask for, at least the machine's
-    cores. A connection that is open already is used as it is. Raises UserError when there is no way in.
+    cores. A connection that is open already is used as it is. Raises UserError when no cluster can be reached or
+    started.
     """
     for name, value in ENVIRONMENT.items():
         os.environ.setdefault(name, value)
@@ -234,7 +235,7 @@ def _first_line(error: Exception) -> str:
 
 
 def _room_notes(workers: int, cpus: float, gpus: float) -> tuple[str, ...]:
-    """A sentence for each resource of which the cluster has too little for all workers at once."""
+    """A sentence for each resource of which the cluster has too little for all workers together."""
     resources: dict[str, float] = ray.cluster_resources()
     wanted = {"CPU": workers * cpus, "GPU": workers * gpus}
     ask = f"{plural(workers, 'worker')} {'asks' if workers == 1 else 'ask'} for"
@@ -260,9 +261,9 @@ def _cores() -> int:
 
 
 def _mute() -> None:
-    """Stop Ray from printing raylets' messages (`A worker died …`) on this process's standard output.
+    """Prevent Ray from printing raylets' messages (`A worker died …`) on this process's standard output.
 
     `log_to_driver=False` does not cover them and there is no public switch. Each one belongs to a failure that the
-    campaign records and shows itself. The test of silence fails when this stops working.
+    campaign records and displays. A test fails when Ray's messages appear again.
     """
     vars(ray._private.worker)["_worker_logs_enabled"] = False

@@ -2,8 +2,8 @@
 
 Events are applied in memory at once and written in one transaction before anything is done about them (before trials
 are submitted, before a long computation, before waiting): a result is durable before it is acted on, and a turn of the
-loop costs one commit, however many results it took in (`recorder`). The strategy computes beside the loop
-(`background`), which collects results and dispatches what is chosen already.
+loop costs one commit for any number of results (`recorder`). The strategy computes in the background (`background`)
+while the loop collects results and dispatches chosen trials.
 """
 
 import logging
@@ -47,8 +47,8 @@ from workers.messages import Failure, FailureKind, IntermediateValue
 _LOGGER = logging.getLogger("bbkb.session")
 
 GIVEN_BACK = Close(SessionOutcome.INTERRUPTED, "stopped at once, running evaluations were cancelled")
-_ATTENTION_SECONDS = 0.2  # how long the loop may sit in the executor before it looks at a request to stop
-_WARNING_SECONDS = 30.0  # between two looks at the workers, on the executor's clock
+_ATTENTION_SECONDS = 0.2  # the longest wait for outcomes, after which the loop checks for a request to stop
+_WARNING_SECONDS = 30.0  # between two checks of the workers, on the executor's clock
 
 
 class Driver:
@@ -87,7 +87,7 @@ class Driver:
         return self._log.campaign
 
     def run(self, opened: SessionOpened) -> Close:
-        """Work until the campaign ends, is stopped, or fails. Always gives the executor back.
+        """Work until the campaign ends, is stopped, or fails. Always closes the executor.
 
         Raises FencedError when another process took the campaign over, StoreError when results cannot be written,
         CampaignError when the strategy itself breaks; whatever was committed stays.
@@ -109,20 +109,21 @@ class Driver:
             self._commit()
             raise CampaignError(f"{reason}. No finished result is lost; `bbkb resume` continues from here") from error
         finally:
-            # the process that takes the campaign over may find them still at work
+            # the process that takes over the campaign may adopt running evaluations
             self._executor.close(leave_running)
         return close
 
     def measure(self, take: Callable[[Span, float], None]) -> None:
-        """Give the seconds of every refit and commit to `take`, from the thread that runs."""
+        """Call `take` with the seconds of every refit and commit, in the thread of `run`."""
         self._log.measured = take
 
     def listen(self, take: Callable[[Event], None]) -> None:
-        """Give every event to `take`, from the thread that runs, before it is written."""
+        """Call `take` with every event, in the thread of `run`, before it is written."""
         self._log.heard = take
 
     def stop(self, now: bool = False) -> None:
-        """Dispatch nothing more and end when what is running has ended; `now`: give it back instead of waiting."""
+        """Dispatch nothing more and end when the running evaluations have ended; `now`: cancel them instead of
+        waiting."""
         self._stop.set()
         if now:
             self._stop_now.set()
@@ -172,7 +173,7 @@ class Driver:
             self._log.record(PlacesChanged(time=self._executor.now(), slots=self._executor.slots))
 
     def _warn(self) -> None:
-        """Say in the operator's log, once, what is wrong with the workers."""
+        """Write warnings about the workers into the operator's log, each once while it holds."""
         now = self._executor.now()
         if now < self._next_warning:
             return
@@ -217,7 +218,7 @@ class Driver:
         self._executor.pause(min(command.seconds, _ATTENTION_SECONDS))
 
     def _give_up(self, command: GiveUp) -> None:
-        """Make their outcomes here: the workers that run them may never answer. Later outcomes are not expected."""
+        """Create their outcomes here: the workers that run them may never answer. Later outcomes are ignored."""
         now = self._executor.now()
         for trial in command.trials:
             run = self._campaign.running[trial]
@@ -314,8 +315,8 @@ class Driver:
         self._log.record(event)
 
     def _announce(self, what: Literal["choosing", "refreshing", "growing"], activity: str) -> float:
-        """Say so in the log; the time it began. Results are in the log before the strategy learns of them, and before
-        the loop waits for it."""
+        """Record the beginning of a computation and return its time. Results are in the log before the strategy learns
+        from them, and before the loop waits for it."""
         self._log.record(ComputingBegan(time=self._executor.now(), what=what))
         if what == "refreshing" or not self._computing.is_beside:
             self._commit()

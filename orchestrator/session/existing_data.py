@@ -1,9 +1,10 @@
-"""Results known before a campaign, read and matched to its candidates: the outside half of the warm start `data`.
+"""Results known before a campaign, read and matched to its candidates: the part of the warm start `data` that reads
+files.
 
 They come from a table (CSV or Parquet), or from another run: its own evaluations that succeeded. A result belongs to a
 candidate by the number in the column `arm`, or by its parameters, all of which must be equal: numbers to 12 digits, so
-that printing them does no harm. Of candidates with equal parameters the first is taken. The parameter `row`, which only
-numbers a table's rows, need not be there. Results of no candidate are left out and counted.
+that printed numbers match too. Of candidates with equal parameters the first is taken. The parameter `row`, which only
+numbers a table's rows, may be missing. Results that match no candidate are left out and counted.
 """
 
 import contextlib
@@ -43,7 +44,7 @@ class _Results:
     labels: Sequence[str]
 
     def wording(self, index: int) -> str:
-        """One of them, for a person, on one line."""
+        """One of them as one line of text."""
         text = ", ".join(f"{name}={column[index]}" for name, column in self.columns.items())
         return f"{self.labels[index]}: {text if len(text) <= 100 else text[:99] + '…'}"
 
@@ -83,13 +84,13 @@ def configurations(data: ExistingData | None, space: SearchSpace) -> list[Mappin
     """The configurations of existing data that belong to the space, each once: they become candidates."""
     found: dict[bytes, Mapping[str, object]] = {}
     for one in () if data is None else _without_fixed(data, space.parameters):
-        with contextlib.suppress(ObjectiveError):  # it is counted as one that belongs to no candidate
+        with contextlib.suppress(ObjectiveError):  # it is counted among those that match no candidate
             found.setdefault(space.code_of(one).tobytes(), one)
     return list(found.values())
 
 
 def _without_fixed(data: ExistingData, known: Container[str]) -> list[Mapping[str, object]]:
-    """The configurations without what no candidate has and what was the same in all of them."""
+    """The configurations without the parameters that no candidate has and that are the same in all of them."""
     values: dict[str, set[object]] = {}
     for one in data.results:
         for name, value in one.parameters.items():
@@ -230,12 +231,12 @@ def _comparable(
 
 
 def _round(numbers: NDArray[np.generic]) -> NDArray[np.float64]:
-    """To 12 digits, in decimal as they are printed: rounding what was rounded changes nothing."""
+    """To 12 digits, in decimal as they are printed: rounding a second time changes nothing."""
     return np.array([float(f"{number:.12g}") for number in numbers.tolist()]) + 0.0
 
 
 def _text(value: Any) -> str:
-    """One spelling for what files spell in several ways: a truth value, a number, a number as text."""
+    """One form for values that files write in several forms: a truth value, a number, a number as text."""
     if isinstance(value, bool) or value in ("True", "False"):
         return str(value).lower()
     try:

@@ -1,8 +1,8 @@
-"""How the central actor gets the credentials of its store, which are in no argument, label, file or log.
+"""Passes the credentials of the store to the coordinator, without an argument, label, file or log that contains them.
 
-The process that starts the actor leaves the store's complete URL in the key-value store of Ray's head. The actor reads
-it whenever it starts, also when Ray starts it again, and removes it at the end. Only processes that can run code on the
-cluster can read it. Nothing is left there when the URL needs no credential, or libpq finds it where the actor runs.
+The process that starts the actor writes the store's complete URL into the key-value store of Ray's head. The actor
+reads it whenever it starts, also when Ray starts it again, and removes it at the end. Only processes that can run code
+on the cluster can read it. Nothing is written when the URL needs no credential, or libpq finds it on the actor's node.
 """
 
 import os
@@ -14,11 +14,11 @@ from orchestrator import credentials
 from orchestrator.errors import StoreError
 from orchestrator.store.runs import Run
 
-_NAMESPACE = "bbkb-stores"  # apart from the ledger's, which is cleared when a session ends
+_NAMESPACE = "bbkb-stores"  # separate from the ledger's, which is cleared when a session ends
 
 
 def leave_store(run: Run) -> None:
-    """Leave the URL for the run's actor. Raises StoreError when it names a variable that is not set."""
+    """Write the URL for the run's actor. Raises StoreError when it names a variable that is not set."""
     if run.store_url.startswith("sqlite"):
         return
     try:
@@ -33,11 +33,11 @@ def leave_store(run: Run) -> None:
 
 
 def with_store(run: Run) -> Run:
-    """The run with the URL that was left for it; as it is where none was."""
+    """The run with the URL that `leave_store` wrote; unchanged when it wrote none."""
     left = _internal_kv_get(run.name, namespace=_NAMESPACE)
     return run if left is None else replace(run, store_url=bytes(left).decode())
 
 
 def forget_store(name: str) -> None:
-    """Strike out what was left for the run of this name."""
+    """Remove what `leave_store` wrote for the run of this name."""
     _internal_kv_del(name, namespace=_NAMESPACE)

@@ -1,8 +1,8 @@
-"""A campaign's figures for Prometheus, by way of Ray's own metrics. The coordinator alone has them.
+"""A campaign's figures for Prometheus, through Ray's metrics. Only the coordinator exports them.
 
 Ray exports each under `ray_<name>`, counters with `_total`. The labels are bounded: `campaign` (one a run), `status` of
-a trial, `cause` of idle time. Gauges and counters are set from the campaign's totals, so a coordinator that restarts
-continues where the last one was.
+a trial, `cause` of idle time. Gauges and counters are set from the campaign's totals, so a restarted coordinator
+continues with the same figures.
 """
 
 from collections.abc import Mapping
@@ -25,7 +25,7 @@ class Totals:
 
 
 def totals_of(status: Status) -> Totals:
-    """The figures of a status. No best value: no such gauge."""
+    """The figures of a status; without a best value there is no gauge for it."""
     gauges = {
         "bbkb_in_flight": float(status.in_flight),
         "bbkb_backlog": float(status.waiting),

@@ -1,8 +1,8 @@
 """Notifications: a command or a webhook at the end of a session, at its first failure, and when it stalls.
 
-They are sent from a thread of their own. The campaign never waits for one, but for a few seconds at its end. One that
-cannot be delivered is an error in the log and nothing else. Their number is bounded: each kind once a session, a stall
-again only after an evaluation has ended.
+They are sent from a thread of their own. The campaign waits for one only at its end, for a few seconds. A notification
+that cannot be delivered is an error in the log and has no other effect. Their number is bounded: each kind once a
+session, a stall again only after an evaluation has ended.
 """
 
 import json
@@ -38,7 +38,7 @@ _LONGEST = 500  # characters of a failure's message, and of a command's complain
 
 
 class Occasion(StrEnum):
-    """What a notification is about."""
+    """The reason for a notification."""
 
     ENDED = "ended"
     FAILURE = "failure"
@@ -186,8 +186,8 @@ def post(url: str, notice: Notice) -> None:
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    """Python would follow a redirect with a GET: the notice would be lost in silence, and the server that redirects
-    could have any address asked that this machine reaches."""
+    """Refuses redirects. Python would follow one with a GET: the notice would be lost without an error, and the
+    redirecting server could choose any address that this machine reaches."""
 
     def redirect_request(self, *_: object) -> None:
         """Raises OSError."""
@@ -198,7 +198,7 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
 def notifications(
     settings: NotifySettings | None, run: Run, status: Callable[[], Status]
 ) -> Iterator[Callable[[Event], None]]:
-    """Send notifications while the body runs. Gives what is to be called with every event."""
+    """Send notifications while the body runs. Yields a function, to be called with every event."""
     if settings is None:
         yield lambda _event: None
         return
@@ -211,7 +211,7 @@ def notifications(
 
 
 def _reason(error: Exception) -> str:
-    """Without the address or the command, which may hold a secret."""
+    """The message of `error` without the address or the command, which may contain a secret."""
     if isinstance(error, UnsetVariableError):
         return f"notify.webhook names the environment variable {error}, which is not set where the campaign runs"
     if isinstance(error, subprocess.TimeoutExpired):

@@ -1,4 +1,4 @@
-"""What the log says about an outcome of an attempt, and about a batch."""
+"""The events that record an outcome of an attempt, and a batch."""
 
 import math
 from collections.abc import Sequence
@@ -72,5 +72,5 @@ def picked_trials(picks: Sequence[Pick], first: int, candidates: Candidates) -> 
 
 
 def _number_or_none(number: float) -> float | None:
-    """A reason for a pick; None where the strategy gives NaN for having none."""
+    """A number that explains a pick; None for NaN, with which a strategy says that it has none."""
     return None if math.isnan(number) else number

@@ -1,4 +1,5 @@
-"""What one campaign decides about, and the two states folded from its log: the campaign's and the strategy's."""
+"""A campaign's problem (candidates, strategy, seed), and the two states folded from its log: the campaign's and the
+strategy's."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from objectives.space import SearchSpace
 from orchestrator.bandit.arms import Arms
 from orchestrator.bandit.goals import SINGLE, Goals
 from orchestrator.bandit.growing import Grows
+from orchestrator.bandit.model.model import model_of
 from orchestrator.bandit.sparse.all_arms import PlacedArms
 from orchestrator.bandit.strategy import AnyStrategy, Recommends, StrategyState
 from orchestrator.campaign.commands import QueuedAttempt
@@ -28,7 +30,7 @@ INIT, TELL, TRIALS, BEGIN, GROW = 0, 1, 2, 3, 4
 
 @dataclass(frozen=True)
 class Problem:
-    """What a campaign decides about, and with what. `candidates` are those that it begins with. `sharded_arms`: stands
+    """A campaign's candidates, strategy and seed. `candidates` are those that it begins with. `sharded_arms`: stands
     for their features where they are with several processes. `is_deterministic`: no arm is evaluated twice. `space`:
     what new candidates are drawn from, None when there are never more; then at most `limit` of them are live."""
 
@@ -47,11 +49,11 @@ class Problem:
     def arms(self) -> Arms:
         """The candidates as a strategy takes them.
 
-        An arm of a continuous space is not pulled again while the candidates grow: a neighbour tells as much. Where
-        they do not, it may be, or noisy rewards would drive the search away from the best ones; so it may by the
-        published algorithms.
+        An arm of a continuous space is not pulled again while the candidates grow: a neighbour gives as much
+        information. Without growth it may be, or noisy rewards would drive the search away from the best arms; the
+        published algorithms allow it too.
         """
-        candidates, is_calibrated = self.candidates, getattr(self.strategy, "model", None) is not None
+        candidates, is_calibrated = self.candidates, model_of(self.strategy) is not None
         may_repeat = candidates.repeats or self.space is None or not is_calibrated
         repeats = may_repeat and not self.is_deterministic
         known = Arms.of(
@@ -62,7 +64,7 @@ class Problem:
 
     @property
     def pool(self) -> Pool:
-        """The candidates that the campaign begins with, and how there may be more."""
+        """The candidates that the campaign begins with, and the space of further ones."""
         return Pool(self.candidates, self.space, self.limit)
 
     def rng(self, *stream: int) -> np.random.Generator:
@@ -124,7 +126,7 @@ def begin_progress(problem: Problem) -> Progress:
 
 
 def advance(problem: Problem, progress: Progress, event: Event) -> Progress:
-    """Both states after one more event of the log. Nothing is drawn or decided again."""
+    """Both states after one more event of the log. Nothing is drawn or decided here."""
     model, pool = progress.model, progress.pool
     if isinstance(event, CandidatesGrown):
         model, pool = with_growth(problem, model, pool, event)
@@ -139,7 +141,7 @@ def with_growth(
 ) -> tuple[StrategyState, Pool]:
     """The strategy's state and the pool with what the event appended.
 
-    Raises CampaignError when the log has a growth that the strategy of its settings cannot have.
+    Raises CampaignError when the log has a growth and the strategy of its settings does not grow.
     """
     if not isinstance(problem.strategy, Grows):
         raise CampaignError("the log appends candidates, which the strategy in its settings does not do")

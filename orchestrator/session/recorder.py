@@ -1,6 +1,5 @@
-"""How the driver writes the log: events are applied in memory at once, and written in one transaction by `commit`.
-
-The state in memory is that of all events, written or not. What is done about an event waits for `commit`.
+"""Records the driver's events: they are applied in memory immediately, and written in one transaction by `commit`. The
+state in memory contains all events, written or not. The effects of an event wait for `commit`.
 """
 
 import logging
@@ -18,12 +17,12 @@ from orchestrator.store.store import Writer
 
 _LOGGER = logging.getLogger("bbkb.session")
 
-# How long a store that is away is waited for (a database server that restarts), and how often it is tried.
+# How long to wait for an unreachable store (a database server that restarts), and the time between two attempts.
 STORE_PATIENCE_SECONDS, _STORE_RETRY_SECONDS = 300.0, 1.0
 
 
 class Span(StrEnum):
-    """What a session takes the time of, for metrics."""
+    """What a session measures the duration of, for metrics."""
 
     REFIT = "refit"
     STORE_COMMIT = "store_commit"
@@ -64,7 +63,7 @@ class Recorder:
 
         Raises FencedError when another process took the campaign over, StoreError when the store stays away.
         """
-        # an interrupt may come at any point: both change in one step, and what was written is not written again
+        # an interrupt may come at any point: both change in one step, and nothing is written twice
         position, events = self._unwritten
         if not events:
             return []
@@ -77,7 +76,7 @@ class Recorder:
         return [(event.trial, event.attempt) for event in events if isinstance(event, AttemptEnded)]
 
     def save_snapshot(self) -> None:
-        """Keep the state beside the log. It is a copy: that it cannot be written is no reason to end."""
+        """Store the state beside the log. It is a copy, so an error here does not end the session."""
         self._snapshot = self._unwritten[0]
         try:
             snapshots.save(self._writer, self._snapshot, self.campaign)
@@ -85,7 +84,7 @@ class Recorder:
             _LOGGER.warning("the snapshot was not written, which costs time when the log is read: %s", error)
 
     def _write(self, events: Sequence[Event], position: int) -> None:
-        """Append to the log; a store that is away for a while is waited for, results stay in memory meanwhile."""
+        """Append to the log; wait while the store is unreachable, with the results in memory."""
         deadline = time.monotonic() + STORE_PATIENCE_SECONDS
         while True:
             try:

@@ -1,5 +1,5 @@
-"""A log walked through again: where the campaign and its model stood at any point, why each arm was chosen, and
-whether this machine would decide and draw the same."""
+"""Replays a log: the states of the campaign and its model at any point, the reasons for each choice, and whether a
+repeated computation on this machine gives the same result."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from orchestrator.session.problem import BEGIN, GROW, TELL, Problem, Progress, a
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """The event at `position` says other than this machine, which repeated the computation."""
+    """The event at `position` differs from the result of the repeated computation."""
 
     position: int
     what: str
@@ -27,7 +27,7 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """Where a log leads: the state of both, the last choice in it, and what was repeated on the way."""
+    """The result of a replay: both states, the last choice, and the repeated computations."""
 
     progress: Progress
     position: int  # events taken
@@ -55,14 +55,14 @@ def replay_until(problem: Problem, events: Sequence[Event], until: int | None, i
 
 
 def _is_repeatable(event: Event) -> TypeGuard[BatchChosen | ModelRefreshed | CandidatesGrown]:
-    """Whether this version can compute the event again: what the strategy chose, but for fillers of 0.1, and drew."""
+    """Whether this version can repeat the computation: choices, except the fillers of version 0.1, and refreshes."""
     if isinstance(event, BatchChosen):
         return not (event.is_filler or event.is_enqueued)
     return isinstance(event, ModelRefreshed | CandidatesGrown)
 
 
 def _repeat(problem: Problem, progress: Progress, event: BatchChosen | ModelRefreshed | CandidatesGrown) -> str:
-    """What the event says differently; empty when nothing."""
+    """How the event differs from the repeated computation; empty when it does not."""
     if isinstance(event, ModelRefreshed):
         return _compare_draws(problem, progress, event)
     if isinstance(event, CandidatesGrown):
@@ -104,7 +104,7 @@ def _compare_growth(problem: Problem, progress: Progress, event: CandidatesGrown
 
 
 def _is_close(ours: Any, theirs: Any) -> bool:
-    """Equal, but for the last digits of numbers that another machine's arithmetic rounds differently."""
+    """Whether both are equal up to the last digits of numbers, which other machines round differently."""
     if isinstance(ours, float) or isinstance(theirs, float):
         return bool(np.isclose(ours, theirs, rtol=1e-9))
     return bool(np.array_equal(np.asarray(ours, object), np.asarray(theirs, object)))

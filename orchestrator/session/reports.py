@@ -1,4 +1,5 @@
-"""Which intermediate values go into the log: the first ones of an attempt, then ever fewer, and none twice."""
+"""Selects the intermediate values for the log: the first ones of an attempt, later a smaller and smaller share, none
+twice."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -43,5 +44,5 @@ class RecordedReports:
         if attempt is None:
             return outcome.reports
         if attempt.count > RECORDED_WHOLE:
-            return ()  # they were thinned out on purpose
+            return ()  # they were left out on purpose
         return tuple(report for report in outcome.reports if report not in attempt.recorded)

@@ -24,7 +24,7 @@ class Resources:
     largest: Share
 
     def of(self, parameters: Parameters) -> Share:
-        """What a trial with these parameters takes; a conditional parameter that does not exist says nothing."""
+        """What a trial with these parameters takes; a conditional parameter that does not exist changes nothing."""
         cpus = self.cpus if self.cpus_from is None else parameters.get(self.cpus_from)
         gpus = self.gpus if self.gpus_from is None else parameters.get(self.gpus_from)
         return Share(cpus=self.cpus if cpus is None else float(cpus), gpus=self.gpus if gpus is None else float(gpus))
@@ -33,7 +33,7 @@ class Resources:
 def resources_of(settings: Settings, candidates: Candidates) -> Resources | None:
     """The resources of each trial; None where all take the same.
 
-    Raises UserError when a parameter that is named does not exist, or has a value that is no number of processors.
+    Raises UserError when a parameter that is named does not exist, or has a value that is not a number of processors.
     """
     workers = settings.workers
     if workers.cpus_from is None and workers.gpus_from is None:
@@ -81,7 +81,7 @@ def _bounds(parameter: Parameter | None) -> Iterable[object]:
 
 
 def _is_amount(value: object, key: str) -> bool:
-    """Whether Ray gives out so many processors: below 1 any part of one, else whole ones."""
+    """Whether Ray can give a trial this number of processors: any fraction below 1, else whole numbers."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return False
     return (value > 0 or (key == "gpus" and value == 0)) and (value <= 1 or float(value).is_integer())

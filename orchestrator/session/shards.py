@@ -1,9 +1,7 @@
-"""Candidates over many processes: each shard is a Ray actor that holds blocks of arms and answers for them.
-
-The strategy does not know: it asks `AllArms`, and an arm's values are the same, bit for bit, wherever its block is.
-A batch costs some ten rounds of messages, of p × m numbers at most (p arms pulled, m in the dictionary), whatever
-the number of arms. A fitted posterior goes into the object store once, and each shard fetches it once; a query refers
-to it by its id there.
+"""Candidates in many processes: each shard is a Ray actor that holds blocks of arms and answers queries about them. The
+strategy calls `AllArms` as usual; an arm's values are the same, bit for bit, in any process. A batch costs some ten
+rounds of messages, of p × m numbers at most (p arms pulled, m in the dictionary), whatever the number of arms. A fitted
+posterior goes into the object store once, and each shard fetches it once; a query refers to it by its id there.
 """
 
 import io
@@ -42,7 +40,7 @@ class Shard:
         threadpool_limits(threads, user_api="blas")  # for as long as the process lives
 
     def add(self, part: str, features: NDArray[np.float64]) -> None:
-        """Hold these arms (n, d) too."""
+        """Add these arms (n, d)."""
         self._parts[part] = features
 
     def ask(self, part: str, model: bytes, query: bytes, fits: Fits) -> object:
@@ -138,7 +136,7 @@ class ShardBlocks:
 
 
 class ShardedArms:
-    """Candidates (A, d) that are with actors; stands for the array where a strategy takes one."""
+    """Candidates (A, d) that are in actors; a strategy takes it instead of an array."""
 
     def __init__(self, actors: Sequence[Handle], parts: Sequence[Part]) -> None:
         self._actors, self._parts = tuple(actors), tuple(parts)
@@ -167,7 +165,7 @@ class ShardedArms:
         return ShardBlocks(self._parts, pickle.dumps((kernel, regularization)))
 
     def extend(self, features: NDArray[np.float64]) -> "ShardedArms":
-        """These arms, and n more with `features` (n, d) after them, with the actor that holds the fewest."""
+        """These arms, and n more with `features` (n, d) after them, in the actor that holds the fewest."""
         held = {actor: sum(part.count for part in self._parts if part.actor == actor) for actor in self._actors}
         return ShardedArms(self._actors, (*self._parts, _place(min(held, key=lambda actor: held[actor]), features)))
 

@@ -1,4 +1,5 @@
-"""The token of a Ray that this process starts: in a file that only this user reads, while the process lives."""
+"""The token of a Ray that this process starts, in a file that only this user can read and that is removed with the
+process."""
 
 import atexit
 import os
@@ -10,8 +11,8 @@ from pathlib import Path
 
 
 def require_token() -> Path | None:
-    """Make a Ray that is about to start ask for a token. The file that holds it; None where the environment names a
-    token, or another way, already."""
+    """Configure a Ray that is about to start to require a token. The file that contains it; None when the environment
+    already names a token or another method."""
     mode = os.environ.setdefault("RAY_AUTH_MODE", "token")
     if mode != "token" or "RAY_AUTH_TOKEN" in os.environ:
         return None

@@ -1,9 +1,9 @@
-"""What differs between two resolved campaign files, and what of it a resume may change."""
+"""The differences between two resolved campaign files, and which of them a resume may make."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-# The log stays true when these change; anything else would make it another campaign.
+# The log remains valid when these change; any other change would make it another campaign.
 CHANGEABLE = ("budget", "workers", "computing", "log", "runs", "run", "tags", "note")
 
 
@@ -27,8 +27,7 @@ def differences(old: Mapping[str, object], new: Mapping[str, object]) -> list[Ch
 
 
 def may_change(key: str) -> bool:
-    """Whether a resume may change this dotted key: what is spent, what computes and where the run lies, never what is
-    decided."""
+    """Whether a resume may change this dotted key: budget, resources and places may change, decisions may not."""
     return key.partition(".")[0] in CHANGEABLE
 
 

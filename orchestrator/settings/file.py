@@ -1,8 +1,8 @@
-"""YAML text into plain values that remember where each of them stands.
+"""Reads YAML text into plain values with the position of each.
 
 PyYAML's safe loader with three differences. Scalars are read by the YAML 1.2 core schema, so `1e-4` is a number while
 `on`, `12:30` and `2024-01-01` stay text. A key that is given twice is refused. Only plain values are allowed: text,
-numbers, true/false, null, lists and mappings; whatever is read can be written as JSON.
+numbers, true/false, null, lists and mappings; so every value can be written as JSON.
 """
 
 import re
@@ -31,14 +31,15 @@ Plain = dict[str, Any]  # the same, new
 
 @dataclass(frozen=True)
 class Document:
-    """What was read: `tree` holds plain values, `places` says where each key was written, `origin` what was read."""
+    """A document: `tree` has its plain values, `places` the position of each key, `origin` the name of its source."""
 
     tree: Tree
     places: Mapping[Keys, str]
     origin: str
 
     def place(self, keys: Keys) -> str:
-        """Where `keys` stands, for the start of a message: the nearest written key above it if it was not written."""
+        """The position of `keys`, for the start of a message: that of the nearest written key above it if it was not
+        written."""
         for length in range(len(keys), 0, -1):
             if keys[:length] in self.places:
                 return self.places[keys[:length]]
@@ -46,7 +47,7 @@ class Document:
 
 
 def dotted_key(keys: Keys) -> str:
-    """`("strategy", "kernel")` as a person writes it: `strategy.kernel`."""
+    """`("strategy", "kernel")` as in a campaign file: `strategy.kernel`."""
     return ".".join(map(str, keys))
 
 
@@ -147,7 +148,7 @@ class _Loader(yaml.SafeLoader):
 
 
 class _Dumper(yaml.SafeDumper):
-    """The safe dumper, quoting text that either version of YAML would take for something else."""
+    """The safe dumper, which quotes text that either version of YAML would read as another type."""
 
 
 for _tag, _pattern, _first in (
@@ -194,7 +195,7 @@ def _problem(error: yaml.MarkedYAMLError) -> str:
 
 @dataclass
 class _Reading:
-    """One walk over the nodes of a document; `places` fills up on the way."""
+    """One walk over the nodes of a document, which collects `places`."""
 
     loader: _Loader
     place_of: Callable[[int], str]

@@ -1,4 +1,4 @@
-"""The campaign file's sections `objectives` and `constraints`, and what they exclude."""
+"""The campaign file's sections `objectives` and `constraints`, and the sections that they exclude."""
 
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, Self, TypeVar
@@ -36,7 +36,7 @@ class ObjectiveMetricSettings(_Goal):
 
 
 class ConstraintSettings(_Goal):
-    """A bound on a metric that results have to keep."""
+    """A bound on a metric."""
 
     model_config = ConfigDict(json_schema_extra=_BOUNDS)
 
@@ -100,10 +100,8 @@ def goal_problems(
     strategy: object,
     excluded: Mapping[tuple[str, ...], tuple[object, str]],
 ) -> list[Problem]:
-    """What is wrong with goals beside the rest of the file.
-
-    `direction`: the objective's. `excluded`: sections that several objectives, or constraints, exclude: what is given
-    there (None for nothing), and why.
+    """Conflicts of the goals with the rest of the file. `direction`: the objective's. `excluded`: for each section that
+    several objectives or constraints exclude, its value (None when it is not given), and the reason.
     """
     names = [one.metric for one in objectives]
     for number, name in enumerate(names):
@@ -127,6 +125,6 @@ def goal_problems(
 
 
 def _that_take_goals() -> list[str]:
-    """The strategies that do at their default options."""
+    """The strategies that take goals with their default options."""
     built = {name: cls(**with_preset(cls, {})) for name, cls in STRATEGIES.items()}
     return [name for name, one in built.items() if isinstance(one, Multiobjective) and one.takes_goals]

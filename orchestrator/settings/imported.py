@@ -1,10 +1,10 @@
-"""Results made with another tuner, read into the settings once: a study of Optuna, or a folder of Ray Tune.
+"""Results of another tuner, read into the settings once: a study of Optuna, or a folder of Ray Tune.
 
     existing_data: {optuna: "sqlite:///study.db", study: mnist}
     existing_data: {ray_tune: ~/ray_results/mnist, metric: accuracy}
     existing_data: {results: [{parameters: {lr: 0.1}, value: 0.93}]}
 
-The first two are read when the file is, and become the third in the resolved file: a resume needs their source no more.
+The first two are read when the file is, and become the third in the resolved file: a resume does not need their source.
 """
 
 import json
@@ -34,7 +34,7 @@ class ExistingResult:
 
 @dataclass(frozen=True, slots=True)
 class ExistingData:
-    """Results made elsewhere, in the order in which they were made; `source` is for people."""
+    """Results made elsewhere, in the order in which they were made; `source` is for display."""
 
     source: str
     results: tuple[ExistingResult, ...]
@@ -143,7 +143,7 @@ def _read_tune(folder: Path, metric: str | None) -> ExistingData:
 
 
 def _last_report(file: Path) -> Tree | None:
-    """The last line of JSON that is whole; None where there is none: the trial reported nothing."""
+    """The last complete line of JSON; None when the trial reported nothing."""
     for line in reversed(file.read_text(encoding="utf-8").splitlines()):
         try:
             report = json.loads(line)
@@ -164,7 +164,7 @@ def _flat(config: Tree, above: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def _finite(pairs: Iterator[tuple[Tree, Any]]) -> tuple[ExistingResult, ...]:
-    """Those with a finite value whose parameters are plain values."""
+    """The results with a finite value whose parameters are plain values."""
     return tuple(
         ExistingResult(dict(parameters), float(value))
         for parameters, value in pairs

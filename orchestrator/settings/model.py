@@ -1,9 +1,8 @@
 """The campaign file: its sections as frozen pydantic models, checked as a whole, every mistake with file and line.
 
 Relative paths (`candidates.table`, `strategy.warm_start.path`, `data.folder`, a SQLite URL, where a callable's module
-is looked for, where a command runs) are relative to the campaign file's folder, so a campaign means the same wherever
-it is started from; only `runs` is relative to the working directory, where results belong. `Settings` holds absolute
-paths.
+is looked for, where a command runs) are relative to the campaign file's folder, so a campaign is the same from any
+working directory; only `runs` is relative to the working directory. `Settings` holds absolute paths.
 """
 
 from collections.abc import Mapping, Sequence
@@ -207,7 +206,7 @@ class Settings(Section):
         it where there was none."""
         tree = self.model_dump(mode="json")
         for key in ("objectives", "constraints"):
-            if not tree[key]:  # one objective is written as it was before there could be several
+            if not tree[key]:  # with one objective the form of older versions is kept
                 del tree[key]
         start = tree["strategy"].get("warm_start")
         if isinstance(start, dict) and isinstance(start.get("path"), str):

@@ -1,7 +1,7 @@
 """Frozen dataclasses built from a campaign file's mappings: an objective's options, and with `strategies` a strategy's.
 
-Where a field may be one of several dataclasses (`kernel`, `warm_start`) the mapping's `name` picks one before pydantic
-looks, so that a message is about the one that was meant.
+For a field that may be one of several dataclasses (`kernel`, `warm_start`), the mapping's `name` selects one before
+pydantic validates it, so that a message is about the intended one.
 """
 
 import dataclasses
@@ -47,7 +47,7 @@ def dump(options: object) -> Plain:
 
 
 def build(cls: type, options: Tree) -> Any:
-    """`cls(**options)`, checked. Raises pydantic's ValidationError holding everything that is wrong."""
+    """`cls(**options)`, checked. Raises pydantic's ValidationError with all mistakes."""
     hints = get_type_hints(cls, include_extras=True)
     known = [field.name for field in dataclasses.fields(cls) if field.init]
     problems = [unknown_key(key, known) for key in options if key not in known]
@@ -60,7 +60,7 @@ def build(cls: type, options: Tree) -> Any:
     try:
         built = adapter(cls).validate_python(values)
     except ValidationError as error:
-        # a part that could not be built is missing here, but that was said already
+        # a part that could not be built is missing here, and reported already
         said = set(options) - set(values)
         problems += [problem for problem in describe(error, values) if problem.keys[:1] not in {(key,) for key in said}]
     except ObjectiveError as error:
@@ -103,13 +103,13 @@ def dump_objective(options: object) -> Plain:
 
 
 def alternatives(annotation: object) -> dict[str, type]:
-    """The dataclasses that a union offers, by the `name` each of them carries; empty for any other annotation."""
+    """The dataclasses of a union, by their `name`; empty for any other annotation."""
     classes = [member for member in _members(annotation) if isinstance(member, type)]
     return {name: member for member in classes for name in _names(member)}
 
 
 def _unnamed(annotation: object) -> type | None:
-    """The one dataclass without a `name` that a union with None offers, as `Model | None` does."""
+    """The dataclass without a `name` in a union with None, such as `Model | None`."""
     members = [member for member in _members(annotation) if member is not NoneType]
     only = members[0] if len(members) == 1 else None
     is_unnamed = isinstance(only, type) and dataclasses.is_dataclass(only) and not _names(only)

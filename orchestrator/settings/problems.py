@@ -1,8 +1,8 @@
-"""What is wrong with a campaign file, in plain words.
+"""The mistakes in a campaign file, in plain words.
 
 pydantic finds the mistakes; here its findings become predicates about a dotted path ("must be > 0, got -1"), without
-class names, links or one line for every member of a union. Our own checks speak through the same door: `failure`
-makes the exception that a pydantic validator raises, so that one pass over the file finds everything.
+class names, links or one line for every member of a union. Our own checks use the same messages: `failure` makes the
+exception that a pydantic validator raises, so that one pass over the file finds all mistakes.
 """
 
 import json
@@ -62,12 +62,12 @@ class Problem:
         return f"{dotted_key(self.keys)}{'' if self.rule.startswith(':') else ' '}{self.rule}{got}"
 
     def below(self, *keys: str | int) -> "Problem":
-        """The same mistake seen from further up."""
+        """The same mistake with `keys` before its own."""
         return Problem((*keys, *self.keys), self.rule, self.got)
 
 
 def failure(problems: Iterable[Problem]) -> ValidationError:
-    """The exception for a pydantic validator to raise; pydantic puts the validator's own place before each path."""
+    """The exception for a pydantic validator to raise; pydantic adds the validator's position to each path."""
     return ValidationError.from_exception_data(
         "campaign",
         [
@@ -82,7 +82,7 @@ def failure(problems: Iterable[Problem]) -> ValidationError:
 
 
 def describe(error: ValidationError, tree: object, model: type[BaseModel] | None = None) -> list[Problem]:
-    """The mistakes in `tree` that pydantic found. `model` tells which keys there are where one is unknown."""
+    """The mistakes in `tree` that pydantic found. `model` gives the keys that exist where one is unknown."""
     found = [_describe_details(details, tree, model) for details in error.errors(include_url=False)]
     return _without_union_noise(found)
 
@@ -97,7 +97,7 @@ def config_error(document: Document, error: ValidationError, model: type[BaseMod
 
 
 def align(keys: Keys, message: str, value: object = None) -> Problem:
-    """The problem at `keys` out of a message that names the path it knows itself (`kernel.lengthscale must be …`)."""
+    """The problem at `keys` from a message that begins with its own path (`kernel.lengthscale must be …`)."""
     subject, _, rule = message.partition(" ")
     path: Keys = tuple(subject.rstrip(":").split("."))
     rule = f": {rule}" if subject.endswith(":") else rule
@@ -115,12 +115,12 @@ def unknown_key(key: str | int, known: Sequence[str]) -> Problem:
 
 
 def suggestion(word: str, known: Sequence[str]) -> str:
-    """`did you mean …?` when something is close, everything there is otherwise."""
+    """`did you mean …?` when a name is similar, else all names."""
     return did_you_mean(word, known).removeprefix("; ") or f"there are {', '.join(known)}"
 
 
 def excerpt(value: object) -> str:
-    """A value as it would stand in the file, cut at 60 characters."""
+    """A value as it is written in a file, cut at 60 characters."""
     text = redact(json.dumps(value, ensure_ascii=False, default=repr))
     return text if len(text) <= 60 else text[:57] + "…"
 
@@ -178,7 +178,7 @@ def _has(tree: object, part: str | int) -> bool:
 
 
 def _keys_of(model: type[BaseModel] | None, keys: Keys) -> list[str]:
-    """Keys that the section at `keys` has."""
+    """The keys that the section at `keys` can have."""
     for key in keys:
         field = model.model_fields.get(str(key)) if model else None
         annotation = field.annotation if field else None
@@ -187,7 +187,8 @@ def _keys_of(model: type[BaseModel] | None, keys: Keys) -> list[str]:
 
 
 def _without_union_noise(found: Sequence[_Found]) -> list[Problem]:
-    """Of a union's complaints keep those of the member that got furthest; equal ones become `must be A or B`."""
+    """Keep the mistakes of the union's member that was validated furthest; members that got equally far become `must be
+    A or B`."""
     kept: dict[tuple[Keys, str | None], Problem] = {}
     for item in found:
         rivals = [other.problem.keys for other in found if item.union is not None and other.union == item.union]

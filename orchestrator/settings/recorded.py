@@ -1,8 +1,8 @@
-"""The campaign file as a log has it: what readers (status, report, export, the live page) need, typed and read once.
+"""The campaign file in a log, typed, for readers: status, report, export, the live page.
 
 A log is read on machines that cannot import the user's objective or strategy, and by later versions of this software.
-So the sections are read one by one through their models, nothing is imported, and keys that a section no longer has
-are left out. A session, which needs all of it, builds `Settings` instead.
+So the sections are read one by one by their models, nothing is imported, and keys that a section no longer has are left
+out. A session builds `Settings` instead.
 """
 
 from collections.abc import Mapping
@@ -28,9 +28,9 @@ class _Strategy(BaseModel):
 
 @dataclass(frozen=True, kw_only=True)
 class RecordedSettings:
-    """What one session ran with. `plain` is the whole resolved file."""
+    """The settings of one session. `plain` is the whole resolved file."""
 
-    objective: str  # its name, or whatever else is given; empty for a table that is the objective itself
+    objective: str  # its name, callable or command; empty for a table that is the objective itself
     strategy: str
     space: Mapping[str, Parameter]  # empty when the candidates are a table's rows
     budget: BudgetSettings
@@ -41,7 +41,7 @@ class RecordedSettings:
 
     @property
     def shown(self) -> Tree:
-        """`plain` for people: without the webhook's address, which admits to a chat who knows it."""
+        """`plain` for display: without the webhook's address, with which anyone could write to the chat."""
         notify = self.plain.get("notify")
         if not isinstance(notify, Mapping) or not isinstance(notify.get("webhook"), str):
             return self.plain

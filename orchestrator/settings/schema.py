@@ -1,8 +1,7 @@
 """The campaign file as JSON Schema (draft 2020-12), for editors.
 
-pydantic writes the schema of the sections; strategies, kernels, objectives and parameter kinds are put in where the
-sections leave them open, one alternative a name. `orchestrator.settings.schema_rules` adds bounds and what needs
-several keys at once.
+pydantic writes the schema of the sections; strategies, kernels, objectives and parameter kinds are added as
+alternatives, one for each name. `orchestrator.settings.schema_rules` adds bounds and what needs several keys at once.
 """
 
 from collections.abc import Iterable
@@ -109,7 +108,8 @@ def _describe_options(definitions: dict[str, Schema], classes: Iterable[type]) -
 
 
 def _require_name(definition: Schema) -> None:
-    """A dataclass picked by its name (a kernel, a warm start) must say it, although the class has it by default."""
+    """Require `name` in a dataclass that is selected by its name (a kernel, a warm start), although the class has a
+    default."""
     name = definition.get("properties", {}).get("name", {})
     if "const" in name:
         definition["required"] = ["name", *definition.get("required", [])]
@@ -127,7 +127,7 @@ def _add_name(definition: Schema, name: str) -> None:
 
 
 def _without(definition: Schema, field: str) -> None:
-    """What the objective section says itself is no option."""
+    """Remove the keys of the section `objective` from the options."""
     del definition["properties"][field]
     definition["required"] = [name for name in definition.get("required", []) if name != field]
     definition["additionalProperties"] = False

@@ -27,7 +27,7 @@ def _numbers_of(field: Schema) -> list[Schema]:
 
 
 def add_parameter_rules(definitions: Schema) -> None:
-    """What the kinds of parameters check of themselves."""
+    """Add the checks of the kinds of parameters."""
     integer: Schema = {"type": "integer"}
     _extend(definitions["Range"], "step", {"exclusiveMinimum": 0})
     definitions["Range"]["allOf"] = [
@@ -42,7 +42,7 @@ def add_parameter_rules(definitions: Schema) -> None:
 
 
 def add_section_rules(sections: Schema, definitions: Schema) -> list[Schema]:
-    """Rules inside the sections, added to them; and those between sections, to stand at the top."""
+    """Add the rules inside the sections; returns those between sections, for the top level."""
     test = {"anyOf": [_SCALAR, {"type": "array", "minItems": 1, "items": _SCALAR}, _comparison()]}
     sections["forbid"]["items"] |= {"additionalProperties": test}
     sections["enqueue"]["items"] = _ROW

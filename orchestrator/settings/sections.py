@@ -33,7 +33,7 @@ from orchestrator.settings.options import (
 
 
 class Section(BaseModel):
-    """A part of a campaign file: frozen, its keys and types as declared and nothing else."""
+    """A section of a campaign file: frozen, with the declared keys and types only."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
@@ -55,7 +55,7 @@ def _webhook(url: str) -> str:
 
 
 def _named_by_environment() -> str | None:
-    """Read once, here: the processes that evaluate may have another environment, and so may a later resume."""
+    """Read once, here: worker processes and a later resume may have another environment."""
     folder = os.environ.get("BBKB_DATA")
     return str(Path(folder).expanduser().absolute()) if folder else None
 
@@ -68,7 +68,7 @@ def _check_listed(name: str | None) -> str | None:
 
 def _objective_options(options: object, info: ValidationInfo) -> AnyObjective | None:
     sources = [key for key in OBJECTIVE_KEYS if info.data.get(key) is not None]
-    # with none or several of them that is the mistake to report, and what the options should be is unknown
+    # none or several is reported elsewhere; the options cannot be checked then
     if len(sources) != 1:
         return None
     return build_objective(sources[0], info.data[sources[0]], {} if options is None else options, folder_of(info))
@@ -178,7 +178,7 @@ class BudgetSettings(Section):
     @model_validator(mode="before")
     @classmethod
     def _as_many_as_steps(cls, tree: Any) -> Any:
-        """A trial takes a step at least, so there are never more evaluations than steps."""
+        """Each trial takes at least one step, so there are never more evaluations than steps."""
         if isinstance(tree, Mapping) and isinstance(tree.get("steps"), int) and "evaluations" not in tree:
             return {**tree, "evaluations": min(max(1, tree["steps"]), MOST_TRIALS)}
         return tree

@@ -18,7 +18,7 @@ from orchestrator.settings.file import Plain
 from orchestrator.settings.options import as_mapping, build, dump
 from orchestrator.settings.problems import Problem, align, describe, excerpt, failure
 
-PARAMETERS: Mapping[str, type] = {  # the key that tells a parameter's kind
+PARAMETERS: Mapping[str, type] = {  # the key that identifies a kind of parameter
     "choices": Choice,
     "ordered": Ordered,
     "constant": Constant,
@@ -80,7 +80,7 @@ def dump_forbid(clauses: Sequence[Clause]) -> list[Plain]:
 
 def read_space(file: str, folder: Path) -> tuple[Plain, list[Plain]]:
     """`space` and `forbid` as plain values out of a ConfigSpace file below `folder`. Raises ValidationError."""
-    from objectives.configspace_file import read_configspace  # here: a file that names no such space need not wait
+    from objectives.configspace_file import read_configspace  # imported here, for files that name such a space only
 
     try:
         return read_configspace(folder / Path(file).expanduser())
@@ -110,7 +110,7 @@ def dump_enqueue(enqueue: Sequence[Configuration]) -> list[dict[str, Scalar]]:
 def space_problems(
     space: Mapping[str, Parameter], forbid: tuple[Clause, ...], enqueue: Sequence[Configuration]
 ) -> list[Problem]:
-    """What is wrong between parameters, forbidden clauses and enqueued configurations."""
+    """Conflicts between parameters, forbidden clauses and enqueued configurations."""
     found = [Problem(mistake.keys, mistake.rule) for mistake in mistakes(space, forbid)]
     if found or not space:
         return found or [Problem(("forbid",), "needs a space: its clauses speak of parameters")] * bool(forbid)
@@ -133,7 +133,7 @@ def _build_parameter(options: object) -> Parameter:
         raise failure([Problem((), "must have low and high, or choices, or ordered, or constant", excerpt(options))])
     levels = [level for value in fields.values() for level in (value if isinstance(value, list | tuple) else [value])]
     if any(isinstance(level, float) and not math.isfinite(level) for level in levels):
-        # JSON, in which settings and parameters travel, has no word for them
+        # JSON, the format of stored settings and parameters, does not have them
         raise failure([Problem((), "must hold finite numbers only", excerpt(options))])
     when = fields.pop("when", None)
     parameter: Parameter = build(kind, fields)
@@ -141,7 +141,7 @@ def _build_parameter(options: object) -> Parameter:
 
 
 def _with_conditions(parameter: Parameter, when: Any) -> Parameter:
-    # not by pydantic, which would say of each member of a union why it is not that one
+    # not by pydantic, which would report a reason for each member of the union
     try:
         return dataclasses.replace(parameter, when=clauses_of(when))
     except ValueError as error:

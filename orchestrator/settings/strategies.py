@@ -1,5 +1,5 @@
-"""The strategy that a campaign file names, with its options. It is apart from `options`, so that what only reads a log
-imports no strategy.
+"""The strategy that a campaign file names, with its options. It is separate from `options`, so that readers of a log
+import no strategy.
 """
 
 import dataclasses
@@ -40,7 +40,7 @@ def build_strategy(options: object, folder: Path | None = None) -> AnyStrategy:
 
 
 def _drop_retired(fields: Tree) -> Plain:
-    """`fields` without options of older versions that are off, as resolved files of older runs have them."""
+    """`fields` without retired options that are off, which resolved files of older runs contain."""
     for name, reason in RETIRED.items():
         if fields.get(name):
             raise failure(
@@ -76,7 +76,7 @@ def dump_strategy(strategy: object) -> Plain:
 
 
 def _locate(folder: Path, path: object) -> object:
-    """A path below `folder`; a database URL as it is, but for the file that a SQLite URL names."""
+    """A path below `folder`; the file of a SQLite URL below `folder`; any other database URL unchanged."""
     scheme, slashes, file = path.partition(":///") if isinstance(path, str) else ("", "", "")
     if slashes and scheme.startswith("sqlite"):
         return f"{scheme}{slashes}{join(folder, file)}"

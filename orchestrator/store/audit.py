@@ -1,7 +1,7 @@
-"""The books that `verify` keeps of a log, event by event, and what they say in the end.
+"""The bookkeeping of `verify`, event by event, and its findings.
 
-They are kept apart from `campaign.apply` on purpose: where the two disagree about the same log, one of them is wrong,
-and that is reported too. Every problem is reported with its place, not only the first.
+It is separate from `campaign.apply` on purpose: if the two disagree about a log, one of them is wrong, and that is
+reported too. Every problem is reported with its place, not only the first.
 """
 
 from collections.abc import Iterator, Mapping
@@ -51,15 +51,15 @@ class Findings:
     events: int
     sessions: int
     checksums: int  # events whose checksum was compared
-    holder: str  # who runs it now; empty: no process
+    holder: str  # the process that runs it now; empty: none
     problems: tuple[str, ...]
     notes: tuple[str, ...]
     again: tuple[PendingAttempt, ...]  # running when the log ends
-    waiting: tuple[PendingAttempt, ...]  # chosen, or failed and to be tried again
+    waiting: tuple[PendingAttempt, ...]  # chosen, or failed with another attempt to come
     untold: int  # over, and the strategy has not learned from it yet
 
     def lines(self) -> Iterator[str]:
-        """For a person."""
+        """The findings as text."""
         yield (
             f"checked: {self.events} events of {self.campaign} in {self.sessions} sessions, {self.checksums} checksums"
         )
@@ -83,7 +83,8 @@ class _Trial:
 
 @dataclass
 class Audit:
-    """The books. `problems` fill up on the way; `state` is what `campaign.apply` makes of the same events."""
+    """The bookkeeping. `problems` are collected on the way; `state` is the fold of the same events by
+    `campaign.apply`."""
 
     store: Store
     campaign: str
@@ -103,15 +104,15 @@ class Audit:
     state: CampaignState | None = field(default_factory=CampaignState)  # None: it can no longer be known
 
     def skip(self) -> None:
-        """Events are missing before the next one: what that one follows is not known."""
+        """Note that events are missing before the next one, whose predecessor is therefore unknown."""
         self.is_gap = True
 
     def take(self, row: Row) -> None:
-        """Check one event, and book it."""
+        """Check one event and record it."""
         self.events += 1
         self.checksums += row.checksum is not None
         previous, self.previous = self.previous, row.checksum
-        if self.is_gap:  # that it is not chained is said already
+        if self.is_gap:  # the broken chain is reported already
             self.is_gap, self.state = False, None
             return
         try:
@@ -128,12 +129,12 @@ class Audit:
         self._apply(row, event, bool(wrong))
 
     def compare_head(self, extent: Extent) -> None:
-        """The last event must be the one that was written last."""
+        """Check that the last event is the one that was written last."""
         if extent.head is not None and not self.is_gap and self.previous != extent.head:
             self.problems.append("the log does not end with the event that was written last: its end was replaced")
 
     def compare(self) -> None:
-        """The other bookkeeping must have come to the same."""
+        """Check that `campaign.apply` gives the same totals."""
         if self.state is None:
             self.notes.append("what `status` counts was not compared: the log is damaged before its end")
             return
@@ -203,7 +204,7 @@ class Audit:
         if is_before and row.epoch:
             yield "it belongs before the first session"
         if isinstance(event, TrialsReopened):
-            self.is_open = False  # written under a claim of its own
+            self.is_open = False  # written under a separate claim
         elif not is_before and not isinstance(event, SessionOpened) and not self.is_open:
             yield "no session is open"
         self.epoch = max(self.epoch, row.epoch)

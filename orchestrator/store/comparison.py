@@ -1,7 +1,8 @@
-"""A log compared with a copy of it, event by event: which one was changed cannot be known, only that one was.
+"""Compares a log with a copy of it, event by event. The comparison shows that one of them was changed, but not which
+one.
 
-The checksums find what was changed without care. A person who may write to the database can compute them anew, so that
-only a copy kept elsewhere shows such a change.
+The checksums show changes by accident. A person who may write to the database can compute them again, so only a copy
+kept elsewhere shows such a change.
 """
 
 from dataclasses import dataclass
@@ -26,7 +27,7 @@ class Comparison:
 
     @property
     def is_same(self) -> bool:
-        """Whether the copy is what the log was some time ago."""
+        """Whether the copy is an earlier state of the log."""
         return self.difference is None and not self.older
 
     def __str__(self) -> str:
@@ -38,7 +39,7 @@ class Comparison:
 
 
 def compare(log: Store, copy: Store, campaign: str) -> Comparison:
-    """Compare what both say of `campaign`. Raises StoreError, and RunError when the copy has no such campaign."""
+    """Compare the events of `campaign` in both. Raises StoreError, and RunError when the copy has no such campaign."""
     position = 0
     while True:
         pages = log.rows(campaign, position, _PAGE), copy.rows(campaign, position, _PAGE)

@@ -1,4 +1,4 @@
-"""A connection to SQLite or PostgreSQL, and a database's own errors as ours."""
+"""A connection to SQLite or PostgreSQL, and the translation of its errors into `StoreError`."""
 
 import sqlite3
 from collections.abc import Iterator
@@ -11,9 +11,9 @@ from sqlalchemy.exc import DBAPIError, NoSuchModuleError, SQLAlchemyError
 from orchestrator import credentials
 from orchestrator.errors import StoreError
 
-BUSY_SECONDS = 30  # to wait while another process writes to a SQLite file
+BUSY_SECONDS = 30  # the wait while another process writes to a SQLite file
 
-# A PostgreSQL server that is cut off must not hold up a campaign for the operating system's two hours.
+# An unreachable PostgreSQL server must not delay a campaign for the operating system's two hours.
 _PATIENCE = {
     "connect_timeout": 10,
     "keepalives_idle": 10,
@@ -43,7 +43,7 @@ def connect(url: str, is_salvage: bool = False) -> sa.Engine:
         ) from None
     except (SQLAlchemyError, NoSuchModuleError, ValueError) as error:
         reason = credentials.without_secrets(str(error), url)
-        # without its cause: what SQLAlchemy and Python say of a URL may hold a part of the password
+        # without the cause, whose message may contain a part of the password
         raise StoreError(
             f"store: {safe_url(url)} is no database URL: {reason}; give sqlite or postgresql://…"
         ) from None
@@ -104,7 +104,7 @@ def _make_sqlite_tolerant(connection: sqlite3.Connection, _record: object) -> No
     cursor = connection.cursor()
     cursor.execute(f"PRAGMA busy_timeout={int(1000 * BUSY_SECONDS)}")
     cursor.execute("PRAGMA query_only=ON")
-    cursor.execute("PRAGMA writable_schema=ON")  # or it would not open a file that is shorter than it should be
+    cursor.execute("PRAGMA writable_schema=ON")  # else SQLite does not open a truncated file
     cursor.close()
 
 
@@ -114,7 +114,7 @@ _TRANSIENT_STATES = ("08", "57P0", "53300", "40", "55P03")
 
 
 def _is_transient(error: DBAPIError) -> bool:
-    """Whether trying again may help."""
+    """Whether a retry may help."""
     name = getattr(error.orig, "sqlite_errorname", None)
     if name is not None:
         return str(name).startswith(("SQLITE_BUSY", "SQLITE_LOCKED"))

@@ -1,7 +1,5 @@
-"""The store on SQLAlchemy Core: SQLite in the run's folder by default, PostgreSQL by URL.
-
-What it promises is in `store.Store`. SQLite runs with a write-ahead log and `synchronous=FULL`, PostgreSQL with its
-default synchronous commit.
+"""The store on SQLAlchemy Core: SQLite in the run's folder by default, PostgreSQL by URL. `store.Store` has the
+contract. SQLite runs with a write-ahead log and `synchronous=FULL`, PostgreSQL with its default synchronous commit.
 """
 
 import contextlib
@@ -23,13 +21,13 @@ from orchestrator.store.store import PAGE, Extent, Holding, Stop, Writer
 from orchestrator.store.tables import ADVANCE, CAMPAIGNS, END, EVENTS, HOLDERS, INSERT, LOCK, SNAPSHOTS
 from orchestrator.wording import moment
 
-_LEAST_ROW_BYTES = 32  # of an event in a file: its body and kind alone are longer
+_LEAST_ROW_BYTES = 32  # of an event in a file, a lower bound
 # the columns that databases of every version have
 _CAMPAIGN = sa.select(*(CAMPAIGNS.c[name] for name in ("campaign", "epoch", "holder", "since", "length")))
 
 
 class EventStore:
-    """A database of campaigns. `is_salvage`: for reading only, what can be read of a damaged one.
+    """A database of campaigns. `is_salvage`: read-only, for the readable part of a damaged one.
 
     Raises StoreError whenever the database cannot be reached, written or understood.
     """
@@ -63,8 +61,8 @@ class EventStore:
                 ) from error
 
     def make_tables(self) -> None:
-        """Make the tables, or bring those of an older version up to date. Needs the right to create; nothing else
-        does once they are there."""
+        """Make the tables, or bring those of an older version up to date. Only this needs the right to create
+        tables."""
         self._make_file()
         with translate_errors(self.url), self._engine.begin() as connection:
             bring_up_to_date(connection)
@@ -111,7 +109,8 @@ class EventStore:
             return connection.execute(query).scalar_one_or_none() or ""
 
     def ask_to_stop(self, campaign: str, epoch: int, stop: Stop) -> bool:
-        """Leave a request for the holder of this epoch, which finds it with its next beat. False: it is gone."""
+        """Write a request for the holder of this epoch, which reads it with its next beat. False: that holder is
+        gone."""
         mine = (HOLDERS.c.campaign == campaign) & (HOLDERS.c.epoch == epoch) & (HOLDERS.c.holder != "")
         with self._writing() as connection:
             return connection.execute(HOLDERS.update().where(mine).values(stop=stop)).rowcount == 1
@@ -136,7 +135,7 @@ class EventStore:
         return before[0].checksum if before and before[0].position == position - 1 else 0
 
     def rows(self, campaign: str, position: int, limit: int = PAGE) -> list[Row]:
-        """At most `limit` events as they lie there, from `position` on; unchecked."""
+        """At most `limit` rows from `position` on, unchecked."""
         with self._reading() as connection:
             query = self._rows_of(connection).where(EVENTS.c.campaign == campaign, EVENTS.c.position >= position)
             found = connection.execute(query.order_by(EVENTS.c.position).limit(limit)).all()
@@ -145,10 +144,10 @@ class EventStore:
         return list(map(Row._make, found))
 
     def salvage(self, campaign: str) -> list[Row]:
-        """The events that lie before the first damage, in no order, where their index cannot be read any more."""
+        """The events before the first damage, in no order, for a file whose index is damaged."""
         found: list[Row] = []
-        with contextlib.suppress(StoreError), self._reading() as connection:  # that there is damage is known
-            computed = EVENTS.c.campaign.concat("")  # no index holds it: the table itself is read
+        with contextlib.suppress(StoreError), self._reading() as connection:  # the damage is known already
+            computed = EVENTS.c.campaign.concat("")  # no index contains this column, so the table itself is read
             result = connection.execute(self._rows_of(connection).where(computed == campaign))
             while (row := result.fetchone()) is not None:  # one by one, or those before the damage were lost with it
                 found += [Row(*row)] if isinstance(row.position, int) else []
@@ -176,8 +175,8 @@ class EventStore:
         return sa.select(*(EVENTS.c[name] if name in names else sa.null().label(name) for name in Row._fields))
 
     def event(self, campaign: str, row: Row, previous: int | None) -> Event:
-        """What the row says; `previous` is the checksum before it. Raises StoreError when it is not what was written
-        there, or makes no sense."""
+        """The event of a row; `previous` is the checksum before it. Raises StoreError when the row was changed, or
+        cannot be decoded."""
         if not row.is_intact(campaign, previous):
             raise StoreError(
                 f"{self._place(campaign, row)} is not what was written there: its checksum differs, the "
@@ -197,7 +196,7 @@ class EventStore:
         return f"event {row.position} ({row.kind}) of {campaign!r} in {self._name}"
 
     def extent(self, campaign: str) -> Extent:
-        """How much there is of the log. Raises RunError when there is no such campaign."""
+        """The extent of the log. Raises RunError when there is no such campaign."""
         is_it = EVENTS.c.campaign == campaign
         count = sa.select(sa.func.count()).select_from(EVENTS).where(is_it).scalar_subquery()
         last = sa.select(sa.func.max(EVENTS.c.position)).where(is_it).scalar_subquery()
@@ -205,7 +204,7 @@ class EventStore:
             is_current = "head" in columns_of(connection, CAMPAIGNS.name)
             head = CAMPAIGNS.c.head if is_current else sa.null()
             query = sa.select(CAMPAIGNS.c.length, count, sa.func.coalesce(last, -1), head)
-            # one statement: no writer comes between
+            # one statement: no writer can intervene
             row = connection.execute(query.where(CAMPAIGNS.c.campaign == campaign)).one_or_none()
         if row is None:
             raise self._unknown_error(campaign)
@@ -232,12 +231,12 @@ class EventStore:
             return list(connection.execute(sa.select(CAMPAIGNS.c.campaign).order_by(CAMPAIGNS.c.campaign)).scalars())
 
     def length(self, campaign: str) -> int:
-        """How many events the log says it has. Raises RunError when there is no such campaign."""
+        """The number of events by the campaign's row. Raises RunError when there is no such campaign."""
         with self._reading() as connection:
             return self._whole("length", self._row(connection, campaign).length)
 
     def damages(self) -> list[str]:
-        """What SQLite's own check of the whole file finds; nothing for other databases, which check their pages."""
+        """The findings of SQLite's own check of the whole file; empty for other databases, which check their pages."""
         if self._engine.dialect.name != "sqlite":
             return []
         with self._reading() as connection:
@@ -246,7 +245,7 @@ class EventStore:
 
     def capacity(self) -> int:
         """How many events the store can hold at most: those that its file, and its write-ahead log, have room for. A
-        damaged length may say more than anything could read."""
+        damaged length may exceed it."""
         if self._file is None:
             return sys.maxsize
         parts = (self._file, self._file.with_name(f"{self._file.name}-wal"))
@@ -282,13 +281,13 @@ class EventStore:
         return connection.execute(sa.select(EVENTS.c.checksum).where(is_last)).scalar_one_or_none() or 0
 
     def save_snapshot(self, campaign: str, snapshot: Snapshot) -> None:
-        """Keep this one instead of the last. It is a copy of what the log says: to lose it costs time only."""
+        """Replace the snapshot. It is a copy of the log's contents, so losing it costs time only."""
         with self._writing() as connection:
             connection.execute(SNAPSHOTS.delete().where(SNAPSHOTS.c.campaign == campaign))
             connection.execute(SNAPSHOTS.insert(), {"campaign": campaign, **snapshot.columns()})
 
     def snapshot(self, campaign: str) -> Snapshot | None:
-        """The last one, if the log still holds the event that it ends with; None where there is none of use."""
+        """The last one, if the log still holds the event that it ends with; else None."""
         names = Snapshot.__slots__
         with self._reading() as connection:
             if not sa.inspect(connection).has_table(SNAPSHOTS.name):
@@ -296,7 +295,7 @@ class EventStore:
             query = sa.select(*(SNAPSHOTS.c[name] for name in names)).where(SNAPSHOTS.c.campaign == campaign)
             row = connection.execute(query).one_or_none()
         found = None if row is None else Snapshot(*row)
-        if found is None or not isinstance(found.position, int):  # SQLite keeps any value in any column
+        if found is None or not isinstance(found.position, int):  # SQLite allows any value in any column
             return None
         return found if self.checksum_before(campaign, found.position) == found.head else None
 
@@ -315,7 +314,8 @@ class EventStore:
             return select_notes(connection, campaign)
 
     def beat(self, campaign: str, epoch: int) -> Stop:
-        """Show that the holder of this epoch lives; what it was asked to do. Raises FencedError when it is no more."""
+        """The heartbeat of the holder of this epoch; returns the request to it. Raises FencedError when another process
+        has taken over."""
         mine = (HOLDERS.c.campaign == campaign) & (HOLDERS.c.epoch == epoch)
         beaten = HOLDERS.update().where(mine).values(beats=HOLDERS.c.beats + 1, last_beat=time.time())
         with self._writing() as connection:
@@ -324,7 +324,7 @@ class EventStore:
             return cast(Stop, connection.execute(sa.select(HOLDERS.c.stop).where(mine)).scalar_one())
 
     def release(self, campaign: str, epoch: int) -> None:
-        """The holder of this epoch lets go; nothing happens when it holds the campaign no more."""
+        """Release the claim of this epoch; no effect when another process has taken over."""
         mine = (HOLDERS.c.campaign == campaign) & (HOLDERS.c.epoch == epoch)
         with self._writing() as connection:
             connection.execute(
@@ -332,7 +332,7 @@ class EventStore:
             )
 
     def close(self) -> None:
-        """Give the connections back."""
+        """Close the connections."""
         self._engine.dispose()
 
     @contextlib.contextmanager
@@ -349,7 +349,7 @@ class EventStore:
             yield connection
 
     def _whole(self, column: str, value: object) -> int:
-        """A number that must be whole: SQLite keeps whatever a damaged or edited file has there."""
+        """A number that must be an integer: SQLite returns any value that a damaged or edited file has there."""
         if not isinstance(value, int):
             raise StoreError(
                 f"the store {self._name} must have a whole number as {column}, got {value!r}: it is damaged, "

@@ -1,14 +1,14 @@
-"""Who runs a campaign: the identity of its holder, its sign of life, and how a dead holder's campaign is taken over.
-
-No holder is declared dead by a guess, and no two machines' clocks are compared:
+"""The lease of a campaign: the identity of its holder, its heartbeat, and how another process takes over after its
+death. The decision that a holder is dead never compares the clocks of two machines:
 
 * A session that ended has released the campaign: it is free.
-* A holder on this machine is looked up among its processes: gone, or its number given to another process, is dead.
-* A holder elsewhere (another machine, another container) is watched: it counts its beats in the store, and what has not
-  moved for `PATIENCE_SECONDS` on the watcher's own clock is dead.
+* A holder on this machine is looked up among its processes: it is dead when the process is gone, or its number belongs
+  to another process.
+* A holder elsewhere (another machine, another container) is watched: it counts its beats in the store, and is dead when
+  the count has not changed for `PATIENCE_SECONDS` on the watcher's own clock.
 
-A process that takes over claims with the epoch that was found free, so of two one loses; and a holder that was thought
-dead finds itself fenced off with its next beat or append, whichever comes first.
+A process that takes over claims with the epoch that was found free, so one of two such processes loses. A holder that
+was wrongly considered dead is fenced off at its next beat or append.
 """
 
 import json
@@ -26,7 +26,7 @@ from orchestrator.wording import duration, moment
 
 BEAT_SECONDS = 2.0
 PATIENCE_SECONDS = 10.0  # with a holder elsewhere: a few beats, one of which may wait for a slow database
-_LOOK_SECONDS = 0.5  # between two looks at it
+_LOOK_SECONDS = 0.5  # between two checks of it
 _FAREWELL_SECONDS = 5.0  # to wait at the end for a beat under way; a database that is away may hold it for longer
 
 _PROC = Path("/proc")
@@ -35,7 +35,8 @@ _DEAD_STATES = "ZX"  # ended, and its parent has not read its exit code yet
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """A process. `started` and `space` are empty where the system does not say: then its heartbeats alone decide."""
+    """A process. `started` and `space` are empty when the system does not provide them; then only the heartbeats
+    decide."""
 
     host: str
     pid: int
@@ -44,12 +45,12 @@ class Identity:
 
     @classmethod
     def of_this_process(cls) -> "Identity":
-        """Who we are."""
+        """The identity of this process."""
         return cls(socket.gethostname(), os.getpid(), _stat(os.getpid())[1], _space())
 
     @classmethod
     def read(cls, text: str) -> "Identity | None":
-        """What `written` gave; None for anything else."""
+        """The identity that `written` wrote; None for any other text."""
         try:
             fields = json.loads(text)
             return cls(str(fields["host"]), int(fields["pid"]), str(fields["started"]), str(fields["space"]))
@@ -57,7 +58,7 @@ class Identity:
             return None
 
     def written(self) -> str:
-        """As it lies in the store."""
+        """The text for the store."""
         return json.dumps(asdict(self))
 
     def is_alive(self, here: str) -> bool | None:
@@ -72,7 +73,7 @@ class Identity:
             pass  # it exists, and belongs to another user
         state, started = _stat(self.pid)
         if not state:
-            return None  # hidden from us, or gone this moment: the next look tells
+            return None  # hidden from this user, or just gone: the next check decides
         return state not in _DEAD_STATES and started == self.started
 
     def __str__(self) -> str:
@@ -80,7 +81,7 @@ class Identity:
 
 
 class Watch:
-    """Says whether a campaign is held, look by look. `me` is the process that looks; `clock` counts seconds."""
+    """Decides by repeated checks whether a campaign is held. `me` is the process that looks; `clock` counts seconds."""
 
     def __init__(self, me: Identity | None = None, clock: Callable[[], float] = time.monotonic) -> None:
         self._here = (me or Identity.of_this_process()).space
@@ -90,7 +91,7 @@ class Watch:
         self._has_moved = False
 
     def is_held(self, holding: Holding) -> bool | None:
-        """Whether its holder lives; None while that is not known: look again."""
+        """Whether its holder lives; None while that is unknown: check again."""
         if not holding.holder:
             return False
         identity = Identity.read(holding.identity)
@@ -113,7 +114,8 @@ def watch_holder(
     watch: Watch | None = None,
     sleep: Callable[[float], None] = time.sleep,
 ) -> tuple[Holding, bool]:
-    """Who holds the campaign, and whether it lives: looked at until that is certain, which `say` tells the user.
+    """Who holds the campaign, and whether it lives: checked until that is certain; `say` informs the user about the
+    wait.
 
     Raises RunError when there is no such campaign.
     """
@@ -165,16 +167,15 @@ def take(
 
 
 def describe_holder(holding: Holding) -> str:
-    """Who runs it, for a person. The times are read off the holder's clock, and may be off by its error."""
+    """Who runs it, for a person. The times are those of the holder's clock, with its error."""
     ago = duration(max(0.0, time.time() - holding.last_beat))
     return f"{holding.holder} runs it since {moment(holding.since)} (last sign of life {ago} ago)"
 
 
 class Heartbeat:
-    """Shows in the store that a session lives, and passes on what it is asked there. A thread of its own beats it.
-
-    A database that is away for a moment does not end it. When another process has taken the campaign over the session
-    is stopped at once; its next append tells why.
+    """The heartbeat of a session in the store, which also receives requests to stop. It has its own thread. A database
+    that is unreachable for a short time does not end it. When another process has taken the campaign over the session
+    is stopped at once; its next append raises the reason.
     """
 
     def __init__(self, writer: Writer, period_seconds: float = BEAT_SECONDS) -> None:
@@ -187,21 +188,21 @@ class Heartbeat:
         self._thread = threading.Thread(target=self._live, name="heartbeat", daemon=True)
 
     def start(self) -> None:
-        """Begin to beat."""
+        """Start the thread."""
         self._thread.start()
 
     def obey(self, stop: Callable[[bool], None]) -> None:
-        """From now on pass requests to stop on, also one that came before; `stop` gets whether to stop at once."""
+        """Pass requests to stop on from now on, also an earlier one; `stop` gets whether to stop immediately."""
         with self._lock:
             self._stop = stop
             if self._asked:
                 stop(self._asked == "now")
 
     def end(self) -> None:
-        """The session has ended: beat no more, and let the campaign go.
+        """End the heartbeat and release the campaign.
 
-        A store that is away cannot be updated. That does no harm: the next process finds this one gone, or its beats
-        still, and the error that matters is the one which ended the session.
+        An unreachable store cannot be updated. That has no consequence: the next process finds this one gone, or its
+        heartbeat stopped, and the important error is the one that ended the session.
         """
         self._is_over.set()
         self._thread.join(_FAREWELL_SECONDS)
@@ -218,7 +219,7 @@ class Heartbeat:
                 self._pass_on("now")
                 return
             except StoreError:
-                continue  # the loop meets the same store, and knows whether to wait for it
+                continue  # the loop uses the same store, and decides whether to wait for it
             self._pass_on(asked)
 
     def _pass_on(self, asked: Stop) -> None:
@@ -229,7 +230,7 @@ class Heartbeat:
 
 
 def _stat(pid: int) -> tuple[str, str]:
-    """A process's state, and when it began in ticks since the machine did; both empty when that cannot be read."""
+    """A process's state, and its start in ticks since the machine's start; both empty when they cannot be read."""
     try:
         # the name in the middle may hold anything, also spaces and brackets
         fields = (_PROC / str(pid) / "stat").read_text(errors="replace").rpartition(")")[2].split()
@@ -239,7 +240,7 @@ def _stat(pid: int) -> tuple[str, str]:
 
 
 def _space() -> str:
-    """The boot of this machine and the PID namespace of this process; empty where the system does not tell."""
+    """The boot of this machine and the PID namespace of this process; empty when the system does not provide them."""
     try:
         boot = (_PROC / "sys/kernel/random/boot_id").read_text().strip()
         return f"{boot} {os.stat(_PROC / 'self/ns/pid').st_ino}"

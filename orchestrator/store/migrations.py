@@ -1,7 +1,7 @@
-"""Versions of what lies in a database, and the one place that brings an older one up to date.
+"""The versions of tables and events, and the only module that brings older ones up to date.
 
 The database has a version of its tables, each event one of its body. A version newer than this program's is refused
-with what to do; older ones are read as they are, and tables are brought up to date by the first process that writes.
+with a remedy; older ones are read as they are, and the first process that writes brings the tables up to date.
 
 | tables | what changed |
 | --- | --- |
@@ -57,11 +57,11 @@ def tables_version(connection: sa.Connection) -> int:
 def bring_up_to_date(connection: sa.Connection) -> None:
     """Make the tables, or what those of an older version lack, in the connection's transaction.
 
-    Nothing is created where all is there, so that a role that may only read and write rows is enough from then on.
+    Creates nothing when the tables are complete, so a role without the right to create is sufficient then.
     """
     if tables_version(connection) == TABLES_VERSION:
         return
-    if connection.dialect.name == "postgresql":  # two that make the same table at the same time would collide
+    if connection.dialect.name == "postgresql":  # two processes that create the same table at the same time would fail
         connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_SCHEMA_LOCK)))
         if tables_version(connection) == TABLES_VERSION:
             return
@@ -95,7 +95,7 @@ def check_event_version(version: int) -> None:
 
 
 def from_version_1(event: Event) -> Event:
-    """What version 1 wrote, as this version says it."""
+    """The body of version 1 in the form of this version."""
     if not isinstance(event, BatchChosen):
         return event
     picks = tuple(

@@ -1,6 +1,7 @@
-"""Notes and tags: what people write about a campaign or one of its trials, also while it runs.
+"""Notes and tags that users write about a campaign or one of its trials, also while it runs.
 
-They lie beside the log, because only the process that holds the campaign may append to that. Nothing decides on them.
+They are stored beside the log, because only the process that holds the campaign may append to the log. No decision
+depends on them.
 """
 
 import json
@@ -37,7 +38,7 @@ def checked_tags(tags: Sequence[str]) -> tuple[str, ...]:
 
 
 def new_note(text: str = "", tags: Sequence[str] = (), trial: int | None = None) -> Note:
-    """A note of now. Raises UserError when there is neither text nor tag, or one is not allowed."""
+    """A note with the current time. Raises UserError when there is neither text nor tag, or one is not allowed."""
     if not text.strip() and not tags:
         raise UserError("a note must have a text or a tag, got neither")
     if len(text) > MOST_CHARACTERS:
@@ -46,7 +47,7 @@ def new_note(text: str = "", tags: Sequence[str] = (), trial: int | None = None)
 
 
 def insert_note(connection: sa.Connection, campaign: str, note: Note) -> None:
-    """Write the note behind the others of its campaign, whose row the transaction has locked."""
+    """Insert the note after the others of its campaign, whose row the transaction has locked."""
     count = sa.select(sa.func.count()).select_from(NOTES).where(NOTES.c.campaign == campaign)
     row = {"campaign": campaign, "number": connection.execute(count).scalar_one(), "time": note.time}
     connection.execute(NOTES.insert(), {**row, "trial": note.trial, "text": note.text, "tags": json.dumps(note.tags)})

@@ -13,8 +13,8 @@ _CHECKSUM_BITS = 63  # what a signed column of 64 bits holds
 
 
 class Row(NamedTuple):
-    """An event as it lies in the database. `checksum` is None when a version that had none wrote it, `version` when a
-    version that wrote none did."""
+    """An event in the database. `checksum` and `version` are None in rows of older versions, which did not write
+    them."""
 
     position: int
     epoch: int
@@ -24,8 +24,8 @@ class Row(NamedTuple):
     version: int | None = None
 
     def is_intact(self, campaign: str, previous: int | None) -> bool:
-        """Whether it is what was written at its place, as far as that can be known. `previous`: the checksum of the
-        event before it (None: an older version wrote that one, without)."""
+        """Whether the row is unchanged, by its checksum. `previous`: the checksum of the event before it (None: an
+        older version wrote that one without a checksum)."""
         if self.version is None:
             return self.checksum in (None, _old_checksum(campaign, self))
         return self.checksum == _checksum(campaign, self, previous or 0)
@@ -33,8 +33,8 @@ class Row(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """What the first `position` events of a log fold to. `head` is the checksum of the last of these, `version` one of
-    the program which can read `body` and of what is written."""
+    """What the first `position` events of a log fold to. `head` is the checksum of the last of these, `version` a
+    checksum of the program that can read `body`, and of the contents."""
 
     position: int
     head: int
@@ -42,7 +42,7 @@ class Snapshot:
     body: str
 
     def columns(self) -> dict[str, object]:
-        """As it lies in the database."""
+        """The values of the columns."""
         return asdict(self)
 
 
@@ -69,7 +69,7 @@ def encode(
 
 
 def decode(row: Row) -> Event:
-    """The event of a row. Raises NewerVersionError, or another ValueError when it makes no sense."""
+    """The event of a row. Raises NewerVersionError, or another ValueError when it cannot be decoded."""
     if row.version is None:
         return from_version_1(from_json(row.body))
     check_event_version(row.version)
@@ -77,12 +77,12 @@ def decode(row: Row) -> Event:
 
 
 def _checksum(campaign: str, row: Row, previous: int) -> int:
-    """63 bits of BLAKE2b over everything that the row says, its place included, and the checksum before it."""
+    """63 bits of BLAKE2b over all columns of the row, its position included, and the checksum before it."""
     content = f"{previous}\n{campaign}\n{row.position}\n{row.epoch}\n{row.kind}\n{row.version}\n{row.body}"
     digest = blake2b(content.encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big") >> (64 - _CHECKSUM_BITS)
 
 
 def _old_checksum(campaign: str, row: Row) -> int:
-    """What version 1 wrote: CRC-32 over the row alone."""
+    """The checksum of version 1: CRC-32 over the row alone."""
     return zlib.crc32(f"{campaign}\n{row.position}\n{row.epoch}\n{row.kind}\n{row.body}".encode())

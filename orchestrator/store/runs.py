@@ -1,4 +1,4 @@
-"""A run's folder: the resolved campaign file, where it came from, the SQLite log and the report.
+"""A run's folder: the resolved campaign file, its origin, the SQLite log and the report.
 
     runs/<name>-<time>/    or runs/<run>/, where the key `run` names it
         campaign.yaml      the resolved file; budget, workers, computing and log may be edited before a resume
@@ -36,7 +36,7 @@ from orchestrator.settings.file import Tree
 from orchestrator.store.event_store import EventStore
 from orchestrator.store.store import Store
 
-if TYPE_CHECKING:  # reading a run imports no strategy and no model of the campaign file
+if TYPE_CHECKING:  # only for types: reading a run imports no strategy and no model of the campaign file
     from orchestrator.settings.model import Settings
 
 _LONGEST_SHOWN = 200  # characters of a path in a message
@@ -81,7 +81,7 @@ class Run:
             return self.read(store)
 
     def read(self, store: Store) -> list[Event]:
-        """The whole log out of its open store; raises as `events` does."""
+        """The whole log from its open store; raises as `events` does."""
         created, rest = self.stream(store)
         return [created, *rest]
 
@@ -148,7 +148,7 @@ def _fill(
     existing: ExistingTaken | None,
     enqueued: Sequence[int],
 ) -> None:
-    """The log of a new run, then its files: of two processes that begin the same one, the log decides."""
+    """The log of a new run, then its files: when two processes begin the same one, creating the log decides."""
     with run.store() as store:
         store.create(run.name, first_events(settings, candidates, objective, optimum, existing, enqueued))
     write_settings(run, settings)
@@ -163,7 +163,7 @@ def first_events(
     existing: ExistingTaken | None = None,
     enqueued: Sequence[int] = (),
 ) -> list[Event]:
-    """What the log of a new campaign begins with; the arguments are those of `create`."""
+    """The first events of a new campaign; the arguments are those of `create`."""
     created = CampaignCreated(
         time=time.time(),
         name=settings.name,
@@ -264,7 +264,7 @@ def _name_in_store(folder: Path) -> str:
 
 
 def digest(candidates: Candidates) -> str:
-    """sha256 of features and parameters: tells whether two candidate sets are the same."""
+    """sha256 of features and parameters: equal for equal sets of candidates."""
     sha = hashlib.sha256(candidates.features.tobytes())
     for name, column in candidates.columns.items():
         sha.update(name.encode())
@@ -285,7 +285,8 @@ def _resolved(folder: Path) -> Path:
 
 
 def _make(folder: Path) -> bool:
-    """Make the folder, readable by its owner only; whether it is new. Raises RunError when it cannot be made."""
+    """Make the folder, readable by its owner only, and return whether it is new. Raises RunError when it cannot be
+    made."""
     try:
         folder.mkdir(files.PRIVATE_FOLDER, parents=True)
         return True

@@ -1,8 +1,8 @@
-"""The campaign's state as of some event, kept beside the log, so that a reader need not fold it from its beginning.
+"""The campaign's state after some event, stored beside the log, so that a reader need not fold the log from its
+beginning.
 
-A snapshot is a copy of what the log says and never more: it counts only while the log still holds the event it ends
-with, by its chained checksum, only for a program whose state has the same fields, and only when it is as it was
-written. Otherwise the log is folded from its start.
+A snapshot is used only while the log still contains its last event, by the chained checksum, only by a program whose
+state has the same fields, and only if it is unchanged. Otherwise the log is folded from its start.
 """
 
 import functools
@@ -35,23 +35,23 @@ def _program() -> str:
 
 
 def _version(position: object, body: object) -> str:
-    """A checksum of the program and of what was written, in the 20 characters that the table has."""
+    """A checksum of the program and of the contents, in the 20 characters of the table's column."""
     described = f"{_program()} {position!r} {body}"
     return blake2b(described.encode(errors="surrogatepass"), digest_size=10).hexdigest()
 
 
 def save(writer: Writer, position: int, state: CampaignState) -> None:
-    """Keep `state`, which the log's first `position` events fold to. Raises StoreError."""
+    """Store `state`, the fold of the log's first `position` events. Raises StoreError."""
     plain = replace(state, backlog=tuple(state.backlog), finished=tuple(state.finished))
     head = writer.store.checksum_before(writer.campaign, position)
     if head is not None:
-        # a read-only mapping is none of the types that pydantic knows
+        # pydantic does not know read-only mappings
         body = _adapter().dump_json((plain,), fallback=dict, warnings="none").decode()
         writer.store.save_snapshot(writer.campaign, Snapshot(position, head, _version(position, body), body))
 
 
 def load(store: Store, campaign: str) -> tuple[int, CampaignState]:
-    """How many events the newest snapshot that counts has folded in, and their state; 0 and none where there is none.
+    """The number of events in the newest valid snapshot, and their state; 0 and the empty state when there is none.
 
     Raises StoreError when the database cannot be read.
     """
@@ -66,7 +66,7 @@ def load(store: Store, campaign: str) -> tuple[int, CampaignState]:
 
 
 def current(run: Run, store: Store) -> tuple[CampaignCreated, CampaignState]:
-    """The log's first event, and what all of it folds to. Raises RunError, StoreError."""
+    """The log's first event, and the state after all of it. Raises RunError, StoreError."""
     created = run.first(store)
     position, state = load(store, run.name)
     rest: Iterator[Event] = store.read(run.name, after=position)

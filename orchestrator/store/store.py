@@ -1,12 +1,13 @@
-"""What every store of campaigns does: the append-only event log, and who may write it.
+"""The interface of stores: the append-only event log of a campaign, and the right to write it.
 
 Contract (`tests/orchestrator/store/test_event_store.py` runs it on every database at hand):
 
-* `append` writes its events in one transaction and returns when they are durable. Either all of them are there or none.
+* `append` writes its events in one transaction and returns when they are durable. Either all of them are stored or
+  none.
 * Writing needs a claim. A claim raises the campaign's epoch; every append checks it in its own transaction, so a
-  process that holds an older epoch cannot write a single event more (`FencedError`), however late it continues. Whether
-  a campaign may be claimed is no question of the store: `orchestrator/store/lease.py` knows who is alive, and claims
-  with the epoch that it has seen, so that of two who take over one wins.
+  process that holds an older epoch cannot write any event (`FencedError`), however late it continues. The store does
+  not decide whether a campaign may be claimed: `orchestrator/store/lease.py` decides whether its holder is alive, and
+  claims with the epoch that it has read, so that one of two processes wins.
 * A claim decides the settings of its session in the same transaction: of several processes that want to continue a
   campaign, the settings of the one that wins are the campaign's, and nothing of the others is written.
 * Events come back in the order they were appended, gap-free. Each carries a checksum over itself and the checksum
@@ -32,7 +33,8 @@ Stop = Literal["", "drain", "now"]  # what the holder was asked to do: nothing, 
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """Who runs a campaign. `holder` is for people, empty: no process; `since` and `last_beat` are its clock."""
+    """The holder of a campaign. `holder` is for display, empty without one; `since` and `last_beat` are times of its
+    clock."""
 
     epoch: int
     holder: str = ""
@@ -45,8 +47,8 @@ class Holding:
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """How long a log says it is, how many events there are, and the position of the last (-1: none). `head`: the
-    checksum that the last one must have; None where an older version wrote it."""
+    """The length that the campaign's row states, the number of events there are, and the position of the last (-1:
+    none). `head`: the checksum that the last one must have; None where an older version wrote it."""
 
     length: int
     events: int
@@ -93,7 +95,8 @@ class Store(Protocol):
         ...
 
     def ask_to_stop(self, campaign: str, epoch: int, stop: Stop) -> bool:
-        """Leave a request for the holder of this epoch, which finds it with its next beat. False: it is gone."""
+        """Write a request for the holder of this epoch, which reads it with its next beat. False: that holder is
+        gone."""
         ...
 
     def append(self, campaign: str, epoch: int, events: Sequence[Event], position: int | None = None) -> None:
@@ -112,11 +115,12 @@ class Store(Protocol):
         tables."""
 
     def beat(self, campaign: str, epoch: int) -> Stop:
-        """Show that the holder of this epoch lives; what it was asked to do. Raises FencedError when it is no more."""
+        """The heartbeat of the holder of this epoch; returns the request to it. Raises FencedError when another process
+        has taken over."""
         ...
 
     def release(self, campaign: str, epoch: int) -> None:
-        """The holder of this epoch lets go; nothing happens when it holds the campaign no more."""
+        """Release the claim of this epoch; no effect when another process has taken over."""
         ...
 
     def names(self) -> list[str]:
@@ -128,7 +132,7 @@ class Store(Protocol):
         ...
 
     def length(self, campaign: str) -> int:
-        """How many events the log says it has."""
+        """The number of events by the campaign's row."""
         ...
 
     def read(self, campaign: str, after: int = 0) -> Iterator[Event]:
@@ -144,7 +148,7 @@ class Store(Protocol):
         ...
 
     def save_snapshot(self, campaign: str, snapshot: Snapshot) -> None:
-        """Keep this one instead of the last. It is a copy of what the log says: to lose it costs time only."""
+        """Replace the snapshot. It is a copy of the log's contents, so losing it costs time only."""
         ...
 
     def snapshot(self, campaign: str) -> Snapshot | None:
@@ -152,16 +156,16 @@ class Store(Protocol):
         ...
 
     def extent(self, campaign: str) -> Extent:
-        """How much there is of the log."""
+        """The extent of the log."""
         ...
 
     def rows(self, campaign: str, position: int, limit: int = PAGE) -> list[Row]:
-        """At most `limit` events as they lie there, from `position` on; unchecked."""
+        """At most `limit` rows from `position` on, unchecked."""
         ...
 
     def event(self, campaign: str, row: Row, previous: int | None) -> Event:
-        """What the row says; `previous` is the checksum before it. Raises StoreError when it is not what was written
-        there, or makes no sense."""
+        """The event of a row; `previous` is the checksum before it. Raises StoreError when the row was changed, or
+        cannot be decoded."""
         ...
 
     def checksum_before(self, campaign: str, position: int) -> int | None:
@@ -169,7 +173,7 @@ class Store(Protocol):
         ...
 
     def salvage(self, campaign: str) -> list[Row]:
-        """The events that lie before the first damage, in no order, where their index cannot be read any more."""
+        """The events before the first damage, in no order, for a file whose index is damaged."""
         ...
 
     def capacity(self) -> int:
@@ -177,11 +181,11 @@ class Store(Protocol):
         ...
 
     def damages(self) -> list[str]:
-        """What the database's own check of itself finds."""
+        """The findings of the database's own check."""
         ...
 
     def close(self) -> None:
-        """Give the connections back."""
+        """Close the connections."""
         ...
 
 
@@ -203,9 +207,9 @@ class Writer:
             self.store.append(self.campaign, self.epoch, events, position)
 
     def beat(self) -> Stop:
-        """A heartbeat; what this session was asked to do. Raises FencedError, StoreError."""
+        """A heartbeat; returns the request to this session. Raises FencedError, StoreError."""
         return self.store.beat(self.campaign, self.epoch)
 
     def release(self) -> None:
-        """Let go, so that the next session need not ask whether this one lives. Raises StoreError."""
+        """Release the claim, so that the next session need not check whether this one lives. Raises StoreError."""
         self.store.release(self.campaign, self.epoch)

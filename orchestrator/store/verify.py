@@ -1,6 +1,5 @@
-"""Whether a run's log is sound, and what a resume would make of it: `bbkb verify`.
-
-What is here reads the log, all of it that can be read; what is checked is in `audit`.
+"""Whether a run's log is intact, and what a resume would do with it: `bbkb verify`. This module reads the log, as far
+as it can be read; `audit` checks it.
 """
 
 from collections.abc import Iterator, Mapping

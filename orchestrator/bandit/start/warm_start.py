@@ -108,13 +108,14 @@ class SpreadStart:
         return tuple(rng.choice(count, size=min(self.pulls, count), replace=False).tolist())
 
 
-def next_start(state: SparseState, pending: Sequence[int], limit: int, goes_on: bool) -> list[int]:
+def next_start(state: SparseState, pending: Sequence[int], limit: int, never_waits: bool) -> list[int]:
     """At most `limit` arms of the warm start that are not pulled or `pending`.
 
-    `goes_on`: while no reward is in, as many as `limit`, beyond the warm start's end, so that no worker waits.
+    `never_waits`: before the first reward, further arms fill up `limit` after the warm start's end, so that no worker
+        waits.
     """
     start = state.remaining_start(pending)[:limit]
-    if goes_on and not state.pulls.total:
+    if never_waits and not state.pulls.total:
         start += _further_start(state, (*pending, *start), limit - len(start))
     return start
 

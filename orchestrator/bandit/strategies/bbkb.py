@@ -194,7 +194,7 @@ class BBKB(SparseStrategy[SparseState]):
         refused = refusal(state, limit) or no_arm_left(state, pending)
         if refused is not None:
             return refused
-        start = next_start(state, pending, limit, goes_on=self.never_waits)
+        start = next_start(state, pending, limit, never_waits=self.never_waits)
         picks = tuple(Pick(arm) for arm in start)
         if picks and (len(picks) == limit or not self.never_waits or not state.pulls.total):
             return Choose(picks, "warm start")

@@ -91,7 +91,7 @@ class GPBUCB(ExactStrategy[ExactState]):
         wait = refusal(state, limit) or no_arm_left(state.ground, pending)
         if wait:
             return wait
-        start = next_start(state.ground, pending, limit, goes_on=self.never_waits)
+        start = next_start(state.ground, pending, limit, never_waits=self.never_waits)
         picks = tuple(Pick(arm) for arm in start)
         if picks and (len(picks) == limit or not self.never_waits or not state.pulls.total):
             return Choose(picks, "warm start")

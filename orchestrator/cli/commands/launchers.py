@@ -160,7 +160,7 @@ def _explain(console: Console, settings: Iterable[Setting]) -> None:
 
 
 def _submit_job(command: Sequence[str]) -> str:
-    """What `ray job submit` prints; tried again while Ray's agent on the head is starting. Each try waits for it."""
+    """The output of `ray job submit`, repeated while Ray's agent on the head is starting."""
     for _ in range(_SUBMISSIONS - 1):
         try:
             return _command(*command)
@@ -171,7 +171,7 @@ def _submit_job(command: Sequence[str]) -> str:
 
 
 def _command(*command: str) -> str:
-    """What a cluster's own command prints. Raises UserError with what it complains of."""
+    """The output of a cluster's own command. Raises UserError with its error message."""
     if shutil.which(command[0]) is None:
         raise UserError(f"--submit needs the command {command[0]}, which is not on this machine: run it where it is")
     environment = {"RAY_AUTH_MODE": "token", **os.environ}
@@ -183,5 +183,5 @@ def _command(*command: str) -> str:
 
 
 def _complaint(text: str) -> str:
-    """What a command complains of: of a Python traceback, its last line."""
+    """The error message of a command: of a Python traceback, the last line."""
     return text.splitlines()[-1] if "Traceback (most recent call last)" in text else text

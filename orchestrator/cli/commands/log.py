@@ -69,7 +69,7 @@ def report(folder: RunFolder, output: Annotated[Path | None, typer.Option(help="
     """Write a run's report: one HTML file that needs no network."""
     old = runs.open_run(folder)
     path = output or old.report_file
-    if output is None and path.is_symlink():  # the folder may be another person's, and the link lead to a file of ours
+    if output is None and path.is_symlink():  # in another user's folder the link may lead to a file of this user
         raise UserError(f"{path} must not be a link, and leads to {path.readlink()}: name the file by --output")
     save_report(old, path)
     say(SafeConsole(), f"report {path.resolve()}")

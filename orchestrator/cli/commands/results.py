@@ -1,4 +1,4 @@
-"""`bbkb best`, `list` and `compare`: what runs have found, for the next script and for choosing between them."""
+"""`bbkb best`, `list` and `compare`: the results of runs, for scripts and for comparisons."""
 
 import json
 import shlex

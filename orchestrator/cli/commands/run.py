@@ -139,7 +139,7 @@ def _resumable(
         settings = with_recorded_data(recorded, settings)
         check_changes(old.folder, recorded, settings, tell)
         check_budget(done, settings)
-        find_free(store, old.name, tell)  # now: not when the workers have been started
+        find_free(store, old.name, tell)  # before the workers are started
     if retried:
         build(settings)
         count, state = reopen(old, settings, retried)
@@ -149,7 +149,7 @@ def _resumable(
     if ended is not None:
         tell(f"{old.folder} has finished: {ended.reason}. To continue, raise its budget: --set budget.evaluations=…")
         raise typer.Exit(EXIT_CODES[ended.outcome])
-    build(settings)  # its mistakes are shown before anything starts
+    build(settings)  # raises its errors before anything starts
     tell(f"resuming {old.folder}: {done} of {settings.budget.evaluations} done")
     return settings
 
