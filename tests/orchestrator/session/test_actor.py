@@ -107,7 +107,8 @@ def make(
     yield build_run
     for named in ray.util.list_named_actors(all_namespaces=True):
         if named["namespace"] == NAMESPACE:
-            ray.kill(ray.get_actor(named["name"], NAMESPACE), no_restart=True)
+            with contextlib.suppress(ValueError):  # it has ended since it was listed
+                ray.kill(ray.get_actor(named["name"], NAMESPACE), no_restart=True)
 
 
 def settings_of(run: Run) -> Settings:
