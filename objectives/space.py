@@ -109,10 +109,9 @@ class SearchSpace:
         due = {clause: set(names_in([self.forbid[clause]])) for clause in range(len(self.forbid))}
         rows, done = np.full((1, len(self.parameters)), np.nan), set[str]()
         for name in self.order:
-            number = min(coding.count(self.parameters[name]), levels[name])
             exists = self._exists(name, rows)
-            if not exists.any():
-                number = 1  # any number of values of a parameter that exists nowhere adds no row
+            # a parameter that exists nowhere adds no row, whatever its number of values
+            number = min(coding.count(self.parameters[name]), levels[name]) if exists.any() else 1
             count = len(rows) + exists.sum() * (number - 1.0)
             if count > _SLACK * most:
                 return None  # before so many are made
@@ -131,8 +130,6 @@ class SearchSpace:
 
     def _expand(self, name: str, exists: Mask, number: int, rows: Codes) -> Codes:
         """`rows` (A, P), each as often as parameter `name` has levels where it `exists` (A,)."""
-        if not exists.any():
-            return rows
         codes = coding.spread_codes(self.parameters[name], number)
         times = np.where(exists, len(codes), 1)
         larger = np.repeat(rows, times, axis=0)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from objectives.parameters import Parameter
-from objectives.pickled import PickledFunction, pickle_function
+from objectives.pickled import pickle_function
 from orchestrator.api.following import Notifier
 from orchestrator.api.result import Result, TrialResult, result_of
 from orchestrator.api.submitted import Submitted
@@ -27,7 +27,7 @@ Space = Mapping[str, Parameter | Mapping[str, object]]
 OnResult = Callable[[TrialResult], None]
 Goals = Sequence[Mapping[str, object]]
 
-_NOT_YET_PICKLED = PickledFunction("function.pkl", "0" * 64)
+_NOT_YET_PICKLED = {"function": "function.pkl", "options": {"sha256": "0" * 64}}  # the section `objective`
 
 
 class Campaign:
@@ -83,10 +83,9 @@ class Campaign:
         }
         tree |= {key: [dict(one) for one in given] for key, given in goals.items() if given}
         sense = {} if direction is None else {"direction": direction}
-        if not isinstance(objective, Mapping):  # a mistake in the settings is reported before the function is pickled
-            from_mapping({**tree, "objective": {**_section_of(_NOT_YET_PICKLED), **sense}}, origin="Campaign")
-        tree["objective"] = {**_objective(objective, Path(str(tree.get("runs", "runs")))), **sense}
-        self.settings: Settings = from_mapping(tree, origin="Campaign")
+        section = objective if isinstance(objective, Mapping) else _NOT_YET_PICKLED
+        checked = from_mapping({**tree, "objective": {**section, **sense}}, origin="Campaign")
+        self.settings: Settings = checked if isinstance(objective, Mapping) else _with_function(checked, objective)
 
     @classmethod
     def from_file(cls, path: str | Path, overrides: Sequence[str] = ()) -> "Campaign":
@@ -237,23 +236,15 @@ def _section(sections: Mapping[str, object], key: str) -> Mapping[str, object]:
     return section if isinstance(section, Mapping) else {}
 
 
-def _objective(objective: Function | Mapping[str, object], folder: Path) -> dict[str, object]:
-    if isinstance(objective, Mapping):
-        return dict(objective)
+def _with_function(checked: Settings, function: Function) -> Settings:
+    """The settings with `function` as the objective. They are checked before, so that a mistake writes no file."""
     try:
-        pickled = pickle_function(objective, folder / "functions")
-    except (OSError, ValueError) as error:  # a ValueError: the path holds a NUL
-        reason = getattr(error, "strerror", None) or error
+        pickled = pickle_function(function, Path(checked.runs) / "functions")
+    except OSError as error:
         rule = "runs must be a folder that can be made and written"
-        raise RunError(f"{rule}, got {excerpt(str(folder.parent))}: {reason}") from error
-    return _section_of(pickled)
-
-
-def _section_of(pickled: PickledFunction) -> dict[str, object]:
-    return {
-        "function": pickled.path,
-        "options": {"sha256": pickled.sha256, "search_paths": list(pickled.search_paths)},
-    }
+        raise RunError(f"{rule}, got {excerpt(checked.runs)}: {error.strerror or error}") from error
+    objective = checked.objective.model_copy(update={"function": pickled.path, "options": pickled})
+    return checked.model_copy(update={"objective": objective})
 
 
 def _name_of(objective: Function | Mapping[str, object]) -> str:

@@ -17,7 +17,8 @@ _CHOICE = math.sqrt(2.0)  # distance of two choices over the height of a one-hot
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Layout:
-    """What is known of candidates beside their features. Raises ValueError when the parts do not fit together.
+    """What a strategy knows about the candidates besides their features. Raises ValueError when the parts do not fit
+    together.
 
     `parameters` (d,): the parameter, 0 … p − 1, that each feature belongs to; one-hot columns of a choice share one.
     `extents` (p,): how far apart two values of each parameter can be, in units of its features; > 0.
@@ -55,8 +56,8 @@ class Layout:
 class Arms:
     """The finite set of arms a strategy chooses from.
 
-    `features` (A, d): a row is an arm's feature vector; or an object that stands for such an array. `goals`: what the
-    rewards of a pull are about.
+    `features` (A, d): a row is an arm's feature vector; or an object in place of such an array. `goals`: the objectives
+    and constraints of a pull's rewards.
     """
 
     features: Any
@@ -70,7 +71,7 @@ class Arms:
         return len(self.features)
 
     def with_goals(self, goals: Goals) -> "Arms":
-        """These arms, the rewards of a pull being about `goals`."""
+        """These arms with `goals`."""
         return replace(self, goals=goals)
 
     @property
@@ -113,7 +114,7 @@ class Arms:
 
 
 def as_arms(arms: Arms | ArrayLike) -> Arms:
-    """`arms` as they are, or an (A, d) array as arms that may repeat. Raises ValueError as `Arms.of` does."""
+    """`arms` itself, or an (A, d) array as arms that may repeat. Raises ValueError as `Arms.of` does."""
     return arms if isinstance(arms, Arms) else Arms.of(arms)
 
 

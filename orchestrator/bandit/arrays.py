@@ -16,7 +16,7 @@ Indices = NDArray[np.intp]
 
 
 def read_only(values: ArrayLike, dtype: type[D]) -> NDArray[D]:
-    """`values` as a C-contiguous array of `dtype` that nothing can change; a copy, unless it is one already."""
+    """`values` as an immutable C-contiguous array of `dtype`; a copy, unless it is one already."""
     if isinstance(values, np.ndarray) and values.dtype == dtype and values.flags.c_contiguous and _is_fixed(values):
         return values
     array: NDArray[D] = np.array(values, dtype=dtype, order="C")
@@ -25,7 +25,7 @@ def read_only(values: ArrayLike, dtype: type[D]) -> NDArray[D]:
 
 
 def _is_fixed(array: NDArray[D]) -> bool:
-    """Whether neither the array nor what it is a view of can be written to."""
+    """Whether neither the array nor its base can be written to."""
     owner: Any = array
     while isinstance(owner, np.ndarray):
         if owner.flags.writeable:

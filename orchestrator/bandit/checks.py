@@ -28,7 +28,7 @@ def require(strategy: object, name: str, rule: str, is_met: bool) -> None:
 
 
 def refusal(state: HasArms, limit: int) -> Wait | None:
-    """What to answer when no arm is left. Raises ValueError when `limit` is below 1."""
+    """The answer of `ask` when no arm is left, else None. Raises ValueError when `limit` is below 1."""
     if limit < 1:
         raise ValueError(f"limit must be >= 1, got {limit}")
     return Wait("every arm is set aside") if len(state.set_aside) == len(state.pulls.counts) else None

@@ -29,7 +29,8 @@ class Confidence:
     ratio_threshold: float
 
     def gain(self, variance: Floats) -> float:
-        """What pulls of arms with these old variances σ̃²_fb (n,) add to the information gain G: Σ log(1 + c σ̃²)."""
+        """The increase of the information gain G by pulls of arms with these old variances σ̃²_fb (n,): Σ log(1 + c
+        σ̃²)."""
         c = 3.0 if self.schedule == "theory" else 1.0
         return float(np.log1p(c * variance).sum())
 

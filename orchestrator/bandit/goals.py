@@ -1,7 +1,7 @@
-"""What the rewards of a pull are about: one or more objectives, and constraints.
+"""The numbers of objectives and constraints, which determine the rewards of a pull.
 
-A strategy sees rewards only. Each objective's is to be maximised. A constraint's is its margin, how far inside the
-constraint a result is: at least 0 where the constraint holds.
+A strategy sees rewards only. Each objective's is to be maximised. A constraint's is its margin, the distance of the
+result from the bound, at least 0 if the constraint is satisfied.
 """
 
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ class Goals:
 
     @property
     def is_single(self) -> bool:
-        """Whether there is one objective and nothing else."""
+        """Whether there is one objective and no constraint."""
         return not self.further
 
 

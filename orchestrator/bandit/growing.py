@@ -21,7 +21,8 @@ S = TypeVar("S")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Growth:
-    """New arms are wanted `around` these, best first; `lengthscales` (p,), one a parameter in units of its features."""
+    """A request for new arms `around` these, best first; `lengthscales` (p,), one a parameter in units of its
+    features."""
 
     around: tuple[int, ...]
     lengthscales: tuple[float, ...]
@@ -29,17 +30,17 @@ class Growth:
 
 @runtime_checkable
 class Grows(Protocol[S]):
-    """A strategy whose arms may become more while it runs."""
+    """A strategy whose set of arms may grow while it runs."""
 
     @property
     def grows(self) -> bool:
         """Whether it ever wants more arms, with the options it has."""
 
     def growth(self, state: S) -> Growth | None:
-        """What new arms are wanted at `state`; None when it is not time."""
+        """The request for new arms at `state`; None for none."""
 
     def extend(self, state: S, features: Floats, retired: Sequence[int]) -> S:
-        """The state with new arms behind the others, `features` (n, d), n ≥ 0, and without the `retired` ones, which
+        """The state with new arms after the others, `features` (n, d), n ≥ 0, and without the `retired` ones, which
         are never chosen again. Growth is due again only after further results."""
 
     def surplus(self, state: S, pending: Sequence[int], most: int) -> tuple[int, ...]:
@@ -48,5 +49,5 @@ class Grows(Protocol[S]):
 
 
 def is_growth_due(results: int, at_last: int) -> bool:
-    """Whether `results` are enough for a growth, the last one being at `at_last` results, 0 for none yet."""
+    """Whether arms are to be added after `results` results; the last time was at `at_last`, 0 before the first."""
     return results >= max(FIRST_GROWTH, (1.0 + GROWTH_SHARE) * at_last)

@@ -1,11 +1,11 @@
 """Covariance functions k(x, x'), one frozen dataclass each.
 
-Every entry of `cross` depends on its two rows only, bit for bit, not on which others are asked for at the same time. So
-a column may be kept or computed again, whole or in blocks, without changing a single pick.
+Every entry of `cross` depends on its two rows only, bit for bit, and not on the other rows of the call. So a column may
+be cached or computed again, whole or in blocks, without a change of any pick.
 """
 
 import math
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal, Protocol, runtime_checkable
@@ -56,7 +56,7 @@ class _Scaled:
         check_options(self, "strategy.kernel")
 
 
-class _Stationary(_Scaled):
+class _Stationary(_Scaled, ABC):
     """A kernel that is a function of the scaled distance of its two rows."""
 
     def cross(self, X: Floats, Y: Floats) -> Floats:
@@ -126,7 +126,7 @@ class Matern52(_Stationary):
         third /= 3.0
         r += 1.0
         r += third
-        correlations *= r  # (1 + r + r²/3) exp(−r), in few arrays: a column is as long as there are arms
+        correlations *= r  # (1 + r + r²/3) exp(−r), in few arrays: a column has one entry for each arm
         return correlations
 
 
@@ -188,7 +188,7 @@ def _scales(X: Floats, lengthscale: Lengthscale) -> float | Floats:
 
 
 def _squared_distances(X: Floats, Y: Floats, lengthscale: Lengthscale) -> Floats:
-    # differences, not ‖x‖² + ‖y‖² − 2xy: that cancels, and near-duplicates are what dictionaries are made of
+    # differences, not ‖x‖² + ‖y‖² − 2xy: that cancels for near-duplicates, which dictionaries contain
     scales = _scales(X, lengthscale)
     X, Y = np.asfortranarray(X / scales), np.asfortranarray(Y / scales)
     if 1 < len(X) * len(Y) <= FEW // max(1, X.shape[1]):  # the same sums in the same order, in few calls

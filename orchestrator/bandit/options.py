@@ -1,9 +1,9 @@
-"""What the options of a strategy mean and may be, read off the annotations of its fields.
+"""The meanings and ranges of a strategy's options, read from the annotations of its fields.
 
 A field is written `Annotated[float, Gt(0), Doc("what it means")]`: bounds are those of `annotated_types`, the text is
-`typing_extensions.Doc`. The JSON Schema and the list of strategies take both from there, and `check_options` refuses
-whatever has another type or is out of range. What several strategies share is declared here once; a kernel, model or
-warm start beside its classes.
+`typing_extensions.Doc`. The JSON Schema and the list of strategies use both, and `check_options` refuses values of
+another type or out of range. Options of several strategies are declared here once; kernel, model and warm start are
+declared beside their classes.
 """
 
 import math
@@ -77,18 +77,18 @@ class Like:
 
 
 class _RefusedError(ValueError):
-    """What a value must be, in words that follow "must be"."""
+    """A value is refused; the message follows "must be"."""
 
 
 class _Rule(Protocol):
-    """What a field may be."""
+    """The rule of a field."""
 
     @property
     def noun(self) -> str:
         """The rule in words that follow "must be"."""
 
     def take(self, value: object) -> object:
-        """`value` as a plain value of the field's type. Raises _RefusedError when it is none."""
+        """`value` as a plain value of the field's type. Raises _RefusedError when it does not satisfy the rule."""
 
 
 def check_options(options: "DataclassInstance", section: str = "strategy") -> None:
@@ -118,7 +118,7 @@ def excerpt(value: object) -> str:
 
 
 def documentation_of(cls: type) -> dict[str, str]:
-    """The meaning of each field of a class that has one in its annotation; the outermost where there are several."""
+    """The meaning of each field of a class with a `Doc` in its annotation; the outermost one if there are several."""
     hints = get_type_hints(cls, include_extras=True)
     return {
         name: entry.documentation
@@ -267,7 +267,7 @@ class _Instance:
 
 @dataclass(frozen=True, slots=True)
 class _Either:
-    """What one of several rules allows."""
+    """A value that satisfies one of several rules."""
 
     members: tuple[_Rule, ...]
 

@@ -8,17 +8,17 @@ import numpy as np
 
 from orchestrator.bandit.arrays import Floats, Indices, read_only, same
 
-ENOUGH = 3  # equal rewards of arms pulled again, from which on they are not chance
+ENOUGH = 3  # repeated pulls with equal rewards, after which rewards count as deterministic
 ROUNDING = 1e-12  # of a mean of equal rewards, relative
 
 
 @dataclass(frozen=True, eq=False)
 class Pulls:
-    """`counts` (A,) and `reward_sums` (A,), both read-only. Pulls without a reward are not in here.
+    """`counts` (A,) and `reward_sums` (A,), both read-only. Pulls without a reward are not included.
 
     `further_sums` (K, A): sums of the rewards of further objectives and constraints, where there are any. `varies`:
     whether two pulls of one arm gave different rewards. `repeats`: how many evaluations were of an arm pulled before;
-    rows of existing data are none.
+    rows of existing data do not count.
     """
 
     counts: Indices
@@ -102,14 +102,14 @@ class Pulls:
         return bool(np.any(np.abs(rewards - expected) > ROUNDING * np.abs(expected)))
 
     def _count_repeats(self, arms: Indices, existing: Sequence[bool] | None) -> int:
-        """How many of `arms` (n,), in their order, were pulled before and are no `existing` data."""
+        """How many of `arms` (n,), in their order, were pulled before and are not `existing` data."""
         was_pulled = self.counts[arms] > 0
         later = np.setdiff1d(np.arange(len(arms)), np.unique(arms, return_index=True)[1], assume_unique=True)
         was_pulled[later] = True
         return int(np.count_nonzero(was_pulled if existing is None else was_pulled & ~np.asarray(existing, np.bool_)))
 
     def extend(self, arms: int) -> "Pulls":
-        """These pulls, and none of that many more arms."""
+        """These pulls, with `arms` further arms that were not pulled."""
         return Pulls(
             np.concatenate((self.counts, np.zeros(arms, np.intp))),
             np.concatenate((self.reward_sums, np.zeros(arms))),

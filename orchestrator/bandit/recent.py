@@ -1,4 +1,4 @@
-"""A bounded memory of values that are expensive to compute: it changes how long an answer takes, never the answer."""
+"""A bounded cache of values that are expensive to compute. It changes the duration of an answer, never the answer."""
 
 from collections.abc import Callable, Hashable
 from typing import Generic, TypeVar
@@ -8,24 +8,24 @@ V = TypeVar("V")
 
 
 class Recent(Generic[K, V]):
-    """The values used last, at most `capacity` of them, by key."""
+    """The most recently used values, at most `capacity` of them, by key."""
 
     def __init__(self, capacity: int) -> None:
         self._capacity = capacity
         self._values: dict[K, V] = {}  # the last one is the most recently used
 
     def get(self, key: K, make: Callable[[], V]) -> V:
-        """The value of `key`; `make` computes it when it is not kept."""
+        """The value of `key`; `make` computes it when it is not in the cache."""
         value = self._values.pop(key) if key in self._values else make()
         self.put(key, value)
         return value
 
     def take(self, key: K) -> V | None:
-        """The value of `key`, which is not kept any longer; None if it was not kept."""
+        """Remove and return the value of `key`; None if there is none."""
         return self._values.pop(key, None)
 
     def put(self, key: K, value: V) -> None:
-        """Keep `value`; the least recently used value gives way when there are too many."""
+        """Store `value`; the least recently used value is dropped when there are too many."""
         self._values.pop(key, None)
         self._values[key] = value
         if len(self._values) > self._capacity:

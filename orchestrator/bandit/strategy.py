@@ -1,7 +1,7 @@
-"""The protocol of every strategy, and the values that pass through it.
+"""The protocol of every strategy, and its argument and result types.
 
-A strategy is a frozen dataclass of hyper-parameters plus four pure functions. Its state is ground truth only (pulls,
-dictionary, information gain, round); posterior, widths and upper bounds are derived from it and never stored.
+A strategy is a frozen dataclass of hyper-parameters plus four pure functions. Its state has only what cannot be derived
+(pulls, dictionary, information gain, round); posterior, widths and upper bounds are derived from it and never stored.
 
 What a strategy *draws* (a dictionary) must not be drawn again at resume: a floating-point tie can flip on another
 machine. So `tell` is split in two for the event log: `recorded(state)` is the JSON-able part of a state that was drawn
@@ -21,15 +21,15 @@ from typing_extensions import Doc
 from orchestrator.bandit.arms import Arms
 from orchestrator.bandit.pulls import Pulls
 
-Record = Mapping[str, Any]  # plain values: each strategy knows what it wrote
-Mode = Literal["async", "batch"]  # how a campaign runs a strategy whose bounds hold with pulls pending
+Record = Mapping[str, Any]  # plain values, whose meaning only the strategy knows
+Mode = Literal["async", "batch"]  # the modes of a strategy whose bounds hold with pending pulls
 
 
 class Waiting(StrEnum):
     """When a strategy chooses nothing although a worker is free."""
 
     NEVER = "never"
-    DRIFT_BUDGET = "drift_budget"  # while pending pulls have spent it, as the papers have it
+    DRIFT_BUDGET = "drift_budget"  # while pending pulls have spent the drift budget, as in the papers
 
 
 ModeOption = Annotated[
@@ -46,7 +46,7 @@ class Observation:
     """A pull that has ended. `reward` is None when it could not be evaluated: the arm is then set aside.
 
     `further`: rewards of further objectives, then margins of constraints, where there are any (`goals`). `is_existing`:
-    whether it is of existing data, which may hold copies, and was not evaluated in this search.
+    whether it comes from existing data, which may contain copies, and not from this search.
     """
 
     arm: int
@@ -57,8 +57,8 @@ class Observation:
 
 @dataclass(frozen=True, slots=True)
 class Pick:
-    """An arm chosen and why. Before the pick: posterior `mean`, confidence `width` (factor on the standard
-    deviation) and `variance` on the 1/λ scale; NaN where a strategy has none."""
+    """A chosen arm with the numbers that explain the choice. Before the pick: posterior `mean`, confidence `width`
+    (factor on the standard deviation) and `variance` on the 1/λ scale; NaN where a strategy has none."""
 
     arm: int
     mean: float = float("nan")
@@ -76,7 +76,7 @@ class Choose:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Nothing may be pulled before more rewards are in, or ever again: `reason` says which."""
+    """Nothing may be pulled before further rewards are known, or ever; `reason` explains it."""
 
     reason: str
 
@@ -86,7 +86,7 @@ Decision = Choose | Wait
 
 @dataclass(frozen=True, slots=True)
 class Posterior:
-    """The belief over all arms, for people: `mean`, `variance` and `ucb`, each (A,) and read-only.
+    """The belief over all arms, for display: `mean`, `variance` and `ucb`, each (A,) and read-only.
 
     `unit`: λ of the model, in which `variance` is counted: a deviation is √(unit · variance).
     """
@@ -98,7 +98,7 @@ class Posterior:
 
 
 class StrategyState(Protocol):
-    """What any state shows of itself."""
+    """The common properties of all states."""
 
     @property
     def round(self) -> int:
@@ -129,7 +129,7 @@ class Strategy(Protocol[S]):
         Args:
             state: what the strategy knows; it is not changed.
             pending: the multiset of arms pulled whose rewards are not in `state` yet, in the order they were chosen.
-            limit: how many picks come back at most, >= 1.
+            limit: the largest number of picks, >= 1.
 
         """
 
@@ -139,7 +139,7 @@ class Strategy(Protocol[S]):
         Args:
             state: the state before them; it is not changed.
             observations: the pulls, each once, with their rewards.
-            rng: what the strategy draws from (its dictionary, …); the same generator gives the same state.
+            rng: the source of the strategy's draws (its dictionary, …); the same generator gives the same state.
 
         """
 
@@ -153,7 +153,7 @@ class Strategy(Protocol[S]):
         """The belief over all arms at `state`, with no pull pending."""
 
 
-AnyStrategy = Strategy[Any]  # one of which only its own functions know the state
+AnyStrategy = Strategy[Any]  # a strategy whose type of state is known to its own functions only
 
 
 @runtime_checkable
@@ -161,8 +161,8 @@ class BeginsWithExisting(Protocol[S]):
     """A strategy that must initialise from existing data differently from an ordinary `tell`."""
 
     def begin(self, state: S, existing: Sequence[Observation], rng: np.random.Generator) -> S:
-        """State after `init` and these pulls made elsewhere, all with a reward. Counts as a `tell`: `restore` rebuilds
-        it too."""
+        """State after `init` and these pulls made elsewhere, all with a reward. It counts as a `tell`: `restore`
+        rebuilds it too."""
 
 
 @runtime_checkable
@@ -207,15 +207,15 @@ class Multiobjective(Protocol):
 
 @runtime_checkable
 class Recommends(Protocol[S_contra]):
-    """A strategy that knows better than the largest mean reward which arm is best."""
+    """A strategy that may recommend another arm than that of the largest mean reward."""
 
     def recommend(self, state: S_contra) -> int | None:
         """The arm to recommend, one that was pulled; None: that of the largest mean reward."""
 
 
 def is_grown(share: float, waiting: int, known: int, running: int) -> bool:
-    """Whether `waiting` results are `share` of those `known` and of the pulls `running`, and so worth a refit: with
-    many workers one result more is little next to what is in flight."""
+    """Whether `waiting` results are `share` of those `known` and of the pulls `running`, and a refit is due: with many
+    workers one more result changes little."""
     return waiting >= share * (known + running)
 
 

@@ -1,4 +1,4 @@
-"""Compressed Gaussian-process bandits: the exact posterior over the pulls that were worth remembering.
+"""Compressed Gaussian-process bandits: the exact posterior over the informative pulls only.
 
 Bedi, Peddireddy, Aggarwal, Koppel 2020, "Efficient large-scale Gaussian process bandits by believing only informative
 actions", Algorithm 1: the absolute test, every action evaluated. And its long version, with Sadler, "Regret and belief
@@ -8,14 +8,14 @@ evaluation. Equations are numbered as in the long version.
 The papers' variances σ²_D are Bayesian: the prior's is k(x, x). The belief, `Pick` and `Posterior` are on the 1/λ scale
 as everywhere else, with σ² in the part of λ: they hold σ²_D/σ².
 
-An acquisition chooses x_t; the pair (x_t, y_t) enters the dictionary D only if its conditional entropy
-H = ½ log(2πe(σ² + σ²_D(x_t))) passes a test. H does not depend on y_t, so the test can also be made before the
-evaluation, and the evaluation be saved. What is shared by the acquisitions is here; each has a file in `strategies`.
+An acquisition chooses x_t; the pair (x_t, y_t) enters the dictionary D only if its conditional entropy H = ½ log(2πe(σ²
++ σ²_D(x_t))) passes a test. H does not depend on y_t, so the test can also be made before the evaluation, which is then
+saved. This module has the common part of the acquisitions; each has a file in `strategies`.
 
 With a calibrated model σ² is the fitted noise variance of a score, and the prior variance of a score is 1. Scores,
 kernel and noise come from *all* results, as for every other strategy; the stored pairs determine the posterior. A
 stored arm has the score of its mean reward over all its pulls, with the weight of its stored ones. When a refit changes
-kernel or noise, the stored pairs stay as they are, and the posterior over them is computed anew. The test of later
+kernel or noise, the stored pairs do not change, and the posterior over them is computed again. The test of later
 pairs uses the new variances.
 """
 
@@ -103,7 +103,7 @@ class CompressedState(ExactState):
     def learn(self, before: "CompressedState", observations: Sequence[Observation], model: Model | None) -> Self:
         """The next round's state: with all `observations` in its pulls, and with a calibrated `model` fitted to them.
 
-        This state is `before`, but for the pairs that entered the belief.
+        This state is `before` with the pairs that entered the belief.
         """
         ground = before.ground.observe(observations)
         fitted = calibrate(ground, before.ground, observations, model, before._moments)
@@ -127,9 +127,10 @@ class CompressedState(ExactState):
 
 @dataclass(frozen=True)
 class Compressed(ABC):
-    """Hyper-parameters shared by the compressed strategies. The defaults are the papers' settings, but for the kernel's
-    lengthscale: 1 suits their domains, several units wide. Over features in [0, 1] it leaves so little variance that
-    the absolute test, which forgets what is certain to ±0.24, stores hardly more than the initial points.
+    """Hyper-parameters shared by the compressed strategies. The defaults are the papers' settings, except for the
+    kernel's lengthscale: 1 suits their domains, several units wide. Over features in [0, 1] it leaves so little
+    variance that the absolute test, which forgets what is certain to ±0.24, stores few pairs besides the initial
+    points.
 
     Sequential: one pull at a time, and `Wait` while its reward is not in. Pulls that fail take no part in the belief.
     Raises ValueError, naming the field, when one is out of range.
@@ -152,9 +153,9 @@ class Compressed(ABC):
     scores, whose prior variance is 1.
 
     Skipping. A skipped step only moves t, and with it β_t. The wider the bound, the larger the variance of the arm that
-    wins, so the step that ends the skipping is found by bisection. EI and MPI do not know t, nor does UCB with a fixed
-    `width`: their first uninformative step is their last. When every step up to `max_skipped` would be skipped, `ask`
-    says that the run is exhausted.
+    wins, so the step that ends the skipping is found by bisection. EI, MPI, and UCB with a fixed `width` do not depend
+    on t: after their first uninformative step all further ones are too. When every step up to `max_skipped` would be
+    skipped, `ask` says that the run is exhausted.
     """
 
     kernel: KernelOption = defaults.COMPRESSED
@@ -204,10 +205,10 @@ class Compressed(ABC):
 
     def informative_variance(self, noise: float) -> float:
         """A pair is stored while its σ²_D is above this: the entropy test, solved for σ²_D, with σ² = `noise`."""
-        doubled = math.exp(min(2.0 * self.epsilon, 700.0))  # e^700 is as good as infinity, and finite
+        doubled = math.exp(min(2.0 * self.epsilon, 700.0))  # e^700 is finite, and larger than any variance
         if self.entropy_test == "absolute":  # H > ε
             return doubled / (2.0 * math.pi * math.e) - noise
-        # H > log √(2πeσ²) + ε (eq. 2.12); at ε = 0 it is σ²_D > 0, which holds, and rounding has no say in it
+        # H > log √(2πeσ²) + ε (eq. 2.12); at ε = 0 it is σ²_D > 0, which always holds
         return noise * (doubled - 1.0) if self.epsilon > 0 else -math.inf
 
     def init(self, arms: Arms | Floats, rng: np.random.Generator) -> CompressedState:

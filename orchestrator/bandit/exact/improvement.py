@@ -1,5 +1,5 @@
-"""Improvement on the best belief: what EI and PI share (Salgia, Vakili, Zhao 2021, Appendix D.1, after Nguyen et al.
-2017, "Regret for expected improvement over the best-observed value and stopping condition").
+"""Improvement on the best belief, the common part of EI and PI (Salgia, Vakili, Zhao 2021, Appendix D.1, after Nguyen
+et al. 2017, "Regret for expected improvement over the best-observed value and stopping condition").
 
 With f* the largest posterior mean and ε the margin, both rank the arms by how far f may be above f* + ε. They are
 written on the Bayesian scale, where the prior's variance is k(x, x) and the noise's is λ: with the σ² of the 1/λ scale

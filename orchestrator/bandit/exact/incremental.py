@@ -1,4 +1,4 @@
-"""The exact Gaussian process, brought up to date pull by pull: O(p² + pA) a pull instead of O(p³ + p²A).
+"""The exact Gaussian process, updated for each pull: O(p² + pA) a pull instead of O(p³ + p²A).
 
 p is the number of distinct arms pulled: n pulls of one arm are one row with λ/n on the diagonal. So a first pull adds a
 row to the Cholesky factor, and another pull of the same arm is a rank-one downdate, λ/n becoming λ/(n + 1).
@@ -66,7 +66,7 @@ class ExactPosterior:
         prior, lam = ExactPosterior.prior(model), model.regularization
         counts, points = pulls.counts[order] if counts is None else counts, model.features[order]
         gram = model.kernel.cross(points, points)
-        # λ/n must stand out against rounding, or the factorisation fails
+        # λ/n must exceed rounding errors, or the factorisation fails
         rounding = len(order) * np.finfo(np.float64).eps * float(np.trace(gram))
         factor = cholesky(gram + np.diag(np.maximum(lam / counts, rounding)))
         targets, offset = _targets(model, factor, pulls, order)
@@ -84,7 +84,8 @@ class ExactPosterior:
         )
 
     def rescore(self, pulls: Pulls) -> "ExactPosterior":
-        """The belief with the mean that the scores give which the arms of `order` have among `pulls`: O(p² + pA)."""
+        """The belief with the mean of the current scores; `pulls` are all pulls, whose scores the arms of `order` get:
+        O(p² + pA)."""
         targets, offset = _targets(self.model, self.factor, pulls, self.order)
         weights = solve_triangular(self.factor, solve_triangular(self.factor, targets, trans="T"))
         mean, pulled = np.empty(len(self.mean)), self.model.points(self.order)

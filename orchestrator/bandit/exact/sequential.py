@@ -1,4 +1,4 @@
-"""One pull at a time under an exact belief: the step shared by the strategies that do no more than rank the arms."""
+"""One pull at a time under an exact belief: the common step of strategies that rank the arms."""
 
 from collections.abc import Callable, Sequence
 

@@ -1,4 +1,4 @@
-"""The state of strategies with an exact posterior: what was observed, and the belief that it led to."""
+"""The state of strategies with an exact posterior: observations and belief."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -25,12 +25,11 @@ _MANY = 64  # first pulls, from which on one factorisation is faster than one up
 
 @dataclass(frozen=True, eq=False)
 class ExactState:
-    """State of the strategies with an exact posterior: the `ground` truth, and the `belief` that it led to.
+    """State of the strategies with an exact posterior: `ground`, the observations, and the `belief` after them. A
+    strategy with more state adds fields in a subclass; the methods here keep them.
 
-    A strategy that knows more than that adds fields in a class of its own; the functions here keep them.
-
-    The belief is a function of the rewards in the order of the `tell`s; it is kept because each is built on
-    the one before. There is no dictionary.
+    The belief is a function of the rewards in the order of the `tell`s; it is stored because each is an update of the
+    one before. There is no dictionary.
     """
 
     ground: SparseState
@@ -107,7 +106,8 @@ class ExactState:
         return belief
 
     def _score(self, ground: SparseState, arms: Sequence[int]) -> ExactPosterior:
-        """The belief at `ground`, which has pulls of `arms` more: new scores for all, after a fit a new kernel too."""
+        """The belief at `ground`, which has further pulls of `arms`: new scores for all, and after a fit a new
+        kernel."""
         belief = self.belief
         if not ground.pulls.total:
             return belief
@@ -125,7 +125,7 @@ class ExactState:
         return self._with(replace(self.ground, initial=tuple(int(arm) for arm in initial)), self.belief)
 
     def posterior(self, width: float) -> Posterior:
-        """The belief over all arms, for people; `width` is the factor on σ of the 1/λ scale."""
+        """The belief over all arms, for display; `width` is the factor on σ of the 1/λ scale."""
         belief = self.belief
         ucb = belief.mean + width * np.sqrt(belief.variance)
         return Posterior(

@@ -1,4 +1,4 @@
-"""What strategies with an exact posterior have in common: all but how they choose."""
+"""The common part of strategies with an exact posterior: everything except the choice."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ E = TypeVar("E", bound=ExactState)
 class ExactStrategy(ABC, Generic[E]):
     """A strategy whose state is an `ExactState`. It has no data of its own: hyper-parameters are a dataclass's.
 
-    One that knows more than pulls and belief has a state `E` of its own, and its own `init`.
+    A strategy with more state than pulls and belief has its own state `E`, and its own `init`.
     """
 
     kernel: AnyKernel
@@ -43,7 +43,7 @@ class ExactStrategy(ABC, Generic[E]):
         return ExactState.begin(self.ground(arms, rng))
 
     def ground(self, arms: Arms | Floats, rng: np.random.Generator) -> SparseState:
-        """What there is before any pull of `arms` (A, d), but for the belief; draws the warm start's arms."""
+        """The state before any pull of `arms` (A, d), without the belief; draws the warm start's arms."""
         return begin_state(arms, (self.kernel, self.regularization), self.model, self.warm_start, rng)
 
     def tell(self, state: E, observations: Sequence[Observation], rng: np.random.Generator) -> E:

@@ -29,19 +29,20 @@ from orchestrator.bandit.model.outputs import Outputs, scores_of
 
 FIRST_FIT = 16  # results before the first fit
 GROWTH = 1.3  # results at a fit over those at the fit before
-MOST_ARMS = 400  # distinct arms that a fit looks at, so that it costs a bounded time
+MOST_ARMS = 400  # distinct arms in a fit, which bounds its time
 STEPS = 25
 LENGTHSCALES, NOISES = (0.02, 30.0), (1e-3, 1.0)
 PRIOR_NOISE, PRIOR_NOISE_DEVIATION = 0.05, 1.5  # median of v, and the standard deviation of its logarithm
-NEAREST = 32  # arms around the best one that a local fit looks at
+NEAREST = 32  # arms around the best one in a local fit
 CLOSE_LENGTHSCALE, CLOSE_DISTANCE, CLOSE_NOISE = 0.05, 0.02, 0.1  # see `keep_close_values`
-_JITTER = 1e-8  # near-copies of an arm that was pulled very often
-_DIGITS = 6  # of what was fitted: the last digits differ between machines
+_JITTER = 1e-8  # for near-copies of an arm that was pulled very often
+_DIGITS = 6  # of the fitted numbers: the last digits differ between machines
 
 
 @dataclass(frozen=True)
 class Fitted:
-    """What was fitted: `lengthscales`, one a parameter, in units of the features, and `noise` variance v of a score.
+    """The fitted numbers: `lengthscales`, one for each parameter, in units of the features, and `noise` variance v of a
+    score.
 
     `results`: how many there were; 0 before any fit, when these are the prior's medians.
     """
@@ -71,9 +72,9 @@ def is_due(results: int, last: Fitted) -> bool:
 def keep_close_values(found: Fitted, last: Fitted, layout: Layout) -> Fitted:
     """`found`, with the lengthscales and the noise of `last` where these are close to it.
 
-    A new kernel costs all that was computed with the old one, and hundreds of results fix a lengthscale to no better
-    than 5 %. Lengthscales are kept if each is within 5 %, or moves no distance between arms by more than 0.02; the
-    noise within 10 %. What is compared with was adopted, so small steps do not add up.
+    A new kernel invalidates everything that was computed with the old one, and hundreds of results determine a
+    lengthscale to no better than 5 %. Lengthscales are kept if each is within 5 %, or moves no distance between arms by
+    more than 0.02; the noise within 10 %. `last` is always a fit that was adopted, so small changes do not accumulate.
     """
     if not last.results:
         return found
@@ -88,7 +89,7 @@ def keep_close_values(found: Fitted, last: Fitted, layout: Layout) -> Fitted:
 
 @dataclass(frozen=True, eq=False)
 class Evidence:
-    """What a fit sees: `features` (p, d), `scores` (p,) and `counts` (p,) of distinct arms; all pulls: `results`.
+    """The input of a fit: `features` (p, d), `scores` (p,) and `counts` (p,) of distinct arms; all pulls: `results`.
 
     With further objectives and constraints `scores` is (J, p), a row for each.
     """
@@ -249,5 +250,5 @@ _SHAPES: dict[type[AnyKernel], Callable[[Floats], tuple[Floats, Floats]]] = {
 
 
 def can_be_fitted(family: AnyKernel) -> bool:
-    """Whether lengthscales of that kernel can be fitted: the linear kernel has none that is not a variance."""
+    """Whether lengthscales of that kernel can be fitted: those of the linear kernel only scale its variance."""
     return not isinstance(family, Linear)

@@ -92,15 +92,16 @@ class Model:
         return self.fit is Fit.AUTO
 
     def begin(self, layout: Layout) -> Fitted:
-        """What holds before any fit."""
+        """The values before any fit."""
         return prior(layout, self.noise)
 
     def kernel_of(self, fitted: Fitted, layout: Layout) -> AnyKernel:
-        """The kernel with what was fitted, or as it was given."""
+        """The kernel with the fitted numbers, or as it was given."""
         return fitted.kernel(self.kernel, layout) if self.is_fitted else self.kernel
 
     def refit(self, fitted: Fitted, pulls: Pulls, layout: Layout, look_up: FindFeatures) -> Fitted:
-        """The fit to all `pulls` when one is due, but for what is close to `fitted`; else `fitted`.
+        """The fit to all `pulls` when one is due, with the values of `fitted` that are close to the new ones; else
+        `fitted`.
 
         `look_up` gives the features of arms.
         """

@@ -1,11 +1,11 @@
-"""Scores: what the model is fitted to instead of the rewards as they come.
+"""Scores, to which the model is fitted instead of the raw rewards.
 
 Rewards have any scale: accuracies that differ by 0.01, losses near 3000, diverged runs at 1e30. A Gaussian process with
 prior variance 1 and a fixed width suits none of them. Scores are computed from the mean rewards of the *distinct* arms,
 each counted once, however often it was pulled, and again whenever rewards come in:
 
 * `half_rank`: linear above the median, (y − median)/s with s the root mean square of what is above it, so that gaps
-  between good arms are kept; below the median Φ⁻¹((rank − ½)/n), so that it does not matter how bad a bad arm is.
+  between good arms are kept; below the median Φ⁻¹((rank − ½)/n), so that the values of bad arms have no influence.
 * `rank`: Φ⁻¹((rank − ½)/n) of all; invariant to every increasing map of the rewards.
 * `standardise`: (y − median)/MAD, clipped at ±3 normal standard deviations.
 * `raw`: the rewards, as the papers have it.

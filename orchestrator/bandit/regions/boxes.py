@@ -16,7 +16,7 @@ from scipy.spatial.distance import cdist
 
 from orchestrator.bandit.arrays import Floats, Indices, same
 
-FINEST = 2.0**-40  # an edge this short is not halved: there is nothing between an arm and the next
+FINEST = 2.0**-40  # an edge this short is not halved: it cannot separate two arms
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ class BoxedArms:
         return lower, Box((*box.low[:axis], middle, *box.low[axis + 1 :]), box.high)
 
     def is_point(self, box: Box) -> bool:
-        """Whether all arms in the box are in one place, so that halving it tells nothing apart; True without any."""
+        """Whether all arms in the box are in one place, so that halving it separates none; True without any."""
         held = self.coordinates[box.contains(self.coordinates)]
         return bool((held == held[:1]).all())
 

@@ -1,4 +1,4 @@
-"""What GP-ThreDS remembers: the epoch, where its search stands, and the visit whose rewards are its belief.
+"""The state of GP-ThreDS: the epoch, the progress of its search, and the visit whose rewards are its belief.
 
 Salgia, Vakili, Zhao 2021, Algorithms 1 to 4; the tests and the walk are in `strategies.gp_threds`.
 """
@@ -62,8 +62,8 @@ class Visit:
 
 @dataclass(frozen=True)
 class Progress:
-    """Where the search below `roots[position]` is. `path`: the walk's boxes from that root to where it stands. `stage`:
-    which test the visit is. `taken`: the high-performing leaves found below this root.
+    """The progress of the search below `roots[position]`. `path`: the walk's boxes from that root to the current one.
+    `stage`: which test the visit is. `taken`: the high-performing leaves found below this root.
     """
 
     position: int
@@ -109,7 +109,7 @@ class ThresholdState:
     def first_arm(self, first: First) -> int:
         """x_1, with which the visit's test is initialised: an arm of the grid, drawn or nearest to the box's centre.
 
-        The same whenever it is asked: what is drawn depends on the seed and the round.
+        It is a function of the state: the draw depends on the seed and the round.
         """
         grid = self.progress.visit.grid
         if first == "centre":

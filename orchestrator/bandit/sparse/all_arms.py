@@ -1,7 +1,7 @@
-"""All arms in consecutive blocks, wherever the blocks are: questions to each block, and the answers put together.
+"""All arms in consecutive blocks, which may be in other processes: queries to each block, and their joined answers.
 
-The rest of the bandit asks `AllArms`. It passes a `Query`, a method of `Block` with its arguments, to the blocks, which
-are in this process (`LocalBlocks`) or somewhere else: whatever is a `Blocks` can pass the query on.
+The rest of the bandit calls `AllArms`. It passes a `Query`, a method of `Block` with its arguments, to a `Blocks`,
+which has the blocks in this process (`LocalBlocks`) or sends the query to other ones.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -38,7 +38,7 @@ class Blocks(Protocol):
 
 @runtime_checkable
 class PlacedArms(Protocol):
-    """Candidates that are not in one array of this process. Values: `extend` leaves what it is called on as it is."""
+    """Candidates that are not in one array of this process. Immutable: `extend` returns a new object."""
 
     def __len__(self) -> int:
         """A."""
@@ -78,7 +78,7 @@ class LocalBlocks:
 
 
 class AllArms:
-    """Asks the blocks, and puts the answers together. Arms are numbers over all blocks."""
+    """Queries the blocks and joins the answers. Arms are numbered over all blocks."""
 
     def __init__(self, blocks: Blocks) -> None:
         self.blocks = blocks

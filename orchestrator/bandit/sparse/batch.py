@@ -1,10 +1,10 @@
 """The posterior within a batch: pulls without rewards as rank-one updates (BBKB Algorithm 1, line 8).
 
-In the coordinates of `posterior`, where V at the start of the batch is the identity, a pull of x turns V⁻¹ = C into
-C − w wᵀ with w = C y / √(1 + yᵀ C y), so a variance is brought up to date by subtracting the square of its arm's
-product with w. That is done for the arms that were looked at only. The squares are subtracted one by one in the order
-of the pulls: an arm's variance is the same, bit for bit, whether it was looked at from the first pull on or at the last
-one only, and it never rises.
+In the coordinates of `posterior`, where V at the start of the batch is the identity, a pull of x turns V⁻¹ = C into C −
+w wᵀ with w = C y / √(1 + yᵀ C y), so a variance is updated by subtracting the square of its arm's product with w. That
+is done only for the arms that were entered. The squares are subtracted one by one in the order
+of the pulls: an arm's variance is the same, bit for bit, whether it was entered before the first pull or after the last
+one, and it never rises.
 """
 
 import math

@@ -1,9 +1,9 @@
-"""What is computed for every arm, block by block: everything whose size grows with the number of arms A is in here.
+"""Computations for all arms, in blocks: all data whose size grows with the number of arms A are in this module.
 
-A block holds the features of its arms. Every method is a function of these and of its arguments; the posterior that it
-answers for is one of them. A block also keeps what it computed last (kernel columns, moments and bounds of all its
-arms): that saves time and changes no answer, so any number of states may use one block in turns. An arm's values are
-the same, bit for bit, in any division of the arms into blocks.
+A block holds the features of its arms. Every method is a function of these and of its arguments, one of which is the
+posterior. A block also caches its last results (kernel columns, moments and bounds of all its arms): that saves time
+and changes no answer, so several states may use one block alternately. An arm's values are the same, bit for bit, in
+any division of the arms into blocks.
 """
 
 from dataclasses import dataclass, field
@@ -146,7 +146,7 @@ class Block:
             explained[part] = np.einsum("ij,ij->i", product[:, :rank], product[:, :rank])
             mean[part] = product[:, rank]
             further[:, part] = product[:, rank + 1 :].T
-        # rounding can take a well-known arm below 0
+        # rounding can make the variance of a well-known arm negative
         return mean, np.maximum(self.diagonal - explained, 0.0) / self.regularization, further
 
     def moments(self, fit: Fit, positions: Indices) -> tuple[Floats, Floats, Floats]:

@@ -1,4 +1,4 @@
-"""A sparse state under the calibrated model: how it begins, when it is fitted again, and what of it is recorded."""
+"""A sparse state under the calibrated model: its beginning, its fits, and its record."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -24,7 +24,7 @@ Belief = Callable[[Indices], tuple[Floats, Floats]]  # mean and variance, on the
 
 @dataclass(frozen=True)
 class Calibration:
-    """What the model is at a state. `fitted`; of `predicted` results, each before the model knew it, so many were
+    """The model at a state: `fitted`, and of the `predicted` results, each before the model knew it, the number
     `inside` μ ± 2σ, noise included."""
 
     fitted: Fitted
@@ -50,19 +50,19 @@ class Calibration:
 
 
 def is_noisy(fitted: Fitted) -> bool:
-    """Whether the noise is large enough for the best mean reward to be luck."""
+    """Whether the noise is so large that the best mean reward may be due to it."""
     return fitted.results > 0 and fitted.noise > NEGLIGIBLE_NOISE
 
 
 def begin_model(model: Model, features: Floats | PlacedArms, layout: Layout) -> tuple[SparseModel, Calibration]:
-    """What holds before any pull of arms with `features` (A, d)."""
+    """The values before any pull of arms with `features` (A, d)."""
     fitted = model.begin(layout)
     sparse = SparseModel(model.kernel_of(fitted, layout), features, fitted.noise, model.outputs, model.mean)
     return sparse, Calibration(fitted)
 
 
 def with_fit(sparse: SparseModel, model: Model, fitted: Fitted, layout: Layout) -> SparseModel:
-    """`sparse` with what was fitted; itself, with all that it keeps, when nothing changed."""
+    """`sparse` with the fitted values; `sparse` itself, with its caches, when nothing changed."""
     kernel = model.kernel_of(fitted, layout)
     if (kernel, fitted.noise) == (sparse.kernel, sparse.regularization):
         return sparse

@@ -1,4 +1,4 @@
-"""The posterior given pulls without rewards, exactly: every pull is an inducing point of its own.
+"""The exact posterior variances given pulls without rewards: every pull is an inducing point.
 
 `batch` adds a pull through the embedding only, as BBKB's Algorithm 1 has it: far from the dictionary the variance would
 not fall, and the same arm would be chosen for every worker until its reward is in. Here a pull of x_s conditions the

@@ -1,4 +1,4 @@
-"""Picking arms by their upper bounds u = μ̃ + width · σ̃, out of all arms, on one fitted posterior."""
+"""Picking arms by their upper bounds u = μ̃ + width · σ̃, from all arms, on one fitted posterior."""
 
 from dataclasses import dataclass
 
@@ -73,7 +73,7 @@ class Picking:
         return self.bounds.tighten(arms)
 
     def pick(self, arm: int) -> Pick:
-        """`arm` as it stands now."""
+        """A pick of `arm` with its present numbers."""
         position = self.posterior.position(arm)
         mean = self.posterior.mean.item(position) + self.posterior.posterior.fit.offset
         return Pick(arm, mean, self.width, self.posterior.variance.item(position))

@@ -11,8 +11,8 @@ written in coordinates in which V is the identity: with Σ n_p z z ᵀ = U diag(
     σ̃²(x)          = (k(x, x) − ‖diag(b)^{1/2} T k_𝒮(x)‖²) / λ
 
 The last line is λσ̃² = k − k_𝒮ᵀ Q k_𝒮 with Q = K_𝒮⁻¹ − λ (L V Lᵀ)⁻¹ written as a square: one matrix product over the
-arms gives means and variances, and rounding costs half the digits that Q itself would. The term k(x, x) − ‖z‖² is in
-it, so far arms stay uncertain.
+arms gives means and variances, and rounding loses half of the digits that the use of Q itself would lose. The term k(x,
+x) − ‖z‖² is in it, so far arms stay uncertain.
 
 The s_p are sums of scores (`model.outputs`), which are the rewards themselves when `outputs` is raw. With a constant
 mean m ~ N(0, 1) all this holds for the scores less m = 1ᵀK̂⁻¹t/(1ᵀK̂⁻¹1 + 1) over the multiset of pulls, K̂ being
@@ -41,7 +41,8 @@ PROBES = 8  # random vectors that estimate a norm
 
 @dataclass(frozen=True, eq=False)
 class SparseModel:
-    """What a posterior is fitted with: `kernel`, candidate `arms`, `regularization` λ, the scores and their mean.
+    """The parts of a model besides the pulls: `kernel`, candidate `arms`, `regularization` λ, the scores and their
+    mean.
 
     `arms` is an array (A, d), or stands for one (`PlacedArms`). The defaults are the papers': rewards as they come, of
     mean 0.
@@ -73,7 +74,7 @@ class SparseModel:
 
     @cached_property
     def all_arms(self) -> AllArms:
-        """Whatever is done to every arm."""
+        """Computations for all arms."""
         if isinstance(self.arms, PlacedArms):
             return AllArms(self.arms.blocks(self.kernel, self.regularization))
         return AllArms(self._local)
@@ -210,7 +211,7 @@ class SparsePosterior:
         """μ̃ less m (n,), σ̃² (n,) and y (n, r) of `arms` (n,).
 
         Each is independent of which other arms are in the call, bit for bit.
-        What strategies decide by. `mean` and `variance` of all arms come from joint products: some last digits differ.
+        Strategies decide by these. `mean` and `variance` of all arms come from joint products: some last digits differ.
         """
         return self.model.all_arms.moments(self.fit, arms)
 

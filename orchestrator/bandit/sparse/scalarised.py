@@ -3,8 +3,8 @@
 Variances depend on the pulls only, so all outputs share counts, dictionary, factorisation and kernel columns; each has
 its own sums of scores, hence its own mean. An arm is picked by `scalarising` of its upper bounds μ̃_j + width · σ̃.
 
-The scalarisation changes from pick to pick, so no queue of one score serves: for each pick, arms are looked at that are
-not yet, as long as their bounds reach the best score among those that are. Looking at all arms picks the same.
+The scalarisation changes from pick to pick, so a queue of one score cannot be used: for each pick, further arms are
+looked at while their bounds reach the best score among those that were. Looking at all arms picks the same.
 """
 
 import numpy as np
@@ -51,7 +51,7 @@ def front_of(points: Floats) -> Floats:
 
 
 class GoalQueue:
-    """An `ArgmaxQueue` whose score is another one with each arm that it gives.
+    """An `ArgmaxQueue` whose score changes with each arm that it returns.
 
     `number`: pulls before the first pick, which the directions are counted from. `is_lazy`: looking at few arms.
     """
@@ -158,7 +158,7 @@ def leaders(state: SparseState, count: int) -> tuple[int, ...]:
 
 
 def worth(state: SparseState, width: float) -> Floats:
-    """How promising every arm is (A,): the volume between z and its upper bounds.
+    """The potential of every arm (A,): the volume between z and its upper bounds.
 
     That is, up to a constant, the mean of s_θ to the power J over all directions (Golovin and Zhang 2020, Lemma 5).
     With one objective it is the bound itself. Arms that cannot satisfy the constraints come after all others.

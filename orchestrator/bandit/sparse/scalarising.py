@@ -10,10 +10,10 @@ Its mean over θ, to the power of the number of objectives, is the hypervolume b
 largest s_θ is where the ray from z along θ leaves what is reached. Each pick has another θ, so that a batch spreads
 along the front. With one objective s is u itself.
 
-A constraint may hold where its margin's posterior mean plus `CAUTION` times the objectives' width · σ reaches the
-score of a margin of 0. Such arms come first. All of the width would let nearly every arm hope, since σ is what the
-noise of the objective leaves open. Of the others, the higher is the one whose constraints are all closest to hold by
-their upper bounds, so that the feasible region is searched for as long as none is known.
+A constraint may hold where its margin's posterior mean plus `CAUTION` times the objectives' width · σ reaches the score
+of a margin of 0. Such arms come first. With the whole width nearly every arm would pass, since σ contains the
+uncertainty due to the objective's noise. Of the others, the higher is the one whose constraints are all closest to hold
+by their upper bounds, so that the feasible region is searched for as long as none is known.
 
 Nothing here falls when a bound rises, in floating-point numbers too; so upper bounds on u give upper bounds on scores.
 """
@@ -28,7 +28,7 @@ from orchestrator.bandit.goals import Goals
 
 Bound = tuple[int, float]  # μ̃ of an output, by its number, plus a width times σ̃
 
-INFEASIBLE = -1e200  # far below every score, and keeps what is multiplied by it apart
+INFEASIBLE = -1e200  # far below every score, and large enough to separate the scores that it multiplies
 LEAST_SHARE = 1e-6  # of a direction
 CAUTION = 0.25  # 0 to 0.5 were alike, and 1 worse, on the constrained problems of `benchmarks.goals`
 
@@ -56,7 +56,7 @@ class Scalarising:
         cautious, hopes = np.split(upper[count:], 2)
         holds = (cautious >= self.limits[:, None]).all(axis=0)
         missing = (self.limits[:, None] - hopes).max(axis=0)
-        # > 0 and rising, also where an arm may hope for more than the limits
+        # > 0 and increasing, also above the limits
         missing = np.where(missing < 0.0, 1.0 / (1.0 - missing), 1.0 + missing)
         return np.where(holds, scores, INFEASIBLE * missing)
 

@@ -1,4 +1,4 @@
-"""Upper bounds on every arm out of an earlier posterior: at a refit most arms need no new evaluation.
+"""Upper bounds on every arm from an earlier posterior: after a refit most arms need no new moments.
 
 A sparse posterior is the Gaussian process of an operator M = λI + P Φᵀ diag(n) Φ P on the feature space, P being the
 projection on the dictionary's span: with θ its weights, σ̃²(x) = φ(x)ᵀ M⁻¹ φ(x) and μ̃(x) = φ(x)ᵀ θ. Let (M₀, θ₀) be an
@@ -7,8 +7,8 @@ earlier posterior, the reference, whose moments were computed for all arms. For 
     σ̃²(x) ≤ ρ σ̃₀²(x)               if M₀ ⪯ ρ M
     |μ̃(x) − μ̃₀(x)| ≤ d σ̃₀(x)       with d² = (θ − θ₀)ᵀ M₀ (θ − θ₀), by the Cauchy-Schwarz inequality
 
-and so u(x) ≤ μ̃₀(x) + (d + width √ρ) σ̃₀(x). Both numbers come from m × m matrices and hold with certainty, whatever
-happened in between. (Theorem 1 of BBKB, σ²/3 ≤ σ̃² ≤ 3σ² with high probability, gives a factor of 9 for ρ.)
+and so u(x) ≤ μ̃₀(x) + (d + width √ρ) σ̃₀(x). Both numbers come from m × m matrices and hold with certainty, for any
+pulls in between. (Theorem 1 of BBKB, σ²/3 ≤ σ̃² ≤ 3σ² with high probability, gives a factor of 9 for ρ.)
 
 With H = diag(b)^{1/2} T of `posterior`, M⁻¹ = (I − Φ_𝒮ᵀ Hᵀ H Φ_𝒮)/λ and H K_𝒮 Hᵀ = diag(b/(b + λ)). By two Schur
 complements M₀ ⪯ ρ M, which is M⁻¹ ⪯ ρ M₀⁻¹, if and only if
@@ -39,7 +39,7 @@ TIGHTEN_COST, LOOK_COST = 0.4, 2.0
 
 
 class Rounding:
-    """What rounding may do to a posterior, out of the magnitudes of the terms of y(x) = T k_𝒮(x).
+    """Bounds on the rounding errors of a posterior, from the magnitudes of the terms of y(x) = T k_𝒮(x).
 
     A near-singular K_𝒮 gives a T with entries up to 1e7 that nearly cancel, so no fixed allowance is right for all.
     Relative: `variance` of σ̃² to the prior's, `mean` of μ̃ to √k(x, x); `further` (K,) of further outputs' μ̃.
@@ -54,9 +54,8 @@ class Rounding:
 
 @dataclass(frozen=True)
 class PosteriorShift:
-    """How far a posterior is from the reference: `ratio` ρ and `distance` d.
-
-    `slack`: what rounding may add to ρ σ̃₀², relative to the prior. `further` (K,): d of further outputs.
+    """The difference of a posterior from the reference: `ratio` ρ and `distance` d. `slack`: the rounding error of ρ
+    σ̃₀², relative to the prior. `further` (K,): d of further outputs.
     """
 
     ratio: float
@@ -66,11 +65,10 @@ class PosteriorShift:
 
 
 class Screen:
-    """The reference of one model: the last posterior that was swept over all arms for its sake.
-
-    A new sweep is made when looking at single arms has cost as much as one, so all the work is at most about twice that
-    of the best moments to sweep at, known afterwards. What is kept here changes no pick: bounds stay bounds, and those
-    that were given out (`UpperBounds`) keep the reference that they were made with.
+    """The reference of one model: the last posterior that was computed for all arms. A new sweep over all arms is made
+    when the work on single arms has cost as much as one, so all the work is at most about twice that of the best choice
+    of sweeps in hindsight. This cache changes no pick: bounds remain valid, and existing `UpperBounds` keep their
+    reference.
     """
 
     def __init__(self, kernel: Kernel, regularization: float, largest_prior: float) -> None:
@@ -109,11 +107,12 @@ class Screen:
         return UpperBounds(self, all_arms, fit, [lines(*one) for one in bounds], blocked)
 
     def spend(self, arms: int, cost: float) -> None:
-        """Take note of work on single arms."""
+        """Add to the work on single arms."""
         self._spent += cost * arms
 
     def _nearby(self, all_arms: AllArms, fit: Fit, rounding: Rounding) -> PosteriorShift:
-        """The drift since the reference; `fit` becomes the reference when the old one is no good."""
+        """The drift since the reference; `fit` becomes the reference when the old one is too far or has cost too
+        much."""
         if self._reference is not None and self._spent < all_arms.count:
             old, before = self._reference
             cross = all_arms.kernel_rows(old.basis.arms, fit.basis)
@@ -227,7 +226,7 @@ class UpperBounds:
         return self._all_arms.tighten_all(self._fit, self._own, arms)
 
     def looked_at(self, arms: int) -> None:
-        """Take note of that many arms whose moments were computed one by one."""
+        """Add the cost of this number of arms whose moments were computed one by one."""
         self._screen.spend(arms, LOOK_COST)
 
 

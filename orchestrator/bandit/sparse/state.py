@@ -1,4 +1,4 @@
-"""The ground truth of a strategy with a sparse posterior; the posterior is derived from it, once, when it is needed."""
+"""The state of a strategy with a sparse posterior; the posterior is derived from it once, when it is needed."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -65,9 +65,10 @@ class SparseState:
 
     `pulls`: those with a reward. `dictionary` (m,), ascending. `information_gain`: G of the confidence width. `round`:
     how many `tell`s. `initial`: the warm start's arms, in order. `set_aside`: arms that could not be evaluated,
-    ascending, and those that were retired. `layout`: what is known of the arms. `calibration`: of the calibrated model,
-    None without one. `grown_at`: how many pulls there were when arms were appended last. `goals`: what the rewards of a
-    pull are about. `failed`: arms that could not be evaluated, ascending, where the strategy learns from them.
+    ascending, and those that were retired. `layout`: that of the arms. `calibration`: of the calibrated model,
+    None without one. `grown_at`: how many pulls there were when arms were appended last. `goals`: the objectives and
+    constraints of a pull's rewards. `failed`: arms that could not be evaluated, ascending, where the strategy learns
+    from them.
     """
 
     model: SparseModel
@@ -88,7 +89,7 @@ class SparseState:
 
     @property
     def arms(self) -> Floats | PlacedArms:
-        """The candidates: an array (A, d), or what stands for one."""
+        """The candidates: an array (A, d), or `PlacedArms`."""
         return self.model.arms
 
     @cached_property
@@ -98,8 +99,9 @@ class SparseState:
 
     @cached_property
     def evidence(self) -> Pulls:
-        """What the model is fitted to: `pulls`, and a pull with the worst mean rewards so far of each arm that failed
-        like its neighbours, so that a region that fails is left. An arm that failed alone says nothing of others."""
+        """The pulls that the model is fitted to: `pulls`, and for each arm that failed like its neighbours one pull
+        with the worst mean rewards so far, so that the search leaves a region that fails. A single failed arm has no
+        effect on others."""
         arms = self._failed_with_neighbours()
         if not len(arms):
             return self.pulls
@@ -140,7 +142,7 @@ class SparseState:
         return np.union1d(np.union1d(self.set_aside, self.pulls.arms), np.array(pending, np.intp))
 
     def left(self, pending: Sequence[int], limit: int) -> int:
-        """How many picks there can be: `limit`, or fewer arms where none is pulled twice."""
+        """The largest number of picks: `limit`, or the number of remaining arms if none is pulled twice."""
         return limit if self.repeats else min(limit, len(self.model.arms) - len(self.blocked(pending)))
 
     @cached_property
@@ -154,7 +156,7 @@ class SparseState:
 
     @cached_property
     def _is_start_left(self) -> bool:
-        """Whether any arm of the warm start is left with nothing pending; with something pending fewer are."""
+        """Whether an arm of the warm start is left when nothing is pending, an upper bound for other cases."""
         return bool(self._start_without(()))
 
     def _start_without(self, pending: Sequence[int]) -> list[int]:
@@ -169,8 +171,8 @@ class SparseState:
         return remaining
 
     def extend(self, features: Floats, retired: Sequence[int] = ()) -> Self:
-        """The state with n ≥ 0 more arms, `features` (n, d), after its own, and without the `retired` ones, which are
-        set aside. The new arms were not pulled yet.
+        """The state with n ≥ 0 further arms, `features` (n, d), after its own, which were not pulled yet, and with the
+        `retired` arms set aside.
 
         Raises ValueError when they are not finite, or when d is another than that of the arms there are.
         """
@@ -181,7 +183,7 @@ class SparseState:
         return replace(after, model=self.model.extend(check_arms(features)), pulls=self.pulls.extend(len(features)))
 
     def observe(self, observations: Sequence[Observation]) -> Self:
-        """The next round's state with these pulls and set-aside arms in it; what is drawn is left as it was."""
+        """The next round's state with these pulls and set-aside arms, and with the drawn parts unchanged."""
         existing = [seen.is_existing for seen in observations if seen.reward is not None]
         further = further_rewards(observations, self.goals.further)
         return replace(
@@ -206,7 +208,7 @@ def initial_state(
 
 
 def no_arm_left(state: SparseState, pending: Sequence[int]) -> Wait | None:
-    """What to answer when no arm is left because none is pulled twice."""
+    """The answer of `ask` when no arm is left because none is pulled twice, else None."""
     if state.repeats or state.left(pending, 1):
         return None
     return Wait("every arm was chosen once, and none may be evaluated twice")
@@ -222,7 +224,7 @@ def calibrate(
     """`after` with the calibrated `model` checked against what it predicted, and fitted to all pulls if a fit is due.
 
     Args:
-        after: the state with `observations`; it comes back as it is without a model.
+        after: the state with `observations`; it is returned unchanged without a model.
         before: the state before them.
         observations: the pulls newly finished, of which `belief` predicted some.
         model: the strategy's calibrated model; None: it has none.
@@ -270,7 +272,7 @@ def calibration_record(state: SparseState) -> Record:
 
 
 def restore_calibration(state: S, model: Model | None, record: Record) -> S:
-    """`state` with what was fitted and predicted read from `record`."""
+    """`state` with the fitted and predicted numbers of `record`."""
     return state if model is None else _with_calibration(state, model, Calibration.from_record(record["model"]))
 
 
@@ -282,12 +284,10 @@ def _with_calibration(state: S, model: Model, calibration: Calibration) -> S:
 
 
 def recommendation(state: SparseState, belief: Belief | None = None) -> int | None:
-    """The pulled arm to recommend where it may not be the one of largest mean reward; else None.
-
-    That of largest posterior mean where the fitted noise says that mean rewards are noisy, and pulling an arm again did
-    not always give the same reward; where no arm is pulled twice, unless the arms around the best one show no noise
-    (`local_noise`). A mean reward that is implausibly far above all others is left out. None with several objectives or
-    constraints.
+    """The pulled arm to recommend if it may differ from that of largest mean reward; else None. It is the arm of
+    largest posterior mean if the fitted noise is large, unless repeated pulls always gave the same reward, or no arm is
+    pulled twice and the arms around the best one show no noise (`local_noise`). A mean reward that is implausibly far
+    above all others is left out. None with several objectives or constraints.
     """
     if state.calibration is None or not state.pulls.total or not state.goals.is_single:
         return None
@@ -304,7 +304,7 @@ def recommendation(state: SparseState, belief: Belief | None = None) -> int | No
 
 
 def _is_smooth_around_the_best(state: SparseState, arms: Indices, means: Floats) -> bool:
-    """Whether the differences of `means` (p,) of the `arms` around the best one are no noise, where none repeats."""
+    """Whether the differences of `means` (p,) of the `arms` around the best one are not noise, when no arm repeats."""
     if state.layout is None or state.layout.repeats or not isinstance(state.model.kernel, AnyKernel):
         return False
     return local_noise(state.model.all_arms.look_up(arms), means, state.layout, state.model.kernel) <= NO_NOISE

@@ -1,4 +1,4 @@
-"""What strategies with a sparse posterior have in common: how they learn, and what is recorded; not how they choose."""
+"""The common part of strategies with a sparse posterior: learning and recording, without the choice."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -60,8 +60,8 @@ class SparseStrategy(ABC, Generic[S]):
     def tell(self, state: S, observations: Sequence[Observation], rng: np.random.Generator) -> S:
         """State after these newly finished pulls: G with the old variances, a new dictionary drawn with them.
 
-        Under a new kernel the old variances are those of the old pulls under it. Without news dictionary and G stay.
-        When the warm start failed, the prior decides. A calibrated model learns from failures, too.
+        Under a new kernel the old variances are those of the old pulls under it. Without a new pull, dictionary and G
+        do not change. When the warm start failed, the prior decides. A calibrated model learns from failures, too.
         """
         after, arms = self._observe(state, observations), arms_and_rewards(observations)[0]
         if not arms and (not after.pulls.total or len(after.failed) == len(state.failed)):

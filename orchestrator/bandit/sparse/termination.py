@@ -1,4 +1,4 @@
-"""When a batch ends: rules on how far the posterior may drift before it is fitted again.
+"""Rules for the end of a batch: bounds on the drift of the posterior before it is fitted again.
 
 Every rule is given the pulls of the batch one by one; pulls that are still pending come first. All arguments are on the
 1/λ scale and frozen at the start of the batch (fb), unless said otherwise.
@@ -48,7 +48,7 @@ class GlobalDrift:
 
     def append(self, arm: int, variance: float) -> None:
         """See `Drift`."""
-        position = self._batch.position(arm)  # first: it may move the arrays
+        position = self._batch.position(arm)  # must be first: it may move the arrays
         self.bound += self._batch.start_variance.item(position)
 
     def is_spent(self) -> bool:

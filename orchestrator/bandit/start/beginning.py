@@ -18,7 +18,7 @@ AnyArms = Arms | Floats | PlacedArms
 
 
 def features_and_layout(arms: Arms | PlacedArms | ArrayLike) -> tuple[Floats | PlacedArms, Layout | None]:
-    """Features of `arms` and what else is known of them. Raises ValueError on an array that is not allowed."""
+    """Features and layout of `arms`. Raises ValueError on an array that is not allowed."""
     if isinstance(arms, PlacedArms):
         return arms, None
     both = arms if isinstance(arms, Arms) else Arms.of(arms)
@@ -35,7 +35,7 @@ def begin_state(
     """State before any pull of `arms`; draws the warm start's arms.
 
     `published`: kernel and λ, which hold without a `model`. Raises ValueError on arms that are not allowed, or when the
-    model needs to know the parameters of arms that are elsewhere.
+    model needs the layout of arms that are in other processes.
     """
     features, layout = features_and_layout(arms)
     if model is None:

@@ -6,7 +6,7 @@ to estimate the scores of the next, finer one. Everything is on the unnormalised
 parameter itself, as in `posterior`; there ℓ_λ is the variance σ².
 
 A level costs about n · |J| kernel entries and there are log_q(κ²n/λ) of them. n pulls of one arm are one row with a
-count, and c draws of one row are one atom with a c-th of the weight, so duplicates cost nothing.
+count, and c draws of one row are one atom with a c-th of the weight, so duplicates have no cost.
 """
 
 import math

@@ -1,7 +1,7 @@
-"""How a strategy starts: with which arms pulled before its first batch, or with which existing data (BBKB §5).
+"""The start of a strategy: the arms that are pulled before its first batch, or existing data (BBKB §5).
 
 Arms to pull are drawn once, before any reward is known. Existing data are pulls made elsewhere, rewards included: they
-are read and matched to arms outside the bandit core, and `begin_sparse` takes them into a state.
+are read and matched to arms outside the bandit core, and `begin_sparse` makes a state from them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -122,7 +122,7 @@ def next_start(state: SparseState, pending: Sequence[int], limit: int, never_wai
 
 def extend_failed_start(state: SparseState, rng: np.random.Generator) -> SparseState:
     """The state after a `tell`: when the whole warm start failed, as many uniform arms join it as have failed, at most
-    `RESTART`, so that every worker has something to do. Other states stay as they are and draw nothing."""
+    `RESTART`, so that every worker has a trial. Other states are returned unchanged, without a draw."""
     if state.pulls.total or state.remaining_start() or not len(state.available):
         return state
     count = min(len(state.initial) or 1, RESTART, len(state.available))
@@ -196,7 +196,7 @@ class StartsWarm(Protocol):
 
     @property
     def warm_start(self) -> AnyWarmStart | None:
-        """How it starts; None where it does so in a way of its own."""
+        """How it starts; None when the strategy has its own way to start."""
 
 
 def warm_start_of(strategy: object) -> AnyWarmStart | None:
@@ -264,7 +264,7 @@ class _NoisyCholesky:
         return float(self.scores()[self.arms == arm][0])
 
     def tighten(self, arms: Indices) -> Floats:
-        """No better bounds than those at hand."""
+        """The bounds are not improved."""
         return np.full(len(arms), np.inf)
 
     def enter(self, arms: Indices) -> None:
@@ -282,7 +282,7 @@ class _NoisyCholesky:
         """Add a pull of `arm`, which was looked at."""
         column = self._solved[:, self.arms == arm][:, 0]
         pivot = self._model.diagonal[arm] + self._model.regularization - column @ column
-        # λ is a lower bound on the pivot; rounding may say otherwise
+        # λ is a lower bound on the pivot, except for rounding
         pivot = max(float(pivot), self._model.regularization)
         row = self._row(arm, column, pivot, self.arms, self._solved)
         self._solved, self._explained = np.vstack((self._solved, row)), self._explained + row**2

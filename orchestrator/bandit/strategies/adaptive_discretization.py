@@ -96,7 +96,7 @@ class AdaptiveDiscretization:
     """Hyper-parameters of adaptive discretisation. Raises ValueError, naming the field, when one is out of range.
 
     Each step takes the cell of largest index min(U(x), U(x_parent) + V_{h−1}) + V_h with U = μ + β σ at the arm nearest
-    to its centre. It is halved when β σ ≤ V_h, for then its size is what is not known of it; else its arm is pulled.
+    to its centre. It is halved when β σ ≤ V_h, because its size then dominates the uncertainty; else its arm is pulled.
 
     It works on the box spanned by the arms' features, a cell's centre snapped to the nearest arm in the cell; cells
     without an arm are dropped. One pull at a time: nothing is chosen while a reward is not in yet.

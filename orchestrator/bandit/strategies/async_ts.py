@@ -1,4 +1,5 @@
-"""Asynchronous Thompson sampling (Kandasamy, Krishnamurthy, Schneider, Póczos 2018, Algorithm 2), as BBKB's rival.
+"""Asynchronous Thompson sampling (Kandasamy, Krishnamurthy, Schneider, Póczos 2018, Algorithm 2), a method that BBKB is
+compared with.
 
 Draws are made in the Nyström embedding, so a draw over all arms costs O(mA) and never the arms' covariance matrix.
 """
@@ -66,10 +67,10 @@ class AsyncTS(SparseStrategy[AsyncTSState]):
     """Hyper-parameters of async-TS (Kandasamy et al. 2018, Algorithm 2). Raises ValueError when one is out of range.
 
     Each pick is the argmax of one draw μ̃ + β (zᵀV^{−1/2} g + √((k − ‖z‖²)/λ) h), g and h independent standard normal,
-    h one an arm: variance β² σ̃². Rewards that are not in yet are left out of the posterior, it is the draws that make
-    picks differ (Kandasamy et al. 2018). The method has no rule for its batch: at most `batch_size` pulls are pending.
-    In mode `async` a free worker gets a draw at once, as published. The draw of the i-th pull is a function of
-    posterior, seed and i, so `ask` is pure.
+    h one an arm: variance β² σ̃². Pending pulls are not in the posterior; picks differ because of the draws (Kandasamy
+    et al. 2018). The method has no rule for its batch: at most `batch_size` pulls are pending. In mode `async` a free
+    worker gets a draw at once, as published. The draw of the i-th pull is a function of posterior, seed and i, so `ask`
+    is pure.
 
     β = `scale` · [ξ √(G + log 1/δ) + √λ F] with BBKB's G; dictionary as in BBKB. BBKB's experiments (Appendix D) take
     `batch_size` 30 and `scale` 0.1.
@@ -162,7 +163,7 @@ class AsyncTS(SparseStrategy[AsyncTSState]):
         """A draw (A,) with mean 0 and variance σ̃²."""
         rng, posterior = np.random.default_rng([state.seed, pull]), state.posterior
         deviation = state.residual_deviation * rng.standard_normal(len(posterior.variance))
-        # y(x) = T k_𝒮(x) is V^{−1/2}z(x) up to a rotation, which a standard normal g does not see
+        # y(x) = T k_𝒮(x) is V^{−1/2}z(x) up to a rotation, which does not change the distribution of g
         weights = rng.standard_normal(len(posterior.basis)) @ posterior.fit.transform
         for block in posterior.model.parts():
             deviation[block] += posterior.model.columns.rows(block, posterior.fit.basis) @ weights

@@ -2,11 +2,11 @@
 
 A batch is chosen on a frozen posterior mean while the variance shrinks with every pick, until the termination rule says
 that the posterior could have drifted by more than C̃. The rewards then update the width with the old variances, a new
-dictionary is drawn, and the posterior is fitted anew from counts.
+dictionary is drawn, and the posterior is fitted again from counts.
 
 Pulls without rewards (`pending`) are added to the variance and to the drift before anything is picked. Lemma 1 holds
 for any dictionary, pulls and pending pulls, so the upper bounds stay valid for any order of the rewards, as long
-as the time that an evaluation takes does not depend on its noise. That is what the asynchronous mode lives on.
+as the time that an evaluation takes does not depend on its noise. The asynchronous mode is based on this.
 """
 
 import math
@@ -82,7 +82,7 @@ from orchestrator.bandit.strategy import (
     WaitOption,
 )
 
-COURSES = 4  # ends of `ask`s that are kept: as many states may be asked in turns at no extra cost
+COURSES = 4  # cached ends of `ask`s: the number of states that can be asked alternately at no extra cost
 
 
 @dataclass(frozen=True)
@@ -156,7 +156,7 @@ class BBKB(SparseStrategy[SparseState]):
     refresh_growth: RefreshGrowth = 0.0
     wait: WaitOption = Waiting.DRIFT_BUDGET
     model: ModelOption = None
-    is_shardable: ClassVar[Literal[True]] = True  # `init` takes arms that lie elsewhere
+    is_shardable: ClassVar[Literal[True]] = True  # `init` accepts `PlacedArms`
     __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}
 
     def __post_init__(self) -> None:
@@ -217,7 +217,7 @@ class BBKB(SparseStrategy[SparseState]):
         return Choose(tuple(picks), "drift budget" if course.drift.is_spent() else "limit")
 
     def _course(self, state: SparseState, pending: Sequence[int]) -> "_Course":
-        """Where choosing stands at `state` with these pulls pending.
+        """The course of a batch at `state` with these pulls pending.
 
         An earlier `ask` that ended with just these pulls is continued, so that choosing one by one costs no more than
         choosing a batch. Its course is taken out of the memory: no two calls ever use one at the same time.
@@ -237,7 +237,7 @@ class BBKB(SparseStrategy[SparseState]):
 
     @cached_property
     def _courses(self) -> "Recent[_Key, _Course]":
-        """Where the last `ask`s ended. What is kept changes no decision."""
+        """The ends of the last `ask`s. This cache changes no decision."""
         return Recent(COURSES)
 
     @staticmethod

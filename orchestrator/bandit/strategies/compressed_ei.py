@@ -10,8 +10,8 @@ from orchestrator.bandit.exact.compressed import Compressed, CompressedState, lo
 class CompressedEI(Compressed):
     """CEI: the arm of largest σ_D φ(z) + (μ_D − y_max)Φ(z), z = (μ_D − y_max)/σ_D.
 
-    y_max is the largest *stored* reward: what is not stored is not believed. Sequential: one pull at a time. Ties go to
-    the lowest index.
+    y_max is the largest *stored* reward: pairs that are not stored have no influence on the belief. Sequential: one
+    pull at a time. Ties go to the lowest index.
 
     Options: those of `Compressed`.
     """
