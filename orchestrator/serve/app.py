@@ -6,6 +6,7 @@ reconnects (`Last-Event-ID`) gets what it has not seen, also from a restarted se
 
 import asyncio
 import contextlib
+import functools
 import gzip
 import json
 import re
@@ -39,6 +40,8 @@ _MOST_DIGITS = 15
 # in JSON: a backslash; a character that is not ASCII, except halves of surrogate pairs
 _ESCAPES = re.compile(r"\\\\|\\u(?P<code>(?!d[89a-f])[0-9a-f]{4})")
 _STREAM = {"Content-Type": "text/event-stream", "X-Accel-Buffering": "no"}
+# the files of this folder that the server sends: pages by their path, other files by their name below /static
+_PAGES = {"/": "page.html", "/campaign/{name}": "page.html"}
 _STATIC = {"page.js": "text/javascript", "page.css": "text/css"}
 
 
@@ -66,9 +69,8 @@ class Server:
         app.on_shutdown.append(self._end)
         app.add_routes(
             [
-                web.get("/", self._page),
-                web.get("/campaign/{name}", self._page),
-                web.get("/static/{file}", self._static),
+                *(web.get(path, functools.partial(_send_page, file)) for path, file in _PAGES.items()),
+                web.get("/static/{file}", _send_static),
                 web.get("/events", self._overview_events),
                 web.get("/campaign/{name}/events", self._campaign_events),
                 web.get("/campaign/{name}/pictures", self._answer_pictures),
@@ -123,22 +125,6 @@ class Server:
             raise web.HTTPNotFound(text=f"there is no campaign {request.match_info['name']}\n")
         return feed
 
-    async def _page(self, _request: web.Request) -> web.Response:
-        return web.Response(text=_resource("page.html"), content_type="text/html")
-
-    async def _static(self, request: web.Request) -> web.StreamResponse:
-        file = request.match_info["file"]
-        if file == "plotly.min.js":
-            path = Path(plotly.__file__).parent / "package_data" / "plotly.min.js"
-            return web.FileResponse(path, headers={"Content-Type": "text/javascript"})
-        if file == "figures.js":
-            return web.Response(text=report_resource("figures.js"), content_type="text/javascript")
-        if file == "report.css":
-            return web.Response(text=report_resource("report.css"), content_type="text/css")
-        if file not in _STATIC:
-            raise web.HTTPNotFound
-        return web.Response(text=_resource(file), content_type=_STATIC[file])
-
     async def _overview_events(self, request: web.Request) -> web.StreamResponse:
         return await self._send(
             request,
@@ -158,9 +144,7 @@ class Server:
         self, request: web.Request, position: Callable[[], int], make: Callable[[int | None], views.Plain]
     ) -> web.StreamResponse:
         """Send `make(cursor)` whenever `position` has changed, until the browser disconnects or the server stops."""
-        response = web.StreamResponse(
-            headers={**HEADERS, "Content-Type": "text/event-stream", "X-Accel-Buffering": "no"}
-        )
+        response = web.StreamResponse(headers={**HEADERS, **_STREAM})
         await response.prepare(request)
         cursor = _number(request.headers.get("Last-Event-ID", ""))
         last, looked, spoken = "", float("-inf"), time.monotonic()
@@ -218,6 +202,24 @@ class Server:
         except BbkbError as error:
             return web.json_response({"message": str(error)}, status=409)
         return web.json_response({"message": said})
+
+
+async def _send_page(file: str, _request: web.Request) -> web.Response:
+    return web.Response(text=_resource(file), content_type="text/html")
+
+
+async def _send_static(request: web.Request) -> web.StreamResponse:
+    file = request.match_info["file"]
+    if file == "plotly.min.js":
+        path = Path(plotly.__file__).parent / "package_data" / "plotly.min.js"
+        return web.FileResponse(path, headers={"Content-Type": "text/javascript"})
+    if file == "figures.js":
+        return web.Response(text=report_resource("figures.js"), content_type="text/javascript")
+    if file == "report.css":
+        return web.Response(text=report_resource("report.css"), content_type="text/css")
+    if file not in _STATIC:
+        raise web.HTTPNotFound
+    return web.Response(text=_resource(file), content_type=_STATIC[file])
 
 
 def _draw(feed: Feed) -> tuple[int, bytes] | None:
