@@ -42,6 +42,10 @@ class PythonCallable:
         """Call the function; raises what it raises, and InvalidValueError when it returns no number."""
         return call_with(_looked_up(self), parameters, seed, report, self.path)
 
+    def prepare(self) -> None:
+        """Import the function; raises what its module raises."""
+        _looked_up(self)
+
     def check(self, parameters: Iterable[str], conditional: Collection[str] = ()) -> None:
         """Raise ObjectiveError unless the function can be imported and called with these parameters, and without those
         that are `conditional`."""

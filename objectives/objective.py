@@ -5,7 +5,7 @@ Nothing here knows about workers, Ray or the bandit: features are plain arrays, 
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Protocol, runtime_checkable
@@ -121,6 +121,11 @@ class Candidates:
         object.__setattr__(self, "parameter_of", numbers)
         object.__setattr__(self, "columns", MappingProxyType(dict(self.columns)))
 
+    def __reduce__(self) -> tuple[type["Candidates"], tuple[object, ...]]:
+        """Pickle the arguments: a read-only mapping itself cannot be pickled."""
+        values = [getattr(self, field.name) for field in fields(self)]
+        return Candidates, tuple(dict(value) if isinstance(value, MappingProxyType) else value for value in values)
+
     def __len__(self) -> int:
         return len(self.features)
 
@@ -155,6 +160,14 @@ class Objective(Protocol):
             report: call it with an intermediate value, `report(value, step)`.
 
         """
+
+
+@runtime_checkable
+class HasPreparation(Protocol):
+    """An objective that has something to do once in each process, such as an import, which can be done in advance."""
+
+    def prepare(self) -> None:
+        """Do it now. May raise anything: the evaluation then tries again and raises it."""
 
 
 @runtime_checkable

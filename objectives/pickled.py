@@ -42,6 +42,10 @@ class PickledFunction:
         function = _load_once(self)
         return call_with(function, parameters, seed, report, getattr(function, "__qualname__", "the function"))
 
+    def prepare(self) -> None:
+        """Load the function; raises what its modules raise."""
+        _load_once(self)
+
     def check(self, parameters: Iterable[str], conditional: Collection[str] = ()) -> None:
         """Raise ObjectiveError unless the function can be loaded and called with these parameters, and without those
         that are `conditional`."""

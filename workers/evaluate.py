@@ -19,14 +19,17 @@ import time
 import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import TypeVar
 
-from objectives.objective import EvaluationStopped, InvalidValueError, Objective
+from objectives.objective import EvaluationStopped, HasPreparation, InvalidValueError, Objective
 from workers.children import end_children
 from workers.clock import SteadyClock
 from workers.messages import Attempt, Failure, FailureKind, Limits, Outcome, Stopped, Success
 from workers.reporting import Publish, Reports
-from workers.results import Result, check_result
+from workers.results import check_result
 from workers.surroundings import restore_surroundings
+
+T = TypeVar("T")
 
 MESSAGE_CHARACTERS = 4096
 _SUMMARY_CHARACTERS = 500
@@ -115,6 +118,15 @@ def evaluate(
         reports=kept,
         remark=result.remark,
     )
+
+
+def prepare(objective: HasPreparation, limits: Limits) -> None:
+    """Let the objective prepare in this process, which may die for it, within the limits of an evaluation.
+
+    What it raises is left to the first evaluation, which tries again and records it.
+    """
+    with contextlib.suppress(BaseException), _confine(limits):
+        _before_deadline(objective.prepare, limits.timeout_seconds)
 
 
 def _stop(attempt: Attempt, reports: Reports, started: float, now: float, worker: str) -> Stopped:
@@ -212,7 +224,7 @@ class _Alarm:
             raise _DeadlineReached
 
 
-def _before_deadline(call: Callable[[], Result], seconds: float | None) -> Result:
+def _before_deadline(call: Callable[[], T], seconds: float | None) -> T:
     """What `call` returns; raises _DeadlineReached in it after `seconds`, and again each second if it continues.
 
     Again, because what is raised inside a destructor or a callback of C code is printed and lost.

@@ -18,6 +18,7 @@ from benchmarks.speed.defaults import defaults
 from benchmarks.speed.dispatching import memory, throughput
 from benchmarks.speed.problems import NOISE, Problem, load
 from benchmarks.speed.rows import Answer
+from benchmarks.speed.start import start
 from orchestrator.bandit.arms import Arms
 from orchestrator.bandit.goals import Goals
 from orchestrator.bandit.kernels import RBF
@@ -325,6 +326,7 @@ LONG = ("arms", "sizes")  # of a run; not printed
 MEASUREMENTS: dict[str, Callable[..., Answer]] = {
     "ours": ours,
     "defaults": defaults,
+    "start": start,
     "authors": authors,
     "limit": limit,
     "goals": goals,

@@ -174,6 +174,20 @@ def ten_million(bench: Bench) -> list[Row]:
     ]
 
 
+def start(bench: Bench) -> list[Row]:
+    """How long after Ray's start all workers evaluate, beside bare actors of Ray."""
+    rows = []
+    for workers in (4, 8):
+        runs = [bench.measure("start", workers=workers) for _ in range(bench.repeats)]
+        first, last = (statistics.median(run["campaign"][end] for run in runs) for end in (0, -1))
+        bare, importing = (statistics.median(run[what][-1] for run in runs) for what in ("bare", "importing"))
+        found = (
+            f"first after {first:.1f} s, all after {last:.1f} s; bare actors {bare:.1f} s, importing {importing:.1f} s"
+        )
+        rows.append(Row(f"{workers} workers that evaluate, after Ray is up", found, "<= 2 s", {"runs": runs}))
+    return rows
+
+
 def peers(bench: Bench) -> list[Row]:
     """Seconds a suggestion of Optuna's samplers and of BoTorch, at the T they can reach."""
     rows = []
@@ -244,6 +258,7 @@ ROWS: Mapping[str, Callable[[Bench], list[Row]]] = {
     "abalone-global": compare_with_authors("abalone", 10_000, "global", 5),
     "abalone-local": compare_with_authors("abalone", 10_000, "global_then_local", 5),
     "defaults": defaults,
+    "start": start,
     "growth": growth,
     "limit": limit,
     "goals": goals,

@@ -16,7 +16,7 @@ from orchestrator.cli.launch import launch
 from orchestrator.errors import RunError, UserError
 from orchestrator.inputs import check_list, check_mapping, check_mappings, check_space
 from orchestrator.report import write_report
-from orchestrator.session.assemble import build, create_run, existing
+from orchestrator.session.assemble import Parts, build, create_run, existing
 from orchestrator.settings.model import Settings, from_mapping
 from orchestrator.settings.model import load as load_settings
 from orchestrator.settings.options import dump
@@ -121,10 +121,10 @@ class Campaign:
         """
         if on_result is not None and not callable(on_result):
             raise ValueError(f"on_result must be a function of one result, got {excerpt(on_result)}")
-        run = self._create()
+        run, parts = self._create()
         try:
             with Notifier(run, on_result):
-                launch(run, self.settings, SafeConsole(quiet=not progress), address)
+                launch(run, self.settings, SafeConsole(quiet=not progress), address, parts)
         finally:
             finished = _report_result(run)
         return finished
@@ -139,8 +139,8 @@ class Campaign:
             UserError: when there is no cluster to join, or the campaign's executor is not Ray.
 
         """
-        from orchestrator.session.actor import RemoteSession  # campaigns without Ray do not import it
-        from orchestrator.session.cluster import connect
+        from orchestrator.session.cluster import connect  # campaigns without Ray do not import it
+        from orchestrator.session.remote import RemoteSession
 
         if self.settings.workers.executor != "ray":
             raise UserError(
@@ -152,13 +152,13 @@ class Campaign:
             )
         workers = self.settings.workers
         connect(address, workers.count, workers.cpus, workers.gpus, dashboard=False)
-        run = self._create()
+        run, _ = self._create()
         return Submitted(run, RemoteSession.start(run, self.settings, is_detached=True))
 
-    def _create(self) -> Run:
-        """The run's folder with the first events of its log."""
+    def _create(self) -> tuple[Run, Parts]:
+        """The run's folder with the first events of its log, and what was built for it."""
         parts = build(self.settings)
-        return create_run(self.settings, parts, existing(self.settings, parts))
+        return create_run(self.settings, parts, existing(self.settings, parts)), parts
 
     def __repr__(self) -> str:
         budget, workers = self.settings.budget.evaluations, self.settings.workers.count

@@ -13,7 +13,7 @@ from rich.console import Console
 from orchestrator import logs
 from orchestrator.campaign.status import Status
 from orchestrator.cli.live import View, view
-from orchestrator.session.assemble import open_session
+from orchestrator.session.assemble import Parts, open_session
 from orchestrator.settings.model import Settings
 from orchestrator.store.runs import Run
 from workers.evaluate import HostInterruptError
@@ -26,7 +26,7 @@ Outcome = tuple[str, str]  # finished, failed or interrupted; and why
 
 
 class Remote(Protocol):
-    """A session in another process (`orchestrator.session.actor.RemoteSession`)."""
+    """A session in another process (`orchestrator.session.remote.RemoteSession`)."""
 
     def wait(self, seconds: float) -> bool:
         """Whether it has ended.
@@ -54,7 +54,7 @@ class Remote(Protocol):
         """End it without asking."""
 
 
-def launch(run: Run, settings: Settings, console: Console, address: str | None) -> Outcome:
+def launch(run: Run, settings: Settings, console: Console, address: str | None, parts: Parts | None = None) -> Outcome:
     """Run a session to its end: its outcome and reason.
 
     The first interrupt from the keyboard (or SIGTERM) stops cleanly, the second at once.
@@ -64,15 +64,16 @@ def launch(run: Run, settings: Settings, console: Console, address: str | None) 
         settings: those of the campaign, or the changed ones of a resume.
         console: where progress is shown.
         address: Ray cluster to join; RAY_ADDRESS when None, else a local Ray is started. Without Ray it is not used.
+        parts: what `build` gave for these settings, so that it need not be built twice on this machine.
 
     Raises:
         BbkbError: what `open_session` and `Driver.run` raise; ActorLostError when the central actor died.
 
     """
     if settings.workers.executor == "ray":
-        return _launch_on_ray(run, settings, console, address)
+        return _launch_on_ray(run, settings, console, address, parts)
     with view(console) as shown:
-        session = open_session(run, settings, shown.update, _SHOW_SECONDS)
+        session = open_session(run, settings, shown.update, _SHOW_SECONDS, parts)
 
         def stop(now: bool) -> None:
             session.driver.stop(now)
@@ -84,10 +85,10 @@ def launch(run: Run, settings: Settings, console: Console, address: str | None) 
     return close.outcome, close.reason
 
 
-def _launch_on_ray(run: Run, settings: Settings, console: Console, address: str | None) -> Outcome:
+def _launch_on_ray(run: Run, settings: Settings, console: Console, address: str | None, parts: Parts | None) -> Outcome:
     # imported here so that campaigns without Ray, and all other commands, start without it
-    from orchestrator.session.actor import RemoteSession
     from orchestrator.session.cluster import connect, disconnect, named_cluster
+    from orchestrator.session.remote import RemoteSession
 
     workers, log = settings.workers, settings.log
     with logs.log_into(run.folder, run.name, log.level, log.format), view(console) as shown:
@@ -100,7 +101,7 @@ def _launch_on_ray(run: Run, settings: Settings, console: Console, address: str 
             for line in (f"evaluating on {where}{dashboard}", *cluster.notes):
                 shown.say(line)
             # a local Ray of this process ends with this process, so everything on it must end too
-            return watch(RemoteSession.start(run, settings, is_detached=not cluster.is_ours), shown)
+            return watch(RemoteSession.start(run, settings, not cluster.is_ours, parts), shown)
         finally:
             disconnect(cluster)
 

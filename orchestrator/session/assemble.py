@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from threadpoolctl import threadpool_limits
 
@@ -33,7 +33,7 @@ from orchestrator.session import existing_data
 from orchestrator.session.driver import Driver
 from orchestrator.session.notify import notifications
 from orchestrator.session.problem import Problem, Progress, replay
-from orchestrator.session.resources import resources_of
+from orchestrator.session.resources import limits_of, resources_of
 from orchestrator.settings.model import Settings
 from orchestrator.store import runs
 from orchestrator.store.event_store import EventStore
@@ -42,8 +42,10 @@ from orchestrator.store.runs import Run, digest, write_settings
 from orchestrator.store.store import Store, Writer
 from workers.executor import Executor, ExecutorError
 from workers.inline import InlineExecutor
-from workers.messages import Limits
 from workers.simulated import Durations, Failures, SimulatedExecutor
+
+if TYPE_CHECKING:
+    from workers.on_ray.staff import Staff  # campaigns without Ray do not import it
 
 _LOGGER = logging.getLogger("bbkb.session")
 
@@ -219,16 +221,23 @@ class Session:
 
 
 def open_session(
-    run: Run, settings: Settings, observe: Callable[[Status], None] | None = None, show_seconds: float = 0.0
+    run: Run,
+    settings: Settings,
+    observe: Callable[[Status], None] | None = None,
+    show_seconds: float = 0.0,
+    parts: Parts | None = None,
+    staff: "Staff | None" = None,
 ) -> Session:
     """Claim the campaign in `run` for a session with `settings`, rebuild its state from the log, prepare workers.
 
     The settings are part of the claim: `campaign.yaml` is written after it was won, and not read here. `observe` gets a
-    snapshot after a turn of the loop, at most one in `show_seconds`. Raises HeldError
-    when another process runs the campaign, RunError when the candidates are not those of the log, StoreError and
-    ObjectiveError as their makers do, UserError when no worker can ever be had.
+    snapshot after a turn of the loop, at most one in `show_seconds`. `parts`: what `build` gave for these settings,
+    where that is known; `staff`: workers that have been started for them on Ray.
+
+    Raises HeldError when another process runs the campaign, RunError when the candidates are not those of the log,
+    StoreError and ObjectiveError as their makers do, UserError when no worker can ever be had.
     """
-    parts = build(settings)
+    parts = parts or build(settings)
     with ExitStack() as held:  # released immediately when a line below raises, else at the end of the session
         held.enter_context(logs.log_into(run.folder, run.name, settings.log.level, settings.log.format))
         store = _open_store(run, held)
@@ -240,7 +249,7 @@ def open_session(
         _write_settings(run, settings)
         problem = _place_arms(_with_folders(run, parts.problem, settings), settings, held)
         progress = _replay(run, store, parts, problem, settings)
-        executor = _executor(settings, parts, run.name, start_at=progress.campaign.last_time)
+        executor = _executor(settings, parts, run.name, progress.campaign.last_time, staff)
         opened = _opening(progress, executor, writer, settings)
         # in virtual time, and when evaluations run in this thread, there is nothing else to do meanwhile
         in_background = settings.workers.executor == "ray"
@@ -332,10 +341,8 @@ def _check_unchanged(run: Run, parts: Parts, created: CampaignCreated) -> None:
         )
 
 
-def _executor(settings: Settings, parts: Parts, campaign: str, start_at: float) -> Executor:
-    workers, objective, resources = settings.workers, parts.objective, parts.problem.resources
-    memory = None if workers.memory_gb is None else int(workers.memory_gb * 1e9)
-    limits = Limits(timeout_seconds=workers.timeout_seconds, memory_bytes=memory)
+def _executor(settings: Settings, parts: Parts, campaign: str, start_at: float, staff: "Staff | None") -> Executor:
+    workers, objective, limits = settings.workers, parts.objective, limits_of(settings)
     match workers.executor:
         case "inline":
             return InlineExecutor(objective, limits)
@@ -348,13 +355,11 @@ def _executor(settings: Settings, parts: Parts, campaign: str, start_at: float) 
             return SimulatedExecutor(objective, workers.count, durations, failures, settings.seed, start_at)
         case "ray":
             # imported here so that campaigns without Ray do not need it
+            from orchestrator.session.workplace import placement_of
             from workers.on_ray.executor import RayExecutor
-            from workers.on_ray.places import Placement
 
-            label, keep_seconds = f"evaluate:{settings.name}", workers.keep_hours * 3600.0
-            largest = None if resources is None else resources.largest
-            placement = Placement(campaign, label, workers.kind, workers.cpus, workers.gpus, keep_seconds, largest)
+            placement = placement_of(settings, campaign, parts.problem.resources)
             try:
-                return RayExecutor(objective, workers.count, limits, placement)
+                return RayExecutor(objective, workers.count, limits, placement, staff)
             except ExecutorError as error:
                 raise UserError(str(error)) from error

@@ -1,4 +1,4 @@
-"""The CPUs and GPUs of each trial when a parameter gives them: `workers.cpus_from` and `workers.gpus_from`."""
+"""What an evaluation may use, and the CPUs and GPUs of each trial when a parameter gives them (`workers.cpus_from`)."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from objectives.reference import did_you_mean
 from orchestrator.errors import UserError
 from orchestrator.settings.model import Settings
 from orchestrator.settings.sections import WorkerSettings
-from workers.messages import Share
+from workers.messages import Limits, Share
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,6 +28,12 @@ class Resources:
         cpus = self.cpus if self.cpus_from is None else parameters.get(self.cpus_from)
         gpus = self.gpus if self.gpus_from is None else parameters.get(self.gpus_from)
         return Share(cpus=self.cpus if cpus is None else float(cpus), gpus=self.gpus if gpus is None else float(gpus))
+
+
+def limits_of(settings: Settings) -> Limits:
+    """What one evaluation may use."""
+    memory = None if settings.workers.memory_gb is None else int(settings.workers.memory_gb * 1e9)
+    return Limits(timeout_seconds=settings.workers.timeout_seconds, memory_bytes=memory)
 
 
 def resources_of(settings: Settings, candidates: Candidates) -> Resources | None:

@@ -116,6 +116,20 @@ def test_parameters_and_seed_decide_the_evaluation_here_and_on_a_worker(
         assert first == again == elsewhere
 
 
+def test_candidates_travel_to_another_process(candidates: Candidates) -> None:
+    there = pickle.loads(pickle.dumps(candidates))
+    np.testing.assert_array_equal(there.features, candidates.features)
+    assert not there.features.flags.writeable
+    assert [there.parameters(arm) for arm in (0, len(there) - 1)] == [
+        candidates.parameters(arm) for arm in (0, len(candidates) - 1)
+    ]
+    assert (there.repeats, there.conditional, there.remark) == (
+        candidates.repeats,
+        candidates.conditional,
+        candidates.remark,
+    )
+
+
 def test_evaluating_changes_nothing(objective: Objective, candidates: Candidates, silent: Report) -> None:
     before, parameters = pickle.dumps(objective), candidates.parameters(0)
     given = dict(parameters)

@@ -85,6 +85,16 @@ def test_it_travels_to_a_worker(callable_named: Callable[[str], PythonCallable],
     )
 
 
+def test_preparing_imports_the_module_and_raises_what_it_raises(
+    callable_named: Callable[[str], PythonCallable], tmp_path: Path
+) -> None:
+    callable_named("plain").prepare()
+    assert "users_module" in sys.modules
+    (tmp_path / "broken_module.py").write_text("1 / 0")
+    with pytest.raises(ObjectiveError, match="division by zero"):
+        PythonCallable("broken_module:plain", (str(tmp_path),)).prepare()
+
+
 @pytest.mark.parametrize(
     ("name", "parameters"),
     [("plain", ["x"]), ("plain", ["x", "scale"]), ("seeded", ["x"]), ("reporting", ["x"]), ("anything", ["a", "b"])],

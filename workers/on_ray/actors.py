@@ -14,6 +14,7 @@ from typing import Any
 
 import ray
 
+from objectives.objective import HasPreparation
 from workers.messages import Attempt, Limits, Outcome, Share
 from workers.on_ray.ledger import NAMESPACE, HeldAttempt, Ledger, TurnedAway
 from workers.on_ray.objective import Box, Reference
@@ -39,15 +40,15 @@ class _Worker:
     share: Share | None = None
     has_begun: bool = False
     made: float = field(default_factory=time.monotonic)
-    idle_since: float = 0.0  # monotonic clock
+    idle_since: float = field(default_factory=time.monotonic)
     acknowledged: list[tuple[int, int]] = field(default_factory=list)  # and not struck out of the ledger yet
 
 
 class WorkerPool:
     """The worker actors of one campaign. The executor sees to it that no more than its slots are busy."""
 
-    def __init__(self, box: Box, slots: int, limits: Limits, placement: Placement) -> None:
-        self._box = box
+    def __init__(self, slots: int, limits: Limits, placement: Placement) -> None:
+        self._box: Box = []
         self.slots = slots  # evaluations at the same time: may be set anew as the cluster grows and shrinks
         self._limits = limits
         self._placing = placement
@@ -58,6 +59,26 @@ class WorkerPool:
         self._next_touch = 0.0
         self._next_room = 0.0
         self.touch()
+
+    def provide(self, box: Box) -> None:
+        """Give workers this objective; comes before the first `start`."""
+        self._box = box
+
+    def make_ready(self, count: int, objective: HasPreparation | None) -> None:
+        """Make this many workers before there are attempts for them, and let them prepare `objective`; none where the
+        campaign has workers already, which may hold attempts."""
+        if any(self._find_workers()):
+            return
+        for _ in range(count):
+            worker = self._make_worker(memory_request(self._limits, 1.0), self._placing.share_of(None))
+            if objective is not None:
+                worker.actor.prepare.remote(objective, self._limits)
+            self._idle.append(worker)
+
+    def dismiss(self) -> None:
+        """End the workers that have nothing to do."""
+        while self._idle:
+            self._kill(self._idle.pop())
 
     def start(self, attempt: Attempt) -> Reference:
         """A reference to its outcome, on an idle worker that has asked for enough memory, or on a new one."""
@@ -91,7 +112,9 @@ class WorkerPool:
 
     def adopt(self, attempts: Mapping[int, int]) -> tuple[list[Outcome], dict[Reference, tuple[int, int, HeldAttempt]]]:
         """What workers of an earlier session hold of these (trial → attempt): outcomes that are there, and references
-        to those to come, with (trial, attempt, entry). All other workers of the campaign are killed."""
+        to those to come, with (trial, attempt, entry). The campaign's other workers are killed, unless this pool made
+        them."""
+        own = {worker.name for worker in self._idle}
         entries = {(trial, attempt): self._ledger.read(trial, attempt) for trial, attempt in attempts.items()}
         there = [entry for entry in entries.values() if entry and not isinstance(entry, HeldAttempt | TurnedAway)]
         self._noted.update(((outcome.trial, outcome.attempt), None) for outcome in there)
@@ -101,7 +124,8 @@ class WorkerPool:
         running = {}
         for name, actor in self._find_workers():
             if name not in under_way:
-                ray.kill(actor)
+                if name not in own:
+                    ray.kill(actor)
                 continue
             trial, attempt, _ = under_way[name]
             # what it asked for is not known: any other demand replaces it

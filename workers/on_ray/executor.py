@@ -23,8 +23,9 @@ from workers.messages import Attempt, Failure, FailureKind, Limits, Outcome, Sto
 from workers.on_ray.actors import IDLE_SECONDS, WorkerPool
 from workers.on_ray.failures import describe_error, fetch, is_process_death, kind_of
 from workers.on_ray.objective import Reference, put_objective
-from workers.on_ray.places import NodeWatch, Placement, Places, check_feasible, is_saturated
+from workers.on_ray.places import NodeWatch, Placement, check_feasible, is_saturated
 from workers.on_ray.reports import ReportReceiver
+from workers.on_ray.staff import Staff, make_staff
 from workers.on_ray.tasks import RayTasks
 from workers.surroundings import Streak
 
@@ -65,17 +66,22 @@ class RayExecutor:
     node can ever hold one evaluation.
     """
 
-    def __init__(self, objective: Objective, slots: int, limits: Limits, placement: Placement) -> None:
+    def __init__(
+        self, objective: Objective, slots: int, limits: Limits, placement: Placement, staff: Staff | None = None
+    ) -> None:
+        """`staff`: workers that were started for the same slots, limits and placement, now this executor's to end."""
         if slots < 1:
             raise ExecutorError(f"workers.count must be >= 1, got {slots}")
         check_feasible(placement, limits)
         box = put_objective(objective)
+        staff = staff or make_staff(slots, limits, placement)
         self._placement = placement
-        self._places = Places(placement, limits, slots)
+        self._places = staff.places
         self._is_cramped = is_saturated(placement, self.slots)
         self._limits = limits
         self._tasks = RayTasks(box, limits, placement)
-        self._pool = WorkerPool(box, self.slots, limits, placement)
+        self._pool = staff.pool
+        self._pool.provide(box)
         self._is_short = placement.kind == "task"  # whether the next attempt is a task
         self._durations: deque[float] = deque(maxlen=_REMEMBERED)  # of the last successes
         self._longest_seconds = 0.0

@@ -17,7 +17,8 @@ from collections.abc import Callable, Sequence
 
 import ray
 
-from workers.evaluate import evaluate
+from objectives.objective import HasPreparation
+from workers.evaluate import evaluate, prepare
 from workers.messages import Attempt, Limits, Outcome
 from workers.on_ray.ledger import HeldAttempt, Ledger
 from workers.on_ray.objective import Box, get_objective
@@ -40,6 +41,10 @@ class WorkerActor:
 
     def __repr__(self) -> str:
         return self._name
+
+    def prepare(self, objective: HasPreparation, limits: Limits) -> None:
+        """Import what the objective needs, while the campaign does something else."""
+        prepare(objective, limits)
 
     def evaluate(
         self, boxed_objective: Box, attempt: Attempt, limits: Limits, acknowledged: Sequence[tuple[int, int]]

@@ -20,7 +20,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.linalg import lapack
-from scipy.optimize import minimize
 
 from orchestrator.bandit.arms import Layout
 from orchestrator.bandit.arrays import Floats, Indices
@@ -113,6 +112,9 @@ def chosen_for_fit(scores: Floats) -> Indices:
 
 def fit(evidence: Evidence, layout: Layout, family: AnyKernel, start: Fitted, noise: float | None) -> Fitted:
     """The fit, started at `start`; `noise`: v when it is known and not fitted."""
+    # imported here: it takes a fifth of a session's start, and the first fit is made while workers evaluate
+    from scipy.optimize import minimize
+
     objective = _Objective(evidence, layout, family, noise)
     at = np.log(np.asarray(start.lengthscales) / layout.extents)
     if noise is None:

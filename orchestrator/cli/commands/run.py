@@ -32,7 +32,7 @@ from orchestrator.cli.resume import check_address, check_budget, check_changes, 
 from orchestrator.cli.summary import save_report, summarize
 from orchestrator.cli.terminal import EXIT_CODES, say
 from orchestrator.errors import UserError
-from orchestrator.session.assemble import build, create_run, existing
+from orchestrator.session.assemble import Parts, build, create_run, existing
 from orchestrator.session.retrying import reopen
 from orchestrator.settings.model import Settings, load
 from orchestrator.settings.recorded import read_recorded
@@ -69,12 +69,12 @@ def run(
     check_address(settings, address)
     begun = find_begun(settings, or_resume)
     if begun is not None:
-        settings = _resumable(console, begun, settings)
+        settings, built = _resumable(console, begun, settings)
         if dry_run:
             say(console, "dry run: nothing was written and nothing runs")
             return
         runs.make_folder(begun)
-        _session(console, begun, settings, address, serve)
+        _session(console, begun, settings, address, serve, built)
         return
     parts = build(settings)
     known = existing(settings, parts)
@@ -90,7 +90,7 @@ def run(
     if tags:
         with new.store() as store:
             store.add_note(new.name, new_note(tags=tags))
-    _session(console, new, settings, address, serve)
+    _session(console, new, settings, address, serve, parts)
 
 
 def resume(
@@ -121,15 +121,16 @@ def resume(
         raise UserError(f"--kind needs --retry-failed, got --kind {kind[0].value!r} alone: add --retry-failed")
     retried = frozenset(kind or FailureKind) if retry_failed else frozenset()
     console = console_for(quiet, as_json)
-    _session(console, old, _resumable(console, old, settings, retried), address, serve)
+    settings, parts = _resumable(console, old, settings, retried)
+    _session(console, old, settings, address, serve, parts)
 
 
 def _resumable(
     console: Console, old: runs.Run, settings: Settings, retried: frozenset[FailureKind] = frozenset()
-) -> Settings:
-    """The settings to resume `old` with, checked; its failures of the kinds `retried` are queued again.
+) -> tuple[Settings, Parts]:
+    """The settings to resume `old` with, checked, and what was built of them.
 
-    Exits when there is nothing left to do.
+    Its failures of the kinds `retried` are queued again. Exits when there is nothing left to do.
     """
     tell = functools.partial(say, console)
     with old.store() as store:
@@ -149,16 +150,18 @@ def _resumable(
     if ended is not None:
         tell(f"{old.folder} has finished: {ended.reason}. To continue, raise its budget: --set budget.evaluations=…")
         raise typer.Exit(EXIT_CODES[ended.outcome])
-    build(settings)  # raises its errors before anything starts
+    parts = build(settings)  # raises its errors before anything starts
     tell(f"resuming {old.folder}: {done} of {settings.budget.evaluations} done")
-    return settings
+    return settings, parts
 
 
-def _session(console: Console, run_: runs.Run, settings: Settings, address: str | None, serve: bool) -> None:
+def _session(
+    console: Console, run_: runs.Run, settings: Settings, address: str | None, serve: bool, parts: Parts
+) -> None:
     """Run one session, report, summarise, and leave with the exit code of its outcome."""
     try:
         with _serve_page(console, run_) if serve else contextlib.nullcontext():
-            outcome, reason = launch(run_, settings, console, address)
+            outcome, reason = launch(run_, settings, console, address, parts)
     except BaseException:
         with contextlib.suppress(UserError):  # the first error is the one to report
             save_report(run_, run_.report_file)

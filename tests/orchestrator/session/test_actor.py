@@ -20,15 +20,15 @@ import ray
 from orchestrator.campaign.endings import SessionOutcome, StopReason
 from orchestrator.campaign.events import Event, SessionClosed, SessionOpened, StopRequested, TrialSucceeded
 from orchestrator.errors import BbkbError, CampaignError, RunError
-from orchestrator.session.actor import (
-    NAMESPACE,
+from orchestrator.session.actor import NAMESPACE
+from orchestrator.session.assemble import build
+from orchestrator.session.incarnation import (
     SESSIONS_WITHOUT_PROGRESS,
-    RemoteSession,
     check_progress,
     ended_since,
     has_stop_request,
 )
-from orchestrator.session.assemble import build
+from orchestrator.session.remote import RemoteSession
 from orchestrator.settings.model import Settings, load
 from orchestrator.store import runs
 from orchestrator.store.runs import Run, open_run
@@ -222,7 +222,7 @@ def test_a_run_that_is_running_is_not_run_twice_but_can_be_watched_and_stopped(m
     eventually(lambda: successes(run) >= 1)
     with pytest.raises(RunError, match="must not be run twice"):
         start(run)
-    watcher = RemoteSession(run, ray.get_actor(f"bbkb {run.name}", NAMESPACE), length=0)
+    watcher = RemoteSession(run, ray.get_actor(f"bbkb {run.name}", NAMESPACE), length=0, built=[])
     assert not watcher.wait(0.1)
     watcher.stop(now=False)
     stopped = ("interrupted", "stopped on request, after its running evaluations")

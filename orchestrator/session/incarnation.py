@@ -1,0 +1,107 @@
+"""What the coordinator does when it starts, and when Ray restarts it: it opens a session, or finds that it has ended."""
+
+import json
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from orchestrator.campaign.endings import StopReason
+from orchestrator.campaign.events import AttemptEnded, Event, SessionClosed, SessionOpened, StopRequested
+from orchestrator.errors import CampaignError
+from orchestrator.session.assemble import Parts, Session, open_session
+from orchestrator.session.handover import with_store
+from orchestrator.session.metrics import Metrics
+from orchestrator.settings.model import from_mapping
+from orchestrator.store.runs import open_run
+from workers.on_ray.staff import Staff
+
+End = tuple[str, str]  # of a session: its outcome and reason
+
+SESSIONS_WITHOUT_PROGRESS = 10  # in a row, after which a restarted actor gives up
+_METRICS_SECONDS = 5.0  # between two updates of the metrics
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Begun:
+    """A session that can run. `stops`: the actor was asked to stop it before it restarted."""
+
+    session: Session
+    stops: bool
+
+
+def begin(
+    folder: str,
+    settings: str,
+    length: int,
+    is_restarted: bool,
+    built: Callable[[], Parts | None],
+    staff: Staff | None,
+) -> Begun | End:
+    """The session of the run in `folder`, or how it ended while this actor restarted.
+
+    Args:
+        folder: of the run.
+        settings: those of the session, JSON; a restarted actor takes those of its claim.
+        length: of the log when the actor was created.
+        is_restarted: whether Ray has started the actor again.
+        built: gives what was built of the settings elsewhere, or None. It is called when the modules that the settings
+            name have been imported, and not after a restart.
+        staff: workers that have been started.
+
+    Raises:
+        BbkbError: what `open_session` raises; CampaignError when session after session died without progress.
+
+    """
+    run, stops = with_store(open_run(Path(folder))), False
+    if is_restarted:
+        events = run.events()
+        end = ended_since(events, length)
+        if end is not None:
+            return end
+        check_progress(events)
+        stops = has_stop_request(events, length)
+        with run.store() as store:
+            settings = store.claimed_settings(run.name) or settings
+    resolved = from_mapping(json.loads(settings))
+    session = open_session(run, resolved, parts=None if is_restarted else built(), staff=staff)
+    return Begun(session=session, stops=stops)
+
+
+def publish(session: Session, name: str) -> None:
+    """Keep the metrics of the run `name` up to date for as long as this process lives."""
+    metrics = Metrics(name)
+    session.driver.measure(metrics.observe)
+    threading.Thread(target=_update, args=(session, metrics), daemon=True, name="metrics").start()
+
+
+def _update(session: Session, metrics: Metrics) -> None:
+    while True:
+        metrics.update(session.driver.status())
+        time.sleep(_METRICS_SECONDS)
+
+
+def ended_since(events: Sequence[Event], length: int) -> End | None:
+    """How the log's last session ended; None when it did not, or had ended already when the log was this long."""
+    last = events[-1] if len(events) > length else None
+    return (last.outcome, last.reason) if isinstance(last, SessionClosed) else None
+
+
+def has_stop_request(events: Sequence[Event], length: int) -> bool:
+    """Whether a clean stop was requested since the log was this long: a restarted actor continues to stop."""
+    return any(isinstance(event, StopRequested) and event.reason is StopReason.INTERRUPTED for event in events[length:])
+
+
+def check_progress(events: Sequence[Event]) -> None:
+    """Raise CampaignError when `SESSIONS_WITHOUT_PROGRESS` sessions in a row died before any evaluation had ended."""
+    without_progress = 0
+    for event in reversed(events):
+        if isinstance(event, AttemptEnded):
+            break
+        without_progress += isinstance(event, SessionOpened)
+    if without_progress >= SESSIONS_WITHOUT_PROGRESS:
+        raise CampaignError(
+            f"the central actor must not die before a single evaluation ends, but has in {without_progress} sessions "
+            "in a row: see its log on the Ray dashboard (memory?), then `bbkb resume`"
+        )

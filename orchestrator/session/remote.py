@@ -1,0 +1,182 @@
+"""A session in the coordinator, for the process that creates this actor and watches it."""
+
+import json
+import time
+from dataclasses import replace
+from typing import Any, TypeVar
+
+import ray
+from ray.exceptions import ActorUnavailableError, GetTimeoutError, RayActorError
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from orchestrator.campaign.status import Status
+from orchestrator.errors import ActorLostError, RunError
+from orchestrator.session.actor import NAMESPACE, Answer, End, Orchestrator
+from orchestrator.session.assemble import Parts
+from orchestrator.session.handover import forget_store, leave_store
+from orchestrator.session.incarnation import ended_since
+from orchestrator.session.workplace import first_workers
+from orchestrator.settings.model import Settings
+from orchestrator.store.runs import Run
+
+T = TypeVar("T")
+ActorHandle = Any  # of Ray, which declares no methods of remote classes
+
+_STATUS_SECONDS = 1.0  # to wait for a snapshot that is only shown
+_DELIVERY_SECONDS = 2.0  # to wait until a request to stop has arrived; `ray job stop` leaves three
+_ANSWER_SECONDS = 5.0  # to wait for an answer that takes no time
+_RESTART_PAUSE_SECONDS = 0.5  # between two questions while the actor restarts
+
+
+class RemoteSession:
+    """A session in the central actor, seen by a process that watches it. ActorLostError: it did not restart."""
+
+    def __init__(self, run: Run, actor: ActorHandle, length: int, built: "list[ray.ObjectRef[Parts]]") -> None:
+        self._run = run
+        self._actor = actor
+        self._length = length  # of the log before the session
+        self._built = built  # held for the actor, which gets it from here
+        self._answer: Answer | None = None
+        self._last: Status | None = None
+        self._undelivered: bool | None = None  # a request to stop that the actor has not received: whether at once
+
+    @classmethod
+    def start(cls, run: Run, settings: Settings, is_detached: bool, parts: Parts | None = None) -> "RemoteSession":
+        """Make the actor, which runs a session with `settings`.
+
+        `is_detached`: it survives this process, instead of ending with it. `parts`: what was built of the
+        settings here; an actor that ends with this process need not build them again.
+        Raises RunError when an actor of this run is alive already; one that has ended is removed.
+        """
+        _make_way(run)
+        remote: Any = ray.remote(Orchestrator)
+        # a SQLite log lies in a folder of this machine; without it the actor may go wherever there is room
+        here = NodeAffinitySchedulingStrategy(
+            ray.get_runtime_context().get_node_id(), soft=not run.store_url.startswith("sqlite")
+        )
+        with run.store() as store:
+            length = store.length(run.name)
+        leave_store(run)
+        built = [] if parts is None or is_detached else _put(parts)  # Ray deletes it when its owner dies
+        actor = remote.options(
+            name=_name(run),
+            namespace=NAMESPACE,
+            lifetime="detached" if is_detached else None,
+            num_cpus=0,
+            enable_task_events=False,  # the dashboard counts evaluations, not questions to this actor
+            max_restarts=-1,
+            max_task_retries=0,
+            max_concurrency=8,
+            scheduling_strategy=here,
+        ).remote(
+            str(run.folder),
+            run.name,
+            json.dumps(settings.resolved()),
+            length,
+            first_workers(settings, run.name),
+            bool(built),
+        )
+        if built:
+            actor.take_parts.remote(built)
+        return cls(run, actor, length, built)
+
+    def wait(self, seconds: float) -> bool:
+        """Whether the session has ended, waiting up to `seconds` for it (a little longer while the actor restarts)."""
+        if self._undelivered is not None:
+            self.stop(self._undelivered)
+        if self._answer is None:
+            answer = self._ask(self._actor.answer.remote(seconds), seconds + _STATUS_SECONDS)
+            self._answer = self._answer or answer
+        return self._answer is not None
+
+    def result(self) -> End:
+        """Outcome and reason of the session, or the error that ended it, raised. The actor is removed."""
+        while self._answer is None:
+            self.wait(_ANSWER_SECONDS)
+        self._last = self._ask(self._actor.status.remote(), _STATUS_SECONDS) or self._last
+        self.end()
+        if isinstance(self._answer, Exception):
+            raise self._answer
+        return self._answer
+
+    def status(self) -> Status | None:
+        """A snapshot; the last one, saying so, while the actor restarts or is too busy; None before the first."""
+        if self._answer is not None:
+            return self._last
+        status = self._ask(self._actor.status.remote(), _STATUS_SECONDS)
+        if status is None and self._last is not None:
+            return replace(self._last, activity="waiting for the central actor, which restarts or is busy")
+        self._last = status
+        return self._last
+
+    def stop(self, now: bool) -> None:
+        """Ask for a clean stop, or one at once; returns when the actor has received it. While it restarts, `wait` asks
+        again."""
+        has_heard = self._ask(self._actor.stop.remote(now), _DELIVERY_SECONDS)
+        self._undelivered = None if has_heard else now
+
+    def end(self) -> None:
+        """Remove the actor, also while it works."""
+        ray.kill(self._actor, no_restart=True)
+        forget_store(self._run.name)
+
+    def _ask(self, reference: "ray.ObjectRef[T]", seconds: float) -> T | None:
+        """The actor's answer; None when there is none in time, or while it restarts."""
+        try:
+            answer = ray.get(reference, timeout=seconds)
+        except GetTimeoutError:
+            return None
+        except ActorUnavailableError:
+            time.sleep(_RESTART_PAUSE_SECONDS)
+            return None
+        except RayActorError as error:
+            self._answer = self._answer or ended_since(self._run.events(), self._length)
+            if self._answer is not None:  # another watcher has removed it
+                return None
+            raise ActorLostError(
+                f"the central actor died ({type(error).__name__}) and cannot be restarted. Every finished result is in "
+                f"the log: bbkb resume {self._run.folder}"
+            ) from error
+        return answer
+
+
+def _put(parts: Parts) -> "list[ray.ObjectRef[Parts]]":
+    """A reference to them, in a list; an empty one where they cannot be pickled: the actor builds them, and says why an
+    objective must be picklable."""
+    try:
+        return [ray.put(parts)]
+    except Exception:  # pickling runs the objective's own code, which may raise anything
+        return []
+
+
+def _name(run: Run) -> str:
+    return f"bbkb {run.name}"
+
+
+def _find(run: Run) -> ActorHandle | None:
+    """The run's central actor on this cluster, None when there is none."""
+    try:
+        return ray.get_actor(_name(run), NAMESPACE)
+    except ValueError:
+        return None
+
+
+def _make_way(run: Run) -> None:
+    """Remove an actor of this run that has ended and keeps its answer for a watcher."""
+    actor = _find(run)
+    if actor is None:
+        return
+    try:
+        is_over = ray.get(actor.answer.remote(0.0), timeout=_ANSWER_SECONDS) is not None
+    except (GetTimeoutError, ActorUnavailableError):
+        is_over = False
+    except RayActorError:
+        is_over = True
+    if not is_over:
+        raise RunError(
+            f"{run.folder} must not be run twice, and a central actor on this cluster runs it: watch it with "
+            f"`bbkb attach {run.folder}`, or end it with `bbkb stop {run.folder}` first"
+        )
+    ray.kill(actor, no_restart=True)
+    while _find(run) is not None:
+        time.sleep(0.05)

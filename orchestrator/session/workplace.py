@@ -1,0 +1,36 @@
+"""What the section `workers:` says to the Ray executor: where evaluations run, and the workers to begin with."""
+
+from objectives.objective import HasPreparation
+from orchestrator.session.resources import Resources, limits_of
+from orchestrator.settings.model import Settings
+from workers.on_ray.places import Placement
+from workers.on_ray.staff import FirstWorkers
+
+
+def placement_of(settings: Settings, campaign: str, resources: Resources | None) -> Placement:
+    """Where evaluations run: `campaign` is the run's name, `resources` are those of each trial where trials differ."""
+    workers = settings.workers
+    return Placement(
+        campaign=campaign,
+        label=f"evaluate:{settings.name}",
+        kind=workers.kind,
+        cpus=workers.cpus,
+        gpus=workers.gpus,
+        keep_seconds=workers.keep_hours * 3600.0,
+        largest=None if resources is None else resources.largest,
+    )
+
+
+def first_workers(settings: Settings, campaign: str) -> FirstWorkers | None:
+    """The workers to start before there are attempts for them; None where evaluations are tasks, for which Ray keeps
+    processes ready, and where the parameters of a trial say what it takes."""
+    workers, objective = settings.workers, settings.objective.options
+    if workers.kind == "task" or workers.cpus_from is not None or workers.gpus_from is not None:
+        return None
+    return FirstWorkers(
+        count=min(workers.count, settings.budget.evaluations),
+        slots=workers.count,
+        limits=limits_of(settings),
+        placement=placement_of(settings, campaign, None),
+        objective=objective if isinstance(objective, HasPreparation) else None,
+    )

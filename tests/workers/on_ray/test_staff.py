@@ -1,0 +1,90 @@
+"""Workers that are started before there is an executor: they are used, not made again, and end with it."""
+
+import os
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import ray
+from ray import cloudpickle
+
+from objectives.objective import Evaluation, Parameters, Report
+from workers.messages import Attempt, Limits, Success
+from workers.on_ray.executor import RayExecutor
+from workers.on_ray.ledger import NAMESPACE
+from workers.on_ray.places import Placement
+from workers.on_ray.staff import FirstWorkers, Staff, start_workers
+
+cloudpickle.register_pickle_by_value(sys.modules[__name__])  # Ray's workers cannot import this file
+
+pytestmark = pytest.mark.usefixtures("ray_cluster")
+
+
+class Prepared:
+    """Notes the process that prepares it, in the folder `notes`; its value is the number of its process."""
+
+    def __init__(self, notes: Path) -> None:
+        self.notes = notes
+
+    def prepare(self) -> None:
+        (self.notes / str(os.getpid())).touch()
+        raise SystemExit("an evaluation would raise it again")
+
+    def evaluate(self, parameters: Parameters, seed: int, report: Report) -> Evaluation:
+        return Evaluation(float(os.getpid()))
+
+
+def workers() -> list[str]:
+    named = ray.util.list_named_actors(all_namespaces=True)
+    return sorted(actor["name"] for actor in named if actor["namespace"] == NAMESPACE)
+
+
+def wait_until_none_are_left() -> None:
+    give_up = time.monotonic() + 60.0
+    while workers():
+        assert time.monotonic() < give_up
+        time.sleep(0.02)
+
+
+PLACEMENT = Placement("staff", "t", "actor")
+
+
+def start(notes: Path, count: int) -> Staff:
+    objective = Prepared(notes)
+    return start_workers(FirstWorkers(count=count, slots=2, limits=Limits(), placement=PLACEMENT, objective=objective))
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left() -> Iterator[None]:
+    yield
+    wait_until_none_are_left()
+
+
+def test_workers_that_were_started_first_prepare_the_objective_and_then_evaluate_it(tmp_path: Path) -> None:
+    staff = start(tmp_path, count=2)
+    executor = RayExecutor(Prepared(tmp_path), 2, Limits(), PLACEMENT, staff)
+    try:
+        assert executor.adopt({}) == frozenset()
+        before = workers()
+        executor.submit([Attempt(0, 0, {}, seed=0), Attempt(1, 1, {}, seed=0)])
+        outcomes = [outcome for _ in range(2) for outcome in executor.next_outcomes(None)]
+        assert workers() == before == ["bbkb staff worker 1", "bbkb staff worker 2"]
+        evaluated = {str(int(outcome.value)) for outcome in outcomes if isinstance(outcome, Success)}
+        assert evaluated == {note.name for note in tmp_path.iterdir()}
+        assert len(outcomes) == len(evaluated) == 2
+    finally:
+        executor.close()
+
+
+def test_no_more_are_started_than_there_are_places_for_and_none_beside_those_of_another_session(
+    tmp_path: Path,
+) -> None:
+    staff = start(tmp_path, count=50)
+    assert len(workers()) == staff.places.count == 2
+    second = start(tmp_path, count=2)
+    assert len(workers()) == 2
+    second.dismiss()
+    assert len(workers()) == 2
+    staff.dismiss()

@@ -1,0 +1,50 @@
+"""A campaign's places and its worker actors, which can be started before there is an executor to use them.
+
+The process that evaluates for a campaign takes about a second to start, and so does the session that decides what it
+evaluates. So the first workers are started first, and import the objective while the session is built.
+"""
+
+from dataclasses import dataclass
+
+from objectives.objective import HasPreparation
+from workers.messages import Limits
+from workers.on_ray.actors import WorkerPool
+from workers.on_ray.places import Placement, Places
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FirstWorkers:
+    """What to start: `count` workers of a campaign that has at most `slots`. `objective` is prepared by each of them;
+    None where there is nothing to prepare."""
+
+    count: int
+    slots: int
+    limits: Limits
+    placement: Placement
+    objective: HasPreparation | None
+
+
+@dataclass(frozen=True, slots=True)
+class Staff:
+    """The places and workers of one campaign, for one executor."""
+
+    places: Places
+    pool: WorkerPool
+
+    def dismiss(self) -> None:
+        """End the workers and give the places back, when no executor will."""
+        self.pool.dismiss()
+        self.places.close()
+
+
+def make_staff(slots: int, limits: Limits, placement: Placement) -> Staff:
+    """Places for at most `slots` evaluations, and no workers yet."""
+    places = Places(placement, limits, slots)
+    return Staff(places, WorkerPool(places.count, limits, placement))
+
+
+def start_workers(first: FirstWorkers) -> Staff:
+    """The staff with as many of these workers as there are places for; the call does not wait for them."""
+    staff = make_staff(first.slots, first.limits, first.placement)
+    staff.pool.make_ready(min(first.count, staff.places.count), first.objective)
+    return staff
