@@ -1,4 +1,4 @@
-"""What the coordinator does when it starts, and when Ray restarts it: it opens a session, or finds that it has ended."""
+"""What the coordinator does when it starts, and when Ray restarts it: it opens a session, or finds it ended."""
 
 import json
 import threading
