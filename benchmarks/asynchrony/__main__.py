@@ -10,7 +10,7 @@ from benchmarks.asynchrony.comparing import run
 from benchmarks.asynchrony.figures import figures
 from benchmarks.asynchrony.problems import TABLES
 from benchmarks.asynchrony.settings import DURATIONS, LABELS, check_known, settings
-from benchmarks.asynchrony.tables import OURS, regrets, utilisation_table, verdicts
+from benchmarks.asynchrony.tables import OURS, origins, regrets, utilisation_table, verdicts
 from benchmarks.command import data_folder
 from benchmarks.command import run as run_command
 from benchmarks.papers.experiment import Request
@@ -56,7 +56,8 @@ def main(
         request = Request(seeds, setting.evaluations, names, out.absolute(), data=folder)
         found[setting] = run(setting, request, first_seed, console)
     results = out / f"results-{'-'.join(str(count) for count in sorted(_counts(workers)))}"
-    write(Findings([utilisation_table(found), regrets(found), verdicts(found)], figures(found)), results, console)
+    tables = [utilisation_table(found), regrets(found), origins(found), verdicts(found)]
+    write(Findings(tables, figures(found)), results, console)
 
 
 def _parts(text: str) -> tuple[str, ...]:

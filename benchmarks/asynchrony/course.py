@@ -75,6 +75,13 @@ class Course:
         """Mean regret of what was over (k,); NaN before anything was."""
         return _at(self.done(times), np.cumsum(self.optimum - self.values) / np.arange(1, len(self.values) + 1))
 
+    def regret_by_knowledge(self) -> Floats:
+        """Parts (3,) of the mean regret of all evaluations, by how many results there were when they began: none, fewer
+        than workers, at least as many. They add up to it."""
+        known = self.done(self.started)
+        parts = (known >= 1).astype(np.intp) + (known >= self.slots)
+        return np.bincount(parts, self.optimum - self.values, minlength=3) / len(self.values)
+
     def recommended_regret(self, times: ArrayLike) -> Floats:
         """Regret of the arm whose rewards had the largest mean by then (k,), which need not be the best one pulled."""
         return np.array([self._recommended(count) for count in self.done(times)])

@@ -1,4 +1,4 @@
-"""Courses as tables: how busy the workers were, the regret at equal times, and who is lowest there."""
+"""Courses as tables: how busy the workers were, the regret at equal times, who is lowest there, where it comes from."""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -95,6 +95,19 @@ def verdict(samples: Mapping[str, Floats]) -> str:
     differences = {name: mean_and_half_width(ours - samples[name]) for name in better}
     beaten = [name for name, (mean, half_width) in differences.items() if mean > half_width]
     return f"lower: {', '.join(beaten)}" if beaten else "within"
+
+
+def origins(found: Found) -> Table:
+    """The mean regret of all evaluations, in parts by how many results there were when they began."""
+    rows: list[tuple[Cell, ...]] = []
+    for setting, courses in found.items():
+        for name, runs in courses.items():
+            parts = np.stack([one.regret_by_knowledge() for one in runs])
+            samples = np.column_stack((parts.sum(axis=1), parts))
+            arms = Interval.of([float(len(np.unique(one.arms))) for one in runs])
+            rows.append((str(setting), LABELS[name], *(Interval.of(column) for column in samples.T), arms))
+    title = "Mean regret of all evaluations, and its parts: begun with no result, with fewer than workers, with more"
+    return Table("origin", title, ("setting", "method", "all", "none", "fewer", "more", "different arms"), rows)
 
 
 def equal_times(courses: Courses) -> list[Floats]:

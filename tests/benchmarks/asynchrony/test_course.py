@@ -65,6 +65,18 @@ def test_regret_counts_what_is_over_by_then_and_nothing_else() -> None:
     np.testing.assert_array_equal(one.simple_regret(times), [np.nan, 0.0, 0.0, 0.0, 0.0, 0.0])
 
 
+def test_regret_is_divided_by_the_results_there_were_when_an_evaluation_began() -> None:
+    one = course_of([1.0, 2.0, 1.0, 1.0, 1.0], 2)  # begun at 0, 0, 1, 2, 2, with regrets 0, 1, 2, 0, 1
+    np.testing.assert_allclose(one.regret_by_knowledge(), [0.2, 0.4, 0.2])
+
+
+@settings(max_examples=50, deadline=None)
+@given(SCHEDULES)
+def test_the_parts_of_the_regret_add_up_to_its_mean(schedule: tuple[list[float], int]) -> None:
+    one = course_of(*schedule)
+    assert one.regret_by_knowledge().sum() == pytest.approx(one.average_regret([one.makespan])[0])
+
+
 def test_the_recommended_arm_is_the_one_whose_rewards_were_best_on_the_mean() -> None:
     one = course_of([1.0] * 30, 1)
     lucky = replace(one, rewards=one.arms.astype(float))

@@ -48,7 +48,7 @@ def test_the_command_writes_tables_and_takes_up_what_is_there(data_folder: Path,
     written = (tmp_path / "results-2" / "findings.json").read_text(encoding="utf-8")
     tables = {table["name"]: table["rows"] for table in json.loads(written)["tables"]}
     assert [row[0] for row in tables["verdict"]] == ["cells, recorded, 2 workers", "cadata, constant, 2 workers"]
-    assert len(tables["busy"]) == len(tables["regret"]) == 4
+    assert len(tables["busy"]) == len(tables["regret"]) == len(tables["origin"]) == 4
     runs = sorted(tmp_path.glob("*/*-seed*"))
     assert len(runs) == 8
     assert CliRunner().invoke(app, words, catch_exceptions=False).exit_code == 0
