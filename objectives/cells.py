@@ -24,7 +24,7 @@ MOST_VERTICES, MOST_EDGES = 7, 9
 class Cell:
     """One cell: `edges` (u, v) with u < v in ascending order, and the operation of each inner vertex.
 
-    Raises ValueError when it is none of the space.
+    Raises ValueError when it is not in the space.
     """
 
     edges: tuple[tuple[int, int], ...]
@@ -134,7 +134,7 @@ def _graphs(vertices: int) -> NDArray[np.bool_]:
     bits = bits[bits.sum(axis=1) <= MOST_EDGES]
     adjacency = np.zeros((len(bits), vertices, vertices), dtype=bool)
     adjacency[:, upper[0], upper[1]] = bits
-    # edges go upwards, so a vertex with an edge in and an edge out lies on a path from input to output
+    # edges lead to higher numbers, so a vertex with an edge in and an edge out is on a path from input to output
     goes_on = np.all(np.any(adjacency[:, :-1], axis=2), axis=1)
     adjacency = adjacency[goes_on & np.all(np.any(adjacency[:, :, 1:], axis=1), axis=1)]
     own = _code(adjacency)

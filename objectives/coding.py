@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 Codes = NDArray[np.float64]
 
 _ONE_HOT = 1.0 / math.sqrt(2.0)
-_SAME = 1e-9  # relative difference up to which a number given by a person is one of the parameter's values
+_SAME = 1e-9  # relative difference up to which a given number equals one of the parameter's values
 
 
 def count(parameter: Parameter) -> float:
@@ -124,14 +124,14 @@ def encode(parameter: Parameter, column: NDArray[np.generic]) -> Codes:
 
 
 def restore_values(parameter: Parameter, column: NDArray[np.object_]) -> NDArray[np.generic]:
-    """The array (A,) that `values` gave, out of its elements."""
+    """The array (A,) that `values` gave, rebuilt from its elements."""
     if is_real(parameter):
         return column.astype(np.float64)
     return values(parameter, encode(parameter, column))
 
 
 def code_of(parameter: Parameter, value: object) -> float:
-    """The code of a value that a person gave. Raises ValueError, a predicate, when the parameter cannot take it."""
+    """The code of a value given by the user. Raises ValueError, a predicate, when the parameter cannot take it."""
     value = value.item() if isinstance(value, np.generic) else value
     if not isinstance(parameter, Range):
         allowed = parameter.levels
@@ -210,7 +210,7 @@ def _unit_scaler(low: float, high: float, is_log: bool) -> "UnitScaler[np.float6
 
 
 def _digits(number: float) -> int:
-    """Digits behind the decimal point of `number` as it is written."""
+    """The number of decimals of `number` as it is written."""
     exponent = Decimal(repr(float(number))).normalize().as_tuple().exponent
     return max(0, -exponent) if isinstance(exponent, int) else 0
 

@@ -1,4 +1,4 @@
-"""A shell command as an objective, run in a process group of its own that never outlives the evaluation.
+"""A shell command as an objective, run in its own process group, which ends with the evaluation.
 
 Three things end the whole group, so that no child keeps computing: the command's end, any exception in the worker (a
 time-out, an interrupt), and the worker's death. The last needs no cooperation: the group holds the reading end of a
@@ -79,7 +79,7 @@ class ShellCommand:
         self._pieces()
 
     def check(self, parameters: Iterable[str]) -> None:
-        """Raise ObjectiveError when a placeholder is no parameter or the working directory is not there."""
+        """Raise ObjectiveError when a placeholder is not a parameter or the working directory does not exist."""
         known = list(parameters)
         for _, name, _ in self._pieces():
             if name is not None and name not in known:
@@ -166,7 +166,7 @@ class ShellCommand:
         try:
             reports = ReportLines(report, process.pid)
             output, errors = _Tail(process.stdout, reports.take), _Tail(process.stderr)
-            # not reaped yet, so that the group's number cannot have become another's when it is killed
+            # not reaped yet, so that the group's number still belongs to it when it is killed
             os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
             if reports.is_stopped:  # the shell may be gone before the program that it ran has cleaned up
                 output.wait(STOP_GRACE_SECONDS)
@@ -197,7 +197,7 @@ class _Tail:
 
     def __init__(self, stream: IO[bytes] | None, take: Callable[[bytes], None] | None = None) -> None:
         self._stream = stream
-        self._take = take  # each piece of output as it comes
+        self._take = take  # called with each piece of output
         self._kept = b""
         self._thread = threading.Thread(target=self._read, daemon=True)
         self._thread.start()
@@ -210,11 +210,11 @@ class _Tail:
         _close(self._stream)
 
     def wait(self, seconds: float) -> None:
-        """Wait until every process has closed the stream, at most so long."""
+        """Wait at most this long until every process has closed the stream."""
         self._thread.join(seconds)
 
     def text(self) -> str:
-        """What was kept, once the stream is at its end."""
+        """The last part of the output, known at the stream's end."""
         self.wait(DRAIN_SECONDS)
         return self._kept.decode("utf-8", errors="replace")
 

@@ -27,14 +27,14 @@ class Comparison(TypedDict, total=False):
 
 Test = tuple[Scalar, ...] | Comparison
 Clause = Mapping[str, Test]
-Written = Mapping[str, Scalar | Sequence[Scalar] | Comparison]  # a clause as people write it
+Written = Mapping[str, Scalar | Sequence[Scalar] | Comparison]  # a clause as in a campaign file
 When = Written | Sequence[Written]
 
 OPERATORS = ("above", "below", "at_least", "at_most", "equals")
 
 
 def clauses_of(written: When) -> tuple[Clause, ...]:
-    """Clauses in the form that everything here works on. Raises ValueError when they have no such form."""
+    """Clauses in the form that this module uses. Raises ValueError when they are not allowed."""
     several = written if isinstance(written, list | tuple) else (written,)
     clauses = tuple(_clause(one) for one in several)
     if not clauses:
@@ -113,7 +113,7 @@ def names_in(clauses: Sequence[Clause]) -> list[str]:
 
 
 def wording(clauses: Sequence[Clause]) -> str:
-    """`clauses` for a person: `model is svm and depth > 3, or …`."""
+    """`clauses` as text: `model is svm and depth > 3, or …`."""
     return ", or ".join(" and ".join(map(_words, operands(clause))) for clause in clauses)
 
 

@@ -55,7 +55,8 @@ _RELATIONS: Mapping[type[ForbiddenRelation], str] = {
 def read_configspace(path: Path) -> tuple[dict[str, Plain], list[Plain]]:
     """The `space` and `forbid` of a campaign file out of a ConfigSpace file.
 
-    Raises ObjectiveError when it cannot be read, is none, or says something that has no counterpart here.
+    Raises ObjectiveError when it cannot be read, is not a ConfigSpace file, or contains something that has no
+    counterpart here.
     """
     if path.suffix not in ENDINGS:
         raise ObjectiveError(f"must name a ConfigSpace file ({', '.join(ENDINGS)}), got {str(path)!r}")
@@ -70,7 +71,7 @@ def read_configspace(path: Path) -> tuple[dict[str, Plain], list[Plain]]:
         )
     try:
         space = ConfigSpace.ConfigurationSpace.from_serialized_dict(tree)
-    except Exception as error:  # whatever ConfigSpace finds wrong, in many types of its own
+    except Exception as error:  # ConfigSpace raises many types of its own
         raise ObjectiveError(f"{path} is not a valid ConfigSpace file: {type(error).__name__}: {error}") from error
     return plain(space)
 

@@ -1,7 +1,7 @@
-"""What clauses mean in a space: which parameters exist in a configuration, which configurations are forbidden.
+"""Evaluates clauses in a space: which parameters exist in a configuration, and which configurations are forbidden.
 
 Configurations are rows of codes (A, P), a column a parameter in the space's order (`objectives.coding`). `mistakes`
-finds values that a parameter cannot have, names that are no parameter and conditions that go round in a circle.
+finds values that a parameter cannot have, names that are not parameters, and conditions that form a cycle.
 """
 
 import heapq
@@ -31,14 +31,14 @@ _COMPARE: Mapping[str, Callable[[Codes, Codes], Mask]] = {
 
 @dataclass(frozen=True, slots=True)
 class Mistake:
-    """What is wrong with a space: `keys` is where (below `space` or `forbid`), `rule` a predicate or sentence."""
+    """A mistake in a space: `keys` is its place (below `space` or `forbid`), `rule` a predicate or sentence."""
 
     keys: tuple[str | int, ...]
     rule: str
 
 
 def mistakes(space: Space, forbid: Sequence[Clause]) -> list[Mistake]:
-    """Everything that is wrong between the parameters of `space` and in `forbid`; keys begin with either word."""
+    """All mistakes between the parameters of `space` and in `forbid`; keys begin with either word."""
     found = [
         Mistake(("space", name, "when", *keys), rule)
         for name, parameter in space.items()
@@ -87,7 +87,7 @@ def _is_numeric(parameter: Parameter) -> bool:
 
 
 def order_parameters(space: Space) -> list[str]:
-    """The parameters, each after those that its conditions mention, else in their order; those in a circle left out.
+    """The parameters, each after those that its conditions mention, else in their order; those in a cycle are left out.
 
     Args:
         space: parameters whose conditions name parameters of the space only.

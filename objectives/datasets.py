@@ -1,4 +1,4 @@
-"""Where data come from, in this order: a folder given by the user, what scikit-learn bundles, an explicit download.
+"""The sources of data, in this order: a folder given by the user, data sets in scikit-learn, an explicit download.
 
 The folder holds `mnist/mnist.npz` (x_train (n, 28, 28) and y_train (n,), uint8), `abalone/abalone.csv` and
 `cadata/cal_housing.csv.gz` (a header line and the target last). Nothing is downloaded unless the user allowed it.
@@ -117,7 +117,7 @@ def load_cadata(source: DataSource) -> Regression:
 
 
 def raw_housing(ratios: NDArray[np.float64], target: NDArray[np.float64]) -> Regression:
-    """The published counts out of scikit-learn's version, which divides three of them by the households.
+    """The published counts from scikit-learn's version, which divides three of them by the households.
 
     `ratios` (n, 8) are MedInc, HouseAge, AveRooms, AveBedrms, Population, AveOccup, Latitude, Longitude; `target` (n,)
     is in 100 000 dollars.
@@ -133,7 +133,7 @@ def raw_housing(ratios: NDArray[np.float64], target: NDArray[np.float64]) -> Reg
 def _read(path: Path, reader: Callable[[Path], T]) -> T:
     try:
         return reader(path)
-    except Exception as error:  # whatever a damaged file makes numpy, csv and gzip raise
+    except Exception as error:  # a damaged file makes numpy, csv and gzip raise many types
         raise ObjectiveError(f"{path} cannot be read as the data set it should be: {error!r}; replace it") from error
 
 
@@ -165,7 +165,7 @@ def _download(source: DataSource, title: str, name: str, fetch: Callable[[], T])
         raise ObjectiveError(f"{title} is needed: {looked}; {remedy}, or allow a download by `data.download: true`")
     try:
         return fetch()
-    except Exception as error:  # whatever the network and scikit-learn make of it
+    except Exception as error:  # network and scikit-learn raise many types
         raise ObjectiveError(f"{title} could not be downloaded: {error!r} ({looked}); {remedy}") from error
 
 

@@ -24,7 +24,7 @@ class Groups:
         return len(self.of) - len(self.first)
 
     def remark(self, table: object) -> str:
-        """What was merged, for a person; empty when nothing was."""
+        """A remark on the merged rows; empty when there are none."""
         if not self.repeated:
             return ""
         again = next(row for row, group in enumerate(self.of) if self.first[group] != row)

@@ -88,18 +88,15 @@ class SklearnEstimator:
         return replace(self, data=str((folder / Path(self.data).expanduser()).resolve())) if self.is_file else self
 
     def default_space(self) -> Space:
-        """Empty: the campaign file says which parameters are tuned."""
+        """Empty: the campaign file has the space."""
         return {}
 
     def space_problems(self, names: Iterable[str]) -> Mapping[str, str]:
         """What is wrong with parameters of these `names`, by name. Raises ObjectiveError when the estimator cannot be
         had."""
         known = sorted(_make(self.estimator).get_params())
-        return {
-            name: f"is no parameter of {self.estimator}{did_you_mean(name, known) or '; there are ' + ', '.join(known)}"
-            for name in names
-            if name not in known
-        }
+        rule, listed = f"is not a parameter of {self.estimator}", f"; there are {', '.join(known)}"
+        return {name: rule + (did_you_mean(name, known) or listed) for name in names if name not in known}
 
     def load(self, source: DataSource) -> "CrossValidation":
         """Read the table. Raises ObjectiveError when the estimator cannot be imported or made, when the table has a

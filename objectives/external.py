@@ -1,7 +1,7 @@
 """The user's own objectives: any importable function, any shell command.
 
-Both are specifications made of text. What they name is looked up where it runs, so they travel to any worker that can
-import the module or run the program; `check` looks it up early, for `bbkb validate`.
+Both are specifications in text, which the worker resolves: it must be able to import the module or run the program.
+`check` resolves them early, for `bbkb validate`.
 """
 
 import inspect
@@ -19,7 +19,7 @@ from objectives.returned import as_evaluation
 
 __all__ = ["CommandFailedError", "PythonCallable", "ShellCommand"]
 
-SUPPLIED = ("seed", "report", "folder")  # what a function gets besides the parameters when its signature names it
+SUPPLIED = ("seed", "report", "folder")  # arguments besides the parameters, for functions whose signature names them
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class PythonCallable:
 
 @lru_cache(maxsize=8)
 def _looked_up(named: PythonCallable) -> Callable[..., object]:
-    """The function, imported once a process."""
+    """The function, imported once for each process."""
     return named.function()
 
 

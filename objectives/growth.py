@@ -6,7 +6,7 @@ parameter's lengthscale ℓ and c log-uniform in [`SMALLEST_STEP`, `LARGEST_STEP
 every real number and every number of many values; of the other parameters it moves one or two (none to two where
 there are such numbers too), an ordered one by at least one value, a choice to any other.
 
-Parameters that the parent does not have are drawn anew, in case their conditions hold now. Forbidden configurations,
+Parameters that the parent does not have are drawn, because their conditions may hold now. Forbidden configurations,
 and those that are candidates already, are dropped.
 """
 
@@ -57,7 +57,7 @@ def grow(
 
 
 def join(space: SearchSpace, candidates: Candidates, more: Candidates) -> Candidates:
-    """`candidates`, and behind them `more`."""
+    """`candidates`, and `more` after them."""
     columns = {
         name: np.concatenate(_comparable(candidates.columns[name], more.columns[name])) for name in space.parameters
     }

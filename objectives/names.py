@@ -1,7 +1,7 @@
 """The table of named objectives.
 
 A listed class is a frozen dataclass of options. It is a new file plus one line here; `package.module:Name` in a
-campaign file works as well, with no edit at all. Names are resolved when they are asked for, so listing is free.
+campaign file works as well, with no edit at all. A name is resolved when it is used, so a long table has no cost.
 """
 
 from collections.abc import Iterable, Mapping
@@ -33,7 +33,7 @@ OBJECTIVES: Mapping[str, str] = MappingProxyType(
 
 
 class ObjectiveOptions(Protocol):
-    """What a listed class offers: its fields are the options of the campaign file."""
+    """The interface of a listed class: its fields are the options of the campaign file."""
 
     def load(self, source: DataSource) -> Objective:
         """The objective with its data.
@@ -68,7 +68,7 @@ class KnowsParameters(Protocol):
     """Options of an objective that knows which parameters a space may have."""
 
     def space_problems(self, names: Iterable[str]) -> Mapping[str, str]:
-        """What is wrong with parameters, by name: a rule such as `is no parameter of …`.
+        """What is wrong with parameters, by name: a rule such as `is not a parameter of …`.
 
         Args:
             names: the parameters of a space.

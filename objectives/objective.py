@@ -1,4 +1,4 @@
-"""The values and the protocol every objective speaks.
+"""The protocol of every objective, and its argument and result types.
 
 An objective turns parameters into an `Evaluation`; `Candidates` is the finite set of arms it can be asked for.
 Nothing here knows about workers, Ray or the bandit: features are plain arrays, parameters are plain mappings.
@@ -21,7 +21,7 @@ class ObjectiveError(Exception):
 
 
 class InvalidValueError(ValueError):
-    """An objective returned something that is no number: the evaluation failed, the objective may be fine elsewhere."""
+    """An objective returned something that is not a number: this evaluation failed."""
 
 
 class EvaluationStopped(BaseException):
@@ -33,7 +33,7 @@ class EvaluationStopped(BaseException):
 
 
 class Report(Protocol):
-    """What an objective may call while it runs to report an intermediate value."""
+    """The function with which an objective reports an intermediate value."""
 
     def __call__(self, value: float, step: int | None = None) -> None:
         """Record an intermediate value.

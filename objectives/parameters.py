@@ -98,7 +98,7 @@ class Range:
 
     @property
     def wording(self) -> str:
-        """What values there are, for a person."""
+        """The values as text."""
         kind = "integers" if self.integer else "real numbers"
         step = f" in steps of {self.step:g}" if self.step is not None else ""
         return f"{kind} from {self.low:.12g} to {self.high:.12g}{step}{', logarithmic' if self.log else ''}"
@@ -143,7 +143,7 @@ class Choice:
 
     @property
     def wording(self) -> str:
-        """What values there are, for a person."""
+        """The values as text."""
         weights = "" if self.weights is None else f", drawn with weights {_list_values(self.weights)}"
         return f"one of {_list_values(self.choices)}{weights}"
 
@@ -176,7 +176,7 @@ class Ordered:
 
     @property
     def wording(self) -> str:
-        """What values there are, for a person."""
+        """The values as text."""
         return f"one of {_list_values(self.ordered)}, in this order"
 
 
@@ -204,7 +204,7 @@ class Constant:
 
     @property
     def wording(self) -> str:
-        """What values there are, for a person."""
+        """The values as text."""
         return f"always {self.constant}"
 
 
@@ -268,7 +268,7 @@ def _require_distinct(name: str, levels: Sequence[Scalar]) -> None:
         raise ValueError(f"{name} must hold at least one value, got none")
     seen: set[Scalar] = set()
     for level in levels:
-        # by equality, so that 1, 1.0 and True count as one: an objective could not tell them apart either
+        # by equality, so that 1, 1.0 and True count as one value, as for most objectives
         if level in seen:
             raise ValueError(f"{name} must differ from each other, got {level!r} twice")
         seen.add(level)

@@ -78,12 +78,12 @@ class PickledFunction:
 
 @lru_cache(maxsize=8)
 def _load_once(pickled: PickledFunction) -> Callable[..., object]:
-    """The function, loaded once a process."""
+    """The function, loaded once for each process."""
     return pickled.function()
 
 
 def pickle_function(function: Callable[..., object], folder: Path) -> PickledFunction:
-    """Write `function` into `folder` under a name made of its content, and say where it is.
+    """Write `function` into `folder` under a name made of its content.
 
     Raises ObjectiveError when it cannot be pickled (it holds a lock, an open file, a connection …), OSError when it
     cannot be written.
@@ -107,7 +107,7 @@ def pickle_function(function: Callable[..., object], folder: Path) -> PickledFun
 
 
 def _folders() -> list[str]:
-    """Where the caller's program finds its own modules: the folder of its script, if it has one."""
+    """The folder of the caller's script, where it finds its own modules; empty without one."""
     main = sys.modules.get("__main__")
     file = getattr(main, "__file__", None)
     return [str(Path(file).resolve().parent)] if file else []

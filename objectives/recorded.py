@@ -1,4 +1,4 @@
-"""Published tables of recorded trainings as objectives: evaluating a configuration is looking up what it gave.
+"""Published tables of recorded trainings as objectives: an evaluation looks up the recorded result.
 
 | name | configurations | value |
 | --- | --- | --- |
@@ -84,7 +84,7 @@ HPOBENCH_MLP_SPACE: Space = {
 
 @dataclass(frozen=True)
 class RecordedGrid:
-    """Every configuration of a space with what its repeats gave: `target` (A, repeats), NaN where one is missing,
+    """Every configuration of a space with the results of its repeats: `target` (A, repeats), NaN where one is missing,
     in the order in which the last parameter of `space` varies fastest."""
 
     space: Space
@@ -110,7 +110,7 @@ class RecordedGrid:
 
 
 class _GridOptions:
-    """What the options of a recorded grid have in common; the table is in `folder` of the data folder."""
+    """The common options of recorded grids; the table is in `folder` of the data folder."""
 
     folder: ClassVar[str]
     space: ClassVar[Space]
@@ -250,5 +250,5 @@ def read_archive(source: DataSource, name: str, make: Callable[[Arrays], T]) -> 
     try:
         with path.open("rb") as file, np.load(file) as arrays:  # opened here: numpy leaves a damaged file open
             return make(arrays)
-    except Exception as error:  # whatever a damaged file makes numpy raise
+    except Exception as error:  # a damaged file makes numpy raise many types
         raise ObjectiveError(f"{path} cannot be read as the table it should be: {error!r}; replace it") from error

@@ -47,7 +47,7 @@ def _load_module(reference: str, name: str, search_paths: Sequence[str]) -> Modu
     try:
         return importlib.import_module(name)
     except (Exception, SystemExit) as error:
-        # a module that is there but fails to import another one is a different mistake than a misspelt name
+        # an existing module that fails to import another one is a different mistake than a misspelt name
         if isinstance(error, ModuleNotFoundError) and error.name and f"{name}.".startswith(f"{error.name}."):
             _refuse_hidden(reference, name, sys.path)
             raise ObjectiveError(
@@ -118,7 +118,7 @@ def _failure(reference: str, what: str, error: Exception | SystemExit) -> str:
 
 
 def _hidden_import(error: Exception) -> str:
-    """What to do when a user's own package could not be imported because ours has its name."""
+    """The remedy when a user's own package could not be imported because ours has its name."""
     top = (error.name or "").partition(".")[0] if isinstance(error, ModuleNotFoundError) else ""
     imported = sys.modules.get(top)
     for folder in sys.path if top and imported is not None else ():

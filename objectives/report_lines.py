@@ -15,7 +15,7 @@ STOP_GRACE_SECONDS = 10.0  # between SIGTERM and SIGKILL, for a command that the
 class ReportLines:
     """Finds the reports in the output of the process group `group`, and ends the group when `report` says so.
 
-    A line that is no report is left alone, also one that only looks like it.
+    A line that is not a report is ignored, also one that only resembles a report.
     """
 
     def __init__(self, report: Report, group: int) -> None:
@@ -39,7 +39,7 @@ class ReportLines:
         return self._stopped is not None
 
     def finish(self) -> None:
-        """The command has ended. Raises EvaluationStopped when the campaign stopped it."""
+        """To be called after the command's end. Raises EvaluationStopped when the campaign stopped it."""
         if self._kill is not None:
             self._kill.cancel()
         if self._stopped is not None:

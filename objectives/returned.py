@@ -1,4 +1,4 @@
-"""What a user's code returned, as an evaluation: strict about what is a number, clear about what was got instead."""
+"""Converts the return value of a user's code to an evaluation, with strict rules for numbers and clear messages."""
 
 import math
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ from objectives.objective import Evaluation, InvalidValueError
 
 
 class MissingValueError(InvalidValueError):
-    """A mapping was returned that has no value. `evaluation`: all else that was in it; its value is NaN."""
+    """The returned mapping has no value. `evaluation`: its other entries; the value is NaN."""
 
     def __init__(self, message: str, evaluation: Evaluation) -> None:
         super().__init__(message)
@@ -48,7 +48,7 @@ def as_evaluation(returned: object, origin: str) -> Evaluation:
 
 def as_number(value: object, origin: str) -> float:
     """`value` as a float: Python's and numpy's numbers, 0-d arrays and tensors; InvalidValueError on anything else."""
-    # bool and text would convert, but are far more likely a slip (a comparison returned, a value not parsed)
+    # bool and text would convert, but are more likely a mistake (a comparison returned, a value not parsed)
     is_slip = isinstance(value, bool | np.bool_ | np.complexfloating) or getattr(value, "ndim", 0) != 0
     if isinstance(value, SupportsFloat | SupportsIndex) and not is_slip:
         try:

@@ -1,4 +1,5 @@
-"""Where in a shell command a placeholder stands: as a plain word, or where the shell would not take it as one.
+"""Finds out where in a shell command a placeholder is: a plain word, or a place where the shell would not read it as
+one.
 
 A small reader of POSIX shell syntax: quotes, backslashes, comments, command substitution, arithmetic, here-documents.
 It need not understand a command, only know which of these a position is in.
@@ -36,7 +37,7 @@ def places(literals: Sequence[str]) -> list[str]:
 
 
 class _Reader:
-    """Reads a command piece by piece; `stack` is what is open, the innermost last."""
+    """Reads a command piece by piece; `stack` has the open constructs, the innermost last."""
 
     def __init__(self) -> None:
         self.stack = ["plain"]
@@ -46,7 +47,7 @@ class _Reader:
         self._line = ""
 
     def place(self) -> str:
-        """What the present position is in; "" where a word stands by itself."""
+        """The construct around the present position; "" for a plain word."""
         if self._is_escaped:
             return _NAMES["backslash"]
         if "back" in self.stack:  # what quotes mean inside differs from shell to shell
@@ -54,7 +55,7 @@ class _Reader:
         return "" if self.stack[-1] in _PLAIN else _NAMES[self.stack[-1]]
 
     def pass_word(self) -> None:
-        """A placeholder follows: it is a part of a word."""
+        """Note that a placeholder follows, which is a part of a word."""
         self._is_word_start = self._is_escaped = False
 
     def read(self, text: str) -> None:
@@ -64,7 +65,7 @@ class _Reader:
             position += self._step(text, position)
 
     def _step(self, text: str, at: int) -> int:
-        """Take in what begins at `at`; how many characters that was."""
+        """Read the construct that begins at `at`; returns its number of characters."""
         mode, character = self.stack[-1], text[at]
         if self._is_escaped:
             self._is_escaped = self._is_word_start = False

@@ -41,7 +41,7 @@ LARGEST_SIZE = 10_000_000
 LARGEST_CELLS = 500_000_000  # numbers in the matrix of features: 4 GB
 LARGEST_INTEGER = 2**53  # integers beyond it have no exact float64 feature
 GROWING_SIZE = 1024  # points drawn where more are appended later
-FIRST_ARMS = 256  # of a space taken whole, drawn as the sampler draws, stand in front
+FIRST_ARMS = 256  # of a space taken whole: the number of sampled arms at the front
 
 _MOST_DRAWS = 64  # times `size`, before forbidden configurations are said to be nearly all there are
 _LEAST_DRAWS = 4096
@@ -124,7 +124,7 @@ class SearchSpace:
         return rows if len(rows) <= most else None
 
     def _exists(self, name: str, codes: Codes) -> Mask:
-        """Where (A,) the conditions of parameter `name` hold."""
+        """For which (A,) rows of `codes` the conditions of parameter `name` hold."""
         clauses = conditions(self.parameters[name])
         return holds(self.parameters, clauses, codes) if clauses else np.ones(len(codes), dtype=bool)
 
@@ -156,7 +156,7 @@ class SearchSpace:
         }
 
     def put(self, columns: Mapping[str, Column], row: int, configuration: Mapping[str, object]) -> None:
-        """Real numbers as they were given: a code gives them back with a rounding error."""
+        """Real numbers as they were given: a code reproduces them with a rounding error."""
         for name, parameter in self.parameters.items():
             value = configuration.get(name)
             if coding.is_real(parameter) and isinstance(value, int | float):
@@ -180,7 +180,7 @@ class SearchSpace:
         column = np.empty(len(values), dtype=object)
         column[:] = values
         parameter = self.parameters[name]
-        # by way of codes, which give the column the type that it had
+        # through codes, which restore the column's type
         return column if coding.is_real(parameter) and None in values else coding.restore_values(parameter, column)
 
     def encode(self, columns: Mapping[str, Column]) -> Codes:
@@ -200,7 +200,7 @@ class SearchSpace:
             raise ObjectiveError(f"a configuration must be a mapping of the parameters {names}, got {configuration!r}")
         for name in configuration:
             if name not in self.parameters:
-                raise ObjectiveError(f"{name} is no parameter of the space; there are {', '.join(self.parameters)}")
+                raise ObjectiveError(f"{name} is not a parameter of the space; there are {', '.join(self.parameters)}")
         codes = np.full((1, len(self.parameters)), np.nan)
         column = {name: index for index, name in enumerate(self.parameters)}
         for name in self.order:
@@ -339,7 +339,7 @@ def _positions(dimensions: int, size: int, sampler: Sampler, seed: int) -> NDArr
         return np.random.default_rng(seed).random((size, dimensions))
     # a Sobol sequence is balanced at powers of two only: draw the next one and keep the beginning, which is the
     # same sequence, instead of being warned about it
-    from scipy.stats import qmc  # here: most commands draw nothing, and it takes a second to import
+    from scipy.stats import qmc  # imported here: it takes a second, and most commands draw nothing
 
     sequence = qmc.Sobol(dimensions, scramble=True, seed=seed)
     points: NDArray[np.float64] = sequence.random_base2(max(size - 1, 0).bit_length())[:size]

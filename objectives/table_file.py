@@ -85,7 +85,7 @@ def _check_size(path: Path, rows: int) -> None:
 
 def _read_parquet(path: Path) -> tuple[list[str], list[int], Sequence[Sequence[object]]]:
     try:
-        from pyarrow import ArrowException, parquet  # an extra that most installations do without
+        from pyarrow import ArrowException, parquet  # an optional dependency
     except ImportError as error:
         raise ObjectiveError(
             f"{path}: Parquet needs pyarrow; run pip install 'bbkb-orchestrator[parquet]' or give a CSV file"
@@ -128,7 +128,7 @@ def _typed_with_gaps(path: Path, name: str, lines: Sequence[int], cells: Sequenc
 
 
 def _number(cell: object) -> int | float | None:
-    """The number a cell holds or spells; None for text (and for what a Parquet file holds besides numbers)."""
+    """The number in a cell; None for text (and for other types of a Parquet file)."""
     if isinstance(cell, bool) or not isinstance(cell, int | float | str):
         return None
     if not isinstance(cell, str):

@@ -1,4 +1,4 @@
-"""Objectives that are tables: evaluating an arm is looking up its row.
+"""Objectives that are tables: an evaluation looks up the row of an arm.
 
 Abalone and California housing (Cadata) as the bandit problems of Calandriello et al. 2020: every row is an arm,
 the reward is the target scaled to [0, 1] plus N(0, 0.01²). The paper does not print how features are scaled; they are
@@ -30,10 +30,10 @@ ROW = "row"  # the parameter that says which row of the table an arm is
 class Table:
     """A finite table of known rewards.
 
-    `features` (A, d) are the arms, `columns` (A,) each what people read of them. `target` is (A,), or (A, repeats)
-    where evaluations were repeated (NaN where one is missing): the seed then picks the repeat. N(0, `noise_std`²)
-    drawn from the seed is added. `seconds` (A,) is how long the evaluation took when the table was recorded. `remark`:
-    what a person should know of how the table was read.
+    `features` (A, d) are the arms, `columns` (A,) their values for display. `target` is (A,), or (A, repeats) where
+    evaluations were repeated (NaN where one is missing): the seed then picks the repeat. N(0, `noise_std`²) drawn from
+    the seed is added. `seconds` (A,) is how long the evaluation took when the table was recorded. `remark`: a note on
+    how the table was read, for display.
 
     Raises ObjectiveError when shapes differ, a row has no finite target or a column is called `row`; ValueError when
     `noise_std` is negative.

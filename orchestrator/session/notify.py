@@ -217,7 +217,8 @@ def _reason(error: Exception) -> str:
     if isinstance(error, subprocess.TimeoutExpired):
         return f"the command took longer than {duration(SEND_SECONDS)} and was killed"
     if isinstance(error, HTTPException | ValueError):  # such a message quotes the address
-        return f"notify.webhook is no address that can be asked, or its server speaks no HTTP ({type(error).__name__})"
+        rule = "notify.webhook is not an address that can be requested, or its server does not speak HTTP"
+        return f"{rule} ({type(error).__name__})"
     return f"{type(error).__name__}: {error}"
 
 

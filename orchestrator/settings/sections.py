@@ -79,7 +79,6 @@ MOST_WORKERS = 100_000
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=64)]
 Tag = Annotated[str, Field(pattern=r"^[^\s,]+$", max_length=64)]
 PositiveInt = Annotated[int, Field(ge=1)]
-PositiveFloat = Annotated[float, Field(gt=0)]
 MOST_TRIALS = 1_000_000_000
 Hours = Annotated[float, Field(gt=0, le=1e6)]  # a century
 Seconds = Annotated[float, Field(gt=0, le=3.6e9)]

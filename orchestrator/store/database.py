@@ -45,7 +45,7 @@ def connect(url: str, is_salvage: bool = False) -> sa.Engine:
         reason = credentials.without_secrets(str(error), url)
         # without the cause, whose message may contain a part of the password
         raise StoreError(
-            f"store: {safe_url(url)} is no database URL: {reason}; give sqlite or postgresql://…"
+            f"store: {safe_url(url)} is not a database URL: {reason}; give sqlite or postgresql://…"
         ) from None
     except ModuleNotFoundError as error:
         raise StoreError(

@@ -156,7 +156,9 @@ def test_the_table_lies_beside_the_campaign_file(tmp_path: Path) -> None:
 
 
 def test_a_parameter_that_the_estimator_has_not_is_refused_with_its_line(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"campaign\.yaml:4: space\.gama is no parameter of .*did you mean 'gamma'"):
+    with pytest.raises(
+        ConfigError, match=r"campaign\.yaml:4: space\.gama is not a parameter of .*did you mean 'gamma'"
+    ):
         load(campaign(tmp_path, "gama: {low: 0.1, high: 10}"))
 
 

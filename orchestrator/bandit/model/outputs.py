@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
-from orchestrator.bandit.arrays import Floats, Indices
+from orchestrator.bandit.arrays import Floats
 from orchestrator.bandit.pulls import Pulls
 
 RESOLUTION = 2.0**20
@@ -169,8 +169,3 @@ class Scale:
         middle = len(self._means) // 2
         rise = float(self._means[-1] - self._means[middle])
         return float(self._scores[-1] - self._scores[middle]) / rise if rise > 0 else 0.0
-
-
-def positions_of(pulls: Pulls, arms: Indices) -> Indices:
-    """Where `arms` (n,), all pulled, stand in `pulls.arms`: (n,)."""
-    return np.searchsorted(pulls.arms, arms)

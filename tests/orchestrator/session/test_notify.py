@@ -166,7 +166,7 @@ def test_an_address_that_is_none_is_an_error_in_the_log_which_does_not_quote_it(
     with caplog.at_level(logging.ERROR, "bbkb.notify"):
         send(tmp_path, [CLOSED], webhook="${BBKB_WEBHOOK}")
     [said] = [record.getMessage() for record in caplog.records]
-    assert "notify.webhook is no address" in said
+    assert "notify.webhook is not an address" in said
     assert "secret-path" not in said
 
 

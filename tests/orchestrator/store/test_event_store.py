@@ -235,8 +235,8 @@ def test_a_damaged_log_is_reported_with_its_place(tmp_path: Path, damage: str, m
     ("url", "message"),
     [
         ("sqlite:////nowhere/at/all/c.sqlite", "does the folder exist"),
-        ("nonsense", "is no database URL"),
-        ("mysterydb://host/x", "is no database URL"),
+        ("nonsense", "is not a database URL"),
+        ("mysterydb://host/x", "is not a database URL"),
         ("postgresql://user:secret@127.0.0.1:1/none", "is the server running"),
     ],
 )

@@ -1,5 +1,5 @@
-from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,29 +13,13 @@ from orchestrator.bandit.kernels import RBF, Matern52
 from orchestrator.bandit.start.warm_start import RandomStart, UncertaintyStart
 from orchestrator.bandit.strategies.expected_improvement import ExpectedImprovement
 from orchestrator.bandit.strategies.probability_of_improvement import ProbabilityOfImprovement
-from orchestrator.bandit.strategy import Choose, Observation, Pick, Wait
+from orchestrator.bandit.strategy import Observation, Wait
 from tests.orchestrator.bandit.decisions import choice
+from tests.orchestrator.bandit.sequential_runs import run_sequentially, value
 
 ARMS = np.random.default_rng(0).random((40, 2))
 ACQUISITIONS = pytest.mark.parametrize("acquisition", [ExpectedImprovement, ProbabilityOfImprovement])
-
-
-def value(arms: np.ndarray) -> np.ndarray:
-    result: np.ndarray = np.sin(4 * arms[:, 0]) * np.cos(3 * arms[:, 1])
-    return result
-
-
-def play(strategy: Improvement, rounds: int, seed: int = 0) -> Iterator[tuple[Any, Pick]]:
-    """Every state of a run and the pick at it; every seventh arm cannot be evaluated."""
-    rng = np.random.default_rng(seed)
-    state = strategy.init(ARMS, rng)
-    for _ in range(rounds):
-        decision = strategy.ask(state, (), 7)
-        assert isinstance(decision, Choose)
-        (pick,) = decision.picks
-        yield state, pick
-        reward = None if pick.arm % 7 == 3 else float(value(ARMS[[pick.arm]])[0] + 0.1 * rng.standard_normal())
-        state = strategy.tell(state, [Observation(pick.arm, reward)], rng)
+play = partial(run_sequentially, ARMS, fails=lambda arm: arm % 7 == 3)  # every seventh arm fails
 
 
 @ACQUISITIONS

@@ -1,6 +1,6 @@
 import math
-from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,29 +15,13 @@ from orchestrator.bandit.sparse.state import initial_state
 from orchestrator.bandit.start.warm_start import RandomStart, UncertaintyStart
 from orchestrator.bandit.strategies.bbkb import BBKB
 from orchestrator.bandit.strategies.gp_ucb import GPUCB
-from orchestrator.bandit.strategy import Choose, Observation, Pick, Wait
+from orchestrator.bandit.strategy import Choose, Observation, Wait
 from tests.orchestrator.bandit.decisions import choice
+from tests.orchestrator.bandit.sequential_runs import run_sequentially, value
 
 ARMS = np.random.default_rng(0).random((50, 2))
 NOISY = GPUCB(kernel=RBF(0.4), regularization=0.01, noise_variance=0.01, norm_bound=1.0)
-
-
-def value(arms: np.ndarray) -> np.ndarray:
-    result: np.ndarray = np.sin(4 * arms[:, 0]) * np.cos(3 * arms[:, 1])
-    return result
-
-
-def play(strategy: GPUCB, rounds: int, seed: int = 0) -> Iterator[tuple[Any, Pick]]:
-    """Every state of a run and the pick at it."""
-    rng = np.random.default_rng(seed)
-    state = strategy.init(ARMS, rng)
-    for _ in range(rounds):
-        decision = strategy.ask(state, (), 7)
-        assert isinstance(decision, Choose)
-        (pick,) = decision.picks
-        yield state, pick
-        reward = float(value(ARMS[[pick.arm]])[0] + 0.1 * rng.standard_normal())
-        state = strategy.tell(state, [Observation(pick.arm, reward)], rng)
+play = partial(run_sequentially, ARMS)
 
 
 @given(seed=st.integers(0, 10**6))

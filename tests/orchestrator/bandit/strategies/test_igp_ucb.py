@@ -1,6 +1,6 @@
 import math
-from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,29 +13,13 @@ from orchestrator.bandit.kernels import RBF, AnyKernel, Linear, Matern32, Matern
 from orchestrator.bandit.regions.grid import farthest_first
 from orchestrator.bandit.start.warm_start import RandomStart
 from orchestrator.bandit.strategies.igp_ucb import IGPUCB, InformationSchedule
-from orchestrator.bandit.strategy import Choose, Observation, Pick, Wait
+from orchestrator.bandit.strategy import Choose, Observation, Wait
 from tests.orchestrator.bandit.decisions import choice
+from tests.orchestrator.bandit.sequential_runs import run_sequentially, value
 
 ARMS = np.random.default_rng(0).random((60, 2))
 NOISY = IGPUCB(kernel=RBF(0.3), regularization=0.04, noise_scale=0.2, delta=0.01, initial_points=10, final_points=40)
-
-
-def value(arms: np.ndarray) -> np.ndarray:
-    result: np.ndarray = np.sin(4 * arms[:, 0]) * np.cos(3 * arms[:, 1])
-    return result
-
-
-def play(strategy: IGPUCB, rounds: int, seed: int = 0) -> Iterator[tuple[Any, Pick]]:
-    """Every state of a run and the pick at it; every eleventh arm cannot be evaluated."""
-    rng = np.random.default_rng(seed)
-    state = strategy.init(ARMS, rng)
-    for _ in range(rounds):
-        decision = strategy.ask(state, (), 7)
-        assert isinstance(decision, Choose)
-        (pick,) = decision.picks
-        yield state, pick
-        reward = None if pick.arm % 11 == 4 else float(value(ARMS[[pick.arm]])[0] + 0.2 * rng.standard_normal())
-        state = strategy.tell(state, [Observation(pick.arm, reward)], rng)
+play = partial(run_sequentially, ARMS, noise=0.2, fails=lambda arm: arm % 11 == 4)  # every eleventh arm fails
 
 
 @given(seed=st.integers(0, 10**6), schedule=st.sampled_from(["log", "sqrt"]))

@@ -1,0 +1,34 @@
+"""Runs of strategies that pull one arm at a time, on a smooth function with noise."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from orchestrator.bandit.arrays import Floats
+from orchestrator.bandit.strategy import AnyStrategy, Choose, Observation, Pick
+
+
+def value(arms: Floats) -> Floats:
+    result: Floats = np.sin(4 * arms[:, 0]) * np.cos(3 * arms[:, 1])
+    return result
+
+
+def run_sequentially(
+    arms: Floats,
+    strategy: AnyStrategy,
+    rounds: int,
+    seed: int = 0,
+    noise: float = 0.1,
+    fails: Callable[[int], bool] = lambda arm: False,
+) -> Iterator[tuple[Any, Pick]]:
+    """Every state of a run and the pick at it; arms that `fails` names cannot be evaluated."""
+    rng = np.random.default_rng(seed)
+    state = strategy.init(arms, rng)
+    for _ in range(rounds):
+        decision = strategy.ask(state, (), 7)
+        assert isinstance(decision, Choose)
+        (pick,) = decision.picks
+        yield state, pick
+        reward = None if fails(pick.arm) else float(value(arms[[pick.arm]])[0] + noise * rng.standard_normal())
+        state = strategy.tell(state, [Observation(pick.arm, reward)], rng)
