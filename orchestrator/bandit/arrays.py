@@ -13,6 +13,7 @@ D = TypeVar("D", bound=np.generic)
 
 Floats = NDArray[np.float64]
 Indices = NDArray[np.intp]
+Flags = NDArray[np.bool_]
 
 
 def read_only(values: ArrayLike, dtype: type[D]) -> NDArray[D]:

@@ -6,7 +6,7 @@ from functools import cached_property
 
 import numpy as np
 
-from orchestrator.bandit.arrays import Floats, Indices, read_only, same
+from orchestrator.bandit.arrays import Flags, Floats, Indices, read_only, same
 
 ENOUGH = 3  # repeated pulls with equal rewards, after which rewards count as deterministic
 ROUNDING = 1e-12  # of a mean of equal rewards, relative
@@ -18,7 +18,8 @@ class Pulls:
 
     `further_sums` (K, A): sums of the rewards of further objectives and constraints, where there are any. `varies`:
     whether two pulls of one arm gave different rewards. `repeats`: how many evaluations were of an arm pulled before;
-    rows of existing data do not count.
+    rows of existing data do not count. `stopped` (s,): arms of which a pull was stopped early, ascending. The rewards of
+    a finished pull and of stopped ones differ without noise, so these arms count neither for `varies` nor for `repeats`.
     """
 
     counts: Indices
@@ -26,6 +27,7 @@ class Pulls:
     further_sums: Floats = field(default_factory=lambda: np.empty((0, 0)))
     varies: bool = False
     repeats: int = 0
+    stopped: Indices = field(default_factory=lambda: read_only((), np.intp))
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "counts", read_only(self.counts, np.intp))
@@ -73,10 +75,11 @@ class Pulls:
         rewards: Sequence[float] | Floats,
         further: Sequence[Sequence[float]] | Floats = (),
         existing: Sequence[bool] | None = None,
+        stopped: Sequence[bool] | None = None,
     ) -> "Pulls":
         """These pulls and one more of each of `arms` (n,) with its reward, and its `further` ones (n, K).
 
-        `existing` (n,): which of them are existing data; None: none of them.
+        `existing` (n,): which of them are existing data; `stopped` (n,): which were stopped early; None: none of them.
 
         Raises ValueError when the rewards of an arm add up to more than a float can hold.
         """
@@ -85,12 +88,16 @@ class Pulls:
         np.add.at(counts, chosen, 1)
         values = np.asarray(rewards, np.float64)
         more = np.asarray(further, np.float64).reshape(len(chosen), len(self.further_sums))
+        cut = self.stopped if stopped is None else np.union1d(self.stopped, chosen[np.asarray(stopped, np.bool_)])
+        is_whole = ~np.isin(chosen, cut)
+        evaluated = is_whole if existing is None else is_whole & ~np.asarray(existing, np.bool_)
         return Pulls(
             counts,
             _add(self.reward_sums, chosen, values),
             np.array([_add(sums, chosen, one) for sums, one in zip(self.further_sums, more.T, strict=True)]),
-            self.varies or self._varies_with(chosen, values),
-            self.repeats + self._count_repeats(chosen, existing),
+            self.varies or self._varies_with(chosen[is_whole], values[is_whole]),
+            self.repeats + self._count_repeats(chosen, evaluated),
+            read_only(cut, np.intp),
         )
 
     def _varies_with(self, arms: Indices, rewards: Floats) -> bool:
@@ -101,12 +108,12 @@ class Pulls:
         expected = np.where(known > 0, self.reward_sums[distinct] / np.maximum(known, 1), rewards[first])[at]
         return bool(np.any(np.abs(rewards - expected) > ROUNDING * np.abs(expected)))
 
-    def _count_repeats(self, arms: Indices, existing: Sequence[bool] | None) -> int:
-        """How many of `arms` (n,), in their order, were pulled before and are not `existing` data."""
+    def _count_repeats(self, arms: Indices, is_counted: Flags) -> int:
+        """How many of `arms` (n,), in their order, were pulled before, of those that `is_counted` (n,) names."""
         was_pulled = self.counts[arms] > 0
         later = np.setdiff1d(np.arange(len(arms)), np.unique(arms, return_index=True)[1], assume_unique=True)
         was_pulled[later] = True
-        return int(np.count_nonzero(was_pulled if existing is None else was_pulled & ~np.asarray(existing, np.bool_)))
+        return int(np.count_nonzero(was_pulled & is_counted))
 
     def extend(self, arms: int) -> "Pulls":
         """These pulls, with `arms` further arms that were not pulled."""
@@ -116,6 +123,7 @@ class Pulls:
             np.hstack((self.further_sums, np.zeros((len(self.further_sums), arms)))),
             self.varies,
             self.repeats,
+            self.stopped,
         )
 
 

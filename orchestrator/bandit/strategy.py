@@ -46,13 +46,15 @@ class Observation:
     """A pull that has ended. `reward` is None when it could not be evaluated: the arm is then set aside.
 
     `further`: rewards of further objectives, then margins of constraints, where there are any (`goals`). `is_existing`:
-    whether it comes from existing data, which may contain copies, and not from this search.
+    whether it comes from existing data, which may contain copies, and not from this search. `is_stopped`: whether it
+    was stopped early; its reward is then that of an unfinished evaluation.
     """
 
     arm: int
     reward: float | None
     further: tuple[float, ...] = ()
     is_existing: bool = False
+    is_stopped: bool = False
 
 
 @dataclass(frozen=True, slots=True)

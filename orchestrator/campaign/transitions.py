@@ -246,7 +246,9 @@ def _stop_early(state: CampaignState, event: TrialStopped) -> CampaignState:
     reward = None if event.value is None else state.rules.sign * event.value
     return replace(
         _end_attempt(state, event, is_over=True),
-        finished=_line(state.finished).with_last((FinishedTrial(event.trial, Observation(arm, reward)),)),
+        finished=_line(state.finished).with_last(
+            (FinishedTrial(event.trial, Observation(arm, reward, is_stopped=True)),)
+        ),
         stopped=state.stopped + 1,
         session_succeeded=state.session_succeeded + 1,
         workers_lost=without(state.workers_lost, arm),

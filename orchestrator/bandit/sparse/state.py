@@ -184,11 +184,12 @@ class SparseState:
 
     def observe(self, observations: Sequence[Observation]) -> Self:
         """The next round's state with these pulls and set-aside arms, and with the drawn parts unchanged."""
-        existing = [seen.is_existing for seen in observations if seen.reward is not None]
+        pulled = [seen for seen in observations if seen.reward is not None]
         further = further_rewards(observations, self.goals.further)
+        existing, stopped = [seen.is_existing for seen in pulled], [seen.is_stopped for seen in pulled]
         return replace(
             self,
-            pulls=self.pulls.add(*arms_and_rewards(observations), further, existing),
+            pulls=self.pulls.add(*arms_and_rewards(observations), further, existing, stopped),
             round=self.round + 1,
             set_aside=with_set_aside(self.set_aside, observations),
         )

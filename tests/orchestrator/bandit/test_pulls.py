@@ -63,3 +63,16 @@ def test_rows_that_were_copied_do_not_make_an_objective_look_deterministic() -> 
     copied = Pulls.none(4).add([0, 1] * 5, [0.5, 0.25] * 5, existing=[True] * 10)
     assert not copied.looks_deterministic
     assert copied.add([0, 1, 0], [0.5, 0.25, 0.5]).looks_deterministic
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.booleans()), max_size=20), st.integers(0, 20))
+def test_a_pull_stopped_early_does_not_make_an_objective_look_noisy(rows: list[tuple[int, bool]], cut: int) -> None:
+    pulls = Pulls.none(5)
+    for part in (rows[:cut], rows[cut:]):
+        arms, stopped = [arm for arm, _ in part], [is_stopped for _, is_stopped in part]
+        pulls = pulls.add(arms, [0.25 if is_stopped else 0.5 for is_stopped in stopped], stopped=stopped)
+    assert not pulls.varies
+    assert set(pulls.stopped) == {arm for arm, is_stopped in rows if is_stopped}
+    again = pulls.add([4, 4, 4, 4], [0.5] * 4)
+    assert again.looks_deterministic
+    assert not again.add([4], [0.75]).looks_deterministic

@@ -7,7 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from orchestrator.bandit.strategy import Observation
 from orchestrator.campaign.early_stopping import Rungs, StoppingRule
+from orchestrator.campaign.events import TrialStopped
+from tests.orchestrator.campaign.short_logs import batch, dispatch, fold, session
 
 ASHA = StoppingRule.asha(3.0, 1)
 
@@ -109,3 +112,10 @@ def test_a_trial_has_at_a_rung_the_best_of_what_it_reported(rewards: list[float]
 def test_nothing_is_kept_of_a_trial_that_is_over() -> None:
     rungs = Rungs().after(ASHA, 0, 0, 0.5).after(ASHA, 1, 1, 0.5).without(0).without(1)
     assert (dict(rungs.standing), dict(rungs.best)) == ({}, {})
+
+
+def test_the_strategy_learns_the_last_value_and_that_the_trial_was_stopped() -> None:
+    stop = TrialStopped(time=2.0, trial=0, attempt=1, value=0.4, step=3, started=0.0, finished=2.0, worker="w")
+    state = fold(session(direction="minimize"), batch(0, [7]), dispatch((0, 1)), stop)
+    assert [over.observation for over in state.finished] == [Observation(7, -0.4, is_stopped=True)]
+    assert state.best is None
