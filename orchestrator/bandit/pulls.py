@@ -18,8 +18,9 @@ class Pulls:
 
     `further_sums` (K, A): sums of the rewards of further objectives and constraints, where there are any. `varies`:
     whether two pulls of one arm gave different rewards. `repeats`: how many evaluations were of an arm pulled before;
-    rows of existing data do not count. `stopped` (s,): arms of which a pull was stopped early, ascending. The rewards of
-    a finished pull and of stopped ones differ without noise, so these arms count neither for `varies` nor for `repeats`.
+    rows of existing data do not count. `stopped` (s,): arms of which a pull was stopped early, ascending. The rewards
+    of a finished pull and of stopped ones differ without noise, so these arms count neither for `varies` nor for
+    `repeats`.
     """
 
     counts: Indices
