@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from objectives.parameters import Choice, Ordered, Parameter, Range
+from objectives.parameters import Constant, Parameter, Range
 from orchestrator.history.export import parameter_names
 from orchestrator.history.fold import History, TrialRow
 from orchestrator.report.figure import FONT, Figure, Spec, label, look, round_values
@@ -105,7 +105,7 @@ def parameter_axis(name: str, values: Sequence[Any], parameter: Parameter | None
     `values` (n,) are the trials'; None: the parameter is inactive there. Without a `parameter` (the candidates are a
     table's rows) the values tell the kind.
     """
-    if isinstance(parameter, Ordered | Choice):
+    if parameter is not None and not isinstance(parameter, Range | Constant):
         return _step_axis(name, values, parameter.levels)
     known: list[Any] = [value for value in values if value is not None]
     if not known or not all(isinstance(value, int | float) and not isinstance(value, bool) for value in known):

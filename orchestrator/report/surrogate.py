@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
 
-from objectives.parameters import Choice, Ordered
+from objectives.parameters import Choice
 from orchestrator.bandit.arms import Layout
 from orchestrator.bandit.kernels import AnyKernel, Matern52
 from orchestrator.bandit.model.fitting import FIRST_FIT, Evidence, Fitted, chosen_for_fit, fit, prior
@@ -184,7 +184,7 @@ def _dimensions(history: History, rows: Sequence[TrialRow]) -> tuple[Dimension, 
         if len({str(value) for value in values}) < 2:
             continue
         axis = parameter_axis(name, values, space.get(name))
-        is_choice = axis.is_stepped and not isinstance(space.get(name), Ordered)
+        is_choice = axis.is_stepped and isinstance(space.get(name), Choice | None)
         if not is_choice or (axis.range[1] + 0.5) <= _LARGEST_CHOICE or isinstance(space.get(name), Choice):
             found.append(Dimension(axis, is_choice))
     return tuple(found)

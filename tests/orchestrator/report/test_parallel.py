@@ -1,6 +1,8 @@
 """Parallel coordinates: the kind of every axis, and where values lie on it."""
 
 import math
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from hypothesis import given, settings
@@ -40,6 +42,14 @@ def test_the_space_gives_an_axis_its_ends_even_where_nothing_was_tried() -> None
     axis = parameter_axis("dropout", [0.2, 0.3], Range(0.0, 0.5))
     assert axis.range == (0.0, 0.5)
     assert list(axis.ticks.values()) == ["0", "0.1", "0.2", "0.3", "0.4", "0.5"]
+
+
+def test_a_further_kind_that_lists_its_values_has_a_step_for_each_of_them_in_their_order() -> None:
+    powers = SimpleNamespace(levels=(4, 8, 16, 32))  # what a kind of parameter that is added later has
+    axis = parameter_axis("width", [32, 8], cast(Any, powers))
+    assert axis.is_stepped
+    assert axis.positions == [3.0, 1.0]
+    assert list(axis.ticks.values()) == ["4", "8", "16", "32"]
 
 
 def test_categories_booleans_and_inactive_parameters_get_places_of_their_own() -> None:
