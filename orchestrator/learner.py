@@ -39,6 +39,7 @@ class Learner(Generic[S]):
         self._sums: dict[int, float] = {}  # of the rewards of each arm in `unlearned`, and of those in `state`
         self._seed, self._learned = seed, learned
         self._growth = strategy.refresh_growth if isinstance(strategy, Waits) and strategy.never_waits else 0.0
+        self._has_failure = False  # whether one of `unlearned` has no reward
         self._view: S | None = None  # the state with `unlearned`, once it was computed
 
     @property
@@ -57,7 +58,7 @@ class Learner(Generic[S]):
     def is_due(self) -> bool:
         """Whether to learn before anything more is chosen: by growth of the results, or when an evaluation failed."""
         waiting = len(self.unlearned)
-        if not waiting or any(seen.reward is None for seen in self.unlearned):
+        if not waiting or self._has_failure:
             return bool(waiting)
         return is_grown(self._growth, waiting, self.state.pulls.total, len(self.open) - waiting)
 
@@ -86,6 +87,7 @@ class Learner(Generic[S]):
                 self.expect((seen.arm,))  # `ask` did not give it: a result from elsewhere
                 seen = replace(seen, is_existing=True)
             self.unlearned.append(seen)
+            self._has_failure |= seen.reward is None
         self._view = None
 
     def learn(self) -> None:
@@ -98,6 +100,7 @@ class Learner(Generic[S]):
         """Continue from `state`, which contains all results."""
         self.state, self.open, self.unlearned, self._view = state, self.pending, [], None
         self._open_count, self._result_count, self._sums = Counter(self.open), Counter(), {}
+        self._has_failure = False
 
     def change(self, state: S) -> None:
         """Continue from `state`, which has other arms and no further results."""

@@ -58,6 +58,7 @@ class WorkerPool:
         self._noted: dict[tuple[int, int], _Worker | None] = {}  # what the ledger holds of ours, and who wrote it
         self._next_touch = 0.0
         self._next_room = 0.0
+        self._remote: Any = ray.remote(WorkerActor)  # once: Ray analyses and exports each such object anew
         self.touch()
 
     def provide(self, box: Box) -> None:
@@ -230,8 +231,7 @@ class WorkerPool:
 
     def _create(self, name: str, memory: int | None, share: Share) -> Any:
         """A new worker actor. Raises ValueError when there is one of that name."""
-        remote: Any = ray.remote(WorkerActor)
-        return remote.options(
+        return self._remote.options(
             name=name,
             namespace=NAMESPACE,
             lifetime="detached",
