@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from orchestrator.bandit.arms import Arms
 from orchestrator.bandit.arrays import Floats
 from orchestrator.bandit.strategy import AnyStrategy, Choose, Observation, Pick
 
@@ -24,7 +25,7 @@ def run_sequentially(
 ) -> Iterator[tuple[Any, Pick]]:
     """Every state of a run and the pick at it; arms that `fails` names cannot be evaluated."""
     rng = np.random.default_rng(seed)
-    state = strategy.init(arms, rng)
+    state = strategy.init(Arms.of(arms), rng)
     for _ in range(rounds):
         decision = strategy.ask(state, (), 7)
         assert isinstance(decision, Choose)
