@@ -15,7 +15,7 @@ import ray
 
 from objectives.objective import ObjectiveError
 from orchestrator.errors import BbkbError, CampaignError
-from workers.on_ray.staff import FirstWorkers, start_workers
+from workers.on_ray.allocation import FirstWorkers, start_workers
 
 if TYPE_CHECKING:
     from orchestrator.campaign.status import Status
@@ -104,14 +104,18 @@ class Orchestrator:
 
     def _run(self) -> End:
         is_restarted = ray.get_runtime_context().was_current_actor_reconstructed
-        staff = None if self._first is None or is_restarted else start_workers(self._first)
+        allocation = None if self._first is None or is_restarted else start_workers(self._first)
         try:
-            from orchestrator.session.incarnation import Begun, begin, publish  # takes a second: workers start first
+            from orchestrator.session.coordinator_start import (  # takes a second: workers start first
+                Begun,
+                begin,
+                publish,
+            )
 
-            begun = begin(self._folder, self._settings, self._length, is_restarted, self._built, staff)
+            begun = begin(self._folder, self._settings, self._length, is_restarted, self._built, allocation)
         except BaseException:
-            if staff is not None:
-                staff.dismiss()
+            if allocation is not None:
+                allocation.release()
             raise
         if not isinstance(begun, Begun):
             return begun

@@ -45,7 +45,7 @@ from workers.inline import InlineExecutor
 from workers.simulated import Durations, Failures, SimulatedExecutor
 
 if TYPE_CHECKING:
-    from workers.on_ray.staff import Staff  # campaigns without Ray do not import it
+    from workers.on_ray.allocation import Allocation  # campaigns without Ray do not import it
 
 _LOGGER = logging.getLogger("bbkb.session")
 
@@ -226,13 +226,13 @@ def open_session(
     observe: Callable[[Status], None] | None = None,
     show_seconds: float = 0.0,
     parts: Parts | None = None,
-    staff: "Staff | None" = None,
+    allocation: "Allocation | None" = None,
 ) -> Session:
     """Claim the campaign in `run` for a session with `settings`, rebuild its state from the log, prepare workers.
 
     The settings are part of the claim: `campaign.yaml` is written after it was won, and not read here. `observe` gets a
     snapshot after a turn of the loop, at most one in `show_seconds`. `parts`: what `build` gave for these settings,
-    where that is known; `staff`: workers that have been started for them on Ray.
+    where that is known; `allocation`: workers that have been started for them on Ray.
 
     Raises HeldError when another process runs the campaign, RunError when the candidates are not those of the log,
     StoreError and ObjectiveError as their makers do, UserError when no worker can ever be had.
@@ -249,7 +249,7 @@ def open_session(
         _write_settings(run, settings)
         problem = _place_arms(_with_folders(run, parts.problem, settings), settings, held)
         progress = _replay(run, store, parts, problem, settings)
-        executor = _executor(settings, parts, run.name, progress.campaign.last_time, staff)
+        executor = _executor(settings, parts, run.name, progress.campaign.last_time, allocation)
         opened = _opening(progress, executor, writer, settings)
         # in virtual time, and when evaluations run in this thread, there is nothing else to do meanwhile
         in_background = settings.workers.executor == "ray"
@@ -341,7 +341,9 @@ def _check_unchanged(run: Run, parts: Parts, created: CampaignCreated) -> None:
         )
 
 
-def _executor(settings: Settings, parts: Parts, campaign: str, start_at: float, staff: "Staff | None") -> Executor:
+def _executor(
+    settings: Settings, parts: Parts, campaign: str, start_at: float, allocation: "Allocation | None"
+) -> Executor:
     workers, objective, limits = settings.workers, parts.objective, limits_of(settings)
     match workers.executor:
         case "inline":
@@ -355,11 +357,11 @@ def _executor(settings: Settings, parts: Parts, campaign: str, start_at: float, 
             return SimulatedExecutor(objective, workers.count, durations, failures, settings.seed, start_at)
         case "ray":
             # imported here so that campaigns without Ray do not need it
-            from orchestrator.session.workplace import placement_of
+            from orchestrator.session.ray_workers import placement_of
             from workers.on_ray.executor import RayExecutor
 
             placement = placement_of(settings, campaign, parts.problem.resources)
             try:
-                return RayExecutor(objective, workers.count, limits, placement, staff)
+                return RayExecutor(objective, workers.count, limits, placement, allocation)
             except ExecutorError as error:
                 raise UserError(str(error)) from error

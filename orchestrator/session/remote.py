@@ -13,9 +13,9 @@ from orchestrator.campaign.status import Status
 from orchestrator.errors import ActorLostError, RunError
 from orchestrator.session.actor import NAMESPACE, Answer, End, Orchestrator
 from orchestrator.session.assemble import Parts
+from orchestrator.session.coordinator_start import ended_since
 from orchestrator.session.handover import forget_store, leave_store
-from orchestrator.session.incarnation import ended_since
-from orchestrator.session.workplace import first_workers
+from orchestrator.session.ray_workers import first_workers
 from orchestrator.settings.model import Settings
 from orchestrator.store.runs import Run
 
@@ -48,7 +48,7 @@ class RemoteSession:
         settings here; an actor that ends with this process need not build them again.
         Raises RunError when an actor of this run is alive already; one that has ended is removed.
         """
-        _make_way(run)
+        _remove_ended_actor(run)
         remote: Any = ray.remote(Orchestrator)
         # a SQLite log lies in a folder of this machine; without it the actor may go wherever there is room
         here = NodeAffinitySchedulingStrategy(
@@ -161,7 +161,7 @@ def _find(run: Run) -> ActorHandle | None:
         return None
 
 
-def _make_way(run: Run) -> None:
+def _remove_ended_actor(run: Run) -> None:
     """Remove an actor of this run that has ended and keeps its answer for a watcher."""
     actor = _find(run)
     if actor is None:

@@ -65,7 +65,7 @@ class WorkerPool:
         """Give workers this objective; comes before the first `start`."""
         self._box = box
 
-    def make_ready(self, count: int, objective: HasPreparation | None) -> None:
+    def start_idle(self, count: int, objective: HasPreparation | None) -> None:
         """Make this many workers before there are attempts for them, and let them prepare `objective`; none where the
         campaign has workers already, which may hold attempts."""
         if any(self._find_workers()):
@@ -76,7 +76,7 @@ class WorkerPool:
                 worker.actor.prepare.remote(objective, self._limits)
             self._idle.append(worker)
 
-    def dismiss(self) -> None:
+    def end_idle(self) -> None:
         """End the workers that have nothing to do."""
         while self._idle:
             self._kill(self._idle.pop())

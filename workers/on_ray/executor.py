@@ -21,11 +21,11 @@ from workers.evaluate import grace_seconds, is_worn_out
 from workers.executor import ExecutorError, TakeReports
 from workers.messages import Attempt, Failure, FailureKind, Limits, Outcome, Stopped, Success, cancellation
 from workers.on_ray.actors import IDLE_SECONDS, WorkerPool
+from workers.on_ray.allocation import Allocation, allocate
 from workers.on_ray.failures import describe_error, fetch, is_process_death, kind_of
 from workers.on_ray.objective import Reference, put_objective
 from workers.on_ray.places import NodeWatch, Placement, check_feasible, is_saturated
 from workers.on_ray.reports import ReportReceiver
-from workers.on_ray.staff import Staff, make_staff
 from workers.on_ray.tasks import RayTasks
 from workers.surroundings import Streak
 
@@ -67,20 +67,25 @@ class RayExecutor:
     """
 
     def __init__(
-        self, objective: Objective, slots: int, limits: Limits, placement: Placement, staff: Staff | None = None
+        self,
+        objective: Objective,
+        slots: int,
+        limits: Limits,
+        placement: Placement,
+        allocation: Allocation | None = None,
     ) -> None:
-        """`staff`: workers that were started for the same slots, limits and placement, now this executor's to end."""
+        """`allocation`: workers that were started for the same slots, limits and placement; this executor ends them."""
         if slots < 1:
             raise ExecutorError(f"workers.count must be >= 1, got {slots}")
         check_feasible(placement, limits)
         box = put_objective(objective)
-        staff = staff or make_staff(slots, limits, placement)
+        allocation = allocation or allocate(slots, limits, placement)
         self._placement = placement
-        self._places = staff.places
+        self._places = allocation.places
         self._is_cramped = is_saturated(placement, self.slots)
         self._limits = limits
         self._tasks = RayTasks(box, limits, placement)
-        self._pool = staff.pool
+        self._pool = allocation.pool
         self._pool.provide(box)
         self._is_short = placement.kind == "task"  # whether the next attempt is a task
         self._durations: deque[float] = deque(maxlen=_REMEMBERED)  # of the last successes

@@ -22,7 +22,7 @@ from orchestrator.campaign.events import Event, SessionClosed, SessionOpened, St
 from orchestrator.errors import BbkbError, CampaignError, RunError
 from orchestrator.session.actor import NAMESPACE
 from orchestrator.session.assemble import build
-from orchestrator.session.incarnation import (
+from orchestrator.session.coordinator_start import (
     SESSIONS_WITHOUT_PROGRESS,
     check_progress,
     ended_since,

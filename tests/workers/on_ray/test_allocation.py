@@ -12,10 +12,10 @@ from ray import cloudpickle
 
 from objectives.objective import Evaluation, Parameters, Report
 from workers.messages import Attempt, Limits, Success
+from workers.on_ray.allocation import Allocation, FirstWorkers, start_workers
 from workers.on_ray.executor import RayExecutor
 from workers.on_ray.ledger import NAMESPACE
 from workers.on_ray.places import Placement
-from workers.on_ray.staff import FirstWorkers, Staff, start_workers
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # Ray's workers cannot import this file
 
@@ -48,10 +48,10 @@ def wait_until_none_are_left() -> None:
         time.sleep(0.02)
 
 
-PLACEMENT = Placement("staff", "t", "actor")
+PLACEMENT = Placement("allocation", "t", "actor")
 
 
-def start(notes: Path, count: int) -> Staff:
+def start(notes: Path, count: int) -> Allocation:
     objective = Prepared(notes)
     return start_workers(FirstWorkers(count=count, slots=2, limits=Limits(), placement=PLACEMENT, objective=objective))
 
@@ -63,14 +63,14 @@ def nothing_is_left() -> Iterator[None]:
 
 
 def test_workers_that_were_started_first_prepare_the_objective_and_then_evaluate_it(tmp_path: Path) -> None:
-    staff = start(tmp_path, count=2)
-    executor = RayExecutor(Prepared(tmp_path), 2, Limits(), PLACEMENT, staff)
+    allocation = start(tmp_path, count=2)
+    executor = RayExecutor(Prepared(tmp_path), 2, Limits(), PLACEMENT, allocation)
     try:
         assert executor.adopt({}) == frozenset()
         before = workers()
         executor.submit([Attempt(0, 0, {}, seed=0), Attempt(1, 1, {}, seed=0)])
         outcomes = [outcome for _ in range(2) for outcome in executor.next_outcomes(None)]
-        assert workers() == before == ["bbkb staff worker 1", "bbkb staff worker 2"]
+        assert workers() == before == ["bbkb allocation worker 1", "bbkb allocation worker 2"]
         evaluated = {str(int(outcome.value)) for outcome in outcomes if isinstance(outcome, Success)}
         assert evaluated == {note.name for note in tmp_path.iterdir()}
         assert len(outcomes) == len(evaluated) == 2
@@ -81,10 +81,10 @@ def test_workers_that_were_started_first_prepare_the_objective_and_then_evaluate
 def test_no_more_are_started_than_there_are_places_for_and_none_beside_those_of_another_session(
     tmp_path: Path,
 ) -> None:
-    staff = start(tmp_path, count=50)
-    assert len(workers()) == staff.places.count == 2
+    allocation = start(tmp_path, count=50)
+    assert len(workers()) == allocation.places.count == 2
     second = start(tmp_path, count=2)
     assert len(workers()) == 2
-    second.dismiss()
+    second.release()
     assert len(workers()) == 2
-    staff.dismiss()
+    allocation.release()

@@ -15,7 +15,7 @@ from orchestrator.session.handover import with_store
 from orchestrator.session.metrics import Metrics
 from orchestrator.settings.model import from_mapping
 from orchestrator.store.runs import open_run
-from workers.on_ray.staff import Staff
+from workers.on_ray.allocation import Allocation
 
 End = tuple[str, str]  # of a session: its outcome and reason
 
@@ -37,7 +37,7 @@ def begin(
     length: int,
     is_restarted: bool,
     built: Callable[[], Parts | None],
-    staff: Staff | None,
+    allocation: Allocation | None,
 ) -> Begun | End:
     """The session of the run in `folder`, or how it ended while this actor restarted.
 
@@ -48,7 +48,7 @@ def begin(
         is_restarted: whether Ray has started the actor again.
         built: gives what was built of the settings elsewhere, or None. It is called when the modules that the settings
             name have been imported, and not after a restart.
-        staff: workers that have been started.
+        allocation: workers that have been started.
 
     Raises:
         BbkbError: what `open_session` raises; CampaignError when session after session died without progress.
@@ -65,7 +65,7 @@ def begin(
         with run.store() as store:
             settings = store.claimed_settings(run.name) or settings
     resolved = from_mapping(json.loads(settings))
-    session = open_session(run, resolved, parts=None if is_restarted else built(), staff=staff)
+    session = open_session(run, resolved, parts=None if is_restarted else built(), allocation=allocation)
     return Begun(session=session, stops=stops)
 
 

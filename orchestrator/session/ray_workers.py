@@ -3,8 +3,8 @@
 from objectives.objective import HasPreparation
 from orchestrator.session.resources import Resources, limits_of
 from orchestrator.settings.model import Settings
+from workers.on_ray.allocation import FirstWorkers
 from workers.on_ray.places import Placement
-from workers.on_ray.staff import FirstWorkers
 
 
 def placement_of(settings: Settings, campaign: str, resources: Resources | None) -> Placement:

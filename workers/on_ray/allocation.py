@@ -25,26 +25,26 @@ class FirstWorkers:
 
 
 @dataclass(frozen=True, slots=True)
-class Staff:
+class Allocation:
     """The places and workers of one campaign, for one executor."""
 
     places: Places
     pool: WorkerPool
 
-    def dismiss(self) -> None:
-        """End the workers and give the places back, when no executor will."""
-        self.pool.dismiss()
+    def release(self) -> None:
+        """End the workers and give the places back, where no executor does it."""
+        self.pool.end_idle()
         self.places.close()
 
 
-def make_staff(slots: int, limits: Limits, placement: Placement) -> Staff:
+def allocate(slots: int, limits: Limits, placement: Placement) -> Allocation:
     """Places for at most `slots` evaluations, and no workers yet."""
     places = Places(placement, limits, slots)
-    return Staff(places, WorkerPool(places.count, limits, placement))
+    return Allocation(places, WorkerPool(places.count, limits, placement))
 
 
-def start_workers(first: FirstWorkers) -> Staff:
-    """The staff with as many of these workers as there are places for; the call does not wait for them."""
-    staff = make_staff(first.slots, first.limits, first.placement)
-    staff.pool.make_ready(min(first.count, staff.places.count), first.objective)
-    return staff
+def start_workers(first: FirstWorkers) -> Allocation:
+    """Start as many of these workers as there are places for, without waiting for them."""
+    allocation = allocate(first.slots, first.limits, first.placement)
+    allocation.pool.start_idle(min(first.count, allocation.places.count), first.objective)
+    return allocation
