@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 
 def is_protocol(cls: object) -> bool:
@@ -14,7 +14,7 @@ def missing_arguments(function: Callable[..., Any]) -> list[str]:
     parameters it has; none of a protocol."""
     if is_protocol(function):
         return []
-    constructor = function.__init__ if isinstance(function, type) else function  # type: ignore[misc]
+    constructor = cast(Any, function).__init__ if isinstance(function, type) else function
     parameters = [one for one in inspect.signature(constructor).parameters if one not in ("self", "cls")]
     documented = "".join(
         (inspect.getdoc(one) or "").partition("Args:\n")[2] for one in getattr(function, "__mro__", (function,))

@@ -270,7 +270,8 @@ def _play_in_batches(problem: Problem, strategy: BBKB, horizon: int, batch: int,
         def ask(state: Any, pending: Sequence[int], limit: int) -> Decision:
             return strategy.ask(state, pending, min(limit, batch))
 
-    return play(problem, Cut(), horizon, 0, arms)  # type: ignore[arg-type]
+    cut: Any = Cut()
+    return play(problem, cut, horizon, 0, arms)
 
 
 def optuna(sampler: str, horizon: int, dimension: int = 8) -> Answer:

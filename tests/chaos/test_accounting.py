@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -21,9 +22,8 @@ from orchestrator.campaign.events import (
 SEEDS = {100: 0, 101: 1}  # of two trials
 
 
-def execution(trial: int = 0, pid: int = 7, began: float = 10.0, **more: object) -> Execution:
-    fields: dict[str, object] = {"node": "node1", "place": "actor", "ended": 12.0, **more}
-    return Execution(100 + trial, pid, began=began, **fields)  # type: ignore[arg-type]  # of different types
+def execution(trial: int = 0, pid: int = 7, began: float = 10.0, **more: Any) -> Execution:
+    return Execution(100 + trial, pid, began=began, **{"node": "node1", "place": "actor", "ended": 12.0, **more})
 
 
 def success(it: Execution, attempt: int = 1, time: float | None = None) -> TrialSucceeded:

@@ -1,4 +1,4 @@
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -185,6 +185,6 @@ def test_a_table_with_a_negative_duration_is_an_invalid_value() -> None:
         lambda: SimulatedExecutor(Table(), 0, SECOND, NEVER, seed=0),
     ],
 )
-def test_impossible_settings_are_refused(build: object) -> None:
+def test_impossible_settings_are_refused(build: Callable[[], object]) -> None:
     with pytest.raises(ValueError, match="must be"):
-        build()  # type: ignore[operator]
+        build()

@@ -3,7 +3,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.asynchrony.problems import FCNET, Standardised
+from benchmarks.asynchrony.problems import FCNET, Name, Standardised
 from objectives.datasets import DataSource
 from objectives.objective import ObjectiveError
 
@@ -14,8 +14,8 @@ def source(data_folder: Path) -> DataSource:
 
 
 @pytest.mark.parametrize("name", ["cadata", "cells"])
-def test_features_and_targets_have_mean_zero_and_deviation_one(name: str, source: DataSource) -> None:
-    table = Standardised(name).load(source)  # type: ignore[arg-type]
+def test_features_and_targets_have_mean_zero_and_deviation_one(name: Name, source: DataSource) -> None:
+    table = Standardised(name).load(source)
     spread = table.features.std(axis=0)
     np.testing.assert_allclose(table.features.mean(axis=0), 0.0, atol=1e-12)
     np.testing.assert_allclose(spread[spread > 0.0], 1.0)

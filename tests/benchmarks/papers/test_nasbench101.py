@@ -1,6 +1,7 @@
 import os
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -55,8 +56,8 @@ def test_initial_evaluations_are_different_cells_and_the_same_whenever_asked(tmp
 
 
 @pytest.mark.parametrize("cells", ["recorded", "all"])
-def test_features_are_two_halves_of_norm_at_most_one(cells: str, data_folder: Path) -> None:
-    features = Cells(cells).load(DataSource(data_folder)).features  # type: ignore[arg-type]
+def test_features_are_two_halves_of_norm_at_most_one(cells: Literal["recorded", "all"], data_folder: Path) -> None:
+    features = Cells(cells).load(DataSource(data_folder)).features
     assert features.shape == (20 if cells == "recorded" else 40, 19)
     assert np.linalg.norm(features[:, :15], axis=1).max() <= 1.0
     assert np.linalg.norm(features[:, 15:], axis=1).max() <= 1.0

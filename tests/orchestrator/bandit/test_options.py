@@ -110,7 +110,8 @@ def test_what_has_another_type_or_is_out_of_range_is_named(given: dict[str, Any]
 
 
 def test_a_part_may_be_an_object_with_the_right_methods() -> None:
-    assert isinstance(Options(part=Mine()).part, Mine)  # type: ignore[arg-type]
+    mine: Any = Mine()
+    assert isinstance(Options(part=mine).part, Mine)
 
 
 def test_a_number_beyond_any_float_is_not_finite() -> None:

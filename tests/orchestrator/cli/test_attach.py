@@ -8,9 +8,10 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
+from rich.console import Console
 
 from orchestrator.campaign.endings import SessionOutcome
 from orchestrator.campaign.events import SessionClosed, TrialSucceeded
@@ -159,7 +160,7 @@ class Lines:
         self.lines.append(str(text))
 
     def view(self) -> View:
-        return PlainView(self)  # type: ignore[arg-type]  # all that it uses of a console
+        return PlainView(cast(Console, self))  # `print` is all that it uses of a console
 
 
 def test_a_holder_that_dies_is_waited_for_and_a_new_one_is_followed_to_its_end(

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from orchestrator.campaign.endings import SessionOutcome
-from orchestrator.campaign.events import SessionClosed, SessionOpened
+from orchestrator.campaign.events import CampaignCreated, SessionClosed, SessionOpened
 from orchestrator.campaign.rules import Rules
 from orchestrator.campaign.state import CampaignState
 from orchestrator.campaign.status import as_plain, status_of
@@ -68,7 +68,8 @@ def test_the_tables_agree_with_the_totals_after_every_prefix(log: SyntheticLog, 
 @settings(max_examples=20, deadline=None)
 def test_step_by_step_is_the_same_as_at_once(log: SyntheticLog) -> None:
     created, *rest = log.events()
-    history = begin(created)  # type: ignore[arg-type]  # the first event is the campaign's creation
+    assert isinstance(created, CampaignCreated)
+    history = begin(created)
     for event in rest:
         history = advance(history, event)
     assert history == fold([created, *rest])

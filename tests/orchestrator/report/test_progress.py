@@ -42,16 +42,18 @@ def test_plotly_knows_every_property_of_every_picture(log: SyntheticLog) -> None
 
 def _resolve_colors(node: object) -> None:
     """What the page's script does: CSS variables become colours."""
-    for key, value in list(node.items()) if isinstance(node, dict) else []:
-        if key == "colorscale":
-            node[key] = [[position, "#123456"] for position, _ in value]  # type: ignore[index]
-        elif key.endswith("color") and isinstance(value, str):
-            assert value.startswith("--")
-            node[key] = "#123456"  # type: ignore[index]
-        else:
-            _resolve_colors(value)
-    for item in node if isinstance(node, list) else []:
-        _resolve_colors(item)
+    if isinstance(node, list):
+        for item in node:
+            _resolve_colors(item)
+    if isinstance(node, dict):
+        for key, value in list(node.items()):
+            if key == "colorscale":
+                node[key] = [[position, "#123456"] for position, _ in value]
+            elif key.endswith("color") and isinstance(value, str):
+                assert value.startswith("--")
+                node[key] = "#123456"
+            else:
+                _resolve_colors(value)
 
 
 @given(LOGS)
@@ -78,12 +80,15 @@ def test_a_diverged_run_does_not_flatten_the_picture_and_is_mentioned() -> None:
     assert figure is not None
     assert figure.layout["yaxis"]["range"][1] < 10
     assert "1 outlying value lies outside" in figure.caption
-    assert figure.layout["yaxis"]["range"][0] <= history.best.value  # type: ignore[union-attr]
+    assert history.best is not None
+    assert figure.layout["yaxis"]["range"][0] <= history.best.value
 
 
 def test_hover_text_is_escaped() -> None:
     history = SyntheticLog(failure_share=0).history()
-    texts = best_so_far(history).traces[0]["text"]  # type: ignore[union-attr]
+    figure = best_so_far(history)
+    assert figure is not None
+    texts = figure.traces[0]["text"]
     assert any("<b>gelu</b>" in unescape(text) for text in texts)
     assert not any("<b>" in text for text in texts)
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from orchestrator.campaign.events import BatchChosen, Event, ModelRefreshed
+from orchestrator.campaign.events import BatchChosen, CampaignCreated, Event, ModelRefreshed
 from orchestrator.cli.main import app
 from orchestrator.errors import UserError
 from orchestrator.session.assemble import build, open_session
@@ -37,7 +37,9 @@ def run(tmp_path: Path, request: Any) -> Run:
 
 
 def problem_of(run: Run) -> Any:
-    return build(from_mapping(run.events()[0].settings)).problem  # type: ignore[union-attr]  # it begins with its creation
+    created = run.events()[0]
+    assert isinstance(created, CampaignCreated)
+    return build(from_mapping(created.settings)).problem
 
 
 def test_every_choice_and_every_draw_is_the_same_when_repeated(run: Run) -> None:
