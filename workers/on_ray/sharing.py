@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from ray.experimental.internal_kv import _internal_kv_del, _internal_kv_get, _internal_kv_list, _internal_kv_put
 
 LOST_SECONDS = 15.0  # without a change of its entry, after which a campaign counts no more
-_NAMESPACE = "bbkb sharing"
+SHARES = "bbkb sharing"  # namespace of the entries
 _ROUNDING = 1e-9
 
 
@@ -43,7 +43,7 @@ def places_of(name: str, there: int, wanted: Mapping[str, float]) -> int:
 class Sharing:
     """One campaign's view of the others on its cluster."""
 
-    def __init__(self, campaign: str, clock: Callable[[], float] = time.monotonic, namespace: str = _NAMESPACE) -> None:
+    def __init__(self, campaign: str, clock: Callable[[], float] = time.monotonic, namespace: str = SHARES) -> None:
         """`namespace`: of the entries; campaigns in another one do not count."""
         self._campaign = campaign
         self._namespace = namespace
