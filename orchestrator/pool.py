@@ -61,7 +61,7 @@ class Pool:
         more = grow(self.space, self.candidates, wanted.around, wanted.lengthscales, min(GROWTH, self.limit), rng)
         if more is None:
             return Appended({}, ())
-        retired = strategy.surplus(state, pending, self.limit - len(more))
+        retired = strategy.arms_to_retire(state, pending, self.limit - len(more))
         return Appended({name: tuple(column.tolist()) for name, column in more.columns.items()}, retired)
 
     def grown(self, appended: Appended) -> tuple["Pool", NDArray[np.float64]]:

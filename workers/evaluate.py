@@ -312,7 +312,7 @@ def _mapped_bytes() -> int | None:
         return None
 
 
-def is_worn_out(outcome: Outcome) -> bool:
+def is_out_of_descriptors(outcome: Outcome) -> bool:
     """Whether the process of this outcome must be replaced because it has run out of file descriptors, which cannot be
     closed. The message decides, so that another process can check it too.
     """

@@ -56,7 +56,7 @@ class Durations:
         """One duration in seconds, without stragglers: mean_seconds · exp(N(−σ²/2, σ²)), of mean `mean_seconds`."""
         return float(self.mean_seconds * np.exp(self.sigma * rng.standard_normal() - 0.5 * self.sigma**2))
 
-    def straggle(self, seconds: float, chance: float) -> float:
+    def with_straggling(self, seconds: float, chance: float) -> float:
         """The duration that `draw` gave, changed for stragglers; `chance` is uniform on [0, 1)."""
         if not self.straggler_share:
             return seconds
@@ -242,7 +242,7 @@ class SimulatedExecutor:
         # rest on the stragglers
         rng = np.random.default_rng([self._seed, attempt.trial, attempt.attempt])
         drawn, is_hit, share = self._durations.draw(rng), rng.random() < self._failures.rate, rng.random()
-        drawn = self._durations.straggle(drawn, rng.random())
+        drawn = self._durations.with_straggling(drawn, rng.random())
         outcome = evaluate(self._objective, attempt, Limits(), now=self.now, worker=worker)
         seconds = outcome.metrics.get("seconds", drawn) if isinstance(outcome, Success) else drawn
         if seconds < 0.0:

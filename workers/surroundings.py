@@ -48,9 +48,9 @@ def restore_surroundings() -> Iterator[None]:
         yield
 
 
-def _quietly(put_back: Callable[[], None]) -> None:
+def _quietly(restore: Callable[[], None]) -> None:
     with contextlib.suppress(OSError, ValueError):
-        put_back()
+        restore()
 
 
 def _folder() -> Callable[[], None]:
@@ -59,14 +59,14 @@ def _folder() -> Callable[[], None]:
     except FileNotFoundError:  # removed from outside
         before = "/"
 
-    def put_back() -> None:
+    def restore() -> None:
         with contextlib.suppress(FileNotFoundError):
             if os.getcwd() == before:
                 return
         os.makedirs(before, exist_ok=True)  # it may have been removed
         os.chdir(before)
 
-    return put_back
+    return restore
 
 
 def _umask() -> Callable[[], None]:
@@ -82,46 +82,46 @@ def _forget(_: object) -> None:
 def _environment() -> Callable[[], None]:
     before = dict(os.environ)
 
-    def put_back() -> None:
+    def restore() -> None:
         for name in [name for name in os.environ if name not in before]:
             del os.environ[name]
         for name, value in before.items():
             if os.environ.get(name) != value:
                 os.environ[name] = value
 
-    return put_back
+    return restore
 
 
 def _limits() -> Callable[[], None]:
     before = {limit: resource.getrlimit(limit)[0] for limit in _LIMITS}
 
-    def put_back() -> None:
+    def restore() -> None:
         for limit, soft in before.items():
             now, hard = resource.getrlimit(limit)
             if now != soft:
                 with contextlib.suppress(OSError, ValueError):  # the hard limit was lowered, too
                     resource.setrlimit(limit, (soft, hard))
 
-    return put_back
+    return restore
 
 
 def _streams() -> Callable[[], None]:
     before = sys.stdin, sys.stdout, sys.stderr
 
-    def put_back() -> None:
+    def restore() -> None:
         sys.stdin, sys.stdout, sys.stderr = before
 
-    return put_back
+    return restore
 
 
 def _interpreter() -> Callable[[], None]:
     depth, collects = sys.getrecursionlimit(), gc.isenabled()
 
-    def put_back() -> None:
+    def restore() -> None:
         sys.setrecursionlimit(depth)
         (gc.enable if collects else gc.disable)()
 
-    return put_back
+    return restore
 
 
 def _signals() -> Callable[[], None]:
@@ -131,11 +131,11 @@ def _signals() -> Callable[[], None]:
     before = {number: handler for number in signal.valid_signals() if (handler := signal.getsignal(number)) is not None}
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, ())
 
-    def put_back() -> None:
+    def restore() -> None:
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         for number, handler in before.items():
             if signal.getsignal(number) is not handler:
                 with contextlib.suppress(OSError, ValueError):
                     signal.signal(number, handler)
 
-    return put_back
+    return restore

@@ -51,7 +51,7 @@ class Backlog:
             self._results.append((configuration, value))
         self._work()
 
-    def settle(self) -> None:
+    def wait_until_filled(self) -> None:
         """Wait until all results are learned and the backlog is full, or the strategy waits. Raises as `take` does."""
         while (worker := self._worker) is not None:
             worker.join()
@@ -105,7 +105,7 @@ class Backlog:
 
     def __getstate__(self) -> dict[str, object]:
         """Without threads and locks. Waits for the thread's current step."""
-        self.settle()
+        self.wait_until_filled()
         left_out = ("_lock", "_worker", "_error")
         return {name: value for name, value in self.__dict__.items() if name not in left_out}
 

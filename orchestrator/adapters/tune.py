@@ -114,7 +114,7 @@ class BBKBSearch(Searcher):
             )
         configuration = self._space.configuration(parameters)
         self._backlog.report(configuration, None if error else self._reward({self._metric: value}))
-        self._backlog.settle()
+        self._backlog.wait_until_filled()
 
     def save(self, checkpoint_path: str) -> None:
         """Write results, proposals and running trials to a file."""

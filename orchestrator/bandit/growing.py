@@ -43,7 +43,7 @@ class Grows(Protocol[S]):
         """The state with new arms after the others, `features` (n, d), n ≥ 0, and without the `retired` ones, which
         are never chosen again. Growth is due again only after further results."""
 
-    def surplus(self, state: S, pending: Sequence[int], most: int) -> tuple[int, ...]:
+    def arms_to_retire(self, state: S, pending: Sequence[int], most: int) -> tuple[int, ...]:
         """Arms to retire so that at most `most` are left: those of least upper bound among the arms that were never
         pulled and are not `pending`; as many as there are of these."""
 

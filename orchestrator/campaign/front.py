@@ -59,7 +59,7 @@ class Front:
         return sorted(self.members, key=lambda member: member.rewards, reverse=True)
 
     @property
-    def lack(self) -> str:
+    def missing_best(self) -> str:
         """The reason when a campaign has no best result."""
         if self.results:
             return f"none of {self.results} results satisfies all constraints"

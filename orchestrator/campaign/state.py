@@ -19,8 +19,8 @@ from orchestrator.campaign.events import (
 )
 from orchestrator.campaign.front import Front
 from orchestrator.campaign.idle import Cause, IdleSeconds
+from orchestrator.campaign.immutable_queue import ImmutableQueue
 from orchestrator.campaign.learned import LearnedModel
-from orchestrator.campaign.line import Line
 from orchestrator.campaign.rules import AttemptFailures, Rules
 from orchestrator.campaign.steps import Steps
 from workers.messages import Failure, FailureKind, Outcome
@@ -60,14 +60,16 @@ class CampaignState:
     is_fresh: bool = False  # nothing was chosen since the last refresh
     dictionary_size: int = 0
     learned: LearnedModel | None = None  # what the newest refresh says of a fitted model
-    backlog: Sequence[QueuedAttempt] = field(default_factory=Line)  # chosen and not running, in order
+    backlog: Sequence[QueuedAttempt] = field(default_factory=ImmutableQueue)  # chosen and not running, in order
     running: Mapping[int, RunningAttempt] = field(default_factory=lambda: MappingProxyType({}))
     attempt_failures: Mapping[int, AttemptFailures] = field(
         default_factory=lambda: MappingProxyType({})
     )  # of open trials
     workers_lost: Mapping[int, int] = field(default_factory=lambda: MappingProxyType({}))  # in a row, by arm
     quarantined: tuple[int, ...] = ()  # arms set aside for the workers they cost
-    finished: Sequence[FinishedTrial] = field(default_factory=Line)  # over, the strategy has not learned from it yet
+    finished: Sequence[FinishedTrial] = field(
+        default_factory=ImmutableQueue
+    )  # over, the strategy has not learned from it yet
     existing: ExistingTaken | None = None  # known before the campaign, the strategy has not learned from it yet
     existing_count: int = 0
     existing_best: Best | None = None

@@ -34,8 +34,8 @@ from orchestrator.campaign.events import (
     TrialSucceeded,
 )
 from orchestrator.campaign.health import marks_after
+from orchestrator.campaign.immutable_queue import ImmutableQueue
 from orchestrator.campaign.learned import LearnedModel
-from orchestrator.campaign.line import Line
 from orchestrator.campaign.replacing import with_items, without
 from orchestrator.campaign.rules import WORKERS_AN_ARM_MAY_COST, AttemptFailures, Rules
 from orchestrator.campaign.state import CampaignState, idle_cause
@@ -121,7 +121,7 @@ def _choose(state: CampaignState, event: BatchChosen) -> CampaignState:
     after = replace(
         state,
         trials=state.trials + len(chosen),
-        backlog=_line(state.backlog).with_last(chosen),
+        backlog=_as_queue(state.backlog).with_last(chosen),
         batches=state.batches + bool(chosen),
         batch_size=len(chosen) or state.batch_size,
         computing="",
@@ -144,7 +144,7 @@ def _refresh(state: CampaignState, event: ModelRefreshed) -> CampaignState:
         dictionary_size=event.dictionary_size,
         learned=LearnedModel.of(event.record),
         recommended=event.recommended,
-        finished=Line(finished for finished in state.finished if finished.trial not in learned),
+        finished=ImmutableQueue(finished for finished in state.finished if finished.trial not in learned),
         existing=None,  # the first refresh of all is theirs
         is_batch_open=False,
         stalled="",
@@ -176,7 +176,7 @@ def _open_session(state: CampaignState, event: SessionOpened) -> CampaignState:
         phase=Phase.RUNNING,
         slots=event.slots,
         epoch=event.epoch,
-        backlog=_line(state.backlog).with_first(lost),
+        backlog=_as_queue(state.backlog).with_first(lost),
         running=MappingProxyType(held),
         computing="",
         session_succeeded=0,
@@ -193,7 +193,7 @@ def _open_session(state: CampaignState, event: SessionOpened) -> CampaignState:
 
 
 def _dispatch(state: CampaignState, event: TrialsDispatched) -> CampaignState:
-    sent, backlog = dict(event.attempts), _line(state.backlog)
+    sent, backlog = dict(event.attempts), _as_queue(state.backlog)
     front = list(backlog[: len(sent)])
     passed: list[QueuedAttempt] = []  # these pause, and remain first
     if not all(one.trial in sent for one in front):
@@ -226,7 +226,7 @@ def _succeed(state: CampaignState, event: TrialSucceeded) -> CampaignState:
     seconds = max(0.0, event.finished - event.started)
     return replace(
         _end_attempt(state, event, is_over=True),
-        finished=_line(state.finished).with_last(
+        finished=_as_queue(state.finished).with_last(
             (FinishedTrial(event.trial, Observation(arm, sign * event.value, further)),)
         ),
         succeeded=state.succeeded + 1,
@@ -246,7 +246,7 @@ def _stop_early(state: CampaignState, event: TrialStopped) -> CampaignState:
     reward = None if event.value is None else state.rules.sign * event.value
     return replace(
         _end_attempt(state, event, is_over=True),
-        finished=_line(state.finished).with_last(
+        finished=_as_queue(state.finished).with_last(
             (FinishedTrial(event.trial, Observation(arm, reward, is_stopped=True)),)
         ),
         stopped=state.stopped + 1,
@@ -277,7 +277,7 @@ def _fail(state: CampaignState, event: TrialFailed) -> CampaignState:
         pause = attempt_failures.pause_seconds
         return replace(
             after,
-            backlog=_line(state.backlog).with_first(
+            backlog=_as_queue(state.backlog).with_first(
                 (
                     QueuedAttempt(
                         event.trial,
@@ -293,7 +293,7 @@ def _fail(state: CampaignState, event: TrialFailed) -> CampaignState:
     is_quarantined = after.workers_lost.get(run.arm, 0) >= WORKERS_AN_ARM_MAY_COST and run.arm not in state.quarantined
     return replace(
         after,
-        finished=_line(state.finished).with_last((FinishedTrial(event.trial, Observation(run.arm, None)),)),
+        finished=_as_queue(state.finished).with_last((FinishedTrial(event.trial, Observation(run.arm, None)),)),
         failed=state.failed + 1,
         session_failed=state.session_failed + 1,
         session_first_failure=state.session_first_failure or f"{event.failure}: {event.message}",
@@ -308,8 +308,8 @@ def _reopen(state: CampaignState, event: TrialsReopened) -> CampaignState:
     again = tuple(QueuedAttempt(one.trial, one.arm, one.attempt + 1, parameters=one.parameters) for one in event.trials)
     return replace(
         state,
-        backlog=_line(state.backlog).with_first(again),
-        finished=Line(finished for finished in state.finished if finished.trial not in trials),
+        backlog=_as_queue(state.backlog).with_first(again),
+        finished=ImmutableQueue(finished for finished in state.finished if finished.trial not in trials),
         failed=state.failed - len(trials),
         workers_lost=MappingProxyType({arm: lost for arm, lost in state.workers_lost.items() if arm not in arms}),
         quarantined=tuple(arm for arm in state.quarantined if arm not in arms),
@@ -342,6 +342,6 @@ def _steps_after(state: CampaignState, event: AttemptEnded) -> Steps:
     return state.steps.after_end(event.trial, () if isinstance(event, TrialFailed) else event.reports)
 
 
-def _line(items: Sequence[T]) -> Line[T]:
+def _as_queue(items: Sequence[T]) -> ImmutableQueue[T]:
     """The same items as a line, which a state that was read from a snapshot does not have."""
-    return items if isinstance(items, Line) else Line(items)
+    return items if isinstance(items, ImmutableQueue) else ImmutableQueue(items)

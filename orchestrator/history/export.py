@@ -125,7 +125,7 @@ def _to_csv(columns: Columns, is_safe: bool) -> bytes:
     content = io.BytesIO()  # StringIO would take four bytes for each character
     text = io.TextIOWrapper(content, encoding="utf-8", newline="")
     writer = csv.writer(text)
-    shown = _inert if is_safe else _cell
+    shown = _without_formula if is_safe else _cell
     writer.writerow(shown(name) for name in columns)
     cells = (_changed(column, shown, _PLAIN) for column in columns.values())
     writer.writerows(zip(*cells, strict=True))
@@ -138,7 +138,7 @@ def _changed(column: list[Any], change: Callable[[object], object], kept: frozen
     return column if kept.issuperset(map(type, column)) else [change(value) for value in column]
 
 
-def _inert(value: object) -> object:
+def _without_formula(value: object) -> object:
     """A cell that no spreadsheet executes: a text that begins like a formula gets an apostrophe; numbers stay
     numbers."""
     cell = value if type(value) is str else _cell(value)

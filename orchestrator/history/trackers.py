@@ -37,7 +37,7 @@ def to_tensorboard(history: History, run: str, folder: Path) -> int:
     except ImportError:
         raise _missing("tensorboard") from None
     done = _read_exported(folder, run)
-    if all(row.trial in done for row in _over(history)):
+    if all(row.trial in done for row in _ended_trials(history)):
         return 0
     best: float | None = None
     new = 0
@@ -50,7 +50,7 @@ def to_tensorboard(history: History, run: str, folder: Path) -> int:
                     at = row.finished
                     parent.add_scalar("value", row.value, place, walltime=at)
                     parent.add_scalar("best", best, place, walltime=at)
-        for row in _over(history):
+        for row in _ended_trials(history):
             if row.trial in done:
                 continue
             place_of = folder / f"trial-{row.trial:06d}"
@@ -64,7 +64,7 @@ def to_tensorboard(history: History, run: str, folder: Path) -> int:
                 for step, value in sorted(row.reports.items()):
                     child.add_scalar("reported", value, step)
             new += 1
-        over = sorted(row.trial for row in _over(history))
+        over = sorted(row.trial for row in _ended_trials(history))
         (folder / _STATE_FILE).write_text(json.dumps({"run": run, "trials": over}), encoding="utf-8")
     except OSError as error:
         raise UserError(f"{folder} cannot be written: {error.strerror}") from error
@@ -113,7 +113,7 @@ def _log_children(client: "MlflowClient", history: History, run: str) -> int:
     experiment = client.create_experiment(history.created.name) if found is None else found.experiment_id
     parent = _parent(client, experiment, history, run)
     done = _logged_trials(client, experiment, parent)
-    new = [row for row in _over(history) if row.trial not in done]
+    new = [row for row in _ended_trials(history) if row.trial not in done]
     for row in new:
         _log_trial(client, experiment, parent, row)
     best = history.best
@@ -184,7 +184,7 @@ def _read_exported(folder: Path, run: str) -> set[int]:
     return trials
 
 
-def _over(history: History) -> Iterator[TrialRow]:
+def _ended_trials(history: History) -> Iterator[TrialRow]:
     return (row for row in history.trials if row.status in ("succeeded", "failed", "stopped"))
 
 

@@ -216,7 +216,7 @@ class Session:
     def run(self) -> Close:
         """Work until the session ends; see `Driver.run`."""
         with self.held, threadpool_limits(self.threads, user_api="blas"):
-            self.heartbeat.obey(self.driver.stop)
+            self.heartbeat.pass_stop_requests_to(self.driver.stop)
             return self.driver.run(self.opened)
 
 

@@ -64,7 +64,7 @@ class Computing:
         self._current = None
         current.deliver()
 
-    def nap(self) -> bool:
+    def wait_briefly(self) -> bool:
         """Wait briefly for the running computation, longer each time; False immediately when there is none."""
         current = self._current
         if current is None:

@@ -58,7 +58,7 @@ def connect(address: str | None, workers: int, cpus: float, gpus: float, dashboa
     """
     for name, value in ENVIRONMENT.items():
         os.environ.setdefault(name, value)
-    _mute()
+    _silence_raylets()
     if ray.is_initialized():
         return Cluster(
             address=_gcs_address(),
@@ -260,7 +260,7 @@ def _cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _mute() -> None:
+def _silence_raylets() -> None:
     """Prevent Ray from printing raylets' messages (`A worker died …`) on this process's standard output.
 
     `log_to_driver=False` does not cover them and there is no public switch. Each one belongs to a failure that the

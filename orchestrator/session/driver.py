@@ -37,7 +37,7 @@ from orchestrator.errors import BbkbError, CampaignError
 from orchestrator.pool import Appended
 from orchestrator.session.background import Computing
 from orchestrator.session.outcome_events import event_of, picked_trials
-from orchestrator.session.problem import BEGIN, GROW, TELL, Problem, Progress, Refreshed, judge, with_growth
+from orchestrator.session.problem import BEGIN, GROW, TELL, Problem, Progress, Refreshed, refreshed_by, with_growth
 from orchestrator.session.recorder import Recorder, Span
 from orchestrator.session.reports import RecordedReports
 from orchestrator.store.store import Writer
@@ -197,7 +197,7 @@ class Driver:
 
     def _await(self) -> None:
         self._commit()
-        is_computing = self._computing.nap()
+        is_computing = self._computing.wait_briefly()
         if not is_computing:
             self._activity = "evaluating"
         for outcome in self._executor.next_outcomes(0.0 if is_computing else _ATTENTION_SECONDS):
@@ -272,7 +272,8 @@ class Driver:
         began = self._announce("refreshing", activity)
         problem, pool, sign = self._problem, self._pool, self._campaign.rules.sign
         self._computing.start(
-            lambda: judge(problem, pool, refreshed(), sign), lambda found: self._finish_refresh(found, trials, began)
+            lambda: refreshed_by(problem, pool, refreshed(), sign),
+            lambda found: self._finish_refresh(found, trials, began),
         )
 
     def _finish_refresh(self, found: Refreshed, trials: tuple[int, ...], began: float) -> None:

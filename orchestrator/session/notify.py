@@ -37,7 +37,7 @@ _MOST_STALLS = 10  # of a session
 _LONGEST = 500  # characters of a failure's message, and of a command's complaint
 
 
-class Occasion(StrEnum):
+class NotificationReason(StrEnum):
     """The reason for a notification."""
 
     ENDED = "ended"
@@ -46,17 +46,17 @@ class Occasion(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Notice:
+class Notification:
     """One notification. `text` is a sentence for people."""
 
-    occasion: Occasion
+    reason: NotificationReason
     campaign: str
     run: str
     text: str
 
     def as_json(self) -> str:
         """What a command reads and a webhook gets. Chat servers show `text`."""
-        return json.dumps({"text": self.text, "event": self.occasion.value, "campaign": self.campaign, "run": self.run})
+        return json.dumps({"text": self.text, "event": self.reason.value, "campaign": self.campaign, "run": self.run})
 
 
 class Notifier:
@@ -67,7 +67,7 @@ class Notifier:
         self._run = run
         self._status = status
         self._stall_seconds = settings.stalled_minutes * 60.0
-        self._sent: set[Occasion] = set()
+        self._sent: set[NotificationReason] = set()
         self._stalls = 0
         self._events: queue.SimpleQueue[Event | None] = queue.SimpleQueue()  # None: the session has ended
         self._thread = threading.Thread(target=self._live, name="notify", daemon=True)
@@ -99,56 +99,56 @@ class Notifier:
                 self._report_stall()
                 continue
             if event is None:
-                return self._over()
+                return self._report_end()
             progressed = time.monotonic()
             self._note(event)
 
     def _note(self, event: Event) -> None:
-        self._sent.discard(Occasion.STALLED)
+        self._sent.discard(NotificationReason.STALLED)
         if isinstance(event, SessionClosed):
-            self._send(Occasion.ENDED, f"{event.outcome}: {event.reason}; {_summary(self._status())}")
+            self._send(NotificationReason.ENDED, f"{event.outcome}: {event.reason}; {_summary(self._status())}")
         elif isinstance(event, TrialFailed) and event.failure != FailureKind.CANCELLED:
             what = f"trial {event.trial} failed ({event.failure}): {event.message[:_LONGEST]}"
-            self._send(Occasion.FAILURE, f"first failed evaluation: {what}")
+            self._send(NotificationReason.FAILURE, f"first failed evaluation: {what}")
 
     def _report_stall(self) -> None:
         self._stalls += 1
         if self._stalls <= _MOST_STALLS:
             waited = duration(self._stall_seconds)
-            self._send(Occasion.STALLED, f"no evaluation has ended for {waited}; {_summary(self._status())}")
+            self._send(NotificationReason.STALLED, f"no evaluation has ended for {waited}; {_summary(self._status())}")
 
-    def _over(self) -> None:
-        self._send(Occasion.ENDED, f"ended without an outcome, see run.log; {_summary(self._status())}")
+    def _report_end(self) -> None:
+        self._send(NotificationReason.ENDED, f"ended without an outcome, see run.log; {_summary(self._status())}")
 
-    def _send(self, occasion: Occasion, text: str) -> None:
-        if occasion in self._sent:
+    def _send(self, reason: NotificationReason, text: str) -> None:
+        if reason in self._sent:
             return
-        self._sent.add(occasion)
+        self._sent.add(reason)
         name = self._run.name
-        notice = Notice(
-            occasion=occasion, campaign=name, run=str(self._run.folder), text=f"bbkb campaign {name}: {text}"
+        notification = Notification(
+            reason=reason, campaign=name, run=str(self._run.folder), text=f"bbkb campaign {name}: {text}"
         )
         for send, target in ((run_command, self._settings.command), (post, self._settings.webhook)):
             if target is not None:
                 try:
-                    send(target, notice)
+                    send(target, notification)
                 except (OSError, ValueError, HTTPException, UnsetVariableError, subprocess.SubprocessError) as error:
-                    _LOGGER.error("the notification %r was not delivered: %s", occasion.value, _reason(error))
+                    _LOGGER.error("the notification %r was not delivered: %s", reason.value, _reason(error))
                 else:
-                    _LOGGER.info("notification sent: %s", notice.text)
+                    _LOGGER.info("notification sent: %s", notification.text)
 
 
-def run_command(command: str, notice: Notice) -> None:
-    """Run a shell command in the run's folder, with the notice as JSON on its standard input and in BBKB_EVENT,
+def run_command(command: str, notification: Notification) -> None:
+    """Run a shell command in the run's folder, with the notification as JSON on its standard input and in BBKB_EVENT,
     BBKB_TEXT, BBKB_CAMPAIGN and BBKB_RUN.
 
     Raises subprocess.SubprocessError when it fails, or takes too long: it is killed then, with what it started.
     """
     variables = {
-        "BBKB_EVENT": notice.occasion.value,
-        "BBKB_TEXT": notice.text,
-        "BBKB_CAMPAIGN": notice.campaign,
-        "BBKB_RUN": notice.run,
+        "BBKB_EVENT": notification.reason.value,
+        "BBKB_TEXT": notification.text,
+        "BBKB_CAMPAIGN": notification.campaign,
+        "BBKB_RUN": notification.run,
     }
     process = subprocess.Popen(
         ["/bin/sh", "-c", command],
@@ -156,12 +156,12 @@ def run_command(command: str, notice: Notice) -> None:
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         env={**os.environ, **variables},
-        cwd=notice.run if Path(notice.run).is_dir() else "/",
+        cwd=notification.run if Path(notification.run).is_dir() else "/",
         start_new_session=True,
     )
     with process:
         try:
-            _, complaint = process.communicate(notice.as_json().encode(), timeout=SEND_SECONDS)
+            _, complaint = process.communicate(notification.as_json().encode(), timeout=SEND_SECONDS)
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
             raise
@@ -170,8 +170,8 @@ def run_command(command: str, notice: Notice) -> None:
         raise subprocess.SubprocessError(f"the command ended with exit code {process.returncode}: {said}")
 
 
-def post(url: str, notice: Notice) -> None:
-    """Send the notice as JSON to a URL, in which `${VAR}` is taken from the environment.
+def post(url: str, notification: Notification) -> None:
+    """Send the notification as JSON to a URL, in which `${VAR}` is taken from the environment.
 
     Raises OSError or HTTPException when it is not accepted, ValueError when it is no http address, UnsetVariableError.
     """
@@ -179,14 +179,14 @@ def post(url: str, notice: Notice) -> None:
     if not address.startswith(("https://", "http://")):
         raise ValueError("notify.webhook must be an http or https address")
     request = urllib.request.Request(
-        address, notice.as_json().encode(), {"Content-Type": "application/json", "User-Agent": "bbkb"}
+        address, notification.as_json().encode(), {"Content-Type": "application/json", "User-Agent": "bbkb"}
     )
     with urllib.request.build_opener(_NoRedirects).open(request, timeout=SEND_SECONDS):
         pass
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    """Refuses redirects. Python would follow one with a GET: the notice would be lost without an error, and the
+    """Refuses redirects. Python would follow one with a GET: the notification would be lost without an error, and the
     redirecting server could choose any address that this machine reaches."""
 
     def redirect_request(self, *_: object) -> None:

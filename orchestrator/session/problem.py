@@ -100,7 +100,7 @@ class Refreshed:
     recommended: Recommendation | None
 
 
-def judge(problem: Problem, pool: Pool, model: StrategyState, sign: float) -> Refreshed:
+def refreshed_by(problem: Problem, pool: Pool, model: StrategyState, sign: float) -> Refreshed:
     """`model`, the strategy's new state; a reward is `sign` times a value.
 
     The posterior that this may take is the one that the next choice is made by.

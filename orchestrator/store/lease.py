@@ -191,7 +191,7 @@ class Heartbeat:
         """Start the thread."""
         self._thread.start()
 
-    def obey(self, stop: Callable[[bool], None]) -> None:
+    def pass_stop_requests_to(self, stop: Callable[[bool], None]) -> None:
         """Pass requests to stop on from now on, also an earlier one; `stop` gets whether to stop immediately."""
         with self._lock:
             self._stop = stop
@@ -216,13 +216,13 @@ class Heartbeat:
             try:
                 asked = self._writer.beat()
             except FencedError:
-                self._pass_on("now")
+                self._request_stop("now")
                 return
             except StoreError:
                 continue  # the loop uses the same store, and decides whether to wait for it
-            self._pass_on(asked)
+            self._request_stop(asked)
 
-    def _pass_on(self, asked: Stop) -> None:
+    def _request_stop(self, asked: Stop) -> None:
         with self._lock:
             if asked and asked != self._asked:
                 self._asked = asked

@@ -243,7 +243,7 @@ def test_a_postgresql_server_that_is_killed_loses_nothing_that_was_committed_and
     store.create("c", [event(0)])
     writer = take(store, "c")
     heart, stops = Heartbeat(writer, period_seconds=0.02), list[bool]()
-    heart.obey(stops.append)
+    heart.pass_stop_requests_to(stops.append)
     heart.start()
     writer.append([event(number) for number in range(1, 50)])
     postgresql_server.kill()

@@ -131,7 +131,7 @@ def test_without_a_share_of_stragglers_durations_are_what_they_were_before_there
 @given(st.floats(0.01, 0.99), st.floats(1.5, 50.0))
 def test_stragglers_take_so_many_times_longer_and_the_mean_stays(share: float, factor: float) -> None:
     durations = Durations(3.0, 0.0, share, factor)
-    usual, slow = durations.straggle(3.0, share), durations.straggle(3.0, share / 2)
+    usual, slow = durations.with_straggling(3.0, share), durations.with_straggling(3.0, share / 2)
     assert slow == pytest.approx(factor * usual)
     assert (1.0 - share) * usual + share * slow == pytest.approx(3.0)
 

@@ -16,7 +16,7 @@ import ray
 
 from objectives.objective import HasPreparation
 from workers.messages import Attempt, Limits, Outcome, Share
-from workers.on_ray.ledger import NAMESPACE, HeldAttempt, Ledger, TurnedAway
+from workers.on_ray.ledger import NAMESPACE, HeldAttempt, Ledger, RefusedAttempt
 from workers.on_ray.objective import Box, Reference
 from workers.on_ray.places import Placement, memory_request
 from workers.on_ray.worker_actor import WorkerActor
@@ -117,7 +117,7 @@ class WorkerPool:
         them."""
         own = {worker.name for worker in self._idle}
         entries = {(trial, attempt): self._ledger.read(trial, attempt) for trial, attempt in attempts.items()}
-        there = [entry for entry in entries.values() if entry and not isinstance(entry, HeldAttempt | TurnedAway)]
+        there = [entry for entry in entries.values() if entry and not isinstance(entry, HeldAttempt | RefusedAttempt)]
         self._noted.update(((outcome.trial, outcome.attempt), None) for outcome in there)
         begun = [(*key, entry) for key, entry in entries.items() if isinstance(entry, HeldAttempt)]
         # of two workers that had a name after each other, the later one may be there
@@ -161,7 +161,7 @@ class WorkerPool:
         entry = self._ledger.read(trial, attempt)
         return entry.node if isinstance(entry, HeldAttempt) else None
 
-    def tidy(self, idle_seconds: float = IDLE_SECONDS) -> None:
+    def end_idle_workers(self, idle_seconds: float = IDLE_SECONDS) -> None:
         """End workers that have been idle for so long, and touch the others. Cheap when there is nothing to do."""
         now = time.monotonic()
         while self._idle and now - self._idle[0].idle_since >= idle_seconds:

@@ -17,7 +17,7 @@ from ray.exceptions import ActorUnavailableError, RayError
 
 from objectives.objective import Objective
 from workers.clock import SteadyClock
-from workers.evaluate import grace_seconds, is_worn_out
+from workers.evaluate import grace_seconds, is_out_of_descriptors
 from workers.executor import ExecutorError, TakeReports
 from workers.messages import Attempt, Failure, FailureKind, Limits, Outcome, Stopped, Success, cancellation
 from workers.on_ray.actors import IDLE_SECONDS, WorkerPool
@@ -138,7 +138,7 @@ class RayExecutor:
             self._look_at_nodes()
             if self._outcomes or (deadline is not None and time.monotonic() >= deadline):
                 break
-        self._pool.tidy(0.0 if self._is_short else IDLE_SECONDS)
+        self._pool.end_idle_workers(0.0 if self._is_short else IDLE_SECONDS)
         outcomes, self._outcomes = self._outcomes, []
         return outcomes
 
@@ -223,24 +223,24 @@ class RayExecutor:
             again = self._pool.ask(reference, attempt.trial, attempt.attempt)
             self._running = {again if known == reference else known: it for known, it in self._running.items()}
             self._references[attempt.trial] = again
-        elif isinstance(result, RayError) and self._was_turned_away(attempt, result):
+        elif isinstance(result, RayError) and self._was_refused(attempt, result):
             self._take_back(reference)
             self._start()
         elif isinstance(result, RayError):
-            self._nodes.hurry()  # its node may be gone, and its places with it
+            self._nodes.look_next_time()  # its node may be gone, and its places with it
             self._leave(reference, is_well=False)
-            self._settle(reference, self._loss(attempt, result))
+            self._end_attempt(reference, self._loss(attempt, result))
         elif result is None:
             self._give_up(reference, FailureKind.NODE_LOST, "the connection to its worker broke before it began")
         else:
-            self._leave(reference, is_well=not (is_worn_out(result) or self._is_damaged(attempt, result)))
+            self._leave(reference, is_well=not (is_out_of_descriptors(result) or self._is_damaged(attempt, result)))
             self._learn(result)
-            self._settle(reference, result)
+            self._end_attempt(reference, result)
 
-    def _was_turned_away(self, attempt: _RunningAttempt, error: RayError) -> bool:
+    def _was_refused(self, attempt: _RunningAttempt, error: RayError) -> bool:
         """Whether it came to a task's process that was about to end itself, and was not evaluated."""
         is_of_task = attempt.place is self._tasks and is_process_death(error)
-        return is_of_task and self._tasks.was_turned_away(attempt.trial, attempt.attempt)
+        return is_of_task and self._tasks.was_refused(attempt.trial, attempt.attempt)
 
     def _take_back(self, reference: Reference) -> None:
         """Let an attempt that has not begun wait here again, before all others."""
@@ -276,7 +276,7 @@ class RayExecutor:
             mean = sum(self._durations) / len(self._durations)
             self._is_short = mean < (LONG_SECONDS if self._is_short else SHORT_SECONDS)
 
-    def _settle(self, reference: Reference, outcome: Outcome) -> None:
+    def _end_attempt(self, reference: Reference, outcome: Outcome) -> None:
         """This attempt has ended; a reference that resolves later is not looked at any more."""
         self._outcomes.append(outcome)
         if isinstance(outcome, Stopped):
@@ -308,7 +308,7 @@ class RayExecutor:
         identity = {"trial": attempt.trial, "attempt": attempt.attempt}
         _LOGGER.warning("took the attempt for lost (%s): %s", kind.value, message, extra=identity)
         attempt.place.end(reference)
-        self._settle(reference, _failure(attempt, kind, message))
+        self._end_attempt(reference, _failure(attempt, kind, message))
 
     def _lease_seconds(self) -> float | None:
         """How old an attempt may get. On the worker both deadlines must have fallen by then."""

@@ -27,7 +27,7 @@ class HeldAttempt:
 
 
 @dataclass(frozen=True, slots=True)
-class TurnedAway:
+class RefusedAttempt:
     """An attempt that came to a process which was about to end itself: it was not evaluated there."""
 
 
@@ -38,16 +38,16 @@ class Ledger:
 
     campaign: str
 
-    def write(self, trial: int, attempt: int, entry: HeldAttempt | TurnedAway | Outcome) -> None:
+    def write(self, trial: int, attempt: int, entry: HeldAttempt | RefusedAttempt | Outcome) -> None:
         """Replace what is written of this attempt."""
         _internal_kv_put(self._key(trial, attempt), pickle.dumps(entry), overwrite=True, namespace=NAMESPACE)
 
-    def read(self, trial: int, attempt: int) -> HeldAttempt | TurnedAway | Outcome | None:
+    def read(self, trial: int, attempt: int) -> HeldAttempt | RefusedAttempt | Outcome | None:
         """What is written of this attempt."""
         written = cast("bytes | None", _internal_kv_get(self._key(trial, attempt), namespace=NAMESPACE))
         if written is None:
             return None
-        entry: HeldAttempt | TurnedAway | Outcome = pickle.loads(written)
+        entry: HeldAttempt | RefusedAttempt | Outcome = pickle.loads(written)
         return entry
 
     def forget(self, trial: int, attempt: int) -> None:

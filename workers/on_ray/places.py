@@ -122,7 +122,7 @@ class NodeWatch:
         self._dead = _dead_nodes()
         self._next_look = time.monotonic() + _LOOK_SECONDS
 
-    def hurry(self) -> None:
+    def look_next_time(self) -> None:
         """Let the next look be due now."""
         self._next_look = 0.0
 

@@ -12,9 +12,9 @@ from typing import Any
 
 import ray
 
-from workers.evaluate import evaluate, grace_seconds, is_worn_out
+from workers.evaluate import evaluate, grace_seconds, is_out_of_descriptors
 from workers.messages import Attempt, Limits, Outcome, Share
-from workers.on_ray.ledger import HeldAttempt, Ledger, TurnedAway
+from workers.on_ray.ledger import HeldAttempt, Ledger, RefusedAttempt
 from workers.on_ray.objective import Box, Reference, get_objective
 from workers.on_ray.places import Placement, memory_request
 from workers.on_ray.reports import ReportSender
@@ -79,10 +79,10 @@ class RayTasks:
         ledger.forget(trial, attempt)
         return time.time() - entry.started
 
-    def was_turned_away(self, trial: int, attempt: int) -> bool:
+    def was_refused(self, trial: int, attempt: int) -> bool:
         """Whether an attempt whose process has died came to it too late to be evaluated there."""
         ledger = Ledger(self._placing.campaign)
-        if not isinstance(ledger.read(trial, attempt), TurnedAway):
+        if not isinstance(ledger.read(trial, attempt), RefusedAttempt):
             return False
         ledger.forget(trial, attempt)
         return True
@@ -117,11 +117,11 @@ def evaluate_remotely(box: Box, pickled_campaign: bytes, pickled_submission: byt
     sender = ReportSender(campaign.ledger.campaign, attempt.trial, attempt.attempt)
     with _EVALUATING, contextlib.closing(sender):
         if _RETIRING.is_set():
-            campaign.ledger.write(attempt.trial, attempt.attempt, TurnedAway())
+            campaign.ledger.write(attempt.trial, attempt.attempt, RefusedAttempt())
         else:
             with _note_late_start(campaign, submission):
                 outcome = evaluate(objective, attempt, campaign.limits, is_expendable=True, publish=sender)
-            if is_worn_out(outcome) or _STREAK.is_damaged_after(attempt.arm, outcome):
+            if is_out_of_descriptors(outcome) or _STREAK.is_damaged_after(attempt.arm, outcome):
                 _RETIRING.set()
                 threading.Thread(target=_retire, daemon=True).start()
             return outcome

@@ -52,7 +52,7 @@ EntropyTest = Literal["absolute", "relative"]
 
 @dataclass(frozen=True, eq=False)
 class CompressedState(ExactState):
-    """State of a compressed bandit; `ground` has all pulls, stored or not, and the arms of its `initial` are distinct.
+    """State of a compressed bandit; `base` has all pulls, stored or not, and the arms of its `initial` are distinct.
 
     `belief`: over the stored pairs, a function of them in their order. `largest`: the largest stored reward, or score
     with a calibrated model; −∞ before any. `stored`: positions, among the last `tell`'s observations, of the pairs that
@@ -76,7 +76,7 @@ class CompressedState(ExactState):
     @property
     def available(self) -> Indices:
         """Arms that may be chosen, ascending."""
-        return self.ground.available
+        return self.base.available
 
     @property
     def step(self) -> int:
@@ -105,23 +105,23 @@ class CompressedState(ExactState):
 
         This state is `before` with the pairs that entered the belief.
         """
-        ground = before.ground.observe(observations)
-        fitted = calibrate(ground, before.ground, observations, model, before._moments)
-        return replace(self, ground=fitted).rescored(model)
+        base = before.base.observe(observations)
+        fitted = calibrate(base, before.base, observations, model, before._moments)
+        return replace(self, base=fitted).rescored(model)
 
     def rescored(self, model: Model | None) -> Self:
-        """The state whose belief has the scores, kernel and noise of `ground`; itself without a `model`."""
+        """The state whose belief has the scores, kernel and noise of `base`; itself without a `model`."""
         if model is None:
             return self
-        belief, ground = self.belief, self.ground
+        belief, base = self.belief, self.base
         if not len(belief.order):
-            return replace(self, belief=ExactPosterior.prior(ground.model))
-        if ground.model is belief.model:
-            belief = belief.rescore(ground.pulls)
+            return replace(self, belief=ExactPosterior.prior(base.model))
+        if base.model is belief.model:
+            belief = belief.rescore(base.pulls)
         else:
-            belief = ExactPosterior.of(ground.model, ground.pulls, belief.order, belief.counts)
-        sums = score_pulls(ground.pulls, model.outputs).reward_sums
-        scores = sums[belief.order] / ground.pulls.counts[belief.order]
+            belief = ExactPosterior.of(base.model, base.pulls, belief.order, belief.counts)
+        sums = score_pulls(base.pulls, model.outputs).reward_sums
+        scores = sums[belief.order] / base.pulls.counts[belief.order]
         return replace(self, belief=belief, largest=float(scores.max()))
 
 
@@ -219,15 +219,15 @@ class Compressed(ABC):
             start = RandomStart(min(2**d if self.initial_points is None else self.initial_points, count))
         else:
             start = SpreadStart() if self.initial_points is None else SpreadStart(self.initial_points)
-        ground = begin_state(arms, (self.kernel, self.noise_variance), self.model, start, rng)
-        return CompressedState(ground, ExactPosterior.prior(ground.model), -math.inf, (), 0)
+        base = begin_state(arms, (self.kernel, self.noise_variance), self.model, start, rng)
+        return CompressedState(base, ExactPosterior.prior(base.model), -math.inf, (), 0)
 
     def ask(self, state: CompressedState, pending: Sequence[int], limit: int) -> Decision:
         """One arm: an initial point, or the acquisition's next step that is to be evaluated."""
-        refused = sequential_refusal(state, pending, limit) or no_arm_left(state.ground, pending)
+        refused = sequential_refusal(state, pending, limit) or no_arm_left(state.base, pending)
         if refused is not None:
             return refused
-        start = state.ground.remaining_start()
+        start = state.base.remaining_start()
         if start:
             return Choose((Pick(start[0]),), "initial point")
         step = self._next_step(state)
@@ -267,7 +267,7 @@ class Compressed(ABC):
         Steps skipped before a pull count when `tell` gets its arm. When all initial points failed, another uniform arm
         joins them.
         """
-        after, stored, start = state, list[int](), set(state.ground.remaining_start())
+        after, stored, start = state, list[int](), set(state.base.remaining_start())
         for position, seen in enumerate(observations):
             is_given = seen.arm in start or after.model_order == 0
             if seen.reward is not None and (is_given or self._is_informative(after, seen.arm)):
@@ -275,8 +275,8 @@ class Compressed(ABC):
                 stored.append(position)
                 start.discard(seen.arm)
         after = after.learn(state, observations, self.model)
-        if after.pulls.total == 0 and not after.ground.remaining_start() and len(after.available):
-            after = after.with_start((*after.ground.initial, int(rng.choice(after.available))))
+        if after.pulls.total == 0 and not after.base.remaining_start() and len(after.available):
+            after = after.with_start((*after.base.initial, int(rng.choice(after.available))))
         skipped = state.skipped + self._skipped_before(state, observations)
         return replace(after, stored=tuple(stored), skipped=skipped)
 
@@ -284,7 +284,7 @@ class Compressed(ABC):
         """Steps skipped to reach the pull that `tell` now gets; 0 when `ask` did not choose it at `state`."""
         if self.evaluate_uninformative or not observations or not len(state.available):
             return 0
-        if state.ground.remaining_start():
+        if state.base.remaining_start():
             return 0
         step = self._next_step(state)
         return step[1] if step is not None and any(seen.arm == step[0] for seen in observations) else 0
@@ -298,8 +298,8 @@ class Compressed(ABC):
         after, stored = state, tuple(int(position) for position in record["stored"])
         for position in stored:
             after = after.store(observations[position], self.model)
-        ground = restore_calibration(state.ground.observe(observations), self.model, record)
-        after = replace(after, ground=ground, stored=stored, skipped=int(record["skipped"]))
+        base = restore_calibration(state.base.observe(observations), self.model, record)
+        after = replace(after, base=base, stored=stored, skipped=int(record["skipped"]))
         return after.rescored(self.model).with_start(record["initial"])
 
     def recommend(self, state: CompressedState) -> int | None:

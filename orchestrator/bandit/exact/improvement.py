@@ -64,7 +64,7 @@ class Improvement(ExactStrategy[ExactState]):
 
     def scores(self, state: ExactState) -> Floats:
         """The acquisition of every arm (A,)."""
-        mean, deviation = state.belief.mean, np.sqrt(state.ground.model.regularization * state.belief.variance)
+        mean, deviation = state.belief.mean, np.sqrt(state.base.model.regularization * state.belief.variance)
         return self.improvement(mean, deviation, float(state.without_set_aside(mean).max()) + self.margin)
 
     def width_at(self, state: ExactState) -> float:

@@ -20,10 +20,10 @@ def next_pull(state: ExactState, pending: Sequence[int], limit: int, score: Scor
     index. `width`: what the pick reports, a factor on σ of the 1/λ scale, NaN for none. Raises ValueError when `limit`
     is below 1.
     """
-    wait = sequential_refusal(state, pending, limit) or no_arm_left(state.ground, pending)
+    wait = sequential_refusal(state, pending, limit) or no_arm_left(state.base, pending)
     if wait:
         return wait
-    start = state.ground.remaining_start()
+    start = state.base.remaining_start()
     if start:
         return Choose((Pick(start[0]),), "warm start")
     belief, arm = state.belief, int(np.argmax(state.without_set_aside(score(state))))

@@ -25,76 +25,76 @@ _MANY = 64  # first pulls, from which on one factorisation is faster than one up
 
 @dataclass(frozen=True, eq=False)
 class ExactState:
-    """State of the strategies with an exact posterior: `ground`, the observations, and the `belief` after them. A
+    """State of the strategies with an exact posterior: `base`, the observations, and the `belief` after them. A
     strategy with more state adds fields in a subclass; the methods here keep them.
 
     The belief is a function of the rewards in the order of the `tell`s; it is stored because each is an update of the
     one before. There is no dictionary.
     """
 
-    ground: SparseState
+    base: SparseState
     belief: ExactPosterior
 
     def __eq__(self, other: object) -> bool:
         return same(self, other)
 
     @staticmethod
-    def begin(ground: SparseState) -> "ExactState":
+    def begin(base: SparseState) -> "ExactState":
         """The state with the prior belief."""
-        return ExactState(ground, ExactPosterior.prior(ground.model))
+        return ExactState(base, ExactPosterior.prior(base.model))
 
     @property
     def arms(self) -> Floats:
         """The candidates (A, d)."""
-        return self.ground.model.features
+        return self.base.model.features
 
     @property
     def pulls(self) -> Pulls:
         """The pulls with a reward."""
-        return self.ground.pulls
+        return self.base.pulls
 
     @property
     def round(self) -> int:
         """How many `tell`s made this state."""
-        return self.ground.round
+        return self.base.round
 
     @property
     def set_aside(self) -> Indices:
         """Arms that could not be evaluated, ascending."""
-        return self.ground.set_aside
+        return self.base.set_aside
 
     @property
     def dictionary(self) -> Indices:
         """Empty: the posterior is exact."""
-        return self.ground.dictionary
+        return self.base.dictionary
 
     def observe(self, observations: Sequence[Observation], model: Model | None = None) -> Self:
         """The next round's state with these pulls and set-aside arms in it.
 
         `model`: the strategy's calibrated one, checked against these results and fitted to them when a fit is due.
         """
-        ground = calibrate(self.ground.observe(observations), self.ground, observations, model, self._moments)
+        base = calibrate(self.base.observe(observations), self.base, observations, model, self._moments)
         arms, rewards = arms_and_rewards(observations)
-        return self._with(ground, self._pull(arms, rewards) if model is None else self._score(ground, arms))
+        return self._with(base, self._pull(arms, rewards) if model is None else self._score(base, arms))
 
     def restore(self, observations: Sequence[Observation], model: Model | None, record: Record) -> Self:
         """`observe` with the warm start's arms and what was fitted read from `record`."""
         if model is None:
-            return self.observe(observations).with_start(record.get("initial", self.ground.initial))
-        ground = restore_calibration(self.ground.observe(observations), model, record)
-        belief = self._score(ground, arms_and_rewards(observations)[0])
-        return self._with(ground, belief).with_start(record["initial"])
+            return self.observe(observations).with_start(record.get("initial", self.base.initial))
+        base = restore_calibration(self.base.observe(observations), model, record)
+        belief = self._score(base, arms_and_rewards(observations)[0])
+        return self._with(base, belief).with_start(record["initial"])
 
     def record(self) -> Record:
         """What `restore` reads."""
-        return {"initial": list(self.ground.initial), **calibration_record(self.ground)}
+        return {"initial": list(self.base.initial), **calibration_record(self.base)}
 
     def recommend(self) -> int | None:
         """See `Recommends`."""
-        return recommendation(self.ground, self._moments)
+        return recommendation(self.base, self._moments)
 
-    def _with(self, ground: SparseState, belief: ExactPosterior) -> Self:
-        return replace(self, ground=ground, belief=belief)
+    def _with(self, base: SparseState, belief: ExactPosterior) -> Self:
+        return replace(self, base=base, belief=belief)
 
     def _pull(self, arms: Sequence[int], rewards: Sequence[float]) -> ExactPosterior:
         """The belief with these pulls too."""
@@ -105,24 +105,24 @@ class ExactState:
             belief = belief.pull(arm, reward)
         return belief
 
-    def _score(self, ground: SparseState, arms: Sequence[int]) -> ExactPosterior:
-        """The belief at `ground`, which has further pulls of `arms`: new scores for all, and after a fit a new
+    def _score(self, base: SparseState, arms: Sequence[int]) -> ExactPosterior:
+        """The belief at `base`, which has further pulls of `arms`: new scores for all, and after a fit a new
         kernel."""
         belief = self.belief
-        if not ground.pulls.total:
+        if not base.pulls.total:
             return belief
-        if ground.model is not belief.model or len(arms) > _MANY:
-            return ExactPosterior.of(ground.model, ground.pulls, ground.pulls.arms)
+        if base.model is not belief.model or len(arms) > _MANY:
+            return ExactPosterior.of(base.model, base.pulls, base.pulls.arms)
         for arm in arms:
             belief = belief.pull_without_reward(arm)
-        return belief.rescore(ground.pulls) if arms else belief
+        return belief.rescore(base.pulls) if arms else belief
 
     def _moments(self, arms: Indices) -> tuple[Floats, Floats]:
         return self.belief.mean[arms], self.belief.variance[arms]
 
     def with_start(self, initial: Sequence[int]) -> Self:
         """This state with the warm start's arms as they were recorded."""
-        return self._with(replace(self.ground, initial=tuple(int(arm) for arm in initial)), self.belief)
+        return self._with(replace(self.base, initial=tuple(int(arm) for arm in initial)), self.belief)
 
     def posterior(self, width: float) -> Posterior:
         """The belief over all arms, for display; `width` is the factor on σ of the 1/λ scale."""
@@ -135,5 +135,5 @@ class ExactState:
     def without_set_aside(self, scores: Floats, pending: Sequence[int] = ()) -> Floats:
         """`scores` (A,) with −∞ for the arms that may not be chosen while `pending` are pulled."""
         masked = scores.copy()
-        masked[self.ground.blocked(pending)] = -np.inf
+        masked[self.base.blocked(pending)] = -np.inf
         return masked

@@ -40,9 +40,9 @@ class ExactStrategy(ABC, Generic[E]):
 
     def init(self, arms: Arms | Floats, rng: np.random.Generator) -> ExactState:
         """State before any pull of `arms` (A, d); draws the warm start's arms. Raises ValueError on bad arms."""
-        return ExactState.begin(self.ground(arms, rng))
+        return ExactState.begin(self.base_state(arms, rng))
 
-    def ground(self, arms: Arms | Floats, rng: np.random.Generator) -> SparseState:
+    def base_state(self, arms: Arms | Floats, rng: np.random.Generator) -> SparseState:
         """The state before any pull of `arms` (A, d), without the belief; draws the warm start's arms."""
         return begin_state(arms, (self.kernel, self.regularization), self.model, self.warm_start, rng)
 

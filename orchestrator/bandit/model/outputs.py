@@ -78,7 +78,7 @@ def score_pulls(pulls: Pulls, outputs: Outputs) -> Pulls:
     return Pulls(pulls.counts, sums)
 
 
-def is_wild(means: Floats) -> NDArray[np.bool_]:
+def is_outlier(means: Floats) -> NDArray[np.bool_]:
     """Which of the arms with mean rewards `means` (p,) is implausibly far above all others: one, or none."""
     deviations = means - np.median(means)
     return deviations > _limit(np.sort(deviations[deviations >= 0]))

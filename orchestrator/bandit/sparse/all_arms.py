@@ -13,9 +13,17 @@ import numpy as np
 
 from orchestrator.bandit.arrays import Floats, Indices
 from orchestrator.bandit.kernels import Kernel
-from orchestrator.bandit.sparse.blocks import Block, Ceiling, Fit, Line, LocalCovariance, Pulled, Roof
+from orchestrator.bandit.sparse.blocks import (
+    Block,
+    BoundLine,
+    BoundRequest,
+    Fit,
+    LocalCovariance,
+    OutputsRequest,
+    Pulled,
+)
 from orchestrator.bandit.sparse.columns import Points
-from orchestrator.bandit.sparse.lazy import Taken
+from orchestrator.bandit.sparse.lazy import TakenArms
 from orchestrator.bandit.sparse.scalarising import Scalarising
 
 T = TypeVar("T")
@@ -137,35 +145,41 @@ class AllArms:
         """κ², the largest k(x, x)."""
         return max(self._each(Block.largest_prior))
 
-    def ceilings(self, line: Line, blocked: Indices) -> list[Ceiling]:
+    def requests(self, line: BoundLine, blocked: Indices) -> list[BoundRequest]:
         """The bounds of `line` for each block, −∞ for the arms `blocked`."""
-        return [Ceiling(line, part) for part in self._within(blocked)]
+        return [BoundRequest(line, part) for part in self._within(blocked)]
 
-    def tops(self, ceilings: Sequence[Ceiling]) -> list[float]:
+    def tops(self, requests: Sequence[BoundRequest]) -> list[float]:
         """The largest bound in each block."""
-        return self.blocks.ask([(number, partial(Block.top, ceiling=each)) for number, each in enumerate(ceilings)])
+        return self.blocks.ask([(number, partial(Block.top, request=each)) for number, each in enumerate(requests)])
 
-    def take(self, wanted: Mapping[int, tuple[Ceiling, float]], best: float, least: int) -> list[Taken]:
+    def take(self, wanted: Mapping[int, tuple[BoundRequest, float]], best: float, least: int) -> list[TakenArms]:
         """`lazy.take` in some blocks, by number: of its bounds those that are less than the float; numbers of arms."""
         queries = [
-            (number, partial(Block.take, ceiling=ceiling, below=below, best=best, least=least))
-            for number, (ceiling, below) in wanted.items()
+            (number, partial(Block.take, request=request, below=below, best=best, least=least))
+            for number, (request, below) in wanted.items()
         ]
         starts, answers = self.blocks.starts, self.blocks.ask(queries)
         return [replace(taken, arms=taken.arms + starts[number]) for number, taken in zip(wanted, answers, strict=True)]
 
-    def tighten(self, fit: Fit, line: Line, arms: Indices) -> Floats:
+    def tighten(self, fit: Fit, line: BoundLine, arms: Indices) -> Floats:
         """See `Block.tighten`: of `arms` (n,)."""
         return self._at(arms, lambda positions: partial(Block.tighten, fit=fit, line=line, positions=positions))
 
     def arms_reaching(
-        self, lines: tuple[Line, ...], blocked: Indices, scalarising: Scalarising, best: float, most: int
+        self, lines: tuple[BoundLine, ...], blocked: Indices, scalarising: Scalarising, best: float, most: int
     ) -> tuple[Indices, Floats]:
         """See `Block.arms_reaching`: arms (n,), ascending, and bounds (n,); `blocked` are left out."""
         queries = [
             (
                 number,
-                partial(Block.arms_reaching, roof=Roof(lines, part), scalarising=scalarising, best=best, most=most),
+                partial(
+                    Block.arms_reaching,
+                    request=OutputsRequest(lines, part),
+                    scalarising=scalarising,
+                    best=best,
+                    most=most,
+                ),
             )
             for number, part in enumerate(self._within(blocked))
         ]
@@ -173,7 +187,7 @@ class AllArms:
         arms, bounds = zip(*((chosen + start, bounds) for start, (chosen, bounds) in answers), strict=True)
         return np.concatenate(arms), np.concatenate(bounds)
 
-    def tighten_all(self, fit: Fit, lines: tuple[Line, ...], arms: Indices) -> Floats:
+    def tighten_all(self, fit: Fit, lines: tuple[BoundLine, ...], arms: Indices) -> Floats:
         """See `Block.tighten_all`: of `arms` (n,), (J, n)."""
         answers, order = self._parts(
             arms, lambda positions: partial(Block.tighten_all, fit=fit, lines=lines, positions=positions)

@@ -16,7 +16,7 @@ from orchestrator.bandit.arrays import Floats, Indices
 from orchestrator.bandit.kernels import Kernel
 from orchestrator.bandit.recent import Recent
 from orchestrator.bandit.sparse.columns import KernelColumns, Points
-from orchestrator.bandit.sparse.lazy import Taken, largest, take
+from orchestrator.bandit.sparse.lazy import TakenArms, largest, take
 from orchestrator.bandit.sparse.scalarising import Scalarising
 
 BLOCK = 2048  # arms a matrix product: a block of a usual dictionary stays in the cache
@@ -70,7 +70,7 @@ class Pulled:
 
 
 @dataclass(frozen=True, eq=False)
-class Line:
+class BoundLine:
     """Bounds on all arms out of the moments of `reference`: μ̃₀ + `slope` · σ̃₀ + `constant`, μ̃ of one `output`."""
 
     reference: Fit
@@ -80,10 +80,10 @@ class Line:
 
 
 @dataclass(frozen=True, eq=False)
-class Ceiling:
+class BoundRequest:
     """The bounds of `line` on a block's arms; −∞ for the arms at the positions `blocked`."""
 
-    line: Line
+    line: BoundLine
     blocked: Indices
 
     @property
@@ -93,10 +93,10 @@ class Ceiling:
 
 
 @dataclass(frozen=True, eq=False)
-class Roof:
-    """Bounds on the outputs of a block's arms, all of one reference; `blocked`: see `Ceiling`."""
+class OutputsRequest:
+    """Bounds on the outputs of a block's arms, all of one reference; `blocked`: see `BoundRequest`."""
 
-    lines: tuple[Line, ...]
+    lines: tuple[BoundLine, ...]
     blocked: Indices
 
     @property
@@ -117,7 +117,7 @@ class Block:
         self.diagonal = kernel.diagonal(features)
         self._moments: Recent[Fit, tuple[Floats, Floats, Floats]] = Recent(KEPT)
         self._bounds: Recent[tuple[Fit, float, float, bytes], Floats] = Recent(KEPT)
-        self._roofs: Recent[tuple[Fit, bytes], Floats] = Recent(KEPT)
+        self._output_bounds: Recent[tuple[Fit, bytes], Floats] = Recent(KEPT)
 
     def with_regularization(self, regularization: float) -> "Block":
         """A block of the same arms and kernel columns with another λ."""
@@ -176,44 +176,46 @@ class Block:
         """The largest k(x, x)."""
         return float(self.diagonal.max())
 
-    def top(self, ceiling: Ceiling) -> float:
+    def top(self, request: BoundRequest) -> float:
         """The largest of the bounds."""
-        return float(self._bounds_of(ceiling).max(initial=-np.inf))
+        return float(self._bounds_of(request).max(initial=-np.inf))
 
-    def take(self, ceiling: Ceiling, below: float, best: float, least: int) -> Taken:
+    def take(self, request: BoundRequest, below: float, best: float, least: int) -> TakenArms:
         """`lazy.take` of the bounds that are less than `below`."""
-        return take(self._bounds_of(ceiling), below, best, least)
+        return take(self._bounds_of(request), below, best, least)
 
-    def _bounds_of(self, ceiling: Ceiling) -> Floats:
+    def _bounds_of(self, request: BoundRequest) -> Floats:
         """The bounds (n,); computed when they are not kept."""
-        return self._bounds.get(ceiling.key, lambda: self._bound(ceiling))
+        return self._bounds.get(request.key, lambda: self._bound(request))
 
-    def _bound(self, ceiling: Ceiling) -> Floats:
-        mean, deviation, _ = self._reference(ceiling.line.reference)
-        bounds: Floats = mean + ceiling.line.slope * deviation
-        bounds += ceiling.line.constant
-        bounds[ceiling.blocked] = -np.inf
+    def _bound(self, request: BoundRequest) -> Floats:
+        mean, deviation, _ = self._reference(request.line.reference)
+        bounds: Floats = mean + request.line.slope * deviation
+        bounds += request.line.constant
+        bounds[request.blocked] = -np.inf
         return bounds
 
-    def arms_reaching(self, roof: Roof, scalarising: Scalarising, best: float, most: int) -> tuple[Indices, Floats]:
+    def arms_reaching(
+        self, request: OutputsRequest, scalarising: Scalarising, best: float, most: int
+    ) -> tuple[Indices, Floats]:
         """Positions (n,), ascending, and bounds (n,) of the arms whose bound on the scalarised score reaches `best`; if
         that is −∞, of the `most` arms of largest bound."""
-        bounds = scalarising.scores(self._roofs.get(roof.key, lambda: self._raise(roof)))
-        bounds[roof.blocked] = -np.inf
+        bounds = scalarising.scores(self._output_bounds.get(request.key, lambda: self._bound_outputs(request)))
+        bounds[request.blocked] = -np.inf
         chosen = np.flatnonzero(bounds >= best) if best > -np.inf else np.sort(largest(bounds, most))
         return chosen, bounds[chosen]
 
-    def _raise(self, roof: Roof) -> Floats:
+    def _bound_outputs(self, request: OutputsRequest) -> Floats:
         """The bounds (L, n) of all lines."""
-        mean, deviation, further = self._reference(roof.lines[0].reference)
+        mean, deviation, further = self._reference(request.lines[0].reference)
         means = (mean, *further)
-        bounds = np.empty((len(roof.lines), len(mean)))
-        for row, line in zip(bounds, roof.lines, strict=True):
+        bounds = np.empty((len(request.lines), len(mean)))
+        for row, line in zip(bounds, request.lines, strict=True):
             np.multiply(deviation, line.slope, out=row)
             row += means[line.output] + line.constant
         return bounds
 
-    def tighten_all(self, fit: Fit, lines: tuple[Line, ...], positions: Indices) -> Floats:
+    def tighten_all(self, fit: Fit, lines: tuple[BoundLine, ...], positions: Indices) -> Floats:
         """As `tighten`, for all `lines`: (L, p)."""
         rows = self.columns.rows(positions, fit.basis)
         means = np.vstack((fit.weights, fit.further_weights)) @ rows.T
@@ -230,7 +232,7 @@ class Block:
         mean, variance, further = self.sweep(fit)
         return mean, np.sqrt(variance), further
 
-    def tighten(self, fit: Fit, line: Line, positions: Indices) -> Floats:
+    def tighten(self, fit: Fit, line: BoundLine, positions: Indices) -> Floats:
         """The bounds of `line` with the means of `fit` instead, for the arms at `positions` (p,): (p,)."""
         mean = self.columns.dot(positions, fit.basis, fit.weights)
         bounds: Floats = mean + line.slope * self._reference(line.reference)[1][positions] + line.constant

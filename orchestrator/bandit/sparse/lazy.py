@@ -2,7 +2,7 @@
 
 Every arm has an upper bound on its score that stays valid as scores fall. Arms are looked at in the order of their
 bounds, until the best score seen is above the bound of every other arm. Ties go to the lowest index; scores within the
-contenders' `tie` of the best are ties. Both ways return the same arms; the eager one is the oracle.
+scored' `tie` of the best are ties. Both ways return the same arms; the eager one is the oracle.
 """
 
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ NOTHING = np.empty(0, np.intp)
 _LOWEST = float(np.finfo(np.float64).min)  # −∞ is for arms that may not be taken
 
 
-class Contenders(Protocol):
+class ScoredArms(Protocol):
     """Arms looked at, with present scores."""
 
     @property
@@ -49,7 +49,7 @@ class Contenders(Protocol):
 
 
 @dataclass(frozen=True)
-class Taken:
+class TakenArms:
     """Arms taken by their bounds: positions `arms` (n,), their `bounds` (n,), all of them at least `threshold`.
 
     `top`: the largest bound that is left, which is below `threshold`.
@@ -61,7 +61,7 @@ class Taken:
     threshold: float
 
 
-def take(bounds: Floats, below: float, best: float, least: int) -> Taken:
+def take(bounds: Floats, below: float, best: float, least: int) -> TakenArms:
     """Of the `bounds` (A,) less than `below`: those that reach `best` and some more; about `least` if `best` is −∞.
 
     Scores fall, so the next ones will be needed soon. A bound of −∞ is never taken. To continue, pass the threshold
@@ -72,10 +72,10 @@ def take(bounds: Floats, below: float, best: float, least: int) -> Taken:
     threshold = best - MARGIN * (top - best) if best > -np.inf else _quantile(left, least)
     threshold = max(threshold, _LOWEST)
     arms = np.flatnonzero(left >= threshold)
-    return Taken(arms, bounds[arms], float(left.max(initial=-np.inf, where=left < threshold)), threshold)
+    return TakenArms(arms, bounds[arms], float(left.max(initial=-np.inf, where=left < threshold)), threshold)
 
 
-class Rest:
+class RemainingInArray:
     """The arms that were not taken yet, by their `bounds` (A,)."""
 
     def __init__(self, bounds: Floats) -> None:
@@ -89,15 +89,15 @@ class Rest:
         return taken.arms, taken.bounds, taken.top
 
 
-class AnyRest(Protocol):
-    """What a queue asks of a `Rest`, wherever it lies."""
+class RemainingArms(Protocol):
+    """The arms that were not taken yet, in one array (`RemainingInArray`) or in several blocks."""
 
     @property
     def top(self) -> float:
         """The largest bound."""
 
     def take(self, best: float, least: int) -> tuple[Indices, Floats, float]:
-        """See `Rest.take`."""
+        """See `RemainingInArray.take`."""
 
 
 class ArgmaxQueue(Protocol):
@@ -113,15 +113,15 @@ class ArgmaxQueue(Protocol):
 class EagerQueue:
     """Looks at every arm from the start. `blocked`: arms that may not come up although they were looked at."""
 
-    def __init__(self, rest: AnyRest, contenders: Contenders, blocked: Indices = NOTHING) -> None:
-        self._contenders, self._drop_allowed = contenders, _drop_allowed(contenders, blocked)
-        while rest.top > -np.inf:
-            arms, _, _ = rest.take(-np.inf, FIRST_NEAR)
-            contenders.enter(arms[np.isin(arms, contenders.arms, invert=True)])
+    def __init__(self, remaining: RemainingArms, scored: ScoredArms, blocked: Indices = NOTHING) -> None:
+        self._scored, self._drop_allowed = scored, _drop_allowed(scored, blocked)
+        while remaining.top > -np.inf:
+            arms, _, _ = remaining.take(-np.inf, FIRST_NEAR)
+            scored.enter(arms[np.isin(arms, scored.arms, invert=True)])
 
     def top(self) -> int:
         """See `ArgmaxQueue`."""
-        return _best(self._contenders, self._drop_allowed)[0]
+        return _best(self._scored, self._drop_allowed)[0]
 
     def block(self, arm: int) -> None:
         """See `ArgmaxQueue`."""
@@ -131,13 +131,13 @@ class EagerQueue:
 class LazyQueue:
     """Looks at the arms whose bound reaches the top. `blocked`: see `EagerQueue`.
 
-    The arms are in three circles: those looked at; those `near`, with the next largest bounds; and the rest, of which
-    only the largest bound is used.
+    The arms are in three groups: those looked at; those `near`, with the next largest bounds; and the remaining ones,
+    of which only the largest bound is used.
     """
 
-    def __init__(self, rest: AnyRest, contenders: Contenders, blocked: Indices = NOTHING) -> None:
-        self._contenders, self._rest = contenders, rest
-        self._drop_allowed, self._before = _drop_allowed(contenders, blocked), contenders.arms
+    def __init__(self, remaining: RemainingArms, scored: ScoredArms, blocked: Indices = NOTHING) -> None:
+        self._scored, self._remaining = scored, remaining
+        self._drop_allowed, self._before = _drop_allowed(scored, blocked), scored.arms
         self._near, self._near_bounds = NOTHING, np.empty(0)
         self._is_tight = np.empty(0, bool)
         self._near_top = -np.inf
@@ -145,10 +145,10 @@ class LazyQueue:
     def top(self) -> int:
         """See `ArgmaxQueue`."""
         while True:
-            arm, best = _best(self._contenders, self._drop_allowed)
+            arm, best = _best(self._scored, self._drop_allowed)
             # an arm outside with an equal score may have the lower index
-            if best <= self._rest.top > -np.inf:
-                self._come_near(best)
+            if best <= self._remaining.top > -np.inf:
+                self._fetch_near(best)
             elif best <= self._near_top > -np.inf:
                 self._look_at_more(best)
             else:
@@ -158,9 +158,9 @@ class LazyQueue:
         """See `ArgmaxQueue`."""
         self._drop_allowed = np.append(self._drop_allowed, arm)
 
-    def _come_near(self, best: float) -> None:
-        """Take from the rest what reaches `best`."""
-        arms, bounds, _ = self._rest.take(best, FIRST_NEAR)
+    def _fetch_near(self, best: float) -> None:
+        """Take from the remaining arms those that reach `best`."""
+        arms, bounds, _ = self._remaining.take(best, FIRST_NEAR)
         if len(self._before):  # pending pulls were looked at before
             is_new = np.isin(arms, self._before, invert=True)
             arms, bounds = arms[is_new], bounds[is_new]
@@ -175,11 +175,11 @@ class LazyQueue:
         At least as many as were looked at so far, so that the number of calls grows with the logarithm.
         """
         loose = np.flatnonzero(~self._is_tight & (self._near_bounds >= best))
-        self._near_bounds[loose] = np.minimum(self._near_bounds[loose], self._contenders.tighten(self._near[loose]))
+        self._near_bounds[loose] = np.minimum(self._near_bounds[loose], self._scored.tighten(self._near[loose]))
         self._is_tight[loose] = True
         reaching = int(np.count_nonzero(self._near_bounds >= best)) if best > -np.inf else 0
-        entering = largest(self._near_bounds, max(2 * reaching, len(self._contenders.arms), FIRST_LOOK))
-        self._contenders.enter(self._near[entering])
+        entering = largest(self._near_bounds, max(2 * reaching, len(self._scored.arms), FIRST_LOOK))
+        self._scored.enter(self._near[entering])
         staying = np.ones(len(self._near), bool)
         staying[entering] = False
         self._near, self._near_bounds = self._near[staying], self._near_bounds[staying]
@@ -200,36 +200,36 @@ def largest(bounds: Floats, count: int) -> Indices:
     return order[bounds[order] > -np.inf]
 
 
-def _drop_allowed(contenders: Contenders, blocked: Indices) -> Indices:
-    """Contenders that may not come up: those looked at for another reason than their bound."""
-    return np.intersect1d(contenders.arms, blocked)
+def _drop_allowed(scored: ScoredArms, blocked: Indices) -> Indices:
+    """ScoredArms that may not come up: those looked at for another reason than their bound."""
+    return np.intersect1d(scored.arms, blocked)
 
 
-def _best(contenders: Contenders, blocked: Indices) -> tuple[int, float]:
+def _best(scored: ScoredArms, blocked: Indices) -> tuple[int, float]:
     """The contender with the largest score, the lowest index among equals, and the least score that is equal to it;
     (−1, −∞) if there is none."""
-    scores, count = _scores(contenders, blocked), FIRST_LOOK
-    while len(stale := contenders.stale):
+    scores, count = _scores(scored, blocked), FIRST_LOOK
+    while len(stale := scored.stale):
         bounds = scores[stale]
         scores[stale] = -np.inf
-        reaching = stale[bounds >= max(least_equal(float(scores.max()), contenders.tie), _LOWEST)]
+        reaching = stale[bounds >= max(least_equal(float(scores.max()), scored.tie), _LOWEST)]
         scores[stale] = bounds
         if not len(reaching):
             break
-        contenders.refresh(reaching[largest(scores[reaching], count)] if len(reaching) > count else reaching)
-        scores, count = _scores(contenders, blocked), 2 * count
+        scored.refresh(reaching[largest(scores[reaching], count)] if len(reaching) > count else reaching)
+        scores, count = _scores(scored, blocked), 2 * count
     best = float(scores.max(initial=-np.inf))
     if best == -np.inf:
         return -1, -np.inf
-    least = least_equal(best, contenders.tie)
-    return int(contenders.arms[scores >= least].min()), least
+    least = least_equal(best, scored.tie)
+    return int(scored.arms[scores >= least].min()), least
 
 
-def _scores(contenders: Contenders, blocked: Indices) -> Floats:
+def _scores(scored: ScoredArms, blocked: Indices) -> Floats:
     """Their scores, −∞ for the arms `blocked`."""
-    scores = contenders.scores()
+    scores = scored.scores()
     if len(blocked):
-        scores[np.isin(contenders.arms, blocked)] = -np.inf
+        scores[np.isin(scored.arms, blocked)] = -np.inf
     return scores
 
 

@@ -16,7 +16,7 @@ from orchestrator.bandit.strategy import Pick
 
 @dataclass(frozen=True)
 class Picking:
-    """Scratch of one `ask`: the bounds of all arms, and the arms looked at, which are its `lazy.Contenders`."""
+    """Scratch of one `ask`: the bounds of all arms, and the arms looked at, which are its `lazy.ScoredArms`."""
 
     posterior: BatchPosterior | ConditionedPosterior
     bounds: UpperBounds
@@ -44,7 +44,7 @@ class Picking:
 
     @property
     def tie(self) -> float:
-        """See `lazy.Contenders`."""
+        """See `lazy.ScoredArms`."""
         return self.posterior.tie
 
     def scores(self) -> Floats:
@@ -56,11 +56,11 @@ class Picking:
 
     @property
     def stale(self) -> Indices:
-        """See `lazy.Contenders`."""
+        """See `lazy.ScoredArms`."""
         return self.posterior.stale
 
     def refresh(self, positions: Indices) -> None:
-        """See `lazy.Contenders`."""
+        """See `lazy.ScoredArms`."""
         self.posterior.refresh(positions)
 
     def enter(self, arms: Indices) -> None:

@@ -157,7 +157,7 @@ def leaders(state: SparseState, count: int) -> tuple[int, ...]:
     return tuple(found)
 
 
-def worth(state: SparseState, width: float) -> Floats:
+def potentials(state: SparseState, width: float) -> Floats:
     """The potential of every arm (A,): the volume between z and its upper bounds.
 
     That is, up to a constant, the mean of s_θ to the power J over all directions (Golovin and Zhang 2020, Lemma 5).

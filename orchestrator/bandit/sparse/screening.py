@@ -27,7 +27,7 @@ import numpy as np
 from orchestrator.bandit.arrays import Floats, Indices
 from orchestrator.bandit.kernels import Kernel
 from orchestrator.bandit.sparse.all_arms import AllArms
-from orchestrator.bandit.sparse.blocks import Fit, Line
+from orchestrator.bandit.sparse.blocks import BoundLine, Fit
 from orchestrator.bandit.sparse.scalarising import Bound, Scalarising
 
 LADDER = (1.2, 1.4, 1.7, 2.0, 2.5, 3.0, 4.0, 6.0, 9.0)  # values of ρ that are tried
@@ -95,13 +95,13 @@ class Screen:
         distances = (drift.distance, *drift.further)
         means = (rounding.mean + reference.mean, *map(sum, zip(rounding.further, reference.further, strict=True)))
 
-        def lines(output: int, width: float) -> tuple[Line, Line]:
+        def lines(output: int, width: float) -> tuple[BoundLine, BoundLine]:
             """Bounds on one output: to be used with the fit's own means, and with those of its reference."""
             distance = distances[output]
             deviations = width * variances**0.5 + distance * (reference.variance + drift.slack) ** 0.5
             constant = means[output] + deviations / float(np.sqrt(self._regularization))
             constant *= float(np.sqrt(self._prior))
-            own = Line(old, width * drift.ratio**0.5, constant, output)
+            own = BoundLine(old, width * drift.ratio**0.5, constant, output)
             return own, replace(own, slope=own.slope + distance)
 
         return UpperBounds(self, all_arms, fit, [lines(*one) for one in bounds], blocked)
@@ -175,19 +175,24 @@ class Screen:
 
 
 class UpperBounds:
-    """Upper bounds on all arms that were not looked at: a `Rest` over all blocks, at a few passes over the arms.
+    """Upper bounds on all arms that were not looked at: `lazy.RemainingArms` of all blocks, at a few passes over them.
 
-    `lines`: bounds to be used with the means of `fit`, and the same with those of its reference. What a `Rest` gives is
-    of the first one.
+    `lines`: bounds to be used with the means of `fit`, and the same with those of its reference. `take` gives bounds of
+    the first kind.
     """
 
     def __init__(
-        self, screen: Screen, all_arms: AllArms, fit: Fit, lines: Sequence[tuple[Line, Line]], blocked: Indices
+        self,
+        screen: Screen,
+        all_arms: AllArms,
+        fit: Fit,
+        lines: Sequence[tuple[BoundLine, BoundLine]],
+        blocked: Indices,
     ) -> None:
         self._screen, self._all_arms, self._fit = screen, all_arms, fit
         self._own, self._lines = (tuple(some) for some in zip(*lines, strict=True))
-        self._ceilings = all_arms.ceilings(self._lines[0], blocked)
-        self._tops = all_arms.tops(self._ceilings)
+        self._requests = all_arms.requests(self._lines[0], blocked)
+        self._tops = all_arms.tops(self._requests)
         self._below = [np.inf] * len(self._tops)  # bounds from there on are taken
 
     @property
@@ -196,10 +201,10 @@ class UpperBounds:
         return max(self._tops)
 
     def take(self, best: float, least: int) -> tuple[Indices, Floats, float]:
-        """See `lazy.Rest.take`: of each block."""
+        """See `lazy.RemainingArms.take`: of each block."""
         share = -(-least // self._all_arms.number)
         numbers = [number for number, top in enumerate(self._tops) if top >= best and top > -np.inf]
-        wanted = {number: (self._ceilings[number], self._below[number]) for number in numbers}
+        wanted = {number: (self._requests[number], self._below[number]) for number in numbers}
         answers = self._all_arms.take(wanted, best, share)
         for number, taken in zip(numbers, answers, strict=True):
             self._tops[number], self._below[number] = taken.top, taken.threshold

@@ -15,7 +15,7 @@ from orchestrator.bandit.goals import SINGLE, Goals
 from orchestrator.bandit.kernels import AnyKernel
 from orchestrator.bandit.model.fitting import local_noise
 from orchestrator.bandit.model.model import Model
-from orchestrator.bandit.model.outputs import is_wild, mean_rewards
+from orchestrator.bandit.model.outputs import is_outlier, mean_rewards
 from orchestrator.bandit.pulls import Pulls
 from orchestrator.bandit.sparse.all_arms import PlacedArms
 from orchestrator.bandit.sparse.calibrated import CHECKED_FROM, Belief, Calibration, check, is_noisy, with_fit
@@ -293,15 +293,15 @@ def recommendation(state: SparseState, belief: Belief | None = None) -> int | No
     if state.calibration is None or not state.pulls.total or not state.goals.is_single:
         return None
     arms, means = state.pulls.arms, mean_rewards(state.pulls)
-    wild = is_wild(means)
+    outlier = is_outlier(means)
     is_fitted = state.pulls.total >= CHECKED_FROM
     is_luck = is_fitted and is_noisy(state.calibration.fitted) and not state.pulls.looks_deterministic
-    is_luck = is_luck and not _is_smooth_around_the_best(state, arms[~wild], means[~wild])
-    if not is_luck and not wild.any():
+    is_luck = is_luck and not _is_smooth_around_the_best(state, arms[~outlier], means[~outlier])
+    if not is_luck and not outlier.any():
         return None
     known = _sparse_belief(state) if belief is None else belief
-    worth = known(arms)[0] if is_luck else means
-    return int(arms[np.argmax(np.where(wild, -np.inf, worth))])
+    recommended_by = known(arms)[0] if is_luck else means
+    return int(arms[np.argmax(np.where(outlier, -np.inf, recommended_by))])
 
 
 def _is_smooth_around_the_best(state: SparseState, arms: Indices, means: Floats) -> bool:

@@ -16,7 +16,7 @@ from orchestrator.bandit.arms import Layout
 from orchestrator.bandit.arrays import Floats, Indices, read_only
 from orchestrator.bandit.model.model import Model
 from orchestrator.bandit.options import check_options
-from orchestrator.bandit.sparse.lazy import LazyQueue, Rest
+from orchestrator.bandit.sparse.lazy import LazyQueue, RemainingInArray
 from orchestrator.bandit.sparse.posterior import SparseModel
 from orchestrator.bandit.sparse.state import SparseState, refit
 from orchestrator.bandit.start.bless import bless
@@ -75,7 +75,7 @@ class UncertaintyStart:
         """The arms in the order in which they are to be pulled; at least one. Draws nothing from `rng`."""
         target = 0.0 if self.workers is None else 1.0 / self.workers
         exact = _NoisyCholesky(model)
-        queue = LazyQueue(Rest(model.diagonal / model.regularization), exact)
+        queue = LazyQueue(RemainingInArray(model.diagonal / model.regularization), exact)
         while len(exact.picks) < self.max_pulls:
             arm = queue.top()
             if exact.picks and exact.variance(arm) <= target:  # σ², not σ

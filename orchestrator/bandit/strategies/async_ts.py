@@ -132,8 +132,8 @@ class AsyncTS(SparseStrategy[AsyncTSState]):
 
     def init(self, arms: Arms | Floats, rng: np.random.Generator) -> AsyncTSState:
         """State before any pull of `arms` (A, d). Raises ValueError on bad arms."""
-        ground = begin_state(arms, (self.kernel, self.regularization), self.model, None, rng)
-        known = {field.name: getattr(ground, field.name) for field in fields(ground)}
+        base = begin_state(arms, (self.kernel, self.regularization), self.model, None, rng)
+        known = {field.name: getattr(base, field.name) for field in fields(base)}
         return AsyncTSState(**known, seed=int(rng.integers(2**32)), over=0)
 
     def ask(self, state: AsyncTSState, pending: Sequence[int], limit: int) -> Decision:

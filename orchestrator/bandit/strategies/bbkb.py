@@ -47,7 +47,7 @@ from orchestrator.bandit.sparse.dictionary import DictionaryLimit, Resampling, R
 from orchestrator.bandit.sparse.lazy import ArgmaxQueue
 from orchestrator.bandit.sparse.picking import Picking
 from orchestrator.bandit.sparse.posterior import SparsePosterior
-from orchestrator.bandit.sparse.scalarised import GoalQueue, leaders, worth
+from orchestrator.bandit.sparse.scalarised import GoalQueue, leaders, potentials
 from orchestrator.bandit.sparse.state import (
     SparseState,
     no_arm_left,
@@ -82,7 +82,7 @@ from orchestrator.bandit.strategy import (
     WaitOption,
 )
 
-COURSES = 4  # cached ends of `ask`s: the number of states that can be asked alternately at no extra cost
+KEPT_WORKSPACES = 4  # cached ends of `ask`s: the number of states that can be asked alternately at no extra cost
 
 
 @dataclass(frozen=True)
@@ -204,45 +204,45 @@ class BBKB(SparseStrategy[SparseState]):
         return replace(chosen, picks=(*picks, *chosen.picks)) if isinstance(chosen, Choose) else chosen
 
     def _choose(self, state: SparseState, pending: Sequence[int], limit: int) -> Decision:
-        course, left = self._course(state, pending), state.left(pending, limit)
-        if course.drift.is_spent():
+        workspace, left = self._workspace(state, pending), state.left(pending, limit)
+        if workspace.drift.is_spent():
             return Wait("the drift budget is spent on pulls whose rewards are not in yet")
         picks: list[Pick] = []
-        while len(picks) < left and not course.drift.is_spent():
+        while len(picks) < left and not workspace.drift.is_spent():
             # x = argmax u; the arm that crosses the threshold belongs to the batch
-            picks.append(course.append(course.queue.top()))
+            picks.append(workspace.append(workspace.queue.top()))
             if not state.repeats:
-                course.queue.block(picks[-1].arm)
-        self._courses.put(self._key(state, course.pulls), course)
-        return Choose(tuple(picks), "drift budget" if course.drift.is_spent() else "limit")
+                workspace.queue.block(picks[-1].arm)
+        self._kept_workspaces.put(self._key(state, workspace.pulls), workspace)
+        return Choose(tuple(picks), "drift budget" if workspace.drift.is_spent() else "limit")
 
-    def _course(self, state: SparseState, pending: Sequence[int]) -> "_Course":
-        """The course of a batch at `state` with these pulls pending.
+    def _workspace(self, state: SparseState, pending: Sequence[int]) -> "_Workspace":
+        """The workspace of a batch at `state` with these pulls pending.
 
         An earlier `ask` that ended with just these pulls is continued, so that choosing one by one costs no more than
-        choosing a batch. Its course is taken out of the memory: no two calls ever use one at the same time.
+        choosing a batch. Its workspace is taken out of the memory: no two calls ever use one at the same time.
         """
-        kept = self._courses.take(self._key(state, pending))
+        kept = self._kept_workspaces.take(self._key(state, pending))
         if kept is not None:
             return kept
         blocked = state.blocked(pending)
         picking = Picking.begin(state, self.width_at(state), blocked, is_conditioned=self.model is not None)
-        course = _Course(picking, self._drift(picking.posterior))
-        course.begin(pending)
+        workspace = _Workspace(picking, self._drift(picking.posterior))
+        workspace.begin(pending)
         if state.goals.is_single:
-            course.queue = picking.queue(blocked, self.lazy)
+            workspace.queue = picking.queue(blocked, self.lazy)
         else:
-            course.queue = GoalQueue(state, picking, blocked, state.pulls.total + len(pending), self.lazy)
-        return course
+            workspace.queue = GoalQueue(state, picking, blocked, state.pulls.total + len(pending), self.lazy)
+        return workspace
 
     @cached_property
-    def _courses(self) -> "Recent[_Key, _Course]":
+    def _kept_workspaces(self) -> "Recent[_Key, _Workspace]":
         """The ends of the last `ask`s. This cache changes no decision."""
-        return Recent(COURSES)
+        return Recent(KEPT_WORKSPACES)
 
     @staticmethod
     def _key(state: SparseState, pulls: Sequence[int]) -> "_Key":
-        """All that a course is a function of, beside the strategy; a posterior is equal to itself only."""
+        """All that a workspace is a function of, beside the strategy; a posterior is equal to itself only."""
         return state.posterior, state.information_gain, state.set_aside.tobytes(), tuple(pulls)
 
     def _drift(self, batch: AnyBatch) -> Drift:
@@ -289,15 +289,15 @@ class BBKB(SparseStrategy[SparseState]):
         """See `Grows`. The posterior is that of the same pulls and dictionary."""
         return state.extend(features, retired)
 
-    def surplus(self, state: SparseState, pending: Sequence[int], most: int) -> tuple[int, ...]:
+    def arms_to_retire(self, state: SparseState, pending: Sequence[int], most: int) -> tuple[int, ...]:
         """See `Grows`."""
         live = len(state.model.arms) - len(state.set_aside)
         if live <= most:
             return ()
         kept = np.union1d(np.union1d(state.set_aside, state.pulls.arms), np.array(pending, np.intp))
         never = np.setdiff1d(np.arange(len(state.model.arms)), kept, assume_unique=True)
-        worths = self.posterior(state).ucb if state.goals.is_single else worth(state, self.width_at(state))
-        order = np.argsort(worths[never], kind="stable")
+        bounds = self.posterior(state).ucb if state.goals.is_single else potentials(state, self.width_at(state))
+        order = np.argsort(bounds[never], kind="stable")
         return tuple(never[order[: live - most]].tolist())
 
 
@@ -313,7 +313,7 @@ _Key = tuple[SparsePosterior, float, bytes, tuple[int, ...]]
 
 
 @dataclass
-class _Course:
+class _Workspace:
     """Scratch of one or more `ask`s at a state: `pulls` were pending or picked, in this order."""
 
     picking: Picking

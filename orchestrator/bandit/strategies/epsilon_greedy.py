@@ -74,19 +74,19 @@ class EpsilonGreedy(ExactStrategy[EpsilonGreedyState]):
 
     def init(self, arms: Arms | Floats, rng: np.random.Generator) -> EpsilonGreedyState:
         """State before any pull of `arms` (A, d). Raises ValueError on bad arms."""
-        ground = self.ground(arms, rng)
-        return EpsilonGreedyState(ground, ExactPosterior.prior(ground.model), int(rng.integers(2**32)), 0)
+        base = self.base_state(arms, rng)
+        return EpsilonGreedyState(base, ExactPosterior.prior(base.model), int(rng.integers(2**32)), 0)
 
     def ask(self, state: EpsilonGreedyState, pending: Sequence[int], limit: int) -> Decision:
         """As many arms as `limit` and `batch_size` allow."""
-        wait = refusal(state, limit) or no_arm_left(state.ground, pending)
+        wait = refusal(state, limit) or no_arm_left(state.base, pending)
         if wait:
             return wait
         free = limit if self.batch_size is None else self.batch_size - len(pending)
         if free <= 0:
             return Wait("a whole batch is pending")
         first, chosen = state.over + len(pending), list(pending)
-        for pull in range(first, first + state.ground.left(pending, min(limit, free))):
+        for pull in range(first, first + state.base.left(pending, min(limit, free))):
             chosen.append(self._draw(state, pull, chosen))
         belief = state.belief
         picks = (
@@ -97,9 +97,9 @@ class EpsilonGreedy(ExactStrategy[EpsilonGreedyState]):
 
     def _draw(self, state: EpsilonGreedyState, pull: int, pending: Sequence[int]) -> int:
         """The arm of the pull number `pull`."""
-        rng, ground = np.random.default_rng([state.seed, pull]), state.ground
+        rng, base = np.random.default_rng([state.seed, pull]), state.base
         exploration = self.exploration if state.pulls.total else 1.0
-        available = np.setdiff1d(np.arange(len(ground.model.arms)), ground.blocked(pending), assume_unique=True)
+        available = np.setdiff1d(np.arange(len(base.model.arms)), base.blocked(pending), assume_unique=True)
         if rng.random() < exploration:
             return int(rng.choice(available))
         others = np.setdiff1d(available, np.array(pending, np.intp)) if self.batch_size is None else available

@@ -88,10 +88,10 @@ class GPBUCB(ExactStrategy[ExactState]):
 
     def ask(self, state: ExactState, pending: Sequence[int], limit: int) -> Decision:
         """The warm start's arms first; then a batch, cut at `limit`, with `pending` in the variance and the product."""
-        wait = refusal(state, limit) or no_arm_left(state.ground, pending)
+        wait = refusal(state, limit) or no_arm_left(state.base, pending)
         if wait:
             return wait
-        start = next_start(state.ground, pending, limit, never_waits=self.never_waits)
+        start = next_start(state.base, pending, limit, never_waits=self.never_waits)
         picks = tuple(Pick(arm) for arm in start)
         if picks and (len(picks) == limit or not self.never_waits or not state.pulls.total):
             return Choose(picks, "warm start")
@@ -106,7 +106,7 @@ class GPBUCB(ExactStrategy[ExactState]):
         if drift.is_spent():
             return Wait("the drift budget is spent on pulls whose rewards are not in yet")
         picks: list[Pick] = []
-        while len(picks) < state.ground.left(pending, limit) and not drift.is_spent():
+        while len(picks) < state.base.left(pending, limit) and not drift.is_spent():
             # x = argmax u, the lowest index among equals; the arm that crosses the threshold belongs to the batch
             ucb = belief.mean + width * np.sqrt(belief.variance)
             arm = int(np.argmax(state.without_set_aside(ucb, chosen)))
@@ -121,12 +121,12 @@ class GPBUCB(ExactStrategy[ExactState]):
         The prior's variance is 1/λ times k, so one pick by it may spend the drift budget, whatever the free workers.
         """
         after = super().tell(state, observations, rng)
-        return replace(after, ground=extend_failed_start(after.ground, rng))
+        return replace(after, base=extend_failed_start(after.base, rng))
 
     def width_at(self, state: ExactState) -> float:
         """α = C β at `state`: a factor on σ of the 1/λ scale."""
         if self.width is not None:
-            return self.width * math.sqrt(state.ground.model.regularization)
+            return self.width * math.sqrt(state.base.model.regularization)
         noise, log_delta = math.sqrt(self.noise_variance), math.log(1.0 / self.delta)
         bias = math.sqrt(self.regularization) * self.norm_bound
         return self.ratio_threshold * (noise * math.sqrt(state.belief.information_gain + 2.0 * log_delta) + bias)

@@ -95,18 +95,18 @@ class IGPUCB(ExactStrategy[GridState]):
 
     def init(self, arms: Arms | Floats, rng: np.random.Generator) -> GridState:
         """State before any pull of `arms` (A, d); draws the warm start's arms. Raises ValueError on bad arms."""
-        ground = self.ground(arms, rng)
-        model = ground.model
+        base = self.base_state(arms, rng)
+        model = base.model
         # a grid of all arms needs no order
         ordered = self.final_points if self.initial_points < len(model.arms) else 1
-        return GridState(ground, ExactPosterior.prior(model), farthest_first(model.features, ordered))
+        return GridState(base, ExactPosterior.prior(model), farthest_first(model.features, ordered))
 
     def grid(self, state: GridState) -> Indices:
         """The arms among which the next pull is chosen, (n,), ascending."""
         side = math.sqrt(self.initial_points) + self.grid_growth * state.pulls.total
         # 1e-9: (√20)² must be 20, for any rounding
         size = min(self.final_points, math.floor(min(side, math.sqrt(self.final_points) + 1.0) ** 2 + 1e-9))
-        may_be_chosen = ~np.isin(state.order, state.ground.blocked())
+        may_be_chosen = ~np.isin(state.order, state.base.blocked())
         return np.sort(state.order[may_be_chosen][:size])
 
     def ask(self, state: GridState, pending: Sequence[int], limit: int) -> Decision:
@@ -122,7 +122,7 @@ class IGPUCB(ExactStrategy[GridState]):
     def width_at(self, state: GridState) -> float:
         """√λ β_t at `state`: a factor on σ of the 1/λ scale (Chowdhury and Gopalan 2017, Theorem 2)."""
         if self.width is not None:
-            return self.width * math.sqrt(state.ground.model.regularization)
+            return self.width * math.sqrt(state.base.model.regularization)
         beta = rkhs_width(self.norm_bound, self.noise_scale, self._information(state.pulls.total), self.delta)
         return math.sqrt(self.regularization) * beta
 

@@ -149,7 +149,7 @@ def test_a_backlog_answers_at_once_and_survives_saving(tmp_path: Path) -> None:
     searcher = search(backlog=3)
     assert searcher._backlog is not None
     searcher.suggest("early")  # nothing is ready yet, or it is: either is fine, and the thread is at work now
-    searcher._backlog.settle()
+    searcher._backlog.wait_until_filled()
     assert [searcher.suggest(f"t{number}") is not None for number in range(3)] == [True] * 3
     searcher.on_trial_complete("t0", {"loss": 0.5})
     searcher.save(str(tmp_path / "state"))
@@ -162,13 +162,13 @@ def test_a_backlog_answers_at_once_and_survives_saving(tmp_path: Path) -> None:
 def test_an_error_while_proposing_ahead_is_raised_by_the_next_call(monkeypatch: pytest.MonkeyPatch) -> None:
     searcher = search(backlog=1)
     assert searcher._backlog is not None
-    searcher._backlog.settle()
+    searcher._backlog.wait_until_filled()
     searcher.suggest("a")
-    searcher._backlog.settle()
+    searcher._backlog.wait_until_filled()
     searcher._running["a"] = {"p0": 7.0, "p1": 0}  # none of the space
     searcher.on_trial_complete("a", {"loss": 1.0})
     with pytest.raises(ObjectiveError, match=r"p0 must be from 0 to 1, got 7\.0"):
-        searcher._backlog.settle()
+        searcher._backlog.wait_until_filled()
 
 
 def test_a_metric_that_was_never_named_is_asked_for() -> None:

@@ -157,7 +157,7 @@ def start_heartbeat(writer: Writer) -> tuple[Heartbeat, list[bool], threading.Ev
         stops.append(now)
         came.set()
 
-    heart.obey(stop)
+    heart.pass_stop_requests_to(stop)
     heart.start()
     return heart, stops, came
 
@@ -185,7 +185,7 @@ def test_a_request_that_comes_before_there_is_a_session_is_passed_on_to_it(store
     heart.start()
     wait_until(lambda: store.holding(campaign).beats > 1)
     stops: list[bool] = []
-    heart.obey(stops.append)
+    heart.pass_stop_requests_to(stops.append)
     heart.end()
     assert stops == [False]
 

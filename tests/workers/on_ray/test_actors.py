@@ -22,7 +22,7 @@ from workers.on_ray import actors as ray_actors
 from workers.on_ray import executor as ray_executor
 from workers.on_ray.executor import RayExecutor
 from workers.on_ray.failures import fetch
-from workers.on_ray.ledger import NAMESPACE, HeldAttempt, Ledger, TurnedAway
+from workers.on_ray.ledger import NAMESPACE, HeldAttempt, Ledger, RefusedAttempt
 from workers.on_ray.places import Kind, Placement
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # Ray's workers cannot import this file
@@ -251,7 +251,7 @@ def test_a_connection_that_broke_does_not_cost_the_evaluation(
 def test_an_attempt_that_was_turned_away_by_its_process_is_not_adopted(
     make: Make, request: pytest.FixtureRequest
 ) -> None:
-    Ledger(request.node.name).write(9, 1, TurnedAway())
+    Ledger(request.node.name).write(9, 1, RefusedAttempt())
     assert make().adopt({9: 1}) == frozenset()
 
 

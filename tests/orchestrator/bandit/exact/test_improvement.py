@@ -74,7 +74,7 @@ def test_it_waits_while_a_pull_is_pending(acquisition: type[Improvement]) -> Non
 def test_when_the_warm_start_failed_the_prior_decides(acquisition: type[Improvement]) -> None:
     strategy, rng = acquisition(warm_start=UncertaintyStart(max_pulls=3)), np.random.default_rng(0)
     state = strategy.init(ARMS, rng)
-    failed = [Observation(arm, None) for arm in state.ground.initial]
+    failed = [Observation(arm, None) for arm in state.base.initial]
     (pick,) = choice(strategy.ask(strategy.tell(state, failed, rng), (), 1)).picks
     assert pick.arm == min(set(range(40)) - {seen.arm for seen in failed}), "all are equal: the lowest index"
 

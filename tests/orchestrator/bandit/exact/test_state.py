@@ -29,10 +29,10 @@ def test_a_state_with_failures_believes_what_the_others_say_and_masks_the_failed
 
 
 def test_a_state_of_more_fields_keeps_them_and_is_equal_to_another_only_when_they_are() -> None:
-    ground = initial_state(SparseModel(RBF(0.3), np.linspace(0, 1, 5)[:, None], 0.1), (1,))
-    state = Remembering(ground, ExactPosterior.prior(ground.model), 7)
+    base = initial_state(SparseModel(RBF(0.3), np.linspace(0, 1, 5)[:, None], 0.1), (1,))
+    state = Remembering(base, ExactPosterior.prior(base.model), 7)
     after = state.observe([Observation(1, 0.5)])
     assert (after.number, after.round) == (7, 1)
     assert state.restore([Observation(1, 0.5)], None, after.record()) == after
-    assert after != Remembering(after.ground, after.belief, 8)
-    assert after != ExactState(after.ground, after.belief)
+    assert after != Remembering(after.base, after.belief, 8)
+    assert after != ExactState(after.base, after.belief)

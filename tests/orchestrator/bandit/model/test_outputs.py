@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.bandit.model.outputs import Outputs, Scale, is_wild, mean_rewards, score_pulls, scores_of
+from orchestrator.bandit.model.outputs import Outputs, Scale, is_outlier, mean_rewards, score_pulls, scores_of
 from orchestrator.bandit.pulls import Pulls
 
 ROBUST = [Outputs.HALF_RANK, Outputs.RANK, Outputs.STANDARDISE]
@@ -71,9 +71,9 @@ def test_a_wild_high_value_is_scored_as_the_best_of_the_others() -> None:
 
 def test_only_a_single_arm_far_above_all_others_is_wild() -> None:
     means = np.linspace(0, 1, 20)
-    assert is_wild(np.append(means, 1e30)).tolist() == [False] * 20 + [True]
+    assert is_outlier(np.append(means, 1e30)).tolist() == [False] * 20 + [True]
     for others in ([], [10.0], [1e30, 2e30], [-1e30]):
-        assert not is_wild(np.append(means, others)).any()
+        assert not is_outlier(np.append(means, others)).any()
 
 
 def test_two_rare_high_values_keep_their_gap_to_the_others() -> None:

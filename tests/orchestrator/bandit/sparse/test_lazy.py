@@ -4,13 +4,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.bandit.sparse import lazy
-from orchestrator.bandit.sparse.lazy import EagerQueue, LazyQueue, Rest
+from orchestrator.bandit.sparse.lazy import EagerQueue, LazyQueue, RemainingInArray
 
 NONE = np.empty(0, np.intp)
 
 
 class Falling:
-    """Contenders with the scores of `every` arm; `slack` is what tightened bounds are too large by."""
+    """ScoredArms with the scores of `every` arm; `slack` is what tightened bounds are too large by."""
 
     tie, stale = 0.0, NONE
 
@@ -53,9 +53,9 @@ def test_both_queues_return_the_lowest_index_of_the_largest_present_score(
         patch.setattr(lazy, "FIRST_LOOK", look)
         queues = []
         for kind in (LazyQueue, EagerQueue):
-            contenders = Falling(scores, slack)
-            contenders.enter(pending)
-            queues.append(kind(Rest(bounds.astype(np.float64)), contenders, blocked))
+            scored = Falling(scores, slack)
+            scored.enter(pending)
+            queues.append(kind(RemainingInArray(bounds.astype(np.float64)), scored, blocked))
         for _ in range(30):
             present = scores.copy()
             present[blocked] = -np.inf
@@ -70,14 +70,14 @@ def test_both_queues_return_the_lowest_index_of_the_largest_present_score(
 def test_an_arm_with_bound_minus_infinity_never_comes_up(
     queue: type[LazyQueue | EagerQueue], is_looked_at: bool
 ) -> None:
-    contenders = Falling(np.array([1.0, 99.0, 0.5]))  # whatever it would score
+    scored = Falling(np.array([1.0, 99.0, 0.5]))  # whatever it would score
     if is_looked_at:
-        contenders.enter(np.array([1]))
-    line = queue(Rest(np.array([1.0, -np.inf, 0.5])), contenders, np.array([1]))
+        scored.enter(np.array([1]))
+    line = queue(RemainingInArray(np.array([1.0, -np.inf, 0.5])), scored, np.array([1]))
     for _ in range(5):
         arm = line.top()
         assert arm != 1
-        contenders.every[arm] -= 1.0
+        scored.every[arm] -= 1.0
 
 
 @pytest.mark.parametrize("tight", [False, True])
@@ -86,14 +86,14 @@ def test_laziness_looks_at_few_arms(tight: bool) -> None:
     scores = rng.normal(size=20_000)
     # bounds that say nothing, made tight when asked; or tight ones
     bounds = np.full(20_000, 9.0) if tight else scores.copy()
-    contenders = Falling(scores)
-    queue = LazyQueue(Rest(bounds), contenders)
+    scored = Falling(scores)
+    queue = LazyQueue(RemainingInArray(bounds), scored)
     for _ in range(100):
         arm = queue.top()
         assert scores[arm] == scores.max()
         scores[arm] -= 0.5
-    assert len(contenders.arms) < 1000
-    assert (contenders.tightened == 20_000) == tight  # each once, and only those that reach the top
+    assert len(scored.arms) < 1000
+    assert (scored.tightened == 20_000) == tight  # each once, and only those that reach the top
 
 
 @given(seed=st.integers(0, 10**6), least=st.integers(1, 30))
@@ -101,7 +101,7 @@ def test_arms_are_taken_once_and_with_them_all_that_reach_the_best(seed: int, le
     rng = np.random.default_rng(seed)
     bounds = rng.integers(0, 9, size=rng.integers(1, 60)).astype(float)
     bounds[rng.random(len(bounds)) < 0.2] = -np.inf
-    rest, left = Rest(bounds.astype(np.float64)), bounds.copy()
+    rest, left = RemainingInArray(bounds.astype(np.float64)), bounds.copy()
     while rest.top > -np.inf:
         best = float(rng.choice([rest.top, rest.top - 2, -np.inf]))
         arms, values, top = rest.take(best, least)

@@ -13,7 +13,7 @@ from orchestrator.bandit.model.model import Model
 from orchestrator.bandit.model.outputs import Scale
 from orchestrator.bandit.sparse.all_arms import LocalBlocks
 from orchestrator.bandit.sparse.blocks import Block
-from orchestrator.bandit.sparse.scalarised import leaders, worth
+from orchestrator.bandit.sparse.scalarised import leaders, potentials
 from orchestrator.bandit.sparse.scalarising import INFEASIBLE, Scalarising, direction
 from orchestrator.bandit.strategies.bbkb import BBKB
 from orchestrator.bandit.strategies.presets import with_preset
@@ -175,7 +175,7 @@ def test_leaders_are_pulled_arms_along_the_front_and_worth_counts_every_objectiv
     assert all(state.pulls.counts[arm] for arm in led)
     firsts = [outputs(arm, goals)[0] for arm in led]
     assert max(firsts) - min(firsts) > 0.5  # not all at one end
-    assert worth(state, 1.0).shape == (160,)
+    assert potentials(state, 1.0).shape == (160,)
 
 
 @given(st.integers(0, 10**6), st.integers(1, 3), st.integers(0, 2))

@@ -174,8 +174,8 @@ def fitted_by(name: str) -> tuple[object, ...]:
     for part in (arms[:20], arms[20:]):
         learned = [Observation(arm, reward(arm, pull)) for pull, arm in enumerate(part)]
         state = strategy.tell(state, learned, np.random.default_rng(2))
-    ground = getattr(state, "ground", state)
-    return ground.calibration.fitted, ground.model.kernel, ground.model.outputs, ground.model.mean
+    base = getattr(state, "base", state)
+    return base.calibration.fitted, base.model.kernel, base.model.outputs, base.model.mean
 
 
 def test_without_a_compression_budget_compressed_ucb_is_gp_ucb() -> None:
@@ -194,11 +194,11 @@ def test_a_compressed_belief_is_that_of_the_stored_pairs_with_the_scores_of_all_
     fits = set()
     for after, observations in zip(states[1:], learned, strict=True):
         stored.update(observations[position].arm for position in after.stored)
-        fits.add(after.ground.calibration.fitted)
+        fits.add(after.base.calibration.fitted)
         order = np.array(sorted(stored))
         assert after.dictionary.tolist() == order.tolist()
         scores = score_pulls(after.pulls, Outputs.HALF_RANK).reward_sums[order] / after.pulls.counts[order]
-        fitted, points = after.ground.model, FEATURES[order]
+        fitted, points = after.base.model, FEATURES[order]
         noise = np.array([fitted.regularization / stored[arm] for arm in order])
         inverse = np.linalg.inv(fitted.kernel.cross(points, points) + np.diag(noise))
         constant = inverse.sum(axis=0) @ scores / (inverse.sum() + 1.0)
@@ -228,7 +228,7 @@ def test_where_the_search_has_converged_only_noise_makes_it_recommend_by_the_pos
     state = strategy.init(Arms.of(points, repeats=False), np.random.default_rng(1))
     learned = [Observation(arm, reward) for arm, reward in enumerate(rewards.tolist())]
     state = strategy.tell(state, learned, np.random.default_rng(2))
-    assert getattr(state, "ground", state).calibration.fitted.noise > 0.05, "the fit to all arms takes it for noise"
+    assert getattr(state, "base", state).calibration.fitted.noise > 0.05, "the fit to all arms takes it for noise"
     recommended = strategy.recommend(state)
     if noise:
         mean = strategy.posterior(state).mean

@@ -75,11 +75,11 @@ def test_it_waits_while_a_pull_is_pending_and_picks_one_arm_an_ask() -> None:
 def test_the_warm_start_comes_first_and_a_failed_one_leaves_the_prior() -> None:
     strategy = replace(NOISY, warm_start=UncertaintyStart(max_pulls=4))
     played = list(play(strategy, 6))
-    assert [pick.arm for _, pick in played[:4]] == list(played[0][0].ground.initial)
+    assert [pick.arm for _, pick in played[:4]] == list(played[0][0].base.initial)
     assert math.isnan(played[3][1].mean)
     assert not math.isnan(played[4][1].mean)
     state = strategy.init(ARMS, np.random.default_rng(0))
-    failed = [Observation(arm, None) for arm in state.ground.initial]
+    failed = [Observation(arm, None) for arm in state.base.initial]
     state = strategy.tell(state, failed, np.random.default_rng(0))
     (pick,) = choice(strategy.ask(state, (), 1)).picks
     assert pick.variance == pytest.approx(100.0)

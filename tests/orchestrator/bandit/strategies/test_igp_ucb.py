@@ -103,7 +103,7 @@ def test_with_few_candidates_all_are_on_the_grid() -> None:
 def test_when_the_whole_grid_failed_the_next_arms_take_its_place() -> None:
     strategy, rng = replace(NOISY, initial_points=5, final_points=5), np.random.default_rng(0)
     state = strategy.init(ARMS, rng)
-    failed = [Observation(int(arm), None) for arm in {*strategy.grid(state).tolist(), *state.ground.initial}]
+    failed = [Observation(int(arm), None) for arm in {*strategy.grid(state).tolist(), *state.base.initial}]
     state = strategy.tell(state, failed, rng)
     assert len(strategy.grid(state)) == 5
     assert isinstance(strategy.ask(state, (), 1), Choose)

@@ -1,8 +1,8 @@
 """An immutable sequence that is cheap to extend at its end, to shorten at its front and to put a few items before.
 
 A batch of a hundred thousand trials is chosen at once and dispatched one by one: with tuples each step would copy the
-rest of it. Here the items are in one list, which all lines derived from it share. A line has a section of that list.
-Only the newest line may extend the list in place; any other copies its section first. A line whose section is the
+rest of it. Here the items are in one list, which all queues derived from it share. A queue has a section of that list.
+Only the newest queue may extend the list in place; any other copies its section first. A queue whose section is the
 smaller part of the list copies it too, or the list would keep every item of a campaign. Such a copy has fewer items
 than were removed from the front since the last one.
 """
@@ -12,11 +12,11 @@ from typing import TypeVar, overload
 
 T = TypeVar("T")
 
-_KEPT = 64  # items before a line's first one: fewer are not worth a copy
+_KEPT = 64  # items before a queue's first one: fewer are not worth a copy
 
 
-class Line(Sequence[T]):
-    """Items in order. Equal to any sequence of equal items; no line changes once it is made."""
+class ImmutableQueue(Sequence[T]):
+    """Items in order. Equal to any sequence of equal items; no queue changes once it is made."""
 
     __slots__ = ("_front", "_items", "_start", "_stop")
 
@@ -25,8 +25,8 @@ class Line(Sequence[T]):
         self._items: list[T] = list(items)
         self._start, self._stop = 0, len(self._items)
 
-    def with_last(self, items: Iterable[T]) -> "Line[T]":
-        """The line with these items after the last one."""
+    def with_last(self, items: Iterable[T]) -> "ImmutableQueue[T]":
+        """The queue with these items after the last one."""
         is_newest = self._stop == len(self._items)
         is_mostly_removed = self._start > max(_KEPT, self._stop - self._start)
         is_shared = is_newest and not is_mostly_removed
@@ -35,20 +35,20 @@ class Line(Sequence[T]):
         shared.extend(items)
         return self._of(self._front, shared, start, len(shared))
 
-    def with_first(self, items: Iterable[T]) -> "Line[T]":
-        """The line with these items before the first one."""
+    def with_first(self, items: Iterable[T]) -> "ImmutableQueue[T]":
+        """The queue with these items before the first one."""
         return self._of((*items, *self._front), self._items, self._start, self._stop)
 
-    def without_first(self, count: int) -> "Line[T]":
-        """The line without the first `count` items."""
+    def without_first(self, count: int) -> "ImmutableQueue[T]":
+        """The queue without the first `count` items."""
         left = max(0, count - len(self._front))
         return self._of(self._front[count:], self._items, min(self._start + left, self._stop), self._stop)
 
     @classmethod
-    def _of(cls, front: tuple[T, ...], items: list[T], start: int, stop: int) -> "Line[T]":
-        line = cls.__new__(cls)
-        line._front, line._items, line._start, line._stop = front, items, start, stop
-        return line
+    def _of(cls, front: tuple[T, ...], items: list[T], start: int, stop: int) -> "ImmutableQueue[T]":
+        queue = cls.__new__(cls)
+        queue._front, queue._items, queue._start, queue._stop = front, items, start, stop
+        return queue
 
     def __len__(self) -> int:
         return len(self._front) + self._stop - self._start
@@ -72,7 +72,7 @@ class Line(Sequence[T]):
             return tuple(self)[index]
         at = index + len(self) if index < 0 else index
         if not 0 <= at < len(self):
-            raise IndexError(f"index {index} of a line of {len(self)}")
+            raise IndexError(f"index {index} of a queue of {len(self)}")
         return self._front[at] if at < front else self._items[self._start + at - front]
 
     def __eq__(self, other: object) -> bool:
@@ -81,7 +81,7 @@ class Line(Sequence[T]):
         return len(self) == len(other) and all(mine == theirs for mine, theirs in zip(self, other, strict=True))
 
     def __reduce__(self) -> tuple[object, ...]:
-        return Line, (tuple(self),)  # what other lines see is not taken along
+        return ImmutableQueue, (tuple(self),)  # what other queues see is not taken along
 
     def __repr__(self) -> str:
-        return f"Line({list(self)!r})"
+        return f"ImmutableQueue({list(self)!r})"

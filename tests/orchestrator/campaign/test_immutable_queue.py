@@ -1,0 +1,80 @@
+import pickle
+import weakref
+
+import pytest
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, rule
+
+from orchestrator.campaign.immutable_queue import ImmutableQueue
+
+ITEMS = st.lists(st.integers(), max_size=4)
+
+
+class Lines(RuleBasedStateMachine):
+    """Any queue that was ever made stays what it was, whatever is made of it; tuples are the oracle."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.patch = pytest.MonkeyPatch()
+        self.patch.setattr("orchestrator.campaign.immutable_queue._KEPT", 1)  # a few items show what hundreds would
+        self.made: list[tuple[ImmutableQueue[int], tuple[int, ...]]] = [(ImmutableQueue(), ())]
+
+    def add(self, queue: ImmutableQueue[int], expected: tuple[int, ...]) -> None:
+        self.made.append((queue, expected))
+        for known, items in self.made:
+            assert tuple(known) == items
+            assert len(known) == len(items)
+            assert known == items
+            assert [known[at] for at in range(-len(items), len(items))] == [*items, *items]
+
+    def teardown(self) -> None:
+        self.patch.undo()
+
+    @rule(data=st.data(), items=ITEMS)
+    def extend(self, data: st.DataObject, items: list[int]) -> None:
+        queue, expected = data.draw(st.sampled_from(self.made))
+        self.add(queue.with_last(items), (*expected, *items))
+
+    @rule(data=st.data(), items=ITEMS)
+    def precede(self, data: st.DataObject, items: list[int]) -> None:
+        queue, expected = data.draw(st.sampled_from(self.made))
+        self.add(queue.with_first(items), (*items, *expected))
+
+    @rule(data=st.data(), count=st.integers(0, 6))
+    def shorten(self, data: st.DataObject, count: int) -> None:
+        queue, expected = data.draw(st.sampled_from(self.made))
+        self.add(queue.without_first(count), expected[count:])
+
+    @rule(data=st.data(), start=st.integers(-6, 6), stop=st.integers(-6, 6))
+    def slice(self, data: st.DataObject, start: int, stop: int) -> None:
+        queue, expected = data.draw(st.sampled_from(self.made))
+        assert queue[start:stop] == expected[start:stop]
+
+
+TestLines = Lines.TestCase
+
+
+def test_a_line_travels_without_what_other_queues_see() -> None:
+    queue = ImmutableQueue(range(1000)).without_first(998)
+    assert pickle.loads(pickle.dumps(queue)) == (998, 999)
+    assert len(pickle.dumps(queue)) < 200
+
+
+def test_an_index_beyond_the_end_is_an_error() -> None:
+    with pytest.raises(IndexError):
+        ImmutableQueue([1])[1]
+
+
+def test_items_that_no_queue_has_any_more_are_not_kept() -> None:
+    class Item:
+        pass
+
+    queue = ImmutableQueue([Item() for _ in range(40)])
+    seen = weakref.WeakSet(queue)
+    for _ in range(2000):
+        new = Item()
+        seen.add(new)
+        queue = queue.with_last((new,)).without_first(1)
+        del new
+    assert len(queue) == 40
+    assert len(seen) < 200
