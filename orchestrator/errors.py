@@ -7,7 +7,7 @@
     │   │   └── HeldError    another process runs the campaign
     │   └── StoreError       the database: unreachable, unwritable, damaged
     └── CampaignError        exit code 1: the campaign itself went wrong
-        ├── FencedError      another process has taken the campaign over
+        ├── FencedError      another process has taken over the campaign
         └── ActorLostError   the central actor died; the log is complete, `bbkb resume` continues
 
 `objectives.objective.ObjectiveError` is a user's mistake too; it is defined there because `objectives` imports no other

@@ -251,7 +251,7 @@ def _best(status: Status) -> Text:
 def recommendation(found: Recommendation) -> str:
     """The recommended configuration, when the best value may be due to noise."""
     mean = f", mean of {found.evaluations} evaluations" if found.evaluations > 1 else ""
-    return f"{found.value:.6g}{mean}  {assignments(found.parameters)} (best posterior mean: the best value may be luck)"
+    return f"{found.value:.6g}{mean}  {assignments(found.parameters)} (best posterior mean, because values are noisy)"
 
 
 def _set_aside(status: Status) -> str:

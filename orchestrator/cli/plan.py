@@ -65,7 +65,7 @@ def say_warnings(console: Console, settings: Settings, parts: Parts) -> None:
         say(
             console,
             f"warning: the strategy {name} waits for each result before it chooses again, so one of the "
-            f"{settings.workers.count} workers has work: set workers.count to 1, or take bbkb or gp_bucb",
+            f"{settings.workers.count} workers has work: set workers.count to 1, or use bbkb or gp_bucb",
         )
 
 

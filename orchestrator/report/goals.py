@@ -35,10 +35,10 @@ def _front(history: History, pair: tuple[int, int]) -> Figure:
     if len(goals.objectives) == 2:
         traces[-1] |= {"mode": "lines+markers", "line": {"color": "--accent", "width": 1.5, "dash": "dot"}}
     first, second = (goals.objectives[number] for number in pair)
-    caption = f"{plural(len(members), 'result')} that no other is better than in every objective"
-    caption += " and that satisfy the constraints." if goals.constraints else "."
+    caption = f"{plural(len(members), 'result')} that no other result dominates"
+    caption += " and that satisfy all constraints." if goals.constraints else "."
     if len(history.succeeded) > len(shown):
-        caption += f" Besides these the newest {len(shown):,} are drawn."
+        caption += f" Of the others, the newest {len(shown):,} are drawn."
     return Figure(
         name="front" if pair == (0, 1) else f"front-{pair[0]}-{pair[1]}",
         title=f"Front: {first.metric} and {second.metric}",
@@ -94,5 +94,5 @@ def feasible_share(history: History) -> Figure | None:
         return None
     feasible = [history.goals.is_feasible(row.value or 0.0, row.metrics) for row in history.succeeded]
     shares = np.cumsum(feasible) / np.arange(1, len(feasible) + 1)
-    caption = f"Results that satisfy {' and '.join(map(str, history.goals.constraints))}, of all so far."
+    caption = f"The share of all results so far that satisfy {' and '.join(map(str, history.goals.constraints))}."
     return step_figure("feasible", "Feasible results", caption, shares, axis("share", range=[0, 1.02]))

@@ -58,8 +58,11 @@ def parallel_coordinates(history: History) -> Figure | None:
     }
     return Figure(
         name="parameters",
-        title="Parameters",
-        caption="The strongest lines are the best. Drag along an axis to keep what passes there, click it to undo.",
+        title="Parallel coordinates",
+        caption=(
+            "One line per trial; the strongest lines are the best. Drag along an axis to keep the lines that pass "
+            "there, click it to undo."
+        ),
         traces=[trace],
         layout={**look(420), "margin": {"l": 72, "r": 24, "t": 52, "b": 24}},
         min_width=130 * len(axes),

@@ -87,9 +87,10 @@ def _best_line(history: History, visible: tuple[float, float] | None) -> Spec:
 
 
 def _visible_range(values: NDArray[np.float64], is_maximized: bool) -> tuple[float, float] | None:
-    """A range without far outliers on the bad side, so that a diverged run does not flatten the rest; None: all.
+    """A range without far outliers on the bad side, so that one diverged trial does not flatten the curve; None: all.
 
-    Far is beyond Tukey's outer fence (three times the interquartile range), if leaving it out makes four times room.
+    A value is a far outlier beyond Tukey's outer fence (three times the interquartile range). Outliers are left out
+    only when the range of all values is more than four times as wide.
     """
     low, high = float(values.min()), float(values.max())
     first, third = (float(quantile) for quantile in np.quantile(values, (0.25, 0.75)))
@@ -102,7 +103,7 @@ def _visible_range(values: NDArray[np.float64], is_maximized: bool) -> tuple[flo
 
 
 def regret_gaps(history: History) -> NDArray[np.float64]:
-    """|f* − f(aₜ)| (n,) in the order of finishing, of the trials that know their noise-free value."""
+    """|f* − f(aₜ)| (n,) in the order of finishing, of the trials that have a noise-free value."""
     optimum = history.created.optimum
     if optimum is None:
         return np.empty(0)
@@ -117,7 +118,7 @@ def simple_regret(history: History) -> Figure | None:
     if not gaps.size:
         return None
     regret = np.minimum.accumulate(gaps)
-    caption = "Distance from the best evaluated arm to the optimum, noise removed."
+    caption = "Distance of the best evaluated candidate from the optimum, without noise."
     if regret[-1] == 0:
         caption += f" The optimum itself was evaluated as number {int(np.argmax(regret == 0)) + 1}."
     shown = np.where(regret > 0, regret, np.nan)  # a log axis has no zero
@@ -130,7 +131,7 @@ def cumulative_regret(history: History) -> Figure | None:
     gaps = regret_gaps(history)
     if not gaps.size:
         return None
-    caption = "Sum of the distances to the optimum over all evaluations: flat means that the campaign exploits."
+    caption = "Sum of the distances from the optimum over all evaluations; flat where evaluations are near it."
     yaxis = axis("cumulative regret", rangemode="tozero")
     return step_figure("cumulative-regret", "Cumulative regret", caption, np.cumsum(gaps), yaxis)
 
@@ -157,7 +158,7 @@ def step_figure(name: str, title: str, caption: str, values: NDArray[np.float64]
 
 
 def batch_sizes(history: History) -> Figure | None:
-    """How many arms each batch holds, and why it ended; in asynchronous mode, which has none, `refresh_sizes`."""
+    """The number of trials of each batch, and why it ended; `refresh_sizes` in asynchronous mode, without batches."""
     if history.is_asynchronous:
         return refresh_sizes(history)
     batches = history.batches
@@ -177,11 +178,11 @@ def refresh_sizes(history: History) -> Figure | None:
     if not refreshes:
         return None
     sizes = np.array([len(refresh.trials) for refresh in refreshes])
-    caption = f"{plural(len(refreshes), 'refit')}, {sizes.mean():.3g} results in the mean, at most {sizes.max()}."
+    caption = f"{plural(len(refreshes), 'refit')}, {sizes.mean():.3g} results on average, at most {sizes.max()}."
     texts = [f"refitted in {short(refresh.seconds)} s" for refresh in refreshes]
     traces = _columns(sizes, texts, "refit %{x}: <b>%{y} results</b><br>%{text}<extra></extra>")
-    picture = layout(counting_axis("refit", len(sizes)), axis("results learned of", rangemode="tozero"))
-    title = "Results a refit"
+    picture = layout(counting_axis("refit", len(sizes)), axis("new results", rangemode="tozero"))
+    title = "Results per refit"
     return Figure(name="refreshes", title=title, caption=caption, traces=traces, layout=picture, is_wide=False)
 
 
@@ -192,10 +193,10 @@ def dictionary_sizes(history: History) -> Figure | None:
     if not sizes.any():
         return None
     refreshed = plural(len(refreshes), "refit")
-    caption = f"Arms that represent all evaluated ones in the model. {refreshed}, {sizes[-1]} at the end."
+    caption = f"Evaluated candidates that represent all of them in the model. {refreshed}, {sizes[-1]} at the end."
     texts = [f"{len(refresh.trials)} new results, refitted in {short(refresh.seconds)} s" for refresh in refreshes]
-    traces = _columns(sizes, texts, "refit %{x}: <b>%{y} arms</b><br>%{text}<extra></extra>")
-    picture = layout(counting_axis("refit", len(sizes)), axis("dictionary size (arms)", rangemode="tozero"))
+    traces = _columns(sizes, texts, "refit %{x}: <b>%{y} candidates</b><br>%{text}<extra></extra>")
+    picture = layout(counting_axis("refit", len(sizes)), axis("dictionary size (candidates)", rangemode="tozero"))
     title = "Dictionary size"
     return Figure(name="dictionary", title=title, caption=caption, traces=traces, layout=picture, is_wide=False)
 

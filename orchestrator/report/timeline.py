@@ -66,7 +66,7 @@ class CampaignClock:
 
 @dataclass(slots=True)
 class _Bar:
-    """A run of attempts of one worker that ended the same way. Times in seconds in session."""
+    """Consecutive attempts of one worker with the same outcome. Times in seconds in session."""
 
     worker: str
     failure: str
@@ -93,9 +93,9 @@ def gantt(history: History) -> Figure | None:
     )
     caption = "One bar per attempt; gaps are idle time, dotted lines mark a resume (pauses are cut out)."
     if _running(history):
-        caption += " Evaluations under way get their bars when they end."
+        caption += " Running evaluations get their bars when they end."
     if any(bar.count > 1 for bar in bars):
-        caption += " Short neighbours that ended the same way share a bar."
+        caption += " Adjacent short attempts with the same outcome share a bar."
     return Figure(
         name="workers",
         title="Workers",
@@ -196,7 +196,7 @@ def utilization(history: History) -> Figure | None:
     share = np.clip(np.divide(busy, capacity, out=np.zeros_like(busy), where=capacity > 0), 0.0, 1.0)
     seconds, unit = clock.unit
     overall = f"{100 * history.status().utilization:.0f} % over the whole campaign."
-    overall += f" {plural(len(running), 'evaluation')} under way counted as busy." if running else ""
+    overall += f" {plural(len(running), 'running evaluation')} counted as busy." if running else ""
     trace = {
         "type": "scatter",
         "mode": "lines",
@@ -211,7 +211,7 @@ def utilization(history: History) -> Figure | None:
     return Figure(
         name="utilization",
         title="Utilisation",
-        caption=f"{overall} Evaluations lost with a session are idle time here.",
+        caption=f"{overall} Evaluations that were lost with a session count as idle time.",
         traces=[trace],
         layout=layout(xaxis, axis("workers busy (%)", range=[0, 104]), height=240, shapes=_resumes(clock, seconds)),
     )

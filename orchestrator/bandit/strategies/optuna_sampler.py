@@ -1,5 +1,5 @@
 """Any sampler of Optuna (Akiba, Sano, Yanase, Ohta, Koyama 2019, "Optuna: a next-generation hyperparameter
-optimization framework") as a strategy: a suggestion is taken to the candidate nearest to it.
+optimization framework") as a strategy: each suggestion is replaced by the nearest candidate.
 """
 
 import warnings
@@ -67,7 +67,7 @@ class OptunaSampler(ModelFree[OptunaState]):
     for each, pending pulls as running trials, which takes about 0.2 ms a result. Samplers other than TPE, GP and random
     search keep records in their study; those are in the campaign's log.
 
-    A suggestion is taken to the nearest candidate, so a continuous space is as fine as its candidates: raise
+    A suggestion is replaced by the nearest candidate, so a continuous space is as fine as its candidates: raise
     `candidates.size`.
     """
 

@@ -1,5 +1,5 @@
 """Regularised evolution (Real, Aggarwal, Huang, Le 2019, "Regularized evolution for image classifier architecture
-search", Algorithm 1): tournaments among the youngest, and age, not a low reward, is what kills.
+search", Algorithm 1): parents win tournaments in the population; the oldest member is removed, whatever its reward.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,7 +22,7 @@ from orchestrator.bandit.strategy import Choose, Decision, Observation, Pick, Wa
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class EvolutionState(ModelFreeState):
-    """`alive`: the population, (arm, reward) from the oldest to the youngest."""
+    """`alive`: the population, (arm, reward) from the oldest to the newest."""
 
     arms: Floats
     alive: tuple[tuple[int, float], ...] = ()
@@ -38,13 +38,13 @@ class RegularizedEvolution(ModelFree[EvolutionState]):
         neighbours: The child is one of this many candidates nearest to the parent, or as near as the last of them, ≥ 1.
         batch_size: How many pulls may be pending, ≥ 1.
 
-    The paper mutates an architecture in its search space. Here the space is the candidates, so a mutation is a step to
-    a random near one: Euclidean distance of the features, the parent and set-aside arms excepted. Equally near ones
-    all count, so that on a grid every one-step change is as likely.
+    The paper mutates an architecture in its search space. Here a mutation is a step to a random candidate among the
+    nearest ones, by the Euclidean distance of the features, without the parent and arms that are set aside. Candidates
+    at the same distance are all included, so that on a grid every change by one step is equally likely.
 
-    At most `batch_size` children are pending: they descend from the population whose rewards are in, as with the
-    paper's asynchronous workers. The i-th pull's draws are a function of the seed and i, so `ask` is pure. A failed
-    pull is never born; a random arm takes its place while the first population is not complete.
+    At most `batch_size` children are pending. Their parents are members whose rewards are known, as with the paper's
+    asynchronous workers. The i-th pull's draws are a function of the seed and i, so `ask` is pure. A failed pull does
+    not join the population; a random arm replaces it while the first population is not complete.
     """
 
     population: Annotated[
@@ -105,6 +105,6 @@ class RegularizedEvolution(ModelFree[EvolutionState]):
     def tell(
         self, state: EvolutionState, observations: Sequence[Observation], rng: np.random.Generator
     ) -> EvolutionState:
-        """State after these newly finished pulls, each the youngest when its turn comes; draws nothing."""
+        """State after these newly finished pulls, each the newest member in its turn; draws nothing."""
         alive = (*state.alive, *zip(*arms_and_rewards(observations), strict=True))
-        return replace(state.observe(observations), alive=alive[-self.population :])  # the oldest die
+        return replace(state.observe(observations), alive=alive[-self.population :])  # without the oldest members

@@ -83,7 +83,7 @@ def test_evaluations_under_way_count_as_busy(count: int) -> None:
     shares = np.array(figure.traces[0]["y"][:-1])
     assert shares.mean() / 100 == pytest.approx(history.status().utilization, abs=0.01)
     under_way = history.status().in_flight
-    assert (f"{under_way} evaluation" in figure.caption) == (under_way > 0)
+    assert (f"{under_way} running evaluation" in figure.caption) == (under_way > 0)
 
 
 def test_a_campaign_without_attempts_has_no_timeline() -> None:

@@ -68,7 +68,7 @@ def test_every_view_shows_what_is_recommended(noisy_result: Result) -> None:
     assert json.loads(printed.output) == found.parameters
     screen = io.StringIO()
     Console(file=screen, width=200).print(render(noisy_result.history.status()))
-    assert "best posterior mean: the best value may be luck" in screen.getvalue()
+    assert "best posterior mean, because values are noisy" in screen.getvalue()
     assert dict(recommended_parameters(noisy_result.history))["evaluations"] == str(found.evaluations)
     assert "Recommended: best posterior mean" in page(noisy_result.history, "noisy")
     assert next(name.split(",")[0] for name, _ in model_facts(noisy_result.history)) == "Fitted lengthscales"
