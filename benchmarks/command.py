@@ -1,4 +1,4 @@
-"""The command line of a benchmark: a mistake of the user's is one line, without a traceback."""
+"""The command line of a benchmark: a mistake of the user is reported in one line, without a traceback."""
 
 import sys
 from pathlib import Path
@@ -15,12 +15,12 @@ _BESIDE = Path(__file__).parents[2] / "shared" / "data"
 
 
 def data_folder(named: Path | None) -> Path | None:
-    """The folder with the data sets: the one that was named, else the one beside the repository if it is there."""
+    """The folder with the data sets: `named`, else the one beside the repository; None when there is neither."""
     return named or (_BESIDE if _BESIDE.is_dir() else None)
 
 
 def run(app: typer.Typer, name: str) -> None:
-    """Run `app`, the command of `python -m name`, and leave with bbkb's exit codes."""
+    """Run `app`, the command of `python -m name`, and exit with bbkb's exit codes."""
     try:
         app()
     except (BbkbError, ObjectiveError) as error:

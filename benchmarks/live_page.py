@@ -1,8 +1,8 @@
-"""How long the live page's server takes over a very long campaign: fold, first page, one update, pictures, a trial.
+"""The times of the live page's server with a very long campaign: fold, first page, one update, pictures, a trial.
 
     python -m benchmarks.live_page --evaluations 1000000 --store sqlite:////tmp/long.sqlite
 
-The log is synthetic: batches of 50, each evaluated and learned. It is written once and found again by its name.
+The log is synthetic: batches of 50, each evaluated and learned. It is written once, and found by its name later.
 """
 
 import argparse
@@ -47,7 +47,7 @@ SETTINGS = {
 
 
 def settings_of(evaluations: int) -> dict[str, object]:
-    """The campaign file, whose budget leaves something to do."""
+    """The campaign file; its budget is larger than the number of evaluations in the log."""
     return {**SETTINGS, "budget": {"evaluations": 2 * evaluations}}
 
 
@@ -67,7 +67,7 @@ def session_opened(evaluations: int) -> SessionOpened:
 
 
 def batch(number: int, draws: random.Random) -> list[Event]:
-    """A batch from its choice to its refit."""
+    """The events of one batch, from its choice to its refit."""
     time_, first = START + number, number * BATCH
     trials = range(first, first + BATCH)
     values = [(draws.random(), draws.random()) for _ in trials]
@@ -97,7 +97,7 @@ def batch(number: int, draws: random.Random) -> list[Event]:
 
 
 def log_at(url: str, name: str, evaluations: int) -> Writer:
-    """The log in the store `url`, made where it is not there."""
+    """The log in the store `url`; it is written when it does not exist."""
     store = EventStore(url)
     if store.has(name):
         return store.claim(name, "the benchmark")
@@ -115,7 +115,7 @@ def log_at(url: str, name: str, evaluations: int) -> Writer:
 
 
 def measure_time(what: str, make: Callable[[], T], size: Callable[[T], int] | None = None) -> T:
-    """What `make` gives, after printing how long it took."""
+    """The result of `make`, after printing its duration (and its size in bytes)."""
     began = time.perf_counter()
     made = make()
     seconds = time.perf_counter() - began
@@ -124,7 +124,7 @@ def measure_time(what: str, make: Callable[[], T], size: Callable[[T], int] | No
 
 
 def updates(feed: Feed, writer: Writer, evaluations: int, count: int = 20) -> Iterator[tuple[float, int]]:
-    """Seconds of the server and bytes of each of some updates, after a batch of results each."""
+    """The server's seconds and the bytes of `count` updates, each after one batch of results."""
     draws = random.Random(1)
     for number in range(count):
         writer.append(batch(evaluations // BATCH + number, draws))
@@ -141,7 +141,7 @@ def main() -> None:
     parser.add_argument("--store", default="sqlite:////tmp/bbkb-long.sqlite")
     given = parser.parse_args()
     name = f"long-{given.evaluations}"
-    writer = measure_time("write the log, or find it", lambda: log_at(given.store, name, given.evaluations))
+    writer = measure_time("write the log, or open it", lambda: log_at(given.store, name, given.evaluations))
     feed = Feed(Source(name, given.store))
 
     def fold() -> None:

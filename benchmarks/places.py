@@ -1,10 +1,12 @@
-"""Worker actors on a cluster that grows from 2 to 6 places and shrinks to 3 in mid-campaign: utilisation, churn, gaps.
+"""Worker actors on a cluster that grows from 2 to 6 places and shrinks to 3 during a campaign.
+
+Measures the utilisation, the number of worker processes, and the time between two evaluations of a worker:
 
     python -m benchmarks.places --seconds 2
 
-The nodes are those of Ray's own multi-node harness, all on this machine, so evaluations sleep. Steady state begins when
-six evaluations run at the same time for the first time, and ends one evaluation before three nodes are taken away: of
-those that run at that moment the log holds no times.
+All nodes are on this machine (Ray's multi-node test harness), so evaluations sleep. The steady state begins when six
+evaluations run at the same time for the first time. It ends one evaluation before three nodes are removed, because the
+log has no times of the evaluations that run at that moment.
 """
 
 import argparse
@@ -37,12 +39,12 @@ from orchestrator.settings.model import Settings, from_mapping
 from orchestrator.store import runs
 from orchestrator.store.runs import Run
 
-SMALL, LARGE, LEFT = 2, 6, 3  # places at the beginning, after it has grown, after it has shrunk
+SMALL, LARGE, LEFT = 2, 6, 3  # places at the beginning, after the growth, and at the end
 _NODE: dict[str, Any] = {"num_cpus": 1, "object_store_memory": 80 * 2**20}
 
 
 def sleep_then_return(x: float, seconds: float) -> dict[str, float]:
-    """An evaluation that takes `seconds` and no CPU: `x`, and which worker actor and process it ran in."""
+    """An evaluation that sleeps for `seconds`; returns `x`, the number of the worker actor and its process id."""
     time.sleep(seconds)
     name = ray.get_runtime_context().get_actor_name() or ""
     return {"value": x, "pid": os.getpid(), "number": int(name.rpartition(" ")[2])}
@@ -50,8 +52,10 @@ def sleep_then_return(x: float, seconds: float) -> dict[str, float]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Course:
-    """What happened. `slots`: places, each time they changed; `gaps`: seconds between two evaluations of a worker;
-    `least_in_flight`: evaluations after the emptiest dispatch of the steady state."""
+    """The course of a campaign. `slots`: the number of places after each change; `gaps`: seconds between two
+    evaluations of a worker; `least_in_flight`: the smallest number of evaluations in flight after a dispatch in the
+    steady state.
+    """
 
     first: int
     slots: tuple[int, ...]
@@ -66,7 +70,7 @@ class Course:
 
 
 def measure(folder: Path, seconds: float, steady: int) -> Course:
-    """Run it: 8 evaluations of `seconds` on two places, `steady` on six, 12 on three."""
+    """Run a campaign: 8 evaluations of `seconds` on two places, `steady` on six, 12 on three."""
     cluster = Cluster(initialize_head=True, head_node_args={**_NODE, "num_cpus": 0, "include_dashboard": False})
     try:
         nodes = [cluster.add_node(**_NODE) for _ in range(SMALL)]
@@ -95,7 +99,7 @@ def measure(folder: Path, seconds: float, steady: int) -> Course:
 
 
 def course_of(events: Sequence[Event], first: int, until: float) -> Course:
-    """What a log tells of it, the steady state until `until` (wall clock)."""
+    """The course in a log, with the steady state until `until` (wall-clock seconds)."""
     succeeded = [event for event in events if isinstance(event, TrialSucceeded)]
     since = _first_full(succeeded)
     busy = sum(max(0.0, min(one.finished, until) - max(one.started, since)) for one in succeeded)
@@ -114,7 +118,7 @@ def course_of(events: Sequence[Event], first: int, until: float) -> Course:
 
 
 def _first_full(succeeded: Sequence[TrialSucceeded]) -> float:
-    """When all places of the large cluster were busy for the first time."""
+    """The time at which all places of the large cluster were busy for the first time."""
     changes = sorted([(one.started, 1) for one in succeeded] + [(one.finished, -1) for one in succeeded])
     running = accumulate(change for _, change in changes)
     return next(when for (when, _), count in zip(changes, running, strict=True) if count == LARGE)
@@ -128,7 +132,7 @@ def _gaps(succeeded: Sequence[TrialSucceeded]) -> tuple[float, ...]:
 
 
 def _count_in_flight(events: Sequence[Event], since: float, until: float) -> list[int]:
-    """Attempts that Ray has after each dispatch of that time."""
+    """The number of running attempts after each dispatch from `since` to `until`."""
     running, found = 0, []
     for event in events:
         if isinstance(event, TrialsDispatched):
@@ -170,9 +174,9 @@ def _wait_for_places(run: Run, count: int) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.places", description=str(__doc__).partition("\n")[0])
-    parser.add_argument("--seconds", type=float, default=2.0, help="of one evaluation")
+    parser.add_argument("--seconds", type=float, default=2.0, help="duration of one evaluation")
     parser.add_argument("--steady", type=int, default=90, help="evaluations on six places")
-    parser.add_argument("--out", type=Path, help="JSON file for everything that was found")
+    parser.add_argument("--out", type=Path, help="JSON file for all results")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="bb", ignore_cleanup_errors=True) as folder:
         course = measure(Path(folder), given.seconds, given.steady)

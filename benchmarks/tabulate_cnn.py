@@ -1,14 +1,15 @@
 """`python -m benchmarks.tabulate_cnn FOLDER`: a table of a smaller CNN problem than that of Salgia et al. 2021 (D.3).
 
-Trains every setting of a coarser grid once and writes what came out, so that repeats of the experiment run on the
+Trains each setting of a coarser grid once and writes the accuracies, so that repetitions of the experiment run on the
 simulated executor in seconds. Two files are written:
 
-* `mnist_cnn.csv`: `candidates: {table: …, target: accuracy}` of a campaign file. Batch size and learning rate stand as
-  powers, since a table's numbers are scaled linearly and the paper maps these two by their logarithms;
+* `mnist_cnn.csv`: for `candidates: {table: …, target: accuracy}` of a campaign file. Batch size and learning rate are
+  given by their logarithms, because a table's numbers are scaled linearly and the paper scales these two
+  logarithmically;
 * `mnist_cnn_timed.csv`: the same with the column `seconds`, for `table_objective(path, "accuracy", "seconds")`.
 
-Each training is a line of the second file as soon as it is over: called again with the same options the command goes
-on after the last one.
+Each training is appended to the second file when it ends. The same command, started again, continues after the last
+one.
 """
 
 import csv
@@ -33,14 +34,14 @@ _PLAIN, _TIMED = "mnist_cnn.csv", "mnist_cnn_timed.csv"
 
 
 def grid(options: ConvolutionalNetwork) -> Candidates:
-    """The paper's settings with every other batch size and three numbers of hidden units: 1152 instead of 23808."""
+    """The paper's settings with every second batch size and three numbers of hidden units: 1152 instead of 23808."""
     coarser = {"batch_size": Ordered((8, 32, 128, 512)), "hidden": Ordered((10, 25, 40))}
     return make_candidates({**options.default_space(), **coarser}, size=None)
 
 
 def tabulate(objective: Objective, candidates: Candidates, seed: int, first: int = 0) -> Iterator[Row]:
-    """One row a candidate from number `first` on, trained with a seed of its own; a training that diverged counts as an
-    accuracy of 0."""
+    """One row for each candidate from number `first` on, each trained with another seed; a training that diverged has
+    the accuracy 0."""
     for arm in range(first, len(candidates)):
         yield _row(objective, candidates.parameters(arm), seed + arm)
 
@@ -64,9 +65,9 @@ def _ignore_report(value: float, step: int | None = None) -> None: ...
 
 
 def write(rows: Iterator[Row], folder: Path) -> list[Row]:
-    """Append each of `rows` to the timed table in `folder` as it comes, then write the other; all rows that are there.
+    """Append each of `rows` to the timed table in `folder`, then write the other table; returns all rows.
 
-    The folder is made when it is not there.
+    The folder is created when it does not exist.
     """
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / _TIMED).open("a", encoding="utf-8", newline="") as file:
@@ -84,7 +85,7 @@ def write(rows: Iterator[Row], folder: Path) -> list[Row]:
 
 
 def read(folder: Path) -> list[Row]:
-    """The rows that are in the timed table of `folder`; none where it is not there."""
+    """The rows of the timed table in `folder`; none when it does not exist."""
     return [{name: float(text) for name, text in row.items()} for row in _read_rows(folder)]
 
 
@@ -96,11 +97,11 @@ def _read_rows(folder: Path) -> list[dict[str, str]]:
 
 
 def main(
-    folder: Annotated[Path, typer.Argument(help="Where the two files go.")],
+    folder: Annotated[Path, typer.Argument(help="Folder for the two files.")],
     dataset: Annotated[Literal["auto", "mnist", "digits"], typer.Option(help="Images to learn.")] = "digits",
     epochs: Annotated[int, typer.Option(min=1, help="Epochs of each training.")] = 5,
     train_size: Annotated[int | None, typer.Option(help="Training rows; the data set's default if not given.")] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the first row; the others count on.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the first row; each further row has the next seed.")] = 0,
     data: Annotated[Path | None, typer.Option(envvar="BBKB_DATA", help="Folder with the data sets.")] = None,
 ) -> None:
     """Train the whole coarser grid on one core, print its statistics and write the tables."""

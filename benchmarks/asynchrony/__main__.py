@@ -1,4 +1,4 @@
-"""`python -m benchmarks.asynchrony …`: asynchronous BBKB against its rivals in virtual time."""
+"""`python -m benchmarks.asynchrony …`: asynchronous BBKB compared with other methods in virtual time."""
 
 from pathlib import Path
 from typing import Annotated
@@ -18,16 +18,20 @@ from benchmarks.papers.findings import Findings
 from benchmarks.papers.writing import write
 from orchestrator.errors import UserError
 
-_WIDTH = 320  # of the output: a row of numbers is not folded, whatever the terminal
+_WIDTH = 320  # of the output: rows of a table are not wrapped, also in a narrow terminal
 _ALL_DURATIONS, _ALL_METHODS = ",".join(DURATIONS), ",".join(LABELS)
 
-Workers = Annotated[str, typer.Option(help="Numbers of virtual workers, with commas between.")]
+Workers = Annotated[str, typer.Option(help="Numbers of virtual workers, separated by commas.")]
 Durations = Annotated[str, typer.Option(help=f"Some of {_ALL_DURATIONS}; the last for cells, alone.")]
 Problems = Annotated[str, typer.Option(help=f"Some of {','.join(TABLES)}.")]
 Methods = Annotated[str, typer.Option(help=f"Some of {_ALL_METHODS}; {OURS} always runs.")]
 Seeds = Annotated[int, typer.Option(min=1, help="Repetitions.")]
-FirstSeed = Annotated[int, typer.Option(min=0, help="Seed of the first one; the next ones have the next seeds.")]
-Evaluations = Annotated[int | None, typer.Option(min=1, help="Evaluations; else 24 a worker, 1000 at least.")]
+FirstSeed = Annotated[
+    int, typer.Option(min=0, help="Seed of the first repetition; each further one has the next seed.")
+]
+Evaluations = Annotated[
+    int | None, typer.Option(min=1, help="Evaluations of a campaign; by default 24 for each worker, and at least 1000.")
+]
 Out = Annotated[Path, typer.Option(help="Folder for runs and results.")]
 Data = Annotated[Path | None, typer.Option(envvar="BBKB_DATA", help="Folder with the data sets.")]
 
@@ -43,9 +47,9 @@ def main(
     out: Out = Path("runs/asynchrony"),
     data: Data = None,
 ) -> None:
-    """Compare them at equal times: regret, makespan and utilisation, with 95 % intervals over seeds.
+    """Compare the methods at equal times: regret, makespan and utilisation, with 95 % intervals over seeds.
 
-    When it is repeated, finished campaigns are read, and an interrupted one is started again.
+    A repeated call reads finished campaigns, and starts an interrupted one again.
     """
     console = Console(width=_WIDTH)
     chosen = settings(_parts(problems), _parts(durations), _counts(workers), evaluations)
@@ -66,7 +70,7 @@ def _parts(text: str) -> tuple[str, ...]:
 
 def _counts(text: str) -> tuple[int, ...]:
     if not all(part.isdecimal() and int(part) for part in _parts(text)):
-        raise UserError(f"--workers must be whole numbers >= 1 with commas between, got {text!r}")
+        raise UserError(f"--workers must be whole numbers >= 1, separated by commas, got {text!r}")
     return tuple(int(part) for part in _parts(text))
 
 

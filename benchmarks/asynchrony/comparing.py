@@ -1,4 +1,4 @@
-"""Runs the campaigns of a setting, or reads those that are finished."""
+"""Run the campaigns of a setting, or read those that are finished."""
 
 from collections.abc import Mapping
 
@@ -14,9 +14,9 @@ Courses = Mapping[str, tuple[Course, ...]]  # by method's name, in the order of 
 
 
 def run(setting: Setting, request: Request, first_seed: int, console: Console) -> Courses:
-    """Every method of `request` with every seed from the first on, one after the other.
+    """The courses of each method of `request` with each seed from the first on; the campaigns run one after the other.
 
-    Raises CampaignError when one ends otherwise than finished, KeyboardInterrupt when interrupted; what was done stays.
+    Raises CampaignError when one does not finish, KeyboardInterrupt on an interrupt. Finished campaigns are kept.
     """
     comparison = setting.comparison(request.methods)
     found: dict[str, list[Course]] = {method.name: [] for method in comparison.methods}

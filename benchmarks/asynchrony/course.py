@@ -1,6 +1,6 @@
-"""What the log of one campaign says against time: how busy its workers were, and the regret by then.
+"""The utilisation of the workers and the regret of one campaign as functions of time, from its log.
 
-All of it on the executor's clock, beginning with the session. Values are on the maximised scale.
+Times are those of the executor's clock, in seconds since the start of the session. Values are on the maximised scale.
 """
 
 from collections.abc import Iterable, Mapping
@@ -18,10 +18,10 @@ from orchestrator.history.fold import fold
 
 @dataclass(frozen=True)
 class Course:
-    """One campaign. Arrays are (n,), in the order in which the evaluations were over; nothing of them failed.
+    """One campaign without failures. Arrays are (n,), in the order in which the evaluations ended.
 
-    `values` are noise-free, `rewards` what was seen. `idle_seconds` are the worker-seconds without an evaluation by
-    cause, `strategy_seconds` the wall-clock seconds that choosing and refreshing took.
+    `values` are noise-free, `rewards` have noise. `idle_seconds` are the worker-seconds without an evaluation, by
+    cause; `strategy_seconds` are the wall-clock seconds of the choices and refits.
     """
 
     slots: int
@@ -37,53 +37,53 @@ class Course:
 
     @property
     def makespan(self) -> float:
-        """Seconds until the last evaluation was over."""
+        """Seconds until the last evaluation ended."""
         return float(self.finished[-1])
 
     @property
     def least_seconds(self) -> float:
-        """No schedule is shorter: the work spread over all workers, or the longest evaluation."""
+        """A lower bound of the makespan in seconds: the work divided by the workers, or the longest evaluation."""
         seconds = self.finished - self.started
         return float(max(seconds.sum() / self.slots, seconds.max()))
 
     @property
     def warm_up_end(self) -> float:
-        """The time at which as many evaluations had ended as there are workers; the end if that never happened."""
+        """The time at which as many evaluations had ended as there are workers; the end for fewer evaluations."""
         return float(self.finished[min(self.slots, len(self.finished)) - 1])
 
     @property
     def last_start(self) -> float:
-        """When the last evaluation was dispatched: what is idle later has nothing left to do."""
+        """The time of the last dispatch; a worker that is idle later has no work left."""
         return float(self.started.max())
 
     def utilisation(self, begin: float, end: float) -> float:
-        """Share of the workers' time from `begin` to `end` that evaluations took; NaN where that is no time."""
+        """The share of the workers' time from `begin` to `end` that evaluations used; NaN unless begin < end."""
         if end <= begin:
             return float("nan")
         overlap = np.minimum(self.finished, end) - np.maximum(self.started, begin)
         return float(np.maximum(overlap, 0.0).sum() / (self.slots * (end - begin)))
 
     def done(self, times: ArrayLike) -> Indices:
-        """How many evaluations were over at `times` (k,)."""
+        """The number of evaluations that had ended at `times` (k,)."""
         return np.searchsorted(self.finished, np.asarray(times, np.float64), side="right")
 
     def simple_regret(self, times: ArrayLike) -> Floats:
-        """f* − the best f among what was over (k,); NaN before anything was."""
+        """f* − the best f of the ended evaluations (k,); NaN before the first end."""
         return _at(self.done(times), simple_regret(self.optimum, self.values))
 
     def average_regret(self, times: ArrayLike) -> Floats:
-        """Mean regret of what was over (k,); NaN before anything was."""
+        """The mean regret of the ended evaluations (k,); NaN before the first end."""
         return _at(self.done(times), np.cumsum(self.optimum - self.values) / np.arange(1, len(self.values) + 1))
 
     def regret_by_knowledge(self) -> Floats:
-        """Parts (3,) of the mean regret of all evaluations, by how many results there were when they began: none, fewer
-        than workers, at least as many. They add up to it."""
+        """Parts (3,) of the mean regret of all evaluations, by the number of results when they began: none, fewer than
+        there are workers, at least as many. The mean regret is their sum."""
         known = self.done(self.started)
         parts = (known >= 1).astype(np.intp) + (known >= self.slots)
         return np.bincount(parts, self.optimum - self.values, minlength=3) / len(self.values)
 
     def recommended_regret(self, times: ArrayLike) -> Floats:
-        """Regret of the arm whose rewards had the largest mean by then (k,), which need not be the best one pulled."""
+        """The regret (k,) of the arm with the largest mean reward at `times`, which may not be the best arm pulled."""
         return np.array([self._recommended(count) for count in self.done(times)])
 
     def _recommended(self, count: int) -> float:
@@ -96,20 +96,20 @@ class Course:
 
 
 def _at(counts: Indices, cumulative: Floats) -> Floats:
-    """`cumulative` after this number of evaluations, NaN after none."""
+    """`cumulative` after each of these numbers of evaluations (k,); NaN after none."""
     values: Floats = np.concatenate(([np.nan], cumulative))[counts]
     return values
 
 
 def course(events: Iterable[Event]) -> Course:
-    """Fold the log of a finished campaign. Raises ValueError when it has no optimum, a resume or a failure in it."""
+    """Fold the log of a finished campaign. Raises ValueError when it has no optimum, a resume or a failure."""
     log = list(events)
     history = fold(log)
     rows, optimum = history.succeeded, history.created.optimum
     closed = [event for event in log if isinstance(event, SessionClosed)]
     if optimum is None or len(history.sessions) != 1 or len(rows) != len(history.trials) or not closed:
         raise ValueError(
-            "a course is that of a campaign with a known optimum, one whole session and no failure; "
+            "a course needs a campaign with a known optimum, one complete session and no failure; "
             f"got optimum {optimum}, {len(history.sessions)} sessions, {len(rows)} of {len(history.trials)} succeeded"
         )
     sign = 1.0 if history.is_maximized else -1.0

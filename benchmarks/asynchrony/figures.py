@@ -1,4 +1,4 @@
-"""Courses as figures: regret against time, and how busy the workers were against time."""
+"""Courses as figures: regret against time, and busy workers against time."""
 
 from collections.abc import Callable
 from itertools import pairwise
@@ -11,12 +11,12 @@ from benchmarks.asynchrony.settings import LABELS, Setting
 from benchmarks.asynchrony.tables import OURS, Found
 from benchmarks.papers.findings import Curve, Figure, Floats, Panel
 
-POINTS = 120  # a curve
-WINDOWS = 30  # in which utilisation is averaged
+POINTS = 120  # points of a curve
+WINDOWS = 30  # windows in which utilisation is averaged
 
 
 def figures(found: Found) -> list[Figure]:
-    """One for each regret and one of the utilisation, a panel a setting."""
+    """One figure for each regret and one for the utilisation, each with one panel for each setting."""
     return [
         _figure("average-regret", "Average regret against time", found, _average),
         _figure("simple-regret", "Simple regret against time", found, _simple_panel),
@@ -55,7 +55,7 @@ def _utilisation_panel(setting: Setting, courses: Courses) -> Panel:
 
 
 def _utilisation_in_windows(one: Course, edges: Floats) -> Floats:
-    """(k,) between `edges` (k + 1,)."""
+    """The utilisation (k,) between consecutive `edges` (k + 1,), times in seconds."""
     return np.array([one.utilisation(begin, end) for begin, end in pairwise(edges)])
 
 
@@ -64,11 +64,11 @@ def _curve_over_seeds(name: str, times: Floats, samples: list[Floats]) -> Curve:
 
 
 def _times(courses: Courses) -> Floats:
-    """From when every campaign of every method has something to show."""
+    """Times from the moment at which every campaign of every method has a result."""
     first = max(float(one.finished[0]) for runs in courses.values() for one in runs)
     return np.linspace(first, _span(courses), POINTS)
 
 
 def _span(courses: Courses) -> float:
-    """A little more than the asynchronous campaigns take: what comes later compares nothing."""
+    """A little more than the makespan of the asynchronous campaigns; at later times there is nothing to compare."""
     return 1.25 * max(one.makespan for one in courses[OURS])

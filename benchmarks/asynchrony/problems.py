@@ -1,7 +1,7 @@
-"""The problems: real tables as bandit problems on one scale, so that one set of hyper-parameters is sensible for all.
+"""The problems: recorded tables as bandit problems on one scale, so that one set of hyper-parameters suits all of them.
 
-Features and targets are standardised. A regret of 1 is then one standard deviation of what the arms are worth, and λ,
-ξ² and F mean the same on every table.
+Features and targets are standardised. A regret of 1 is then one standard deviation of the arms' values, and λ, ξ² and F
+mean the same on each table.
 """
 
 from collections.abc import Callable, Mapping
@@ -22,10 +22,10 @@ Name = Literal["fcnet", "cadata", "cells"]
 FCNET = "fcnet/fcnet.npz"
 FCNET_ARMS = 2048
 NOISE_STD = (
-    0.01  # in the table's own units: Calandriello et al. 2020's, for accuracies and for targets scaled to [0, 1]
+    0.01  # in the table's units: that of Calandriello et al. 2020, for accuracies and for targets scaled to [0, 1]
 )
 
-_OPERATIONS = (0, 1)  # 3×3 and 1×1 convolution; a vertex that is neither is a max-pooling
+_OPERATIONS = (0, 1)  # 3×3 and 1×1 convolutions; any other vertex is a max-pooling
 _UPPER = np.triu_indices(VERTICES, 1)
 
 
@@ -39,9 +39,9 @@ class Standardised:
     | `cadata` | 20640 blocks of houses in California | their median value |
     | `cells` | the 4432 cells of NAS-Bench-101 with six vertices whose training is recorded | validation accuracy |
 
-    FCNet is noisy itself: an evaluation gives one of four recorded trainings. The others have the N(0, 0.01²) of 2020,
-    on the target scaled to [0, 1] and on accuracies. `has_seconds`: evaluations last as long as they were recorded to,
-    which only `cells` knows.
+    An evaluation of FCNet gives one of four recorded trainings, so its values are noisy. The other tables get noise
+    N(0, 0.01²), as in Calandriello et al. 2020, on the target scaled to [0, 1] and on accuracies. `has_seconds`:
+    evaluations have the recorded durations, which only `cells` has.
     """
 
     __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}
@@ -50,7 +50,7 @@ class Standardised:
     has_seconds: bool = False
 
     def load(self, source: DataSource) -> Table:
-        """The table; raises ObjectiveError when the data cannot be had, or durations are wanted of data without."""
+        """The table. Raises ObjectiveError when data are missing, or have no durations and `has_seconds` is set."""
         table = standardise(TABLES[self.table](source))
         if not self.has_seconds:
             return replace(table, seconds=None)
@@ -59,13 +59,13 @@ class Standardised:
         return table
 
     def default_space(self) -> Space | None:
-        """None: the table brings its own candidates."""
+        """None: the table has its own candidates."""
         return None
 
 
 def standardise(table: Table) -> Table:
-    """The table with features and target of mean 0 and standard deviation 1, its noise scaled with the target."""
-    worth = np.nanmean(table.target, axis=1)  # over repeats
+    """The table with features and target of mean 0 and standard deviation 1; its noise is scaled with the target."""
+    worth = np.nanmean(table.target, axis=1)  # over repetitions
     features, spread = table.features - table.features.mean(axis=0), table.features.std(axis=0)
     return replace(
         table,
@@ -77,10 +77,9 @@ def standardise(table: Table) -> Table:
 
 
 def fcnet(source: DataSource) -> Table:
-    """FCNet on protein structure (Klein and Hutter 2019): choices by their number, four trainings of each setting.
+    """FCNet on protein structure (Klein and Hutter 2019), four trainings of each setting. Choices become their index.
 
-    A fixed random part of the 62208 settings, as a campaign would draw its candidates: a refresh at every result,
-    thousands of times, is what this benchmark costs.
+    A fixed random part of the 62208 settings, because the benchmark refits thousands of times.
     """
     arrays = read_archive(source, FCNET, dict)
     everything = len(arrays["index"])
@@ -91,7 +90,7 @@ def fcnet(source: DataSource) -> Table:
 
 
 def cells(source: DataSource) -> Table:
-    """All recorded cells with six vertices: 15 edges, and which of the four inner vertices is which convolution."""
+    """All recorded cells with six vertices: bits for the 15 edges and the convolutions of the four inner vertices."""
     arrays = read_archive(source, RECORDED, dict)
     rows = np.flatnonzero(arrays["n_vertices"] == VERTICES)
     inner = arrays["ops"][rows, 1 : VERTICES - 1]

@@ -1,5 +1,5 @@
-"""BBKB's rivals for busy workers, with its posterior, its upper bounds and its options: only when and how they pick
-differs, so a difference in regret is one of dispatching.
+"""Other methods that keep workers busy, with BBKB's posterior, upper bounds and options. They differ from BBKB only in
+when and how they pick, so a difference in regret is caused by the dispatching.
 """
 
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from orchestrator.bandit.strategy import Choose, Decision, Mode, Pick
 
 @dataclass(frozen=True)
 class Barrier(BBKB):
-    """Batches of `batch_size`, for any drift, each started when the batch before has ended."""
+    """Batches of a fixed `batch_size`, whatever their drift; each starts when the batch before has ended."""
 
     mode: Mode = "batch"
     batch_size: int = 64
@@ -26,7 +26,7 @@ class Barrier(BBKB):
         require(self, "batch_size", ">= 1", self.batch_size >= 1)
 
     def _choose(self, state: SparseState, pending: Sequence[int], limit: int) -> Decision:
-        """By upper bounds whose variance falls with every pick, as in BBKB."""
+        """Picks by upper bounds whose variance decreases with each pick, as in BBKB."""
         picking = Picking.begin(state, self.confidence.width(state.information_gain), state.set_aside)
         for arm in pending:
             picking.pick(arm)
@@ -42,10 +42,10 @@ class Barrier(BBKB):
 
 @dataclass(frozen=True)
 class Liar(BBKB):
-    """One arm for every free worker at once, a pending pull counting as one that gave the mean of all rewards so far.
+    """An arm for each free worker; a pending pull counts as a pull with the mean of all rewards so far.
 
-    A constant liar (Ginsbourger, Le Riche, Carraro 2010) on BBKB's posterior, fitted anew for every pick. No worker
-    ever waits, and the error of the assumed rewards has no bound.
+    A constant liar (Ginsbourger, Le Riche, Carraro 2010) on BBKB's posterior, which is fitted again for each pick.
+    Workers never wait, and the error of the assumed rewards has no bound.
     """
 
     mode: Mode = "async"

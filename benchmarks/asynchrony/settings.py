@@ -1,8 +1,9 @@
-"""What is compared: problems × durations × workers, and methods that share their options but for the default.
+"""The settings of the comparison: problems × durations × workers, and the methods, which share their options; only the
+default of this project differs.
 
-How the options were chosen: λ, ξ², F and the rest are the product's defaults, which are meant for rewards that vary by
-about 1. The Gaussian kernel's lengthscale is the power of two at which, given λ, 1000 random arms of the table make a
-signal's variance of 1 likeliest, which is the kernel's own.
+The options: λ, ξ², F and the others have the project's defaults for published settings, which assume rewards that vary
+by about 1. The lengthscale of the Gaussian kernel is the power of two with the largest likelihood on 1000 random arms
+of the table, given λ and the kernel's variance of 1.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -15,7 +16,7 @@ from benchmarks.papers.campaigns import Comparison, Method
 from objectives.reference import did_you_mean
 from orchestrator.errors import UserError
 
-RECORDED = "recorded"  # durations out of the table
+RECORDED = "recorded"  # durations recorded in the table
 
 DURATIONS: Mapping[str, Mapping[str, float]] = MappingProxyType(
     {
@@ -46,7 +47,7 @@ LABELS: Mapping[str, str] = MappingProxyType(
 
 @dataclass(frozen=True)
 class Setting:
-    """One cell of the comparison."""
+    """One combination of problem, durations and workers."""
 
     problem: str
     durations: str
@@ -58,7 +59,7 @@ class Setting:
 
     @property
     def name(self) -> str:
-        """For folders and files."""
+        """The name of its folders and files."""
         return f"{self.problem}-{self.durations}-{self.workers}"
 
     def comparison(self, methods: Sequence[str]) -> Comparison:
@@ -71,7 +72,7 @@ class Setting:
 
     def _method(self, name: str) -> Method:
         kernel = {"name": "rbf", "lengthscale": LENGTHSCALES[self.problem]}
-        given = {} if name == CALIBRATED else {"kernel": kernel}  # which leaves the published settings
+        given = {} if name == CALIBRATED else {"kernel": kernel}  # it does not use the published settings
         return Method(name, LABELS[name], {**given, **_STRATEGIES[name](self.workers)})
 
 
@@ -80,7 +81,7 @@ def _reference(named: type) -> str:
 
 
 _STRATEGIES: Mapping[str, Callable[[int], Mapping[str, object]]] = {
-    CALIBRATED: lambda workers: {"name": "bbkb", "mode": "async"},  # the papers' methods are in batch mode
+    CALIBRATED: lambda workers: {"name": "bbkb", "mode": "async"},  # the methods of the papers run in batch mode
     "async": lambda workers: {"name": "bbkb", "mode": "async"},
     "global": lambda workers: {"name": "bbkb", "mode": "async", "termination": "global"},
     "batch": lambda workers: {"name": "bbkb", "mode": "batch", "termination": "global"},
@@ -90,15 +91,17 @@ _STRATEGIES: Mapping[str, Callable[[int], Mapping[str, object]]] = {
 
 
 def horizon(workers: int) -> int:
-    """Evaluations: 24 rounds of all workers, and 1000 at least."""
+    """The number of evaluations: 24 for each worker, at least 1000."""
     return max(1000, 24 * workers)
 
 
 def settings(
     problems: Sequence[str], durations: Sequence[str], workers: Sequence[int], evaluations: int | None = None
 ) -> list[Setting]:
-    """Every combination there is, the cheapest first: recorded durations for problems that have them, drawn ones for
-    the others. Raises UserError on unknown names."""
+    """All combinations, the cheapest first: recorded durations for problems that have them, drawn ones for the others.
+
+    Raises UserError on unknown names.
+    """
     check_known("--problems", problems, tuple(TABLES))
     check_known("--durations", durations, tuple(DURATIONS))
     return [
@@ -111,7 +114,7 @@ def settings(
 
 
 def check_known(option: str, names: Sequence[str], choices: Sequence[str]) -> None:
-    """Raise UserError when one of `names` is none of `choices`."""
+    """Raise UserError when one of `names` is not in `choices`."""
     for name in names:
         if name not in choices:
             raise UserError(f"{option} must be some of {','.join(choices)}, got {name!r}{did_you_mean(name, choices)}")

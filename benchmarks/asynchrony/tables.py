@@ -1,4 +1,4 @@
-"""Courses as tables: how busy the workers were, the regret at equal times, who is lowest there, where it comes from."""
+"""Courses as tables: utilisation, regret at equal times, the method with the lowest regret, and parts of the regret."""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -10,7 +10,7 @@ from benchmarks.asynchrony.settings import LABELS, Setting
 from benchmarks.papers.findings import Cell, Floats, Interval, Table, mean_and_half_width
 
 OURS = "async"
-SHARES = (0.25, 0.5, 1.0)  # of the asynchronous campaign's makespan: the equal times
+SHARES = (0.25, 0.5, 1.0)  # shares of the asynchronous campaign's makespan: the times of the comparison
 
 Found = Mapping[Setting, Courses]
 Regret = Callable[[Course, Floats], Floats]
@@ -29,7 +29,7 @@ def utilisation_table(found: Found) -> Table:
         "makespan / bound": lambda one: one.makespan / one.least_seconds,
         "busy %": lambda one: 100.0 * one.utilisation(0.0, one.makespan),
         "after warm-up %": lambda one: 100.0 * one.utilisation(one.warm_up_end, one.makespan),
-        "... while work was left %": lambda one: 100.0 * one.utilisation(one.warm_up_end, one.last_start),
+        "until the last dispatch %": lambda one: 100.0 * one.utilisation(one.warm_up_end, one.last_start),
         **{f"idle, {label} %": _idle(cause) for cause, label in _IDLE.items()},
         "refreshes": lambda one: float(one.refreshes),
         "strategy's s": lambda one: one.strategy_seconds,
@@ -39,17 +39,17 @@ def utilisation_table(found: Found) -> Table:
         for setting, courses in found.items()
         for name, runs in courses.items()
     ]
-    title = "Workers; after warm-up: once as many evaluations have ended as there are workers"
+    title = "Utilisation; the warm-up lasts until as many evaluations have ended as there are workers"
     return Table("busy", title, ("setting", "method", *measures), rows)
 
 
 def _idle(cause: str) -> Callable[[Course], float]:
-    """Share of the workers' time, in per cent."""
+    """A function of a course: the idle share of the workers' time by this cause, in per cent."""
     return lambda one: 100.0 * one.idle_seconds.get(cause, 0.0) / (one.slots * one.makespan)
 
 
 def regrets(found: Found) -> Table:
-    """The three regrets at equal times, and how many evaluations were over."""
+    """The three regrets at equal times, and the number of ended evaluations."""
     at = [f"{kind} {_percent(share)}" for kind in REGRETS for share in SHARES]
     rows: list[tuple[Cell, ...]] = []
     for setting, courses in found.items():
@@ -59,14 +59,12 @@ def regrets(found: Found) -> Table:
             cells = [Interval.of(kind[:, place]) for kind in samples for place in range(len(SHARES))]
             done = Interval.of([float(one.done(own[-1:])[0]) for one, own in zip(runs, times, strict=True)])
             rows.append((str(setting), LABELS[name], *cells, done))
-    title = (
-        "Regret when 25, 50 and 100 % of the asynchronous campaign's time are over, in standard deviations of the arms"
-    )
+    title = "Regret after 25, 50 and 100 % of the asynchronous campaign's makespan, in standard deviations of the arms"
     return Table("regret", title, ("setting", "method", *at, "evaluations 100 %"), rows)
 
 
 def verdicts(found: Found) -> Table:
-    """Where the asynchronous campaign's regret is the lowest at equal time, and by whom it is beaten elsewhere."""
+    """Whether the asynchronous campaign has the lowest regret at equal times, and which methods have a lower one."""
     at = [f"{kind} {_percent(share)}" for kind in REGRETS for share in SHARES]
     rows: list[tuple[Cell, ...]] = []
     for setting, courses in found.items():
@@ -83,10 +81,11 @@ def verdicts(found: Found) -> Table:
 
 
 def verdict(samples: Mapping[str, Floats]) -> str:
-    """What the regrets (seeds,) of each method say about `OURS`.
+    """The comparison of `OURS` with the other methods, from the regrets (seeds,) of each method.
 
-    `lowest`: no other has a lower mean. `within`: another has, but the interval of the paired difference holds 0. Else
-    the names of those that are lower. NaN counts as larger than any number: nothing was over yet.
+    `lowest`: no other method has a lower mean. `within`: another one has, but the interval of the paired difference
+    contains 0. Otherwise the names of the methods with a lower regret. NaN (no evaluation had ended) counts as larger
+    than any number.
     """
     ours = samples[OURS]
     better = [name for name, values in samples.items() if name != OURS and values.mean() < ours.mean()]
@@ -98,7 +97,7 @@ def verdict(samples: Mapping[str, Floats]) -> str:
 
 
 def origins(found: Found) -> Table:
-    """The mean regret of all evaluations, in parts by how many results there were when they began."""
+    """The mean regret of all evaluations, in parts by the number of results when they began."""
     rows: list[tuple[Cell, ...]] = []
     for setting, courses in found.items():
         for name, runs in courses.items():
@@ -111,12 +110,12 @@ def origins(found: Found) -> Table:
 
 
 def equal_times(courses: Courses) -> list[Floats]:
-    """For each seed the times (k,) at which its courses are compared."""
+    """For each seed, the times (k,) at which its courses are compared."""
     return [np.array(SHARES) * one.makespan for one in courses[OURS]]
 
 
 def _samples(regret: Regret, runs: Sequence[Course], times: Sequence[Floats]) -> Floats:
-    """(seeds, k)."""
+    """The regret (seeds, k) of the courses at these times."""
     return np.stack([regret(one, own) for one, own in zip(runs, times, strict=True)])
 
 

@@ -24,19 +24,19 @@ from benchmarks.chaos.reporting import keep, line, read_earlier, report
 BROKEN = 1
 _SHORTEST, _LONGEST = 0.05, 2.0  # of an evaluation, in seconds
 
-Kills = Annotated[int, typer.Option(min=0, help="SIGKILLs to spend.")]
-Seed = Annotated[int, typer.Option(min=0, help="Of what is killed and when, and of the campaigns.")]
-Kind = Annotated[str, typer.Option(help="Kinds of workers, with commas between; one campaign each in turn.")]
-Evaluations = Annotated[int, typer.Option(min=1, help="Of a campaign.")]
+Kills = Annotated[int, typer.Option(min=0, help="The number of SIGKILLs; campaigns are started until all are used.")]
+Seed = Annotated[int, typer.Option(min=0, help="Seed of the choice of processes and times, and of the campaigns.")]
+Kind = Annotated[str, typer.Option(help="Kinds of workers, separated by commas; the campaigns use them in turn.")]
+Evaluations = Annotated[int, typer.Option(min=1, help="Evaluations of one campaign.")]
 Pause = Annotated[tuple[float, float], typer.Option(help="Shortest and longest seconds between two strikes.")]
 Store = Annotated[
-    str, typer.Option(help="sqlite, a database's URL, or postgresql: a server of its own, which is killed, too.")
+    str, typer.Option(help="sqlite, the URL of a database, or postgresql: a new server, which is killed, too.")
 ]
-Minutes = Annotated[float, typer.Option(help="Begin no further campaign after these.")]
-Nodes = Annotated[int, typer.Option(min=2, help="Of the cluster, the head among them; two logical CPUs each.")]
+Minutes = Annotated[float, typer.Option(help="Start no campaign after this many minutes.")]
+Nodes = Annotated[int, typer.Option(min=2, help="Nodes of the cluster, with the head; each has two logical CPUs.")]
 Network = Annotated[bool, typer.Option(help="Cut links between nodes in network namespaces, too (root only).")]
 Out = Annotated[Path, typer.Option(help="Folder for runs, notes and the report.")]
-Into = Annotated[Path | None, typer.Option(help="Folder of an earlier run to go on with, instead of a new one.")]
+Into = Annotated[Path | None, typer.Option(help="Folder of an earlier run to continue, instead of a new one.")]
 
 
 def main(
@@ -52,8 +52,8 @@ def main(
     out: Out = Path("runs/chaos"),
     into: Into = None,
 ) -> None:
-    """Kill what campaigns run on until all kills are spent, and count what was lost, repeated and how long it took."""
-    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # everything is cleared away
+    """Kill processes of campaigns until all kills are used; count lost and repeated evaluations, and recovery times."""
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # all processes are ended
     folder = (into or out / time.strftime("%Y%m%d-%H%M%S")).absolute()
     folder.mkdir(parents=True, exist_ok=True)
     results, begun = read_earlier(folder), len(list(folder.glob("campaign-*.yaml")))
@@ -95,7 +95,7 @@ def _courses(
     nodes: int,
     server: Server | None,
 ) -> Iterator[Result]:
-    """Campaign after campaign on one cluster, and on a new one where a campaign had to be given up."""
+    """One campaign after the other on one cluster, and on a new cluster after a campaign that did not end."""
     notes, left = folder / "notes", kills
     while left > 0 and time.monotonic() < deadline:
         with ExitStack() as cleared:

@@ -1,9 +1,9 @@
-"""What a campaign lost, counted twice or did again under the kills that it met: from its log, the executions that were
-noted beside it, and the kills. Pure, so that the accounting itself can be tested.
+"""Which results a campaign lost, counted twice or evaluated again, from its log, the records of the executions, and the
+kills. Pure, so that the accounting itself can be tested.
 
-What may run again is what ran in a process that was killed, on a node that was killed, or in a task whose owner, the
-central actor, was killed (Ray ends tasks with their owner), or anywhere in a cluster whose head was killed. The death
-of the database server explains nothing. All else that is not in the log is lost.
+An execution may be repeated when it ran in a process that was killed, on a node that was killed, in a task whose owner,
+the central actor, was killed (Ray ends tasks with their owner), or anywhere in a cluster whose head was killed. The
+death of the database server explains no repetition. Any other execution that is not in the log counts as lost.
 """
 
 from collections import Counter
@@ -25,17 +25,17 @@ Victim = Literal["worker", "coordinator", "driver", "node", "head", "server"]
 SEVERAL = "several at once"
 NOT_EXCUSED = "no kill explains it"
 
-# A result reaches the log within this long after its evaluation has ended, or as long as was observed in this campaign
-# where no kill came between: a busy machine needs longer.
+# The seconds from the end of an evaluation to its entry in the log; or the longest time that was observed in this
+# campaign without a kill between them, because a busy machine needs longer.
 _LEAST_HANDOVER_SECONDS = 1.0
-# What runs on a node survives its raylet, and a task its owner, for a moment.
+# For a moment, processes on a node survive its raylet, and a task survives its owner.
 _SURVIVAL_SECONDS = 6.0
-_HARMLESS = ("worker lost", "node lost")  # failures that kills may cause
+_HARMLESS = ("worker lost", "node lost")  # failures that a kill may cause
 
 
 @dataclass(frozen=True, slots=True)
 class Kill:
-    """One SIGKILL. Kills of one `strike` came at once. `node`: the one that was killed, empty for a process;
+    """One SIGKILL. Kills of one `strike` were simultaneous. `node`: the node that was killed, empty for a process;
     `has_coordinator`: whether the coordinator ran there, and so died with it."""
 
     strike: int
@@ -46,15 +46,16 @@ class Kill:
     has_coordinator: bool = False
 
     def has_killed(self, execution: Execution) -> bool:
-        """Whether that ran in the process, or on the node, that was killed, and was under way then."""
+        """Whether the execution was running in the process, or on the node, when it was killed."""
         is_there = execution.node == self.node if self.victim == "node" else execution.pid == self.pid
         return is_there and execution.covers(self.time)
 
     def may_have_lost(self, execution: Execution, handover_seconds: float, silence: tuple[float, float]) -> bool:
-        """Whether an execution that is not in the log may have been lost to this kill.
+        """Whether this kill may be the reason that an execution is not in the log.
 
-        `handover_seconds`: how long a result takes to the log; `silence`: when the log was written to for the last time
-        before the kill, and when the next session began after it. A coordinator that writes nothing takes in nothing.
+        `handover_seconds`: seconds from the end of an evaluation to the log; `silence`: when the log was written to for
+        the last time before the kill, and when the next session began. A coordinator that writes nothing collects no
+        result.
         """
         has_silenced = self.victim in ("coordinator", "head") or self.has_coordinator
         first = (silence[0] if has_silenced else self.time) - handover_seconds
@@ -76,11 +77,11 @@ class Kill:
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """Of one campaign. `broken` describes the promises that were not kept; it should be empty.
+    """The account of one campaign. `broken` describes the promises that were not kept; it should be empty.
 
-    `repeated`: executions that were started and are not in the log, by what killed them, and the seconds they had run;
-    `recoveries`: seconds from a strike until work went on, by victim; `failures`: recorded, by kind;
-    `set_aside`: trials that ended as failed, since their arm has cost too many workers.
+    `repeated`: for each kind of victim, the seconds that each execution had run which was started and is not in the
+    log; `recoveries`: seconds from a strike until work continued, by victim; `failures`: recorded failures, by kind;
+    `set_aside`: trials that failed because attempts with their arm had ended too many workers.
     """
 
     lost: int
@@ -106,7 +107,7 @@ def account(
     executed: Iterable[Execution],
     kills: Sequence[Kill],
 ) -> Account:
-    """`trials`: the trial of each seed; executions of other campaigns are left out."""
+    """The account of a campaign. `trials`: the trial of each seed; executions with other seeds are left out."""
     own = [execution for execution in executed if execution.seed in trials]
     successes = [event for event in events if isinstance(event, TrialSucceeded)]
     failures = [event for event in events if isinstance(event, TrialFailed)]
@@ -121,11 +122,11 @@ def account(
     twice = _repeated_outcomes(successes, failures)
     broken = [
         *(f"finished and not recorded: trial {trials[it.seed]}, {it}" for it in lost),
-        *(f"broken off, and no kill explains it: trial {trials[it.seed]}, {it}" for it in broken_off),
+        *(f"not finished, and no kill explains it: trial {trials[it.seed]}, {it}" for it in broken_off),
         *twice,
         *_unfinished_trials(evaluations, successes, failures),
         *_invented_results(successes, own),
-        *(f"failed by itself: {event}" for event in failures if event.failure not in _HARMLESS),
+        *(f"failed without a kill: {event}" for event in failures if event.failure not in _HARMLESS),
         *(f"gave up: {it}" for it in events if isinstance(it, SessionClosed) and it.outcome != "finished"),
     ]
     return Account(
@@ -147,7 +148,7 @@ def account(
 
 
 def _repeated_outcomes(successes: Sequence[TrialSucceeded], failures: Sequence[TrialFailed]) -> list[str]:
-    """Attempts with more than one outcome, trials that ended more than once."""
+    """Attempts with more than one outcome, and trials that ended more than once."""
     attempts = Counter([(it.trial, it.attempt) for it in successes] + [(it.trial, it.attempt) for it in failures])
     ends = Counter([it.trial for it in successes] + [it.trial for it in failures if it.is_final])
     return [
@@ -164,7 +165,7 @@ def _unfinished_trials(
 
 
 def _invented_results(successes: Sequence[TrialSucceeded], executed: Sequence[Execution]) -> list[str]:
-    """Results of no execution that was noted."""
+    """Results in the log for which there is no record of an execution."""
     noted = {(float(it.pid), it.began) for it in executed if it.ended is not None}
     return [
         f"recorded and never executed: {event}"
@@ -176,7 +177,7 @@ def _invented_results(successes: Sequence[TrialSucceeded], executed: Sequence[Ex
 def _handover_seconds(
     successes: Sequence[TrialSucceeded], executed: Sequence[Execution], kills: Sequence[Kill]
 ) -> float:
-    """The longest time from the end of an evaluation to its place in the log that no kill explains."""
+    """The longest time from the end of an evaluation to its entry in the log, without a kill between them."""
     ended = {(float(it.pid), it.began): it.ended for it in executed}
     spans = [(ended.get((event.metrics["pid"], event.metrics["began"])), event.time) for event in successes]
     quiet = [
@@ -188,14 +189,14 @@ def _handover_seconds(
 
 
 def _silence_around(kill: Kill, events: Sequence[Event]) -> tuple[float, float]:
-    """When the log was written to before a kill, and when a session opened after it; the kill's time for none."""
+    """The times of the last event before a kill and of the next session's start; that of the kill for a missing one."""
     written = max((event.time for event in events if event.time <= kill.time), default=kill.time)
     openings = (event.time for event in events if isinstance(event, SessionOpened) and event.time > kill.time)
     return written, min(openings, default=kill.time)
 
 
 def _blame(execution: Execution, silences: Mapping[Kill, tuple[float, float]], handover_seconds: float) -> Kill | None:
-    """The kill that an execution was lost to: the first since it began, or one just before."""
+    """The kill that explains the loss of an execution: the first one since it began, or one just before; None: none."""
     may_have_lost = [
         kill for kill, silence in silences.items() if kill.may_have_lost(execution, handover_seconds, silence)
     ]
@@ -205,7 +206,7 @@ def _blame(execution: Execution, silences: Mapping[Kill, tuple[float, float]], h
 
 
 def _wasted_seconds(execution: Execution, kill: Kill | None) -> float:
-    """Seconds of an execution that were for nothing, as far as they are known."""
+    """The seconds that a lost execution had run, as far as they are known."""
     end = execution.ended or (execution.began if kill is None else kill.time)
     return max(0.0, end - execution.began)
 
@@ -219,7 +220,7 @@ def _strikes(kills: Sequence[Kill]) -> Iterator[tuple[str, list[Kill]]]:
 def _recoveries(
     kills: Sequence[Kill], events: Sequence[Event], executed: Sequence[Execution], recorded: set[tuple[float, float]]
 ) -> dict[str, tuple[float, ...]]:
-    """By victim, for every strike that hit something, the seconds until everything it hit went on."""
+    """By victim, for each strike that hit something, the seconds until all that it hit continued."""
     found: dict[str, tuple[float, ...]] = {}
     for label, together in _strikes(kills):
         seconds = [it for kill in together if (it := _recovery(kill, events, executed, recorded)) is not None]
@@ -231,8 +232,11 @@ def _recoveries(
 def _recovery(
     kill: Kill, events: Sequence[Event], executed: Sequence[Execution], recorded: set[tuple[float, float]]
 ) -> float | None:
-    """Seconds until work went on: until the evaluations that were lost with a worker or a node ran again, else until
-    the log has a result or dispatch, of a new session if the coordinator or the head was hit. None: nothing was hit."""
+    """Seconds until work continued; None when the kill hit nothing.
+
+    After the loss of a worker or a node: until the lost evaluations ran again. Otherwise: until the next result or
+    dispatch in the log, which must be of a new session when the coordinator or the head was killed.
+    """
     if kill.victim in ("worker", "node"):
         hit = (it for it in executed if kill.has_killed(it) and (it.pid, it.began) not in recorded)
         again = (_next(it, executed) for it in hit)

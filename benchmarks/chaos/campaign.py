@@ -1,4 +1,4 @@
-"""One campaign on a chaotic cluster: its commands, and its log as it grows."""
+"""One campaign on a cluster whose processes are killed: its commands, and its log as it grows."""
 
 import subprocess
 from collections.abc import Mapping
@@ -34,7 +34,7 @@ runs: {runs}
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a campaign is to be. `kind`: of worker; `store`: sqlite or a database's URL."""
+    """The settings of a campaign. `kind`: of workers; `store`: sqlite or a database's URL."""
 
     kind: str
     evaluations: int
@@ -43,15 +43,15 @@ class Plan:
     store: str = "sqlite"
 
     def seeds(self) -> Mapping[int, int]:
-        """Trial of each seed that an evaluation of this campaign can have."""
+        """The trial of each seed that an evaluation of this campaign can have."""
         streams = ((trial, np.random.default_rng([self.seed, TRIALS, trial])) for trial in range(self.evaluations))
         return {int(rng.integers(2**31)): trial for trial, rng in streams}
 
 
 class Campaign:
-    """A campaign that `bbkb run` has started: the processes that drive or watch it, and the log.
+    """A campaign that `bbkb run` has started: the processes that run or watch it, and the log.
 
-    Everything is found by what the store says and by the cluster's mark.
+    Its processes are found by the lease in the store and by the mark of the cluster.
     """
 
     def __init__(self, cluster: Surroundings, plan: Plan, folder: Path) -> None:
@@ -73,7 +73,9 @@ class Campaign:
                 runs=runs,
             )
         )
-        self._drives: list[tuple[subprocess.Popen[bytes], Path]] = []  # runs and resumes, with what they printed
+        self._drives: list[
+            tuple[subprocess.Popen[bytes], Path]
+        ] = []  # `run` and `resume`, with the files of their output
         self._drive("run", str(file))
         self.run: Run = wait_for(lambda: _find_run(runs), _CREATED_SECONDS, f"{file} must become a run")
 
@@ -84,49 +86,49 @@ class Campaign:
         return self._events
 
     def results(self) -> int:
-        """Successes in the log so far."""
+        """The number of successful trials in the log so far."""
         return sum(isinstance(event, TrialSucceeded) for event in self.events())
 
     def is_over(self) -> bool:
-        """Whether the newest session has finished the campaign."""
+        """Whether the last session has finished the campaign."""
         events = self.events()
         return bool(events) and isinstance(events[-1], SessionClosed) and events[-1].outcome == "finished"
 
     def coordinator(self) -> int | None:
-        """The process that holds the campaign: the central actor's; None while no process holds it."""
+        """The process that holds the lease, which is the central actor's; None while no process holds it."""
         with self.run.store() as store:
             identity = Identity.read(store.holding(self.run.name).identity)
         return identity.pid if identity is not None and self._cluster.mark.is_on(identity.pid) else None
 
     def is_held(self) -> bool:
-        """Whether somebody runs it, as `bbkb attach` would see it."""
+        """Whether a process holds the lease, as `bbkb attach` determines it."""
         with self.run.store() as store:
             return self._holds.is_held(store.holding(self.run.name)) is not False
 
     def watcher(self) -> int | None:
-        """The process that drives or watches it; None when there is none."""
+        """The process that runs or watches the campaign; None when there is none."""
         return self.driver.pid if self.driver.poll() is None else None
 
     def exit_code(self) -> int:
-        """The exit code of the process that drove it last.
+        """The exit code of the last `run` or `resume`.
 
-        A watcher does not count: it leaves when it comes just while the coordinator is dead. A resume that was refused
-        because a process runs the campaign does not count either: the coordinator had taken longer to restart than
-        this harness waits.
+        An `attach` does not count: it exits when the coordinator is dead at that moment. A `resume` that was refused
+        because a process runs the campaign does not count either: the coordinator needed longer to restart than this
+        harness waits.
         """
         ended = [(process.wait(), output) for process, output in self._drives]
         return [code for code, output in ended if not _is_refused(code, output)][-1]
 
     def attach(self) -> None:
-        """Join it by `bbkb attach`, in place of a driver that is gone."""
+        """Start `bbkb attach`, after the process that ran or watched the campaign has ended."""
         self.driver, _ = self._command("attach", str(self.run.folder))
 
     def resume(self) -> None:
-        """Take it up by `bbkb resume`, when no process runs it any more."""
+        """Start `bbkb resume`, when no process runs the campaign."""
         self._drive("resume", str(self.run.folder))
 
     def verify(self) -> str:
-        """What `bbkb verify` complains of; empty for a sound log."""
+        """The complaints of `bbkb verify`; empty for an intact log."""
         done = subprocess.run(
             self._cluster.command("head", "-m", "orchestrator", "verify", str(self.run.folder)),
             cwd=self._folder,
@@ -138,7 +140,7 @@ class Campaign:
         return done.stdout + done.stderr if done.returncode else ""
 
     def said(self) -> str:
-        """The ends of what its commands printed."""
+        """The last lines that its commands printed."""
         return "\n".join(f"{path.name}: {path.read_text(errors='replace')[-3000:]}" for path in self._outputs())
 
     def _address_option(self) -> tuple[str, ...]:
@@ -177,7 +179,7 @@ def _find_run(runs: Path) -> Run | None:
         try:
             run = open_run(folder)
             run.events()
-        except BbkbError:  # half made
+        except BbkbError:  # not complete yet
             continue
         return run
     return None

@@ -1,8 +1,8 @@
-"""`python -m benchmarks.chaos.clocks`: a campaign on two nodes, of which one has the wrong time.
+"""`python -m benchmarks.chaos.clocks`: a campaign on two nodes, one of which has the wrong time.
 
-The clock is wrong for the Python of the node's workers, by a `sitecustomize` that shifts `time.time`: all that this
-software reads there. (libfaketime shifts it for Ray's own processes too, whose waits then fail with EINVAL.) Exit code
-1 when a result was lost or doubled, or has times outside of its dispatch and arrival.
+A `sitecustomize` shifts `time.time` in the Python of that node's workers, which is the only clock that this software
+reads there. (libfaketime would also shift the clock of Ray's own processes, whose waits then fail with EINVAL.) Exit
+code 1 when a result was lost or recorded twice, or when its times are not between its dispatch and its arrival.
 """
 
 import sys
@@ -33,11 +33,11 @@ if any("default_worker" in argument for argument in sys.orig_argv):
 
 def main(
     hours: Annotated[float, typer.Option(help="How far the second node's clock is ahead; negative: behind.")] = 1.0,
-    evaluations: Annotated[int, typer.Option(help="Of the campaign.")] = 40,
+    evaluations: Annotated[int, typer.Option(help="Evaluations of the campaign.")] = 40,
     kind: Annotated[str, typer.Option(help="Of workers.")] = "actor",
-    out: Annotated[Path, typer.Option(help="Folder for the run and notes.")] = Path("runs/clocks"),
+    out: Annotated[Path, typer.Option(help="Folder for the run and the records of executions.")] = Path("runs/clocks"),
 ) -> None:
-    """Run, count, compare times."""
+    """Run the campaign, count its results and compare their times."""
     folder = (out / time.strftime("%Y%m%d-%H%M%S")).absolute()
     folder.mkdir(parents=True)
     notes, began = folder / "notes", time.time()
@@ -46,7 +46,7 @@ def main(
     with Cluster(settings(notes, _SHORTEST, _LONGEST), prefixes={"node1": shifted}) as cluster:
         cluster.start(workers=1)
         campaign = Campaign(cluster, Plan(kind, evaluations, 4, 9), folder)
-        wait_for(campaign.is_over, _PATIENCE_SECONDS, "the campaign must come to its end")
+        wait_for(campaign.is_over, _PATIENCE_SECONDS, "the campaign must end")
         code, unsound = campaign.driver.wait(_PATIENCE_SECONDS), campaign.verify()
         found = [event for event in campaign.events() if isinstance(event, TrialSucceeded)]
     results = Counter(event.trial for event in found)

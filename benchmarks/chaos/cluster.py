@@ -1,6 +1,7 @@
-"""A Ray cluster of several nodes on this machine, each a `ray start --block` of its own, to be killed one by one.
+"""A Ray cluster of several nodes on this machine, each started by its own `ray start --block`, so that one node can be
+killed.
 
-It has its own folder and its own token, and its processes carry a mark.
+The cluster has its own folder and its own token, and its processes have a mark in their environment.
 """
 
 import functools
@@ -24,15 +25,15 @@ from benchmarks.chaos.processes import Mark, program_of, wait_for
 
 CPUS = 2  # logical, of each node
 _STORE_BYTES = 100 * 2**20
-_START_SECONDS = 180.0  # a busy machine takes its time
-_STARTS = 3  # of a new cluster: on a busy machine a head may end by itself while the others join it
+_START_SECONDS = 180.0  # seconds; a busy machine is slow
+_STARTS = 3  # to start a new cluster: on a busy machine the head may end by itself while other nodes join
 _NODE = "BBKB_CHAOS_NODE"
 _REPOSITORY = Path(__file__).parents[2]
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One `ray start --block`. `name` is in the environment of everything that runs on the node."""
+    """One `ray start --block`. `name` is in the environment of all processes of the node."""
 
     name: str
     process: subprocess.Popen[bytes]
@@ -44,21 +45,21 @@ class Surroundings(Protocol):
 
     @property
     def mark(self) -> Mark:
-        """On everything that is started there."""
+        """The mark of all processes that are started there."""
 
     @property
     def address(self) -> str | None:
-        """Of the Ray cluster to join; None: a campaign starts a Ray of its own."""
+        """The address of the Ray cluster to join; None: each command starts a local Ray."""
 
     def environment(self, **more: str) -> dict[str, str]:
-        """For a command, and `more`."""
+        """The environment of a command, with the variables `more`."""
 
     def command(self, node: str, *arguments: str) -> list[str]:
         """This Python with these arguments, on that node's network."""
 
 
 class Local:
-    """No cluster: each `bbkb run` or `resume` starts a local Ray of its own. Use it as a context, as `Cluster`."""
+    """No cluster: each `bbkb run` or `resume` starts a local Ray. A context manager, as `Cluster` is."""
 
     address = None
 
@@ -75,19 +76,22 @@ class Local:
         self._folder.cleanup()
 
     def environment(self, **more: str) -> dict[str, str]:
-        """With the mark and Ray's settings."""
+        """The environment of a command: the mark and Ray's settings."""
         return _environment(self.mark, self._settings, more)
 
     def command(self, node: str, *arguments: str) -> list[str]:
-        """There is one node only, this machine."""
+        """This Python with these arguments; the only node is this machine."""
         return [sys.executable, *arguments]
 
 
 class Cluster:
-    """A head and some workers. Use it as a context: in every case, nothing is left when it ends.
+    """A head and some worker nodes. A context manager, which ends all processes of the cluster on exit.
 
-    `settings` are Ray's, for all nodes and drivers. `inside` gives what a node's command begins with: to run in a
-    network namespace, say; `hosts` the address of a node there.
+    Args:
+        settings: Ray's environment variables, for all nodes and drivers.
+        inside: for each node, the words that its commands begin with, for example to run in a network namespace.
+        hosts: for each node, its address there.
+
     """
 
     def __init__(
@@ -121,21 +125,21 @@ class Cluster:
 
     @property
     def address(self) -> str:
-        """Where the head listens."""
+        """The address at which the head listens."""
         return f"{self._hosts.get('head', _own_address())}:{self._port}"
 
     @property
     def workers(self) -> list[str]:
-        """Names of the nodes that are there, the head left out: nothing of what must stay lives on these."""
+        """Names of the running nodes without the head; each may be killed without ending the cluster."""
         return [name for name in self._nodes if name != "head"]
 
     @property
     def is_whole(self) -> bool:
-        """Whether no node is missing or still starting."""
+        """Whether all nodes run: none is missing or still starting."""
         return not self._waiting and all(self._is_up(name) for name in self._nodes)
 
     def environment(self, **more: str) -> dict[str, str]:
-        """For every process of the cluster: the mark, Ray's settings and the token."""
+        """The environment of each process of the cluster: the mark, Ray's settings and the token."""
         return _environment(self.mark, self._settings, more)
 
     def command(self, node: str, *arguments: str) -> list[str]:
@@ -143,24 +147,26 @@ class Cluster:
         return [*self._prefixes.get(node, ()), sys.executable, *arguments]
 
     def start(self, workers: int) -> None:
-        """The head and this number of workers. Raises TimeoutError, with Ray's output, when they do not start."""
+        """Start the head and this number of worker nodes. Raises TimeoutError, with Ray's output, when one does not."""
         self._waiting.append("head")
         self._await("head")
         for _ in range(workers):
             self._await(self.add())
 
     def add(self) -> str:
-        """Start a worker as soon as no node is starting, which `repair` sees to; its name, node1 for the first."""
+        """Queue the start of a worker node, which `repair` carries out; its name, node1 for the first."""
         self._added += 1
         self._waiting.append(f"node{self._added}")
         return self._waiting[-1]
 
     def repair(self) -> None:
-        """See to nodes that are starting, one after the other: Ray's nodes on one machine disturb each other there. One
-        that has ended without having been killed begins anew: Ray gives up what has not come up within 30 seconds."""
+        """Start queued nodes, one after the other, because nodes that start at the same time on one machine disturb
+        each other. A node that ended without having been killed is started again: Ray ends a node that needs more
+        than 30 seconds to start.
+        """
         for name, node in list(self._nodes.items()):
             if self._waiting and self._has_started(name) and self.raylet(name) is None:
-                self.mark.kill(node.process.pid)  # a raylet that ends by itself is not missed by `ray start`
+                self.mark.kill(node.process.pid)  # `ray start` does not notice a raylet that ends by itself
                 node.process.wait()
             if node.process.poll() is not None:
                 self._dead.append(self._nodes.pop(name))
@@ -169,12 +175,12 @@ class Cluster:
             self._begin(self._waiting.pop(0))
 
     def raylet(self, name: str) -> int | None:
-        """The pid of a node's raylet, None while it has none."""
+        """The process id of a node's raylet, None while it has none."""
         own = self.mark.pids(**{_NODE: name})
         return next((pid for pid in own if program_of(pid) == "raylet"), None)
 
     def kill_node(self, name: str) -> int | None:
-        """SIGKILL to a worker node's raylet, which ends the node; the raylet's pid, None when it was not up."""
+        """Send SIGKILL to a worker node's raylet, which ends the node; its process id, None when it did not run."""
         raylet = self.raylet(name)
         if raylet is None or not self.mark.kill(raylet):
             return None
@@ -182,9 +188,11 @@ class Cluster:
         return raylet
 
     def replace(self) -> int | None:
-        """SIGKILL to the head and all that runs on it, and a new cluster of as many nodes at another port, as after the
-        loss of a machine; the pid of the head's raylet, None when it was not up. The other nodes end by themselves, as
-        Ray has it."""
+        """Send SIGKILL to the head and all its processes, and start a new cluster of as many nodes at another port, as
+        after the loss of a machine. The other nodes end by themselves.
+
+        Returns the process id of the head's raylet, None when it did not run.
+        """
         raylet, workers = self.raylet("head"), len(self.workers) + len(self._waiting)
         if raylet is None:
             return None
@@ -201,7 +209,7 @@ class Cluster:
         return raylet
 
     def _kill_nodes(self, *killed: str) -> None:
-        """SIGKILL to all that runs on these nodes; none of the others is ours any more."""
+        """Send SIGKILL to all processes of these nodes. All nodes of the old cluster count as dead."""
         for name in killed:
             for pid in self.mark.pids(**{_NODE: name}):
                 self.mark.kill(pid)
@@ -211,7 +219,7 @@ class Cluster:
 
     def _await(self, name: str) -> None:
         try:
-            wait_for(functools.partial(self._is_ready, name), _START_SECONDS, f"node {name} must come up")
+            wait_for(functools.partial(self._is_ready, name), _START_SECONDS, f"node {name} must start")
         except TimeoutError as error:
             outputs = sorted({node.output for node in (*self._nodes.values(), *self._dead[-_STARTS:])})
             said = "\n".join(f"{path.name}: {path.read_text(errors='replace')[-2000:]}" for path in outputs)
@@ -258,7 +266,7 @@ def node_of_this_process() -> str:
 
 
 def _common(folder: Path) -> dict[str, str]:
-    """Settings for everything: files below `folder`, a quiet Ray, one thread each."""
+    """Environment variables for all processes: files below `folder`, little output from Ray, one thread each."""
     return {
         "RAY_TMPDIR": str(folder),
         "RAY_USAGE_STATS_ENABLED": "0",
@@ -282,5 +290,5 @@ def _free_port() -> int:
 
 
 def _own_address() -> str:
-    """The address that Ray would find for this machine."""
+    """The address of this machine, as Ray determines it."""
     return str(ray.util.get_node_ip_address())

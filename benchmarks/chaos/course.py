@@ -1,4 +1,4 @@
-"""One campaign under strikes, from its first event to its account: struck, looked after, checked."""
+"""One campaign with strikes, from its first event to its account. A strike kills one or several processes at once."""
 
 import random
 import signal
@@ -15,21 +15,19 @@ from benchmarks.chaos.monkey import Monkey, is_alive
 from benchmarks.chaos.objective import NOTES, SECONDS, executions
 from benchmarks.chaos.processes import title_of, wait_for
 
-HANG_SECONDS = 180.0  # without a word in the log; the longest lease is shorter
-_UNHELD_SECONDS = 30.0  # a coordinator restarts within this, else the campaign is resumed
-_FAREWELL_SECONDS = 60.0  # for a driver to summarise, and for workers to end
+HANG_SECONDS = 180.0  # without an event in the log, until a campaign counts as hung; the longest lease is shorter
+_UNHELD_SECONDS = 30.0  # for a coordinator to restart; after it the campaign is resumed
+_FAREWELL_SECONDS = 60.0  # for a driver to print its summary, and for workers to end
 _LOOK_SECONDS = 0.1
-_ATTACHED_PER_SECOND = 0.2  # how soon a driver that is gone is followed by another, by chance
-_EAGER = 0.25  # the share of strikes that do not wait for a result since the one before
-_PATIENCE_SECONDS = (
-    45.0  # with work to continue before the next strike: on a busy machine nothing else would ever be done
-)
+_ATTACHED_PER_SECOND = 0.2  # drawn at random: the time from the end of a driver to the start of the next one
+_EAGER = 0.25  # the share of strikes that do not wait for a result after the strike before
+_PATIENCE_SECONDS = 45.0  # of normal work before the next strike; without it a busy machine would only recover
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What is done to a campaign. `pause`: shortest and longest seconds between two strikes; `kills`: at most so many
-    strikes are started before."""
+    """How a campaign is struck. `pause`: the shortest and the longest time between two strikes, in seconds; `kills`: no
+    strike starts after this number of kills."""
 
     plan: Plan
     pause: tuple[float, float]
@@ -38,8 +36,8 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What came of one campaign. `complaints`: every promise that was broken, in words. `is_hung`: it had to be given
-    up, and its cluster with it."""
+    """The result of one campaign. `complaints`: a sentence for each promise that was broken. `is_hung`: the campaign
+    and its cluster did not continue and were ended."""
 
     plan: Plan
     account: Account
@@ -51,12 +49,12 @@ class Result:
 
 
 def settings(notes: Path, shortest: float, longest: float) -> dict[str, str]:
-    """What a cluster's environment must say for the objective."""
+    """The environment variables that the objective needs on a cluster."""
     return {NOTES: str(notes), SECONDS: f"{shortest} {longest}"}
 
 
 class Course:
-    """One campaign under strikes."""
+    """One campaign with strikes."""
 
     def __init__(self, cluster: Cluster, monkey: Monkey, rng: random.Random, folder: Path, notes: Path) -> None:
         self._cluster = cluster
@@ -70,7 +68,7 @@ class Course:
         self._unheld_since: float | None = None
 
     def run(self, setting: Setting, victims: Iterator[tuple[Victim, ...]]) -> Result:
-        """Begin the campaign, strike until it is over or there were kills enough, and see what is left."""
+        """Start the campaign, strike until it ends or all kills are used, and check the log and remaining workers."""
         began = time.monotonic()
         campaign = Campaign(self._cluster, setting.plan, self._folder)
         is_hung = not self._run_until_end(campaign, setting, victims)
@@ -86,7 +84,7 @@ class Course:
         """Whether the campaign came to its end."""
         next_strike = time.monotonic() + self._rng.uniform(*setting.pause)
         length, last_word, results, is_eager = 0, time.monotonic(), 0, False
-        missed: tuple[Victim, ...] = ()  # of the last strike, those that were not alive: they are tried again
+        missed: tuple[Victim, ...] = ()  # victims of the last strike that were not alive; they are tried again
         while not campaign.is_over():
             now, known = time.monotonic(), length
             length = len(campaign.events())
@@ -102,23 +100,23 @@ class Course:
                 self._note(done)
                 self._kills += done
                 results, is_eager = campaign.results(), self._rng.random() < _EAGER
-                last_word = time.monotonic()  # a strike waits for a new cluster, or for a server that stays away
+                last_word = time.monotonic()  # a strike waits for a new cluster, or for a server that does not run
                 next_strike = last_word + self._rng.uniform(*setting.pause)
                 if any(
                     kill.victim == "head" for kill in done
-                ):  # its cluster does not come back: the process that sees it acts
+                ):  # its cluster does not restart; the process that detects this ends the coordinator
                     self._unheld_since = time.monotonic() - _UNHELD_SECONDS
             self._look_after(campaign)
             time.sleep(_LOOK_SECONDS)
         return True
 
     def _note(self, kills: list[Kill]) -> None:
-        """Beside the account, for a later reader."""
+        """Write the kills beside the account."""
         with (self._folder / "kills.txt").open("a") as file:
             file.writelines(f"{kill}; nodes now {self._cluster.workers}\n" for kill in kills)
 
     def _look_after(self, campaign: Campaign) -> None:
-        """A campaign without a driver is joined, or left alone for a while; one that no process holds is resumed."""
+        """Attach to a campaign without a driver after a random time; resume one that no process holds."""
         self._cluster.repair()
         if campaign.watcher() is not None:
             return
@@ -135,9 +133,9 @@ class Course:
             campaign.resume()
 
     def _check_after(self, campaign: Campaign, is_hung: bool) -> list[str]:
-        """What is wrong when the campaign has ended: its log, its driver, or workers that it left behind."""
+        """Complaints after the end of the campaign: about its log, its driver, or workers that still run."""
         if is_hung:
-            return [f"hung: no event in the log for {HANG_SECONDS:g} s"]
+            return [f"hung: no event in the log during {HANG_SECONDS:g} s"]
         complaints = []
         try:
             campaign.driver.wait(_FAREWELL_SECONDS)

@@ -1,4 +1,4 @@
-"""What is killed: a seeded choice among the living, by SIGKILL and without a warning."""
+"""The choice of processes to kill, by a seed. They get SIGKILL, without any signal before."""
 
 import random
 import time
@@ -12,7 +12,7 @@ from benchmarks.chaos.objective import Execution, executions
 from benchmarks.chaos.postgresql import Server
 from benchmarks.chaos.processes import Mark, age_of, parent_of
 
-# How often each is chosen. Evaluations have many processes, the campaign has one coordinator.
+# Weights of the choice. Evaluations have many processes, and a campaign has one coordinator.
 _WEIGHTS: dict[Victim, float] = {
     "worker": 5.0,
     "coordinator": 3.0,
@@ -21,12 +21,12 @@ _WEIGHTS: dict[Victim, float] = {
     "head": 0.5,
     "server": 1.5,
 }
-_LONGEST_AWAY = 6.0  # seconds that a database server stays away
-_SEVERAL = 0.35  # the share of strikes that hit two or three at once
+_LONGEST_AWAY = 6.0  # seconds until a database server is started again
+_SEVERAL = 0.35  # the share of strikes with two or three victims
 
 
 def random_strikes(rng: random.Random, has_server: bool) -> Iterator[tuple[Victim, ...]]:
-    """Strikes without end: most of one victim, some of several. What takes a while to come back is the last of them."""
+    """An infinite sequence of strikes: most have one victim. Victims that need long to restart are last in a strike."""
     weights = {victim: weight for victim, weight in _WEIGHTS.items() if has_server or victim != "server"}
     while True:
         count = rng.choice((2, 3)) if rng.random() < _SEVERAL else 1
@@ -35,13 +35,17 @@ def random_strikes(rng: random.Random, has_server: bool) -> Iterator[tuple[Victi
 
 
 def is_alive(execution: Execution, mark: Mark) -> bool:
-    """Whether the process of an execution is there: one that ended early may have left its number to a younger one."""
+    """Whether the process of an execution runs. After its end a newer process may have the same process id."""
     return age_of(execution.pid) > time.time() - execution.began and mark.is_on(execution.pid)
 
 
 class Monkey:
-    """Strikes at a campaign on a cluster. `notes`: where evaluations say that they run; `server`: the database's, if
-    it may be killed."""
+    """Kills processes of a campaign on a cluster.
+
+    Args:
+        notes: the folder in which evaluations record their start and end.
+        server: the server of the campaign's database, when it may be killed.
+    """
 
     def __init__(self, cluster: Cluster, rng: random.Random, notes: Path, server: Server | None = None) -> None:
         self._cluster = cluster
@@ -51,9 +55,9 @@ class Monkey:
         self._strikes = 0
 
     def strike(self, campaign: Campaign, victims: Sequence[Victim]) -> list[Kill]:
-        """Kill these, one right after the other, as far as they are there. A killed node is replaced by a new one."""
+        """Kill those of the victims that run, one directly after the other. A killed node is replaced by a new one."""
         self._strikes += 1
-        done: dict[int, Kill] = {}  # by pid: one that dies is not yet gone, and does not count twice
+        done: dict[int, Kill] = {}  # by process id: a process that is ending still exists, and is counted once
         for victim in victims:
             if (kill := self._kill(campaign, victim)) is not None:
                 done.setdefault(kill.pid, kill)
@@ -96,7 +100,7 @@ class Monkey:
         return None if raylet is None else Kill(self._strikes, now, "head", raylet)
 
     def _kill_server(self) -> Kill | None:
-        """It is away for a while: all that asks it meanwhile finds nothing."""
+        """Kill the database server. It is started again after a while; until then connections are refused."""
         if self._server is None:
             return None
         now, pid = time.time(), self._server.kill()
@@ -106,7 +110,7 @@ class Monkey:
 
     def _kill_node(self, campaign: Campaign) -> Kill | None:
         names = self._cluster.workers
-        if not names or not self._cluster.is_whole:  # a slow machine would be left without any
+        if not names or not self._cluster.is_whole:  # on a slow machine no node would be left
             return None
         name, coordinator = self._rng.choice(names), campaign.coordinator()
         begun_by, now = None if coordinator is None else parent_of(coordinator), time.time()

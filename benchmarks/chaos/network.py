@@ -1,7 +1,7 @@
-"""Nodes in their own network namespaces, joined by a bridge, and links that are cut without notice: no process dies and
-no connection is closed; packets are just gone. Needs root.
+"""Nodes in their own network namespaces, joined by a bridge, and links that are cut: no process ends and no connection
+is closed, but packets are lost. Needs root.
 
-    bridge namespace   bc<n>b: a bridge, to which the nodes' cables lead
+    bridge namespace   bc<n>b: a bridge, to which the virtual cables of the nodes are connected
     node namespaces    bc<n>h (head), bc<n>1, bc<n>2, …: addresses 10.79.0.1, .2, …
 """
 
@@ -27,15 +27,23 @@ from orchestrator.campaign.events import TrialFailed, TrialSucceeded
 
 _WORKERS = ("node1", "node2")
 _EVALUATIONS = 12
-_SECONDS = (4.0, 12.0)  # the shortest and the longest evaluation
-_HEALINGS = (5.0, 60.0, None)  # seconds after which a link is healed; with deploy/ray.env a node is dead after 24 to 30
-_FOUND_SECONDS = 300.0  # for the campaign to end, however long the link is cut
+_SECONDS = (4.0, 12.0)  # seconds of the shortest and the longest evaluation
+_HEALINGS = (
+    5.0,
+    60.0,
+    None,
+)  # seconds after which a link is connected again; with deploy/ray.env Ray declares a node dead after 24 to 30 s
+_FOUND_SECONDS = 300.0  # for the campaign to end, for any duration of the cut
 
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """What came of one cut. `healed_after`: seconds, None for never; `elsewhere`: seconds from the cut until what ran
-    behind it ran again; `late`: executions that ended behind the cut and are not in the log."""
+    """The result of one cut.
+
+    `healed_after`: seconds until the link was connected again, None: never; `elsewhere`: seconds from the cut until the
+    evaluations on the cut node ran again on another one; `late`: executions that ended on the cut node and are not in
+    the log.
+    """
 
     kind: str
     healed_after: float | None
@@ -46,7 +54,7 @@ class Cut:
 
 
 class Network:
-    """Network namespaces for these nodes. Use it as a context: they are removed in every case."""
+    """Network namespaces for these nodes. A context manager, which removes them on exit."""
 
     def __init__(self, nodes: Sequence[str]) -> None:
         self._stem = f"bc{os.getpid() % 100000}"
@@ -66,20 +74,20 @@ class Network:
 
     @property
     def hosts(self) -> dict[str, str]:
-        """Address of each node."""
+        """The address of each node."""
         return {node: f"10.79.0.{number}" for number, node in enumerate(self._nodes, start=1)}
 
     @property
     def prefixes(self) -> dict[str, list[str]]:
-        """What a command on a node begins with."""
+        """For each node, the words that its commands begin with."""
         return {node: ["ip", "netns", "exec", self._space(node)] for node in self._nodes}
 
     def cut(self, node: str) -> None:
-        """Take the node's cable out of the bridge's side: nothing passes, without a notice."""
+        """Disconnect the node at the bridge: all packets are lost, and no process is notified."""
         _ip("-n", self._bridge, "link", "set", self._space(node), "down")
 
     def heal(self, node: str) -> None:
-        """Put it back."""
+        """Connect the node again."""
         _ip("-n", self._bridge, "link", "set", self._space(node), "up")
 
     def _space(self, node: str) -> str:
@@ -102,12 +110,12 @@ class Network:
 
     def _remove(self) -> None:
         for space in (*(self._space(node) for node in self._nodes), self._bridge):
-            # one that was not made is not there to be removed
+            # a namespace that was not created cannot be removed
             subprocess.run(["ip", "netns", "delete", space], capture_output=True, check=False)
 
 
 def is_possible() -> bool:
-    """Whether this process may make network namespaces, found out by making one."""
+    """Whether this process may create network namespaces; it creates one to find out."""
     if shutil.which("ip") is None:
         return False
     name = f"bc{os.getpid() % 100000}t"
@@ -119,14 +127,14 @@ def is_possible() -> bool:
 
 
 def ray_settings(file: Path) -> dict[str, str]:
-    """What deploy/ray.env sets."""
+    """The environment variables in deploy/ray.env."""
     lines = (line.strip() for line in file.read_text().splitlines())
     return dict(line.partition("=")[::2] for line in lines if line and not line.startswith("#"))
 
 
 def cuts(folder: Path, seed: int, kinds: Sequence[str] = ("actor", "task")) -> Iterator[Cut]:
-    """Cut a link for 5 s, until after the node was declared dead, and for good; each with every kind of worker. Nothing
-    where namespaces cannot be made."""
+    """Cut a link for 5 s, until after the node was declared dead, and until the end of the campaign; each with every
+    kind of worker. Yields nothing when namespaces cannot be created."""
     if not is_possible():
         return
     for kind in kinds:
@@ -136,7 +144,7 @@ def cuts(folder: Path, seed: int, kinds: Sequence[str] = ("actor", "task")) -> I
 
 
 def cut(folder: Path, plan: Plan, healed_after: float | None) -> Cut:
-    """One campaign on a head and two workers, one of which is cut off while it evaluates."""
+    """One campaign on a head and two worker nodes, one of which is disconnected while it evaluates."""
     folder.mkdir(parents=True)
     notes, rng = folder / "notes", random.Random(plan.seed)
     env = ray_settings(Path(__file__).parents[2] / "deploy" / "ray.env") | settings(notes, *_SECONDS)
@@ -156,7 +164,7 @@ def cut(folder: Path, plan: Plan, healed_after: float | None) -> Cut:
             network.heal(node)
         complaints = []
         try:
-            wait_for(campaign.is_over, _FOUND_SECONDS, "the campaign must come to its end")
+            wait_for(campaign.is_over, _FOUND_SECONDS, "the campaign must end")
         except TimeoutError as error:
             complaints.append(f"{error}\n{campaign.said()}")
         found = account(plan.evaluations, plan.seeds(), campaign.events(), executions(notes), ())
@@ -183,7 +191,7 @@ def _outcome(
     ]
     late = [it for it in executed if it.ended is not None and (float(it.pid), it.began) not in recorded]
     failures = [it for it in events if isinstance(it, TrialFailed) and it.failure != "node lost"]
-    complaints += [f"blamed on something else than its node: {failure}" for failure in failures]
+    complaints += [f"failed with another kind than node lost: {failure}" for failure in failures]
     complaints += [f"{found.twice} recorded twice"] if found.twice else []
     complaints += [f"bbkb verify: {text}"] if (text := campaign.verify()) else []
     seconds = tuple(it for it in again if it is not None)
@@ -193,10 +201,10 @@ def _outcome(
 def cuts_report(found: Sequence[Cut]) -> str:
     """A table of all cuts."""
     if not found:
-        return "Cut links: not run. Network namespaces cannot be made here (they need root and `ip`)."
+        return "Cut links: not run. Network namespaces cannot be created here (they need root and `ip`)."
     lines = [
-        "| workers | link healed after s | evaluations behind it | ran elsewhere after, median s | longest s "
-        "| late results ignored | promises broken |",
+        "| workers | link connected again after s | evaluations on the cut node | ran elsewhere after, median s "
+        "| longest s | late results ignored | promises broken |",
         "| --- | --- | --- | --- | --- | --- | --- |",
     ]
     for cut_ in found:
@@ -213,5 +221,5 @@ def _running_on(node: str, notes: Path) -> list[Execution]:
 
 
 def _ip(*arguments: str) -> None:
-    """Raises CalledProcessError."""
+    """Run `ip` with these arguments. Raises CalledProcessError."""
     subprocess.run(["ip", *arguments], capture_output=True, check=True)

@@ -1,5 +1,5 @@
-"""What is evaluated: it sleeps, and notes its begin and end in a file of its own, so that executions can be counted
-without believing the log.
+"""The objective: it sleeps, and records its start and end in its own file, so that executions can be counted
+independently of the log.
 
     <seed> start|finish <when it began> <now> <pid> <node> actor|task
 """
@@ -15,13 +15,13 @@ import ray
 
 from benchmarks.chaos.cluster import node_of_this_process
 
-NOTES = "BBKB_CHAOS_NOTES"  # the file
-SECONDS = "BBKB_CHAOS_SECONDS"  # the shortest and the longest evaluation
+NOTES = "BBKB_CHAOS_NOTES"  # the folder of the records
+SECONDS = "BBKB_CHAOS_SECONDS"  # seconds of the shortest and the longest evaluation
 
 
 @dataclass(frozen=True, slots=True)
 class Execution:
-    """One run of an objective, as it recorded itself; times are wall-clock seconds. `ended`: None when killed."""
+    """One execution of the objective, from its record; times are wall-clock seconds. `ended`: None when killed."""
 
     seed: int
     pid: int
@@ -31,12 +31,12 @@ class Execution:
     ended: float | None = None
 
     def covers(self, moment: float) -> bool:
-        """Whether it was under way then."""
+        """Whether it was running at this moment."""
         return self.began <= moment and (self.ended is None or moment < self.ended)
 
 
 def evaluate(x: float, seed: int) -> Mapping[str, float]:
-    """A parabola, after as long as `duration` says. Its metrics tell which execution a result is of."""
+    """A parabola, after a sleep of `duration`. The metrics identify the execution."""
     began = time.time()
     place = "task" if ray.get_runtime_context().get_actor_id() is None else "actor"
 
@@ -44,7 +44,7 @@ def evaluate(x: float, seed: int) -> Mapping[str, float]:
         line = f"{seed} {what} {began!r} {time.time()!r} {os.getpid()} {node_of_this_process() or '-'} {place}\n"
         file = os.open(os.environ[NOTES], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         try:
-            os.write(file, line.encode())  # one call: lines of several processes do not mix
+            os.write(file, line.encode())  # in one call, so that lines of several processes do not mix
         finally:
             os.close(file)
 
@@ -61,7 +61,7 @@ def duration(seed: int, shortest: float, longest: float) -> float:
 
 
 def executions(notes: Path) -> list[Execution]:
-    """All that were noted, in the order in which they began."""
+    """All recorded executions, in the order of their starts."""
     found: dict[tuple[int, float], Execution] = {}
     for line in notes.read_text().splitlines() if notes.exists() else ():
         seed, what, began, now, pid, node, place = line.split()

@@ -1,7 +1,7 @@
-"""`python -m benchmarks.chaos.paused`: a coordinator on Ray gets SIGSTOP, its run is taken over by `bbkb resume` from
-another cluster in a process namespace of its own (root only), and it gets SIGCONT long after its session has ended.
+"""`python -m benchmarks.chaos.paused`: a coordinator on Ray gets SIGSTOP, `bbkb resume` takes over its run from another
+cluster in its own process namespace (root only), and the coordinator gets SIGCONT long after its session has ended.
 
-Exit code 1 when a result was lost or doubled, or the first coordinator did not end by itself.
+Exit code 1 when a result was lost or recorded twice, or when the first coordinator did not end by itself.
 """
 
 import os
@@ -22,19 +22,19 @@ from benchmarks.chaos.objective import executions
 from benchmarks.chaos.processes import wait_for
 from orchestrator.campaign.events import TrialSucceeded
 
-_PATIENCE_SECONDS = 180.0  # for a cluster, a takeover, an end
-# A process that is stopped is not gone for its own machine, which refuses a resume: this is another one to the lease.
+_PATIENCE_SECONDS = 180.0  # for a cluster to start, a takeover, and a campaign to end
+# On its own machine a stopped process still exists, so a resume is refused. A namespace counts as another machine.
 _ELSEWHERE = ("unshare", "--pid", "--fork", "--kill-child", "--mount-proc")
 _SHORTEST, _LONGEST = 0.5, 2.0  # of an evaluation, in seconds
 
 
 def main(
     seconds: Annotated[float, typer.Option(help="How long the coordinator is stopped.")] = 60.0,
-    evaluations: Annotated[int, typer.Option(min=12, help="Of the campaign.")] = 120,
+    evaluations: Annotated[int, typer.Option(min=12, help="Evaluations of the campaign.")] = 120,
     kind: Annotated[str, typer.Option(help="Of workers.")] = "actor",
-    out: Annotated[Path, typer.Option(help="Folder for the run and notes.")] = Path("runs/paused"),
+    out: Annotated[Path, typer.Option(help="Folder for the run and the records of executions.")] = Path("runs/paused"),
 ) -> None:
-    """Stop, take over, continue, count."""
+    """Stop the coordinator, take over its run, continue the coordinator, and count the results."""
     folder = (out / time.strftime("%Y%m%d-%H%M%S")).absolute()
     folder.mkdir(parents=True)
     notes = folder / "notes"
@@ -69,11 +69,11 @@ def _epoch(campaign: Campaign) -> int:
 
 
 def _complaints(campaign: Campaign) -> list[str]:
-    """Every promise that was broken."""
+    """A sentence for each promise that was broken."""
     counted = Counter(event.trial for event in campaign.events() if isinstance(event, TrialSucceeded))
     lost, doubled = campaign.plan.evaluations - len(counted), sum(count > 1 for count in counted.values())
     print(f"{len(counted)} results, {lost} lost, {doubled} doubled", flush=True)
-    return [*(["results were lost or doubled"] if lost or doubled else []), *filter(None, [campaign.verify()])]
+    return [*(["results were lost or recorded twice"] if lost or doubled else []), *filter(None, [campaign.verify()])]
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""A throw-away PostgreSQL server on loopback, for tests and chaos: the real one, from the binaries of a package.
+"""A temporary PostgreSQL server on loopback for tests and benchmarks, from the binaries of a system package.
 
-`BBKB_TEST_POSTGRESQL` decides what is tested: nothing set takes the binaries where they are found; `required` makes it
-an error when they are not; `none` leaves PostgreSQL out; anything else is the URL of a server to test on (one that
-cannot be killed, so tests that kill theirs still need binaries).
+The environment variable `BBKB_TEST_POSTGRESQL` selects the server of the tests. Not set: the binaries, when they are
+found. `required`: the same, and an error when they are not found. `none`: no test with PostgreSQL. Any other value is
+the URL of a server to test on; it cannot be killed, so tests that kill a server still need the binaries.
 """
 
 import getpass
@@ -25,7 +25,7 @@ _START_SECONDS = 60.0
 
 
 def binaries() -> Path | None:
-    """The folder of `postgres` and `initdb`; None where there is none, or PostgreSQL is left out."""
+    """The folder of `postgres` and `initdb`; None when there is none, or PostgreSQL is not tested."""
     if WANTED == "none":
         return None
     found = shutil.which("postgres")
@@ -45,8 +45,8 @@ def databases() -> list[str]:
 
 
 class Server:
-    """A server with a data folder of its own; `url` names its database. PostgreSQL refuses to run as root: started by
-    root, it runs as another user. Use it as a context, or `start` and `close` it."""
+    """A server with its own data folder; `url` names its database. PostgreSQL refuses to run as root, so when root
+    starts it, it runs as another user. A context manager; or call `start` and `close`."""
 
     def __init__(self) -> None:
         found = binaries()
@@ -90,18 +90,18 @@ class Server:
             time.sleep(0.05)
 
     def kill(self) -> int:
-        """SIGKILL: the postmaster dies, and its children notice. Its pid, when all of them are gone."""
+        """Send SIGKILL to the postmaster, and wait until its children have ended, too; its process id."""
         pid = 0 if self._process is None else self._process.pid
         self._end(signal.SIGKILL)
         deadline = time.monotonic() + _START_SECONDS
-        while self._has_children():  # a new server refuses while they hold the shared memory
+        while self._has_children():  # a new server does not start while they hold the shared memory
             if time.monotonic() > deadline:
-                raise RuntimeError("PostgreSQL's processes outlive it")
+                raise RuntimeError("PostgreSQL's child processes did not end")
             time.sleep(0.05)
         return pid
 
     def close(self) -> None:
-        """Stop and remove everything."""
+        """Stop the server and remove its files."""
         self._end(signal.SIGQUIT)
         shutil.rmtree(self._folder)
 
@@ -116,7 +116,7 @@ class Server:
             try:
                 if os.readlink(entry / "cwd") == self._data:
                     return True
-            except OSError:  # it ended meanwhile, or is none of ours
+            except OSError:  # it has ended, or belongs to another user
                 continue
         return False
 
@@ -129,7 +129,7 @@ class Server:
                 group=None if self._user is None else pwd.getpwnam(self._user).pw_gid,
                 stdout=log,
                 stderr=log,
-                start_new_session=True,  # a Ctrl-C in the terminal is not for it
+                start_new_session=True,  # a Ctrl-C in the terminal must not end it
             )
 
     def _answers(self) -> bool:
@@ -144,7 +144,7 @@ class Server:
 
 
 def _unprivileged() -> str | None:
-    """Whom the server runs as when we are root; None: as ourselves."""
+    """The user that the server runs as when this process belongs to root; None: the same user."""
     if os.geteuid() != 0:
         return None
     names = {entry.pw_name for entry in pwd.getpwall()}

@@ -1,4 +1,4 @@
-"""Processes that carry a mark in their environment, which children inherit: nothing else can be found, or hit."""
+"""Processes with a mark in their environment, which children inherit. No other process can be found or killed."""
 
 import os
 import signal
@@ -13,7 +13,7 @@ import psutil
 
 _PROC = Path("/proc")
 _VARIABLE = "BBKB_CHAOS_MARK"
-_DEAD_STATES = "ZX"  # ended, and its parent has not asked yet how
+_DEAD_STATES = "ZX"  # ended, and its parent has not read its exit code yet
 _LOOK_SECONDS = 0.02
 
 Found = TypeVar("Found")
@@ -21,26 +21,26 @@ Found = TypeVar("Found")
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """What tells our processes from all others. A new one for each harness."""
+    """A value in the environment that identifies the processes of one benchmark."""
 
     value: str = field(default_factory=lambda: uuid.uuid4().hex)
 
     def environment(self, **more: str) -> dict[str, str]:
-        """This process's environment with the mark and `more`, for a process to be started."""
+        """This process's environment with the mark and the variables `more`, for a process to be started."""
         return {**os.environ, _VARIABLE: self.value, **more}
 
     def is_on(self, pid: int) -> bool:
-        """Whether this process is ours and alive."""
+        """Whether this process has the mark and runs."""
         return self.value == environment_of(pid).get(_VARIABLE)
 
     def pids(self, **more: str) -> list[int]:
-        """All of ours that are alive and have `more` in their environment, by number; never this process itself."""
+        """The ids, ascending, of other running processes with the mark and `more` in their environment."""
         wanted = {_VARIABLE: self.value, **more}.items()
         numbers = [int(entry.name) for entry in _PROC.iterdir() if entry.name.isdigit()]
         return sorted(pid for pid in numbers if pid != os.getpid() and wanted <= environment_of(pid).items())
 
     def kill(self, pid: int) -> bool:
-        """SIGKILL to one of ours; False when it is gone, or is not ours."""
+        """Send SIGKILL to a process with the mark; False when it has ended or does not have the mark."""
         if not self.is_on(pid):
             return False
         try:
@@ -50,18 +50,18 @@ class Mark:
         return True
 
     def end_all(self, seconds: float = 10.0) -> None:
-        """Kill all of ours until none is left. Raises TimeoutError when some do not die."""
+        """Kill all processes with the mark. Raises TimeoutError when some have not ended after `seconds`."""
         deadline = time.monotonic() + seconds
         while pids := self.pids():
             for pid in pids:
                 self.kill(pid)
             if time.monotonic() > deadline:
-                raise TimeoutError(f"processes must end when they are killed, these are left: {pids}")
+                raise TimeoutError(f"processes must end when they are killed; these still run: {pids}")
             time.sleep(_LOOK_SECONDS)
 
 
 def environment_of(pid: int) -> Mapping[str, str]:
-    """The environment that this process began with; empty when it has ended or is not ours to read."""
+    """The environment that this process started with; empty when it has ended or may not be read."""
     try:
         if (_PROC / str(pid) / "stat").read_text(errors="replace").rpartition(")")[2].split()[0] in _DEAD_STATES:
             return {}
@@ -72,7 +72,7 @@ def environment_of(pid: int) -> Mapping[str, str]:
 
 
 def age_of(pid: int) -> float:
-    """Seconds since this process began, to a hundredth; 0 when it has ended."""
+    """Seconds since this process started, to a hundredth; 0 when it has ended."""
     try:
         began = int((_PROC / str(pid) / "stat").read_text(errors="replace").rpartition(")")[2].split()[19])
     except OSError:
@@ -81,7 +81,7 @@ def age_of(pid: int) -> float:
 
 
 def parent_of(pid: int) -> int | None:
-    """The process that began this one, None when it has ended."""
+    """The parent of this process, None when the process has ended."""
     try:
         return int(psutil.Process(pid).ppid())
     except psutil.NoSuchProcess:
@@ -97,7 +97,7 @@ def program_of(pid: int) -> str:
 
 
 def title_of(pid: int) -> str:
-    """The command line of this process, which Ray's workers replace by what they do; empty when it has ended."""
+    """The command line of this process, which Ray's workers replace by their task; empty when it has ended."""
     try:
         return (_PROC / str(pid) / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
     except OSError:
@@ -105,7 +105,7 @@ def title_of(pid: int) -> str:
 
 
 def wait_for(found: Callable[[], Found | None], seconds: float, what: str) -> Found:
-    """The first answer of `found` that is not empty. Raises TimeoutError, naming `what`, when there is none in time."""
+    """Call `found` until its result is true, and return it. Raises TimeoutError, naming `what`, after `seconds`."""
     deadline = time.monotonic() + seconds
     while not (answer := found()):
         if time.monotonic() > deadline:

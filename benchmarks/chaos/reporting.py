@@ -1,4 +1,4 @@
-"""The account of all campaigns together, as tables in Markdown, and kept in a folder for a later run to continue."""
+"""The account of all campaigns as tables in Markdown, and stored in a folder, from which a later run continues."""
 
 import statistics
 from collections import Counter
@@ -10,9 +10,9 @@ from pydantic import TypeAdapter
 from benchmarks.chaos.course import Result
 
 _NAMES = {
-    "worker": "a process that evaluates",
+    "worker": "a process with an evaluation",
     "coordinator": "the central actor",
-    "driver": "the driver, or a process that watches",
+    "driver": "the driver, or `bbkb attach`",
     "node": "a worker node (its raylet)",
     "head": "the head, and with it the cluster",
     "server": "the database server",
@@ -29,18 +29,18 @@ def keep(folder: Path, result: Result) -> None:
 
 
 def read_earlier(folder: Path) -> list[Result]:
-    """What `keep` wrote there."""
+    """The results that `keep` wrote into the folder."""
     file = folder / "results.jsonl"
     return [_RESULT.validate_json(text) for text in file.read_bytes().splitlines()] if file.exists() else []
 
 
 def report(results: Sequence[Result]) -> str:
-    """What was killed, what it cost, and which promises were kept."""
+    """The victims, the lost and repeated evaluations, the recovery times and the broken promises."""
     return "\n\n".join([_promises(results), _kills(results), _describe_repeated(results), _complaints(results)])
 
 
 def line(result: Result) -> str:
-    """One campaign in one line, as it ends."""
+    """One line on a campaign, printed when it ends."""
     account = result.account
     return (
         f"{result.plan.kind:<6} {result.plan.seed:>4}: {sum(account.kills.values())} kills in {result.seconds:.0f} s, "
@@ -63,9 +63,12 @@ def _promises(results: Sequence[Result]) -> str:
         ("**hangs**", f"**{sum(result.is_hung for result in results)}**"),
         ("campaigns with a complaint", str(sum(len(result.complaints) > 0 for result in results))),
         ("sessions of the campaign", str(sum(account.sessions for account in accounts))),
-        ("watchers that joined, campaigns resumed", f"{_total(results, 'attaches')}, {_total(results, 'resumes')}"),
+        ("starts of `bbkb attach`, of `bbkb resume`", f"{_total(results, 'attaches')}, {_total(results, 'resumes')}"),
         ("attempts recorded as lost", ", ".join(f"{count} {kind}" for kind, count in sorted(failed.items())) or "0"),
-        ("trials set aside: their arm had cost three workers", str(sum(account.set_aside for account in accounts))),
+        (
+            "trials set aside: attempts with their arm had ended three workers",
+            str(sum(account.set_aside for account in accounts)),
+        ),
     ]
     return _table(("", "count"), rows)
 
@@ -77,7 +80,7 @@ def _kills(results: Sequence[Result]) -> str:
         seconds = [it for result in results for it in result.account.recoveries.get(label, ())]
         middle, most = (f"{statistics.median(seconds):.2f}", f"{max(seconds):.2f}") if seconds else ("", "")
         rows.append((_NAMES.get(label, label), str(count), str(len(seconds)), middle, most))
-    heads = ("killed", "how often", "work was hit", "recovery, median s", "recovery, longest s")
+    heads = ("killed", "how often", "strikes that interrupted work", "recovery, median s", "recovery, longest s")
     return _table(heads, rows)
 
 
@@ -89,7 +92,13 @@ def _describe_repeated(results: Sequence[Result]) -> str:
         seconds, useful = sum(it.repeated_seconds for it in accounts), sum(it.evaluation_seconds for it in accounts)
         executions = sum(it.executions for it in accounts)
         rows.append((kind, str(executions), causes or "none", f"{seconds:.1f}", f"{useful:.0f}"))
-    heads = ("workers", "executions", "not in the log, by what was killed", "seconds for nothing", "seconds recorded")
+    heads = (
+        "workers",
+        "executions",
+        "executions not in the log, by victim",
+        "seconds of lost work",
+        "seconds recorded",
+    )
     return _table(heads, rows)
 
 

@@ -1,1 +1,1 @@
-"""Early stopping on recorded learning curves: the time until a good configuration is found, with and without it."""
+"""The time until a good configuration is found on recorded learning curves, with and without early stopping."""

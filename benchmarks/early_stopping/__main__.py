@@ -1,7 +1,8 @@
-"""`python -m benchmarks.early_stopping`: seconds until a configuration is found that is nearly the best.
+"""`python -m benchmarks.early_stopping`: seconds until a configuration close to the best one is found.
 
-Trains the tables of learning curves once, in `--out`, then searches them in simulated time: this product with each of
-its rules and without, Ray Tune's ASHA, Optuna with and without its successive halving. Finished searches are kept.
+Trains the learning curves once and stores them in `--out`. Then searches them in simulated time with this project
+(each stopping rule, and none), Ray Tune's ASHA, and Optuna with and without successive halving. Finished searches are
+kept.
 """
 
 import json
@@ -23,7 +24,7 @@ from benchmarks.papers.writing import write
 from objectives.reference import did_you_mean
 from orchestrator.errors import UserError
 
-MARGIN = 0.005  # of accuracy: what is within it of the best final one counts as found
+MARGIN = 0.005  # an accuracy within this margin of the best final one counts as found
 RULES: Mapping[str, Mapping[str, object] | None] = {
     "none": None,
     "asha": {"rule": "asha", "reduction": float(peers.REDUCTION), "first_step": 1},
@@ -44,8 +45,8 @@ METHODS: Mapping[str, str] = {
 
 ALL_TRAININGS, ALL_METHODS = ",".join(TRAININGS), ",".join(METHODS)
 
-Trainings = Annotated[str, typer.Option(help=f"Some of {ALL_TRAININGS}, with commas between.")]
-Methods = Annotated[str, typer.Option(help=f"Some of {ALL_METHODS}, with commas between.")]
+Trainings = Annotated[str, typer.Option(help=f"Some of {ALL_TRAININGS}, separated by commas.")]
+Methods = Annotated[str, typer.Option(help=f"Some of {ALL_METHODS}, separated by commas.")]
 
 
 def main(
@@ -55,7 +56,7 @@ def main(
     seeds: Annotated[int, typer.Option(min=1, help="Repetitions.")] = 10,
     out: Annotated[Path, typer.Option(help="Folder for curves, searches and results.")] = Path("runs/early_stopping"),
 ) -> None:
-    """Measure the seconds to a nearly best configuration with and without early stopping."""
+    """Measure the seconds until a configuration close to the best one is found, with and without early stopping."""
     console = Console(stderr=True)
     chosen = _known_names("--methods", methods, METHODS)
     tables = []

@@ -1,7 +1,7 @@
-"""Learning curves that are trained once: every configuration of a grid for 27 epochs, a line each in a JSON-lines file.
+"""Learning curves that are trained once: each configuration of a grid for 27 epochs, each a line of a JSON-lines file.
 
-A line has the configuration, its validation accuracy after each epoch, and how long all epochs took, in CPU seconds of
-this process, so that others on the machine do not count. An interrupted training continues with what is missing.
+A line has the configuration, its validation accuracy after each epoch, and the CPU seconds of this process for all
+epochs, which do not depend on other processes of the machine. After an interrupt only missing curves are trained.
 """
 
 import json
@@ -34,21 +34,21 @@ class Options(Protocol):
 
 @dataclass(frozen=True)
 class Training:
-    """A grid of configurations, and what is trained for each."""
+    """A grid of configurations, and the objective that trains them."""
 
     options: Options
     grid: Grid
 
     def configurations(self) -> list[Configuration]:
-        """All of them, in the order of the grid."""
+        """All configurations, in the order of the grid."""
         candidates = make_candidates(dict(self.grid), sampler="grid")
         return [candidates.parameters(arm) for arm in range(len(candidates))]
 
 
 @dataclass(frozen=True, kw_only=True)
 class LearningCurve:
-    """The validation accuracies after each epoch (of a training that diverged, 0 from there on), and the CPU seconds of
-    the whole training."""
+    """The validation accuracies after each epoch (0 from the epoch on at which a training diverged), and the CPU
+    seconds of the whole training."""
 
     configuration: Configuration
     accuracies: tuple[float, ...]
@@ -88,7 +88,7 @@ TRAININGS: Mapping[str, Callable[[], Training]] = {"softmax": softmax, "cnn": cn
 
 
 def load_curves(name: str, folder: Path, say: Callable[[str], None]) -> list[LearningCurve]:
-    """The curves of TRAININGS[name], in the order of its grid; those that `folder` lacks are trained first.
+    """The curves of TRAININGS[name], in the order of its grid; those that are missing in `folder` are trained first.
 
     Raises UserError when a line of the file cannot be read, ObjectiveError when PyTorch is missing.
     """
@@ -109,7 +109,7 @@ def load_curves(name: str, folder: Path, say: Callable[[str], None]) -> list[Lea
 
 
 def train(objective: Objective, configuration: Configuration, seed: int) -> LearningCurve:
-    """One training to its end."""
+    """The curve of one complete training."""
     accuracies: list[float] = []
 
     def report(value: float, step: int | None = None) -> None:
@@ -123,7 +123,7 @@ def train(objective: Objective, configuration: Configuration, seed: int) -> Lear
 
 
 def key_of(configuration: Configuration) -> str:
-    """What tells configurations apart."""
+    """A text that identifies a configuration."""
     return json.dumps(configuration, sort_keys=True)
 
 
@@ -135,5 +135,5 @@ def _read(path: Path) -> Iterator[LearningCurve]:
             yield LearningCurve(**{**plain, "accuracies": tuple(plain["accuracies"])})
         except (ValueError, TypeError, KeyError) as error:
             raise UserError(
-                f"{path}:{number} is no learning curve ({error!r}); delete that line, it is trained again"
+                f"{path}:{number} is not a learning curve ({error!r}); delete that line, and the curve is trained again"
             ) from error

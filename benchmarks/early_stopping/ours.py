@@ -1,4 +1,4 @@
-"""The product's own campaigns on recorded learning curves, in simulated time, until the target is reached."""
+"""This project's campaigns on recorded learning curves, in simulated time, until the target is reached."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ MOST_EVALUATIONS = 500
 
 @dataclass(frozen=True, slots=True)
 class RecordedCurves:
-    """Options of the objective: the curves `training` of the cache in `folder`."""
+    """Options of the objective: the curves of `training`, stored in `folder`."""
 
     __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}
 
@@ -30,14 +30,14 @@ class RecordedCurves:
         return dict(TRAININGS[self.training]().grid)
 
     def load(self, source: DataSource) -> "Playback":
-        """The curves; those that are missing are trained."""
+        """The objective; curves that are missing are trained."""
         curves = load_curves(self.training, Path(self.folder), lambda line: None)
         return Playback({key_of(curve.configuration): curve for curve in curves})
 
 
 @dataclass(frozen=True)
 class Playback:
-    """Reports the recorded accuracies; metric `seconds` says how long the training took."""
+    """Reports the recorded accuracies; the metric `seconds` is the duration of the training."""
 
     curves: Mapping[str, LearningCurve]
 
@@ -50,9 +50,9 @@ class Playback:
 
 @dataclass(frozen=True, kw_only=True)
 class Found:
-    """A search: simulated seconds until a finished training was as good as the target, and how many had started.
+    """A search: simulated seconds until a finished training reached the target, and the number of started trainings.
 
-    `is_found` is False where none was among MOST_EVALUATIONS; the seconds are then those of all of them.
+    `is_found` is False when none of MOST_EVALUATIONS reached it; the seconds are then those of all of them.
     """
 
     seconds: float
@@ -69,7 +69,7 @@ def search(
     workers: int,
     seed: int,
 ) -> Found:
-    """One campaign. Raises CampaignError when it ends otherwise than finished."""
+    """Run one campaign. Raises CampaignError when it does not finish."""
     name = f"{training}-{strategy}-{rule['rule'] if rule else 'none'}-seed{seed}"
     settings = from_mapping(
         {

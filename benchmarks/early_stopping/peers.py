@@ -1,7 +1,7 @@
 """The peers' schedulers on the same curves and the same simulated workers.
 
-Ray Tune's ASHA and Optuna's pruners are the libraries' own objects; only time is simulated. An accuracy is reported
-when k/28 of a training's seconds have passed, as the simulated executor of `bbkb` does it with 27 reports.
+Ray Tune's ASHA and Optuna's pruners are the libraries' own objects; only the time is simulated. The k-th accuracy is
+reported when k/28 of a training's seconds have passed, as by the simulated executor of `bbkb` with 27 reports.
 """
 
 import heapq
@@ -15,18 +15,18 @@ import optuna
 from benchmarks.early_stopping.curves import EPOCHS, Configuration, Grid, LearningCurve, key_of
 from benchmarks.early_stopping.ours import MOST_EVALUATIONS, Found
 
-REDUCTION = 3  # everybody's: rungs at 1, 3, 9 and 27 epochs
+REDUCTION = 3  # of all rules: rungs at 1, 3, 9 and 27 epochs
 
 optuna.logging.set_verbosity(optuna.logging.ERROR)
 
 
 class Tuner(Protocol):
-    """A searcher with its scheduler. Trials are numbered by the harness: 0, 1, …."""
+    """A searcher with its scheduler. The harness numbers the trials 0, 1, …."""
 
     def ask(self, number: int) -> Configuration: ...
 
     def report(self, number: int, step: int, value: float) -> bool:
-        """Whether the trial is stopped here."""
+        """Report a value; returns whether the trial is stopped at this step."""
         ...
 
     def finish(self, number: int, value: float) -> None: ...
@@ -62,7 +62,7 @@ class RayTune:
 
 
 class Optuna:
-    """A study in memory with its default sampler (TPE), or with random search, and a pruner."""
+    """An Optuna study in memory with the default sampler (TPE) or random search, and a pruner."""
 
     def __init__(self, grid: Grid, seed: int, sampler: str, is_pruned: bool) -> None:
         pruner = optuna.pruners.SuccessiveHalvingPruner(min_resource=1, reduction_factor=REDUCTION)
@@ -100,9 +100,11 @@ def make_tuner(name: str, grid: Grid, seed: int) -> Tuner:
 
 
 def search(tuner: Tuner, curves: Sequence[LearningCurve], target: float, workers: int) -> Found:
-    """Simulate until a finished training is as good as `target`, or MOST_EVALUATIONS have started."""
+    """Simulate until a finished training reaches `target`, or MOST_EVALUATIONS have started."""
     recorded: Mapping[str, LearningCurve] = {key_of(curve.configuration): curve for curve in curves}
-    running: list[tuple[float, int, int]] = []  # when, trial, step; a step beyond the last epoch is the end
+    running: list[
+        tuple[float, int, int]
+    ] = []  # time, trial, step; a step beyond the last epoch is the end of the training
     began: dict[int, tuple[float, LearningCurve]] = {}
     numbers = itertools.count()
 

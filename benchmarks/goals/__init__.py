@@ -1,1 +1,1 @@
-"""Several objectives, and constraints, against other optimisers on recorded tables: `python -m benchmarks.goals`."""
+"""`python -m benchmarks.goals`: several objectives and constraints, compared with other optimisers on tables."""

@@ -1,4 +1,4 @@
-"""`python -m benchmarks.goals`: several objectives and constraints against Optuna, in simulated time."""
+"""`python -m benchmarks.goals`: several objectives and constraints, compared with Optuna in simulated time."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -26,14 +26,14 @@ Found = dict[str, dict[Key, Record]]  # by method
 
 
 def main(
-    problems: Annotated[str, typer.Option(help="Some problems, with commas between.")] = ",".join(PROBLEMS),
-    methods: Annotated[str, typer.Option(help="Some methods, with commas between.")] = ",".join(LABELS),
-    workers: Annotated[int, typer.Option(min=1, help="Evaluations at once.")] = 16,
+    problems: Annotated[str, typer.Option(help="Problems, separated by commas.")] = ",".join(PROBLEMS),
+    methods: Annotated[str, typer.Option(help="Methods, separated by commas.")] = ",".join(LABELS),
+    workers: Annotated[int, typer.Option(min=1, help="Evaluations at the same time.")] = 16,
     seeds: Annotated[int, typer.Option(min=1, help="Repetitions.")] = 5,
     out: Annotated[Path, typer.Option(help="Folder for finished searches.")] = Path("runs/goals"),
     data: Annotated[Path | None, typer.Option(envvar="BBKB_DATA", help="Folder with the data sets.")] = None,
 ) -> None:
-    """Run what is missing and show the tables: finished searches are read from the folder."""
+    """Run missing searches and print the tables. Finished searches are read from the folder."""
     source, console, file = DataSource.find(data_folder(data)), Console(width=160), out / "searches.jsonl"
     found = _read(file)
     for seed in range(seeds):
@@ -71,7 +71,7 @@ def _append(file: Path, record: Record) -> None:
 
 
 def _table(title: str, found: Mapping[str, Mapping[Key, Record]], keys: Sequence[Key]) -> Shown:
-    """Mean loss and mean rank after each of MARKS, when the first feasible and the best were found, and cost."""
+    """Mean loss and mean rank after each of MARKS, results until the first feasible and the best one, and CPU time."""
     heads = [*(f"loss {mark}" for mark in MARKS), *(f"rank {mark}" for mark in MARKS), "feasible", "best", "ms"]
     table = Shown("method", *heads, title=f"{title} ({len(keys)} searches)")
     if not keys:

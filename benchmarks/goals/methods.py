@@ -1,4 +1,4 @@
-"""Optimisers that are compared: asked for one candidate at a time, and given accuracy and cost of each."""
+"""The optimisers that are compared. Each suggests one candidate at a time, and learns its accuracy and cost."""
 
 import logging
 from collections.abc import Callable, Mapping
@@ -18,17 +18,17 @@ optuna.logging.set_verbosity(logging.ERROR)
 
 
 class Method(Protocol):
-    """Suggestions are numbered by the harness: 0, 1, …."""
+    """An optimiser. The harness numbers the suggestions 0, 1, …."""
 
     def ask(self, number: int) -> int:
         """The row of the table to evaluate."""
 
     def tell(self, number: int, accuracy: float, cost: float) -> None:
-        """What came of suggestion `number`."""
+        """Learn the result of suggestion `number`."""
 
 
 class Ours:
-    """A strategy of the product, on all candidates of the table. It learns of results when a campaign would let it."""
+    """A strategy of this project, on all candidates of the table. It learns results when a campaign would refit."""
 
     def __init__(self, problem: Table, seed: int, name: str) -> None:
         self._problem, self._seed = problem, seed
@@ -64,7 +64,7 @@ class Ours:
 
 
 class OfOptuna:
-    """A study in memory. `make` gives its sampler."""
+    """An Optuna study in memory. `make` creates its sampler."""
 
     def __init__(self, problem: Table, seed: int, make: Callable[..., optuna.samplers.BaseSampler]) -> None:
         self._problem = problem

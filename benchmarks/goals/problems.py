@@ -1,9 +1,9 @@
 """Tables with two objectives: a high accuracy and a low cost.
 
-| name | configurations | accurate | cheap |
+| name | configurations | accuracy | cost |
 | --- | --- | --- | --- |
-| `mlp-…` (five) | 30000 (HPOBench) | balanced accuracy, one of 5 repeats | few weights between hidden units (log₁₀) |
-| `nb101` | 4432 recorded six-vertex cells | validation accuracy, one training | short training (seconds) |
+| `mlp-…` (five) | 30000 (HPOBench) | balanced accuracy, one of 5 repeats | log₁₀ of the weights between hidden units |
+| `nb101` | 4432 recorded six-vertex cells | validation accuracy, one training | seconds of the training |
 
 `…-limited` has one objective, accuracy, and the constraint that the cost is at most the quantile `QUANTILE` of all.
 """
@@ -65,11 +65,11 @@ class Table:
         return float(rng.choice(repeats[~np.isnan(repeats)])), float(self.costs[row])
 
     def loss(self, rows: NDArray[np.intp]) -> float:
-        """What is missing after evaluating `rows` (n,), noise removed.
+        """The loss after evaluating `rows` (n,), computed without noise, in [0, 1].
 
-        With two objectives 1 − hypervolume/that of the whole table, measured from the median accuracy and the largest
-        cost. With a constraint the best accuracy within the limit, in units of (best − median) of what is within it; 1
-        at most.
+        With two objectives: 1 − (hypervolume of the rows)/(hypervolume of the whole table), with the median accuracy
+        and the largest cost as the reference point. With a constraint: the regret of the best accuracy within the
+        limit, divided by (best − median) of the accuracies within it; at most 1.
         """
         if self.limit is None:
             return 1.0 - self._volume(rows) / self._best_volume
@@ -98,7 +98,7 @@ def load(name: str, source: DataSource) -> Table:
 
 def _seconds(table: Recorded) -> Floats:
     if table.durations is None:
-        raise ValueError("the cells have recorded durations")
+        raise ValueError("the table must have recorded durations")
     return table.durations
 
 

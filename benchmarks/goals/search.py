@@ -1,4 +1,6 @@
-"""One search in simulated time: `workers` evaluations at once, the n-th as long and as noisy with every method."""
+"""One search in simulated time, with `workers` evaluations at the same time.
+
+The n-th evaluation has the same duration and the same noise with every method."""
 
 import heapq
 import time
@@ -12,15 +14,16 @@ from benchmarks.goals.problems import Table
 from benchmarks.peers.search import SIGMA
 
 MARKS = (50, 100, 200)  # results after which the loss is computed
-_NOISE, _DURATION = 11, 12  # streams
+_NOISE, _DURATION = 11, 12  # streams of random numbers
 
 
 @dataclass(frozen=True, kw_only=True)
 class Record:
-    """A finished search: the loss after each of MARKS, and CPU milliseconds of asking and telling a suggestion.
+    """A finished search.
 
-    `feasible` and `best`: results until the first feasible one was found, and until the best one of this search that is
-    feasible; 0 where there is none, or no constraint.
+    `losses`: after each of MARKS; `milliseconds`: CPU time of `ask` and `tell` for each suggestion; `feasible` and
+    `best`: the number of results until the first feasible one, and until the best feasible one of this search; 0 when
+    there is none, or no constraint.
     """
 
     problem: str

@@ -163,7 +163,7 @@ def test_what_broke_off_without_a_kill_is_reported() -> None:
     first, again = execution(0, ended=None), execution(0, pid=9, began=20.0, ended=22.0)
     found = account_of([success(again, 2), success(WELL[1])], (first, WELL[1], again))
     assert found.lost == 0
-    assert "broken off, and no kill explains it: trial 0" in found.broken[0]
+    assert "not finished, and no kill explains it: trial 0" in found.broken[0]
 
 
 def test_a_trial_that_ends_twice_and_an_attempt_with_two_outcomes_are_reported() -> None:
@@ -182,7 +182,7 @@ def test_a_trial_that_never_ends_and_a_result_that_was_never_computed_are_report
 def test_a_failure_that_no_kill_can_cause_is_reported() -> None:
     events: list[Event] = [success(it) for it in WELL]
     assert account_of([failed_trial(0, "node lost", attempt=0), *events], WELL).broken == ()
-    assert "failed by itself" in account_of([failed_trial(0, "error", attempt=0), *events], WELL).broken[0]
+    assert "failed without a kill" in account_of([failed_trial(0, "error", attempt=0), *events], WELL).broken[0]
 
 
 def test_a_session_that_gave_up_is_reported() -> None:
