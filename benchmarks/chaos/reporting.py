@@ -10,7 +10,7 @@ from pydantic import TypeAdapter
 from benchmarks.chaos.course import Result
 
 _NAMES = {
-    "worker": "a process with an evaluation",
+    "worker": "a process that evaluates",
     "coordinator": "the central actor",
     "driver": "the driver, or `bbkb attach`",
     "node": "a worker node (its raylet)",

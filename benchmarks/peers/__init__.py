@@ -1,1 +1,1 @@
-"""The product against other optimisers: the same problems, workers, durations and seeds for all, in simulated time."""
+"""This project compared with other optimisers in simulated time: the same problems, workers, durations and seeds."""

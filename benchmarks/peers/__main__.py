@@ -1,4 +1,4 @@
-"""`python -m benchmarks.peers …`: the product against other optimisers in simulated time."""
+"""`python -m benchmarks.peers …`: this project compared with other optimisers in simulated time."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -26,21 +26,30 @@ from benchmarks.peers.validity import Validity, validity, validity_tables
 from objectives.datasets import DataSource
 from orchestrator.errors import UserError
 
-_WIDTH = 240  # of the output: a row of numbers is not folded, whatever the terminal
+_WIDTH = 240  # of the output: rows of a table are not wrapped, also in a narrow terminal
 
-Problems = Annotated[str, typer.Option("--problems", help=f"Some problems, or {','.join(SETS)}.")]
-Methods = Annotated[str, typer.Option(help=f"Some of {','.join(PEERS)}, strategies of ours, labels of --strategy.")]
-Strategies = Annotated[
-    list[str] | None, typer.Option("--strategy", help="LABEL={name: bbkb, option: value}; a method.")
+Problems = Annotated[str, typer.Option("--problems", help=f"Problems, or {','.join(SETS)}.")]
+Methods = Annotated[
+    str, typer.Option(help=f"Some of {','.join(PEERS)}, strategies of this project, labels of --strategy.")
 ]
-Workers = Annotated[str, typer.Option(help="Numbers of simulated workers, with commas between.")]
-Evaluations = Annotated[str, typer.Option(help="Numbers of evaluations, with commas between.")]
+Strategies = Annotated[
+    list[str] | None,
+    typer.Option("--strategy", help="LABEL={name: bbkb, option: value}: a strategy with options as a further method."),
+]
+Workers = Annotated[str, typer.Option(help="Numbers of simulated workers, separated by commas.")]
+Evaluations = Annotated[str, typer.Option(help="Numbers of evaluations, separated by commas.")]
 Seeds = Annotated[int, typer.Option(min=1, help="Repetitions.")]
-FirstSeed = Annotated[int, typer.Option(min=0, help="Seed of the first one; the next ones have the next seeds.")]
-Seconds = Annotated[float, typer.Option(min=1e-6, help="A mean evaluation, where suggestion time is counted.")]
-ReportOnly = Annotated[bool, typer.Option("--report", help="Run nothing: tables and pictures of what is there.")]
+FirstSeed = Annotated[
+    int, typer.Option(min=0, help="Seed of the first repetition; each further one has the next seed.")
+]
+Seconds = Annotated[
+    float, typer.Option(min=1e-6, help="Seconds of a mean evaluation, in tables that count the time of suggestions.")
+]
+ReportOnly = Annotated[
+    bool, typer.Option("--report", help="Run no search; print tables and draw pictures of finished ones.")
+]
 ValidityOnly = Annotated[
-    bool, typer.Option("--validity", help="Instead: do the models of our strategies hold the truth within μ ± 2σ?")
+    bool, typer.Option("--validity", help="Measure instead how often the models contain the true value within μ ± 2σ.")
 ]
 Out = Annotated[Path, typer.Option(help="Folder for finished searches and results.")]
 Data = Annotated[Path | None, typer.Option(envvar="BBKB_DATA", help="Folder with the data sets.")]
@@ -62,8 +71,8 @@ def main(
 ) -> None:
     """Compare optimisers on the same problems, workers, durations and seeds.
 
-    When it is repeated, finished searches are read and the others run. Tables compare the methods on
-    the searches that all of them finished.
+    A repeated call reads finished searches and runs the others. Tables compare the methods on the
+    searches that all of them finished.
     """
     console, own = Console(width=_WIDTH), strategies(strategy or ())
     names = tuple(dict.fromkeys((*parts(methods), *own)))
@@ -82,7 +91,7 @@ def main(
 
 @dataclass(frozen=True)
 class Searches:
-    """On which problems to search, with which seeds. `own`: settings of strategies of ours by label."""
+    """The problems and seeds of the searches. `own`: settings of strategies of this project by label."""
 
     problems: tuple[str, ...]
     seeds: range
@@ -106,7 +115,7 @@ def _compare(
 
 
 def _run(setting: Setting, searches: Searches, caches: Mapping[str, Cache[Record]], console: Console) -> None:
-    """Run what is missing, seed by seed, so that an interrupted run has whole seeds."""
+    """Run missing searches, one seed after the other, so that an interrupted run has complete seeds."""
     for seed, name in product(searches.seeds, searches.problems):
         problem = make_problem(name, seed, searches.source)
         for method, cache in caches.items():
@@ -121,7 +130,7 @@ def _run(setting: Setting, searches: Searches, caches: Mapping[str, Cache[Record
 
 
 def _validity(setting: Setting, methods: Iterable[str], searches: Searches, out: Path) -> list[Table]:
-    """Run what is missing of the strategies of ours that have a model."""
+    """Measure the validity of the models of this project's strategies; finished measurements are read."""
     found: dict[str, list[Validity]] = {}
     for method, seed, name in product(methods, searches.seeds, searches.problems):
         cache = Cache(out / "validity", method, Validity)
@@ -130,7 +139,7 @@ def _validity(setting: Setting, methods: Iterable[str], searches: Searches, out:
             problem = make_problem(name, seed, searches.source)
             instance = make_method(method, problem, seed, setting.evaluations, searches.own)
             if not isinstance(instance, Ours | OursInSpace):
-                raise UserError(f"--validity: {method} is not a strategy of ours; name others by --methods")
+                raise UserError(f"--validity: {method} is not a strategy of this project; give others by --methods")
             record = validity(problem, instance, setting, seed, (name, method))
             cache.add(record)
         found.setdefault(method, []).append(record)

@@ -1,4 +1,4 @@
-"""Finished searches on disk: `<folder>/<method>.jsonl`, one line a search, so that an interrupted run continues."""
+"""Finished searches on disk: `<folder>/<method>.jsonl`, one line for each, so that an interrupted run continues."""
 
 import dataclasses
 import json
@@ -12,7 +12,7 @@ _DIGITS = 6
 
 
 class Finished(Protocol):
-    """What is kept of one search: a dataclass."""
+    """The stored record of one search: a dataclass."""
 
     __dataclass_fields__: ClassVar[dict[str, Any]]
 
@@ -30,8 +30,8 @@ F = TypeVar("F", bound=Finished)
 
 
 class Cache(Generic[F]):
-    """What is kept, of class `kind`, of the searches of one method. Raises UserError when a line of its file cannot be
-    read."""
+    """The stored records, of class `kind`, of the searches of one method. Raises UserError when a line of the file
+    cannot be read."""
 
     def __init__(self, folder: Path, method: str, kind: type[F]) -> None:
         self._path, self._kind = folder / f"{method}.jsonl", kind
@@ -41,11 +41,11 @@ class Cache(Generic[F]):
                 self._keep(self._parse(line, f"{self._path}:{number}"))
 
     def get(self, problem: str, workers: int, evaluations: int, seed: int) -> F | None:
-        """That search, or None when it is yet to be run."""
+        """The record of this search; None when it has not been run."""
         return self._found.get((problem, workers, evaluations, seed))
 
     def add(self, record: F) -> None:
-        """Append it to the file, in one write."""
+        """Append a record to the file, in one write."""
         self._path.parent.mkdir(parents=True, exist_ok=True)
         with self._path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(_round_numbers(record), separators=(",", ":"), allow_nan=False) + "\n")
@@ -59,12 +59,12 @@ class Cache(Generic[F]):
             return self._kind(**json.loads(line))
         except (ValueError, TypeError) as error:
             raise UserError(
-                f"{where} is no finished search ({error}); delete that line, its search is run again"
+                f"{where} is not a finished search ({error}); delete that line, and the search is run again"
             ) from error
 
 
 def _round_numbers(record: Finished) -> dict[str, object]:
-    """Six digits are more than any measure shows."""
+    """The record with numbers of six significant digits, more than any table shows."""
     return {name: _round_number(value) for name, value in dataclasses.asdict(record).items()}
 
 

@@ -1,4 +1,4 @@
-"""Records as pictures: regret against evaluations, and against time with suggestions counted."""
+"""Records as pictures: regret against evaluations, and against time including the time of suggestions."""
 
 from collections.abc import Callable, Iterator, Mapping
 
@@ -12,12 +12,12 @@ from benchmarks.peers.search import MARKS, Record
 from benchmarks.peers.settings import Setting
 from benchmarks.peers.summary import searches_of_group
 
-_TIMES = np.linspace(0.05, 1.25, 25)  # shares of T / W
-_FIRST = 3  # marks; earlier ones dwarf the rest
+_TIMES = np.linspace(0.05, 1.25, 25)  # times, as shares of T / W
+_FIRST = 3  # the first mark that is drawn; earlier regrets are much larger than the others
 
 
 def figures(results: Mapping[Setting, Found], seconds: float) -> Iterator[Figure]:
-    """A panel a setting and group of problems."""
+    """The figures, with one panel for each setting and group of problems."""
     panels = [
         (setting, group, found)
         for setting, everything in results.items()
@@ -47,7 +47,7 @@ def _by_time(seconds: float) -> Callable[[Record], Floats]:
 
 
 def _panel(setting: Setting, group: Group, found: Found, x: Floats, of: Callable[[Record], Floats]) -> Panel:
-    """Means over searches: of the regret for tables, geometric ones for functions."""
+    """Means over searches: arithmetic means of the regret for tables, geometric means for functions."""
     keys = common(found)
     curves = [_curve(LABELS.get(method, method), records, keys, group, x, of) for method, records in found.items()]
     label = "evaluations" if of is _by_evaluations else "time / (T/W)"

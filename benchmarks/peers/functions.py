@@ -1,8 +1,8 @@
 """Continuous test functions, minimised, whose optimum is shifted by the seed.
 
-Definitions as in Surjanovic and Bingham's Virtual Library of Simulation Experiments. Parameters are in [0, 1]; the
-function is evaluated at u − shift, scaled to its usual box, so it is also defined a little outside of that box. The
-smallest value is that of the whole space and the shift is small enough for it to stay inside.
+The definitions are those of Surjanovic and Bingham's Virtual Library of Simulation Experiments. Parameters are in
+[0, 1]. The function is evaluated at u − shift, scaled to its usual box, so it is also evaluated a little outside of
+that box. The minimum is that of the whole space, and the shift is so small that the minimum stays inside.
 """
 
 from collections.abc import Callable, Mapping
@@ -19,8 +19,8 @@ from objectives.parameters import Range, Space
 
 Floats = NDArray[np.float64]
 
-NOISE = 0.01  # standard deviation, in units of (best − median)
-_MEDIAN_OF = 14  # the median is that of 2^14 Sobol points
+NOISE = 0.01  # standard deviation of the noise, in units of (best − median)
+_MEDIAN_OF = 14  # the median is computed from 2^14 Sobol points
 _SHIFT_STREAM = 7
 
 
@@ -109,7 +109,7 @@ class Function:
 
     @property
     def arms(self) -> Candidates | None:
-        """None: every point of the space can be evaluated."""
+        """None: each point of the space can be evaluated."""
         return None
 
     @cached_property
@@ -117,7 +117,7 @@ class Function:
         return {f"x{place}": Range(0.0, 1.0) for place in range(len(self._shape.low))}
 
     def evaluate(self, point: Point, rng: np.random.Generator) -> Evaluation:
-        """The reward is −f, in the function's own units."""
+        """Evaluate a point. The reward is −f, in the function's own units."""
         value = float(self._at(np.array([[float(str(point[name])) for name in self.space]]))[0])
         reward = -value + self.noise * self._unit * float(rng.standard_normal())
         return Evaluation(reward, -value, (value - self._shape.smallest) / self._unit)
@@ -133,7 +133,7 @@ class Function:
 
     @cached_property
     def _unit(self) -> float:
-        """Median − minimum."""
+        """The unit of the regret: median − minimum."""
         points = qmc.Sobol(len(self._shape.low), seed=0).random_base2(_MEDIAN_OF)
         return float(np.median(self._at(points))) - self._shape.smallest
 

@@ -1,4 +1,4 @@
-"""What records say: regret by evaluations and by time, ranks, and differences with bootstrap intervals."""
+"""Measures of records: regret by evaluations and by time, ranks, and differences with bootstrap intervals."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,8 +14,8 @@ Key = tuple[str, int]  # problem and seed
 Found = Mapping[str, Mapping[Key, Record]]  # by method
 
 SHARES = (0.25, 0.5, 1.0)
-WORST = 10.0  # a single evaluation counts at most so much in the cumulative regret: runs that diverge are without bound
-SMALLEST = 1e-8  # regrets are cut there before their logarithm
+WORST = 10.0  # upper bound of the regret of one evaluation in the mean regret: diverged runs have unbounded values
+SMALLEST = 1e-8  # smaller regrets are replaced by this number before their logarithm is taken
 LEVEL = 0.9
 _DRAWS = 2000
 
@@ -38,9 +38,9 @@ def regret_at_share(record: Record, share: float) -> float:
 
 
 def regret_at_time(record: Record, share: float, seconds: float | None) -> float:
-    """Regret of the recommendation at `share` of the time T / W, in mean evaluations, that busy workers need.
+    """Regret of the recommendation at a time, `share` times T / W mean evaluations, which busy workers need for all T.
 
-    The recommendation is the last one known by then; before any, the regret of the first result.
+    The recommendation is the last one before this time; before the first one, the regret of the first result counts.
     """
     done = int((record.tell_times(seconds) <= share * record.evaluations / record.workers).sum())
     known = int(np.floor(done * MARKS / record.evaluations + 1e-9))
@@ -48,33 +48,33 @@ def regret_at_time(record: Record, share: float, seconds: float | None) -> float
 
 
 def makespan(record: Record, seconds: float | None = None) -> float:
-    """The time of the last `tell`; mean evaluations are the unit."""
+    """The time of the last `tell`, in units of a mean evaluation."""
     return float(record.tell_times(seconds)[-1])
 
 
 def mean_regret(record: Record) -> float:
-    """Mean regret of the evaluations, each cut at WORST."""
+    """Mean regret of the evaluations, each at most WORST."""
     return float(np.minimum(record.regrets, WORST).mean())
 
 
 def milliseconds(record: Record) -> float:
-    """CPU milliseconds an evaluation, asking and telling."""
+    """CPU milliseconds of `ask` and `tell` for each evaluation."""
     return 1e3 * float(np.mean(record.ask_seconds) + np.mean(record.tell_seconds))
 
 
 def log10(regret: float) -> float:
-    """Its logarithm, cut at SMALLEST."""
+    """The logarithm of the regret, which counts as SMALLEST at least."""
     return float(np.log10(max(regret, SMALLEST)))
 
 
 def common(found: Found) -> list[Key]:
-    """The searches that every method has finished."""
+    """The searches that all methods have finished."""
     shared = set.intersection(*(set(records) for records in found.values())) if found else set()
     return sorted(shared)
 
 
 def mean_of(records: Mapping[Key, Record], keys: Sequence[Key], of: Callable[[Record], float]) -> float:
-    """Mean over the searches `keys`."""
+    """The mean of `of` over the searches `keys`."""
     return float(np.mean([of(records[key]) for key in keys]))
 
 
@@ -88,12 +88,15 @@ def ranks(found: Found, keys: Sequence[Key], of: Callable[[Record], float]) -> d
 def difference(
     ours: Mapping[Key, Record], theirs: Mapping[Key, Record], keys: Sequence[Key], of: Callable[[Record], float]
 ) -> Estimate:
-    """Mean of `of` for ours − theirs, search by search."""
+    """The mean difference of `of`, ours − theirs, over paired searches."""
     return estimate(np.array([of(ours[key]) - of(theirs[key]) for key in keys]), keys)
 
 
 def estimate(samples: Floats, keys: Sequence[Key]) -> Estimate:
-    """Mean of `samples` (n,), one a search, with a LEVEL interval: problems drawn anew, and seeds within each."""
+    """The mean of `samples` (n,), one for each search, with a bootstrap interval of LEVEL.
+
+    Problems are drawn with replacement, and seeds within each problem.
+    """
     grouped = [samples[[key[0] == name for key in keys]] for name in dict.fromkeys(key[0] for key in keys)]
     rng = np.random.default_rng(0)
     draws = np.empty(_DRAWS)

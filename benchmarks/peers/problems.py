@@ -1,7 +1,7 @@
-"""What is searched: a space, and for each point its reward, its regret and how long its evaluation lasts.
+"""A problem: a space, and for each point its reward, its regret and the duration of its evaluation.
 
-Regret is in units of (best − median) of the problem, so that problems can be averaged: 0 is the best point, 1 a point
-no better than half of all.
+Regret is in units of (best − median) of the problem, so that problems can be averaged: 0 is the regret of the best
+point, and 1 that of the median.
 """
 
 from collections.abc import Mapping
@@ -28,10 +28,10 @@ class Group(StrEnum):
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What evaluating a point gives. `reward` is what the method is given, maximised, in the problem's own units.
+    """The result of an evaluation. `reward` is passed to the method; it is maximised, in the problem's own units.
 
     `expected` is the reward without its noise, `regret` the same in units of (best − median) from the best one.
-    `duration` is relative: its mean over the problem is 1; None where the problem has no recorded one.
+    `duration` is relative: its mean over the problem is 1; None when the problem has no recorded durations.
     """
 
     reward: float
@@ -41,7 +41,7 @@ class Evaluation:
 
 
 class Problem(Protocol):
-    """One problem with one seed. `arms`: the points there are, where the space holds others as well (else None)."""
+    """One problem with one seed. `arms`: the points that can be evaluated; None: all points of the space."""
 
     @property
     def group(self) -> Group: ...

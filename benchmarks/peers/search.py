@@ -1,8 +1,8 @@
-"""One search in simulated time: workers that are never idle unless the method makes them wait.
+"""One search in simulated time, with workers that are idle only when the method waits.
 
-The n-th evaluation lasts as long, and draws the same noise, with every method: both come from (seed, n). Suggesting
-costs no simulated time; what it really cost is measured (CPU seconds of this process, so that others on the machine do
-not count), and `Record.tell_times` says what the same decisions would have taken with that time counted.
+The n-th evaluation has the same duration and the same noise with every method: both are drawn from (seed, n). A
+suggestion takes no simulated time. Its CPU seconds in this process are measured (they do not depend on other
+processes of the machine), and `Record.tell_times` computes the times of the same decisions with that time included.
 """
 
 import heapq
@@ -23,33 +23,33 @@ from orchestrator.errors import CampaignError
 Floats = NDArray[np.float64]
 
 SIGMA = 0.5  # of the log-normal durations, whose mean is 1
-MARKS = 40  # at how many equal steps of the evaluations the recommendation is asked for
-_NOISE, _DURATION = 11, 12  # streams
+MARKS = 40  # the number of recommendations, at equal steps of the evaluations
+_NOISE, _DURATION = 11, 12  # streams of random numbers
 
 
 class Method(Protocol):
-    """An optimiser's own ask and tell. Suggestions are numbered by the harness: 0, 1, …."""
+    """The ask and tell of an optimiser. The harness numbers the suggestions 0, 1, …."""
 
     def ask(self, number: int) -> Point | None:
         """The point of suggestion `number`; None: it waits for results."""
         ...
 
     def tell(self, number: int, reward: float) -> None:
-        """The result of suggestion `number`; rewards are maximised."""
+        """Pass the result of suggestion `number`; rewards are maximised."""
         ...
 
     def recommend(self) -> Point | None:
-        """What it would recommend now; None: the point with the largest mean of its rewards."""
+        """The current recommendation; None: the point with the largest mean reward."""
         ...
 
 
 @dataclass(frozen=True, kw_only=True)
 class Record:
-    """A finished search of T evaluations, all it takes to compute every measure.
+    """A finished search of T evaluations, with all data for the measures.
 
-    `order` (2T,): n where suggestion n was dispatched, −1 − n at its `tell`. By suggestion (T,): `regrets`,
-    `durations`, CPU seconds of asking and telling. `recommended` (MARKS,): regret of the recommendation after
-    T/MARKS, 2T/MARKS, … results.
+    `order` (2T,), the order of events: n for the dispatch of suggestion n, −1 − n for its `tell`. For each suggestion
+    (T,): `regrets`, `durations`, CPU seconds of `ask` and of `tell`. `recommended` (MARKS,): regret of the
+    recommendation after T/MARKS, 2T/MARKS, … results.
     """
 
     problem: str
@@ -65,10 +65,10 @@ class Record:
     recommended: Sequence[float]
 
     def tell_times(self, seconds: float | None = None) -> Floats:
-        """The times of the `tell`s (T,), in order; mean evaluations are the unit.
+        """The times of the `tell`s (T,), ascending, in units of a mean evaluation.
 
-        `seconds`: how long a mean evaluation lasts when suggestion time counts: one process suggests, one thing at a
-        time, decisions and their order as they were. None: suggesting takes no time.
+        `seconds`: the duration of a mean evaluation, when the time of suggestions counts. One process then makes one
+        suggestion at a time, with the same decisions in the same order. None: suggestions take no time.
         """
         clock, finish, times = 0.0, np.zeros(self.evaluations), []
         per = 0.0 if seconds is None else 1.0 / seconds
@@ -85,7 +85,7 @@ class Record:
 
 @dataclass
 class _Search:
-    """A search under way."""
+    """A running search."""
 
     problem: Problem
     method: Method
@@ -97,7 +97,7 @@ class _Search:
     ask_seconds: list[float] = field(default_factory=list)
     tell_seconds: list[float] = field(default_factory=list)
     rewards: dict[int, float] = field(default_factory=dict)
-    waited: float = 0.0  # CPU seconds of asks since the last suggestion that gave none
+    waited: float = 0.0  # CPU seconds of `ask`s without a suggestion since the last suggestion
 
     def ask(self) -> float | None:
         """Start the next evaluation; its duration, or None when the method waits."""

@@ -1,4 +1,4 @@
-"""The names a user chooses from, and the searches they stand for."""
+"""The names that a user may give, and the searches that they select."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ SETS: Mapping[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True)
 class Setting:
-    """What is common to searches that are compared."""
+    """The settings that compared searches have in common."""
 
     workers: int
     evaluations: int
@@ -34,7 +34,7 @@ class Setting:
 
     @property
     def name(self) -> str:
-        """For files."""
+        """The name in file names."""
         return f"w{self.workers}-t{self.evaluations}"
 
 
@@ -46,7 +46,7 @@ def make_problem(name: str, seed: int, source: DataSource) -> Problem:
 
 
 def problems(text: str) -> tuple[str, ...]:
-    """The problems named, with commas between; names of SETS stand for several. Raises UserError on an unknown one."""
+    """The problems in a list separated by commas; a name of SETS selects several. Raises UserError for others."""
     chosen: list[str] = []
     for name in parts(text):
         if name not in (*SETS, *PROBLEMS):
@@ -59,7 +59,7 @@ def problems(text: str) -> tuple[str, ...]:
 
 
 def settings(workers: str, evaluations: str) -> list[Setting]:
-    """Every combination, the cheapest first."""
+    """All combinations, the cheapest first."""
     return [
         Setting(many, count)
         for count in sorted(_counts("--evaluations", evaluations))
@@ -68,7 +68,7 @@ def settings(workers: str, evaluations: str) -> list[Setting]:
 
 
 def strategies(texts: Sequence[str]) -> dict[str, dict[str, object]]:
-    """`label={name: bbkb, width: 1}` as label and settings. Raises UserError on anything else."""
+    """`label={name: bbkb, width: 1}` as label and settings. Raises UserError on other texts."""
     return dict(_strategy(text) for text in texts)
 
 
@@ -84,12 +84,12 @@ def _strategy(text: str) -> tuple[str, dict[str, object]]:
 
 
 def parts(text: str) -> tuple[str, ...]:
-    """The words of a list with commas between."""
+    """The words of a list separated by commas."""
     return tuple(part.strip() for part in text.split(",") if part.strip())
 
 
 def _counts(option: str, text: str) -> Iterator[int]:
     for part in parts(text):
         if not part.isdecimal() or not int(part):
-            raise UserError(f"{option} must be whole numbers >= 1 with commas between, got {text!r}")
+            raise UserError(f"{option} must be whole numbers >= 1, separated by commas, got {text!r}")
         yield int(part)

@@ -25,11 +25,11 @@ from benchmarks.peers.tables import TABLES
 Scale = Callable[[float], float]
 Measure = Callable[[Record], float]
 
-BASE = "tpe"  # differences are to it
+BASE = "tpe"  # the method that differences refer to
 
 
 def group_of(problem: str) -> Group:
-    """The group of the problem called so."""
+    """The group of the problem with this name."""
     if problem in TABLES:
         return Group.TABLES
     return Group.NOISY if problem.endswith("-noisy") else Group.FUNCTIONS
@@ -45,7 +45,7 @@ def searches_of_group(found: Found, group: Group) -> Found:
 
 
 def tables(setting: Setting, everything: Found, seconds: float) -> Iterator[Table]:
-    """For each group: regret and rank by evaluations, regret by time, differences to BASE, each problem."""
+    """For each group: regret and rank by evaluations, regret by time, differences from BASE, and each problem."""
     for group in Group:
         found = searches_of_group(everything, group)
         keys = common(found)
@@ -59,7 +59,7 @@ def tables(setting: Setting, everything: Found, seconds: float) -> Iterator[Tabl
 
 
 def _scale(group: Group) -> Scale:
-    """Regrets of tables as they are, of functions their logarithm."""
+    """The scale of regrets: linear for tables, logarithmic for functions."""
     return (lambda regret: regret) if group == Group.TABLES else log10
 
 

@@ -1,4 +1,4 @@
-"""Recorded tables as problems: every configuration of a space was evaluated once and for all.
+"""Recorded tables as problems: every configuration of a space has recorded values.
 
 | name | configurations | reward |
 | --- | --- | --- |
@@ -7,9 +7,9 @@
 | `mlp-…` (five) | 30000 (HPOBench, Eggensperger et al. 2021), 5 ordinals | balanced accuracy in [0, 1], 5 repeats |
 | `nb101` | 4432 recorded six-vertex cells (Ying et al. 2019) | accuracy in [0, 1], one training |
 
-An evaluation gives one of the repeats; regret is that of their mean. Rewards are passed on as they are recorded.
-NAS-Bench-101's recorded cells are no product of choices: a point of its space (15 edges, 4 operations) that is none of
-them has the value of the nearest recorded cell. Its durations are the recorded ones.
+An evaluation returns one of the repeats; the regret is computed from their mean. Rewards are passed on as recorded. The
+recorded cells of NAS-Bench-101 are only a part of its space (15 edges, 4 operations): any other point has the value of
+the nearest recorded cell. Its durations are the recorded ones.
 """
 
 import json
@@ -32,12 +32,12 @@ from objectives.recorded import levels_of, read_archive
 Floats = NDArray[np.float64]
 
 _UPPER = np.triu_indices(VERTICES, 1)
-_OPERATIONS = ("conv3x3", "conv1x1", "maxpool3x3")  # coded 0, 1, 2
+_OPERATIONS = ("conv3x3", "conv1x1", "maxpool3x3")  # encoded as 0, 1, 2
 
 
 @dataclass(frozen=True, eq=False)
 class Recorded:
-    """`levels` (A, p) numbers of the levels of the p parameters of `space`, `rewards` (A, repeats), NaN where missing.
+    """`levels` (A, p): indices of the values of the p parameters of `space`; `rewards` (A, repeats), NaN where missing.
 
     `durations` (A,) have mean 1. `is_whole`: the rows are the whole space; else `evaluate` takes the nearest row, by
     the number of parameters that differ, the first of them on a tie.
@@ -59,7 +59,7 @@ class Recorded:
 
     @cached_property
     def arms(self) -> Candidates | None:
-        """The rows, where they are not the whole space; features are the levels scaled to [0, 1], choices one-hot."""
+        """The rows, unless they are the whole space; features are the levels scaled to [0, 1], choices one-hot."""
         if self.is_whole:
             return None
         columns, blocks = {}, []
@@ -110,7 +110,7 @@ class Recorded:
         return rows
 
     def row(self, point: Point) -> int:
-        """The row that has the value of `point`."""
+        """The row whose value `point` has."""
         level = [values.index(point[name]) for name, values in self._values.items()]
         if not self.is_whole:
             return int((self.levels != np.array(level)).sum(axis=1).argmin())

@@ -1,8 +1,8 @@
-"""Is a model valid where it matters? The share of arms whose noise-free score lies within μ ± 2σ.
+"""The validity of a model: the share of arms whose noise-free score is within μ ± 2σ, of all arms and of the best.
 
-The best arms are those that were better than could be expected, so even a model that is exactly right holds fewer than
-95 % of them: nothing known, 54 % of the best 5 %. What it would hold, were every score drawn from its posterior, is
-given beside what it holds.
+The best arms are selected because their scores are high, so even a correct model contains fewer than 95 % of them
+within μ ± 2σ: without any result, 54 % of the best 5 %. The tables therefore also give the share that would be within
+μ ± 2σ if the scores were drawn from the model's posterior.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -21,19 +21,19 @@ from benchmarks.peers.summary import group_of
 
 Floats = NDArray[np.float64]
 
-ARMS = 2000  # at most so many, drawn from all candidates
+ARMS = 2000  # the largest number of arms, drawn from all candidates
 WIDTH = 2.0  # standard deviations
 BEST = 0.05  # of the arms
-_WORLDS = 100  # drawn from the posterior
+_WORLDS = 100  # samples of all scores from the posterior
 _STREAM = 21
 
 
 @dataclass(frozen=True, kw_only=True)
 class Validity:
-    """Of one search, after each of SHARES of its evaluations.
+    """The validity of the model in one search, after each of SHARES of its evaluations.
 
-    `held`: the share of the arms within μ ± 2σ, of the best arms, of the best arms were the model exactly right, and 1
-    where the very best arm lies above μ + 2σ, else 0.
+    `held`, four numbers: the share of all arms within μ ± 2σ; the same for the best arms; the same for the best arms if
+    the model were correct; 1 when the best arm is above μ + 2σ, else 0.
     """
 
     problem: str
@@ -47,7 +47,7 @@ class Validity:
 def validity(
     problem: Problem, method: Ours | OursInSpace, setting: Setting, seed: int, names: tuple[str, str]
 ) -> Validity:
-    """Run `method` on `problem`, and compare its model with the truth on the way."""
+    """Run `method` on `problem`, and compare its model with the true scores during the run."""
     marks = [round(share * setting.evaluations) for share in SHARES]
     held: list[list[float]] = []
 
@@ -67,7 +67,7 @@ def validity(
 
 
 def shares_held(belief: Belief, problem: Problem, rng: np.random.Generator) -> list[float]:
-    """`Validity.held` at one moment."""
+    """`Validity.held` for the current model."""
     count = len(belief.candidates)
     arms = rng.choice(count, size=min(ARMS, count), replace=False)
     expected = [problem.evaluate(belief.candidates.parameters(arm), rng).expected for arm in arms.tolist()]
@@ -77,7 +77,7 @@ def shares_held(belief: Belief, problem: Problem, rng: np.random.Generator) -> l
 
 
 def held_of(mean: Floats, deviation: Floats, truth: Floats, rng: np.random.Generator) -> list[float]:
-    """The four numbers of `Validity.held` for arms with `truth` (n,), believed to be N(mean, deviation²)."""
+    """The four numbers of `Validity.held` for arms with true scores `truth` (n,) and posterior N(mean, deviation²)."""
     errors = (truth - mean) / np.maximum(deviation, 1e-9)
     best = _best(truth)
     drawn = rng.standard_normal((_WORLDS, len(mean)))
@@ -88,7 +88,7 @@ def held_of(mean: Floats, deviation: Floats, truth: Floats, rng: np.random.Gener
 
 
 def _best(scores: Floats) -> NDArray[np.intp]:
-    """Where the best arms are."""
+    """The indices of the best arms."""
     count = max(1, round(BEST * len(scores)))
     return np.argpartition(-scores, count - 1)[:count]
 

@@ -1,4 +1,4 @@
-"""`python -m benchmarks.speed [rows …]`: measure, print the table, and keep it."""
+"""`python -m benchmarks.speed [rows …]`: measure, print the table, and store it."""
 
 import json
 from pathlib import Path
@@ -14,12 +14,12 @@ from benchmarks.command import run as run_command
 from benchmarks.speed.rows import ROWS, Bench, Row
 from orchestrator.errors import UserError
 
-Rows = Annotated[list[str] | None, typer.Argument(metavar="ROWS", help="Names of rows; all if none is given.")]
-Threads = Annotated[str, typer.Option(help="Numbers of BLAS threads, with commas between.")]
-Repeats = Annotated[int, typer.Option(min=1, help="Measurements of which the median is taken.")]
-Authors = Annotated[Path | None, typer.Option(help="A checkout of luigicarratino/batch-bkb to measure against.")]
+Rows = Annotated[list[str] | None, typer.Argument(metavar="ROWS", help="Names of rows; all when none is given.")]
+Threads = Annotated[str, typer.Option(help="Numbers of BLAS threads, separated by commas.")]
+Repeats = Annotated[int, typer.Option(min=1, help="Number of measurements; the table has their median.")]
+Authors = Annotated[Path | None, typer.Option(help="A checkout of luigicarratino/batch-bkb, for the comparison.")]
 Data = Annotated[Path | None, typer.Option(envvar="BBKB_DATA", help="Folder with the data sets.")]
-Out = Annotated[Path, typer.Option(help="Folder that the measurements are added to.")]
+Out = Annotated[Path, typer.Option(help="Folder to which the measurements are added.")]
 
 
 def main(
@@ -30,7 +30,7 @@ def main(
     data: Data = None,
     out: Out = Path("runs", "speed"),
 ) -> None:
-    """How fast BBKB is. Ratios are of measurements in turns on this machine; times alone say little elsewhere."""
+    """Measure the speed of BBKB. Ratios come from alternating measurements on this machine; times depend on it."""
     chosen = rows or list(ROWS)
     unknown = [name for name in chosen if name not in ROWS]
     if unknown:
@@ -39,7 +39,7 @@ def main(
     out.mkdir(parents=True, exist_ok=True)
     counts = [number.strip() for number in threads.split(",")]
     if not all(number.isdecimal() and int(number) > 0 for number in counts):
-        raise UserError(f"--threads must be whole numbers >= 1 with commas between, got {threads}")
+        raise UserError(f"--threads must be whole numbers >= 1, separated by commas, got {threads}")
     for count in map(int, counts):
         bench = Bench(count, repeats, authors, data_folder(data))
         for name in chosen:

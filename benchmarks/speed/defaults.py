@@ -1,4 +1,4 @@
-"""What a suggestion costs at the defaults: `Optimizer` with workers that are never idle, in simulated time."""
+"""The CPU time of a suggestion at the defaults: `Optimizer` with workers that are never idle, in simulated time."""
 
 import heapq
 import time
@@ -13,7 +13,7 @@ SIGMA = 0.5  # of the log-normal durations
 
 
 def defaults(arms: int, workers: int, horizon: int, dimension: int = 6, seed: int = 0) -> Answer:
-    """CPU seconds of a suggestion, ask and tell and all refits included, over `horizon` evaluations."""
+    """CPU seconds of a suggestion with `ask`, `tell` and all refits, over `horizon` evaluations."""
     problem, rng = load("synthetic", arms, dimension), np.random.default_rng([seed, 9])
     optimizer = Optimizer(problem.features, seed=seed)
     running: list[tuple[float, int]] = []

@@ -1,4 +1,4 @@
-"""Evaluations that take no time: how many a second go through the whole path, and how much memory they leave behind."""
+"""Evaluations that take no time: their number per second through the whole path, and the memory after them."""
 
 import functools
 import os
@@ -20,7 +20,7 @@ from orchestrator.session.cluster import connect, disconnect
 from orchestrator.settings.model import Settings, from_mapping
 from orchestrator.store import runs
 
-IN_FLIGHT = 256  # of raw tasks: the driver never has nothing to collect
+IN_FLIGHT = 256  # raw tasks in flight: the driver always has results to collect
 
 
 def noop(x: float) -> float:
@@ -58,7 +58,7 @@ def _local_ray(cpus: int) -> Iterator[None]:
 
 
 def throughput(evaluations: int, tuned: int) -> Answer:
-    """Evaluations a second on a local Ray of as many CPUs as there are cores: raw tasks with many in flight, raw tasks
+    """Evaluations per second on a local Ray with one CPU for each core: raw tasks with many in flight, raw tasks
     with as many in flight as the campaigns have workers, campaigns (store and central actor included), Ray Tune."""
     cores = os.cpu_count() or 1
     with _local_ray(cores), TemporaryDirectory() as folder:
@@ -79,7 +79,7 @@ def _dispatch_with_ray(evaluations: int, in_flight: int, cpus: float) -> float:
     import ray
 
     task: Any = ray.remote(noop).options(num_cpus=cpus, max_retries=0)
-    ray.get([task.remote(0.5) for _ in range(64)])  # processes have started
+    ray.get([task.remote(0.5) for _ in range(64)])  # so that processes have started
     running: list[Any] = []
     began, left = time.perf_counter(), evaluations
     while left or running:
@@ -93,7 +93,7 @@ def _dispatch_with_ray(evaluations: int, in_flight: int, cpus: float) -> float:
 
 
 def _campaign(settings: Settings) -> float:
-    """From the first evaluation dispatched to the last result stored, by the log."""
+    """Seconds from the first dispatch to the last stored result, by the log."""
     run = _new_run(settings)
     with open(os.devnull, "w", encoding="utf-8") as silence:
         outcome, reason = launch(run, settings, Console(file=silence), address=None)
@@ -107,7 +107,7 @@ def _campaign(settings: Settings) -> float:
 
 
 def _tune(evaluations: int, cores: int, folder: Path) -> float:
-    """Ray Tune at its fastest: actors reused, no loggers."""
+    """Seconds of Ray Tune in its fastest configuration: actors are reused, and there are no loggers."""
     os.environ["TUNE_DISABLE_AUTO_CALLBACK_LOGGERS"] = "1"
     os.environ["RAY_AIR_NEW_OUTPUT"] = "0"
     from ray import tune
@@ -127,7 +127,7 @@ def _tune(evaluations: int, cores: int, folder: Path) -> float:
 
 
 def memory(strategy: str, counts: list[int]) -> Answer:
-    """Resident mebibytes of the deciding process, store included, after this number of evaluations."""
+    """Resident memory (MiB) of the process with strategy and store, after each of these numbers of evaluations."""
     found: dict[str, float] = {}
     with TemporaryDirectory() as folder:
         placement = {"executor": "simulated", "count": 32, "simulation": {"sigma": 0.5}}

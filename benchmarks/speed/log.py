@@ -1,8 +1,8 @@
-"""`python -m benchmarks.speed.log --trials 100000`: what it costs to read a long log, and how large it is.
+"""`python -m benchmarks.speed.log --trials 100000`: time and memory to read a long log, and its size.
 
-The campaign is uniform over two parameters in virtual time, with 32 workers. It is made once and kept. Every command
-is a process of its own, whose processor seconds and largest memory are measured; a stale snapshot is one of the middle
-of the log.
+The campaign is a random search over two parameters in virtual time, with 32 workers. It is run once and stored. Each
+command runs in its own process, whose processor seconds and largest memory are measured. A stale snapshot is one from
+the middle of the log.
 """
 
 import os
@@ -31,7 +31,7 @@ workers: {{executor: simulated, count: 32, simulation: {{seconds: 100.0, sigma: 
 runs: {runs}
 run: long
 """
-# command → its arguments and goals at 10⁵ trials: seconds, MiB
+# command → its arguments, and its limits at 10⁵ trials in seconds and MiB
 _GOALS: dict[str, tuple[list[str], float, float]] = {
     "status": (["status"], 2.0, 300.0),
     "resume of a finished run": (["resume"], 5.0, 300.0),
@@ -43,11 +43,11 @@ _GOALS: dict[str, tuple[list[str], float, float]] = {
 _STALE = "status, snapshot of the middle"
 
 Trials = Annotated[int, typer.Option(min=1, help="Trials of the campaign.")]
-Folder = Annotated[Path, typer.Option(help="Where the campaign is made, or was made before.")]
+Folder = Annotated[Path, typer.Option(help="Folder of the campaign, which is run there unless it exists.")]
 
 
 def main(trials: Trials = 100_000, folder: Folder = Path("runs/speed-log")) -> None:
-    """Make the campaign where it is not there, and measure what reads its log."""
+    """Run the campaign unless it exists, and measure the commands that read its log."""
     folder = (folder / str(trials)).absolute()
     run = folder / "runs" / "long"
     if not run.is_dir():
@@ -67,7 +67,7 @@ def main(trials: Trials = 100_000, folder: Folder = Path("runs/speed-log")) -> N
 
 
 def _status_of_stale_snapshot(run: Path, folder: Path) -> tuple[str, str]:
-    """What a status costs when half of the log is newer than its snapshot."""
+    """Time and memory of `status` when half of the log is newer than its snapshot."""
     copy = folder / "stale"
     copy.mkdir(exist_ok=True)
     for name in ("campaign.yaml", "provenance.json"):
@@ -91,18 +91,20 @@ def _status_of_stale_snapshot(run: Path, folder: Path) -> tuple[str, str]:
 
 
 def _log_bytes(database: Path) -> int:
-    """Bytes of the table of events, its index included."""
+    """Bytes of the table of events with its index."""
     with sqlite3.connect(database) as connection:
         query = "SELECT SUM(pgsize) FROM dbstat WHERE name LIKE '%bbkb_events%'"
         try:
             return int(connection.execute(query).fetchone()[0])
-        except sqlite3.OperationalError:  # this build of SQLite has no dbstat
+        except sqlite3.OperationalError:  # this build of SQLite does not have dbstat
             return database.stat().st_size
 
 
 def _measure_command(arguments: list[str], folder: Path) -> tuple[int, float, float]:
     """Exit code, processor seconds and largest memory in MiB of one command."""
-    kept = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}  # an installation's
+    kept = {
+        key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"
+    }  # where an installation has its commands
     process = subprocess.Popen(
         [sys.executable, "-m", "orchestrator", *arguments], cwd=folder, stdout=subprocess.DEVNULL, env=kept
     )

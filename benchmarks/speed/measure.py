@@ -1,6 +1,7 @@
-"""One measurement, in a process of its own: `python -m benchmarks.speed.measure NAME '{"option": …}'` prints JSON.
+"""One measurement, in its own process: `python -m benchmarks.speed.measure NAME '{"option": …}'` prints JSON.
 
-A process each, because the number of BLAS threads is fixed when numpy is imported, and memory has to begin at nothing.
+Each measurement has its own process, because the number of BLAS threads is fixed when numpy is imported, and memory
+must not contain earlier measurements.
 """
 
 import json
@@ -33,12 +34,12 @@ SHARDED = {"kernel": RBF(2.0), "regularization": 0.1, "ratio_threshold": 1e12, "
 
 
 def mebibytes() -> float:
-    """The largest memory this process has had."""
+    """The largest resident memory of this process so far, in MiB."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024.0
 
 
 def play(problem: Problem, strategy: BBKB, horizon: int, seed: int, arms: Any = None) -> Answer:
-    """A whole run; the seconds are those of init, ask and tell."""
+    """A complete run; the seconds are those of `init`, `ask` and `tell`."""
     noise, clock, batches = np.random.default_rng([seed, 9]), 0.0, 0
     chosen: list[int] = []
     sizes: list[tuple[int, int]] = []
@@ -77,7 +78,7 @@ def ours(name: str, horizon: int, rule: str, covariance: str = "embedded", seed:
 
 
 def authors(name: str, horizon: int, rule: str, folder: str, seed: int = 0) -> Answer:
-    """The authors' released code, with its fast kernel; it begins with two arms, because it fails with one."""
+    """The authors' released code, with its fast kernel. It starts with two arms, because it fails with one."""
     sys.path.insert(0, str(Path(folder)))
     import bkb_lib
     import utils
@@ -108,8 +109,11 @@ def authors(name: str, horizon: int, rule: str, folder: str, seed: int = 0) -> A
 
 
 def limit(name: str, horizon: int, rule: str) -> Answer:
-    """A run, and the least that has to be done for it: each dictionary arm's kernel column once, and at each refit one
-    product of an A × m matrix with a vector, the Cholesky factors of two m × m matrices."""
+    """A run, and a lower bound of its work.
+
+    The bound: the kernel column of each dictionary arm once, and at each refit one product of an A × m matrix with a
+    vector, and the Cholesky factors of two m × m matrices.
+    """
     problem = load(name)
     strategy = problem.strategy(horizon, rule)
     run = play(problem, strategy, horizon, 0)
@@ -134,7 +138,7 @@ def limit(name: str, horizon: int, rule: str) -> Answer:
 
 
 def million(arms: int, dimension: int, dictionary: int, batch: int) -> Answer:
-    """Two refits and batches over many arms: the first sweeps over all of them; beside that sweep's products alone."""
+    """Two refits and batches over many arms, and the matrix products of the first one, which sweeps over all arms."""
     problem = load("synthetic", arms, dimension)
     candidates = mebibytes()
     strategy = BBKB(**vars(problem.strategy(10_000, "global")) | {"ratio_threshold": 1e12, "resampling": "pulls"})
@@ -144,7 +148,9 @@ def million(arms: int, dimension: int, dictionary: int, batch: int) -> Answer:
     pulled = [*state.initial, *others[: dictionary - 1].tolist()]
     rewards = problem.rewards(pulled, rng)
     results = [Observation(arm, float(reward)) for arm, reward in zip(pulled, rewards, strict=True)]
-    state = strategy.tell(state, results, rng)  # every pull enters: their variances are the prior's
+    state = strategy.tell(
+        state, results, rng
+    )  # each pull is drawn into the dictionary: its variance is that of the prior
     seconds, dictionaries = [], []
     for _ in range(2):
         began = time.perf_counter()
@@ -174,7 +180,7 @@ def million(arms: int, dimension: int, dictionary: int, batch: int) -> Answer:
 def goals(objectives: int, results: int, cycles: int, seed: int = 0) -> Answer:
     """Seconds for a suggestion of the default strategy with `objectives` objectives, after `results` results on Cadata.
 
-    Each of the `cycles` is what happens between two refits: picks one by one for 3 % of the results, then the refit.
+    Each of the `cycles` consists of single picks for 3 % of the results, and a refit.
     """
     problem, strategy = load("cadata"), named_strategy("bbkb", {})
     features = (problem.features - problem.features.mean(axis=0)) / problem.features.std(axis=0)
@@ -204,7 +210,7 @@ def goals(objectives: int, results: int, cycles: int, seed: int = 0) -> Answer:
 
 
 def _products(arms: int, size: int) -> float:
-    """Seconds of the A × m by m × m product of a sweep, in blocks that are in memory already."""
+    """Seconds of the A × m by m × m product of a sweep, in blocks that are in memory."""
     block, square, clock = np.ones((2048, size)), np.ones((size, size + 1)), 0.0
     for _ in range(0, arms, 2048):
         began = time.perf_counter()
@@ -224,7 +230,7 @@ def _kernel_seconds(problem: Problem, strategy: BBKB, size: int) -> float:
 
 
 def shards(arms: int, dimension: int, counts: list[int], horizon: int, batch: int) -> Answer:
-    """The same run with the candidates in one array, and with Ray actors: seconds, and whether picks are equal."""
+    """The same run with the candidates in one array and in Ray actors: seconds, and whether the picks are equal."""
     problem = load("synthetic", arms, dimension)
     strategy = BBKB(**vars(problem.strategy(10_000, "global")) | SHARDED)
     cluster = connect("local", max(counts), 1.0, 0.0, dashboard=False)
@@ -261,7 +267,7 @@ def ten_million(arms: int, dimension: int, count: int, horizon: int, batch: int)
 
 
 def _play_in_batches(problem: Problem, strategy: BBKB, horizon: int, batch: int, arms: Any) -> Answer:
-    """`play` with batches cut at `batch`."""
+    """`play` with batches of at most `batch`."""
 
     class Cut:
         init, tell = strategy.init, strategy.tell
@@ -275,7 +281,7 @@ def _play_in_batches(problem: Problem, strategy: BBKB, horizon: int, batch: int,
 
 
 def optuna(sampler: str, horizon: int, dimension: int = 8) -> Answer:
-    """Seconds a suggestion of an Optuna sampler: the mean of the last tenth of a study of `horizon` trials."""
+    """Seconds of a suggestion of an Optuna sampler: the mean over the last tenth of a study of `horizon` trials."""
     import optuna as library
 
     library.logging.set_verbosity(library.logging.ERROR)
@@ -323,7 +329,7 @@ def botorch(horizon: int) -> Answer:
     return {"suggestion": suggest(is_fitted=False), "fitted": suggest(is_fitted=True)}
 
 
-LONG = ("arms", "sizes")  # of a run; not printed
+LONG = ("arms", "sizes")  # arrays of a run, which are not printed
 MEASUREMENTS: dict[str, Callable[..., Answer]] = {
     "ours": ours,
     "defaults": defaults,

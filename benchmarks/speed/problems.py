@@ -1,4 +1,4 @@
-"""Problems to time: candidates, their noise-free values, and the paper's settings (BBKB, section 5)."""
+"""The problems of the measurements: candidates, noise-free values, and the paper's settings (BBKB, section 5)."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -26,12 +26,12 @@ class Problem:
     bandwidth: float
 
     def rewards(self, arms: list[int], noise: np.random.Generator) -> Floats:
-        """Values with N(0, 0.01²) added."""
+        """The values of these arms with noise N(0, 0.01²)."""
         rewards: Floats = self.values[arms] + NOISE * noise.standard_normal(len(arms))
         return rewards
 
     def ratio(self, arms: list[int]) -> float:
-        """Regret of these pulls over the expected regret of as many uniform ones."""
+        """The regret of these pulls, divided by the expected regret of as many uniform ones."""
         best = self.values.max()
         return float((best - self.values[arms]).sum() / (len(arms) * (best - self.values.mean())))
 

@@ -1,4 +1,4 @@
-"""The rows of the table: what is measured, beside what, and what is aimed at."""
+"""The rows of the table: the measurements, what they are compared with, and their limits."""
 
 import json
 import os
@@ -18,7 +18,7 @@ THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 @dataclass(frozen=True)
 class Bench:
-    """How to measure: BLAS `threads`, `repeats` of which the medians are taken, the authors' code, the data folder."""
+    """The conditions of the measurements: BLAS `threads`, `repeats` (the table has medians), authors' code, data."""
 
     threads: int
     repeats: int
@@ -26,14 +26,14 @@ class Bench:
     data: Path | None
 
     def measure(self, measurement: str, /, **options: object) -> Answer:
-        """One measurement in a process of its own. Raises BbkbError with the last line of what it said."""
+        """One measurement in its own process. Raises BbkbError with the last line of its output."""
         environment = dict(os.environ) | dict.fromkeys(THREADS, str(self.threads))
         if self.data is not None:
             environment["BBKB_DATA"] = str(self.data)
         command = [sys.executable, "-m", "benchmarks.speed.measure", measurement, json.dumps(options)]
         done = subprocess.run(command, env=environment, capture_output=True, text=True)
         if done.returncode:
-            said = done.stderr.strip().splitlines() or ["nothing was said"]
+            said = done.stderr.strip().splitlines() or ["no output"]
             raise BbkbError(f"measuring {measurement} {options} failed: {said[-1]}")
         answer: Answer = json.loads(done.stdout.strip().splitlines()[-1])
         return answer
@@ -41,7 +41,7 @@ class Bench:
 
 @dataclass(frozen=True)
 class Row:
-    """`what` was measured, what was `found`, and the `goal`; `numbers` are everything behind it."""
+    """`what` was measured, the result `found`, and its `goal`; `numbers` are all measured numbers."""
 
     what: str
     found: str
@@ -50,12 +50,12 @@ class Row:
 
 
 def compare_with_authors(name: str, horizon: int, rule: str, goal: float) -> Callable[[Bench], list[Row]]:
-    """A whole run, and the authors' code, in turns: the median of the ratios."""
+    """A complete run and one of the authors' code, alternating: the median of the ratios."""
 
     def rows(bench: Bench) -> list[Row]:
         if bench.authors is None:
             raise UserError("--authors must name a checkout of luigicarratino/batch-bkb for the rows beside it")
-        covariance = "paper" if rule == "global_then_local" else "embedded"  # their rule, on equal terms
+        covariance = "paper" if rule == "global_then_local" else "embedded"  # their rule, for a fair comparison
         pairs = []
         for seed in range(bench.repeats):
             ours = bench.measure("ours", name=name, horizon=horizon, rule=rule, covariance=covariance, seed=seed)
@@ -80,7 +80,7 @@ def compare_with_authors(name: str, horizon: int, rule: str, goal: float) -> Cal
 
 
 def growth(bench: Bench) -> list[Row]:
-    """Time and memory at T = 4·10⁴ over those at 10⁴."""
+    """Time and memory at T = 4·10⁴, divided by those at 10⁴."""
     options = {"name": "cadata", "rule": "global"}
     runs = [
         (bench.measure("ours", horizon=10_000, **options), bench.measure("ours", horizon=40_000, **options))
@@ -97,7 +97,7 @@ def growth(bench: Bench) -> list[Row]:
 
 
 def limit(bench: Bench) -> list[Row]:
-    """Time over that of the least work there is."""
+    """The time, divided by that of the lower bound of the work."""
     rows = []
     for horizon in (2000, 10_000):
         runs = [bench.measure("limit", name="cadata", horizon=horizon, rule="global") for _ in range(bench.repeats)]
@@ -124,7 +124,7 @@ def million(bench: Bench) -> list[Row]:
 
 
 def shards(bench: Bench) -> list[Row]:
-    """4·10⁶ arms in one array, and with 1, 2 and 4 Ray actors."""
+    """4·10⁶ arms in one array, and in 1, 2 and 4 Ray actors."""
     run = bench.measure("shards", arms=4_000_000, dimension=6, counts=[1, 2, 4], horizon=300, batch=100)
     rows = [
         Row(
@@ -175,7 +175,7 @@ def ten_million(bench: Bench) -> list[Row]:
 
 
 def start(bench: Bench) -> list[Row]:
-    """How long after Ray's start all workers evaluate, beside bare actors of Ray."""
+    """Seconds from Ray's start until all workers evaluate, and the same for actors without this project."""
     rows = []
     for workers in (4, 8):
         runs = [bench.measure("start", workers=workers) for _ in range(bench.repeats)]
@@ -189,7 +189,7 @@ def start(bench: Bench) -> list[Row]:
 
 
 def peers(bench: Bench) -> list[Row]:
-    """Seconds a suggestion of Optuna's samplers and of BoTorch, at the T they can reach."""
+    """Seconds of a suggestion of Optuna's samplers and of BoTorch, at values of T that they can reach."""
     rows = []
     for sampler, horizon in (("tpe", 500), ("tpe", 2000), ("gp", 100), ("gp", 200)):
         run = bench.measure("optuna", sampler=sampler, horizon=horizon)
@@ -203,7 +203,7 @@ def peers(bench: Bench) -> list[Row]:
 
 
 def throughput(bench: Bench) -> list[Row]:
-    """No-op evaluations a second through the whole path on a local Ray, over raw tasks and over Ray Tune."""
+    """Evaluations without work per second on a local Ray, divided by those of raw tasks and of Ray Tune."""
     found = [bench.measure("throughput", evaluations=3000, tuned=200) for _ in range(bench.repeats)]
     rows = [
         Row(name, f"{statistics.median(run[name] for run in found):.0f} a second", "", {})

@@ -1,4 +1,4 @@
-"""How long until every worker of a campaign evaluates, beside the least that Ray itself needs for as many processes."""
+"""Seconds until all workers of a campaign evaluate, and the seconds that Ray itself needs for as many processes."""
 
 import json
 import subprocess
@@ -12,14 +12,14 @@ from benchmarks.speed.rows import Answer
 from orchestrator.campaign.events import TrialSucceeded
 from orchestrator.store.runs import open_run
 
-_RAY_IS_UP = "evaluating on a local Ray"  # a line of `bbkb run`
-_OBJECTIVE = "import time\ndef wait(x):\n    time.sleep(5.0)\n    return x\n"  # longer than the others need to begin
+_RAY_IS_UP = "evaluating on a local Ray"  # in a line that `bbkb run` prints
+_OBJECTIVE = "import time\ndef wait(x):\n    time.sleep(5.0)\n    return x\n"  # longer than the others need to start
 _NEEDED = ["workers.on_ray.worker_actor", "objectives.external"]
 
 
 def start(workers: int) -> Answer:
-    """Seconds from Ray's start until `workers` processes do something: bare actors of Ray, actors that import what an
-    evaluation needs, and the evaluations of a campaign."""
+    """Seconds from Ray's start until `workers` processes run: empty actors of Ray, actors that import the modules of an
+    evaluation, and the evaluations of a campaign."""
     return {"bare": _actors(workers, []), "importing": _actors(workers, _NEEDED), "campaign": _campaign(workers)}
 
 
@@ -42,7 +42,7 @@ ray.shutdown()
 
 
 def _actors(workers: int, modules: list[str]) -> list[float]:
-    """When each of so many actors had imported these modules."""
+    """The times (s) at which each of `workers` actors had imported these modules."""
     done = subprocess.run(
         [sys.executable, "-c", _BARE, json.dumps([workers, modules])], check=True, capture_output=True, text=True
     )
@@ -51,7 +51,7 @@ def _actors(workers: int, modules: list[str]) -> list[float]:
 
 
 def _campaign(workers: int) -> list[float]:
-    """When each of the first evaluations of a campaign began."""
+    """The times (s) at which the first evaluations of a campaign began."""
     with TemporaryDirectory() as folder:
         settings: dict[str, Any] = {
             "name": "start",

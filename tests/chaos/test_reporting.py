@@ -33,7 +33,7 @@ def test_kills_recoveries_and_repetitions_of_all_campaigns_are_added_up() -> Non
     assert "| SIGKILLs | 6 |" in rows
     assert "| **finished results lost** | **0** |" in rows
     assert "| the central actor | 4 | 4 | 3.00 | 4.00 |" in rows
-    assert "| the driver, or a process that watches | 2 | 0 |  |  |" in rows
+    assert "| the driver, or `bbkb attach` | 2 | 0 |  |  |" in rows
     assert "| actor | 42 | 2 worker | 1.5 | 30 |" in rows
     assert rows[-1] == "Every promise was kept."
 

@@ -1,1 +1,1 @@
-"""Every optimiser that is compared, each through its own ask and tell, and uniform draws."""
+"""The optimisers that are compared, each with an ask and tell, and uniform draws."""

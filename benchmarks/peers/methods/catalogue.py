@@ -1,4 +1,4 @@
-"""Which methods there are, by name. A peer's library is imported when it is used, so each is optional."""
+"""The methods by name. The library of a peer is imported when it is used, so each is optional."""
 
 from collections.abc import Mapping
 from importlib.util import find_spec
@@ -32,7 +32,7 @@ PEERS = ("random", *_LIBRARIES)
 
 
 def known_methods(names: tuple[str, ...], own: Mapping[str, Options]) -> None:
-    """Raise UserError when one of `names` is no peer, no strategy of ours and not in `own`, or is not installed."""
+    """Raise UserError when one of `names` is no peer, strategy of this project or key of `own`, or is not installed."""
     choices = (*PEERS, *STRATEGIES, *own)
     for name in names:
         if name not in choices:
@@ -44,12 +44,12 @@ def known_methods(names: tuple[str, ...], own: Mapping[str, Options]) -> None:
 
 
 def is_applicable(name: str, problem: Problem) -> bool:
-    """CMA-ES is for continuous spaces."""
+    """Whether the method can search the problem: CMA-ES needs a continuous space."""
     return name != "cma-es" or problem.group != Group.TABLES
 
 
 def make_method(name: str, problem: Problem, seed: int, evaluations: int, own: Mapping[str, Options]) -> Method:
-    """The method `name`; `own`: strategies of ours with options, by the name they were given."""
+    """The method `name`; `own`: strategies of this project with options, by their labels."""
     if name == "random":
         from benchmarks.peers.methods.uniform import Uniform
 

@@ -1,4 +1,4 @@
-"""Ax (BoTorch) through its client: its own choice of generation strategy, here Sobol and then a Gaussian process."""
+"""Ax (BoTorch) through its client: it selects the generation strategy, here Sobol and then a Gaussian process."""
 
 import logging
 import warnings
@@ -13,11 +13,11 @@ from objectives.conditions import Scalar
 from objectives.parameters import Choice, Ordered, Parameter, Range
 from orchestrator.errors import UserError
 
-_ALL_AT_ONCE = 1  # a suggestion at a time, one for each free worker
+_ALL_AT_ONCE = 1  # one suggestion at a time, for each free worker
 
 
 class OfAx:
-    """Maximises the metric `reward`; trials under way are pending, as Ax sees it."""
+    """Maximises the metric `reward`; Ax treats running trials as pending."""
 
     def __init__(self, problem: Problem, seed: int) -> None:
         logging.getLogger("ax").setLevel(logging.ERROR)
@@ -30,7 +30,7 @@ class OfAx:
 
     def ask(self, number: int) -> Point:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # numerical remarks of its fits
+            warnings.simplefilter("ignore")  # numerical warnings of its fits
             ((trial, values),) = self._client.get_next_trials(_ALL_AT_ONCE).items()
         self._running[number] = trial
         return {name: _value(self._space[name], values[name]) for name in self._space}
@@ -39,7 +39,7 @@ class OfAx:
         self._client.complete_trial(self._running.pop(number), {"reward": reward})
 
     def recommend(self) -> None:
-        """The largest mean."""
+        """None: the point with the largest mean reward."""
 
 
 def _config(name: str, parameter: Parameter) -> object:

@@ -1,4 +1,4 @@
-"""Optuna's samplers (Akiba et al. 2019). Ordered parameters are integers, their level's number."""
+"""Optuna's samplers (Akiba et al. 2019). Ordered parameters become integers, the index of their value."""
 
 import logging
 from collections.abc import Callable, Mapping
@@ -29,7 +29,7 @@ SAMPLERS: Mapping[str, Callable[[int, bool], optuna.samplers.BaseSampler]] = {
 
 
 class OfOptuna:
-    """A study in memory with the sampler `name` of SAMPLERS."""
+    """An Optuna study in memory with the sampler `name` of SAMPLERS."""
 
     def __init__(self, problem: Problem, seed: int, name: str) -> None:
         sampler = SAMPLERS[name](seed, problem.is_deterministic)
@@ -47,11 +47,11 @@ class OfOptuna:
         self._study.tell(self._running.pop(number), reward)
 
     def recommend(self) -> None:
-        """The largest mean: the study's best trial, where nothing is evaluated twice."""
+        """None: the point with the largest mean reward, the study's best trial when no point is evaluated twice."""
 
 
 def distribution(parameter: Parameter) -> BaseDistribution:
-    """What Optuna draws for `parameter`. Raises UserError when it has nothing of the kind."""
+    """The distribution of Optuna for `parameter`. Raises UserError when there is none."""
     match parameter:
         case Range(low=low, high=high, log=log, integer=False):
             return FloatDistribution(low, high, log=log)
@@ -63,5 +63,5 @@ def distribution(parameter: Parameter) -> BaseDistribution:
 
 
 def value_of(parameter: Parameter, value: Any) -> Any:
-    """The parameter's value that Optuna's `value` stands for."""
+    """The parameter's value for Optuna's `value`."""
     return parameter.ordered[value] if isinstance(parameter, Ordered) else value

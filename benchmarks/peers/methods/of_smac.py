@@ -17,7 +17,7 @@ from orchestrator.errors import UserError
 
 
 class OfSmac:
-    """Minimises −reward. `deterministic` is set as the problem is; otherwise SMAC repeats promising points itself."""
+    """Minimises −reward. `deterministic` is set when the problem has no noise; else SMAC repeats promising points."""
 
     def __init__(self, problem: Problem, seed: int, evaluations: int) -> None:
         self._space = problem.space
@@ -29,7 +29,7 @@ class OfSmac:
             space,
             output_directory=folder,
             deterministic=problem.is_deterministic,
-            n_trials=2 * evaluations,  # suggestions under way count as trials; the harness ends the search
+            n_trials=2 * evaluations,  # pending suggestions count as trials; the harness ends the search
             seed=seed,
         )
         self._smac = HyperparameterOptimizationFacade(scenario, _refuse_to_evaluate, overwrite=True, logging_level=40)
@@ -44,7 +44,7 @@ class OfSmac:
         self._smac.tell(self._running.pop(number), TrialValue(cost=-reward))
 
     def recommend(self) -> Point | None:
-        """The incumbent; None before there is one."""
+        """The incumbent; None before the first result."""
         incumbents = self._smac.intensifier.get_incumbents()
         if not incumbents:
             return None
@@ -52,7 +52,7 @@ class OfSmac:
 
 
 def _refuse_to_evaluate(config: object, seed: int = 0) -> float:
-    raise AssertionError("SMAC evaluates nothing itself here: it is asked and given results")
+    raise AssertionError("SMAC must not evaluate here: the harness asks it for points and passes results")
 
 
 def _hyperparameter(name: str, parameter: Parameter) -> Any:

@@ -1,4 +1,4 @@
-"""The product's own strategies, through `Optimizer`."""
+"""The strategies of this project, through `Optimizer`."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Belief:
-    """A model's `posterior` over `candidates`, and the `scores` (n,) that it takes rewards (n,) for."""
+    """A model's `posterior` over `candidates`, and the function from rewards (n,) to its `scores` (n,)."""
 
     candidates: Candidates
     posterior: Posterior
@@ -28,7 +28,7 @@ class Belief:
 
 
 class Ours:
-    """On the arms that a problem has. `settings` are the strategy's name and options."""
+    """A strategy on the arms of a problem. `settings` are its name and options."""
 
     def __init__(self, candidates: Candidates, seed: int, settings: Options) -> None:
         self._candidates = candidates
@@ -57,12 +57,12 @@ class Ours:
         return self._candidates.parameters(self._optimizer.best()[0])
 
     def belief(self) -> Belief:
-        """What the model says of all candidates now."""
+        """The model's current belief about all candidates."""
         return Belief(self._candidates, self._optimizer.posterior, self._optimizer.scores)
 
 
 class OursInSpace:
-    """On a space, as a user gives it. `settings` are the strategy's name and options."""
+    """A strategy on the space of a problem. `settings` are its name and options."""
 
     def __init__(self, problem: Problem, seed: int, settings: Options) -> None:
         options = {name: value for name, value in settings.items() if name != "name"}
@@ -84,10 +84,10 @@ class OursInSpace:
         return self._optimizer.best()[0]
 
     def belief(self) -> Belief:
-        """What the model says of all candidates now."""
+        """The model's current belief about all candidates."""
         return Belief(self._optimizer.candidates, self._optimizer.posterior, self._optimizer.scores)
 
 
 def ours(problem: Problem, seed: int, settings: Options) -> Ours | OursInSpace:
-    """The method for a problem: all of its arms where it has a list of them, else its space."""
+    """The method for a problem: on its arms when it has a list of them, else on its space."""
     return OursInSpace(problem, seed, settings) if problem.arms is None else Ours(problem.arms, seed, settings)

@@ -1,4 +1,4 @@
-"""Random search: independent uniform draws from the space, or from the points there are."""
+"""Random search: independent uniform draws from the space, or from the arms."""
 
 import numpy as np
 
@@ -21,10 +21,10 @@ class Uniform:
         return {name: self._draw(parameter) for name, parameter in self._problem.space.items()}
 
     def tell(self, number: int, reward: float) -> None:
-        """Results change nothing."""
+        """Results have no effect."""
 
     def recommend(self) -> None:
-        """The largest mean."""
+        """None: the point with the largest mean reward."""
 
     def _draw(self, parameter: object) -> float | int | str | bool | None:
         match parameter:

@@ -50,7 +50,7 @@ def test_validity_is_measured_once_and_only_of_strategies_with_a_belief(tmp_path
     lines = (tmp_path / "validity" / "bbkb.jsonl").read_text()
     CliRunner().invoke(app, ours, catch_exceptions=False)
     assert (tmp_path / "validity" / "bbkb.jsonl").read_text() == lines
-    with pytest.raises(UserError, match="random is not a strategy of ours"):
+    with pytest.raises(UserError, match="random is not a strategy of this project"):
         CliRunner().invoke(app, [*given, "--methods", "random", "--out", str(tmp_path)], catch_exceptions=False)
 
 
