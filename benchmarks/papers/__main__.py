@@ -1,4 +1,4 @@
-"""`python -m benchmarks.papers <experiment> …`: run one of the papers' experiments; `list` names them all."""
+"""`python -m benchmarks.papers <experiment> …`: run one of the papers' experiments; `list` lists all of them."""
 
 import os
 from pathlib import Path
@@ -14,18 +14,20 @@ from benchmarks.papers.experiment import Request
 from benchmarks.papers.experiments import EXPERIMENTS, find_experiment
 from benchmarks.papers.writing import write
 
-_WIDTH = 220  # of the output: a row of numbers is not folded, whatever the terminal
+_WIDTH = 220  # of the output: rows of a table are not wrapped, also in a narrow terminal
 
 Name = Annotated[str, typer.Argument(metavar="EXPERIMENT", help="Name of an experiment, or list.", show_default=False)]
 Seeds = Annotated[int, typer.Option(min=1, help="Repetitions, seeds 0, 1, ….")]
-Jobs = Annotated[int, typer.Option(min=1, help="Campaigns at the same time; more than one disturbs the timing.")]
-Evaluations = Annotated[int | None, typer.Option(min=1, help="Horizon T; the paper's if not given.")]
-Methods = Annotated[str, typer.Option(help="Names of methods, with commas between; all if not given.")]
-Out = Annotated[Path | None, typer.Option(help="Folder for runs and results; runs/papers/<experiment> if not given.")]
+Jobs = Annotated[
+    int, typer.Option(min=1, help="Campaigns at the same time; with more than one, measured times are longer.")
+]
+Evaluations = Annotated[int | None, typer.Option(min=1, help="Horizon T; the paper's when not given.")]
+Methods = Annotated[str, typer.Option(help="Names of methods, separated by commas; all when not given.")]
+Out = Annotated[Path | None, typer.Option(help="Folder for runs and results; runs/papers/<experiment> when not given.")]
 Data = Annotated[Path | None, typer.Option(envvar="BBKB_DATA", help="Folder with the data sets.")]
 Authors = Annotated[
     Path | None,
-    typer.Option(help="Folder with the code of the paper's authors, to run beside ours."),
+    typer.Option(help="Folder with the code of the paper's authors, for a comparison."),
 ]
 
 
@@ -41,7 +43,7 @@ def main(
 ) -> None:
     """Reproduce an experiment: its numbers with 95 % confidence intervals, and its figure as PNG and SVG.
 
-    When it is repeated, finished runs are read and interrupted ones continue.
+    A repeated call reads finished runs and continues interrupted ones.
     """
     console = Console(width=_WIDTH)
     if experiment == "list":

@@ -1,8 +1,8 @@
-"""The code of BBKB's authors (repository luigicarratino/batch-bkb) on the problem and seeds of our own runs.
+"""The code of BBKB's authors (repository luigicarratino/batch-bkb) on the problem and seeds of this project's runs.
 
-Their code is imported from a folder the user names and is no part of this project. Per seed it begins with the first
-pulls of our run until two different arms have been pulled, because it fails on a dictionary of one arm. Its t-th pull
-is evaluated with the seed of our t-th trial, so both see the same noise.
+Their code is not part of this project; it is imported from a folder that the user gives. For each seed it starts with
+the first pulls of this project's run, up to the second different arm, because it fails with a dictionary of one arm.
+Its t-th pull is evaluated with the seed of the t-th trial of that run, so both have the same noise.
 """
 
 import importlib
@@ -31,7 +31,7 @@ _MODULES = ("utils", "bkb_lib")
 
 @dataclass(frozen=True)
 class AuthorsRun:
-    """One run of the authors' Global-BBKB: R_T, batches after the pulls both begin with, the last dictionary."""
+    """One run of the authors' Global-BBKB: R_T, the batches after the common first pulls, the last dictionary."""
 
     regret: float
     batches: int
@@ -40,9 +40,9 @@ class AuthorsRun:
 
 
 def compare(comparison: Comparison, found: Runs, request: Request) -> tuple[Table, list[dict[str, object]]]:
-    """Our Global-BBKB beside theirs: the table, and their runs one by one. Raises UserError without their code.
+    """This project's Global-BBKB and the authors': the table, and their runs. Raises UserError without their code.
 
-    A finished run of theirs is kept as JSON and not repeated.
+    A finished run of the authors' code is stored as JSON and not repeated.
     """
     if request.authors is None or "bbkb" not in found:
         raise UserError("--authors needs the folder of their code and bbkb among --methods, which they released")
@@ -60,7 +60,7 @@ def compare(comparison: Comparison, found: Runs, request: Request) -> tuple[Tabl
 
 
 def _beginning(run: Measured) -> tuple[int, ...]:
-    """The first arms of a run, up to the second different one."""
+    """The first arms of a run, up to the second different arm."""
     others = np.flatnonzero(run.arms != run.arms[0])
     return tuple(run.arms[: others[0] + 1].tolist()) if len(others) else tuple(run.arms.tolist())
 
@@ -97,7 +97,7 @@ def _run_or_read(
 
 
 def run_authors(folder: Path, parts: Parts, strategy: Any, horizon: int, beginning: Sequence[int]) -> AuthorsRun:
-    """One run of `Batch_BKB` with the hyper-parameters of our BBKB `strategy` on the problem of `parts`."""
+    """One run of `Batch_BKB` with the hyper-parameters of the BBKB `strategy` on the problem of `parts`."""
     arms, evaluate, values = parts.problem.candidates.features, _evaluation(parts), np.empty(horizon)
     state = np.random.RandomState(parts.problem.seed)
     began = time.perf_counter()
@@ -116,7 +116,7 @@ def run_authors(folder: Path, parts: Parts, strategy: Any, horizon: int, beginni
     seconds = time.perf_counter() - began
     optimum = parts.optimum(is_maximized=True)
     if optimum is None:
-        raise UserError("the authors' code is compared by its regret, which needs an objective with a known optimum")
+        raise UserError("the comparison with the authors' code needs an objective with a known optimum, for the regret")
     return AuthorsRun(float(cumulative_regret(optimum, values)[-1]), batches, int(algorithm.dict_size_unique), seconds)
 
 
@@ -139,7 +139,7 @@ def _algorithm(folder: Path, strategy: Any) -> Any:
 
 @contextmanager
 def _importable(folder: Path) -> Iterator[Mapping[str, Any]]:
-    """Their two modules; `utils` is too common a name to leave it among the imported ones."""
+    """Import their two modules, and remove them from `sys.modules` on exit, because `utils` is a common name."""
     if not (folder / "bkb_lib.py").is_file():
         raise UserError(f"--authors must be a checkout of luigicarratino/batch-bkb, {folder} has no bkb_lib.py")
     before = {name: sys.modules.pop(name) for name in _MODULES if name in sys.modules}

@@ -11,24 +11,22 @@ from benchmarks.papers.regression import METHODS, RATIO_LABEL, ratio_curves, rat
 BANDWIDTHS = (5.0, 7.5, 10.0, 12.5, 15.0, 17.5)
 DATA_SETS = ("abalone", "cadata")
 
-Sweep = Mapping[float, Runs]  # by bandwidth
+Sweep = Mapping[float, Runs]  # runs by bandwidth
 
 
 def run(request: Request) -> Findings:
-    """Figures 5 and 6."""
+    """Reproduce figures 5 and 6."""
     sweeps = {name: _sweep(name, request) for name in DATA_SETS}
     figures = [
         _figure(f"bandwidth-{name}", f"BBKB, figure {number}: regret ratio on {name}", sweep)
         for number, (name, sweep) in enumerate(sweeps.items(), start=5)
     ]
-    notes = (
-        f"{request.seeds} seeds; δ = 1/{request.evaluations}, everything but the bandwidth as in figures 1 and 2.",
-    )
+    notes = (f"{request.seeds} seeds; δ = 1/{request.evaluations}, all other settings as in figures 1 and 2.",)
     return Findings([_table(name, sweep, request.evaluations) for name, sweep in sweeps.items()], figures, notes)
 
 
 def _sweep(name: str, request: Request) -> Sweep:
-    """Every bandwidth beside one and the same uniform policy, which has none."""
+    """The runs of all bandwidths, and of one uniform policy, which has no bandwidth."""
     problem = {"objective": {"name": name}}
     uniform = run_all(Comparison(f"{name}-uniform", problem, [method("uniform", 1.0, request.evaluations)]), request)
     sweep = {}

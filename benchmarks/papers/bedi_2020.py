@@ -1,7 +1,7 @@
 """Compressed GP bandits (Bedi et al. 2020 and its long version with Sadler): the methods of section 4.
 
-Printed there: squared exponential kernel of lengthscale 1, σ² = 0.001, ε = 1e-4, bounds that hold with probability 0.9,
-2^d random initial points. Not printed, and so chosen here: BKB's F = 1 and q̄ = 2, with λ = ξ² = σ².
+The papers give: squared exponential kernel of lengthscale 1, σ² = 0.001, ε = 1e-4, bounds that hold with probability
+0.9, 2^d random initial points. The papers do not give, and this module chooses: BKB's F = 1 and q̄ = 2, λ = ξ² = σ².
 """
 
 import math
@@ -18,15 +18,15 @@ DELTA = 0.1
 ACQUISITIONS: Mapping[str, str] = {"ucb": "UCB", "ei": "EI", "mpi": "MPI"}
 KINDS: Mapping[str, str] = {
     "dense": "uncompressed",
-    "compressed": "compressed",  # Bedi et al. 2020: every action is evaluated, the informative ones are stored
-    "skipping": "compressed, skipping",  # Bedi, Sadler et al.: the others are not even evaluated
+    "compressed": "compressed",  # Bedi et al. 2020: each action is evaluated, and the informative ones are stored
+    "skipping": "compressed, skipping",  # Bedi, Sadler et al.: only the informative ones are evaluated
 }
-OTHERS: Mapping[str, str] = {"bkb": "BKB (UCB)", "default": "BBKB, default"}  # those that are not theirs
+OTHERS: Mapping[str, str] = {"bkb": "BKB (UCB)", "default": "BBKB, default"}  # methods that are not from these papers
 METHODS = (*(f"{kind}_{acquisition}" for acquisition, kind in product(ACQUISITIONS, KINDS)), *OTHERS)
 
 
 def label(name: str) -> str:
-    """What a table calls the method."""
+    """The name of the method in tables."""
     if name in OTHERS:
         return OTHERS[name]
     kind, acquisition = name.split("_")
@@ -34,15 +34,15 @@ def label(name: str) -> str:
 
 
 def lengthscales(space: Space) -> list[float]:
-    """Lengthscale 1 on the domain as it is, for features in [0, 1]: one over each range's width.
+    """Lengthscales for features in [0, 1] that are 1 on the unscaled domain: the inverse of each range's width.
 
-    Raises ValueError on what is no `Range`.
+    Raises ValueError when a parameter is not a `Range`.
     """
     return [1.0 / _width(name, parameter) for name, parameter in space.items()]
 
 
 def _width(name: str, parameter: Parameter) -> float:
-    """In the parameter's unit, or in decades where it is on a logarithmic scale."""
+    """The width of a range in the parameter's unit, or in decades when its scale is logarithmic."""
     if not isinstance(parameter, Range):
         raise ValueError(f"a space of the compressed bandits must be made of ranges, {name} is {parameter!r}")
     if parameter.log:
@@ -51,7 +51,7 @@ def _width(name: str, parameter: Parameter) -> float:
 
 
 def method(name: str, space: Space, horizon: int) -> Method:
-    """The method called `name`, one of `METHODS`, for a `space` of ranges and `horizon` steps."""
+    """The method `name` of `METHODS`, for a `space` of ranges and `horizon` steps."""
     if name == "default":
         return default_method(workers=1)
     kernel = {"name": "rbf", "lengthscale": lengthscales(space)}
@@ -72,10 +72,10 @@ def method(name: str, space: Space, horizon: int) -> Method:
 
 
 def _compression(kind: str, horizon: int) -> Plain:
-    """A run that skips is over when it has skipped `horizon` steps in a row."""
+    """The options of the compression. A run that skips ends when it has skipped `horizon` consecutive steps."""
     match kind:
         case "dense":
-            return {"entropy_test": "relative", "epsilon": 0.0}  # stores everything
+            return {"entropy_test": "relative", "epsilon": 0.0}  # stores all points
         case "compressed":
             return {"entropy_test": "absolute", "epsilon": EPSILON}
     return {**_compression("compressed", horizon), "evaluate_uninformative": False, "max_skipped": horizon}

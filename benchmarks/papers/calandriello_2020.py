@@ -1,6 +1,6 @@
 """Calandriello et al. 2020 (BBKB): the methods of its section 5 and appendix D, with their settings.
 
-Not printed there, and so chosen here: λ = ξ² = 1e-4, C̃ = 2, the first arm drawn at random, ε-greedy's ε = 0.1.
+The paper does not give, and this module chooses: λ = ξ² = 1e-4, C̃ = 2, a random first arm, ε-greedy's ε = 0.1.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,7 +21,7 @@ LABELS: Mapping[str, str] = {
 }
 
 NOISE_VARIANCE = 1e-4  # ξ² = 0.01²
-WORKERS = 64  # of BBKB's default, which does not work in batches
+WORKERS = 64  # workers of BBKB's default, which is asynchronous
 RANDOM_START: Tree = {"name": "random", "pulls": 1}
 
 _WIDTH: Tree = {"noise_variance": NOISE_VARIANCE, "norm_bound": 1.0}  # F
@@ -36,10 +36,10 @@ def method(
     stop: int | None = None,
     warm_start: Tree = RANDOM_START,
 ) -> Method:
-    """The method called `name` in `LABELS` with a Gaussian kernel exp(−‖x − x'‖²/(2 bandwidth²)) and δ = 1/horizon.
+    """The method `name` of `LABELS` with a Gaussian kernel exp(−‖x − x'‖²/(2 bandwidth²)) and δ = 1/horizon.
 
-    `stop` cuts it short. `warm_start` goes to the methods that have one. `default` is BBKB as a user gets it who sets
-    nothing: no bandwidth, no λ.
+    `stop`: the number of pulls after which it ends. `warm_start` is used by the methods that have one. The method
+    `default` is BBKB with its default options, without bandwidth and λ.
     """
     if name == "default":
         return default_method(WORKERS)
@@ -73,5 +73,5 @@ def _strategy(name: str, kernel: Tree, delta: float, start: Tree) -> Plain:
 
 
 def with_uniform(names: Sequence[str]) -> tuple[str, ...]:
-    """`names` and the uniform policy: the denominator of every regret ratio."""
+    """`names` and the uniform policy, whose regret is the denominator of the regret ratios."""
     return tuple(dict.fromkeys((*names, "uniform")))

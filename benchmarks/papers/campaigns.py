@@ -1,7 +1,7 @@
-"""An experiment's runs as campaigns of this product: each a folder with its log, resumable.
+"""An experiment's runs as campaigns of this project, each with a folder and a log, so that they can be resumed.
 
-A run is known by experiment, method, horizon and seed. Called again, finished runs are read from their logs, a run
-that was interrupted continues where it stopped, and for changed settings a new run is started beside it.
+A run is identified by experiment, method, horizon and seed. In a repeated call finished runs are read from their logs,
+interrupted runs continue, and a run whose settings have changed is started again in another folder.
 """
 
 import io
@@ -29,15 +29,15 @@ from orchestrator.settings.file import read
 from orchestrator.settings.model import Settings, from_mapping
 from orchestrator.store import runs
 
-# Virtual workers. More than most batches need, so a batch costs few commits; not thousands, because every outcome
-# copies the table of what is running.
+# Virtual workers: more than most batches have pulls, so that a batch needs few commits; not thousands, because each
+# outcome copies the table of running attempts.
 SLOTS = 256
 
-# The place of a run and of its data changes nothing in it: its log refuses other candidates.
+# The folders of a run and of its data do not change its results: the log refuses other candidates.
 _PLACES = ("runs", "data.folder", "data.download", "store")
 
 Tree = Mapping[str, Any]  # plain values, as in a campaign file
-Plain = dict[str, Any]  # the same, new
+Plain = dict[str, Any]  # the same, as a new mapping
 Section = Tree | Callable[[int], Tree]
 
 
@@ -45,9 +45,13 @@ Section = Tree | Callable[[int], Tree]
 class Method:
     """One algorithm of a comparison.
 
-    `name` is for command line and folders, `label` for figures, `strategy` the campaign file's section, or a function
-    of the seed that gives it. `evaluations` cuts a run short that would take too long; everything else is as for the
-    whole horizon. `workers`: their number, instead of the problem's.
+    Args:
+        name: in the command line and in folders.
+        label: in figures.
+        strategy: the campaign file's section `strategy`, or a function from the seed to it.
+        evaluations: ends a slow run after this number of evaluations, with the settings of the whole horizon.
+        workers: the number of workers, instead of the problem's.
+
     """
 
     name: str
@@ -62,17 +66,16 @@ class Method:
 
 
 def default_method(workers: int) -> Method:
-    """BBKB as a user gets it who sets nothing: calibrated, in asynchronous mode, with this many workers."""
+    """BBKB with its default options (calibrated model, asynchronous mode) and this number of workers."""
     return Method("default", "BBKB, default", {"name": "bbkb", "mode": "async"}, workers=workers)
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """The same problem for every method and seed.
+    """Campaigns of several methods and seeds on one problem.
 
-    `name` is the folder below `--out`. `problem` are the sections of the campaign file that all share (`objective`,
-    `space`, `candidates`, `workers`…), or a function of the seed that gives them; without `workers` evaluations are
-    simulated.
+    `name` is the folder below `--out`. `problem` has the common sections of the campaign files (`objective`, `space`,
+    `candidates`, `workers`, …), or is a function from the seed to them; without `workers` evaluations are simulated.
     """
 
     name: str
@@ -82,7 +85,7 @@ class Comparison:
 
 @dataclass(frozen=True)
 class _Job:
-    """One run, as it travels to another process."""
+    """One run, as it is sent to another process."""
 
     method: str
     seed: int
@@ -96,9 +99,9 @@ Runs = Mapping[str, tuple[Measured, ...]]  # by method's name, in the order of t
 
 
 def run_all(comparison: Comparison, request: Request, console: Console | None = None) -> Runs:
-    """Every method with every seed, `request.jobs` at a time.
+    """The runs of each method with each seed, `request.jobs` at the same time.
 
-    Raises CampaignError when one ends otherwise than finished, KeyboardInterrupt when interrupted; what was done stays.
+    Raises CampaignError when one does not finish, KeyboardInterrupt on an interrupt. Finished runs are kept.
     """
     console = console or Console(stderr=True)
     jobs = [_job(comparison, method, seed, request) for seed in range(request.seeds) for method in comparison.methods]
@@ -134,7 +137,7 @@ def campaign(comparison: Comparison, method: Method, seed: int, request: Request
 
 
 def _set_batch_mode(strategy: Tree) -> Tree:
-    """The papers' algorithms wait for a whole batch, unless a method says otherwise."""
+    """The strategy in batch mode, as in the papers, unless its section sets the mode."""
     has_modes = hasattr(STRATEGIES.get(strategy["name"]), "mode")
     return {"mode": "batch", **strategy} if has_modes else strategy
 
@@ -151,7 +154,7 @@ def _results(jobs: Sequence[_Job], at_once: int) -> Iterator[tuple[_Job, Measure
     if at_once == 1:
         yield from ((job, _run(job)) for job in jobs)
         return
-    # a fresh interpreter each: forking a process whose numerical library has threads can hang
+    # a new interpreter each: a fork of a process whose numerical library has threads can hang
     with ProcessPoolExecutor(at_once, mp_context=multiprocessing.get_context("spawn")) as pool:
         futures = {pool.submit(_run, job): job for job in jobs}
         try:
@@ -167,9 +170,9 @@ def _run(job: _Job) -> Measured:
 
 
 def finish_and_read(settings: Settings, is_resumed: bool = True) -> Sequence[Event]:
-    """The log of a campaign that ran to its end: started, resumed or only read. Raises what `run_all` does.
+    """The log of a finished campaign, which is started, resumed or only read. Raises the errors of `run_all`.
 
-    Without `is_resumed` one that was interrupted is started anew, for what a resume would change: its course in time.
+    Without `is_resumed` an interrupted campaign is started again, because a resume would change its times.
     """
     run, events = _find(settings)
     if not is_resumed and not _is_finished(events):
@@ -190,14 +193,14 @@ def finish_and_read(settings: Settings, is_resumed: bool = True) -> Sequence[Eve
 
 
 def _find(settings: Settings) -> tuple[runs.Run | None, Sequence[Event]]:
-    """The newest run of these settings and its log; none when there is none. Raises StoreError."""
+    """The newest run of these settings and its log; None and no events when there is none. Raises StoreError."""
     folders = sorted(Path(settings.runs).glob(f"{settings.name}-[0-9]*"), reverse=True)
     for folder in folders:
         try:
             run = runs.open_run(folder)
             if _is_same(read(run.settings_file).tree, settings.resolved()):
                 return run, run.events()
-        except RunError:  # killed while it was being made
+        except RunError:  # killed during its creation
             continue
     return None, ()
 

@@ -1,7 +1,7 @@
-"""Compressed GP bandits (Bedi et al. 2020 and its long version with Sadler, section 4) beside other methods.
+"""Compressed GP bandits (Bedi et al. 2020 and its long version with Sadler, section 4) and other methods.
 
-The papers print clock times (the long version, tables 2 to 4) but no number for regret and model order, nor horizon and
-domains.
+The papers give clock times (the long version, tables 2 to 4), but no numbers for regret and model order, no horizon and
+no domains.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -18,15 +18,15 @@ from benchmarks.papers.rosenbrock import Rosenbrock
 from objectives.datasets import DataSource
 from objectives.names import find_objective
 
-POINTS = 50  # of a curve: there are 27 to a figure
-MATCHED = float(np.sqrt(NOISE_VARIANCE))  # the noise that the model assumes
+POINTS = 50  # points of a curve; a figure has 27 curves
+MATCHED = float(np.sqrt(NOISE_VARIANCE))  # variance of the noise that the model assumes
 
 Clock = Callable[[Measured], Floats]
 
 
 @dataclass(frozen=True)
 class Setting:
-    """A problem, once: `objective`'s section (default direction: maximize), how many candidates from which sampler."""
+    """A problem: the section `objective` (default direction: maximize), the number of candidates and their sampler."""
 
     name: str
     title: str
@@ -36,7 +36,7 @@ class Setting:
     workers: Tree | None = None
 
     def comparison(self, request: Request) -> Comparison:
-        """The request's methods on it."""
+        """The methods of the request on this problem."""
         space = find_objective(self.objective["name"])().default_space()
         if space is None:
             raise ValueError(f"the objective of {self.name} must have a space")
@@ -50,7 +50,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class Published:
-    """Table and figure number of Bedi, Sadler et al., and the table's clock times in `unit` by acquisition and kind."""
+    """The numbers of a table and a figure of Bedi, Sadler et al., and the table's times in `unit`."""
 
     table: int
     figure: int
@@ -58,7 +58,7 @@ class Published:
     times: Mapping[str, tuple[float, float, float]] = field(repr=False)  # uncompressed, compressed, BKB
 
     def time(self, name: str) -> float | None:
-        """Of the method called `name`; BKB's with UCB, the only acquisition it has here; None where they have none."""
+        """The published time of the method `name` (BKB: that with UCB); None when there is none."""
         if name in OTHERS:
             return self.times["ucb"][2] if name == "bkb" else None
         kind, acquisition = name.split("_")
@@ -70,7 +70,7 @@ class Published:
         return self.unit == "h"
 
     def clock(self, run: Measured) -> Floats:
-        """What is compared with these times: seconds after t pulls (T,)."""
+        """The seconds (T,) after t pulls that are compared with these times."""
         return run.total_clock if self.with_training else run.clock
 
 
@@ -86,7 +86,7 @@ MNIST_TIMES = Published(
 
 
 def run_example(request: Request) -> Findings:
-    """Bedi, Sadler et al., figure 1 and table 2, with the noise that the model assumes and with Bedi et al. 2020's."""
+    """Bedi, Sadler et al., figure 1 and table 2, with the noise that the model assumes and with that of 2020."""
     noises = {"sine": (MATCHED, "noise variance 0.001"), "sine-unit-noise": (1.0, "noise variance 1")}
     settings = [
         Setting(name, f"sin x + cos x + 0.1x, {shown}", {"name": "sine", "options": {"noise_std": std}}, 1001, "grid")
@@ -107,9 +107,9 @@ def run_rosenbrock(request: Request) -> Findings:
 
 
 def run_mnist(request: Request) -> Findings:
-    """Bedi, Sadler et al., figure 3 and table 4. Without MNIST it trains on the digits of scikit-learn, and says so."""
+    """Bedi, Sadler et al., figure 3 and table 4. Without MNIST it trains on scikit-learn's digits, and notes it."""
     is_there = DataSource.find(request.data).file("mnist/mnist.npz") is not None
-    if is_there:  # one epoch over 5000 images, measured on 10 000: a tenth of a second
+    if is_there:  # one epoch over 5000 images, and the accuracy on 10 000, take a tenth of a second
         shown, options = "MNIST", {"dataset": "mnist", "epochs": 1, "train_size": 5000, "validation_fraction": 1 / 6}
     else:
         shown, options = "scikit-learn's digits (MNIST is not available)", {"dataset": "digits", "epochs": 1}
@@ -129,7 +129,7 @@ def _findings(settings: Sequence[Setting], published: Published, request: Reques
 
 
 def _set_optimum(found: Runs) -> Runs:
-    """Runs that know their optimum: where the objective does not, it is the largest value of all runs."""
+    """The runs with an optimum: the largest value of all runs when the objective has none."""
     best = max(float(np.nanmax(run.values)) for runs in found.values() for run in runs)
     return {
         name: tuple(run if np.isfinite(run.optimum) else replace(run, optimum=best) for run in runs)
@@ -138,10 +138,10 @@ def _set_optimum(found: Runs) -> Runs:
 
 
 def model_order(name: str, run: Measured) -> Floats:
-    """M_t, the points that define the posterior of the method called `name` after t pulls: (T,).
+    """M_t (T,), the number of points that define the posterior of the method `name` after t pulls.
 
-    Uncompressed, it is every pull. The absolute test stores no arm twice: after one pull its variance is below σ²,
-    which is far below what the test asks for.
+    Without compression, it is the number of pulls. The absolute test does not store an arm twice: after one pull its
+    variance is below σ², far below the threshold of the test.
     """
     if name.startswith("dense"):
         return np.arange(1.0, len(run) + 1)
@@ -177,12 +177,12 @@ def _row(name: str, found: Runs, published: Published) -> tuple[Cell, ...]:
 
 
 def _count(samples: Sequence[int]) -> Cell:
-    """The number itself where all seeds have the same."""
+    """The number itself when all seeds have the same one, else an interval."""
     return samples[0] if len(set(samples)) == 1 else Interval.of(samples)
 
 
 def _share(runs: Sequence[Measured], dense: Sequence[Measured], published: Published) -> Cell:
-    """The runs' time over that of uncompressed ones, seed by seed; – when these were not asked for."""
+    """The runs' times divided by those of uncompressed runs of the same seed; – when there are none."""
     if not dense or runs[0] is dense[0]:
         return 1 if dense else "–"
     return Interval.of(
@@ -191,9 +191,9 @@ def _share(runs: Sequence[Measured], dense: Sequence[Measured], published: Publi
 
 
 def _figure(setting: Setting, found: Runs, published: Published) -> Figure:
-    """As in the paper: a column an acquisition; regret by step, regret by time, model order by step.
+    """The figure of the paper: one column for each acquisition; regret by step, regret by time, model order by step.
 
-    Runs that skip are not drawn: step by step they do what compressed ones do, without the evaluations.
+    Runs that skip are not drawn: at each step they choose what compressed runs choose, without the evaluations.
     """
     shown = [_shown_runs(acquisition, found) for acquisition in ACQUISITIONS]
     seconds = "seconds, training included" if published.with_training else "strategy's seconds"
@@ -226,7 +226,7 @@ def _curves(found: Runs, of: Callable[[str, Measured], Floats]) -> list[Curve]:
 
 
 def _by_time(found: Runs, clock: Clock) -> list[Curve]:
-    """Average regret against the mean of the seeds' clocks."""
+    """Average regret against the mean of the seeds' times."""
     curves = []
     for name, runs in found.items():
         times = np.mean([clock(run) for run in runs], axis=0)
@@ -240,7 +240,7 @@ def _legend(name: str) -> str:
 
 def _notes(published: Published, request: Request) -> tuple[str, ...]:
     ending = "strategy and training" if published.with_training else "the strategy alone"
-    trained = "On MNIST one epoch over 5000 images, measured on 10 000; f* is the largest accuracy of all runs."
+    trained = "On MNIST: one epoch over 5000 images, accuracy on 10 000; f* is the largest accuracy of all runs."
     return (
         f"{request.seeds} seeds, 95 % t-intervals over seeds; T = {request.evaluations}: the papers print no horizon. "
         "Lengthscale 1 on the unscaled domain, a decade being 1 on a logarithmic scale, σ² = 0.001, ε = 1e-4 (absolute "

@@ -12,7 +12,7 @@ from benchmarks.papers.findings import Curve, Figure, Panel
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-# Okabe and Ito's colours, which colour-blind readers can tell apart, then two more
+# Okabe and Ito's colours, which colour-blind readers can distinguish, and two more
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999999", "#8B4513", "#6A3D9A")
 _STYLES = {"solid": "-", "dashed": "--", "dotted": ":", "points": "none"}
 _PANEL_INCHES = (5.2, 3.6)
@@ -26,7 +26,7 @@ def draw(figure: Figure, folder: Path) -> list[Path]:
     columns = min(figure.columns, len(figure.panels))
     rows = math.ceil(len(figure.panels) / columns)
     size = (_PANEL_INCHES[0] * columns, _PANEL_INCHES[1] * rows + 0.4)
-    # text stays text and ids are fixed, so that an SVG drawn again from the same numbers is the same file
+    # text is not converted to paths and ids are fixed, so that the same numbers give the same SVG file
     with rc_context({"svg.fonttype": "none", "svg.hashsalt": figure.name, "font.size": 9.0}):
         canvas = Canvas(figsize=size, layout="constrained")
         canvas.suptitle(figure.title)
@@ -40,7 +40,7 @@ def draw(figure: Figure, folder: Path) -> list[Path]:
 
 
 def _colours(panels: Sequence[Panel]) -> dict[str, str]:
-    """A colour a label, the same in every panel."""
+    """One colour for each label, the same in all panels."""
     labels = dict.fromkeys(curve.label for panel in panels for curve in panel.curves)
     return {label: COLOURS[index % len(COLOURS)] for index, label in enumerate(labels)}
 
@@ -56,7 +56,7 @@ def _draw_panel(axes: "Axes", panel: Panel, colours: dict[str, str]) -> None:
 
 
 def _limit(axes: "Axes", panel: Panel) -> None:
-    """Let the means say what is seen where no mean is negative: intervals of few seeds reach beyond all reason."""
+    """Limit the y axis to the range of the means when none is negative: intervals of few seeds can be very wide."""
     means = np.concatenate([curve.mean[np.isfinite(curve.mean)] for curve in panel.curves] or [np.empty(0)])
     if len(means) and means.min() >= 0.0 and means.max() > 0.0:
         if panel.y_scale == "linear":

@@ -1,4 +1,4 @@
-"""What an experiment is: a value that says where it comes from, and a function from a request to findings."""
+"""An experiment: a value with its source, and a function from a request to findings."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,11 +11,11 @@ from orchestrator.errors import UserError
 
 @dataclass(frozen=True)
 class Request:
-    """One command line.
+    """The options of one command line.
 
-    Seeds are 0 … `seeds` − 1. `evaluations` is the horizon T, `methods` the names that are to run (a subset of the
-    experiment's), `jobs` how many campaigns run at the same time, `out` the folder for runs and results, `authors` a
-    folder with the code of a paper's authors.
+    Seeds are 0 … `seeds` − 1. `evaluations` is the horizon T, `methods` the names of the methods to run (a subset of
+    the experiment's), `jobs` the number of campaigns at the same time, `out` the folder for runs and results,
+    `authors` a folder with the code of a paper's authors.
     """
 
     seeds: int
@@ -31,8 +31,8 @@ class Request:
 class Experiment:
     """An experiment of a paper.
 
-    `source` is paper, section and figures; `summary` one line; `methods` all names that `--methods` knows, of which
-    `default_methods` (all if empty) run when none are named; `evaluations` the paper's horizon T.
+    `source` is paper, section and figures; `summary` one line; `methods` all names that `--methods` allows, of
+    which `default_methods` (all if empty) run when none is given; `evaluations` the paper's horizon T.
     """
 
     source: str

@@ -1,4 +1,4 @@
-"""What an experiment hands back, as plain values: tables of numbers with intervals, and figures made of curves."""
+"""The results of an experiment as plain values: tables of numbers with intervals, and figures made of curves."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -22,14 +22,14 @@ class Interval:
 
     @staticmethod
     def of(samples: ArrayLike) -> "Interval":
-        """The interval of `samples` (n,), one a seed."""
+        """The interval of `samples` (n,), one for each seed."""
         mean, half_width = mean_and_half_width(np.asarray(samples, np.float64))
         return Interval(float(mean), float(half_width), len(np.asarray(samples)))
 
     def __str__(self) -> str:
         if not np.isfinite(self.half_width):
             return four_digits(self.mean)
-        # two digits of the half-width, and the mean to the same place
+        # two digits of the half-width, and the mean to the same decimal place
         magnitude = math.floor(math.log10(self.half_width)) if self.half_width > 0 else -2
         places = max(0, 1 - magnitude)
         return f"{self.mean:.{places}f} ± {self.half_width:.{places}f}"
@@ -46,7 +46,7 @@ def mean_and_half_width(samples: Floats, level: float = 0.95) -> tuple[Floats, F
 
 
 def four_digits(number: float) -> str:
-    """A number in four digits, or more where it is an integer's place that they would not reach; – for NaN."""
+    """A number in four significant digits, with all digits before the decimal point; – for NaN."""
     if math.isnan(number):
         return "–"
     return f"{number:.0f}" if abs(number) >= 1e4 else f"{number:.4g}"
@@ -57,7 +57,7 @@ Cell = str | int | float | Interval
 
 @dataclass(frozen=True)
 class Table:
-    """Numbers to print. `name` is that of its CSV file, `title` is printed above it."""
+    """A table of numbers. `name` is that of its CSV file; `title` is printed above it."""
 
     name: str
     title: str
@@ -67,7 +67,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Curve:
-    """A line (n,) with a band of ± `half_width` (n,) where it is not NaN. Curves of a label share their colour."""
+    """A line (n,) with a band of ± `half_width` (n,) where it is not NaN. Curves with one label have one colour."""
 
     label: str
     x: Floats
@@ -77,7 +77,7 @@ class Curve:
 
     @staticmethod
     def over_seeds(label: str, x: ArrayLike, samples: ArrayLike, points: int = 400) -> "Curve":
-        """The mean of `samples` (seeds, n) at `x` (n,), thinned to about `points`, first and last included."""
+        """The mean of `samples` (seeds, n) at `x` (n,), reduced to about `points`, with the first and the last."""
         across, values = np.asarray(x, np.float64), np.asarray(samples, np.float64)
         kept = np.unique(np.linspace(0, len(across) - 1, min(points, len(across))).round().astype(np.intp))
         mean, half_width = mean_and_half_width(values[:, kept])
@@ -98,7 +98,7 @@ class Panel:
 
 @dataclass(frozen=True)
 class Figure:
-    """Panels in reading order, `columns` a row, as the paper arranges them. `name` is that of its files."""
+    """Panels in reading order, `columns` in a row, as in the paper. `name` is that of its files."""
 
     name: str
     title: str
@@ -108,7 +108,7 @@ class Figure:
 
 @dataclass(frozen=True)
 class Findings:
-    """Everything an experiment found. `notes` say what differs from the paper; `numbers` go into the JSON as well."""
+    """All results of an experiment. `notes` list the differences from the paper; `numbers` are written as JSON."""
 
     tables: Sequence[Table]
     figures: Sequence[Figure]

@@ -1,7 +1,7 @@
-"""What the log of one campaign says about one run of an algorithm, as arrays with one entry a pull.
+"""One run of an algorithm, from the log of its campaign, as arrays with one entry for each pull.
 
-Time is kept apart: what the strategy took (measured, wall clock, in `ask` and `tell`) and what the evaluations took
-(the table's or simulated seconds).
+The times of the strategy (measured wall-clock seconds of `ask` and `tell`) and of the evaluations (seconds from the
+table, or simulated ones) are separate.
 """
 
 from collections.abc import Iterable
@@ -15,18 +15,18 @@ from orchestrator.bandit.arrays import Indices
 from orchestrator.campaign.events import Event
 from orchestrator.history.fold import History, TrialRow, fold
 
-WARM_START = "warm start"  # what a strategy gives as the reason of a batch that it did not choose by its rule
+WARM_START = "warm start"  # the reasons of batches that a strategy did not choose by its rule
 
 
 @dataclass(frozen=True)
 class Measured:
     """One run. Arrays are (T,), in the order the arms were chosen; values are on the maximised scale.
 
-    `values`: noise-free where the objective knows it, NaN for a failed evaluation. `strategy_seconds`: choosing the
-    pull and taking its reward in, a batch's time spread evenly over its pulls. `evaluation_seconds`: how long the
-    evaluation lasted. `batches`: the number, from 0, of the pull's batch. `dictionary_sizes`: inducing points after the
-    refresh that took the pull in, 0 where a strategy has none. `warm_start_batches`: how many batches came before the
-    first that the strategy chose by its rule.
+    `values`: noise-free when the objective has such values, NaN for a failed evaluation. `strategy_seconds`: for the
+    choice of the pull and the refit with its reward; the time of a batch is divided evenly among its pulls.
+    `evaluation_seconds`: the duration of the evaluation. `batches`: the number of the pull's batch, from 0.
+    `dictionary_sizes`: inducing points after the refit with the pull, 0 for a strategy without them.
+    `warm_start_batches`: the number of batches before the first one that the strategy chose by its rule.
     """
 
     arms: Indices
@@ -59,12 +59,12 @@ class Measured:
 
     @property
     def clock(self) -> Floats:
-        """Seconds that the strategy alone had taken after t pulls (T,)."""
+        """Seconds of the strategy alone after t pulls (T,)."""
         return np.cumsum(self.strategy_seconds)
 
     @property
     def batch_count(self) -> int:
-        """Batches that the strategy chose by its rule."""
+        """The number of batches that the strategy chose by its rule."""
         return int(self.batches[-1]) + 1 - self.warm_start_batches
 
     @property
@@ -75,9 +75,9 @@ class Measured:
 
     @property
     def total_clock(self) -> Floats:
-        """Seconds after t pulls (T,), strategy and evaluations, a batch lasting as long as its longest evaluation.
+        """Seconds of strategy and evaluations after t pulls (T,); a batch lasts as long as its longest evaluation.
 
-        So there are always as many workers as a batch has pulls. Within a batch the evaluation's time is spread evenly.
+        This assumes as many workers as a batch has pulls. The time of a batch is divided evenly among its pulls.
         """
         longest = np.zeros(int(self.batches[-1]) + 1)
         np.maximum.at(longest, self.batches, self.evaluation_seconds)
@@ -86,11 +86,11 @@ class Measured:
 
 
 def measure(events: Iterable[Event]) -> Measured:
-    """Fold a log. Raises ValueError when nothing was ever chosen."""
+    """Fold a log. Raises ValueError when it has no trial."""
     history = fold(events)
     trials = history.trials
     if not trials:
-        raise ValueError("the log holds no trial, so there is nothing to measure: the campaign never chose an arm")
+        raise ValueError("the log must have a trial; the campaign has not chosen any arm")
     sign = 1.0 if history.is_maximized else -1.0
     optimum = history.created.optimum
     seconds, dictionary_sizes = _cost_per_trial(history)
@@ -112,7 +112,7 @@ def _value(row: TrialRow) -> float:
 
 
 def _cost_per_trial(history: History) -> tuple[Floats, Indices]:
-    """Strategy's seconds and the dictionary's size, (T,) each."""
+    """Seconds of the strategy and sizes of the dictionary, (T,) each."""
     seconds, sizes = np.zeros(len(history.trials)), np.zeros(len(history.trials), np.intp)
     for batch in history.batches:
         for pick in batch.picks:
@@ -120,12 +120,12 @@ def _cost_per_trial(history: History) -> tuple[Floats, Indices]:
     for refresh in history.refreshes:
         trials = list(refresh.trials)
         sizes[trials] = refresh.dictionary_size
-        paying = trials or [0]  # existing data are taken in before the first pull, which has to wait for it
+        paying = trials or [0]  # existing data are learned before the first pull, which waits for this
         seconds[paying] += refresh.seconds / len(paying)
     return seconds, sizes
 
 
 def _dense(numbers: Indices) -> Indices:
-    """0, 1, … in place of ascending numbers with gaps, which an `ask` that chose nothing leaves."""
+    """0, 1, … for ascending numbers with gaps, which come from an `ask` that chose nothing."""
     dense: Indices = np.unique(numbers, return_inverse=True)[1].astype(np.intp)
     return dense

@@ -1,7 +1,7 @@
 """Calandriello et al. 2020, section 5, figures 3, 4 and 7: NAS-Bench-101 with and without initial evaluations.
 
-Timing and batch sizes on all 12416 cells, where most rewards are a stand-in; regret on the 914 cells with a recorded
-accuracy (see `nasbench101_cells`). Regularised evolution is the paper's rival.
+Times and batch sizes are measured on all 12416 cells, most of which have predicted rewards; regret is measured on the
+914 cells with a recorded accuracy (see `nasbench101_cells`). The paper compares BBKB with regularised evolution.
 """
 
 from collections.abc import Callable, Sequence
@@ -26,14 +26,14 @@ WITHOUT_START, WITH_START = 100.0, 125.0  # bandwidths, appendix D.2
 
 INITIAL_SHARE = 2000 / 12416
 CELLS: tuple[Literal["all", "recorded"], ...] = ("all", "recorded")
-STARTED = ("bbkb", "bbkb_local", "bkb")  # the methods that take evaluations of others
+STARTED = ("bbkb", "bbkb_local", "bkb")  # methods that can start from given evaluations
 
 _BASELINES = ("uniform",)
 
 
 @dataclass(frozen=True)
 class _Scenario:
-    """Both cell sets, with the same start."""
+    """The comparisons on both sets of cells, with or without initial evaluations."""
 
     everything: Runs
     recorded: Runs
@@ -60,7 +60,9 @@ def _run_without_start(request: Request) -> _Scenario:
 
 
 def _run_with_start(plain: _Scenario, request: Request) -> _Scenario:
-    """Regularised evolution and the uniform policy cannot use others' evaluations: their runs stay those of `plain`."""
+    """The runs with initial evaluations. Regularised evolution and the uniform policy cannot use them: their runs are
+    those of `plain`.
+    """
     names = [name for name in request.methods if name in STARTED]
     found = []
     for cells, before in zip(CELLS, (plain.everything, plain.recorded), strict=True):
@@ -75,7 +77,7 @@ def _problem(cells: str) -> Plain:
 
 
 def _start_from(name: str, cells: Literal["all", "recorded"], request: Request) -> Method:
-    """The method with the evaluations of its seed as its warm start."""
+    """The method with the initial evaluations of its seed as its warm start."""
 
     def strategy(seed: int) -> Tree:
         start = {"name": "data", "path": str(initial_evaluations(cells, seed, request))}
@@ -85,7 +87,7 @@ def _start_from(name: str, cells: Literal["all", "recorded"], request: Request) 
 
 
 def initial_evaluations(cells: Literal["all", "recorded"], seed: int, request: Request) -> Path:
-    """A CSV file with T_init uniform cells, different ones, and what their evaluation gave; made where it is missing.
+    """A CSV file with T_init different, uniformly drawn cells and their results; it is written when it does not exist.
 
     T_init is 2000 of the 12416 cells, and the same share of the recorded ones.
     """
@@ -198,12 +200,12 @@ def _notes(request: Request) -> tuple[str, ...]:
     return (
         f"{request.seeds} seeds; δ = 1/{request.evaluations}, F = 1, q̄ = 2, C̃ = 2, λ = ξ² = 1e-4.",
         "Accuracies are recorded for 914 of the 12416 cells, one training each. Regret is of these 914 alone. On all "
-        "cells, the others have accuracy and training time predicted from the 914 by kernel ridge: a stand-in.",
+        "cells, the others have accuracies and training times that kernel ridge regression predicts from the 914.",
         "Noise N(0, 0.01²) is added to the accuracy; the paper draws one of three trainings, not available here.",
-        "Total run time: strategy's seconds plus, for each batch, its longest training: a worker for every pull.",
+        "Total run time: the strategy's seconds plus, for each batch, its longest training (one worker for each pull).",
         "Regularised evolution pulls one arm at a time, as in the paper; a mutation is a step to a nearest candidate.",
         "Initial evaluations are 2000 of the 12416 cells, 147 of the 914; they are not among the pulls, but BLESS's "
-        "time is in the strategy's. Regularised evolution and the uniform policy do without them.",
+        "time is in the strategy's. Regularised evolution and the uniform policy do not use them.",
     )
 
 

@@ -4,7 +4,7 @@ An arm is a cell with exactly six vertices whose four inner ones are 3×3 convol
 19 features are the 15 bits of the adjacency matrix's upper triangle and 4 bits that say which vertices are
 convolutions, each half scaled so that no cell's norm exceeds 1.
 
-Accuracies are known here for 914 of the cells, one training each. The others get a stand-in, see `Cells`.
+The accuracies of 914 of the cells are recorded, one training each. Those of the others are predicted, see `Cells`.
 """
 
 from collections.abc import Mapping
@@ -24,13 +24,13 @@ from orchestrator.bandit.kernels import RBF
 
 RECORDED, SPACE = "nasbench101/nasbench101_30001.npz", "nasbench101/space_423624.npz"
 VERTICES, CONVOLUTION, POOLING = 6, 0, 2
-LARGEST_NORMS = (3.0, 2.0)  # of the halves: a cell has at most 9 edges, and 4 inner vertices
+LARGEST_NORMS = (3.0, 2.0)  # scales of the halves: a cell has at most 9 edges, and 4 inner vertices
 
 _UPPER = np.triu_indices(VERTICES, 1)
 _COLUMNS = tuple(f"edge_{i}_{j}" for i, j in zip(*_UPPER, strict=True)) + tuple(f"convolution_{i}" for i in range(1, 5))
 
-# chosen by leave-one-out error on the 914 recorded cells: it explains 93 % of the accuracies' variance and 98 % of that
-# of the times' logarithm
+# chosen by the leave-one-out error on the 914 recorded cells: the regression explains 93 % of the variance of the
+# accuracies and 98 % of that of the logarithms of the times
 _STAND_IN_KERNEL, _STAND_IN_RIDGE = RBF(1.0), 0.01
 
 
@@ -38,9 +38,9 @@ _STAND_IN_KERNEL, _STAND_IN_RIDGE = RBF(1.0), 0.01
 class Cells:
     """Options of the objective: validation accuracy after 108 epochs plus N(0, `noise_std`²), and the training's time.
 
-    `cells`: `recorded`, the 914 cells with an accuracy, or `all` 12416, of which the others have a STAND-IN: the
-    prediction of a kernel ridge regression on the recorded ones (accuracy, and logarithm of the training time). The
-    table the data come from has one training a cell, so noise is added; the paper draws one of three trainings.
+    `cells`: `recorded`, the 914 cells with an accuracy, or `all` 12416. The others have predicted values, from a kernel
+    ridge regression on the recorded ones (accuracy, and logarithm of the training time). The data have one training of
+    each cell, so noise is added; the paper draws one of three trainings.
     """
 
     __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}
@@ -49,7 +49,7 @@ class Cells:
     noise_std: float = 0.01
 
     def load(self, source: DataSource) -> Table:
-        """The table; raises ObjectiveError when the data cannot be had."""
+        """The table. Raises ObjectiveError when the data are missing."""
         features, accuracies, seconds = read_archive(source, RECORDED, _read_recorded)
         description = f"{len(features)} recorded cells of NAS-Bench-101"
         if self.cells == "all":
@@ -61,14 +61,14 @@ class Cells:
         return Table(features, columns, accuracies, self.noise_std, seconds, description)
 
     def default_space(self) -> Space | None:
-        """None: the table brings its own candidates."""
+        """None: the table has its own candidates."""
         return None
 
 
 def predict_unknown(known: Floats, accuracies: Floats, seconds: Floats, features: Floats) -> tuple[Floats, Floats]:
-    """Accuracies and seconds (A,) of the cells `features` (A, d): predicted from the n known ones, whose own are kept.
+    """Accuracies and seconds (A,) of the cells `features` (A, d): those of `known` cells, and predictions.
 
-    The largest accuracy is a known one: a prediction above it is cut, so that the optimum was really measured.
+    Predictions above the largest known accuracy are reduced to it, so that the optimum is a recorded one.
     """
     kernel = _STAND_IN_KERNEL
     factor = cho_factor(kernel.cross(known, known) + _STAND_IN_RIDGE * np.eye(len(known)))
@@ -91,7 +91,7 @@ def encode(adjacency: NDArray[Any], operations: NDArray[Any]) -> Floats:
 
 
 def _rows_of_paper(arrays: Arrays) -> NDArray[np.intp]:
-    """The paper's cells among those of a file."""
+    """The rows of a file that are cells of the paper."""
     operations = arrays["ops"]
     is_allowed = np.isin(operations[:, 1:5], (CONVOLUTION, POOLING)).all(axis=1)
     return np.flatnonzero((arrays["n_vertices"] == VERTICES) & is_allowed)

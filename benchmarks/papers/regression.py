@@ -1,7 +1,7 @@
 """Calandriello et al. 2020, section 5, figures 1 and 2: regret ratio and time on Abalone and Cadata.
 
-Every row is an arm, the reward is the target scaled to [0, 1] plus N(0, 0.01²), features are standardised (the paper
-does not say how it scales them). The denominator is the uniform policy's regret with the same seed.
+Each row is an arm, the reward is the target scaled to [0, 1] plus N(0, 0.01²), and features are standardised (the
+paper does not say how it scales them). The denominator of a ratio is the uniform policy's regret with the same seed.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,11 +17,11 @@ from benchmarks.papers.findings import Curve, Figure, Findings, Floats, Interval
 from benchmarks.papers.measured import Measured
 from benchmarks.regret import regret_ratio
 
-TIMED = 2000  # figure 2 shows the time of the first 2000 steps
+TIMED = 2000  # steps whose time figure 2 shows
 RATIO_LABEL = "R_t / R_t of uniform"
 METHODS = ("bbkb", "bbkb_local", "bkb", "gp_ucb", "gp_bucb", "async_ts", "epsilon_greedy", "default", "uniform")
 
-# Table 1 of appendix D; methods that are not named have BBKB's, so has ε-greedy, which it does not list
+# Table 1 of appendix D; methods that are not in it, such as ε-greedy, have BBKB's bandwidth
 BANDWIDTHS: Mapping[str, Mapping[str, float]] = {
     "abalone": {"bbkb": 17.5, "gp_ucb": 5.0, "gp_bucb": 12.5, "async_ts": 10.0},
     "cadata": {"bbkb": 12.5, "async_ts": 10.0},
@@ -29,7 +29,7 @@ BANDWIDTHS: Mapping[str, Mapping[str, float]] = {
 
 
 def run(data_sets: Sequence[str], request: Request) -> Findings:
-    """Figures 1 and 2 for the `data_sets`: beside each other as in the paper when there are both."""
+    """Reproduce figures 1 and 2 for the `data_sets`; with both, the panels are side by side as in the paper."""
     tables, found, numbers = [], {}, {}
     for name in data_sets:
         compared = comparison(name, request)
@@ -42,7 +42,7 @@ def run(data_sets: Sequence[str], request: Request) -> Findings:
 
 
 def comparison(name: str, request: Request) -> Comparison:
-    """The request's methods, and the uniform policy, on the data set `name` with the bandwidths of table 1."""
+    """The methods of the request and the uniform policy on the data set `name`, with the bandwidths of table 1."""
     bandwidths = BANDWIDTHS[name]
     methods = [
         method(one, bandwidths.get(one, bandwidths["bbkb"]), request.evaluations)
@@ -52,13 +52,13 @@ def comparison(name: str, request: Request) -> Comparison:
 
 
 def ratios(found: Runs, name: str) -> Floats:
-    """The regret ratio of one method's runs, seed by seed: (seeds, T), T being where the method stops."""
+    """The regret ratio (seeds, T) of one method's runs, where T is the number of its pulls."""
     pairs = zip(found[name], found["uniform"], strict=True)
     return np.stack([regret_ratio(run.regret, uniform.regret[: len(run)]) for run, uniform in pairs])
 
 
 def ratio_curves(found: Runs) -> list[Curve]:
-    """The regret ratio against t of every method but the uniform policy."""
+    """The regret ratio against t of all methods except the uniform policy."""
     return [
         Curve.over_seeds(LABELS[one], steps(runs), ratios(found, one))
         for one, runs in found.items()
@@ -92,7 +92,7 @@ def _summary(name: str, found: Runs, horizon: int) -> Table:
 
 
 def _figures(found: Mapping[str, Runs]) -> list[Figure]:
-    """One figure with both panels for one data set, else the paper's two."""
+    """One figure with both panels for one data set, else the two figures of the paper."""
     ratio = [Panel(f"Regret ratio on {name}", "t", RATIO_LABEL, ratio_curves(runs)) for name, runs in found.items()]
     time = [
         Panel(f"Time on {name}", "t", "strategy's seconds", _time_curves(runs), y_scale="log")
@@ -120,8 +120,8 @@ def _notes(request: Request) -> tuple[str, ...]:
     return (
         f"{request.seeds} seeds, 95 % t-intervals over seeds; δ = 1/{request.evaluations}, F = 1, q̄ = 2, C̃ = 2, "
         "λ = ξ² = 1e-4, standardised features.",
-        "Seconds are those the strategy takes (choosing and updating, wall clock); evaluations are look-ups.",
-        "Batches and dictionary are counted without the first, random arm's batch and after the last refresh.",
+        "Seconds are those of the strategy (choices and updates, wall clock); evaluations are look-ups.",
+        "Batches are counted without that of the first, random arm; the dictionary is that after the last refit.",
     )
 
 
@@ -133,5 +133,5 @@ CADATA = Experiment(
     _SOURCE, "regret ratio and time on California housing, 20640 arms", METHODS, 10_000, partial(run, ("cadata",))
 )
 REGRESSION = Experiment(
-    _SOURCE, "abalone and cadata in one, beside each other", METHODS, 10_000, partial(run, ("abalone", "cadata"))
+    _SOURCE, "abalone and cadata in one figure, side by side", METHODS, 10_000, partial(run, ("abalone", "cadata"))
 )

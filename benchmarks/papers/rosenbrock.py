@@ -1,4 +1,4 @@
-"""Rosenbrock's function as the compressed bandit papers have it (Bedi, Sadler et al., equation 4.2): an objective."""
+"""The objective of the compressed bandit papers: Rosenbrock's function (Bedi, Sadler et al., equation 4.2)."""
 
 import math
 from collections.abc import Mapping
@@ -18,8 +18,8 @@ A, B = 1.0, 10.0
 class Rosenbrock:
     """f(x, y) = (a − x)² + b(y − x²)² with a = 1, b = 10, to be minimised; `noise_std` is that of the reward's noise.
 
-    The papers print no domain: it is [−2, 2] × [−1, 3] here, the one usual for this function. f is 0 at (1, 1) and 259
-    at most.
+    The papers give no domain. It is [−2, 2] × [−1, 3] here, which is usual for this function. The minimum of f is 0 at
+    (1, 1); the maximum is 259.
     """
 
     __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}

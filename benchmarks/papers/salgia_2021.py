@@ -1,7 +1,7 @@
 """Salgia, Vakili, Zhao 2021 (GP-ThreDS): the methods of its section 5 and appendix D, with their settings.
 
-BBKB is not in the paper; it is added for comparison, with the same kernel and noise (ξ = R), with a
-tenth of that noise, which is what the paper prints as R, and as a user gets it who sets nothing.
+BBKB is not in the paper. It is added for comparison: with the same kernel and noise (ξ = R), with a tenth of that noise
+(the value of R that the paper prints), and with its default options.
 """
 
 from collections.abc import Mapping, Sequence
@@ -38,11 +38,11 @@ def method(
     horizon: int,
     stop: int | None = None,
 ) -> Method:
-    """The method called `name` in `LABELS`, cut short after `stop` pulls.
+    """The method `name` of `LABELS`, which ends after `stop` pulls.
 
-    `model`: `kernel` and `regularization`, for all. `width`: `norm_bound`, `noise_scale` and `delta` of those that have
-    upper bounds. `threds`: what GP-ThreDS has in addition, or instead. Adaptive discretisation has the authors'
-    constants for `horizon` pulls. Raises ValueError on another name.
+    `model`: `kernel` and `regularization` of all methods. `width`: `norm_bound`, `noise_scale` and `delta` of methods
+    with upper bounds. `threds`: further options of GP-ThreDS, which replace these. Adaptive discretisation has the
+    authors' constants for `horizon` pulls. Raises ValueError on another name.
     """
     if name == "default":
         return replace(default_method(workers=1), label=LABELS[name])
@@ -69,9 +69,9 @@ def _strategy(name: str, model: Tree, width: Tree, threds: Tree, horizon: int) -
 
 
 def against_time(label: str, runs: Sequence[Measured], points: int = 150) -> Curve:
-    """The mean of R_t / t at `points` times, equally spaced by their logarithms, t being the pulls made by then.
+    """The mean of R_t / t at `points` times with equally spaced logarithms, where t is the number of pulls so far.
 
-    From the last run's first pull to the first run's last: all runs count everywhere.
+    The times are those at which all runs have made a pull and none has ended.
     """
     begin, end = max(run.clock[0] for run in runs), min(run.clock[-1] for run in runs)
     times = np.geomspace(begin, max(begin, end), points)
@@ -81,7 +81,7 @@ def against_time(label: str, runs: Sequence[Measured], points: int = 150) -> Cur
 
 
 def regret_figure(name: str, title: str, found: Runs) -> Figure:
-    """Average regret of every method against samples, and against time as the paper has it."""
+    """Average regret of each method against samples, and against time as in the paper."""
     label = "R_t / t"
     samples = [
         Curve.over_seeds(LABELS[one], steps(runs), [run.average_regret for run in runs]) for one, runs in found.items()

@@ -1,9 +1,9 @@
 """Salgia et al. 2021, appendix D.3, figure 7: five hyper-parameters of a convolutional network on MNIST.
 
 With real training (`threds_cnn`; `threds_cnn_short` trains for one epoch instead of three) a run of 200 samples takes
-half an hour and more on a core; one seed of GP-ThreDS is what is meant: `--seeds 1`. An interrupted run continues.
+more than half an hour on one core, so it is meant for one seed: `--seeds 1`. An interrupted run continues.
 
-For repeats there is a smaller twin (`threds_cnn_twin`), a table of trainings done beforehand:
+For repetitions there is a smaller problem (`threds_cnn_twin`), a table of recorded trainings:
 
     python -m benchmarks.tabulate_cnn FOLDER
     python -m benchmarks.papers threds_cnn_twin --data FOLDER
@@ -25,18 +25,18 @@ from objectives.tabular import Table as TrainingTable
 from objectives.tabular import table_objective
 
 EPOCHS = 3
-OPTIMUM = 0.99  # f*, as the paper takes it
+OPTIMUM = 0.99  # f*, as in the paper
 TWIN_TABLE = "mnist_cnn.csv"
-AT = (50, 200)  # samples at which the authors' average regret is known
+AT = (50, 200)  # numbers of samples for which the authors' average regret is known
 
-# average regret of the authors' released results, by samples
+# average regret in the authors' released results, by the number of samples
 REPORTED: Mapping[int, Mapping[str, float]] = {
     50: {"igp_ucb": 0.083, "expected_improvement": 0.346, "probability_of_improvement": 0.316},
     200: {"gp_threds": 0.077, "adaptive_discretization": 0.203},
 }
 
 _MODEL: Tree = {"kernel": {"name": "matern52", "lengthscale": 0.2}, "regularization": 1e-4}
-_NOISE_STD = 0.01  # of what is added to an accuracy; R, which the text prints as 1e-4
+_NOISE_STD = 0.01  # standard deviation of the noise that is added to an accuracy; the paper prints R = 1e-4
 _WIDTH: Tree = {"norm_bound": 0.5, "noise_scale": _NOISE_STD, "delta": 0.025}
 _THREDS: Tree = {
     "delta": 0.02,
@@ -47,11 +47,11 @@ _THREDS: Tree = {
     "max_local_pulls": 8,
     "grid_points": 1536,
 }
-_WHOLE: Tree = {"initial_points": 23_808, "final_points": 23_808}  # IGP-UCB looks at every setting
+_WHOLE: Tree = {"initial_points": 23_808, "final_points": 23_808}  # IGP-UCB computes all settings
 
 
 def methods(request: Request) -> list[Method]:
-    """The request's methods with the settings of appendix D.3 and of the authors' released code."""
+    """The methods of the request with the settings of appendix D.3 and of the authors' released code."""
     return [_method(name, request.evaluations) for name in request.methods]
 
 
@@ -61,7 +61,7 @@ def _method(name: str, horizon: int) -> Method:
 
 
 def training_comparison(epochs: int, request: Request) -> Comparison:
-    """The request's methods on all 23 808 settings, each of which is trained when it is chosen."""
+    """The methods of the request on all 23 808 settings; a setting is trained when it is chosen."""
     problem = {
         "objective": {"name": "mnist_cnn", "options": {"epochs": epochs, "dataset": "mnist"}},
         "candidates": {"size": None},
@@ -82,12 +82,12 @@ def run(epochs: int, request: Request) -> Findings:
 
 
 def set_optimum(found: Runs) -> Runs:
-    """The runs with f* as the paper takes it, since the largest accuracy is unknown."""
+    """The runs with f* of the paper, because the largest accuracy is unknown."""
     return {name: tuple(replace(one, optimum=OPTIMUM) for one in runs) for name, runs in found.items()}
 
 
 def findings(name: str, title: str, found: Runs, notes: tuple[str, ...]) -> Findings:
-    """The table beside the authors' figures, and figure 7's curves."""
+    """The table with the authors' numbers, and the curves of figure 7."""
     return Findings([_table(name, title, found)], [regret_figure(name, f"GP-ThreDS, figure 7: {title}", found)], notes)
 
 
@@ -110,9 +110,9 @@ def _row(one: str, found: Runs) -> tuple[Cell, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Twin:
-    """The table of the smaller twin as an objective: accuracy plus N(0, `noise_std`²), the paper's noise by default.
+    """The table of the smaller problem as an objective: accuracy plus N(0, `noise_std`²), by default the paper's noise.
 
-    Without noise the methods that draw nothing would do the same with every seed.
+    Without noise, methods that draw no random numbers would make the same choices with each seed.
     """
 
     __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}
@@ -120,22 +120,22 @@ class Twin:
     noise_std: float = _NOISE_STD
 
     def load(self, source: DataSource) -> TrainingTable:
-        """The table `mnist_cnn.csv` of the data folder. Raises ObjectiveError when it is not there."""
+        """The table `mnist_cnn.csv` of the data folder. Raises ObjectiveError when it is missing."""
         path = source.file(TWIN_TABLE)
         if path is None:
             raise ObjectiveError(
                 f"the twin's table {TWIN_TABLE} must be in the data folder ({source.folder or 'none is given'}); "
-                "make it by `python -m benchmarks.tabulate_cnn FOLDER` and name FOLDER by --data"
+                "write it by `python -m benchmarks.tabulate_cnn FOLDER` and give FOLDER by --data"
             )
         return table_objective(path, "accuracy", noise_std=self.noise_std)
 
     def default_space(self) -> Space | None:
-        """None: the table brings its own candidates."""
+        """None: the table has its own candidates."""
         return None
 
 
 def run_twin(request: Request) -> Findings:
-    """The same on the tabulated twin; f* is the table's largest accuracy."""
+    """The experiment on the smaller table; f* is its largest accuracy."""
     problem = {"objective": {"name": f"{Twin.__module__}:{Twin.__qualname__}"}}
     found = run_all(Comparison("twin", problem, methods(request)), request)
     notes = (
@@ -150,4 +150,6 @@ CNN = Experiment(
     _SOURCE, "tuning a convolutional network on MNIST, real training", METHODS, 200, partial(run, EPOCHS), METHODS[:1]
 )
 CNN_SHORT = Experiment(_SOURCE, "the same with one epoch of training", METHODS, 200, partial(run, 1), METHODS[:1])
-CNN_TWIN = Experiment(_SOURCE, "the same on a table of a smaller twin, for repeats", METHODS, 200, run_twin)
+CNN_TWIN = Experiment(
+    _SOURCE, "the same on a smaller table of recorded trainings, for repetitions", METHODS, 200, run_twin
+)

@@ -1,7 +1,8 @@
 """Salgia et al. 2021, section 5, figure 4: Branin's and Rosenbrock's function on [0, 1]², noise of variance 0.01.
 
-Arms are the points of a 100 × 100 grid; regret is against the maximum over the whole square. R is the noise's standard
-deviation and Rosenbrock's first bracket has u², as in the authors' released code; the text prints R = 0.01 and u.
+Arms are the points of a 100 × 100 grid; regret refers to the maximum over the whole square. As in the authors' released
+code, R is the standard deviation of the noise, and the first bracket of Rosenbrock's function has u²; the paper prints
+R = 0.01 and u.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,16 +22,16 @@ from objectives.parameters import Range, Space
 
 NOISE_STD = 0.1
 GRID = 10_000
-HORIZON = 2000  # GP-ThreDS's samples; figure 4c times 1000 of each method's
+HORIZON = 2000  # samples of GP-ThreDS; figure 4c has the times of 1000 samples of each method
 OTHERS = 1000  # samples of the paper's other methods
 
 
 @dataclass(frozen=True, slots=True)
 class Rosenbrock:
-    """f(x, y) = 10 − 100 (v − u²)² − (1 − u)², u = 0.3x + 0.8, v = 0.3y + 0.8, as the authors' code has it.
+    """f(x, y) = 10 − 100 (v − u²)² − (1 − u)², u = 0.3x + 0.8, v = 0.3y + 0.8, as in the authors' code.
 
-    The text (appendix D.1) prints u for u²; `exponent` 1 gives that one. The maximum of both is 10, at x = y = 2/3.
-    N(0, `noise_std`²) is added.
+    The paper (appendix D.1) prints u instead of u², which is `exponent` 1. The maximum of both is 10, at x = y = 2/3.
+    Noise N(0, `noise_std`²) is added.
     """
 
     __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}
@@ -60,9 +61,9 @@ class Rosenbrock:
 
 @dataclass(frozen=True)
 class Setting:
-    """One function: its objective, the norm bound B, what GP-ThreDS needs, and the authors' released results.
+    """One function: its objective, the norm bound B, options of GP-ThreDS, and the authors' released results.
 
-    `reported`: average regret over the method's whole run and seconds for it, by method.
+    `reported`, by method: the average regret over the whole run, and its seconds.
     """
 
     name: str
@@ -105,7 +106,7 @@ ROSENBROCK = Setting(
 
 
 def comparison(setting: Setting, request: Request) -> Comparison:
-    """The request's methods on `setting`; all but GP-ThreDS and BBKB stop after `OTHERS` samples, as in the paper."""
+    """The methods of the request on `setting`; all but GP-ThreDS and BBKB stop after `OTHERS` samples (paper)."""
     problem = {"objective": setting.objective, "candidates": {"size": GRID, "sampler": "grid"}}
     return Comparison(setting.name, problem, [_method(setting, name) for name in request.methods])
 
@@ -119,7 +120,7 @@ def _method(setting: Setting, name: str) -> Method:
 
 
 def run(settings: Sequence[Setting], request: Request) -> Findings:
-    """Figure 4 for each of `settings`: average regret against samples and against time, and figure 4c's times."""
+    """Reproduce figure 4 for each of `settings`: average regret against samples and time, and its times (4c)."""
     found = [run_all(comparison(setting, request), request) for setting in settings]
     tables = [_table(setting, runs) for setting, runs in zip(settings, found, strict=True)]
     figures = [
@@ -129,7 +130,7 @@ def run(settings: Sequence[Setting], request: Request) -> Findings:
     notes = (
         f"{request.seeds} seeds; SE kernel 0.2, λ = 0.01, R = 0.1, δ = 1e-3, B = {settings[0].norm_bound:g}; "
         "a grid of 100 × 100 arms for all methods.",
-        "Time is the strategy's, choosing and updating; evaluations take none.",
+        "Times are those of the strategy (choices and updates); evaluations take no time.",
     )
     return Findings(tables, figures, notes)
 

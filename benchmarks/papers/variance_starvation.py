@@ -1,11 +1,12 @@
-"""Calandriello et al. 2019 (BKB), figure 1: BKB's variance far from the data, where others starve.
+"""Calandriello et al. 2019 (BKB), figure 1: BKB's variance far from the data, where other approximations are too small.
 
 A draw f of a Gaussian process on [0, 1] is evaluated at t uniform points in [0, 0.5], and BKB (Algorithm 1) draws its
-dictionary after each. Beside its variance (DTC) stand the exact one and the subset of regressors': DTC without the
-residual k(x, x) − ‖z(x)‖², out of the same dictionary.
+dictionary after each. Its variance (DTC) is compared with the exact one and with that of the subset of regressors: DTC
+without the residual k(x, x) − ‖z(x)‖², with the same dictionary.
 
-Not printed, and so chosen here: the kernel's formula, exp(−100 (x − x')²) for "bandwidth 100"; the noise's variance,
-0.01, with λ = ξ²; and q̄ = 2. Bands are ±3 standard deviations of the Bayesian scale, √λ times BKB's.
+The paper does not give, and this module chooses: the kernel's formula, exp(−100 (x − x')²) for "bandwidth 100"; the
+variance of the noise, 0.01, with λ = ξ²; and q̄ = 2. Bands are ±3 standard deviations on the Bayesian scale, √λ times
+BKB's.
 """
 
 import math
@@ -23,10 +24,10 @@ from orchestrator.bandit.kernels import RBF
 from orchestrator.bandit.strategies.bkb import BKB
 from orchestrator.bandit.strategy import Observation
 
-SIZES = (6, 63, 215)  # t of the paper's panels
+SIZES = (6, 63, 215)  # numbers of evaluations t in the paper's panels
 ARMS = np.linspace(0.0, 1.0, 1001)[:, None]
 EVALUATED = ARMS[:, 0] <= 0.5
-FAR = ARMS[:, 0] >= 0.6  # more than a lengthscale away from all data
+FAR = ARMS[:, 0] >= 0.6  # more than one lengthscale away from all data
 
 KERNEL = RBF(1.0 / math.sqrt(200.0))  # exp(−100 r²)
 REGULARIZATION = 0.01  # λ = ξ²
@@ -50,7 +51,7 @@ class Belief:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """After `evaluations` of f: `beliefs` by method, and how many points the dictionary has."""
+    """The posteriors after `evaluations` of f: `beliefs` by method, and the size of the dictionary."""
 
     evaluations: int
     function: Floats
@@ -58,12 +59,12 @@ class Snapshot:
     beliefs: Mapping[str, Belief]
 
     def ratio(self, name: str) -> Floats:
-        """The variance of the method called `name` over the exact one, (A,)."""
+        """The variance of the method `name`, divided by the exact one, (A,)."""
         ratio: Floats = self.beliefs[name].variance / self.beliefs["exact"].variance
         return ratio
 
     def coverage(self, name: str) -> float:
-        """Share of the far arms at which f lies within the method's band."""
+        """The share of the arms far from the data at which f is within the method's band."""
         belief = self.beliefs[name]
         return float((np.abs(self.function - belief.mean) <= belief.band)[FAR].mean())
 
@@ -83,7 +84,7 @@ def simulate(seed: int, sizes: Sequence[int]) -> list[Snapshot]:
         beliefs = {
             "exact": Belief(*exact_posterior(KERNEL, ARMS, state.pulls, REGULARIZATION)),
             "bkb": Belief(posterior.mean, posterior.variance),
-            "subset_of_regressors": Belief(posterior.mean, np.square(rows).sum(axis=1)),  # zᵀV⁻¹z, no residual
+            "subset_of_regressors": Belief(posterior.mean, np.square(rows).sum(axis=1)),  # zᵀV⁻¹z, without the residual
         }
         snapshots.append(Snapshot(end, function, state.dictionary, beliefs))
     return snapshots
@@ -97,7 +98,7 @@ def draw_function(rng: np.random.Generator) -> Floats:
 
 
 def run(request: Request) -> Findings:
-    """Figure 1 with seed 0, and what it shows in numbers over all seeds."""
+    """Reproduce figure 1 with seed 0, and compute its numbers over all seeds."""
     sizes = [*(size for size in SIZES if size < request.evaluations), request.evaluations]
     found = [simulate(seed, sizes) for seed in range(request.seeds)]
     rows = [_row(name, list(snapshots)) for snapshots in zip(*found, strict=True) for name in request.methods]
@@ -113,7 +114,7 @@ def _row(name: str, snapshots: Sequence[Snapshot]) -> tuple[Cell, ...]:
         LABELS[name],
         snapshots[0].evaluations,
         Interval.of([len(snapshot.dictionary) for snapshot in snapshots]),
-        Interval.of(ratios[:, FAR].mean(axis=1).round(4)),  # digits beyond would be those of a ratio of 1
+        Interval.of(ratios[:, FAR].mean(axis=1).round(4)),  # further digits would not differ from a ratio of 1
         float(ratios[:, FAR].min()),
         float(ratios[:, FAR].max()),
         float(ratios.min()),
@@ -124,7 +125,7 @@ def _row(name: str, snapshots: Sequence[Snapshot]) -> tuple[Cell, ...]:
 
 
 def _figure(snapshots: Sequence[Snapshot], methods: Sequence[str]) -> Figure:
-    """A column a t, as in the paper, and a row a method, each over the exact belief."""
+    """One column for each t, as in the paper, and one row for each method, with the exact posterior behind it."""
     panels = [_panel(name, snapshot) for name in methods for snapshot in snapshots]
     title = "BKB (Calandriello et al. 2019), figure 1: f and μ ± 3σ, evaluated in [0, 0.5]"
     return Figure("variance-starvation", title, panels, len(snapshots))
@@ -144,9 +145,9 @@ def _panel(name: str, snapshot: Snapshot) -> Panel:
 def _notes(request: Request) -> tuple[str, ...]:
     return (
         f"{request.seeds} seeds, 95 % t-intervals over seeds. Kernel exp(−100 (x − x')²), noise variance and λ 0.01, "
-        "q̄ = 2, none of which the paper prints but the 100.",
+        "q̄ = 2; of these the paper gives only the 100.",
         "`f within ±3σ` is the share of x ≥ 0.6 at which f lies within the band. The subset of regressors has BKB's "
-        "dictionary and mean. Theorem 1 promises ratios from 1/3 to 3 for a q̄ that is hundreds of times larger.",
+        "dictionary and mean. Theorem 1 guarantees ratios from 1/3 to 3 for a q̄ that is hundreds of times larger.",
     )
 
 

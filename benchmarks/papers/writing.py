@@ -1,4 +1,4 @@
-"""Findings on the terminal and on disk: tables printed and as CSV, everything as JSON, figures drawn if possible."""
+"""Findings on the terminal and on disk: tables (also as CSV), all numbers as JSON, and figures if possible."""
 
 import csv
 import dataclasses
@@ -17,7 +17,7 @@ from benchmarks.papers.findings import Cell, Figure, Findings, Interval, Table, 
 
 
 def write(findings: Findings, folder: Path, console: Console) -> None:
-    """Print the tables and notes, write `findings.json`, one CSV a table and each figure as PNG and SVG."""
+    """Print the tables and notes, write `findings.json`, one CSV for each table, and each figure as PNG and SVG."""
     folder.mkdir(parents=True, exist_ok=True)
     for table in findings.tables:
         console.print(_print_table(table))
@@ -35,7 +35,9 @@ def _draw(figure: Figure, folder: Path, console: Console) -> None:
     try:
         paths = draw(figure, folder)
     except ImportError as error:
-        remedy = "pip install 'bbkb-orchestrator[benchmarks]', and this command again: finished runs are not repeated"
+        remedy = (
+            "pip install 'bbkb-orchestrator[benchmarks]', and run this command again; finished runs are not repeated"
+        )
         console.print(Text(f"figure {figure.name} is not drawn ({error}): {remedy}"), soft_wrap=True)
         return
     for path in paths:
@@ -56,7 +58,7 @@ def _text(cell: Cell) -> Text:
 
 
 def _write_csv(table: Table, path: Path) -> None:
-    """An interval takes two columns: its mean and half its width."""
+    """Write a table as CSV. An interval has two columns: its mean and half its width."""
     spread = [any(isinstance(row[place], Interval) for row in table.rows) for place in range(len(table.columns))]
     header: list[str] = []
     for column, is_spread in zip(table.columns, spread, strict=True):
@@ -75,7 +77,7 @@ def _parts(cell: Cell, both: bool) -> list[str | int | float]:
 
 
 def _to_json(value: object) -> object:
-    """`value` as JSON can hold it: dataclasses as objects, arrays as lists, NaN and infinities as null."""
+    """`value` as plain JSON: dataclasses as objects, arrays as lists, NaN and infinities as null."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {field.name: _to_json(getattr(value, field.name)) for field in dataclasses.fields(value)}
     if isinstance(value, dict):
