@@ -95,5 +95,5 @@ def test_a_log_that_is_not_of_a_whole_campaign_is_refused() -> None:
         optimum=1.0,
         settings={"objective": {"direction": "maximize"}, "budget": {"evaluations": 1}, "workers": {}},
     )
-    with pytest.raises(ValueError, match="one whole session"):
+    with pytest.raises(ValueError, match="one complete session"):
         course([created])

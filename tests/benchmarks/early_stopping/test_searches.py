@@ -78,5 +78,5 @@ def test_curves_are_trained_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 def test_a_line_that_is_no_curve_is_named(tmp_path: Path) -> None:
     (tmp_path / "softmax.jsonl").write_text("nothing\n")
-    with pytest.raises(UserError, match=r"softmax\.jsonl:1 is no learning curve.*delete that line"):
+    with pytest.raises(UserError, match=r"softmax\.jsonl:1 is not a learning curve.*delete that line"):
         load_curves("softmax", tmp_path, lambda line: None)

@@ -83,5 +83,5 @@ def test_the_warm_start_is_not_counted_among_the_batches(measurements: Measured)
 
 
 def test_an_empty_log_is_refused() -> None:
-    with pytest.raises(ValueError, match="nothing to measure"):
+    with pytest.raises(ValueError, match="must have a trial"):
         measure(_log()[:2])

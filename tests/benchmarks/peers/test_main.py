@@ -38,7 +38,7 @@ def test_a_strategy_with_options_is_a_method(tmp_path: Path) -> None:
 
 def test_a_line_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     (tmp_path / "random.jsonl").write_text("{\n")
-    with pytest.raises(UserError, match=r"random.jsonl:1 is no finished search .* delete that line"):
+    with pytest.raises(UserError, match=r"random.jsonl:1 is not a finished search .* delete that line"):
         Cache(tmp_path, "random", Record)
 
 
