@@ -106,7 +106,7 @@ class CellSet:
         return CellSet(adjacency, operations, self.names)
 
 
-_NO_CODE = 2**40  # above every code, and small enough to be multiplied
+_NO_CODE = 2**40  # larger than every code, and small enough for a product without overflow
 
 
 def cells_of(vertices: int, names: Sequence[str] = OPERATIONS) -> CellSet:

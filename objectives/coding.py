@@ -189,7 +189,7 @@ def nearest(parameter: OneFeature, places: Codes) -> Codes:
 def _range_codes(parameter: Range, positions: Codes) -> Codes:
     if parameter.stride is None:
         return np.array(positions, np.float64)
-    # every value owns half a step to both sides, the ends too; on a log scale no more than reaches halfway to 0
+    # each value gets half a step on both sides, also the first and last; on a log scale at most half of the way to 0
     half = parameter.stride / 2.0
     low = parameter.low - (min(half, parameter.low / 2.0) if parameter.log else half)
     scaler = _unit_scaler(low, parameter.high + half, parameter.log)
@@ -203,7 +203,7 @@ def _scaler(parameter: Range) -> "UnitScaler[np.float64]":
 
 def _unit_scaler(low: float, high: float, is_log: bool) -> "UnitScaler[np.float64]":
     # imported here: ConfigSpace brings scipy.stats, half of the time that `bbkb status` would take.
-    # The scaler itself and not a hyperparameter around it: those round their bounds to 13 decimals
+    # The scaler is used without a hyperparameter, because a hyperparameter rounds its bounds to 13 decimals
     from ConfigSpace.hyperparameters.hp_components import UnitScaler
 
     return UnitScaler(np.float64(low), np.float64(high), np.float64, log=is_log)

@@ -28,7 +28,7 @@ from objectives.shell_text import places
 
 KEPT_BYTES = 65536  # of each output stream, its end
 KEPT_LINES, KEPT_CHARACTERS = 20, 4000  # of standard error in a failure's message, its end
-DRAIN_SECONDS = 5.0  # for output still in the pipes; only a child that left the process group keeps them open
+DRAIN_SECONDS = 5.0  # to wait for output in the pipes, which only a child outside of the process group keeps open
 
 # $1 is the user's command, $2 the limit of its address space in KiB or "unlimited". The watcher reads the lifeline,
 # which arrives as standard input, and the command never sees either.
@@ -168,7 +168,7 @@ class ShellCommand:
             output, errors = _Tail(process.stdout, reports.take), _Tail(process.stderr)
             # not reaped yet, so that the group's number still belongs to it when it is killed
             os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
-            if reports.is_stopped:  # the shell may be gone before the program that it ran has cleaned up
+            if reports.is_stopped:  # the shell may end before the program that it ran has cleaned up
                 output.wait(STOP_GRACE_SECONDS)
         finally:
             with suppress(ProcessLookupError):

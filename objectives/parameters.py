@@ -245,7 +245,7 @@ def _number(name: str, value: object) -> float:
 
 def _as_tuple(name: str, values: object) -> tuple[Scalar, ...]:
     """The values of a parameter, numbers of NumPy as Python's. Raises ValueError unless they are plain values."""
-    is_single = getattr(values, "ndim", 1) == 0  # an array () of NumPy says that it can be iterated over
+    is_single = getattr(values, "ndim", 1) == 0  # NumPy arrays of shape () have `__iter__`
     if is_single or isinstance(values, str | bytes | Mapping | Set) or not isinstance(values, Iterable):
         raise ValueError(f"{name} must be a list of values, got {values!r}")
     listed = tuple(getattr(value, "item", lambda value=value: value)() for value in values)

@@ -36,16 +36,16 @@ Column = NDArray[np.generic] | NDArray[np.object_]  # values (A,) of one paramet
 Sampler = Literal["sobol", "random", "grid"]
 
 DEFAULT_SIZE = 4096
-LARGEST_WHOLE_SET = 100_000  # arms up to which a finite space is taken whole without being asked for by number
+LARGEST_WHOLE_SET = 100_000  # configurations up to which all of a finite space become arms when no size is given
 LARGEST_SIZE = 10_000_000
 LARGEST_CELLS = 500_000_000  # numbers in the matrix of features: 4 GB
 LARGEST_INTEGER = 2**53  # integers beyond it have no exact float64 feature
 GROWING_SIZE = 1024  # points drawn where more are appended later
 FIRST_ARMS = 256  # of a space taken whole: the number of sampled arms at the front
 
-_MOST_DRAWS = 64  # times `size`, before forbidden configurations are said to be nearly all there are
+_MOST_DRAWS = 64  # draws, in multiples of `size`, after which nearly all configurations count as forbidden
 _LEAST_DRAWS = 4096
-_SLACK = 4  # arms a step of an enumeration may have, against the most that may come out, forbidden ones included
+_SLACK = 4  # intermediate arms of an enumeration, forbidden ones included, in multiples of the largest result
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ class SearchSpace:
             number = min(coding.count(self.parameters[name]), levels[name]) if exists.any() else 1
             count = len(rows) + exists.sum() * (number - 1.0)
             if count > _SLACK * most:
-                return None  # before so many are made
+                return None  # checked before they are computed
             _check_cells(int(count) * rows.shape[1])
             rows = self._expand(name, exists, int(number), rows)
             done.add(name)
@@ -337,8 +337,8 @@ def _positions(dimensions: int, size: int, sampler: Sampler, seed: int) -> NDArr
     """Positions (size, dimensions) in [0, 1)."""
     if sampler == "random":
         return np.random.default_rng(seed).random((size, dimensions))
-    # a Sobol sequence is balanced at powers of two only: draw the next one and keep the beginning, which is the
-    # same sequence, instead of being warned about it
+    # a Sobol sequence is balanced at powers of two only, and SciPy warns about other sizes: draw the next power and
+    # keep the beginning, which is the same sequence
     from scipy.stats import qmc  # imported here: it takes a second, and most commands draw nothing
 
     sequence = qmc.Sobol(dimensions, scramble=True, seed=seed)

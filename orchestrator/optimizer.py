@@ -61,7 +61,7 @@ class Optimizer:
         """An optimizer of candidates; with `space=`, one of configurations: see `SpaceOptimizer`."""
         if "space" not in options or cls is not Optimizer:
             return super().__new__(cls)
-        from orchestrator.space_optimizer import SpaceOptimizer  # here: an array needs numpy and scipy only
+        from orchestrator.space_optimizer import SpaceOptimizer  # here: arrays need only numpy and scipy
 
         return SpaceOptimizer(*args, **options)
 

@@ -5,9 +5,9 @@ import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
-# Characters that a terminal acts on instead of showing them: the controls of ASCII and Latin-1 but for tab and line
-# feed, what turns the direction of writing, halves of characters, and what has no width, so that two names look the
-# same. Joiners stay: words of some scripts and signs of several parts need them.
+# Characters that a terminal executes instead of showing: control characters of ASCII and Latin-1 except tab and line
+# feed; marks of the direction of writing; surrogates; and characters without width, which make two names look the same.
+# Joiners are kept: words of some scripts and composed emoji need them.
 _CONTROLS = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ud800-\udfff\ufeff"
     "\U000e0000-\U000e007f]"

@@ -19,7 +19,7 @@ from functools import lru_cache
 from pathlib import Path
 
 MARK = "BBKB_WORKER"  # in the environment of all processes that a worker process starts
-# In the background of a shell that ends at once. A background process has no input unless it is passed on.
+# It runs in the background of a shell that ends immediately. A background process has no input unless it is passed.
 _WATCHER = """
 exec 3<&0
 (read -r _ <&3
@@ -30,7 +30,7 @@ done) >/dev/null 2>&1 &
 """
 _SET_CHILD_SUBREAPER = 36  # of prctl(2)
 _GENERATIONS = 100  # of processes that start others while they are being ended
-_PARENT = 1  # place of the parent's number in /proc/<pid>/stat, behind the command's name
+_PARENT = 1  # index of the parent's process id in /proc/<pid>/stat, after the command's name
 # Python's own, shared by all evaluations of a process: it ends by itself, and must not be ended.
 _HARMLESS = b"resource_tracker"
 
@@ -43,7 +43,7 @@ def end_children() -> Iterator[None]:
     try:
         yield
     finally:
-        for _ in range(_GENERATIONS):  # the children of an ended process become ours
+        for _ in range(_GENERATIONS):  # the children of an ended process become children of this process
             started = [pid for pid in _children() - before if not _is_harmless(pid)]
             for pid in started:
                 _end(pid)
@@ -84,7 +84,7 @@ def _children() -> set[int]:
 def _parent(entry: Path) -> str:
     try:
         stat = (entry / "stat").read_text(errors="replace")
-    except OSError:  # it has ended in between
+    except OSError:  # it has ended meanwhile
         return ""
     return stat.rpartition(")")[2].split()[_PARENT]
 

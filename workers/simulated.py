@@ -84,7 +84,7 @@ class _RunningAttempt:
     order: int
     worker: int
     outcome: Outcome
-    reported: int = 0  # how many of the outcome's reports have been given out
+    reported: int = 0  # the number of the outcome's reports that were passed on
 
 
 class SimulatedExecutor:

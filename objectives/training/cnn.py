@@ -63,7 +63,7 @@ class ConvolutionalNetwork:
         if self.epochs < 1:
             raise ValueError(f"epochs must be >= 1, got {self.epochs}")
         if self.train_size is not None and (self.train_size < 50 or self.train_size % 50):
-            # ten classes, and a fifth of each class's number validates
+            # ten classes, and a fifth of the rows of each class is for validation
             raise ValueError(f"train_size must be a positive multiple of 50, got {self.train_size}")
         if not 0 <= self.momentum < 1:
             raise ValueError(f"momentum must lie in [0, 1), got {self.momentum}")

@@ -47,5 +47,5 @@ def mnist_test_rows(path: Path) -> Rows:
         with path.open("rb") as file, np.load(file) as arrays:
             images, labels = arrays["x_test"], arrays["y_test"]
         return Rows(images.reshape(len(images), -1).astype(np.uint8), labels.astype(np.intp), 1 / 255)
-    except Exception as error:  # whatever a damaged file makes numpy raise
+    except Exception as error:  # a damaged file makes numpy raise many types
         raise ObjectiveError(f"{path} must hold x_test and y_test: {error!r}; replace it") from error

@@ -55,10 +55,10 @@ class BBKBSampler(BaseSampler):  # type: ignore[misc]  # Optuna's types are not 
         self._seed, self._strategy, self._options = seed, strategy, options
         self._independent = independent_sampler or RandomSampler(seed=seed)
         self._intersection = IntersectionSearchSpace()
-        self._lock = threading.RLock()  # of what follows: a study may run trials in threads
+        self._lock = threading.RLock()  # guards the fields below: a study may run trials in threads
         self._space: dict[str, BaseDistribution] = {}
         self._optimizer: SpaceOptimizer | None = None
-        self._seen = 0  # how many trials were read
+        self._seen = 0  # the number of trials that were read
         self._open: dict[int, Configuration | None] = {}  # trials that have not ended; None: parameters not known yet
 
     def infer_relative_search_space(self, study: Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:

@@ -34,7 +34,7 @@ def _is_fixed(array: NDArray[D]) -> bool:
         owner = owner.base
     try:
         return owner is None or memoryview(owner).readonly
-    except TypeError:  # no buffer that could be asked
+    except TypeError:  # not an array, so it has no buffer with flags
         return False
 
 

@@ -59,7 +59,7 @@ class Rungs:
     standing: Mapping[int, tuple[int, float]] = field(
         default_factory=lambda: MappingProxyType({})
     )  # trial → rung, reward
-    best: Mapping[int, float] = field(default_factory=lambda: MappingProxyType({}))  # of each open trial so far
+    best: Mapping[int, float] = field(default_factory=lambda: MappingProxyType({}))  # trial → best reward
 
     def after(self, rule: StoppingRule, trial: int, step: int, reward: float) -> "Rungs":
         """With this report of `trial`; a rung counts a trial once. NaN counts as the worst reward."""

@@ -81,7 +81,7 @@ class ImmutableQueue(Sequence[T]):
         return len(self) == len(other) and all(mine == theirs for mine, theirs in zip(self, other, strict=True))
 
     def __reduce__(self) -> tuple[object, ...]:
-        return ImmutableQueue, (tuple(self),)  # what other queues see is not taken along
+        return ImmutableQueue, (tuple(self),)  # items before the first are not copied
 
     def __repr__(self) -> str:
         return f"ImmutableQueue({list(self)!r})"

@@ -105,7 +105,7 @@ def _next_batch(state: CampaignState) -> Command | None:
 def _ask_or_refresh(state: CampaignState, now: float) -> Command | None:
     """Let the strategy choose or learn, if picks are wanted."""
     room, backlog = _room(state), _backlog_size(state)
-    queued = sum(one.not_before <= now for one in state.backlog)  # what pauses after a failure occupies no worker
+    queued = sum(one.not_before <= now for one in state.backlog)  # a pausing trial occupies no worker
     wanted = min(room + backlog - queued, state.remaining)
     if wanted <= 0 or (not room and 2 * queued > backlog):  # not for every single pick
         return None

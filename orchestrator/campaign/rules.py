@@ -13,15 +13,15 @@ from orchestrator.campaign.early_stopping import StoppingRule
 from orchestrator.campaign.goals import CampaignGoals
 from workers.messages import FailureKind
 
-# An arm that kills one worker after the other is set aside. Machines are lost for other reasons too, so a
-# trial may cost more of them.
+# An arm whose attempts end this many workers in a row is set aside. Nodes are also lost for other reasons, so a trial
+# may lose more of them.
 WORKERS_AN_ARM_MAY_COST = 3
 NODES_A_TRIAL_MAY_COST = 10
 CANCELLATIONS_OF_A_TRIAL = 10
-# Seconds that a trial waits after its second failed attempt; twice as long after each one more, up to the longest.
+# Seconds that a trial waits after its second failed attempt; twice as long after each further one, up to the maximum.
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 1.0, 60.0
 RETRIES = 2  # of a failed evaluation
-# Successes before their durations say how long an evaluation may take.
+# Successes that are needed before a time-out follows their durations.
 DURATIONS_TO_LEARN_FROM = 5
 
 
@@ -118,14 +118,14 @@ class Rules:
     seconds: float | None = None  # in sessions; pauses do not count
     target: float | None = None
     is_maximized: bool = True
-    workers: int | None = None  # that a cluster was asked for; it may have places for fewer
+    workers: int | None = None  # the number that was requested; a cluster may have places for fewer
     retries: int = RETRIES
     failures_before_giving_up: int = 10  # in one session, without a success
     memory_factor: float | None = None  # more memory for an attempt after one that ran out of it
     timeout_factor: float | None = None  # an attempt's deadline, in longest durations so far
     is_asynchronous: bool = False
     refresh_overhead: float = 0.0  # the share of time that refreshes before they are due may take
-    refresh_growth: float = 0.0  # the share by which results have grown when a refresh is due; 0: never for that
+    refresh_growth: float = 0.0  # the share by which results have grown when a refresh is due; 0: not by growth
     stopping: StoppingRule | None = None  # of trials that report intermediate values
     goals: CampaignGoals = field(default_factory=CampaignGoals)
 

@@ -53,24 +53,22 @@ class CampaignState:
     computing: str = ""  # "choosing", "refreshing" or "growing" while the strategy computes
     wants_growth: bool = False  # candidates are to be appended before anything more is chosen
     computing_since: float = 0.0
-    choosing_seconds: float = 0.0  # what the strategy took last time, on the executor's clock
+    choosing_seconds: float = 0.0  # seconds of the strategy's last computations, on the executor's clock
     refreshing_seconds: float = 0.0
     fitting_seconds: float = 0.0  # the first choice after a refresh, in which the new posterior is fitted
     refreshed_time: float = 0.0
     is_fresh: bool = False  # nothing was chosen since the last refresh
     dictionary_size: int = 0
-    learned: LearnedModel | None = None  # what the newest refresh says of a fitted model
+    learned: LearnedModel | None = None  # the fitted model in the last refresh
     backlog: Sequence[QueuedAttempt] = field(default_factory=ImmutableQueue)  # chosen and not running, in order
     running: Mapping[int, RunningAttempt] = field(default_factory=lambda: MappingProxyType({}))
     attempt_failures: Mapping[int, AttemptFailures] = field(
         default_factory=lambda: MappingProxyType({})
     )  # of open trials
     workers_lost: Mapping[int, int] = field(default_factory=lambda: MappingProxyType({}))  # in a row, by arm
-    quarantined: tuple[int, ...] = ()  # arms set aside for the workers they cost
-    finished: Sequence[FinishedTrial] = field(
-        default_factory=ImmutableQueue
-    )  # over, the strategy has not learned from it yet
-    existing: ExistingTaken | None = None  # known before the campaign, the strategy has not learned from it yet
+    quarantined: tuple[int, ...] = ()  # arms that are set aside because they ended too many workers
+    finished: Sequence[FinishedTrial] = field(default_factory=ImmutableQueue)  # ended, and not learned yet
+    existing: ExistingTaken | None = None  # existing results that the strategy has not learned yet
     existing_count: int = 0
     existing_best: Best | None = None
     existing_unmatched: int = 0
@@ -88,7 +86,7 @@ class CampaignState:
     front: Front = field(default_factory=Front)  # empty with one objective and no constraint
     recommended: Recommendation | None = None  # by the newest refresh, where values are noisy
     is_batch_open: bool = False  # the last choice filled its limit, so the batch may have more picks
-    stalled: str = ""  # why the strategy chooses nothing more, until it learns of a result
+    stalled: str = ""  # why the strategy chooses nothing until it learns a result
     stop_reason: StopReason | None = None
     close_reason: str = ""
     outcome: SessionOutcome | None = None

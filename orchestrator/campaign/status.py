@@ -32,7 +32,7 @@ class GoalsStatus:
 
     objectives: tuple[str, ...]  # such as "accuracy maximised"
     constraints: tuple[str, ...]  # such as "memory_gb at most 4"
-    front: int  # results that no other one is better than
+    front: int  # results on the front
     hypervolume: float | None
     reference: tuple[float, ...]  # on the user's scale
     feasible: float | None
@@ -74,7 +74,7 @@ class Status:
     epoch: int
     refreshes: int
     is_asynchronous: bool
-    set_aside: tuple[int, ...]  # arms that were set aside for the workers they cost
+    set_aside: tuple[int, ...]  # arms that are set aside because they ended too many workers
     utilization: float  # share of the workers' time spent evaluating, in [0, 1]
     idle_seconds: Mapping[str, float]  # of all workers together, by cause
     least_seconds: float  # lower bound on the makespan: the duration of these evaluations without idle workers

@@ -145,7 +145,7 @@ def _refresh(state: CampaignState, event: ModelRefreshed) -> CampaignState:
         learned=LearnedModel.of(event.record),
         recommended=event.recommended,
         finished=ImmutableQueue(finished for finished in state.finished if finished.trial not in learned),
-        existing=None,  # the first refresh of all is theirs
+        existing=None,  # the first refresh learns them
         is_batch_open=False,
         stalled="",
         computing="",
@@ -188,7 +188,7 @@ def _open_session(state: CampaignState, event: SessionOpened) -> CampaignState:
         outcome=None,
         stalled="",
         last_outcome=None,
-        marks=(),  # what was lost with the previous session is not due to its workers
+        marks=(),  # attempts that were lost with the previous session do not count against their arms
     )
 
 

@@ -19,7 +19,7 @@ from orchestrator.store.runs import Run
 from workers.evaluate import HostInterruptError
 
 _REDRAW_SECONDS = 0.25
-_SHOW_SECONDS = 0.1  # between two snapshots: one costs as much as there are evaluations under way
+_SHOW_SECONDS = 0.1  # between two snapshots, whose cost grows with the number of running evaluations
 _PATIENCE_SECONDS = 10.0  # with a session that was asked to stop immediately
 
 Outcome = tuple[str, str]  # finished, failed or interrupted; and why

@@ -18,7 +18,7 @@ from orchestrator.settings.model import Settings
 from orchestrator.store import runs
 from orchestrator.wording import duration, plural
 
-_SHOWN = 5  # of the configurations that would be evaluated first
+_SHOWN = 5  # number of configurations that are printed
 
 
 def describe(settings: Settings, parts: Parts) -> str:

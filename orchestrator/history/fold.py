@@ -140,7 +140,7 @@ class History:
     succeeded: list[TrialRow] = field(default_factory=list)  # in the order in which their results arrived
     trace: Trace[TrialRow] = field(default_factory=Trace)  # the same, thinned for pictures
     running: set[int] = field(default_factory=set)  # trials
-    reporting: dict[int, TrialRow] = field(default_factory=dict)  # by trial: those that reported intermediate values
+    reporting: dict[int, TrialRow] = field(default_factory=dict)  # the trials that reported intermediate values
     batches: list[BatchChosen] = field(default_factory=list)
     refreshes: list[ModelRefreshed] = field(default_factory=list)
     attempts: list[AttemptRow] = field(default_factory=list)

@@ -39,7 +39,7 @@ class Trace(Generic[T]):
         self.count += 1
         is_in_last = len(self._buckets) * self.width >= self.count
         if is_in_last and len(self._buckets[-1]) > 1 and _is_between(reward, *self._buckets[-1]):
-            return  # neither the worst nor the best of its bucket, as for most results of a long campaign
+            return  # neither the worst nor the best of its bucket; true for most results of a long campaign
         point = Point(self.count, reward, item)
         if not self.improvements or reward > self.improvements[-1].reward:
             self.improvements.append(point)

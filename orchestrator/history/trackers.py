@@ -162,12 +162,12 @@ def _log_trial(client: "MlflowClient", experiment: str, parent: str, row: TrialR
     metrics += [Metric("reported", value, _milliseconds(ended), step) for step, value in sorted(row.reports.items())]
     parameters = [Param(name, str(value)) for name, value in _parameters(row)]
     client.log_batch(child, metrics=metrics[:1000], params=parameters[:100])
-    for first in range(1000, len(metrics), 1000):  # a batch holds no more
+    for first in range(1000, len(metrics), 1000):  # the largest batch of MLflow
         client.log_batch(child, metrics=metrics[first : first + 1000])
     if row.error:
         client.set_tag(child, "bbkb.error", row.error[:_LONGEST_TEXT])
     client.set_terminated(child, "FAILED" if row.status == "failed" else "FINISHED", _milliseconds(ended))
-    client.set_tag(child, _TRIAL_TAG, str(row.trial))  # last: the child is whole
+    client.set_tag(child, _TRIAL_TAG, str(row.trial))  # last, so that it marks a complete child
 
 
 def _read_exported(folder: Path, run: str) -> set[int]:

@@ -16,7 +16,7 @@ END_SECONDS = 35  # after the last evaluation: to stop Ray and queue the job aga
 DEFAULT_GRACE_SECONDS = 120  # before the end, when the duration of an evaluation is unbounded
 _LEAST_GRACE_SECONDS, _LARGEST_GRACE_SECONDS = 60, 65535  # the second is Slurm's
 _CORES_WITH_A_SPARE = 4  # nodes with at least this many cores: the first one keeps a core for the coordinator
-_EARLY_SECONDS = 60  # by which Slurm's notice may come early
+_EARLY_SECONDS = 60  # by which Slurm's signal may be early
 _TIME = re.compile(r"((?P<days>\d+)-)?(?P<first>\d+)(:(?P<second>[0-5]\d))?(:(?P<third>[0-5]\d))?")
 _GENERAL_CPUS = '"${SLURM_CPUS_PER_TASK:-1}"'
 

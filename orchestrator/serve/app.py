@@ -34,7 +34,7 @@ HEARTBEAT_SECONDS = 15.0
 PICTURES_SECONDS, PICTURES_SHARE = (
     3.0,
     0.1,
-)  # pictures are drawn anew after so long, and take at most this share of time
+)  # pictures are drawn again after this time, and their drawing takes at most this share of the time
 _SHUTDOWN_SECONDS = 3.0
 _MOST_DIGITS = 15
 # in JSON: a backslash; a character that is not ASCII, except halves of surrogate pairs
@@ -51,7 +51,7 @@ class Server:
     def __init__(self, place: str) -> None:
         self._place = place
         self._feeds: dict[str, Feed] = {}
-        self._pictures: dict[str, tuple[int, float, bytes]] = {}  # position, when they may be drawn anew, gzipped JSON
+        self._pictures: dict[str, tuple[int, float, bytes]] = {}  # position, time of the next drawing, gzipped JSON
         self._drawing: dict[str, asyncio.Lock] = {}
         self._stop = asyncio.Event()
         self._looked = float("-inf")

@@ -87,7 +87,7 @@ class Orchestrator:
             self._answer = self._run()
         except (BbkbError, ObjectiveError) as error:
             self._answer = error
-        except BaseException as error:  # or the watcher would wait forever
+        except BaseException as error:  # otherwise the watcher would not stop waiting
             self._answer = CampaignError(f"the central actor broke: {type(error).__name__}: {error}")
         self._over.set()
         time.sleep(ANSWER_KEPT_SECONDS)

@@ -91,13 +91,13 @@ def _start(workers: int, cpus: float, gpus: float, dashboard: bool, name: str) -
     wanted = math.ceil(workers * cpus)
     token = require_token()
     try:
-        # None: with the dashboard, and without it where a busy machine is too slow for it
+        # None: with the dashboard, unless a busy machine is too slow for it
         context = _init(
             name, address="local", num_cpus=max(cores, wanted), include_dashboard=None if dashboard else False
         )
     except Exception as error:
         if not isinstance(error, (RuntimeError, ValueError, OSError, RayError)) and type(error) is not Exception:
-            raise  # the bare one is Ray's own, where a machine is too busy to start it within half a minute
+            raise  # Exception: Ray's, when a busy machine needs more than half a minute for the start
         raise UserError(
             f"Ray must be able to start on this machine, got {_first_line(error)}; free disk space under /tmp (or set "
             "RAY_TMPDIR) and memory, try again when the machine is less busy, or join a running cluster with --address"
@@ -158,7 +158,7 @@ def _open_notes(address: str) -> tuple[str, ...]:
 
 
 def _init(name: str, **options: Any) -> object:
-    Config.initialize("")  # Ray read its environment when it was imported; this makes it look again
+    Config.initialize("")  # Ray read its environment when it was imported; this makes it read the variables again
     job = JobConfig(metadata={"job_name": name} if name else {})
     return ray.init(
         job_config=job, log_to_driver=False, logging_level=logging.ERROR, runtime_env=_runtime_env(), **options

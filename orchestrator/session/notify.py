@@ -31,8 +31,8 @@ from workers.messages import FailureKind
 
 _LOGGER = logging.getLogger("bbkb.notify")
 
-SEND_SECONDS = 10.0  # that a command or a webhook may take
-END_SECONDS = 2 * SEND_SECONDS + 1.0  # that the end of a session waits at most for its notification
+SEND_SECONDS = 10.0  # the time-out of a command or a webhook
+END_SECONDS = 2 * SEND_SECONDS + 1.0  # the longest wait of a session's end for its notification
 _MOST_STALLS = 10  # of a session
 _LONGEST = 500  # characters of a failure's message, and of a command's complaint
 

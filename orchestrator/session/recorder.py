@@ -48,8 +48,8 @@ class Recorder:
         self._writer = writer
         self._is_urgent = is_urgent
         self._waiting = waiting
-        self._snapshot = writer.length  # events that were there when the state was last kept beside the log
-        self._unwritten: tuple[int, list[Event]] = (writer.length, [])  # where in the log the first one belongs
+        self._snapshot = writer.length  # events in the log at the last snapshot of the state
+        self._unwritten: tuple[int, list[Event]] = (writer.length, [])  # the position of the first one in the log
 
     def record(self, event: Event) -> None:
         """Apply the event, and keep it for the next commit."""

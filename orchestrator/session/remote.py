@@ -24,8 +24,8 @@ ActorHandle = Any  # of Ray, which declares no methods of remote classes
 
 _STATUS_SECONDS = 1.0  # to wait for a snapshot that is only shown
 _DELIVERY_SECONDS = 2.0  # to wait until a request to stop has arrived; `ray job stop` leaves three
-_ANSWER_SECONDS = 5.0  # to wait for an answer that takes no time
-_RESTART_PAUSE_SECONDS = 0.5  # between two questions while the actor restarts
+_ANSWER_SECONDS = 5.0  # to wait for an immediate answer
+_RESTART_PAUSE_SECONDS = 0.5  # between two calls while the actor restarts
 
 
 class RemoteSession:
@@ -38,7 +38,7 @@ class RemoteSession:
         self._built = built  # held for the actor, which gets it from here
         self._answer: Answer | None = None
         self._last: Status | None = None
-        self._undelivered: bool | None = None  # a request to stop that the actor has not received: whether at once
+        self._undelivered: bool | None = None  # a stop that the actor has not received: whether immediately
 
     @classmethod
     def start(cls, run: Run, settings: Settings, is_detached: bool, parts: Parts | None = None) -> "RemoteSession":
@@ -63,7 +63,7 @@ class RemoteSession:
             namespace=NAMESPACE,
             lifetime="detached" if is_detached else None,
             num_cpus=0,
-            enable_task_events=False,  # the dashboard counts evaluations, not questions to this actor
+            enable_task_events=False,  # so that the dashboard counts evaluations, and not calls of this actor
             max_restarts=-1,
             max_task_retries=0,
             max_concurrency=8,

@@ -44,5 +44,5 @@ class RecordedReports:
         if attempt is None:
             return outcome.reports
         if attempt.count > RECORDED_WHOLE:
-            return ()  # they were left out on purpose
+            return ()  # only thinned reports are missing
         return tuple(report for report in outcome.reports if report not in attempt.recorded)

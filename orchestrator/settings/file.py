@@ -19,7 +19,7 @@ from orchestrator.wording import one_line
 
 Keys = tuple[str | int, ...]
 
-# Anchors may be used several times, so a few lines can stand for billions of values.
+# Anchors may be used several times, so a few lines can expand to billions of values.
 MAX_VALUES = 100_000
 MAX_BYTES = 4_000_000
 MAX_DEPTH = 20  # keys below each other in an override

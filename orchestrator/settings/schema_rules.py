@@ -17,7 +17,7 @@ _SCALAR: Schema = {"type": ["string", "number", "boolean", "null"]}
 _ROW: Schema = {"type": "object", "minProperties": 1, "additionalProperties": _SCALAR}
 _SOURCES = ("name", "callable", "command", "function")
 _STORE = r"^(sqlite$|\$\{|sqlite(\+[^:]*)?:///.|postgres(ql)?(\+[^:]*)?://)"
-_NAME = r"^[^\s\d!-/:-@\[-\^`{-~][^\s!-,/;-@\[-\^`{-~]*$"  # as in `spaces`, without what dialects differ in
+_NAME = r"^[^\s\d!-/:-@\[-\^`{-~][^\s!-,/;-@\[-\^`{-~]*$"  # as in `spaces`, in the syntax of all dialects
 
 
 def _numbers_of(field: Schema) -> list[Schema]:

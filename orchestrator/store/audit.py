@@ -56,7 +56,7 @@ class Findings:
     notes: tuple[str, ...]
     again: tuple[PendingAttempt, ...]  # running when the log ends
     waiting: tuple[PendingAttempt, ...]  # chosen, or failed with another attempt to come
-    untold: int  # over, and the strategy has not learned from it yet
+    untold: int  # ended, and the strategy has not learned the result yet
 
     def lines(self) -> Iterator[str]:
         """The findings as text."""
@@ -75,7 +75,7 @@ class Findings:
 @dataclass(slots=True)  # there is one for every trial of the log
 class _Trial:
     arm: int
-    state: str = "waiting"  # waiting, running, over, learned
+    state: str = "waiting"  # waiting, running, ended, learned
     attempt: int = 0
     has_succeeded: bool = False
     is_stopped: bool = False

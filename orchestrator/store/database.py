@@ -77,7 +77,7 @@ def translate_errors(url: str) -> Iterator[None]:
         raise StoreError(
             f"the store {safe_url(url)} has no table {error}: no campaign was ever stored there"
         ) from error
-    except UnicodeDecodeError as error:  # a damaged SQLite file, whose texts or names are none
+    except UnicodeDecodeError as error:  # a damaged SQLite file, whose texts or names cannot be decoded
         raise StoreError(
             f"the store {safe_url(url)} is damaged: {error} (`bbkb verify` lists what can still be read; restore it "
             "from a copy)"
@@ -119,7 +119,7 @@ def _is_transient(error: DBAPIError) -> bool:
     if name is not None:
         return str(name).startswith(("SQLITE_BUSY", "SQLITE_LOCKED"))
     state = getattr(error.orig, "sqlstate", None)
-    if state is None:  # the server was not reached, or went away in the middle
+    if state is None:  # the server was not reached, or the connection was lost
         return error.connection_invalidated or isinstance(error, sa.exc.OperationalError)
     return str(state).startswith(_TRANSIENT_STATES)
 

@@ -36,12 +36,12 @@ class EventStore:
         self.url, self._name = url, safe_url(url)  # `_name` for messages
         self._engine = connect(url, is_salvage)
         self._file = file_of(self._engine)
-        self._is_current = False  # whether all columns are there, until seen: a writer may add them while we read
+        self._is_current = False  # whether all columns were seen; a writer may add them during a read
         if self._file is not None and not self._file.exists():  # connecting would leave an empty file behind
             if not self._file.parent.is_dir():
                 raise StoreError(f"the store {self._name} cannot be there: does the folder exist?")
             return
-        with translate_errors(url), self._engine.connect() as connection:  # what is wrong with it shows now
+        with translate_errors(url), self._engine.connect() as connection:  # errors of the database appear here
             tables_version(connection)
 
     def create(self, campaign: str, first: Sequence[Event]) -> None:
@@ -146,10 +146,10 @@ class EventStore:
     def salvage(self, campaign: str) -> list[Row]:
         """The events before the first damage, in no order, for a file whose index is damaged."""
         found: list[Row] = []
-        with contextlib.suppress(StoreError), self._reading() as connection:  # the damage is known already
+        with contextlib.suppress(StoreError), self._reading() as connection:  # the damage is reported elsewhere
             computed = EVENTS.c.campaign.concat("")  # no index contains this column, so the table itself is read
             result = connection.execute(self._rows_of(connection).where(computed == campaign))
-            while (row := result.fetchone()) is not None:  # one by one, or those before the damage were lost with it
+            while (row := result.fetchone()) is not None:  # one by one: a batch would lose those before the damage
                 found += [Row(*row)] if isinstance(row.position, int) else []
         return found
 

@@ -25,9 +25,9 @@ from orchestrator.store.store import Holding, Stop, Store, Writer
 from orchestrator.wording import duration, moment
 
 BEAT_SECONDS = 2.0
-PATIENCE_SECONDS = 10.0  # with a holder elsewhere: a few beats, one of which may wait for a slow database
+PATIENCE_SECONDS = 10.0  # of observing a holder elsewhere: a few heartbeats, one of them with a slow database
 _LOOK_SECONDS = 0.5  # between two checks of it
-_FAREWELL_SECONDS = 5.0  # to wait at the end for a beat under way; a database that is away may hold it for longer
+_FAREWELL_SECONDS = 5.0  # to wait at the end for a running heartbeat; an unreachable database may block it for longer
 
 _PROC = Path("/proc")
 _DEAD_STATES = "ZX"  # ended, and its parent has not read its exit code yet
@@ -73,7 +73,7 @@ class Identity:
             pass  # it exists, and belongs to another user
         state, started = _stat(self.pid)
         if not state:
-            return None  # hidden from this user, or just gone: the next check decides
+            return None  # hidden from this user, or it has just ended: the next check decides
         return state not in _DEAD_STATES and started == self.started
 
     def __str__(self) -> str:

@@ -60,7 +60,7 @@ def load(store: Store, campaign: str) -> tuple[int, CampaignState]:
         return 0, CampaignState()
     try:
         (state,) = _adapter().validate_json(found.body)
-    except ValueError:  # damaged: it is only a copy
+    except ValueError:  # damaged; it is only a copy of the log's state
         return 0, CampaignState()
     return found.position, state
 

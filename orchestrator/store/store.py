@@ -26,7 +26,7 @@ from orchestrator.campaign.events import Event
 from orchestrator.store.notes import Note
 from orchestrator.store.rows import Row, Snapshot
 
-PAGE = 1000  # events a reader takes at a time
+PAGE = 1000  # events that are read at a time
 
 Stop = Literal["", "drain", "now"]  # what the holder was asked to do: nothing, end cleanly, end at once
 

@@ -43,7 +43,7 @@ HOLDERS = sa.Table(
     sa.Column("settings", sa.Text, nullable=True),  # the campaign file of this claim, as JSON
 )
 
-# What people wrote about a campaign, at any time and beside the log; `number` counts from 0.
+# Notes of users on a campaign, which are not part of the log; `number` counts from 0.
 NOTES = sa.Table(
     "bbkb_notes",
     METADATA,
@@ -55,7 +55,7 @@ NOTES = sa.Table(
     sa.Column("tags", sa.Text, nullable=False),  # a JSON list
 )
 
-# What a log folds to, so that reading need not begin at its start. Only ever a copy of what the log says.
+# The state that a log folds to, so that reading need not begin at its start. All of it is in the log, too.
 SNAPSHOTS = sa.Table(
     "bbkb_snapshots",
     METADATA,
@@ -66,7 +66,7 @@ SNAPSHOTS = sa.Table(
     sa.Column("body", sa.Text, nullable=False),
 )
 
-# what every append to a log executes, put together once: `of` is the campaign, `under` the epoch of its holder
+# the statement of each append to a log, built once: `of` is the campaign, `under` the epoch of its holder
 _MINE = (CAMPAIGNS.c.campaign == sa.bindparam("of")) & (CAMPAIGNS.c.epoch == sa.bindparam("under"))
 LOCK = CAMPAIGNS.update().where(_MINE).values(epoch=CAMPAIGNS.c.epoch)
 END = sa.select(CAMPAIGNS.c.length, CAMPAIGNS.c.head).where(_MINE)

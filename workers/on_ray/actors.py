@@ -24,7 +24,7 @@ from workers.on_ray.worker_actor import WorkerActor
 _LOGGER = logging.getLogger("bbkb.executor")
 
 IDLE_SECONDS = 60.0
-PLACE_SECONDS = 30.0  # that a new worker may take to begin before an idle one makes room for it
+PLACE_SECONDS = 30.0  # for a new worker to start, before an idle one is ended to free its place
 _TOUCH_SECONDS = 20.0
 _TITLE = "bbkb {campaign} worker "
 
@@ -41,7 +41,7 @@ class _Worker:
     has_begun: bool = False
     made: float = field(default_factory=time.monotonic)
     idle_since: float = field(default_factory=time.monotonic)
-    acknowledged: list[tuple[int, int]] = field(default_factory=list)  # and not struck out of the ledger yet
+    acknowledged: list[tuple[int, int]] = field(default_factory=list)  # and still in the ledger
 
 
 class WorkerPool:
@@ -49,16 +49,16 @@ class WorkerPool:
 
     def __init__(self, slots: int, limits: Limits, placement: Placement) -> None:
         self._box: Box = []
-        self.slots = slots  # evaluations at the same time: may be set anew as the cluster grows and shrinks
+        self.slots = slots  # evaluations at the same time; follows the size of the cluster
         self._limits = limits
         self._placing = placement
         self._ledger = Ledger(placement.campaign)
         self._busy: dict[Reference, _Worker] = {}  # by the reference to what it evaluates
         self._idle: list[_Worker] = []  # the longest idle first
-        self._noted: dict[tuple[int, int], _Worker | None] = {}  # what the ledger holds of ours, and who wrote it
+        self._noted: dict[tuple[int, int], _Worker | None] = {}  # this campaign's entries in the ledger, their workers
         self._next_touch = 0.0
         self._next_room = 0.0
-        self._remote: Any = ray.remote(WorkerActor)  # once: Ray analyses and exports each such object anew
+        self._remote: Any = ray.remote(WorkerActor)  # once, because Ray exports each such object again
         self.touch()
 
     def provide(self, box: Box) -> None:
@@ -120,7 +120,7 @@ class WorkerPool:
         there = [entry for entry in entries.values() if entry and not isinstance(entry, HeldAttempt | RefusedAttempt)]
         self._noted.update(((outcome.trial, outcome.attempt), None) for outcome in there)
         begun = [(*key, entry) for key, entry in entries.items() if isinstance(entry, HeldAttempt)]
-        # of two workers that had a name after each other, the later one may be there
+        # of two consecutive workers with the same name, the later one may run
         under_way = {item[2].worker: item for item in sorted(begun, key=lambda item: item[2].started)}
         running = {}
         for name, actor in self._find_workers():
@@ -129,7 +129,7 @@ class WorkerPool:
                     ray.kill(actor)
                 continue
             trial, attempt, _ = under_way[name]
-            # what it asked for is not known: any other demand replaces it
+            # its resources are not known, so it is replaced for any demand
             worker = _Worker(name, actor, memory=0, has_begun=True)
             reference = actor.outcome.remote(trial, attempt)
             self._busy[reference] = worker
@@ -167,7 +167,7 @@ class WorkerPool:
         while self._idle and now - self._idle[0].idle_since >= idle_seconds:
             self._kill(self._idle.pop(0))
         while self._idle and len(self._busy) + len(self._idle) > self.slots:
-            self._kill(self._idle.pop(0))  # it has a place that a node's death has made scarce
+            self._kill(self._idle.pop(0))  # after the death of a node its place is needed
         if self._idle and now >= self._next_room:
             self._make_room(now)
         if now >= self._next_touch:
@@ -208,7 +208,7 @@ class WorkerPool:
                 self._kill(other)
         fitting = [worker for worker in self._idle if memory is None or (worker.memory or 0) >= memory]
         if fitting:
-            worker = fitting[-1]  # the one that was busy last, so that the others may get idle enough to end
+            worker = fitting[-1]  # the worker that was busy last, so that the others are idle long enough to be ended
             self._idle.remove(worker)
             return worker
         if len(self._busy) + len(self._idle) >= self.slots and self._idle:
@@ -223,7 +223,7 @@ class WorkerPool:
                 continue
             try:
                 actor = self._create(name, memory, share)
-            except ValueError:  # one that was ended has not left its name yet
+            except ValueError:  # the ended worker with this name still has it
                 continue
             _LOGGER.debug("started worker %s", name)
             return _Worker(name, actor, memory, share)

@@ -31,12 +31,12 @@ from workers.surroundings import Streak
 
 _LOGGER = logging.getLogger("bbkb.executor")
 
-START_UP_SECONDS = 30.0  # what a lease allows for starting a worker process and unpickling the objective there
+START_UP_SECONDS = 30.0  # in a lease, for the start of a worker process and the unpickling of the objective
 SHORT_SECONDS, LONG_SECONDS = 2.0, 3.0  # mean durations below and above which evaluations are tasks and actors' calls
 VERY_SHORT_SECONDS, READY_TASKS = 0.05, 8  # mean duration for which some more tasks wait in Ray's queue, and how many
 NODE_GRACE_SECONDS = 10.0  # for tasks, beyond the longest evaluation so far, after some node has died
-_LEASE_LOOK_SECONDS = 1.0  # between two looks for attempts whose lease has ended
-_REMEMBERED = 20  # durations that the mean is of
+_LEASE_LOOK_SECONDS = 1.0  # between two checks for attempts whose lease has ended
+_REMEMBERED = 20  # number of durations in the mean
 _UNKNOWN = "unknown"
 
 
@@ -97,7 +97,7 @@ class RayExecutor:
         self._queue: OrderedDict[int, Attempt] = OrderedDict()  # by trial id, in the order submitted
         self._running: dict[Reference, _RunningAttempt] = {}  # by reference, the oldest first; at most `slots`
         self._references: dict[int, Reference] = {}  # of what runs, by trial id
-        # a node has died, maybe theirs: until when (monotonic) to wait for them
+        # attempts whose node may have died: until when (monotonic) to wait for them
         self._suspects: dict[Reference, float] = {}
         self._reports = ReportReceiver(placement.campaign)
         self._listener: TakeReports | None = None
@@ -169,7 +169,7 @@ class RayExecutor:
     def close(self, leave_running: bool = False) -> None:
         """Kill what is in flight and release the objective in the object store; `leave_running`: worker actors continue
         for another session, tasks end with this process."""
-        if ray.is_initialized():  # Ray would start anew otherwise
+        if ray.is_initialized():  # otherwise Ray would be started again
             for reference, attempt in self._running.items():
                 if attempt.place is self._tasks:
                     self._tasks.end(reference)
@@ -190,7 +190,7 @@ class RayExecutor:
         while self._queue and len(self._running) < self._window():
             attempt = next(iter(self._queue.values()))
             if not self._places.has_room(attempt, (running.request for running in self._running.values())):
-                break  # the next one waits too: an attempt that takes much would never get its turn otherwise
+                break  # the following attempts wait too, so that one that needs many resources is not overtaken
             del self._queue[attempt.trial]
             place = self._tasks if self._is_short else self._pool
             running = _RunningAttempt(attempt.trial, attempt.attempt, place, time.monotonic(), time.time(), attempt)
@@ -219,7 +219,7 @@ class RayExecutor:
     def _take(self, reference: Reference, result: Outcome | RayError | None) -> None:
         """One result, or what Ray raised, or None for an attempt that a worker was asked for and has not evaluated."""
         attempt = self._running[reference]
-        if isinstance(result, ActorUnavailableError):  # the connection broke; the worker may be well and evaluating
+        if isinstance(result, ActorUnavailableError):  # the connection was lost; the worker may still evaluate
             again = self._pool.ask(reference, attempt.trial, attempt.attempt)
             self._running = {again if known == reference else known: it for known, it in self._running.items()}
             self._references[attempt.trial] = again
@@ -227,7 +227,7 @@ class RayExecutor:
             self._take_back(reference)
             self._start()
         elif isinstance(result, RayError):
-            self._nodes.look_next_time()  # its node may be gone, and its places with it
+            self._nodes.look_next_time()  # its node may be lost, with its places
             self._leave(reference, is_well=False)
             self._end_attempt(reference, self._loss(attempt, result))
         elif result is None:
@@ -292,7 +292,7 @@ class RayExecutor:
         kind = kind_of(error)
         is_death = kind is FailureKind.WORKER_LOST and is_process_death(error)
         if is_death and limit is not None and self._has_outlasted(attempt, limit + grace_seconds(limit)):
-            # the hard deadline ends the worker's process, and a process that ends is all Ray sees
+            # the hard deadline ends the worker's process, and Ray reports only that a process has ended
             message = f"no result within timeout_seconds = {limit:g}, nor when asked to stop: its worker was ended"
             return _failure(attempt, FailureKind.TIMEOUT, message)
         return _failure(attempt, kind, describe_error(error))

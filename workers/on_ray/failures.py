@@ -32,7 +32,7 @@ _KINDS: tuple[tuple[type[RayError], FailureKind], ...] = (
     (ActorDiedError, FailureKind.WORKER_LOST),
     (RayError, FailureKind.NODE_LOST),  # node died, object or owner lost, unschedulable, …
 )
-# Ray's words for the causes of an actor's death that are not its process's own; it has no type for them.
+# Texts of Ray for causes of an actor's death outside of its process; Ray has no types for them.
 _NODE_DIED = (
     "node has died",
     "node was terminated",

@@ -15,7 +15,7 @@ from workers.on_ray.sharing import Sharing
 
 Kind = Literal["task", "actor", "auto"]
 
-_LOOK_SECONDS = 3.0  # between two looks at the list of nodes
+_LOOK_SECONDS = 3.0  # between two reads of the list of nodes
 _ROUNDING = 1e-9  # of fractions of a resource
 
 
@@ -86,7 +86,7 @@ class Places:
 
     def __init__(self, placement: Placement, limits: Limits, most: int) -> None:
         self._placement = placement
-        # where trials differ, those that take nothing of a resource count too: `has_room` looks at each
+        # when trials have different demands, a resource that one does not use counts too: `has_room` checks each trial
         self._wanted = request_of(replace(placement, largest=None), limits)
         self._most = most
         self._sharing = Sharing(placement.campaign)

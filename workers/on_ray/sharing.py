@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 
 from ray.experimental.internal_kv import _internal_kv_del, _internal_kv_get, _internal_kv_list, _internal_kv_put
 
-LOST_SECONDS = 15.0  # without a change of its entry, after which a campaign counts no more
+LOST_SECONDS = 15.0  # without a change of its entry, after which a campaign is ignored
 SHARES = "bbkb sharing"  # namespace of the entries
 _ROUNDING = 1e-9
 
@@ -49,7 +49,7 @@ class Sharing:
         self._namespace = namespace
         self._clock = clock
         self._looks = itertools.count()
-        self._seen: dict[str, tuple[bytes, float]] = {}  # entries of others, and when they were first as they are
+        self._seen: dict[str, tuple[bytes, float]] = {}  # entries of other campaigns, and their last changes
 
     def own(self, there: int, wanted: int) -> int:
         """This campaign's part of the places that are `there`, of which it could use `wanted`."""

@@ -23,7 +23,7 @@ from workers.surroundings import Streak
 _STREAK = Streak()  # of this worker process
 _EVALUATING = threading.Lock()
 _RETIRING = threading.Event()  # set when this worker process is about to end itself
-_FAREWELL_SECONDS = 0.5  # for the last outcome to leave a process that ends itself
+_FAREWELL_SECONDS = 0.5  # for the last outcome to be sent by a process that ends itself
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class RayTasks:
         self._limits = limits
         self._placing = placement
         self._campaign = pickle.dumps(_Campaign(Ledger(placement.campaign), limits))
-        # by memory factor and share: to make one takes as long as to submit a task
+        # by memory factor and share; creating one takes as long as submitting a task
         self._remotes: dict[tuple[float, Share], Any] = {}
 
     def start(self, attempt: Attempt) -> Reference:
@@ -125,7 +125,7 @@ def evaluate_remotely(box: Box, pickled_campaign: bytes, pickled_submission: byt
                 _RETIRING.set()
                 threading.Thread(target=_retire, daemon=True).start()
             return outcome
-    while True:  # until this process ends: an answer would bring it the next task
+    while True:  # until this process ends, because after an answer it would get the next task
         time.sleep(_FAREWELL_SECONDS)
 
 

@@ -20,7 +20,7 @@ from orchestrator.bandit.sparse.state import (
 )
 from orchestrator.bandit.strategy import Observation, Posterior, Record
 
-_MANY = 64  # first pulls, from which on one factorisation is faster than one update a pull
+_MANY = 64  # number of first pulls from which one factorisation is faster than an update for each pull
 
 
 @dataclass(frozen=True, eq=False)

@@ -26,7 +26,7 @@ class BatchPosterior:
     """
 
     tie: ClassVar[float] = 0.0  # an arm's numbers are the same bits in any call
-    stale: ClassVar[Indices] = np.empty(0, np.intp)  # none ever is
+    stale: ClassVar[Indices] = np.empty(0, np.intp)  # no pull is appended to it
 
     def __init__(self, posterior: SparsePosterior) -> None:
         rank = len(posterior.fit.spectrum)

@@ -40,7 +40,7 @@ class KernelColumns:
 
     def rows(self, positions: slice | Indices, columns: Points) -> Floats:
         """k(x, x_s) for the rows at `positions` (n of them) and s in `columns` (m): (n, m), contiguous."""
-        if len(columns.arms) > self.capacity:  # a whole column each would drive the others out
+        if len(columns.arms) > self.capacity:  # a complete column for each would replace the kept ones
             return self._kernel.cross(self._features[positions], columns.features)
         if not len(columns.arms):
             return np.empty((len(self._features[positions]), 0))

@@ -28,9 +28,9 @@ from orchestrator.bandit.arrays import Floats, Indices
 from orchestrator.bandit.sparse.columns import Points
 from orchestrator.bandit.sparse.posterior import SparsePosterior
 
-FIRST_ARMS, FIRST_PULLS = 256, 32  # that there is room for at first
-FEW = 2048  # kernel entries that are computed sooner than their kept columns are gathered
-TIE = 1e-8  # far above rounding errors, which are below 1e-10; far below what a score is known to
+FIRST_ARMS, FIRST_PULLS = 256, 32  # initial capacities
+FEW = 2048  # up to this many kernel entries, computing is faster than gathering kept columns
+TIE = 1e-8  # far above rounding errors, which are below 1e-10, and far below the uncertainty of a score
 T = TypeVar("T", bound=np.generic)
 
 
@@ -47,13 +47,13 @@ class ConditionedPosterior:
         rank = len(posterior.fit.spectrum)
         self.posterior = posterior
         self._count = 0
-        self._arms: Indices = np.empty(0, np.intp)  # this and what follows: with room for more arms than `_count`
+        self._arms: Indices = np.empty(0, np.intp)  # this and the arrays below have room for more than `_count`
         self._numbers = np.empty((3, 0))  # mean, start variance, variance
         self._rows = np.empty((0, rank))
         self._columns = np.empty((0, FIRST_PULLS))  # c_s of the arms looked at, (n, room)
         self._features = np.empty((0, 0))
         self._levels: Indices = np.empty(0, np.intp)  # how many pulls are in an arm's columns and variance
-        self._order: Indices | None = None  # in which the arms looked at ascend, once it was asked for
+        self._order: Indices | None = None  # that sorts the arms with columns; None until it is needed
         self._pulled: Indices = np.empty(0, np.intp)  # positions, with room for more than `_pulls`
         self._pulls = 0
         self._factor = np.zeros((FIRST_PULLS, FIRST_PULLS))  # L: c_r(x_s) for r < s, and the root below the fraction
@@ -121,7 +121,7 @@ class ConditionedPosterior:
         levels, pulls = self._levels[positions], self._pulls
         if not len(positions) or levels.min() == pulls:
             return
-        is_new = levels == 0  # far behind those that lack the last few pulls
+        is_new = levels == 0  # arms that lack many pulls are updated apart from those that lack the last few
         for at in (positions,) if is_new.all() else (positions[is_new], positions[~is_new & (levels < pulls)]):
             if len(at):
                 self._catch_up(at)

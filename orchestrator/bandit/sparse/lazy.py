@@ -15,7 +15,7 @@ from orchestrator.bandit.arrays import Floats, Indices
 # Arms taken at a time, at least: one by one would cost a call each
 FIRST_NEAR, FIRST_LOOK = 1024, 32
 SAMPLE = 4096  # bounds that a quantile is estimated from
-MARGIN = 0.25  # how far below the best score arms are taken, against how far above it the bounds reach
+MARGIN = 0.25  # arms are taken down to this share of the distance below the best score that bounds reach above it
 NOTHING = np.empty(0, np.intp)
 _LOWEST = float(np.finfo(np.float64).min)  # −∞ is for arms that may not be taken
 

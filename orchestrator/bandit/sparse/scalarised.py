@@ -21,7 +21,7 @@ from orchestrator.bandit.sparse.state import SparseState
 
 REACH = 0.1  # of the front's range in an objective: z is so far below its worst point
 LEAST_RANGE = 0.1  # standard deviations of the scores
-FIRST_SEEN, FIRST_LOOK = 32, 2  # arms looked at when there is none yet, and at a time afterwards
+FIRST_SEEN, FIRST_LOOK = 32, 2  # arms that are computed first, and in each further step
 
 
 def floors_and_limits(pulls: Pulls, goals: Goals, outputs: Outputs) -> tuple[Floats, Floats]:
@@ -45,7 +45,7 @@ def front_of(points: Floats) -> Floats:
     """The columns of `points` (J, n), n >= 1, that no other one is better than: (J, f)."""
     left, found = points[:, np.argsort(-points.sum(axis=0), kind="stable")], []
     while left.shape[1]:
-        found.append(left[:, 0])  # of the largest sum: nothing is better
+        found.append(left[:, 0])  # the arm of the largest sum; no arm has a larger score
         left = left[:, (left > left[:, :1]).any(axis=0)]
     return np.array(found).T
 

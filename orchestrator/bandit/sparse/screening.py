@@ -34,7 +34,7 @@ LADDER = (1.2, 1.4, 1.7, 2.0, 2.5, 3.0, 4.0, 6.0, 9.0)  # values of ρ that are 
 # Allowances for rounding: of a sum against that of its magnitudes (`Rounding`); of an eigenvalue of the matrix above,
 # whose entries are at most 1; and of X, a product like H K Hᵀ, against the errors seen in that (`Fit.defect`).
 ROUNDING, EIGENVALUE_ROUNDING, DEFECTS = 16 * float(np.finfo(np.float64).eps), 1e-12, 2.0
-# Rough costs of a tightened bound and of an arm looked at, against an arm's share of a sweep over all arms.
+# Approximate costs of a tightened bound and of a computed arm, in units of one arm in a sweep over all arms.
 TIGHTEN_COST, LOOK_COST = 0.4, 2.0
 
 

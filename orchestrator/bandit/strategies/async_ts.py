@@ -163,7 +163,7 @@ class AsyncTS(SparseStrategy[AsyncTSState]):
         """A draw (A,) with mean 0 and variance σ̃²."""
         rng, posterior = np.random.default_rng([state.seed, pull]), state.posterior
         deviation = state.residual_deviation * rng.standard_normal(len(posterior.variance))
-        # y(x) = T k_𝒮(x) is V^{−1/2}z(x) up to a rotation, which does not change the distribution of g
+        # y(x) = T k_𝒮(x) equals V^{−1/2}z(x) up to a rotation, which does not change the distribution of g
         weights = rng.standard_normal(len(posterior.basis)) @ posterior.fit.transform
         for block in posterior.model.parts():
             deviation[block] += posterior.model.columns.rows(block, posterior.fit.basis) @ weights

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from optuna.samplers import BaseSampler
     from optuna.study import Study
 
-_STATELESS = ("TPESampler", "GPSampler", "RandomSampler")  # these read nothing but parameters and values of a study
+_STATELESS = ("TPESampler", "GPSampler", "RandomSampler")  # these samplers read only parameters and values of a study
 
 Notes = Mapping[str, object]  # attributes of a trial or a study, as JSON can hold them
 
@@ -159,7 +159,7 @@ class OptunaSampler(ModelFree[OptunaState]):
                     under_way = create_trial(state=TrialState.RUNNING, params=parameters, distributions=distributions)
                     study.add_trial(under_way)
                 else:
-                    study.ask(distributions)  # these count suggestions, whatever came of them
+                    study.ask(distributions)  # these samplers count suggestions, with or without a result
         return study
 
     def _make(self, seed: int, number: int) -> "BaseSampler":

@@ -63,7 +63,7 @@ def with_preset(cls: type[Any], options: Mapping[str, Any]) -> dict[str, Any]:
         return given
     calibrated = {name: value for name, value in _CALIBRATED.items() if name in known}
     if issubclass(cls, AsyncTS):
-        calibrated["width"] = 1.0  # its picks are the best of draws, not upper bounds
+        calibrated["width"] = 1.0  # it picks by draws from the posterior, not by upper bounds
     if given.get("mode") == "batch":
         if "wait" in known:
             calibrated["wait"] = Waiting.DRIFT_BUDGET  # what ends a batch

@@ -14,14 +14,14 @@ from orchestrator.bandit.sparse.state import check_arms
 from orchestrator.bandit.strategies.model_free import ModelFree, ModelFreeState
 from orchestrator.bandit.strategy import Choose, Decision, Pick, Wait
 
-MOST_PENDING = 20_000  # results that a campaign keeps until it has learned of them; the pulls do not depend on it
+MOST_PENDING = 20_000  # results that a campaign keeps until the next refresh; the pulls do not depend on it
 
 
 @dataclass(frozen=True)
 class Uniform(ModelFree[ModelFreeState]):
     """Uniform arms, set-aside ones excepted. The i-th pull is a function of the seed and i, so `ask` is pure."""
 
-    takes_goals: ClassVar[Literal[True]] = True  # it looks at none of them
+    takes_goals: ClassVar[Literal[True]] = True  # it does not use them
     __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}
 
     def init(self, arms: Arms | Floats, rng: np.random.Generator) -> ModelFreeState:

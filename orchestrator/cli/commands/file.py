@@ -72,5 +72,5 @@ def _default_text(value: object) -> str:
     """A default as it is written in a campaign file."""
     if not dataclasses.is_dataclass(value) or isinstance(value, type):
         return str(value)
-    options = dataclasses.asdict(value)  # a kernel or a warm start: its name first
+    options = dataclasses.asdict(value)  # a kernel or a warm start: its name is first
     return "{" + ", ".join(f"{key}: {options[key]}" for key in sorted(options, key=lambda key: key != "name")) + "}"

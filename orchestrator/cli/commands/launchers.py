@@ -25,7 +25,7 @@ from orchestrator.launchers.slurm import Allocation, script_for
 from orchestrator.launchers.writing import Setting
 from orchestrator.settings.model import load
 
-_NO_AGENT = "No available agent"  # in what Ray says, after ten seconds
+_NO_AGENT = "No available agent"  # in the output of Ray, after ten seconds
 _SUBMISSIONS = 6
 
 app = typer.Typer(

@@ -101,7 +101,7 @@ def compare(
     console = SafeConsole()
     console.print(table)
     if picture is not None:
-        from orchestrator.report.comparison import write_picture  # here: it brings plotly
+        from orchestrator.report.comparison import write_picture  # imported here, because it loads plotly
 
         named = [(folder.resolve().name, history) for folder, history in histories]
         write_file(picture, lambda path: write_picture(named, path))
