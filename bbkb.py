@@ -60,7 +60,7 @@ def import_own_packages() -> None:
     Importing this module does it; so does a worker process of Ray that starts where there is such a folder.
 
     Raises:
-        ImportError: when another package of that name was imported before, or ours is missing.
+        ImportError: when another package of that name was imported before, or this project's is missing.
 
     """
     beside = Path(__file__).resolve().parent

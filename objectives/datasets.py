@@ -42,7 +42,7 @@ class DataSource:
 
     def file(self, name: str) -> Path | None:
         """The path of `name` in the folder, or None when it is not there. Raises ObjectiveError when a folder is named
-        and there is none: other data must not be taken in its place."""
+        and there is none: other data must not replace it."""
         if self.folder is not None and not self.folder.is_dir():
             raise ObjectiveError(
                 f"data.folder (or {FOLDER_VARIABLE} in the environment) must name a folder, and there is none at "

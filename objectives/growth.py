@@ -1,7 +1,7 @@
 """New candidates around the best ones: how a pool of arms grows during a search.
 
 Half of the new configurations are Gaussian steps from one of the best, a quarter are one of the best with one parameter
-drawn anew, a quarter cross two of them. A step has the standard deviation c · min(ℓ, 1) in units of features, with the
+drawn again, a quarter cross two of them. A step has the standard deviation c · min(ℓ, 1) in units of features, with the
 parameter's lengthscale ℓ and c log-uniform in [`SMALLEST_STEP`, `LARGEST_STEP`], and ends at the bounds. It moves
 every real number and every number of many values; of the other parameters it moves one or two (none to two where
 there are such numbers too), an ordered one by at least one value, a choice to any other.
@@ -113,7 +113,7 @@ class _Children:
         return np.where(has, codes, self._fresh(count)), has
 
     def _fresh(self, count: int) -> Codes:
-        """Codes (count, P) drawn anew for all parameters."""
+        """New codes (count, P) for all parameters."""
         positions = self._rng.random((count, len(self._kinds)))
         return np.stack([coding.draw(kind, positions[:, column]) for column, kind in enumerate(self._kinds)], axis=1)
 

@@ -1,4 +1,4 @@
-"""The comparison with other projects: complete, and each entry of ours is shown by a test that there is."""
+"""The comparison with other projects is complete, and an existing test shows each entry of this project."""
 
 import re
 from pathlib import Path

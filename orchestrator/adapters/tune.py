@@ -23,7 +23,7 @@ class BBKBSearch(Searcher):
         metric: that of TuneConfig unless given here.
         mode: `max` or `min`; that of TuneConfig unless given here.
         seed: a whole number, >= 0; with `backlog` 0 the same calls with the same seed give the same configurations.
-        max_concurrent: trials that run at once at most, also when a `ConcurrencyLimiter` says so; None: as many as Tune
+        max_concurrent: the largest number of running trials, also with a `ConcurrencyLimiter`; None: as many as Tune
             starts.
         backlog: proposals made ahead, so that Tune does not wait for a refit; 0 makes each when it is asked for.
         strategy: its name, as for `Optimizer`.

@@ -11,7 +11,7 @@ _MESSAGE_LENGTH = 400
 
 @dataclass(frozen=True, slots=True)
 class RunningAttempt:
-    """An attempt under way."""
+    """A running attempt."""
 
     arm: int
     attempt: int

@@ -91,7 +91,7 @@ class Status:
 
 
 def status_of(name: str, state: CampaignState, now: float | None = None, activity: str = "") -> Status:
-    """Summarise `state`; with `now`, time since the last event and evaluations under way count too."""
+    """Summarise `state`; with `now`, time since the last event and running evaluations count too."""
     is_open = state.phase in (Phase.RUNNING, Phase.STOPPING)
     since = max(0.0, now - state.last_time) if now is not None and is_open else 0.0
     elapsed = state.elapsed_seconds + since

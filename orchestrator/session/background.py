@@ -15,7 +15,7 @@ _FIRST_NAP_SECONDS, _LONGEST_NAP_SECONDS = 0.0005, 0.02
 
 @dataclass
 class _Computation(Generic[T]):
-    """A call under way. `finish` takes its result, in the loop's thread."""
+    """A running call. `finish` gets its result, in the loop's thread."""
 
     call: Callable[[], T]
     finish: Callable[[T], None]
@@ -48,7 +48,7 @@ class Computing:
         self._current: _Computation[Any] | None = None
 
     def start(self, call: Callable[[], T], finish: Callable[[T], None]) -> None:
-        """Compute `call()` and hand what it returns to `finish`, from `poll`. Nothing else may be under way."""
+        """Compute `call()`; `poll` passes the result to `finish`. No other call may be running."""
         self._current = _Computation(call, finish)
         if self.is_beside:
             # a daemon: a session that is ended at once does not wait for it

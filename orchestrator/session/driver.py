@@ -65,7 +65,7 @@ class Driver:
         show_seconds: float = 0.0,
     ) -> None:
         """`observe` gets a snapshot after a turn of the loop, at most one in `show_seconds`: a snapshot costs as much
-        as there are evaluations under way. It gets the last one of the session in any case."""
+        as there are running evaluations. It gets the last one of the session in any case."""
         self._problem = problem
         self._model = progress.model
         self._pool = progress.pool

@@ -66,7 +66,7 @@ class Findings:
         yield from (f"note: {note}" for note in self.notes)
         yield from (f"problem: {problem}" for problem in self.problems)
         again = ", ".join(map(str, self.again)) or "nothing"
-        yield (f"under way with {self.holder}: {again}" if self.holder else f"a resume would run again: {again}")
+        yield (f"running in {self.holder}: {again}" if self.holder else f"a resume would run again: {again}")
         yield f"waiting: {', '.join(map(str, self.waiting)) or 'nothing'}"
         yield f"over and not yet in the model: {self.untold}"
         yield f"damaged: {len(self.problems)} problems" if self.problems else "sound"

@@ -19,10 +19,10 @@ from benchmarks.chaos.objective import executions
 from benchmarks.chaos.processes import wait_for
 from orchestrator.campaign.events import SessionClosed
 
-pytestmark = pytest.mark.timeout(600)  # of which a free machine needs a fifth
+pytestmark = pytest.mark.timeout(600)  # an idle machine needs a fifth of this time
 
 WORKERS = 6
-SECONDS = (0.2, 3.0)  # the shortest and the longest evaluation
+SECONDS = (0.2, 3.0)  # seconds of the shortest and the longest evaluation
 
 
 @pytest.fixture(scope="module")
@@ -86,7 +86,7 @@ def test_a_local_campaign_ends_with_its_driver_and_is_resumed_without_a_loss(tmp
         wait_for(campaign.is_over, 120.0, "the campaign must come to its end")
         assert campaign.driver.wait(200) == 0
         assert campaign.verify() == ""
-    # all processes died with the driver; whether Ray or the result was faster is chance for those of the last second
+    # all processes ended with the driver; a result of the last second may have been recorded before or not
     found = account(plan.evaluations, plan.seeds(), campaign.events(), executions(notes), ())
     assert (found.results, found.twice) == (24, 0)
     assert found.executions - found.results <= plan.workers <= broken_off

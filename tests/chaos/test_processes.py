@@ -1,4 +1,4 @@
-"""The mark: all of ours is found by it, and nothing else."""
+"""The mark: it finds all processes that have it, and no others."""
 
 import os
 import subprocess

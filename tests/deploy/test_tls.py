@@ -80,7 +80,7 @@ def cluster(folder: Path) -> Iterator[tuple[Machines, dict[str, dict[str, str]]]
             (folder / name).mkdir()
             options = f"--node-ip-address={machines.addresses[name]} --num-cpus=2 --object-store-memory=80000000"
             role = f"--head --port=6379 --temp-dir={folder / name}" if name == "head" else f"--address={head}:6379"
-            # Ray gives up by itself where it is not up after half a minute
+            # Ray ends by itself when it has not started after half a minute
             once = f"{sys.executable} -m ray.scripts.scripts start --block {role} {options}"
             start = f"for attempt in 1 2 3 4 5; do {once}; done"
             # the driver is on the head's machine: it finds Ray in the folder that the head names

@@ -1,4 +1,4 @@
-"""Whatever lies in a store, what reads it ends with an answer or an error of ours, and damage is found."""
+"""Any content of a store: commands that read it end with a result or an error of this project, and find damage."""
 
 import contextlib
 import json
@@ -70,7 +70,7 @@ def damage(file: Path, change: object) -> None:
 
 
 def answer(read: Callable[[], object]) -> object:
-    """What it gives; None for an error of ours, which says something."""
+    """The result of the call; None for an error of this project, which has a message."""
     try:
         return read()
     except BbkbError as error:

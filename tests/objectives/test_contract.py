@@ -22,7 +22,7 @@ HEADERS = {
     "abalone/abalone.csv": "sex,length,diameter,height,whole,shucked,viscera,shell,rings",
     "cadata/cal_housing.csv.gz": "longitude,latitude,age,rooms,bedrooms,population,households,income,value",
 }
-# what an objective needs besides the installation; its own tests test what it says where that is missing
+# what an objective needs besides the installation; its own tests cover the message when it is missing
 EXTRAS = {"mnist_cnn": "torch", "nas_cell": "torch"}
 # where the defaults take long, or there are none
 OPTIONS = {

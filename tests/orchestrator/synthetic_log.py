@@ -1,7 +1,7 @@
 """A made-up event log that looks like a real campaign's: for tests of whatever reads a `History`.
 
 Batches grow, evaluations take different times on several workers, some fail (with messages that would break a careless
-page or file) and are tried again, some fail for good, and sessions are killed in the middle and resumed.
+page or file) and are tried again, some fail finally, and sessions are killed in the middle and resumed.
 """
 
 import heapq
@@ -188,7 +188,7 @@ class _Simulation:
             else self._success(started, worker, trial, attempt)
         )
         if self.epoch < self.log.sessions and self.outcomes >= self.epoch * self.log.trials / self.log.sessions:
-            self.now += 3600.0  # killed here, taken up an hour later
+            self.now += 3600.0  # killed here, and resumed an hour later
             self._open()
 
     def _failure(self, started: float, worker: int, trial: int, attempt: int) -> TrialFailed:

@@ -273,7 +273,7 @@ def test_a_budget_of_steps_is_spent_on_more_trials_where_poor_ones_stop(tmp_path
         result = tune(report_curve, {"x": Range(0.0, 1.0)}, evaluations=500, workers=2, progress=False, settings=made)
         begun = [trial for trial in result.history.trials if trial.reports]
         taken = sum(max(trial.reports) for trial in begun)
-        assert 20 * STEPS <= taken < 20 * STEPS + 2 * STEPS  # what runs goes to its end
+        assert 20 * STEPS <= taken < 20 * STEPS + 2 * STEPS  # running trials finish
         counts.append(len(begun))
     assert 20 <= counts[0] <= 22
     assert counts[1] > 2 * counts[0]

@@ -1,4 +1,4 @@
-"""Real faults of disks, files and servers: a clear error, and what was committed stays readable and is gone on from."""
+"""Real faults of disks, files and servers: a clear error; committed events stay readable and the campaign continues."""
 
 import os
 import shutil

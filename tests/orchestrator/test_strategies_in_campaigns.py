@@ -1,4 +1,4 @@
-"""Every strategy in a whole campaign: what its log returns, the budget, and one pull at a time where it says so."""
+"""Each strategy in a complete campaign: its log, its budget, and single pulls when it is sequential."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -57,7 +57,7 @@ def run(folder: Path, name: str) -> tuple[Problem, list[Event], Driver]:
 
 
 def most_at_once(events: list[Event]) -> int:
-    """How many evaluations were under way at once, at most."""
+    """The largest number of evaluations that ran at the same time."""
     running: set[tuple[int, int]] = set()
     most = 0
     for event in events:

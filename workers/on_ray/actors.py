@@ -31,7 +31,7 @@ _TITLE = "bbkb {campaign} worker "
 
 @dataclass(eq=False, slots=True)
 class _Worker:
-    """One of ours. `memory` (bytes) and `share` are what it asked Ray for, `share` None where that is not known;
+    """A worker actor of this campaign. `memory` (bytes) and `share` are its resources; `share` is None when unknown;
     `has_begun`: it is known to have got its place."""
 
     name: str
@@ -45,7 +45,7 @@ class _Worker:
 
 
 class WorkerPool:
-    """The worker actors of one campaign. The executor sees to it that no more than its slots are busy."""
+    """The worker actors of one campaign. The executor limits the busy ones to its slots."""
 
     def __init__(self, slots: int, limits: Limits, placement: Placement) -> None:
         self._box: Box = []

@@ -52,7 +52,7 @@ class _RunningAttempt:
     request: Attempt | None = None  # what was submitted; None when it was adopted
 
     def age_seconds(self) -> float:
-        """How long Ray has had it."""
+        """Seconds since it was submitted to Ray."""
         return time.monotonic() - self.since
 
 
@@ -197,7 +197,7 @@ class RayExecutor:
             self._enter(place.start(attempt), running)
 
     def _window(self) -> int:
-        """Attempts that Ray may have. More than `slots` of very short ones, where the cluster itself sees to it that no
+        """Attempts that Ray may have. More than `slots` of very short ones, when the cluster itself ensures that no
         more run at a time: the next one then starts without waiting for this process."""
         if not (self._is_cramped and self._is_short and self._durations):
             return self.slots
@@ -298,7 +298,7 @@ class RayExecutor:
         return _failure(attempt, kind, describe_error(error))
 
     def _has_outlasted(self, attempt: _RunningAttempt, seconds: float) -> bool:
-        """Whether an attempt evaluated for so long. The ledger is asked only when Ray has had it for so long."""
+        """Whether an attempt has evaluated for this time. The ledger is read only when it was submitted so long ago."""
         age = attempt.age_seconds()
         return age >= seconds and attempt.place.evaluation_seconds(attempt.trial, attempt.attempt, age) >= seconds
 
@@ -311,7 +311,7 @@ class RayExecutor:
         self._end_attempt(reference, _failure(attempt, kind, message))
 
     def _lease_seconds(self) -> float | None:
-        """How old an attempt may get. On the worker both deadlines must have fallen by then."""
+        """The seconds after which an attempt counts as lost: both deadlines on the worker must have passed."""
         limit = self._limits.timeout_seconds
         return None if limit is None else limit + 2.0 * grace_seconds(limit) + START_UP_SECONDS
 

@@ -96,7 +96,7 @@ class Places:
         self.count = self.look()
 
     def look(self) -> int:
-        """Count them anew."""
+        """Count them again."""
         there = places_on(_resources(), self._wanted)
         self.count = max(1, min(self._most, self._sharing.own(there, min(self._most, there))))
         return self.count

@@ -91,7 +91,7 @@ class CompressedState(ExactState):
     def store(self, seen: Observation, model: Model | None) -> Self:
         """The state with this pair, which has a reward, in its belief.
 
-        With a calibrated `model` the mean follows in `learn`, where all scores are computed anew.
+        With a calibrated `model` the mean follows in `learn`, where all scores are computed again.
         """
         if seen.reward is None:
             raise ValueError(f"a stored pull must have a reward, got none for arm {seen.arm}: not its record")

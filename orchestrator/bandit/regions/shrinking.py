@@ -40,7 +40,7 @@ class Epoch:
 
 @dataclass(frozen=True, eq=False)
 class Visit:
-    """A test under way. `node`: the box tested. `grid`: D_g, ascending. `pulls`: the rewards of this visit alone.
+    """A running test. `node`: the box tested. `grid`: D_g, ascending. `pulls`: the rewards of this visit alone.
     `since`: how many of them came after the last leaf was accepted, t_loc.
     """
 

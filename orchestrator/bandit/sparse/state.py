@@ -251,7 +251,7 @@ def _sparse_belief(state: SparseState) -> Belief:
 
 def posterior_before(before: SparseState, after: SparseState) -> SparsePosterior:
     """The posterior whose variances a new dictionary is drawn by: that of `before`; of its evidence under the kernel of
-    `after`, if that was fitted anew."""
+    `after`, if that was fitted again."""
     return before.posterior if after.model is before.model else after.model.fit(before.evidence, before.dictionary)
 
 

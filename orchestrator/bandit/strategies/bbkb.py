@@ -259,7 +259,7 @@ class BBKB(SparseStrategy[SparseState]):
         return self.confidence.gain(variance)
 
     def tell(self, state: SparseState, observations: Sequence[Observation], rng: np.random.Generator) -> SparseState:
-        """See `SparseStrategy.tell`; a warm start that failed as a whole goes on (`extend_failed_start`)."""
+        """See `SparseStrategy.tell`; a warm start without any result continues (`extend_failed_start`)."""
         return extend_failed_start(super().tell(state, observations, rng), rng)
 
     def begin(self, state: SparseState, existing: Sequence[Observation], rng: np.random.Generator) -> SparseState:

@@ -116,7 +116,7 @@ class GPBUCB(ExactStrategy[ExactState]):
         return Choose(tuple(picks), "drift budget" if drift.is_spent() else "limit")
 
     def tell(self, state: ExactState, observations: Sequence[Observation], rng: np.random.Generator) -> ExactState:
-        """See `ExactStrategy.tell`; a warm start that failed as a whole goes on (`extend_failed_start`).
+        """See `ExactStrategy.tell`; a warm start without any result continues (`extend_failed_start`).
 
         The prior's variance is 1/λ times k, so one pick by it may spend the drift budget, whatever the free workers.
         """

@@ -186,7 +186,7 @@ class GPThreDS:
         return Posterior(mean, variance, ucb, unit=self.regularization)
 
     def verdict(self, state: ThresholdState) -> int | None:
-        """How the test under way ends: an arm in the high-performing part, `SUB_PERFORMING`, or None to pull on.
+        """The end of the running test: an arm in the high-performing part, `SUB_PERFORMING`, or None to continue.
 
         Figure 3, and Algorithms 4 (`leaves`), 5 (`leaf`) and 6 (`root`).
         """

@@ -148,7 +148,7 @@ def test_a_restored_search_goes_on_as_the_saved_one_would_have(tmp_path: Path) -
 def test_a_backlog_answers_at_once_and_survives_saving(tmp_path: Path) -> None:
     searcher = search(backlog=3)
     assert searcher._backlog is not None
-    searcher.suggest("early")  # nothing is ready yet, or it is: either is fine, and the thread is at work now
+    searcher.suggest("early")  # a suggestion is ready or not: both are correct, and the thread has started
     searcher._backlog.wait_until_filled()
     assert [searcher.suggest(f"t{number}") is not None for number in range(3)] == [True] * 3
     searcher.on_trial_complete("t0", {"loss": 0.5})

@@ -29,7 +29,7 @@ class Course:
         self._random, self._now = random.Random(seed), 0.0
         self._evaluations = evaluations
         self._session = session(slots=slots, evaluations=evaluations, strategy=strategy)
-        self._computed: BatchChosen | ModelRefreshed | None = None  # what the computation under way will give
+        self._computed: BatchChosen | ModelRefreshed | None = None  # the result of the running computation
 
     def run(self) -> Close | None:
         """The command that closes the session; None where there is none within `MOST_TURNS`."""

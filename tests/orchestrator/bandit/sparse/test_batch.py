@@ -105,7 +105,7 @@ def test_arms_stand_in_ascending_order_with_their_moments(make_problem: Callable
     batch = BatchPosterior(posterior)
     order = rng.permutation(len(problem.model.arms))
     batch.enter(order[:3])
-    batch.position(int(order[3]))  # entered by being asked for
+    batch.position(int(order[3]))  # included because it was requested
     arms = np.sort(order[:4])
     assert [batch.position(int(arm)) for arm in arms] == [0, 1, 2, 3]
     np.testing.assert_array_equal(batch.positions(arms[::-1]), [3, 2, 1, 0])

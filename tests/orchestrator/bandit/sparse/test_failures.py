@@ -46,7 +46,7 @@ def search(pulls: int, fails: Fails, goals: Goals = SINGLE, **options: Any) -> t
 def test_a_region_that_fails_is_left_though_the_rewards_rise_towards_it(goals: Goals) -> None:
     pulled, state = search(64, is_in_the_better_half, goals)
     failed = [is_in_the_better_half(arm) for arm in pulled]
-    assert sum(failed[32:]) <= 14  # 16 were to be expected of chance, and nearly all of a search that learns nothing
+    assert sum(failed[32:]) <= 14  # 16 are expected by chance, and nearly all from a search that does not learn
     assert state.pulls.total == failed.count(False) < state.evidence.total <= len(pulled)
 
 

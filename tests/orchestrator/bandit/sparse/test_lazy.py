@@ -84,7 +84,7 @@ def test_an_arm_with_bound_minus_infinity_never_comes_up(
 def test_laziness_looks_at_few_arms(tight: bool) -> None:
     rng = np.random.default_rng(0)
     scores = rng.normal(size=20_000)
-    # bounds that say nothing, made tight when asked; or tight ones
+    # bounds without information, tightened on request; or tight ones
     bounds = np.full(20_000, 9.0) if tight else scores.copy()
     scored = Falling(scores)
     queue = LazyQueue(RemainingInArray(bounds), scored)

@@ -70,7 +70,7 @@ def two_posteriors(seed: int, relation: str) -> tuple[SparsePosterior, SparsePos
         return old, model.fit(other, drawn(other))
     if relation == "redrawn":
         return old, model.fit(pulls, drawn(pulls))
-    if relation == "neighbours":  # atoms give place to their (near-)duplicates
+    if relation == "neighbours":  # atoms are replaced by their (near-)duplicates
         distances = ((array(model.arms)[:, None] - array(model.arms)) ** 2).sum(axis=2) + np.diag(
             np.full(count, np.inf)
         )
@@ -129,7 +129,7 @@ def test_bounds_hold_for_every_arm_whatever_happened_since_the_reference(relatio
             assert (new.variance <= certified_factor(screen) * old.variance * (1 + 1e-6) + 1e-8 * prior).all()
 
     check()
-    assert older >= (20 if relation == "unrelated" else 60)  # or only fresh sweeps would have been checked
+    assert older >= (20 if relation == "unrelated" else 60)  # otherwise only new sweeps would be checked
 
 
 @given(seed=SEEDS)

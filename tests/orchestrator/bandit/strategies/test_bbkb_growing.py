@@ -41,7 +41,7 @@ def test_arms_appended_between_rounds_are_chosen_as_if_they_were_there_in_a_mode
         assert (array(before.arms) == old_arms).all()
         assert before.pulls == pulls
         again = replace(before, model=SparseModel(strategy.kernel, before.arms, strategy.regularization))
-        assert strategy.ask(before, (), 10) == strategy.ask(again, (), 10)  # the old state is as good as ever
+        assert strategy.ask(before, (), 10) == strategy.ask(again, (), 10)  # the old state is unchanged
 
 
 def test_arms_that_are_appended_must_look_like_the_others() -> None:

@@ -65,7 +65,7 @@ class Work:
 
     def check_little_work(self, arms: int, batches: int) -> None:
         """Otherwise every arm was computed anyway, or in a fresh sweep, and equal picks would prove nothing."""
-        if self.is_kept:  # bounds far out of date, but bounds
+        if self.is_kept:  # bounds of an old posterior, which are still valid
             assert self.sweeps <= 2
         else:
             assert self.sweeps < 0.7 * batches

@@ -120,7 +120,7 @@ def test_where_rewards_look_deterministic_other_arms_are_pulled_while_there_are_
             break
     assert len(pulled) - len(set(pulled)) == 3
     assert isinstance(strategy, Recommends)
-    assert strategy.recommend(state) is None  # the largest reward is no luck
+    assert strategy.recommend(state) is None  # the largest reward is not due to noise
     assert isinstance(strategy.ask(state, (), 2), Choose)
 
 

@@ -31,7 +31,7 @@ def test_the_pick_has_the_largest_expected_improvement_over_the_best_mean_that_m
             acquisition = deviation * norm.pdf(z) + (mean - mean[allowed].max()) * norm.cdf(z)
             assert acquisition[pick.arm] == pytest.approx(acquisition[allowed].max(), rel=1e-6)
         reward = float(np.sin(5 * ARMS[pick.arm, 0]) + 0.1 * rng.standard_normal())
-        # the arm that looks best becomes impossible half way
+        # the arm with the best score fails in the middle of the run
         failed = [Observation(int(np.argmax(state.belief.mean)), None)] if t == 25 else []
         state = strategy.tell(state, [Observation(pick.arm, reward), *failed], rng)
         pairs += [(pick.arm, reward)] * (0 in state.stored)

@@ -60,7 +60,7 @@ def test_a_child_is_among_the_nearest_candidates_that_may_be_chosen(seed: int) -
 
 
 def test_the_winner_of_a_tournament_has_the_largest_reward_drawn() -> None:
-    # two far-apart arms, one mate each: who the parent was can be read off the child
+    # two distant arms with one neighbour each: the child identifies its parent
     arms = np.array([[0.0], [0.1], [9.0], [9.1]])
     strategy = RegularizedEvolution(batch_size=10_000, population=4, tournament=2, neighbours=1)
     children = picks_of(strategy, state_after(strategy, [(0, 1.0), (2, 0.0), (2, 0.0), (2, 0.0)], arms), 4000)
