@@ -46,7 +46,7 @@ class TuneSpace:
         return config
 
     def configuration(self, config: Mapping[str, object]) -> dict[str, Scalar]:
-        """A configuration of Tune as one of this space. Raises KeyError on an unknown parameter, ValueError on a choice."""
+        """Convert a configuration of Tune. Raises KeyError on an unknown parameter, ValueError on a choice."""
         found: dict[str, Scalar] = {}
         for place, (path, domain) in enumerate(self.domains.items()):
             value: Any = config

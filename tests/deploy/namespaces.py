@@ -101,9 +101,7 @@ class Machines:
     def _remove(self) -> None:
         for process in reversed(self._processes):
             if process.poll() is None:
-                os.killpg(
-                    process.pid, signal.SIGKILL
-                )  # the end of the first process of a namespace ends all of its processes
+                os.killpg(process.pid, signal.SIGKILL)  # the end of a namespace's first process ends all of them
                 process.wait()
         for name in (*self._names, "bridge"):  # a namespace that was not created cannot be removed
             subprocess.run(["ip", "netns", "delete", self._space(name)], capture_output=True, check=False)
