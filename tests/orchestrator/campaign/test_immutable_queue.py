@@ -11,7 +11,7 @@ ITEMS = st.lists(st.integers(), max_size=4)
 
 
 class Lines(RuleBasedStateMachine):
-    """Any queue that was ever made stays what it was, whatever is made of it; tuples are the oracle."""
+    """A queue never changes, whatever queues are derived from it; tuples are the oracle."""
 
     def __init__(self) -> None:
         super().__init__()
