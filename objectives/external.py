@@ -4,10 +4,10 @@ Both are specifications in text, which the worker resolves: it must be able to i
 `check` resolves them early, for `bbkb validate`.
 """
 
+import functools
 import inspect
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Annotated
 
 from typing_extensions import Doc
@@ -60,7 +60,7 @@ class PythonCallable:
         return function
 
 
-@lru_cache(maxsize=8)
+@functools.lru_cache(maxsize=8)
 def _looked_up(named: PythonCallable) -> Callable[..., object]:
     """The function, imported once for each process."""
     return named.function()
@@ -85,7 +85,8 @@ def check_signature(
     function: Callable[..., object], parameters: Iterable[str], origin: str, conditional: Collection[str] = ()
 ) -> None:
     """Raise ObjectiveError unless `function` can be called with these parameters, and without those that are
-    `conditional`; `origin` begins the message."""
+    `conditional`, and its call returns its value; `origin` begins the message."""
+    _check_returns_at_once(function, origin)
     named = _named_arguments(function)
     given = set(parameters)
     accepts_any = any(argument.kind is argument.VAR_KEYWORD for argument in _signature(function))
@@ -104,6 +105,19 @@ def check_signature(
             raise ObjectiveError(f"{origin} needs {name!r}; add it to the space or give it a default")
 
 
+def _check_returns_at_once(function: Callable[..., object], origin: str) -> None:
+    """Raise ObjectiveError when a call of `function` returns a coroutine or a generator."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    called = function if inspect.isroutine(function) else type(function).__call__
+    if inspect.iscoroutinefunction(called):
+        remedy = "wrap it: def objective(**parameters): return asyncio.run(train(**parameters))"
+        raise ObjectiveError(f"{origin} must be an ordinary function, it is an async one; {remedy}")
+    if inspect.isgeneratorfunction(called) or inspect.isasyncgenfunction(called):
+        remedy = "return the value, and give intermediate values to report(value, step)"
+        raise ObjectiveError(f"{origin} must return its value, it has a yield; {remedy}")
+
+
 def _signature(function: Callable[..., object]) -> list[inspect.Parameter]:
     """The arguments of `function`; `**anything` when it was written in C and does not tell."""
     try:
@@ -112,7 +126,7 @@ def _signature(function: Callable[..., object]) -> list[inspect.Parameter]:
         return [inspect.Parameter("anything", inspect.Parameter.VAR_KEYWORD)]
 
 
-@lru_cache(maxsize=8)
+@functools.lru_cache(maxsize=8)
 def _named_arguments(function: Callable[..., object]) -> dict[str, inspect.Parameter]:
     named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
     return {argument.name: argument for argument in _signature(function) if argument.kind in named}

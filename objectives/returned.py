@@ -52,10 +52,24 @@ def as_number(value: object, origin: str) -> float:
     is_slip = isinstance(value, bool | np.bool_ | np.complexfloating) or getattr(value, "ndim", 0) != 0
     if isinstance(value, SupportsFloat | SupportsIndex) and not is_slip:
         try:
-            return float(value)
+            # the number of a tensor that has a gradient is taken without it: PyTorch warns about `float(tensor)`
+            return float(value.detach()) if hasattr(value, "detach") else float(value)
         except (TypeError, ValueError, OverflowError):
             pass
-    raise InvalidValueError(f"{origin} must return a number, got {type(value).__name__} {_short(value)}")
+    raise InvalidValueError(
+        f"{origin} must return a number, got {type(value).__name__} {_short(value)}{_remedy(value)}"
+    )
+
+
+def _remedy(value: object) -> str:
+    """What to write instead of `value`, as the end of a message; empty where that cannot be known."""
+    if value is None:
+        return "; does a return statement lack?"
+    if isinstance(value, bool | np.bool_ | str):
+        return "; write float(...) if it is meant as a number"
+    if isinstance(value, tuple) and value and isinstance(value[-1], Mapping):
+        return "; write further numbers into one mapping: {'value': ..., 'seconds': ...}"
+    return "; return one of its numbers, such as its mean" if hasattr(value, "__len__") else ""
 
 
 def _short(value: object, length: int = 80) -> str:

@@ -68,6 +68,10 @@ class Campaign:
         name: str | None = None,
         settings: Mapping[str, object] | None = None,
     ) -> None:
+        if not (callable(objective) or isinstance(objective, Mapping)):
+            reference = objective if isinstance(objective, str) else "train:objective"
+            remedy = f"name one of a module by {{'callable': {reference!r}}}"
+            raise ValueError(f"objective must be a function, or a mapping, got {excerpt(objective)}; {remedy}")
         sections = dict(check_mapping({} if settings is None else settings, "settings", "{'workers': {'retries': 0}}"))
         check_space(space)
         tree = {

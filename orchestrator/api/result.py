@@ -101,7 +101,7 @@ class Result:
         """
         best = self.history.best_known
         if best is None:
-            raise RunError(f"{self.folder} has no best trial: {self.history.campaign.front.missing_best}")
+            raise RunError(f"{self.folder} has no best trial: {self.history.campaign.missing_best}")
         if best.trial is None:
             return TrialResult(trial=None, parameters=dict(best.parameters), value=best.value, status="existing")
         return TrialResult.of(self.history.trials[best.trial])
@@ -114,7 +114,7 @@ class Result:
         """
         parameters = self.history.recommended
         if parameters is None:
-            raise RunError(f"{self.folder} has nothing to recommend: {self.history.campaign.front.missing_best}")
+            raise RunError(f"{self.folder} has nothing to recommend: {self.history.campaign.missing_best}")
         return dict(parameters)
 
     @property

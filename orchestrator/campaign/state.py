@@ -108,6 +108,14 @@ class CampaignState:
         return max(0, self.rules.evaluations - self.trials)
 
     @property
+    def missing_best(self) -> str:
+        """The reason when there is no best result."""
+        first = self.session_first_failure
+        if self.front.results or not first:
+            return self.front.missing_best
+        return f"{self.front.missing_best}; the first one of the newest session failed with {first}"
+
+    @property
     def best_known(self) -> Best | None:
         """The best value of all, existing data included; of equals the trial's."""
         own, known, sign = self.best, self.existing_best, self.rules.sign

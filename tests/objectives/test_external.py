@@ -1,12 +1,13 @@
+import functools
 import pickle
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
-from objectives.external import PythonCallable
+from objectives.external import PythonCallable, check_signature
 from objectives.objective import InvalidValueError, ObjectiveError, Report
 
 MODULE = """
@@ -122,6 +123,36 @@ def test_a_function_that_does_not_fit_is_refused_early(
 ) -> None:
     with pytest.raises(ObjectiveError, match=message):
         callable_named(name).check(parameters)
+
+
+async def _returns_a_coroutine(x: float) -> float:
+    return x
+
+
+def _yields(x: float) -> Iterator[float]:
+    yield x
+
+
+class _AsynchronousCall:
+    async def __call__(self, x: float) -> float:
+        return x
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        (_returns_a_coroutine, r"f must be an ordinary function, it is an async one; .* asyncio\.run"),
+        (functools.partial(_returns_a_coroutine), "must be an ordinary function"),
+        (_AsynchronousCall(), "must be an ordinary function"),
+        (_AsynchronousCall().__call__, "must be an ordinary function"),
+        (_yields, r"must return its value, it has a yield; .* report\(value, step\)"),
+    ],
+)
+def test_a_function_that_returns_no_value_when_called_is_refused_early(
+    function: Callable[..., object], message: str
+) -> None:
+    with pytest.raises(ObjectiveError, match=message):
+        check_signature(function, ["x"], "f")
 
 
 def test_a_builtin_without_a_signature_is_given_the_benefit_of_the_doubt() -> None:

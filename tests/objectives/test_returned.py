@@ -42,6 +42,27 @@ def test_anything_else_is_refused_telling_what_was_got(returned: object) -> None
     assert len(str(caught.value)) < 200
 
 
+@pytest.mark.parametrize(
+    ("returned", "remedy"),
+    [
+        (None, r"; does a return statement lack\?"),
+        (True, r"; write float\(\.\.\.\) if it is meant as a number"),
+        ("0.9", r"; write float\(\.\.\.\) if it is meant as a number"),
+        (np.array([0.9, 0.8]), "; return one of its numbers, such as its mean"),
+        ((0.9, {"seconds": 1}), "; write further numbers into one mapping: {'value': .*, 'seconds': .*}"),
+    ],
+    ids=lambda given: type(given).__name__,
+)
+def test_a_refused_value_is_named_with_what_to_write(returned: object, remedy: str) -> None:
+    with pytest.raises(InvalidValueError, match=f"{remedy}$"):
+        as_evaluation(returned, "f")
+
+
+def test_a_tensor_with_a_gradient_is_a_number_without_a_warning() -> None:
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    assert as_evaluation(torch.tensor(0.5, requires_grad=True), "f").value == 0.5
+
+
 def test_an_object_that_cannot_be_shown_is_refused_all_the_same() -> None:
     with pytest.raises(InvalidValueError, match="got Unprintable that cannot be shown"):
         as_evaluation(Unprintable(), "f")

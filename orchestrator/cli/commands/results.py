@@ -58,7 +58,7 @@ def best(
     best = state.best_known
     taken = state.recommended or best
     if best is None or taken is None:
-        raise RunError(f"{folder} has no best configuration: {state.front.missing_best}")
+        raise RunError(f"{folder} has no best configuration: {state.missing_best}")
     if taken is best and best.trial is None:
         say(SafeConsole(stderr=True), f"the best value, {best.value:.6g}, is of the {best.origin}")
     is_single = len(state.rules.goals.objectives) == 1

@@ -104,7 +104,7 @@ def test_failed_trials_say_why(inline: dict[str, Any]) -> None:
 def test_a_result_without_a_success_has_no_best(inline: dict[str, Any]) -> None:
     inline["workers"]["retries"] = 0
     result = tune(lambda x, model: float("nan"), SPACE, evaluations=3, progress=False, settings=inline)
-    with pytest.raises(RunError, match="no evaluation has succeeded"):
+    with pytest.raises(RunError, match=r"no evaluation has succeeded; the first one .* failed with .* nan"):
         _ = result.best
 
 
@@ -219,6 +219,11 @@ def test_a_script_with_functions_of_its_own_runs_on_ray_and_resumes(
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
+        ({"objective": "train:f"}, "objective must be a function, or a mapping, got 'train:f'; .* 'train:f'}"),
+        (
+            {"objective": None},
+            "objective must be a function, or a mapping, got None; .* {'callable': 'train:objective'}",
+        ),
         ({"space": [1]}, r"space must be a mapping such as .* got \[1\]"),
         ({"space": {"x": 3}}, "must be Range, Choice, Ordered or a mapping, got 3"),
         ({"settings": [1]}, r"settings must be a mapping such as .* got \[1\]"),
