@@ -7,6 +7,8 @@ between is a mistake, since one misspelt number would otherwise turn a scale int
 import csv
 import gzip
 import math
+import re
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
@@ -52,13 +54,22 @@ def _read(path: Path, needed: Needed) -> dict[str, Cells]:
         names, lines, cells = _read_csv(path)
     else:
         raise ObjectiveError(f"a table must end in .csv, .csv.gz or .parquet, got {str(path)!r}")
-    for name in names:
-        if not name or names.count(name) > 1:
-            raise ObjectiveError(f"{path}: every column must have a different name, got {', '.join(map(repr, names))}")
+    _check_names(path, names)
     if not lines:
         raise ObjectiveError(f"{path}: a table must have at least one row below its header, got none")
     chosen = set(needed(names))
     return {name: (lines, column) for name, column in zip(names, cells, strict=True) if name in chosen}
+
+
+def _check_names(path: Path, names: Sequence[str]) -> None:
+    for name, count in Counter(names).items():
+        if not name:
+            remedy = "name it, or remove it (pandas writes its index so: use to_csv(..., index=False))"
+            raise ObjectiveError(
+                f"{path}: every column must have a name, column {names.index(name) + 1} has none; {remedy}"
+            )
+        if count > 1:
+            raise ObjectiveError(f"{path}: every column must have a different name, got {name!r} {count} times")
 
 
 def _read_csv(path: Path) -> tuple[list[str], list[int], Sequence[Sequence[object]]]:
@@ -68,9 +79,14 @@ def _read_csv(path: Path) -> tuple[list[str], list[int], Sequence[Sequence[objec
             reader = csv.reader(file, strict=True)
             names = next(reader, [])
             rows = [(reader.line_num, row) for row in islice(filter(None, reader), MOST_ROWS + 1)]
-    except (OSError, EOFError, UnicodeDecodeError, csv.Error) as error:
+    except UnicodeDecodeError as error:
+        got = f"byte 0x{error.object[error.start]:02x}"
+        raise ObjectiveError(f"{path}: a table must be UTF-8 text, got {got}; save it as UTF-8") from error
+    except (OSError, EOFError, csv.Error) as error:
         raise ObjectiveError(f"{path} cannot be read as a CSV table: {error}") from error
     _check_size(path, len(rows))
+    if len(names) == 1 and (found := re.search("[;\t|]", names[0])):
+        raise ObjectiveError(f"{path}:1: columns must be separated by commas, got {found[0]!r}; convert the table")
     for line, row in rows:
         if len(row) != len(names):
             raise ObjectiveError(f"{path}:{line}: a row must have {len(names)} cells like the header, got {len(row)}")

@@ -50,6 +50,15 @@ def check_mappings(values: object, what: str, example: str) -> list[Mapping[str,
     return [check_mapping(one, f"each of {what}", example.strip("[]")) for one in check_list(values, what, example)]
 
 
+def check_objective(objective: object) -> None:
+    """A function, or the section `objective` of a campaign file."""
+    if callable(objective) or isinstance(objective, Mapping):
+        return
+    reference = objective if isinstance(objective, str) else "train:objective"
+    remedy = f"a function of a module is named by {{'callable': {reference!r}}}"
+    raise ValueError(f"objective must be a function or a mapping, got {excerpt(objective)}; {remedy}")
+
+
 def check_space(space: object) -> Mapping[str, Parameter | Mapping[str, object]]:
     """`space`, parameters by name: objects, or mappings as in a campaign file."""
     given = check_mapping(space, "space", "{'x': Range(0, 1)}")

@@ -1,5 +1,6 @@
 """The ask-and-tell interface of the bandit core, for use without a campaign. It needs only NumPy and SciPy."""
 
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from orchestrator.bandit.arms import Arms
 from orchestrator.bandit.strategy import AnyStrategy, Observation, Posterior, begin
+from orchestrator.exclusive import exclusive
 from orchestrator.inputs import (
     check_existing,
     check_indices,
@@ -40,7 +42,7 @@ class Optimizer:
             algorithm. A kernel or warm start is given by its name, as a mapping such as {"name": "rbf",
             "lengthscale": 0.5}, or as an object.
 
-    Rewards are maximised; their scale does not matter.
+    Rewards are maximised; their scale does not matter. Several threads may use one optimizer.
 
     Raises:
         ValueError: when candidates, options or results are not allowed.
@@ -103,12 +105,14 @@ class Optimizer:
             self._know(known, state, chosen.recorded(state))
 
     def _begin(self, arms: Arms, strategy: AnyStrategy, seed: int) -> None:
+        self._lock = threading.RLock()
         self._arms, self._strategy, self._seed, self._size = arms, strategy, seed, len(arms)
         state = strategy.init(arms, np.random.default_rng([seed, 0]))
         self._learner = Learner(strategy, state, seed, self._record)
         self._learned: list[Observation] = []
         self._log: list[Entry] = []
 
+    @exclusive
     def ask(self, limit: int | None = None) -> NDArray[np.intp]:
         """Indices of the candidates to evaluate next, (n,); they are pending until `tell`.
 
@@ -134,6 +138,7 @@ class Optimizer:
     def _own_limit(self) -> int:
         return 1 if never_waits(self._strategy) else self._size
 
+    @exclusive
     def expect(self, indices: ArrayLike) -> None:
         """These candidates are being evaluated although `ask` did not give them: they are pending until `tell`.
 
@@ -146,6 +151,7 @@ class Optimizer:
         """
         self._expect(check_indices(indices, self._size))
 
+    @exclusive
     def tell(self, indices: ArrayLike, rewards: Sequence[float | None] | ArrayLike) -> None:
         """Rewards (n,) of the candidates `indices` (n,), in any order and any grouping.
 
@@ -165,15 +171,18 @@ class Optimizer:
         self._teach(check_results(indices, rewards, self._size))
 
     @property
+    @exclusive
     def trials(self) -> list[Entry]:
         """The results, in the order of `tell`: `candidate`, a row's index, and `reward`, None for a failure."""
         return [{"candidate": seen.arm, "reward": seen.reward} for seen in self._learned]
 
     @property
+    @exclusive
     def pending(self) -> NDArray[np.intp]:
         """Indices (n,) that `ask` returned and whose rewards are not known yet, in order."""
         return np.array(self._learner.pending, np.intp)
 
+    @exclusive
     def save(self, path: str | Path) -> None:
         """Write everything to `path` as JSON, whole or not at all; `Optimizer.load` reads it.
 
@@ -188,6 +197,7 @@ class Optimizer:
         saved = {"arms": dump_arms(self._arms), "strategy": dump_named(self._strategy), "seed": self._seed}
         write_saved(path, {**saved, "log": list(self._log)})
 
+    @exclusive
     def best(self) -> tuple[int, float]:
         """The candidate to recommend, and the mean of its rewards. Raises ValueError before any reward.
 
@@ -215,10 +225,19 @@ class Optimizer:
         return self.posterior.ucb
 
     @property
+    @exclusive
     def dictionary(self) -> NDArray[np.intp]:
         """Indices (m,) of the inducing points; empty where the strategy has none."""
         dictionary: NDArray[np.intp] = self._state.dictionary
         return dictionary
+
+    def __getstate__(self) -> dict[str, object]:
+        """What is pickled and copied: all but the lock."""
+        return {name: value for name, value in self.__dict__.items() if name != "_lock"}
+
+    def __setstate__(self, state: Mapping[str, object]) -> None:
+        self.__dict__.update(state)
+        self._lock = threading.RLock()
 
     @classmethod
     def _from_saved(cls, saved: Mapping[str, Any]) -> "Optimizer":
@@ -271,10 +290,12 @@ class Optimizer:
         """What the strategy knows with all results."""
         return self._learner.view
 
+    @exclusive
     def __repr__(self) -> str:
         rewards, pending = self._state.pulls.total, len(self.pending)
         return f"<Optimizer of {self._size} candidates: {rewards} rewards, {pending} pending>"
 
+    @exclusive
     def _repr_html_(self) -> str:
         """A small table, for notebooks."""
         facts = [("rewards", str(self._state.pulls.total)), ("pending", str(len(self.pending)))]
@@ -284,10 +305,12 @@ class Optimizer:
         return facts_html(f"Optimizer of {self._size} candidates", facts)
 
     @property
+    @exclusive
     def posterior(self) -> Posterior:
         """Mean, variance and upper confidence bound of every candidate, and the unit of the variance."""
         return self._learner.posterior
 
+    @exclusive
     def scores(self, rewards: ArrayLike) -> NDArray[np.float64]:
         """What the model takes rewards for, (n,): their scores among the results so far under a calibrated model, else
         the rewards.

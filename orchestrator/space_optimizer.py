@@ -3,6 +3,7 @@
 It checks the arguments and converts configurations and values; `orchestrator.space_search` runs the search.
 """
 
+import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal
@@ -16,6 +17,7 @@ from objectives.parameters import Parameter
 from objectives.space import SearchSpace
 from orchestrator.bandit.strategy import Posterior
 from orchestrator.campaign.goals import CampaignGoals
+from orchestrator.exclusive import exclusive
 from orchestrator.inputs import (
     check_limit,
     check_list,
@@ -46,7 +48,7 @@ class SpaceOptimizer:
     """Finds the best configuration of a search space, by asking for evaluations and learning their values.
 
     Candidates are all configurations of a finite space of at most 100 000; otherwise 1024 Sobol points, to which more
-    are appended around the best ones as results come in.
+    are appended around the best ones as results come in. Several threads may use one optimizer.
 
     Args:
         space: parameters by name: `Range`, `Choice`, `Ordered`, or mappings as in a campaign file.
@@ -107,8 +109,10 @@ class SpaceOptimizer:
             enqueue=check_mappings(enqueue, "enqueue", "[{'x': 0.5}]"),
             limit=check_limit(limit),
         )
+        self._lock = threading.RLock()
         self._search = SpaceSearch(setup)
 
+    @exclusive
     def ask(self, limit: int | None = None) -> list[Configuration]:
         """Configurations to evaluate next; they are pending until `tell` gets their values.
 
@@ -122,6 +126,7 @@ class SpaceOptimizer:
         arms = self._search.ask(own if limit is None else check_limit(limit))
         return [self.candidates.parameters(arm) for arm in arms]
 
+    @exclusive
     def expect(self, configurations: Sequence[Mapping[str, Scalar]]) -> None:
         """Mark configurations that `ask` did not return as pending, until `tell` gets their values.
 
@@ -134,6 +139,7 @@ class SpaceOptimizer:
         """
         self._search.expect(self._search.arms_of(_check_configurations(configurations)))
 
+    @exclusive
     def tell(self, configurations: Sequence[Mapping[str, Scalar]], values: Values) -> None:
         """Values of configurations, in any order and any grouping; of ones that were never asked for, too.
 
@@ -162,6 +168,7 @@ class SpaceOptimizer:
         return (self._goals.objectives[0].metric, *self._goals.further_metrics)
 
     @property
+    @exclusive
     def trials(self) -> list[Entry]:
         """The results, in the order of `tell`: `configuration` and `value`, a mapping of several metrics, None for
         what could not be evaluated."""
@@ -169,21 +176,25 @@ class SpaceOptimizer:
         return [{"configuration": parameters(arm), "value": value} for arm, value in self._search.results]
 
     @property
+    @exclusive
     def pending(self) -> list[Configuration]:
         """The configurations that `ask` returned and whose values are not known yet, in order."""
         return [self.candidates.parameters(arm) for arm in self._search.learner.pending]
 
     @property
+    @exclusive
     def candidates(self) -> Candidates:
         """All candidates there are now."""
         return self._search.candidates
 
     @property
+    @exclusive
     def posterior(self) -> Posterior:
         """Mean, variance and upper confidence bound of every one of `candidates`, of rewards, which are values times
         −1 where they are minimised; and the unit of the variance."""
         return self._search.learner.posterior
 
+    @exclusive
     def scores(self, values: ArrayLike) -> NDArray[np.float64]:
         """What the model takes values for, (n,): their scores among the results so far under a calibrated model, else
         the rewards.
@@ -194,6 +205,7 @@ class SpaceOptimizer:
         """
         return self._search.learner.scores(self._sign * check_numbers(values, "values"))
 
+    @exclusive
     def best(self) -> tuple[Configuration, float]:
         """The configuration to recommend, and the mean of its values. Raises ValueError before any value.
 
@@ -211,6 +223,7 @@ class SpaceOptimizer:
         arm, reward = learner.best()
         return self.candidates.parameters(arm), self._sign * reward
 
+    @exclusive
     def front(self) -> list[tuple[Configuration, dict[str, float]]]:
         """The configurations that satisfy all constraints and that no other one is better than in every objective, with
         the mean values of the objectives; the best of the first objective first."""
@@ -223,6 +236,7 @@ class SpaceOptimizer:
             for arm, rewards in self._search.front()
         ]
 
+    @exclusive
     def save(self, path: str | Path) -> None:
         """Write everything to a file as JSON, whole or not at all.
 
@@ -232,11 +246,13 @@ class SpaceOptimizer:
         """
         write_saved(path, self.__getstate__())
 
+    @exclusive
     def __getstate__(self) -> Entry:
         """What is saved, and pickled."""
         return {**self._search.setup.dump(), "log": list(self._search.log)}
 
     def __setstate__(self, saved: Entry) -> None:
+        self._lock = threading.RLock()
         self._search = SpaceSearch(SearchSetup.build(saved))
         for entry in saved["log"]:
             self._search.repeat(entry)
@@ -274,10 +290,12 @@ class SpaceOptimizer:
     def _sign(self) -> float:
         return self._goals.objectives[0].sign
 
+    @exclusive
     def __repr__(self) -> str:
         size, results, pending = len(self._search.setup.space.parameters), len(self.trials), len(self.pending)
         return f"<Optimizer of {size} parameters: {results} results, {pending} pending>"
 
+    @exclusive
     def _repr_html_(self) -> str:
         """A small table, for notebooks."""
         wanted = ", ".join(map(str, (*self._goals.objectives, *self._goals.constraints)))

@@ -14,7 +14,7 @@ from orchestrator.bandit.options import excerpt
 from orchestrator.cli.console import SafeConsole
 from orchestrator.cli.launch import launch
 from orchestrator.errors import RunError, UserError
-from orchestrator.inputs import check_list, check_mapping, check_mappings, check_space
+from orchestrator.inputs import check_list, check_mapping, check_mappings, check_objective, check_space
 from orchestrator.report import write_report
 from orchestrator.session.assemble import Parts, build, create_run, existing
 from orchestrator.settings.model import Settings, from_mapping
@@ -68,10 +68,7 @@ class Campaign:
         name: str | None = None,
         settings: Mapping[str, object] | None = None,
     ) -> None:
-        if not (callable(objective) or isinstance(objective, Mapping)):
-            reference = objective if isinstance(objective, str) else "train:objective"
-            remedy = f"name one of a module by {{'callable': {reference!r}}}"
-            raise ValueError(f"objective must be a function, or a mapping, got {excerpt(objective)}; {remedy}")
+        check_objective(objective)
         sections = dict(check_mapping({} if settings is None else settings, "settings", "{'workers': {'retries': 0}}"))
         check_space(space)
         tree = {

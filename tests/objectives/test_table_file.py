@@ -32,6 +32,24 @@ def test_csv_columns_get_their_types(tmp_path: Path) -> None:
     check(read_columns(path))
 
 
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"a;b;acc\n1;x;0,5\n", r"t\.csv:1: columns must be separated by commas, got ';'; convert the table"),
+        (b"a\tb\n1\t2\n", r"t\.csv:1: columns must be separated by commas, got '\\t'"),
+        (b",a,acc\n0,1,.5\n", r"every column must have a name, column 1 has none; .* index=False"),
+        (b"a,b,a\n0,1,.5\n", r"every column must have a different name, got 'a' 2 times"),
+        (b"a,b\n1,caf\xe9\n", r"a table must be UTF-8 text, got byte 0xe9; save it as UTF-8"),
+    ],
+)
+def test_a_table_of_another_program_is_refused_with_what_to_change(
+    tmp_path: Path, content: bytes, message: str
+) -> None:
+    (tmp_path / "t.csv").write_bytes(content)
+    with pytest.raises(ObjectiveError, match=message):
+        read_columns(tmp_path / "t.csv")
+
+
 def test_compressed_csv_is_read(tmp_path: Path) -> None:
     path = tmp_path / "t.csv.gz"
     path.write_bytes(gzip.compress(TEXT.encode()))
@@ -84,8 +102,8 @@ def test_parquet_without_pyarrow_names_the_extra(tmp_path: Path, monkeypatch: py
         ("a\n1\nnan\n", "t.csv:3: column 'a' must hold finite numbers, got 'nan'"),
         ("a\n1e999\n", "t.csv:2: column 'a' must hold finite numbers, got '1e999'"),
         ('a,b\n"x\ny",1\nz,oops\n', "t.csv:4: column 'b' must be all numbers"),
-        ("a,a\n1,2\n", "every column must have a different name, got 'a', 'a'"),
-        ("a,\n1,2\n", "every column must have a different name"),
+        ("a,a\n1,2\n", "every column must have a different name, got 'a' 2 times"),
+        ("a,\n1,2\n", "every column must have a name, column 2 has none"),
         ("a,b\n", "at least one row"),
         ("", "at least one row"),
         ('a\n"1\n', "cannot be read as a CSV table"),

@@ -2,12 +2,15 @@
 
 import json
 import pickle
+import threading
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from bbkb import Choice, Optimizer, Ordered, Range
 from objectives.conditions import Scalar
@@ -76,6 +79,34 @@ def test_enqueued_configurations_come_first_and_are_pending() -> None:
     assert optimizer.ask(1) + optimizer.ask(1) == wanted
     assert optimizer.pending == wanted
     assert optimizer.ask(1)[0] not in wanted
+
+
+class SlowNumber:
+    """A reward whose conversion takes as long as the test wants."""
+
+    def __init__(self) -> None:
+        self.is_read, self.may_go_on = threading.Event(), threading.Event()
+
+    def __float__(self) -> float:
+        self.is_read.set()
+        assert self.may_go_on.wait(60)
+        return 1.0
+
+
+@pytest.mark.parametrize("rows", [None, np.linspace(0, 1, 400)[:, None]], ids=["space", "candidates"])
+def test_a_thread_waits_until_another_one_has_told_its_results(rows: NDArray[np.float64] | None) -> None:
+    optimizer: Any = SpaceOptimizer({"x": Range(0.0, 1.0)}) if rows is None else Optimizer(rows)
+    first, slow = optimizer.ask(1), SlowNumber()
+    with ThreadPoolExecutor(2) as threads:
+        told = threads.submit(optimizer.tell, first, [slow])
+        assert slow.is_read.wait(60)
+        asked = threads.submit(optimizer.ask, 1)
+        with pytest.raises(TimeoutError):
+            asked.result(timeout=0.2)
+        slow.may_go_on.set()
+        told.result()
+        asked.result()
+    assert len(optimizer.trials) == len(optimizer.pending) == 1
 
 
 def test_a_configuration_that_was_never_asked_for_is_learned_from(tmp_path: Path) -> None:

@@ -219,10 +219,10 @@ def test_a_script_with_functions_of_its_own_runs_on_ray_and_resumes(
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"objective": "train:f"}, "objective must be a function, or a mapping, got 'train:f'; .* 'train:f'}"),
+        ({"objective": "train:f"}, "objective must be a function or a mapping, got 'train:f'; .* 'train:f'}"),
         (
             {"objective": None},
-            "objective must be a function, or a mapping, got None; .* {'callable': 'train:objective'}",
+            "objective must be a function or a mapping, got None; .* {'callable': 'train:objective'}",
         ),
         ({"space": [1]}, r"space must be a mapping such as .* got \[1\]"),
         ({"space": {"x": 3}}, "must be Range, Choice, Ordered or a mapping, got 3"),
