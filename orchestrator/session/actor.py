@@ -9,6 +9,7 @@ This module imports little, so that the first workers are started before the sec
 
 import threading
 import time
+from concurrent.futures import Future
 from typing import TYPE_CHECKING
 
 import ray
@@ -52,8 +53,7 @@ class Orchestrator:
         self._length = length
         self._first = first
         self._gets_parts = gets_parts
-        self._parts: list[ray.ObjectRef[Parts]] = []
-        self._has_parts = threading.Event()
+        self._parts: Future[list[ray.ObjectRef[Parts]]] = Future()
         self._session: Session | None = None
         self._early_stop: bool | None = None  # before there is a session: whether to stop immediately
         self._answer: Answer | None = None
@@ -63,8 +63,7 @@ class Orchestrator:
     def take_parts(self, parts: "list[ray.ObjectRef[Parts]]") -> None:
         """Take what the creating process has built of the settings, in a list, so that it is unpickled when the modules
         that it needs can be imported. It is no argument of the constructor, since a restart would need it, too."""
-        self._parts = parts
-        self._has_parts.set()
+        self._parts.set_result(parts)
 
     def answer(self, seconds: float) -> Answer | None:
         """How the session ended, waiting up to `seconds` for it; None while it runs."""
@@ -99,8 +98,7 @@ class Orchestrator:
     def _built(self) -> "Parts | None":
         if not self._gets_parts:
             return None
-        self._has_parts.wait()
-        return ray.get(self._parts[0])
+        return ray.get(self._parts.result()[0])
 
     def _run(self) -> End:
         is_restarted = ray.get_runtime_context().was_current_actor_reconstructed
