@@ -107,7 +107,16 @@ def account(
     executed: Iterable[Execution],
     kills: Sequence[Kill],
 ) -> Account:
-    """The account of a campaign. `trials`: the trial of each seed; executions with other seeds are left out."""
+    """The account of a campaign.
+
+    Args:
+        evaluations: its budget.
+        trials: the trial of each seed; executions with other seeds are ignored.
+        events: its log, in order.
+        executed: the recorded executions; their times and those of kills are wall-clock seconds.
+        kills: the processes and nodes that were killed.
+
+    """
     own = [execution for execution in executed if execution.seed in trials]
     successes = [event for event in events if isinstance(event, TrialSucceeded)]
     failures = [event for event in events if isinstance(event, TrialFailed)]

@@ -73,9 +73,7 @@ class Campaign:
                 runs=runs,
             )
         )
-        self._drives: list[
-            tuple[subprocess.Popen[bytes], Path]
-        ] = []  # `run` and `resume`, with the files of their output
+        self._drives: list[tuple[subprocess.Popen[bytes], Path]] = []  # `run`s and `resume`s, with their output
         self._drive("run", str(file))
         self.run: Run = wait_for(lambda: _find_run(runs), _CREATED_SECONDS, f"{file} must become a run")
 

@@ -83,13 +83,13 @@ class Course:
     def _run_until_end(self, campaign: Campaign, setting: Setting, victims: Iterator[tuple[Victim, ...]]) -> bool:
         """Whether the campaign came to its end."""
         next_strike = time.monotonic() + self._rng.uniform(*setting.pause)
-        length, last_word, results, is_eager = 0, time.monotonic(), 0, False
+        length, last_event, results, is_eager = 0, time.monotonic(), 0, False
         missed: tuple[Victim, ...] = ()  # victims of the last strike that were not alive; they are tried again
         while not campaign.is_over():
             now, known = time.monotonic(), length
             length = len(campaign.events())
-            last_word = now if length > known else last_word
-            if now - last_word > HANG_SECONDS:
+            last_event = now if length > known else last_event
+            if now - last_event > HANG_SECONDS:
                 return False
             is_due = now >= next_strike and (
                 is_eager or campaign.results() > results or now - next_strike > _PATIENCE_SECONDS
@@ -100,11 +100,9 @@ class Course:
                 self._note(done)
                 self._kills += done
                 results, is_eager = campaign.results(), self._rng.random() < _EAGER
-                last_word = time.monotonic()  # a strike waits for a new cluster, or for a server that does not run
-                next_strike = last_word + self._rng.uniform(*setting.pause)
-                if any(
-                    kill.victim == "head" for kill in done
-                ):  # its cluster does not restart; the process that detects this ends the coordinator
+                last_event = time.monotonic()  # a strike waits for a new cluster, or for a server that does not run
+                next_strike = last_event + self._rng.uniform(*setting.pause)
+                if any(kill.victim == "head" for kill in done):  # its coordinator cannot restart: resume at once
                     self._unheld_since = time.monotonic() - _UNHELD_SECONDS
             self._look_after(campaign)
             time.sleep(_LOOK_SECONDS)

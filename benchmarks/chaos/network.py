@@ -28,11 +28,8 @@ from orchestrator.campaign.events import TrialFailed, TrialSucceeded
 _WORKERS = ("node1", "node2")
 _EVALUATIONS = 12
 _SECONDS = (4.0, 12.0)  # seconds of the shortest and the longest evaluation
-_HEALINGS = (
-    5.0,
-    60.0,
-    None,
-)  # seconds after which a link is connected again; with deploy/ray.env Ray declares a node dead after 24 to 30 s
+# seconds after which a link is connected again; with deploy/ray.env Ray declares a node dead after 24 to 30 s
+_HEALINGS = (5.0, 60.0, None)
 _FOUND_SECONDS = 300.0  # for the campaign to end, for any duration of the cut
 
 

@@ -69,7 +69,21 @@ def search(
     workers: int,
     seed: int,
 ) -> Found:
-    """Run one campaign. Raises CampaignError when it does not finish."""
+    """Run one campaign in simulated time, until the target is reached.
+
+    Args:
+        training: a name of `curves.TRAININGS`.
+        folder: where the curves and the run are stored.
+        strategy: the name of the strategy, with its default options.
+        rule: the section `early_stopping` of a campaign file; None: no early stopping.
+        target: the accuracy that counts as found, in [0, 1].
+        workers: evaluations at the same time.
+        seed: the campaign's seed.
+
+    Raises:
+        CampaignError: when the campaign does not finish.
+
+    """
     name = f"{training}-{strategy}-{rule['rule'] if rule else 'none'}-seed{seed}"
     settings = from_mapping(
         {

@@ -100,11 +100,17 @@ def make_tuner(name: str, grid: Grid, seed: int) -> Tuner:
 
 
 def search(tuner: Tuner, curves: Sequence[LearningCurve], target: float, workers: int) -> Found:
-    """Simulate until a finished training reaches `target`, or MOST_EVALUATIONS have started."""
+    """Simulate until a finished training reaches the target, or MOST_EVALUATIONS have started.
+
+    Args:
+        tuner: the searcher with its scheduler.
+        curves: the curves of all configurations of the grid.
+        target: the accuracy that counts as found, in [0, 1].
+        workers: trainings at the same time.
+
+    """
     recorded: Mapping[str, LearningCurve] = {key_of(curve.configuration): curve for curve in curves}
-    running: list[
-        tuple[float, int, int]
-    ] = []  # time, trial, step; a step beyond the last epoch is the end of the training
+    running: list[tuple[float, int, int]] = []  # time, trial, step; a step after the last epoch ends it
     began: dict[int, tuple[float, LearningCurve]] = {}
     numbers = itertools.count()
 

@@ -37,7 +37,16 @@ class Record:
 
 
 def search(problem: Table, method: Method, name: str, workers: int, seed: int) -> Record:
-    """Run `method`, called `name`, on `problem`."""
+    """Run one search of MARKS[-1] evaluations.
+
+    Args:
+        problem: the table that is searched.
+        method: the optimiser.
+        name: its name in the record.
+        workers: evaluations at the same time.
+        seed: gives the noise and the durations, which are the same for all methods.
+
+    """
     evaluations = MARKS[-1]
     running: list[tuple[float, int]] = []
     rows: list[int] = []

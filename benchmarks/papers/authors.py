@@ -97,7 +97,16 @@ def _run_or_read(
 
 
 def run_authors(folder: Path, parts: Parts, strategy: Any, horizon: int, beginning: Sequence[int]) -> AuthorsRun:
-    """One run of `Batch_BKB` with the hyper-parameters of the BBKB `strategy` on the problem of `parts`."""
+    """One run of `Batch_BKB`, the authors' code.
+
+    Args:
+        folder: a checkout of their repository.
+        parts: the objective and the candidates.
+        strategy: a BBKB strategy, whose hyper-parameters are used.
+        horizon: number of pulls T.
+        beginning: the arms of the first pulls.
+
+    """
     arms, evaluate, values = parts.problem.candidates.features, _evaluation(parts), np.empty(horizon)
     state = np.random.RandomState(parts.problem.seed)
     began = time.perf_counter()

@@ -41,6 +41,12 @@ def regret_at_time(record: Record, share: float, seconds: float | None) -> float
     """Regret of the recommendation at a time, `share` times T / W mean evaluations, which busy workers need for all T.
 
     The recommendation is the last one before this time; before the first one, the regret of the first result counts.
+
+    Args:
+        record: the search.
+        share: of the time T / W.
+        seconds: the duration of a mean evaluation, when the time of suggestions counts; None: they take no time.
+
     """
     done = int((record.tell_times(seconds) <= share * record.evaluations / record.workers).sum())
     known = int(np.floor(done * MARKS / record.evaluations + 1e-9))

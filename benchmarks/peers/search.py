@@ -148,10 +148,20 @@ def search(
     names: tuple[str, str],
     watch: Callable[[int], None] = lambda done: None,
 ) -> Record:
-    """Run `method` on `problem`. `names` are those of problem and method for the record; `watch` is called with the
-    number of results after each.
+    """Run one search.
 
-    Raises CampaignError when the method waits while nothing runs.
+    Args:
+        problem: what is searched.
+        method: the optimiser.
+        workers: evaluations at the same time.
+        evaluations: their number T.
+        seed: gives the noise and the durations, which are the same for all methods.
+        names: those of problem and method in the record.
+        watch: called after each result with the number of results so far.
+
+    Raises:
+        CampaignError: when the method waits while nothing runs.
+
     """
     state, running, now = _Search(problem, method, seed), list[tuple[float, int]](), 0.0
     marks = [round(evaluations * (step + 1) / MARKS) for step in range(MARKS)]

@@ -47,7 +47,16 @@ class Validity:
 def validity(
     problem: Problem, method: Ours | OursInSpace, setting: Setting, seed: int, names: tuple[str, str]
 ) -> Validity:
-    """Run `method` on `problem`, and compare its model with the true scores during the run."""
+    """Run one search, and compare the model with the true scores during the run.
+
+    Args:
+        problem: what is searched.
+        method: a strategy of this project with a model.
+        setting: the numbers of workers and evaluations.
+        seed: of the search.
+        names: those of problem and method in the record.
+
+    """
     marks = [round(share * setting.evaluations) for share in SHARES]
     held: list[list[float]] = []
 

@@ -13,7 +13,16 @@ SIGMA = 0.5  # of the log-normal durations
 
 
 def defaults(arms: int, workers: int, horizon: int, dimension: int = 6, seed: int = 0) -> Answer:
-    """CPU seconds of a suggestion with `ask`, `tell` and all refits, over `horizon` evaluations."""
+    """CPU seconds of a suggestion with `ask`, `tell` and all refits.
+
+    Args:
+        arms: number of candidates, uniform in the unit cube.
+        workers: evaluations at the same time.
+        horizon: number of evaluations.
+        dimension: of the features.
+        seed: of the search.
+
+    """
     problem, rng = load("synthetic", arms, dimension), np.random.default_rng([seed, 9])
     optimizer = Optimizer(problem.features, seed=seed)
     running: list[tuple[float, int]] = []

@@ -102,9 +102,7 @@ def _log_bytes(database: Path) -> int:
 
 def _measure_command(arguments: list[str], folder: Path) -> tuple[int, float, float]:
     """Exit code, processor seconds and largest memory in MiB of one command."""
-    kept = {
-        key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"
-    }  # where an installation has its commands
+    kept = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}  # as installed
     process = subprocess.Popen(
         [sys.executable, "-m", "orchestrator", *arguments], cwd=folder, stdout=subprocess.DEVNULL, env=kept
     )

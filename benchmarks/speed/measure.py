@@ -138,7 +138,15 @@ def limit(name: str, horizon: int, rule: str) -> Answer:
 
 
 def million(arms: int, dimension: int, dictionary: int, batch: int) -> Answer:
-    """Two refits and batches over many arms, and the matrix products of the first one, which sweeps over all arms."""
+    """Two refits and batches over many arms, and the matrix products of the first one, which sweeps over all arms.
+
+    Args:
+        arms: number of candidates A.
+        dimension: of their features.
+        dictionary: number of first pulls, all of which are inducing points.
+        batch: pulls of a batch.
+
+    """
     problem = load("synthetic", arms, dimension)
     candidates = mebibytes()
     strategy = BBKB(**vars(problem.strategy(10_000, "global")) | {"ratio_threshold": 1e12, "resampling": "pulls"})
@@ -148,9 +156,7 @@ def million(arms: int, dimension: int, dictionary: int, batch: int) -> Answer:
     pulled = [*state.initial, *others[: dictionary - 1].tolist()]
     rewards = problem.rewards(pulled, rng)
     results = [Observation(arm, float(reward)) for arm, reward in zip(pulled, rewards, strict=True)]
-    state = strategy.tell(
-        state, results, rng
-    )  # each pull is drawn into the dictionary: its variance is that of the prior
+    state = strategy.tell(state, results, rng)  # the draw includes all pulls, as their variances are large
     seconds, dictionaries = [], []
     for _ in range(2):
         began = time.perf_counter()

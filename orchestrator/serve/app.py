@@ -31,10 +31,8 @@ LOOK_SECONDS = 0.5  # between two reads of the logs
 SOURCES_SECONDS = 5.0  # between two searches for new campaigns
 REFRESH_SECONDS = 2.0  # an update without news: ages of running trials
 HEARTBEAT_SECONDS = 15.0
-PICTURES_SECONDS, PICTURES_SHARE = (
-    3.0,
-    0.1,
-)  # pictures are drawn again after this time, and their drawing takes at most this share of the time
+# pictures are drawn again after this time, and their drawing takes at most this share of the time
+PICTURES_SECONDS, PICTURES_SHARE = 3.0, 0.1
 _SHUTDOWN_SECONDS = 3.0
 _MOST_DIGITS = 15
 # in JSON: a backslash; a character that is not ASCII, except halves of surrogate pairs
