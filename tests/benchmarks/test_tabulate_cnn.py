@@ -77,7 +77,7 @@ def test_powers_stand_by_their_exponent(tmp_path: Path, rows: list[Row]) -> None
     assert {row["log10_learning_rate"] for row in lines} == {"-6", "-5", "-4", "-3", "-2", "-1"}
 
 
-def test_a_table_that_was_interrupted_goes_on_after_its_last_row(
+def test_a_table_that_was_interrupted_continues_after_its_last_row(
     tmp_path: Path, candidates: Candidates, rows: list[Row]
 ) -> None:
     write(iter(rows[:5]), tmp_path)

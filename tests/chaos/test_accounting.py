@@ -201,7 +201,7 @@ def test_recovery_from_a_worker_or_a_node_lasts_until_all_that_it_ran_runs_again
     assert account_of(log, executed, kill("worker", 11.0, pid=7)).recoveries == {"worker": (2.0,)}
 
 
-def test_recovery_from_a_coordinator_lasts_until_its_next_session_goes_on_and_a_drivers_until_anything_does() -> None:
+def test_recovery_from_a_coordinator_lasts_until_its_next_session_continues_and_a_drivers_until_anything_does() -> None:
     log: list[Event] = [
         success(WELL[0], time=12.0),  # of the old session, on its way already
         session(14.0),

@@ -200,7 +200,7 @@ def test_candidates_that_are_evaluated_elsewhere_are_pending_until_their_rewards
 
 @pytest.mark.parametrize("strategy", list(STRATEGIES))
 @pytest.mark.parametrize("existing", [None, ([3, 50, 3], [0.1, 0.2, 0.3])])
-def test_what_is_saved_goes_on_exactly(strategy: str, existing: Any, tmp_path: Path) -> None:
+def test_what_is_saved_continues_exactly(strategy: str, existing: Any, tmp_path: Path) -> None:
     search = Optimizer(X, strategy, seed=2, existing=existing)
     for _ in range(6):
         arms = search.ask(3)

@@ -84,7 +84,7 @@ def test_what_was_drawn_is_drawn_again_and_the_log_is_sound(result: Result) -> N
         assert verify(store, run.name).problems == ()
 
 
-def test_a_campaign_that_is_resumed_goes_on_as_if_it_had_not_stopped(result: Result, tmp_path: Path) -> None:
+def test_a_campaign_that_is_resumed_continues_as_if_it_had_not_stopped(result: Result, tmp_path: Path) -> None:
     short = run_campaign(tmp_path, evaluations=24, objectives=OBJECTIVES, constraints=CONSTRAINTS)
     output_of("resume", str(short.folder), "--set", "budget.evaluations=40")
     longer = load(short.folder)

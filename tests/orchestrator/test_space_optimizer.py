@@ -54,7 +54,7 @@ def test_it_finds_a_good_configuration_among_appended_candidates() -> None:
     assert optimizer.pending == []
 
 
-def test_what_is_saved_goes_on_exactly(tmp_path: Path) -> None:
+def test_what_is_saved_continues_exactly(tmp_path: Path) -> None:
     optimizer = Search(space=SPACE, direction="minimize", forbid=[{"model": "svm", "size": 32}], seed=5)
     advance(optimizer, 12)
     left = optimizer.ask(3)

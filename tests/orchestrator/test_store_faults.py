@@ -236,7 +236,7 @@ def count_sound_events(store: EventStore) -> int:
     return findings.events
 
 
-def test_a_postgresql_server_that_is_killed_loses_nothing_that_was_committed_and_the_same_writer_goes_on(
+def test_a_postgresql_server_that_is_killed_loses_nothing_that_was_committed_and_the_same_writer_continues(
     postgresql_server: Server,
 ) -> None:
     store = EventStore(postgresql_server.url)

@@ -101,7 +101,7 @@ def test_outcomes_are_stamped_by_the_executors_clock(executor: Executor) -> None
         assert before <= outcome.started <= outcome.finished <= executor.now()
 
 
-def test_a_cancelled_attempt_ends_as_such_and_the_others_go_on(executor: Executor) -> None:
+def test_a_cancelled_attempt_ends_as_such_and_the_others_continue(executor: Executor) -> None:
     executor.submit([*attempts(0, 1, 2), *attempts(3, sleep=60.0), *attempts(4)])
     executor.cancel([3, 12345, 3])
     outcomes = {outcome.trial: outcome for outcome in drain(executor)}

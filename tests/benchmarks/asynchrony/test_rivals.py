@@ -44,7 +44,7 @@ def test_a_barriers_batch_is_full_whatever_the_drift(seed: int, size: int, limit
 
 @settings(max_examples=20, deadline=None)
 @given(st.integers(0, 1000))
-def test_a_barrier_picks_what_bbkb_would_as_long_as_that_may_go_on(seed: int) -> None:
+def test_a_barrier_picks_what_bbkb_would_as_long_as_that_may_continue(seed: int) -> None:
     bbkb = BBKB(kernel=RBF(0.3), warm_start=START, ratio_threshold=6.0)
     barrier = Barrier(kernel=RBF(0.3), warm_start=START, ratio_threshold=6.0, batch_size=40)
     state = state_after(bbkb, seed)

@@ -49,7 +49,7 @@ def test_a_second_call_reads_what_is_there(request_: Request) -> None:
     assert _values(first, "greedy") == _values(second, "greedy")
 
 
-def test_an_interrupted_run_goes_on_in_its_folder_to_the_same_end(request_: Request, tmp_path: Path) -> None:
+def test_an_interrupted_run_continues_in_its_folder_to_the_same_end(request_: Request, tmp_path: Path) -> None:
     one_seed = replace(request_, seeds=1)
     settings = campaign(COMPARISON, GREEDY, 0, one_seed)
     parts = build(settings)

@@ -150,7 +150,7 @@ def test_several_objectives_are_refused() -> None:
         study.ask(SPACE)
 
 
-def test_a_pickled_sampler_goes_on_as_it_would_have() -> None:
+def test_a_pickled_sampler_continues_as_it_would_have() -> None:
     study = study_of()
     study.optimize(objective, n_trials=15)
     copy = pickle.loads(pickle.dumps(study.sampler))

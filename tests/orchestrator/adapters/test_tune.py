@@ -133,7 +133,7 @@ def test_a_trial_without_a_finite_metric_is_not_proposed_again(ended: dict[str, 
         searcher.on_trial_complete(f"t{number}", {"loss": 1.0})
 
 
-def test_a_restored_search_goes_on_as_the_saved_one_would_have(tmp_path: Path) -> None:
+def test_a_restored_search_continues_as_the_saved_one_would_have(tmp_path: Path) -> None:
     saved, restored = search(), search(seed=9)
     drive(saved, 12)
     running = saved.suggest("running")

@@ -44,7 +44,7 @@ def test_an_open_session_asks_for_no_more_than_the_budget() -> None:
     assert decide(fold(session(evaluations=7)), now=0.0) == Ask(pending=(), limit=7)
 
 
-def test_a_batch_beyond_the_limit_of_one_choice_goes_on_with_its_first_part_pending_and_is_learned_whole() -> None:
+def test_a_batch_beyond_the_limit_of_one_choice_continues_with_its_first_part_pending_and_is_learned_whole() -> None:
     state = fold(session(slots=2, evaluations=MOST_PICKS + 3))
     assert decide(state, now=0.0) == Ask(pending=(), limit=MOST_PICKS)
     state = apply(state, batch(0, [5] * MOST_PICKS, limit=MOST_PICKS))
@@ -93,7 +93,7 @@ def test_minimised_values_reach_the_strategy_as_rewards_with_the_sign_turned() -
     assert state.best.value == 2.0
 
 
-def test_a_trial_that_failed_for_good_is_learned_as_not_evaluated() -> None:
+def test_a_trial_that_failed_finally_is_learned_as_not_evaluated() -> None:
     state = fold(session(slots=1), batch(0, [5]), dispatch((0, 1)), failure(0, FailureKind.INVALID_VALUE, True))
     assert decide(state, now=1.0) == Tell((FinishedTrial(0, Observation(5, None)),))
 

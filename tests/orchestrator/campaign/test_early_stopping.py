@@ -36,17 +36,17 @@ def rungs_after_step_1(rewards: list[float]) -> Rungs:
     return rungs
 
 
-def test_a_third_goes_on() -> None:
+def test_a_third_continues() -> None:
     rungs = rungs_after_step_1([0.1, 0.9, 0.5, 0.3, 0.7, 0.2])
     assert [trial for trial in range(6) if not rungs.stops(ASHA, trial)] == [1, 4]
 
 
-def test_the_first_trials_at_a_rung_all_go_on() -> None:
+def test_the_first_trials_at_a_rung_all_continue() -> None:
     rungs = rungs_after_step_1([0.1, 0.9])
     assert not rungs.stops(ASHA, 0)
 
 
-def test_equal_trials_all_go_on() -> None:
+def test_equal_trials_all_continue() -> None:
     rungs = rungs_after_step_1([0.5] * 9)
     assert not any(rungs.stops(ASHA, trial) for trial in range(9))
 
@@ -70,7 +70,7 @@ def test_what_an_ended_trial_had_stays() -> None:
 
 
 @given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=60), st.sampled_from([2.0, 3.0, 4.0]))
-def test_the_best_never_stops_and_at_most_the_share_goes_on(rewards: list[float], reduction: float) -> None:
+def test_the_best_never_stops_and_at_most_the_share_continues(rewards: list[float], reduction: float) -> None:
     rule, rungs = StoppingRule.asha(reduction, 1), Rungs()
     for trial, reward in enumerate(rewards):
         rungs = rungs.after(rule, trial, 1, reward)

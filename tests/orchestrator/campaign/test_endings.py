@@ -38,7 +38,7 @@ def test_the_time_budget_counts_sessions_and_not_the_pause_between_them() -> Non
     assert decide(again, now=1e6 + 1801.0) == Stop(StopReason.TIME_SPENT)
 
 
-def test_an_interrupted_batch_is_not_learned_so_that_a_resume_goes_on_with_it() -> None:
+def test_an_interrupted_batch_is_not_learned_so_that_a_resume_continues_with_it() -> None:
     state = fold(
         session(slots=1),
         batch(0, [5, 6]),

@@ -54,7 +54,7 @@ def test_the_states_size_does_not_grow_with_finished_trials() -> None:
     assert replace(state, trials=0).succeeded == 50
 
 
-def test_an_adopted_trial_goes_on_under_its_attempt() -> None:
+def test_an_adopted_trial_continues_under_its_attempt() -> None:
     state = asynchronous(batch(0, [5, 6], limit=2), dispatch((0, 1), (1, 1)))
     again = apply(state, replace(session(slots=2, epoch=2, strategy={"mode": "async"}), adopted=(1,)))
     assert decide(again, now=0.0) == Dispatch((QueuedAttempt(0, 5, 2),))

@@ -101,7 +101,7 @@ def test_a_resume_of_a_finished_campaign_says_so_and_changes_nothing(bbkb: Bbkb,
     assert bbkb(finished_campaign, "export", str(run_of(finished_campaign))).stdout == before
 
 
-def test_a_larger_budget_goes_on_where_it_ended(bbkb: Bbkb, tmp_path: Path) -> None:
+def test_a_larger_budget_continues_where_it_ended(bbkb: Bbkb, tmp_path: Path) -> None:
     (tmp_path / "campaign.yaml").write_text(CAMPAIGN)
     bbkb(tmp_path, "run", "campaign.yaml")
     before = json.loads(bbkb(tmp_path, "export", str(run_of(tmp_path)), "--format", "json").stdout)
@@ -244,7 +244,7 @@ def interrupt(folder: Path, executor: str, seconds: float, until: tuple[str, int
 
 
 @pytest.mark.parametrize("executor", ["inline", "ray"])
-def test_an_interrupt_stops_cleanly_and_a_resume_goes_on(bbkb: Bbkb, tmp_path: Path, executor: str) -> None:
+def test_an_interrupt_stops_cleanly_and_a_resume_continues(bbkb: Bbkb, tmp_path: Path, executor: str) -> None:
     assert "continue with" in interrupt(tmp_path, executor, seconds=0.2, until=("succeeded", 3), times=1)
     status = json.loads(bbkb(tmp_path, "status", str(run_of(tmp_path)), "--json").stdout)
     assert status["outcome"] == "interrupted"
@@ -302,7 +302,7 @@ def test_the_options_of_one_strategy_are_explained(bbkb: Bbkb, tmp_path: Path) -
 KNOWN = CAMPAIGN.replace("regularization: 0.1", "regularization: 0.1, warm_start: {name: data, path: known.csv}")
 
 
-def test_a_campaign_begins_with_existing_data_and_goes_on_without_their_file(bbkb: Bbkb, tmp_path: Path) -> None:
+def test_a_campaign_begins_with_existing_data_and_continues_without_their_file(bbkb: Bbkb, tmp_path: Path) -> None:
     (tmp_path / "campaign.yaml").write_text(KNOWN)
     (tmp_path / "known.csv").write_text("arm,reward,note\n3,0.5,\n150,0.75,good\n150,0.7,\n200,1,no such arm\n")
     existing = f"3 results of {tmp_path / 'known.csv'}, 1 match no candidate (the first: row 4 of the table: arm=200)"

@@ -31,7 +31,7 @@ def count_successes(bbkb: Bbkb, folder: Path) -> int:
     return int(json.loads(bbkb(folder, "status", "runs/2026-first", "--json").stdout)["succeeded"])
 
 
-def test_one_line_starts_a_run_and_goes_on_with_it(bbkb: Bbkb, folder: Path) -> None:
+def test_one_line_starts_a_run_and_continues_with_it(bbkb: Bbkb, folder: Path) -> None:
     done = bbkb(folder, *ONE_LINE)
     assert done.returncode == 0, done.stdout + done.stderr
     assert f"run {folder / 'runs' / '2026-first'}" in done.stdout

@@ -145,7 +145,7 @@ def test_the_token_in_the_address_becomes_a_cookie_that_scripts_cannot_read(begi
         connection.close()
 
 
-def test_a_reader_goes_on_after_the_position_that_it_has_seen_also_at_another_server(begin_log: BeginLog) -> None:
+def test_a_reader_continues_after_the_position_that_it_has_seen_also_at_another_server(begin_log: BeginLog) -> None:
     events = SyntheticLog(trials=40, failure_share=0.1, sessions=1).events()
     half = len(events) // 2
     log = begin_log("one", events[:half])

@@ -248,7 +248,7 @@ def test_a_mistake_in_the_run_comes_back_as_our_own_error(make: Callable[..., Ru
 
 
 @pytest.mark.parametrize("kind", ["task", "actor"])
-def test_a_campaign_goes_on_when_its_driver_is_killed(
+def test_a_campaign_continues_when_its_driver_is_killed(
     make: Callable[..., Run], tmp_path: Path, ray_cluster: str, kind: str
 ) -> None:
     write_campaign(tmp_path, 12, 0.5, kind)

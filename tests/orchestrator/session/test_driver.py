@@ -69,7 +69,7 @@ def test_a_stop_at_once_gives_running_evaluations_back(tmp_path: Path) -> None:
     assert fold(campaign.events()).status().done == 30
 
 
-def test_failing_arms_are_set_aside_and_the_campaign_goes_on(tmp_path: Path) -> None:
+def test_failing_arms_are_set_aside_and_the_campaign_continues(tmp_path: Path) -> None:
     campaign = Campaign(tmp_path, evaluations=40, objective=Parabola(breaks_below=0.2))
     assert campaign.run(campaign.simulated_executor()).outcome == "finished"
     history = fold(campaign.events())

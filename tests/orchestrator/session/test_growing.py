@@ -135,7 +135,7 @@ def test_a_log_cut_anywhere_leads_to_the_same_state(campaign: Callable[..., Sett
         assert cast(SparseState, after.model).grown_at == before.model.pulls.total
 
 
-def test_a_resume_goes_on_growing(campaign: Callable[..., Settings]) -> None:
+def test_a_resume_continues_growing(campaign: Callable[..., Settings]) -> None:
     run = run_session(campaign())
     first = len(growths_of(run.events()))
     larger = load(run.settings_file, ["budget.evaluations=60"])

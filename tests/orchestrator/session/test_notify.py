@@ -170,7 +170,7 @@ def test_an_address_that_is_none_is_an_error_in_the_log_which_does_not_quote_it(
     assert "secret-path" not in said
 
 
-def test_a_campaign_goes_on_while_a_notification_hangs_and_its_end_waits_a_bounded_time(
+def test_a_campaign_continues_while_a_notification_hangs_and_its_end_waits_a_bounded_time(
     tmp_path: Path, webhook: Webhook, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(notify, "END_SECONDS", 0.1)

@@ -95,7 +95,7 @@ def test_two_states_are_asked_in_turns_over_shards_as_over_one_array(sharded: Sh
     assert len(made[0][0]) > 1
 
 
-def test_a_shard_that_dies_is_an_error_that_says_how_to_go_on() -> None:
+def test_a_shard_that_dies_is_an_error_that_says_how_to_continue() -> None:
     sharded = ShardedArms.start(ARMS, 2)
     state = STRATEGY.init(sharded, np.random.default_rng(0))
     state = STRATEGY.tell(state, [Observation(arm, 0.5) for arm in state.initial], np.random.default_rng(1))

@@ -71,7 +71,7 @@ def short_folder() -> Iterator[str]:
 
 
 @pytest.mark.parametrize("kind", ["task", "actor"])
-def test_an_attempt_whose_node_dies_is_the_nodes_fault_and_others_go_on(short_folder: str, kind: str) -> None:
+def test_an_attempt_whose_node_dies_is_the_nodes_fault_and_others_continue(short_folder: str, kind: str) -> None:
     result = subprocess.run(
         [sys.executable, "-c", LOSES_NODES, short_folder, kind],
         env={**os.environ, **SOON, "PYTHONPATH": str(REPOSITORY), "RAY_TMPDIR": short_folder},

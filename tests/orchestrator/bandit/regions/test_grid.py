@@ -8,7 +8,7 @@ from orchestrator.bandit.regions.grid import farthest_first
 
 
 @given(seed=st.integers(0, 10**6))
-def test_every_prefix_goes_on_with_the_arm_farthest_from_it(seed: int) -> None:
+def test_every_prefix_continues_with_the_arm_farthest_from_it(seed: int) -> None:
     rng = np.random.default_rng(seed)
     arms = rng.integers(5, size=(30, 2)) / 4.0  # ties and duplicates
     order = farthest_first(arms, 30)

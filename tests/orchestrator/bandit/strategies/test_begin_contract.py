@@ -82,7 +82,7 @@ def test_the_state_restored_from_its_json_record_equals_the_live_one(name: str) 
     assert strategy.ask(restored, (1, 2), 5) == strategy.ask(live, (1, 2), 5)
 
 
-def test_it_goes_on_as_after_any_other_tell(name: str) -> None:
+def test_it_continues_as_after_any_other_tell(name: str) -> None:
     strategy, state = begin_strategy(name)
     for number in range(4):
         decision = strategy.ask(state, (), 5)
