@@ -1,4 +1,4 @@
-# Two commands for a fresh machine with Python 3.11+: `make run` and `make test`.
+# Two commands for a new machine with Python 3.11 or newer: `make run` and `make test`.
 PYTHON ?= python3
 BIN := .venv/bin
 
@@ -10,16 +10,16 @@ run: .venv/installed
 test: .venv/installed-dev
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
 
-# On two real Slurm clusters of three namespaces each, side by side: needs root, Debian's slurm-wlm and munge, and a machine
-# with little else to do.
+# On two Slurm clusters of three namespaces each, at the same time: needs root, Debian's slurm-wlm and munge, and a machine
+# without much other load.
 test-slurm: .venv/installed-dev
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m slurm tests/deploy
 
-# The image, built with buildah on a base of Debian's packages; TLS between three machines; a live Prometheus. Needs root.
+# The image, built with buildah from Debian's packages; TLS between three machines; a running Prometheus. Needs root.
 test-deploy: .venv/installed-dev
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 0 -m deploy tests/deploy
 
-# Whole benchmarks on few problems.
+# Complete benchmarks on few problems.
 test-slow: .venv/installed-dev
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m slow
 
@@ -27,11 +27,11 @@ test-slow: .venv/installed-dev
 fuzz: .venv/installed-dev
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m fuzz tests/fuzz
 
-# With coverage, a report and no gate, where Python counts lines cheaply (sys.monitoring, 3.12): before, tests take twice as long.
+# Coverage is reported and has no minimum. It is measured from Python 3.12 on (sys.monitoring); before, tests take twice as long.
 check: format lint types imports
 	$(MAKE) $$($(BIN)/python -c 'import sys; print("coverage" if sys.version_info >= (3, 12) else "test")')
 
-# After a failure of `check`: the same, with the failed tests alone.
+# After a failure of `check`: the same checks, with the failed tests only.
 recheck: format lint types imports
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 0 --last-failed --last-failed-no-failures none
 

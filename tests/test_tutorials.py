@@ -1,4 +1,4 @@
-"""The tutorials are followed as they are written: their files are made, and their commands run in the order given."""
+"""The tutorials work as written: their files are created, and their commands run in the given order."""
 
 import re
 import shlex

@@ -1,4 +1,4 @@
-"""Data sets of a few rows in the real files' formats, so that every experiment runs whole in a moment."""
+"""Data sets of a few rows in the formats of the real files, so that a complete experiment runs in a short time."""
 
 import csv
 import gzip

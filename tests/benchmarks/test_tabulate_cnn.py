@@ -1,4 +1,4 @@
-"""Tests of benchmarks/tabulate_cnn.py, with a formula in the network's place."""
+"""Tests of benchmarks/tabulate_cnn.py, with a formula instead of the network."""
 
 import csv
 import math

@@ -1,4 +1,4 @@
-"""The chaos suite's accounting notices what it is there to notice: it is worth nothing if it cannot complain."""
+"""The accounting of the chaos suite finds lost, repeated and invented results in logs that are made up for it."""
 
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Campaigns on a real Ray cluster of three nodes, whose parts are killed while they run: the short chaos suite.
+"""Campaigns on a real Ray cluster of three nodes, whose processes are killed while they run: the short chaos suite.
 
 The long one, with hundreds of kills at random, is `python -m benchmarks.chaos`.
 """

@@ -1,4 +1,4 @@
-"""Links that are cut without notice. Where namespaces cannot be made (they need root) it is this that is tested."""
+"""Links that are cut. Where namespaces cannot be created (they need root), the message about it is tested instead."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""A Ray head of a test's own on this machine, with ports and a temporary folder of its own, and what runs beside it."""
+"""A Ray head for one test on this machine, with its own ports and temporary folder, and processes beside it."""
 
 import os
 import socket

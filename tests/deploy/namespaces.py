@@ -1,4 +1,4 @@
-"""Machines on this machine: a network namespace each, joined by a bridge. Needs root.
+"""Several machines simulated on this one: network namespaces that are joined by a bridge. Needs root.
 
 What runs in one has also a host name, a process table and mounts of its own, so that a folder such as Ray's can be
 another one on every machine.

@@ -1,4 +1,4 @@
-"""Features of cells: what is invariant stays, what the papers define is reproduced."""
+"""Features of cells: invariances hold, and the features of the papers are reproduced."""
 
 import itertools
 

@@ -1,4 +1,4 @@
-"""What every objective in the table must do; a newcomer is tested the moment it is listed."""
+"""The contract of all objectives in the table; a new objective is tested as soon as it is listed."""
 
 import dataclasses
 import math

@@ -1,4 +1,4 @@
-"""A made-up event log that looks like a real campaign's: for tests of whatever reads a `History`.
+"""An invented event log of the form of a real campaign's, for tests of all that reads a `History`.
 
 Batches grow, evaluations take different times on several workers, some fail (with messages that would break a careless
 page or file) and are tried again, some fail finally, and sessions are killed in the middle and resumed.

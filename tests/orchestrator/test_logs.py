@@ -1,4 +1,4 @@
-"""The operator's log: one line an event, whatever the text holds; silent unless it is asked for."""
+"""The operator's log: one line for each event, whatever its text; nothing is printed unless it is requested."""
 
 import json
 import logging

@@ -1,4 +1,4 @@
-"""The comparison over several objectives, on a table of its own: every method runs, and losses mean what they say."""
+"""The comparison over several objectives on a small table: every method runs, and losses are computed as documented."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The authors' code itself is not here: a double with its interface, which pulls one arm in growing batches."""
+"""The comparison with the authors' code, with a substitute for it that pulls one arm in growing batches."""
 
 import shutil
 import sys

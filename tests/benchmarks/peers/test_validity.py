@@ -1,4 +1,4 @@
-"""Shares of arms within μ ± 2σ: what a right model holds, and what a wrong one does not."""
+"""Shares of arms within μ ± 2σ: those of a correct model, and those of a wrong one."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Tests of orchestrator/api: campaigns from Python are campaigns, whatever function they tune."""
+"""Tests of orchestrator/api: campaigns from Python, with any kind of function."""
 
 import inspect
 import re

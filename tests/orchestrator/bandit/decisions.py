@@ -1,4 +1,4 @@
-"""What a value is where a test knows more than its type says."""
+"""Values narrowed to the type that a test expects; another type fails the test."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""Copies of frozen values are what the standard ways give, and leave the original as it was."""
+"""Copies of frozen values equal those of the standard functions, and the original is unchanged."""
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType

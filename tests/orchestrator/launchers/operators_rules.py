@@ -1,4 +1,4 @@
-"""What Kubernetes with the KubeRay operator takes, as far as a campaign needs it: keys, types, and rules of its own.
+"""The manifests that Kubernetes with the KubeRay operator accepts, as far as campaigns need: keys, types and rules.
 
 The keys are those of `ray.io/v1` that a RayJob may have (KubeRay 1.6); pods, Secret, ConfigMap and
 PersistentVolumeClaim are checked against Kubernetes' schema. Unknown keys are refused everywhere: an API server drops

@@ -1,4 +1,4 @@
-"""Slurm scripts: sound for a shell, true to what was asked for, and the file in deploy is what the code writes."""
+"""Slurm scripts: valid for a shell, with the requested settings; the file in deploy is what the code writes."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""What every picture's texts and numbers go through."""
+"""The conversion of texts and numbers in all pictures."""
 
 import html
 import json

@@ -1,4 +1,4 @@
-"""The central actor on a cluster that was joined: it restarts itself, needs no watcher, and leaves in the end."""
+"""The central actor on a cluster that was joined: it restarts itself, needs no watcher, and ends with the campaign."""
 
 import collections
 import contextlib

@@ -1,4 +1,4 @@
-"""Notifications: what is sent, that a campaign never waits for them, and that a failure of theirs is only logged."""
+"""Notifications: what is sent, campaigns never wait for them, and their failures are only logged."""
 
 import http.server
 import json

@@ -1,4 +1,4 @@
-"""The second bookkeeping: agrees with the first on every sound log, and finds what is wrong with the others."""
+"""The audit agrees with the campaign state on every intact log, and finds the damage of the others."""
 
 import contextlib
 import itertools

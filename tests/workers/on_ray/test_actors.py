@@ -1,4 +1,4 @@
-"""Worker actors: what they hold outlives the executor, and nothing of them outlives its use."""
+"""Worker actors: their outcomes survive the executor, and all of their traces are removed after use."""
 
 import os
 import resource

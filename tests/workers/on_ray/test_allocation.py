@@ -1,4 +1,4 @@
-"""Workers that are started before there is an executor: they are used, not made again, and end with it."""
+"""Workers that are started before there is an executor: they are used instead of new ones, and end with it."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""Nodes that die under evaluations: a cluster of several nodes on this machine, in a process of its own."""
+"""Nodes that die during evaluations: a cluster of several nodes on this machine, in its own process."""
 
 import json
 import os

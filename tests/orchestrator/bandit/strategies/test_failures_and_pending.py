@@ -1,4 +1,4 @@
-"""Contract rules on every strategy in the table that take a comparison of two courses of one campaign."""
+"""Contract rules for every strategy in the table that compare two runs of one campaign."""
 
 from typing import Any
 
