@@ -139,13 +139,13 @@ def reason_not_to_follow(
             if store.holding(run.name).epoch != holding.epoch:
                 return None
     if not holding.epoch:
-        return f"{run.name} has not been started yet: bbkb resume {run.folder}"
+        return f"{run.name} has not been started yet: {run.resume_command}"
     if not holding.holder:
         since = f" since {moment(holding.last_beat)}" if holding.last_beat else ""
-        return f"no process runs {run.name}{since}; to continue: bbkb resume {run.folder}"
+        return f"no process runs {run.name}{since}; to continue: {run.resume_command}"
     return (
         f"no process runs {run.name}: {holding.holder}, which did, died without recording an outcome (last heartbeat "
-        f"{moment(holding.last_beat)}); to continue: bbkb resume {run.folder}"
+        f"{moment(holding.last_beat)}); to continue: {run.resume_command}"
     )
 
 

@@ -7,6 +7,7 @@ from rich.text import Text
 
 from orchestrator.campaign.status import goals_text, idle_text
 from orchestrator.cli.attach import SessionEnd
+from orchestrator.cli.console import SafeConsole
 from orchestrator.cli.live import assignments, recommendation
 from orchestrator.cli.terminal import say, write_file
 from orchestrator.history.fold import History
@@ -17,6 +18,8 @@ from orchestrator.wording import duration
 
 def summarize(console: Console, run_: runs.Run, history: History, outcome: str, reason: str) -> None:
     """The outcome of a session and the results of the campaign so far."""
+    if console.quiet and outcome == "failed":
+        say(SafeConsole(stderr=True), f"bbkb: {run_.name} failed: {reason}")
     best, now = history.best_known, history.status()
     lines: list[tuple[str, str]] = [("outcome", f"{outcome}: {reason}")]
     if best is not None:
@@ -35,7 +38,7 @@ def summarize(console: Console, run_: runs.Run, history: History, outcome: str, 
         ("report", str(run_.report_file)),
     ]
     if outcome != "finished":
-        lines.append(("continue with", f"bbkb resume {run_.folder}"))
+        lines.append(("continue with", run_.resume_command))
     for name, text in lines:
         console.print(Text.assemble((f"{name:<16}", "dim"), text), soft_wrap=True)
 
@@ -45,7 +48,7 @@ def say_ending(console: Console, run_: runs.Run, ending: SessionEnd) -> None:
     if ending.outcome:
         summarize(console, run_, read_history(run_), ending.outcome, ending.reason)
     else:
-        say(console, f"{ending.reason}. What had finished is in the log: bbkb resume {run_.folder}")
+        say(console, f"{ending.reason}. What had finished is in the log: {run_.resume_command}")
 
 
 def save_report(run_: runs.Run, path: Path) -> History:

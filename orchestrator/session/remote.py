@@ -135,7 +135,7 @@ class RemoteSession:
                 return None
             raise ActorLostError(
                 f"the central actor died ({type(error).__name__}) and cannot be restarted. Every finished result is in "
-                f"the log: bbkb resume {self._run.folder}"
+                f"the log: {self._run.resume_command}"
             ) from error
         return answer
 

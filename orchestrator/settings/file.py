@@ -225,6 +225,9 @@ class _Reading:
             if not isinstance(key_node, yaml.ScalarNode):
                 raise self.error(key_node, "a key must be a single word, got a list or mapping")
             key, line = key_node.value, key_node.start_mark.line + 1
+            if key == "<<" and key_node.style is None:
+                remedy = "write out its keys, or name one whole value by an anchor: `&name`, `*name`"
+                raise self.error(key_node, f"the merge key << is not part of YAML 1.2; {remedy}")
             if key in lines:
                 first = self.place_of(lines[key])
                 raise self.error(

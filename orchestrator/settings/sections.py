@@ -95,7 +95,7 @@ class ObjectiveSettings(Section):
         default=None,
         description="Python function, package.module:function or path/to/file.py:function, called with keywords.",
     )
-    command: str | None = Field(
+    command: Annotated[str, Field(min_length=1)] | None = Field(
         default=None,
         description="Shell command in which {name} stands for a parameter; its last line of output is the value.",
     )

@@ -16,6 +16,7 @@ import os
 import platform
 import reprlib
 import secrets
+import shlex
 import shutil
 import subprocess
 import sys
@@ -65,6 +66,11 @@ class Run:
     def report_file(self) -> Path:
         """Where the report is written."""
         return self.folder / "report.html"
+
+    @property
+    def resume_command(self) -> str:
+        """The command that continues the run, as a shell reads it."""
+        return f"bbkb resume {shlex.quote(str(self.folder))}"
 
     @contextmanager
     def store(self) -> Iterator[Store]:

@@ -168,4 +168,5 @@ class Scale:
         """Δscore/Δreward over the better half of the arms."""
         middle = len(self._means) // 2
         rise = float(self._means[-1] - self._means[middle])
-        return float(self._scores[-1] - self._scores[middle]) / rise if rise > 0 else 0.0
+        slope = float(self._scores[-1] - self._scores[middle]) / rise if rise > 0 else 0.0
+        return slope if np.isfinite(slope) else 0.0  # rewards that differ by less than 10⁻³⁰⁸

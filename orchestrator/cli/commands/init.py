@@ -1,6 +1,9 @@
 """`bbkb init`: a campaign file to begin with, commented, for a function, a command or a table."""
 
 import json
+import re
+import shlex
+import sys
 from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
@@ -44,16 +47,32 @@ def init(
     """Write a commented campaign file to start from, and an example objective beside it."""
     if file.exists():
         raise UserError(f"{file} exists already: name another file, or remove it")
-    chosen = template or Template(
-        typer.prompt("What is tuned: function, command or table", default=Template.FUNCTION.value, type=Template)
-    )
-    values = {"name": file.stem.replace("_", "-"), "evaluations": evaluations, "workers": workers, "schema": SCHEMA}
+    chosen = template or _ask_for_template()
+    values = {"name": _campaign_name(file), "evaluations": evaluations, "workers": workers, "schema": SCHEMA}
     companion, source = _COMPANIONS[chosen]
     console = SafeConsole()
     _write(console, file, _fill(f"{chosen.value}.yaml.jinja", values))
     _write(console, file.parent / companion, _fill(source, values))
     _write(console, file.parent / SCHEMA, json.dumps(schema(), indent=1) + "\n")
-    say(console, f"check it with: bbkb validate {file}; run it with: bbkb run {file}")
+    named = shlex.quote(str(file))
+    say(console, f"check it with: bbkb validate {named}; run it with: bbkb run {named}")
+
+
+def _ask_for_template() -> Template:
+    try:
+        asked = typer.prompt(
+            "What is tuned: function, command or table", default=Template.FUNCTION.value, type=Template
+        )
+    except typer.Abort as error:
+        if sys.stdin.isatty():
+            raise
+        raise UserError("--template must be function, command or table where no terminal can be asked") from error
+    return Template(asked)
+
+
+def _campaign_name(file: Path) -> str:
+    """A name that a campaign may have: that of the file, without the letters that are not allowed."""
+    return re.sub("[^A-Za-z0-9.-]+", "-", file.stem).strip("-.")[:64] or "campaign"
 
 
 def _fill(template: str, values: Mapping[str, object]) -> str:

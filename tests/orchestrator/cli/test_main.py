@@ -207,6 +207,10 @@ def test_a_campaign_in_which_everything_fails_exits_with_1_and_names_the_cause(b
     assert "Traceback" not in done.stderr
     rows = bbkb(tmp_path, "export", str(run_of(tmp_path))).stdout
     assert "OSError: the disk is on fire" in rows
+    quiet = bbkb(tmp_path, "run", "campaign.yaml", "--set", "workers.retries=0", "--quiet", "--run", "quiet")
+    assert (quiet.returncode, quiet.stdout) == (1, "")
+    assert "bbkb: quiet failed: all " in quiet.stderr
+    assert "the disk is on fire" in quiet.stderr
 
 
 def interrupt(folder: Path, executor: str, seconds: float, until: tuple[str, int], times: int) -> str:

@@ -67,6 +67,7 @@ def test_what_was_not_written_stands_where_the_nearest_key_above_it_does(tmp_pat
     [
         ("a: 1\nb:\n\tc: 2\n", 3, "a tab cannot be used"),
         ("a: 1\nb: [1, 2\n", 3, "not valid YAML"),
+        ("a: &a {x: 0}\nb:\n  <<: *a\n", 3, "the merge key << is not part of YAML 1.2; write out its keys"),
         ("a: 1\nb: *nowhere\n", 2, "undefined alias"),
         ("a: 1\n? [x]\n: 2\n", 2, "a key must be a single word"),
         ("a: 1\nb: !!python/object/apply:os.getcwd []\n", 2, "is not allowed"),

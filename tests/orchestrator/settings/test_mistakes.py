@@ -93,6 +93,10 @@ from tests.orchestrator.settings.small import HEAD, SMALL, ErrorLines
             "x.yaml:4: objective.command: {b} must be one of the parameters c",
         ),
         (
+            "name: x\nbudget: {evaluations: 5}\nobjective: {command: ''}\nspace: {c: {low: 0, high: 1}}\n",
+            "x.yaml:3: objective.command must",
+        ),
+        (
             "name: x\nbudget: {evaluations: 5}\nobjective:\n  command: a {\nspace: {c: {low: 0, high: 1}}\n",
             "x.yaml:4: objective.command: ",
         ),

@@ -111,6 +111,12 @@ def test_a_scale_maps_rewards_to_the_arms_scores_and_back(outputs: Outputs, seed
     assert beyond[0] < beyond[1]
 
 
+def test_a_scale_of_rewards_that_barely_differ_gives_finite_scores() -> None:
+    rewards = np.arange(20) * 5e-324
+    scores = Scale(Pulls.none(20).add(np.arange(20), rewards), Outputs.HALF_RANK).scores(np.append(rewards, 1.0))
+    assert np.isfinite(scores).all()
+
+
 def test_where_most_arms_are_equally_good_the_others_are_still_ranked() -> None:
     scores = scores_of(np.array([1.0, 1.0, 1.0, 1.0, 0.5, 0.2]), Outputs.HALF_RANK)
     assert scores[0] > scores[4] > scores[5]

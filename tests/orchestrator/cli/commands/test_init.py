@@ -20,6 +20,19 @@ def test_what_is_written_runs(bbkb: Bbkb, tmp_path: Path, template: str) -> None
     assert json.loads((tmp_path / "campaign.schema.json").read_text())["title"] == "bbkb campaign file"
 
 
+def test_a_name_with_any_letters_gives_a_file_that_is_valid(bbkb: Bbkb, tmp_path: Path) -> None:
+    made = bbkb(tmp_path, "init", "my größe.yaml", "--template", "function")
+    assert "bbkb run 'my größe.yaml'" in made.stdout
+    checked = bbkb(tmp_path, "validate", "my größe.yaml")
+    assert checked.returncode == 0, checked.stderr
+
+
+def test_without_a_terminal_it_asks_for_the_option(bbkb: Bbkb, tmp_path: Path) -> None:
+    made = bbkb(tmp_path, "init", text="")
+    assert made.returncode == 2
+    assert "--template must be function, command or table" in made.stderr
+
+
 def test_without_a_template_it_asks(bbkb: Bbkb, tmp_path: Path) -> None:
     made = bbkb(tmp_path, "init", text="command\n")
     assert made.returncode == 0, made.stderr
