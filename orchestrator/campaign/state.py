@@ -110,7 +110,7 @@ class CampaignState:
     @property
     def missing_best(self) -> str:
         """The reason when there is no best result."""
-        first = self.session_first_failure
+        first, _, _traceback = self.session_first_failure.partition("\n")
         if self.front.results or not first:
             return self.front.missing_best
         return f"{self.front.missing_best}; the first one of the newest session failed with {first}"

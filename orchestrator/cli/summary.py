@@ -19,7 +19,7 @@ from orchestrator.wording import duration
 def summarize(console: Console, run_: runs.Run, history: History, outcome: str, reason: str) -> None:
     """The outcome of a session and the results of the campaign so far."""
     if console.quiet and outcome == "failed":
-        say(SafeConsole(stderr=True), f"bbkb: {run_.name} failed: {reason}")
+        say(SafeConsole(stderr=True), f"bbkb: {run_.name} failed: {reason.splitlines()[0]}")
     best, now = history.best_known, history.status()
     lines: list[tuple[str, str]] = [("outcome", f"{outcome}: {reason}")]
     if best is not None:
