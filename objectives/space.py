@@ -15,7 +15,7 @@ How many arms come out, `size` being what was asked for:
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
@@ -40,6 +40,7 @@ LARGEST_WHOLE_SET = 100_000  # configurations up to which all of a finite space 
 LARGEST_SIZE = 10_000_000
 LARGEST_CELLS = 500_000_000  # numbers in the matrix of features: 4 GB
 LARGEST_INTEGER = 2**53  # integers beyond it have no exact float64 feature
+DRAWN = 2**16  # points drawn at a time, so that little memory is used beside the candidates themselves
 GROWING_SIZE = 1024  # points drawn where more are appended later
 FIRST_ARMS = 256  # of a space taken whole: the number of sampled arms at the front
 
@@ -164,13 +165,12 @@ class SearchSpace:
 
     def candidates_of(self, columns: Mapping[str, Column]) -> Candidates:
         """Arms of these values (A,) a parameter, None where one does not exist: the same bits for the same values."""
-        blocks = [
-            coding.features(parameter, coding.encode(parameter, columns[name]))
-            for name, parameter in self.parameters.items()
-        ]
-        widths = [block.shape[1] for block in blocks]
+        widths = [coding.width(parameter) for parameter in self.parameters.values()]
+        features = np.empty((len(next(iter(columns.values()))), self.width))
+        for (name, parameter), end, width in zip(self.parameters.items(), np.cumsum(widths), widths, strict=True):
+            features[:, end - width : end] = coding.features(parameter, coding.encode(parameter, columns[name]))
         numbers = np.repeat(np.cumsum([width > 0 for width in widths]) - 1, widths)
-        return Candidates(np.hstack(blocks), columns, numbers, self.is_finite, self.conditional)
+        return Candidates(features, columns, numbers, self.is_finite, self.conditional)
 
     def rebuild(self, columns: Mapping[str, Sequence[Scalar]]) -> Candidates:
         """The arms of these values a parameter, lists as JSON gives them: the same bits as when they were made."""
@@ -263,11 +263,12 @@ def make_candidates(
         drawn = _draw_existing(full, size or points, sampler, seed)
     if not len(drawn):
         raise ObjectiveError("forbid leaves hardly any configuration of the space, none was found; narrow a clause")
-    codes = np.concatenate((wanted, drawn))
+    codes = np.concatenate((wanted, drawn)) if len(wanted) else drawn
     kept = first_occurrences(codes)
-    codes = codes[kept]
+    codes = codes if len(kept) == len(codes) else codes[kept]
     _check_cells(len(codes) * full.width)
     columns = full.columns_of(codes)
+    del codes, drawn  # as large as the candidates
     for row, place in enumerate(kept[kept < len(first)]):
         full.put(columns, row, first[place])
     return replace(full.candidates_of(columns), is_sequence=whole is not None or sampler != "grid")
@@ -278,9 +279,11 @@ def first_occurrences(rows: NDArray[np.float64]) -> NDArray[np.intp]:
     first = np.zeros(min(1, len(rows)), dtype=np.intp)
     group = np.zeros(len(rows), dtype=np.intp)
     for column in rows.T:
+        if len(np.unique(column)) == len(rows):  # all differ: the usual case with a real range
+            return np.arange(len(rows))
         values, rank = np.unique(column, return_inverse=True)
         _, first, group = np.unique(group * len(values) + rank, return_index=True, return_inverse=True)
-        if len(first) == len(rows):  # all differ already: the usual case with a real range, after one column
+        if len(first) == len(rows):  # all differ already
             break
     return np.sort(first)
 
@@ -315,35 +318,39 @@ def _check_cells(cells: int) -> None:
 
 def _draw_existing(space: SearchSpace, size: int, sampler: Sampler, seed: int) -> Codes:
     """The first `size` allowed configurations (≤ size, P) that the sampler draws; fewer where hardly any is allowed."""
-    draws = size
-    while True:
-        codes = space.existing(_draw(space.parameters, draws, sampler, seed))
-        codes = codes[space.allowed(codes)][:size]
-        if len(codes) == size or draws >= max(_MOST_DRAWS * size, _LEAST_DRAWS):
+    varying = [name for name, parameter in space.parameters.items() if coding.count(parameter) != 1]
+    most, codes, found = size, np.empty((size, len(space.parameters))), 0
+    while most < max(_MOST_DRAWS * size, _LEAST_DRAWS):
+        most *= 2
+    for positions in _positions(len(varying), size, most, sampler, seed):
+        drawn = space.existing(_draw(space.parameters, dict(zip(varying, positions.T, strict=True)), len(positions)))
+        drawn = drawn[space.allowed(drawn)][: size - found]
+        codes[found : found + len(drawn)] = drawn
+        found += len(drawn)
+        if found == size:
             break
-        draws *= 2
-    return codes
+    return codes[:found]
 
 
-def _draw(parameters: Space, size: int, sampler: Sampler, seed: int) -> Codes:
-    """Codes (size, P) of `size` points, whether they exist or not."""
-    varying = [name for name, parameter in parameters.items() if coding.count(parameter) != 1]
-    positions = dict(zip(varying, _positions(len(varying), size, sampler, seed).T, strict=True))
+def _draw(parameters: Space, positions: Mapping[str, NDArray[np.float64]], size: int) -> Codes:
+    """Codes (size, P) of points at `positions` (size,) of the parameters that vary, whether they exist or not."""
     drawn = [coding.draw(parameter, positions.get(name, np.zeros(size))) for name, parameter in parameters.items()]
     return np.stack(drawn, axis=1)
 
 
-def _positions(dimensions: int, size: int, sampler: Sampler, seed: int) -> NDArray[np.float64]:
-    """Positions (size, dimensions) in [0, 1)."""
+def _positions(dimensions: int, size: int, most: int, sampler: Sampler, seed: int) -> Iterator[NDArray[np.float64]]:
+    """At most `most` positions (n, dimensions) in [0, 1), some at a time; `size`: how many are wanted of them."""
+    # a Sobol sequence is balanced at powers of two only, and its first part must have such a length
+    rows = min(DRAWN, 1 << max(size - 1, 0).bit_length())
+    parts = (min(rows, most - low) for low in range(0, most, rows))
     if sampler == "random":
-        return np.random.default_rng(seed).random((size, dimensions))
-    # a Sobol sequence is balanced at powers of two only, and SciPy warns about other sizes: draw the next power and
-    # keep the beginning, which is the same sequence
-    from scipy.stats import qmc  # imported here: it takes a second, and most commands draw nothing
+        rng = np.random.default_rng(seed)
+        yield from (rng.random((part, dimensions)) for part in parts)
+    else:
+        from scipy.stats import qmc  # imported here: it takes a second, and most commands draw nothing
 
-    sequence = qmc.Sobol(dimensions, scramble=True, seed=seed)
-    points: NDArray[np.float64] = sequence.random_base2(max(size - 1, 0).bit_length())[:size]
-    return points
+        sequence = qmc.Sobol(dimensions, scramble=True, seed=seed)
+        yield from (sequence.random(part) for part in parts)
 
 
 def _largest_grid(space: SearchSpace, size: int) -> Codes:

@@ -8,7 +8,7 @@ import numpy as np
 from benchmarks.papers.nasbench101_cells import Cells
 from objectives.datasets import DataSource
 from objectives.names import find_objective
-from orchestrator.bandit.arrays import Floats
+from orchestrator.bandit.arrays import Floats, freeze
 from orchestrator.bandit.kernels import RBF
 from orchestrator.bandit.start.warm_start import RandomStart
 from orchestrator.bandit.strategies.bbkb import BBKB
@@ -54,7 +54,7 @@ class Problem:
 def load(name: str, arms: int | None = None, dimension: int = 20) -> Problem:
     """The problem `name`; `synthetic` has uniform features (`arms`, `dimension`) and a smooth value."""
     if name == "synthetic":
-        features = np.random.default_rng(0).random((arms or 10_000, dimension))
+        features = freeze(np.random.default_rng(0).random((arms or 10_000, dimension)))  # as a campaign's candidates
         shown = features[:, : min(dimension, 6)].T  # column by column: no second array of that size
         values = sum((np.sin(3.0 * column) for column in shown), np.zeros(len(features))) / len(shown)
         return Problem(features, values, BANDWIDTHS[name] * np.sqrt(dimension / 6.0))

@@ -25,6 +25,12 @@ def read_only(values: ArrayLike, dtype: type[D]) -> NDArray[D]:
     return array
 
 
+def freeze(array: NDArray[D]) -> NDArray[D]:
+    """`array` itself, made immutable: for one that its maker hands over, of which no copy is needed."""
+    array.flags.writeable = False
+    return array
+
+
 def _is_fixed(array: NDArray[D]) -> bool:
     """Whether neither the array nor its base can be written to."""
     owner: Any = array

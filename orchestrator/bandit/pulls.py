@@ -6,7 +6,7 @@ from functools import cached_property
 
 import numpy as np
 
-from orchestrator.bandit.arrays import Flags, Floats, Indices, read_only, same
+from orchestrator.bandit.arrays import Flags, Floats, Indices, freeze, read_only, same
 
 ENOUGH = 3  # repeated pulls with equal rewards, after which rewards count as deterministic
 ROUNDING = 1e-12  # of a mean of equal rewards, relative
@@ -42,7 +42,7 @@ class Pulls:
     @staticmethod
     def none(arms: int, further: int = 0) -> "Pulls":
         """No pull of `arms` arms yet; a pull will have `further` rewards beyond the first."""
-        return Pulls(np.zeros(arms, np.intp), np.zeros(arms), np.zeros((further, arms)))
+        return Pulls(freeze(np.zeros(arms, np.intp)), freeze(np.zeros(arms)), freeze(np.zeros((further, arms))))
 
     @cached_property
     def arms(self) -> Indices:
@@ -93,7 +93,7 @@ class Pulls:
         is_whole = ~np.isin(chosen, cut)
         evaluated = is_whole if existing is None else is_whole & ~np.asarray(existing, np.bool_)
         return Pulls(
-            counts,
+            freeze(counts),
             _add(self.reward_sums, chosen, values),
             np.array([_add(sums, chosen, one) for sums, one in zip(self.further_sums, more.T, strict=True)]),
             self.varies or self._varies_with(chosen[is_whole], values[is_whole]),
@@ -119,8 +119,8 @@ class Pulls:
     def extend(self, arms: int) -> "Pulls":
         """These pulls, with `arms` further arms that were not pulled."""
         return Pulls(
-            np.concatenate((self.counts, np.zeros(arms, np.intp))),
-            np.concatenate((self.reward_sums, np.zeros(arms))),
+            freeze(np.concatenate((self.counts, np.zeros(arms, np.intp)))),
+            freeze(np.concatenate((self.reward_sums, np.zeros(arms)))),
             np.hstack((self.further_sums, np.zeros((len(self.further_sums), arms)))),
             self.varies,
             self.repeats,
@@ -136,4 +136,4 @@ def _add(sums: Floats, arms: Indices, rewards: Floats) -> Floats:
     if not np.isfinite(after).all():
         arm = int(np.flatnonzero(~np.isfinite(after))[0])
         raise ValueError(f"the rewards of arm {arm} add up to more than a float can hold; divide all by a constant")
-    return after
+    return freeze(after)

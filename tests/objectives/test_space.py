@@ -7,10 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from objectives.conditions import Scalar
+from objectives import space as space_module
+from objectives.conditions import Clause, Scalar
 from objectives.objective import ObjectiveError
 from objectives.parameters import Parameter
-from objectives.space import Choice, Constant, Ordered, Range, Sampler, make_candidates
+from objectives.space import Choice, Constant, Ordered, Range, Sampler, SearchSpace, make_candidates
 
 reals = st.builds(
     lambda low, width, log: Range(low, low + width, log=log),
@@ -135,6 +136,21 @@ def test_a_sobol_pool_is_balanced_and_a_longer_one_begins_the_same() -> None:
     assert (np.bincount((features[:, 0] * 64).astype(int), minlength=64) == 1).all()
     longer = make_candidates({"x": Range(0, 1), "y": Range(0, 1)}, 100).features
     np.testing.assert_array_equal(features, longer[:64])
+
+
+@pytest.mark.parametrize("sampler", ["sobol", "random"])
+@pytest.mark.parametrize("forbid", [(), ({"n": {"above": 3}}, {"k": "a", "x": {"below": 0.9}})])
+def test_points_that_are_drawn_some_at_a_time_are_those_drawn_at_once(
+    sampler: Sampler, forbid: tuple[Clause, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parameters = {"n": Range(1, 9, integer=True, log=True), "x": Range(0.0, 1.0), "k": Choice(["a", "b"])}
+    wanted, made = SearchSpace(parameters, forbid), []
+    for rows in (16, 2**16):
+        monkeypatch.setattr(space_module, "DRAWN", rows)
+        made.append([make_candidates(wanted, size, sampler, seed=3) for size in (1, 15, 16, 300)])
+    for some, once in zip(*made, strict=True):
+        np.testing.assert_array_equal(some.features, once.features)
+        assert [some.parameters(arm) for arm in range(len(some))] == [once.parameters(arm) for arm in range(len(once))]
 
 
 def test_a_grid_has_both_ends_and_as_many_levels_as_fit() -> None:

@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
-from orchestrator.bandit.arrays import Floats
+from orchestrator.bandit.arrays import Floats, freeze
 from orchestrator.bandit.pulls import Pulls
 
 RESOLUTION = 2.0**20
@@ -75,7 +75,7 @@ def score_pulls(pulls: Pulls, outputs: Outputs) -> Pulls:
         return pulls
     sums = np.zeros(len(pulls.counts))
     sums[pulls.arms] = scores_of(mean_rewards(pulls), outputs) * pulls.counts[pulls.arms]
-    return Pulls(pulls.counts, sums)
+    return Pulls(pulls.counts, freeze(sums))
 
 
 def is_outlier(means: Floats) -> NDArray[np.bool_]:

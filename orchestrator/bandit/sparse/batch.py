@@ -15,6 +15,7 @@ import numpy as np
 from orchestrator.bandit.arrays import Floats, Indices
 from orchestrator.bandit.sparse.posterior import SparsePosterior
 
+MOST_NUMBERS = 2**22  # of the arms looked at: 32 MiB
 FOLD = 32  # pulls that are kept apart before they join C: one product of matrices instead of 32 of vectors
 
 
@@ -36,6 +37,7 @@ class BatchPosterior:
         self.rows = np.empty((0, rank))
         self._directions = np.empty((64, rank))  # the w's
         self._appended, self._folded = 0, 0
+        self._pulled: set[int] = set()
         self._inverse = np.eye(rank)  # C after the first `_folded` pulls
 
     def position(self, arm: int) -> int:
@@ -45,15 +47,29 @@ class BatchPosterior:
             self.enter(np.array([arm]))
         return position
 
+    @property
+    def most(self) -> int:
+        """See `lazy.ScoredArms`."""
+        return MOST_NUMBERS // (self.rows.shape[1] + 4)
+
     def refresh(self, positions: Indices) -> None:
         """Nothing: variances are always up to date."""
+
+    def leave(self, positions: Indices) -> Indices:
+        """See `lazy.ScoredArms`: arms that were pulled stay."""
+        leaving = positions[~np.isin(self.arms[positions], list(self._pulled))]
+        staying = np.ones(len(self.arms), bool)
+        staying[leaving] = False
+        self.arms, self.mean, self.rows = self.arms[staying], self.mean[staying], self.rows[staying]
+        self.start_variance, self.variance = self.start_variance[staying], self.variance[staying]
+        return leaving
 
     def positions(self, arms: Indices) -> Indices:
         """Where `arms` (n,), all looked at, stand: (n,)."""
         return np.searchsorted(self.arms, arms)
 
     def enter(self, arms: Indices) -> None:
-        """Look at `arms` (n,) from now on: distinct ones that were not looked at before."""
+        """Look at `arms` (n,) from now on: distinct ones that are not looked at."""
         mean, start, rows = self.posterior.moments(arms)
         missed = np.vecdot(rows, self._directions[: self._appended, None]) ** 2  # (pulls, n)
         # one by one in the order of the pulls, as `append` does it
@@ -69,6 +85,7 @@ class BatchPosterior:
     def append(self, arm: int) -> None:
         """Add a pull of `arm`."""
         position = self.position(arm)  # first: it may replace the arrays
+        self._pulled.add(arm)
         row = self.rows[position]
         product = self._inverse @ row if self._folded else row
         if self._appended > self._folded:

@@ -29,6 +29,7 @@ from orchestrator.bandit.sparse.columns import Points
 from orchestrator.bandit.sparse.posterior import SparsePosterior
 
 FIRST_ARMS, FIRST_PULLS = 256, 32  # initial capacities
+MOST_NUMBERS = 2**22  # of the arms looked at: 32 MiB
 FEW = 2048  # up to this many kernel entries, computing is faster than gathering kept columns
 TIE = 1e-8  # far above rounding errors, which are below 1e-10, and far below the uncertainty of a score
 T = TypeVar("T", bound=np.generic)
@@ -88,6 +89,25 @@ class ConditionedPosterior:
         """Where `variance` is an upper bound only."""
         return np.flatnonzero(self._levels[: self._count] < self._pulls)
 
+    @property
+    def most(self) -> int:
+        """See `lazy.ScoredArms`."""
+        numbers = self._rows.shape[1] + self._columns.shape[1] + self._features.shape[1] + 5
+        return MOST_NUMBERS // numbers
+
+    def leave(self, positions: Indices) -> Indices:
+        """See `lazy.ScoredArms`: arms that were pulled stay."""
+        pulled = self._pulled[: self._pulls]
+        leaving = np.setdiff1d(positions, pulled, assume_unique=True)
+        staying = np.ones(self._count, bool)
+        staying[leaving] = False
+        pulled[:] = np.cumsum(staying)[pulled] - 1
+        self._count, kept = int(np.count_nonzero(staying)), np.flatnonzero(staying)
+        for array in (self._arms, self._rows, self._levels, self._features, self._columns, self._numbers.T):
+            array[: self._count] = array[kept]
+        self._order = None
+        return leaving
+
     def position(self, arm: int) -> int:
         """Where `arm` stands in the arrays; it is entered if it was not, and brought up to date."""
         found = np.flatnonzero(self.arms == arm)
@@ -104,7 +124,7 @@ class ConditionedPosterior:
         return self._order[self.arms.searchsorted(arms, sorter=self._order)]
 
     def enter(self, arms: Indices) -> None:
-        """Look at `arms` (n,) from now on: distinct ones that were not looked at before."""
+        """Look at `arms` (n,) from now on: distinct ones that are not looked at."""
         if not len(arms):
             return
         mean, start, rows = self.posterior.joint_moments(arms)

@@ -14,6 +14,7 @@ from orchestrator.bandit.arrays import Floats, Indices
 
 # Arms taken at a time, at least: one by one would cost a call each
 FIRST_NEAR, FIRST_LOOK = 1024, 32
+SHARE = 8  # of the most arms that are looked at, this part enters in one call at most
 SAMPLE = 4096  # bounds that a quantile is estimated from
 MARGIN = 0.25  # arms are taken down to this share of the distance below the best score that bounds reach above it
 NOTHING = np.empty(0, np.intp)
@@ -41,8 +42,16 @@ class ScoredArms(Protocol):
     def refresh(self, positions: Indices) -> None:
         """Bring the scores at these positions up to date."""
 
+    @property
+    def most(self) -> int:
+        """How many arms are looked at, except when more are equally good: numbers are kept of each."""
+
     def enter(self, arms: Indices) -> None:
-        """Look at `arms`, distinct ones that were not looked at before."""
+        """Look at `arms`, distinct ones that are not looked at."""
+
+    def leave(self, positions: Indices) -> Indices:
+        """Look no more at the arms at these positions, except those that are needed; positions (k,) of those that
+        left."""
 
     def tighten(self, arms: Indices) -> Floats:
         """Better upper bounds for `arms` (n,) at a fraction of the price of a look: (n,)."""
@@ -132,7 +141,8 @@ class LazyQueue:
     """Looks at the arms whose bound reaches the top. `blocked`: see `EagerQueue`.
 
     The arms are in three groups: those looked at; those `near`, with the next largest bounds; and the remaining ones,
-    of which only the largest bound is used.
+    of which only the largest bound is used. When more than `ScoredArms.most` are looked at, those of the least scores
+    go back to the near ones: a present score is an upper bound on later ones.
     """
 
     def __init__(self, remaining: RemainingArms, scored: ScoredArms, blocked: Indices = NOTHING) -> None:
@@ -172,19 +182,38 @@ class LazyQueue:
     def _look_at_more(self, best: float) -> None:
         """Tighten near bounds that reach `best`; then look at the arms whose bounds still do, and as many again.
 
-        At least as many as were looked at so far, so that the number of calls grows with the logarithm.
+        At least as many as were looked at so far, so that the number of calls grows with the logarithm, but no more at
+        a time than fit into memory.
         """
         loose = np.flatnonzero(~self._is_tight & (self._near_bounds >= best))
         self._near_bounds[loose] = np.minimum(self._near_bounds[loose], self._scored.tighten(self._near[loose]))
         self._is_tight[loose] = True
         reaching = int(np.count_nonzero(self._near_bounds >= best)) if best > -np.inf else 0
-        entering = largest(self._near_bounds, max(2 * reaching, len(self._scored.arms), FIRST_LOOK))
+        wanted = max(2 * reaching, len(self._scored.arms), FIRST_LOOK)
+        entering = largest(self._near_bounds, min(wanted, max(self._scored.most // SHARE, 1)))
         self._scored.enter(self._near[entering])
         staying = np.ones(len(self._near), bool)
         staying[entering] = False
         self._near, self._near_bounds = self._near[staying], self._near_bounds[staying]
         self._is_tight = self._is_tight[staying]
+        if len(self._scored.arms) > self._scored.most:
+            self._send_back()
         self._near_top = float(self._near_bounds.max(initial=-np.inf))
+
+    def _send_back(self) -> None:
+        """Return arms of the least scores to those near, until half of `ScoredArms.most` are left.
+
+        The best ones stay, equal ones too, so each turn of `top` looks at arms that it has not looked at yet.
+        """
+        scores = _scores(self._scored, self._drop_allowed)
+        best = least_equal(float(scores.max()), self._scored.tie)
+        leaving = largest(-scores, len(scores) - self._scored.most // 2)
+        leaving = leaving[scores[leaving] < best]
+        arms = self._scored.arms.copy()  # `leave` may move them
+        left = self._scored.leave(leaving)
+        self._near = np.concatenate((self._near, arms[left]))
+        self._near_bounds = np.concatenate((self._near_bounds, scores[left]))
+        self._is_tight = np.concatenate((self._is_tight, np.ones(len(left), bool)))
 
 
 def _quantile(bounds: Floats, count: int) -> float:

@@ -63,6 +63,15 @@ class Picking:
         """See `lazy.ScoredArms`."""
         self.posterior.refresh(positions)
 
+    @property
+    def most(self) -> int:
+        """See `lazy.ScoredArms`."""
+        return self.posterior.most
+
+    def leave(self, positions: Indices) -> Indices:
+        """See `lazy.ScoredArms`."""
+        return self.posterior.leave(positions)
+
     def enter(self, arms: Indices) -> None:
         """Look at `arms` (n,) too."""
         self.posterior.enter(arms)

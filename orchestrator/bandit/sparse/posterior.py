@@ -25,7 +25,7 @@ from functools import cached_property
 import numpy as np
 from scipy.linalg import solve_triangular
 
-from orchestrator.bandit.arrays import Floats, Indices, read_only
+from orchestrator.bandit.arrays import Floats, Indices, freeze, read_only
 from orchestrator.bandit.kernels import Kernel
 from orchestrator.bandit.model.model import Mean
 from orchestrator.bandit.model.outputs import Outputs, score_pulls
@@ -204,8 +204,7 @@ class SparsePosterior:
     @cached_property
     def _sweep(self) -> tuple[Floats, Floats, Floats]:
         mean, variance, further = self.model.all_arms.sweep(self.fit)
-        own = read_only(mean + self.fit.offset, np.float64)
-        return own, read_only(variance, np.float64), read_only(further, np.float64)
+        return freeze(mean + self.fit.offset), freeze(variance), freeze(further)
 
     def moments(self, arms: Indices) -> tuple[Floats, Floats, Floats]:
         """μ̃ less m (n,), σ̃² (n,) and y (n, r) of `arms` (n,).

@@ -7,7 +7,7 @@ from typing import Generic, TypeVar
 
 import numpy as np
 
-from orchestrator.bandit.arrays import Floats, Indices, read_only
+from orchestrator.bandit.arrays import Floats, Indices, freeze, read_only
 from orchestrator.bandit.confidence import Confidence, Schedule
 from orchestrator.bandit.model.model import Model
 from orchestrator.bandit.sparse.dictionary import Resampling, resparsify, without_own_pulls
@@ -107,4 +107,4 @@ class SparseStrategy(ABC, Generic[S]):
         """The belief over all arms at `state`, with no pull pending."""
         mean, variance = state.posterior.mean, state.posterior.variance
         ucb = mean + self.width_at(state) * np.sqrt(variance)
-        return Posterior(mean=mean, variance=variance, ucb=read_only(ucb, np.float64), unit=state.model.regularization)
+        return Posterior(mean=mean, variance=variance, ucb=freeze(ucb), unit=state.model.regularization)

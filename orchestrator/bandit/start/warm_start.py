@@ -22,6 +22,7 @@ from orchestrator.bandit.sparse.state import SparseState, refit
 from orchestrator.bandit.start.bless import bless
 from orchestrator.bandit.strategy import Observation
 
+MOST_NUMBERS = 2**22  # of the arms that uncertainty sampling looks at: 32 MiB
 RESTART = 64  # uniform arms that join a warm start that failed, at most
 
 PullsOption = Annotated[int, Ge(1), Doc("Arms that are pulled first, ≥ 1.")]
@@ -266,6 +267,19 @@ class _NoisyCholesky:
     def tighten(self, arms: Indices) -> Floats:
         """The bounds are not improved."""
         return np.full(len(arms), np.inf)
+
+    @property
+    def most(self) -> int:
+        """See `lazy.ScoredArms`."""
+        return MOST_NUMBERS // (len(self.picks) + 2)
+
+    def leave(self, positions: Indices) -> Indices:
+        """See `lazy.ScoredArms`."""
+        staying = np.ones(len(self.arms), bool)
+        staying[positions] = False
+        self.arms, self._solved = self.arms[staying], self._solved[:, staying]
+        self._explained = self._explained[staying]
+        return positions
 
     def enter(self, arms: Indices) -> None:
         """Look at `arms` (n,) too."""

@@ -82,8 +82,6 @@ from orchestrator.bandit.strategy import (
     WaitOption,
 )
 
-KEPT_WORKSPACES = 4  # cached ends of `ask`s: the number of states that can be asked alternately at no extra cost
-
 
 @dataclass(frozen=True)
 class BBKB(SparseStrategy[SparseState]):
@@ -237,8 +235,8 @@ class BBKB(SparseStrategy[SparseState]):
 
     @cached_property
     def _kept_workspaces(self) -> "Recent[_Key, _Workspace]":
-        """The ends of the last `ask`s. This cache changes no decision."""
-        return Recent(KEPT_WORKSPACES)
+        """The end of the last `ask`: one only, because it keeps arrays of all arms. This cache changes no decision."""
+        return Recent(1)
 
     @staticmethod
     def _key(state: SparseState, pulls: Sequence[int]) -> "_Key":

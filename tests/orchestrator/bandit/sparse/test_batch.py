@@ -52,6 +52,25 @@ def test_a_batch_that_is_folded_again_and_again_stays_right(make_problem: Callab
 
 
 @given(seed=SEEDS)
+def test_arms_that_left_come_back_with_the_same_numbers_and_pulled_ones_stay(
+    make_problem: Callable[..., Problem], seed: int
+) -> None:
+    problem, rng = make_problem(seed), np.random.default_rng(seed)
+    staying, leaving = batch_with_all_arms(problem.posterior), batch_with_all_arms(problem.posterior)
+    for number, arm in enumerate(problem.batch):
+        staying.append(arm)
+        leaving.append(arm)
+        arms = leaving.arms
+        left = arms[leaving.leave(np.flatnonzero(rng.random(len(arms)) < 0.5))]
+        assert sorted(left) == np.setdiff1d(arms, leaving.arms).tolist()
+        assert np.isin(problem.batch[: number + 1], leaving.arms).all()
+        leaving.enter(left[rng.random(len(left)) < 0.5])
+    leaving.enter(np.setdiff1d(staying.arms, leaving.arms))
+    for moment in ("arms", "mean", "start_variance", "variance", "rows"):
+        np.testing.assert_array_equal(getattr(leaving, moment), getattr(staying, moment))
+
+
+@given(seed=SEEDS)
 def test_late_arms_equal_prompt_ones_bit_for_bit_and_never_rise(
     make_problem: Callable[..., Problem], seed: int
 ) -> None:

@@ -62,6 +62,30 @@ def test_an_arm_has_the_same_variance_whenever_it_is_looked_at(make_problem: Cal
         np.testing.assert_allclose(other.mean[at], early.mean, rtol=1e-7, atol=1e-9)
 
 
+@given(seed=seeds)
+def test_arms_that_left_come_back_with_the_same_variance_and_pulled_ones_stay(
+    make_problem: Callable[..., Problem], seed: int
+) -> None:
+    problem, rng = make_problem(seed), np.random.default_rng(seed)
+    every = np.arange(len(problem.model.features))
+    staying, leaving = ConditionedPosterior(problem.posterior), ConditionedPosterior(problem.posterior)
+    for posterior in (staying, leaving):
+        posterior.enter(every)
+    for number, arm in enumerate(problem.batch):
+        staying.append(arm)
+        leaving.append(arm)
+        arms = leaving.arms.copy()
+        left = arms[leaving.leave(np.flatnonzero(rng.random(len(arms)) < 0.5))]
+        assert sorted(left) == np.setdiff1d(arms, leaving.arms).tolist()
+        assert np.isin(problem.batch[: number + 1], leaving.arms).all()
+        leaving.enter(left[rng.random(len(left)) < 0.5])
+    leaving.enter(np.setdiff1d(every, leaving.arms))
+    for posterior in (staying, leaving):
+        posterior.refresh(every)
+    at = leaving.positions(staying.arms)
+    np.testing.assert_allclose(leaving.variance[at], staying.variance, rtol=1e-7, atol=1e-9)
+
+
 def test_an_arm_far_from_the_dictionary_is_not_as_uncertain_once_it_is_pending() -> None:
     arms = Arms.of(np.array([[0.0], [1.0], [50.0]]))
     model = SparseModel(Matern52(0.3), arms.features, 0.1)

@@ -14,8 +14,8 @@ class Falling:
 
     tie, stale = 0.0, NONE
 
-    def __init__(self, every: np.ndarray, slack: np.ndarray | float = 0.0) -> None:
-        self.every, self.slack = every, np.broadcast_to(slack, every.shape)
+    def __init__(self, every: np.ndarray, slack: np.ndarray | float = 0.0, most: int = 10**6) -> None:
+        self.every, self.slack, self.most = every, np.broadcast_to(slack, every.shape), most
         self.arms, self.tightened = NONE, 0
 
     def scores(self) -> np.ndarray:
@@ -28,6 +28,10 @@ class Falling:
         self.arms = np.sort(np.concatenate((self.arms, arms)))
         assert len(np.unique(self.arms)) == len(self.arms)  # distinct, and not looked at before
 
+    def leave(self, positions: np.ndarray) -> np.ndarray:
+        self.arms = np.delete(self.arms, positions)
+        return positions
+
     def tighten(self, arms: np.ndarray) -> np.ndarray:
         assert not np.isin(arms, self.arms).any()
         self.tightened += len(arms)
@@ -36,10 +40,14 @@ class Falling:
 
 
 @given(
-    seed=st.integers(0, 10**6), count=st.integers(1, 60), near=st.integers(1, 12), look=st.integers(1, 8)
-)  # circles so small that arms come from all three
+    seed=st.integers(0, 10**6),
+    count=st.integers(1, 60),
+    near=st.integers(1, 12),
+    look=st.integers(1, 8),
+    most=st.sampled_from([1, 5, 20, 100]),
+)  # circles so small that arms come from all three, and go back
 def test_both_queues_return_the_lowest_index_of_the_largest_present_score(
-    seed: int, count: int, near: int, look: int
+    seed: int, count: int, near: int, look: int, most: int
 ) -> None:
     rng = np.random.default_rng(seed)
     scores = rng.integers(0, 6, size=count).astype(float)  # many ties
@@ -53,7 +61,7 @@ def test_both_queues_return_the_lowest_index_of_the_largest_present_score(
         patch.setattr(lazy, "FIRST_LOOK", look)
         queues = []
         for kind in (LazyQueue, EagerQueue):
-            scored = Falling(scores, slack)
+            scored = Falling(scores, slack, most)
             scored.enter(pending)
             queues.append(kind(RemainingInArray(bounds.astype(np.float64)), scored, blocked))
         for _ in range(30):
@@ -94,6 +102,24 @@ def test_laziness_looks_at_few_arms(tight: bool) -> None:
         scores[arm] -= 0.5
     assert len(scored.arms) < 1000
     assert (scored.tightened == 20_000) == tight  # each once, and only those that reach the top
+
+
+def test_no_more_arms_than_wanted_are_looked_at_but_those_that_are_equal() -> None:
+    rng = np.random.default_rng(0)
+    scores = rng.random(3000)
+    scored = Falling(scores, most=64)
+    queue, seen, many = LazyQueue(RemainingInArray(scores.copy()), scored), set[int](), 0
+    for _ in range(1500):
+        arm = queue.top()
+        assert scores[arm] == scores.max()
+        scores[arm] -= 1.0
+        seen |= set(scored.arms.tolist())
+        many = max(many, len(scored.arms))
+    assert many <= 64 < len(seen)
+    scores[:] = 0.0
+    equal = Falling(scores, most=64)
+    assert LazyQueue(RemainingInArray(scores.copy()), equal).top() == 0
+    assert len(equal.arms) == 3000  # the lowest index must be among them
 
 
 @given(seed=st.integers(0, 10**6), least=st.integers(1, 30))
