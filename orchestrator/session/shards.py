@@ -25,7 +25,6 @@ from orchestrator.bandit.sparse.blocks import Block, Fit
 from orchestrator.bandit.sparse.state import check_arms
 from orchestrator.errors import ActorLostError
 
-SENT = 4 * 2**20  # bytes of features in a message: Ray keeps a copy of a large one in memory that processes share
 KEPT = 8  # posteriors, and blocks, that a shard keeps
 T = TypeVar("T")
 Fits = Mapping[str, "ray.ObjectRef[Fit]"]
@@ -40,13 +39,9 @@ class Shard:
         self._fits: Recent[str, Fit] = Recent(KEPT)
         threadpool_limits(threads, user_api="blas")  # for as long as the process lives
 
-    def make_room(self, part: str, shape: tuple[int, ...]) -> None:
-        """Have room for (n, d) features."""
-        self._parts[part] = np.empty(shape)
-
-    def add(self, part: str, first: int, features: NDArray[np.float64]) -> None:
-        """Add these arms (k, d), the `first` of which has this number within the part."""
-        self._parts[part][first : first + len(features)] = features
+    def add(self, part: str, features: NDArray[np.float64]) -> None:
+        """Add these arms (n, d)."""
+        self._parts[part] = features
 
     def ask(self, part: str, model: bytes, query: bytes, fits: Fits) -> object:
         """The answer of the block that is made of `part` with `model`, a pickled kernel and λ."""
@@ -60,12 +55,8 @@ class Shard:
         return self._blocks.get((part, model), make)
 
 
-class _MakeRoom(Protocol):
-    def remote(self, part: str, shape: tuple[int, ...]) -> "ray.ObjectRef[None]": ...
-
-
 class _Add(Protocol):
-    def remote(self, part: str, first: int, features: NDArray[np.float64]) -> "ray.ObjectRef[None]": ...
+    def remote(self, part: str, features: NDArray[np.float64]) -> "ray.ObjectRef[None]": ...
 
 
 class _Ask(Protocol):
@@ -74,10 +65,6 @@ class _Ask(Protocol):
 
 class Handle(Protocol):
     """A handle of a `Shard`, which Ray does not give a type."""
-
-    @property
-    def make_room(self) -> _MakeRoom:
-        """See `Shard.make_room`."""
 
     @property
     def add(self) -> _Add:
@@ -189,11 +176,8 @@ class ShardedArms:
 
 
 def _place(actor: Handle, features: NDArray[np.float64]) -> Part:
-    """Send `features` (n, d), one message after the other, so that this process never has a second copy of all."""
-    name, rows = uuid4().hex, max(1, SENT // features[:1].nbytes)
-    actor.make_room.remote(name, features.shape)
-    for first in range(0, len(features), rows):
-        _get([actor.add.remote(name, first, features[first : first + rows])])
+    name = uuid4().hex
+    actor.add.remote(name, features)
     return Part(actor, name, len(features))
 
 

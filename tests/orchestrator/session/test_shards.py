@@ -11,7 +11,6 @@ from orchestrator.bandit.start.warm_start import RandomStart, UncertaintyStart
 from orchestrator.bandit.strategies.bbkb import BBKB
 from orchestrator.bandit.strategy import Choose, Observation
 from orchestrator.errors import ActorLostError
-from orchestrator.session import shards
 from orchestrator.session.shards import ShardedArms
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
@@ -25,10 +24,8 @@ STRATEGY = BBKB(
 
 @pytest.fixture(params=[1, 3], scope="module")
 def sharded(request: pytest.FixtureRequest) -> Iterator[ShardedArms]:
-    """The arms over one or three actors, sent in many messages."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(shards, "SENT", 7 * ARMS[0].nbytes)
-        arms = ShardedArms.start(ARMS, request.param)
+    """The arms over one or three actors."""
+    arms = ShardedArms.start(ARMS, request.param)
     yield arms
     arms.close()
 
