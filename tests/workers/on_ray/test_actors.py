@@ -282,11 +282,14 @@ def test_workers_are_used_again_and_ended_when_idle(make: Make, monkeypatch: pyt
     assert list(drain(executor)) == [9]
 
 
-def test_workers_that_are_not_touched_end_themselves(make: Make, tmp_path: Path) -> None:
+def test_workers_that_are_not_touched_end_themselves(
+    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ray_actors, "_TOUCH_SECONDS", 0.1)
     note = tmp_path / "note"
-    executor = make(keep_seconds=1.0)
+    executor = make(keep_seconds=3.0)
     executor.submit([attempt(0, note=str(note), sleep=60.0)])
-    assert eventually(lambda: lines(note))
+    assert eventually(lambda: executor.next_outcomes(0.1) or lines(note))  # touched until the evaluation runs
     executor.close(leave_running=True)
     assert len(workers()) == 1
     assert eventually(lambda: not workers())
