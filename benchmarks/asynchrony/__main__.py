@@ -11,7 +11,6 @@ from benchmarks.asynchrony.figures import figures
 from benchmarks.asynchrony.problems import TABLES
 from benchmarks.asynchrony.settings import DURATIONS, LABELS, check_known, settings
 from benchmarks.asynchrony.tables import OURS, origins, regrets, utilisation_table, verdicts
-from benchmarks.command import data_folder
 from benchmarks.command import run as run_command
 from benchmarks.papers.experiment import Request
 from benchmarks.papers.findings import Findings
@@ -55,9 +54,9 @@ def main(
     chosen = settings(_parts(problems), _parts(durations), _counts(workers), evaluations)
     check_known("--methods", _parts(methods), tuple(LABELS))
     names = tuple(name for name in LABELS if name == OURS or name in _parts(methods))
-    folder, found = data_folder(data), {}
+    found = {}
     for setting in chosen:
-        request = Request(seeds, setting.evaluations, names, out.absolute(), data=folder)
+        request = Request(seeds, setting.evaluations, names, out.absolute(), data=data)
         found[setting] = run(setting, request, first_seed, console)
     results = out / f"results-{'-'.join(str(count) for count in sorted(_counts(workers)))}"
     tables = [utilisation_table(found), regrets(found), origins(found), verdicts(found)]

@@ -13,7 +13,6 @@ from rich.console import Console
 from rich.table import Table as Shown
 from scipy.stats import rankdata
 
-from benchmarks.command import data_folder
 from benchmarks.command import run as run_command
 from benchmarks.goals.methods import LABELS, make_method
 from benchmarks.goals.problems import LIMITED, PROBLEMS, load
@@ -34,7 +33,7 @@ def main(
     data: Annotated[Path | None, typer.Option(envvar="BBKB_DATA", help="Folder with the data sets.")] = None,
 ) -> None:
     """Run missing searches and print the tables. Finished searches are read from the folder."""
-    source, console, file = DataSource.find(data_folder(data)), Console(width=160), out / "searches.jsonl"
+    source, console, file = DataSource.find(data), Console(width=160), out / "searches.jsonl"
     found = _read(file)
     for seed in range(seeds):
         for name in parts(problems):

@@ -8,7 +8,6 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from benchmarks.command import data_folder
 from benchmarks.command import run as run_command
 from benchmarks.papers.experiment import Request
 from benchmarks.papers.experiments import EXPERIMENTS, find_experiment
@@ -56,7 +55,7 @@ def main(
         methods=found.chosen(tuple(name.strip() for name in methods.split(",") if name.strip())),
         out=(out or Path("runs", "papers", experiment)).absolute(),
         jobs=jobs,
-        data=data_folder(data),
+        data=data,
         authors=authors,
     )
     if os.environ.get("OMP_NUM_THREADS") is None:

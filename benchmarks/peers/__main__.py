@@ -10,7 +10,6 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from benchmarks.command import data_folder
 from benchmarks.command import run as run_command
 from benchmarks.papers.findings import Findings, Table
 from benchmarks.papers.writing import write
@@ -77,7 +76,7 @@ def main(
     console, own = Console(width=_WIDTH), strategies(strategy or ())
     names = tuple(dict.fromkeys((*parts(methods), *own)))
     known_methods(names, own)
-    chosen, source = problems(problem), DataSource.find(data_folder(data))
+    chosen, source = problems(problem), DataSource.find(data)
     searches = Searches(chosen, range(first_seed, first_seed + seeds), own, source)
     several = settings(workers, evaluations)
     if is_validity:

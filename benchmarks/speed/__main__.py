@@ -9,7 +9,6 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from benchmarks.command import data_folder
 from benchmarks.command import run as run_command
 from benchmarks.speed.rows import ROWS, Bench, Row
 from orchestrator.errors import UserError
@@ -41,7 +40,7 @@ def main(
     if not all(number.isdecimal() and int(number) > 0 for number in counts):
         raise UserError(f"--threads must be whole numbers >= 1, separated by commas, got {threads}")
     for count in map(int, counts):
-        bench = Bench(count, repeats, authors, data_folder(data))
+        bench = Bench(count, repeats, authors, data)
         for name in chosen:
             found = ROWS[name](bench)
             console.print(_table(f"{name}, {count} BLAS thread{'s' * (count > 1)}", found))
