@@ -271,7 +271,7 @@ def _name_in_store(folder: Path) -> str:
 
 def digest(candidates: Candidates) -> str:
     """sha256 of features and parameters: equal for equal sets of candidates."""
-    sha = hashlib.sha256(candidates.features.reshape(-1))  # not a copy as large as the candidates
+    sha = hashlib.sha256(candidates.features.reshape(-1).data)  # not a copy as large as the candidates
     for name, column in candidates.columns.items():
         sha.update(name.encode())
         sha.update(column.tobytes() if column.dtype != object else repr(column.tolist()).encode())

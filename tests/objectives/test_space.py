@@ -143,7 +143,11 @@ def test_a_sobol_pool_is_balanced_and_a_longer_one_begins_the_same() -> None:
 def test_points_that_are_drawn_some_at_a_time_are_those_drawn_at_once(
     sampler: Sampler, forbid: tuple[Clause, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    parameters = {"n": Range(1, 9, integer=True, log=True), "x": Range(0.0, 1.0), "k": Choice(["a", "b"])}
+    parameters: dict[str, Parameter] = {
+        "n": Range(1, 9, integer=True, log=True),
+        "x": Range(0.0, 1.0),
+        "k": Choice(("a", "b")),
+    }
     wanted, made = SearchSpace(parameters, forbid), []
     for rows in (16, 2**16):
         monkeypatch.setattr(space_module, "DRAWN", rows)

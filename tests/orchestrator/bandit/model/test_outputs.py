@@ -112,7 +112,7 @@ def test_a_scale_maps_rewards_to_the_arms_scores_and_back(outputs: Outputs, seed
 
 
 def test_a_scale_of_rewards_that_barely_differ_gives_finite_scores() -> None:
-    rewards = np.arange(20) * 5e-324
+    rewards = 5e-324 * np.arange(20, dtype=np.float64)
     scores = Scale(Pulls.none(20).add(np.arange(20), rewards), Outputs.HALF_RANK).scores(np.append(rewards, 1.0))
     assert np.isfinite(scores).all()
 
