@@ -66,7 +66,7 @@ def test_it_picks_what_bbkb_with_a_full_dictionary_and_the_product_rule_picks(se
         full = replace(
             initial_state(model, ()),
             pulls=state.pulls,
-            dictionary=state.pulls.arms,
+            dictionary=np.arange(len(ARMS)),
             information_gain=state.belief.information_gain,
         )
         other = sparse.ask(full, (), 10_000)
