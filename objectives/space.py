@@ -279,9 +279,10 @@ def first_occurrences(rows: NDArray[np.float64]) -> NDArray[np.intp]:
     first = np.zeros(min(1, len(rows)), dtype=np.intp)
     group = np.zeros(len(rows), dtype=np.intp)
     for column in rows.T:
-        if len(np.unique(column)) == len(rows):  # all differ: the usual case with a real range
+        values = np.unique(column)
+        if len(values) == len(rows):  # all differ: the usual case with a real range
             return np.arange(len(rows))
-        values, rank = np.unique(column, return_inverse=True)
+        rank = values.searchsorted(column)
         _, first, group = np.unique(group * len(values) + rank, return_index=True, return_inverse=True)
         if len(first) == len(rows):  # all differ already
             break

@@ -303,7 +303,7 @@ class RayExecutor:
         return age >= seconds and attempt.place.evaluation_seconds(attempt.trial, attempt.attempt, age) >= seconds
 
     def _give_up(self, reference: Reference, kind: FailureKind, message: str) -> None:
-        """Kill an attempt and settle it at once: its reference may never resolve."""
+        """Kill an attempt and end it at once: its reference may never resolve."""
         attempt = self._running[reference]
         identity = {"trial": attempt.trial, "attempt": attempt.attempt}
         _LOGGER.warning("took the attempt for lost (%s): %s", kind.value, message, extra=identity)

@@ -13,9 +13,9 @@ from typing import ClassVar
 import numpy as np
 
 from orchestrator.bandit.arrays import Floats, Indices
+from orchestrator.bandit.sparse.lazy import most_arms
 from orchestrator.bandit.sparse.posterior import SparsePosterior
 
-MOST_NUMBERS = 2**22  # of the arms looked at: 32 MiB
 FOLD = 32  # pulls that are kept apart before they join C: one product of matrices instead of 32 of vectors
 
 
@@ -50,7 +50,7 @@ class BatchPosterior:
     @property
     def most(self) -> int:
         """See `lazy.ScoredArms`."""
-        return MOST_NUMBERS // (self.rows.shape[1] + 4)
+        return most_arms(self.rows.shape[1] + 4)
 
     def refresh(self, positions: Indices) -> None:
         """Nothing: variances are always up to date."""

@@ -26,10 +26,10 @@ from scipy.linalg import lapack
 
 from orchestrator.bandit.arrays import Floats, Indices
 from orchestrator.bandit.sparse.columns import Points
+from orchestrator.bandit.sparse.lazy import most_arms
 from orchestrator.bandit.sparse.posterior import SparsePosterior
 
 FIRST_ARMS, FIRST_PULLS = 256, 32  # initial capacities
-MOST_NUMBERS = 2**22  # of the arms looked at: 32 MiB
 FEW = 2048  # up to this many kernel entries, computing is faster than gathering kept columns
 TIE = 1e-8  # far above rounding errors, which are below 1e-10, and far below the uncertainty of a score
 T = TypeVar("T", bound=np.generic)
@@ -92,8 +92,7 @@ class ConditionedPosterior:
     @property
     def most(self) -> int:
         """See `lazy.ScoredArms`."""
-        numbers = self._rows.shape[1] + self._columns.shape[1] + self._features.shape[1] + 5
-        return MOST_NUMBERS // numbers
+        return most_arms(self._rows.shape[1] + self._columns.shape[1] + self._features.shape[1] + 5)
 
     def leave(self, positions: Indices) -> Indices:
         """See `lazy.ScoredArms`: arms that were pulled stay."""

@@ -2,7 +2,7 @@
 
 Every arm has an upper bound on its score that stays valid as scores fall. Arms are looked at in the order of their
 bounds, until the best score seen is above the bound of every other arm. Ties go to the lowest index; scores within the
-scored' `tie` of the best are ties. Both ways return the same arms; the eager one is the oracle.
+`ScoredArms.tie` of the best are ties. Both ways return the same arms; the eager one is the oracle.
 """
 
 from dataclasses import dataclass
@@ -14,6 +14,7 @@ from orchestrator.bandit.arrays import Floats, Indices
 
 # Arms taken at a time, at least: one by one would cost a call each
 FIRST_NEAR, FIRST_LOOK = 1024, 32
+MOST_NUMBERS = 2**22  # that are kept of the arms looked at: 32 MiB
 SHARE = 8  # of the most arms that are looked at, this part enters in one call at most
 SAMPLE = 4096  # bounds that a quantile is estimated from
 MARGIN = 0.25  # arms are taken down to this share of the distance below the best score that bounds reach above it
@@ -55,6 +56,11 @@ class ScoredArms(Protocol):
 
     def tighten(self, arms: Indices) -> Floats:
         """Better upper bounds for `arms` (n,) at a fraction of the price of a look: (n,)."""
+
+
+def most_arms(numbers: int) -> int:
+    """How many arms may be looked at (`ScoredArms.most`) when so many `numbers` are kept of each."""
+    return MOST_NUMBERS // numbers
 
 
 @dataclass(frozen=True)
@@ -230,12 +236,12 @@ def largest(bounds: Floats, count: int) -> Indices:
 
 
 def _drop_allowed(scored: ScoredArms, blocked: Indices) -> Indices:
-    """ScoredArms that may not come up: those looked at for another reason than their bound."""
+    """Arms looked at that may not come up: those looked at for another reason than their bound."""
     return np.intersect1d(scored.arms, blocked)
 
 
 def _best(scored: ScoredArms, blocked: Indices) -> tuple[int, float]:
-    """The contender with the largest score, the lowest index among equals, and the least score that is equal to it;
+    """The arm looked at with the largest score, the lowest index among equals, and the least score that is equal to it;
     (−1, −∞) if there is none."""
     scores, count = _scores(scored, blocked), FIRST_LOOK
     while len(stale := scored.stale):

@@ -16,13 +16,12 @@ from orchestrator.bandit.arms import Layout
 from orchestrator.bandit.arrays import Floats, Indices, read_only
 from orchestrator.bandit.model.model import Model
 from orchestrator.bandit.options import check_options
-from orchestrator.bandit.sparse.lazy import LazyQueue, RemainingInArray
+from orchestrator.bandit.sparse.lazy import LazyQueue, RemainingInArray, most_arms
 from orchestrator.bandit.sparse.posterior import SparseModel
 from orchestrator.bandit.sparse.state import SparseState, refit
 from orchestrator.bandit.start.bless import bless
 from orchestrator.bandit.strategy import Observation
 
-MOST_NUMBERS = 2**22  # of the arms that uncertainty sampling looks at: 32 MiB
 RESTART = 64  # uniform arms that join a warm start that failed, at most
 
 PullsOption = Annotated[int, Ge(1), Doc("Arms that are pulled first, ≥ 1.")]
@@ -271,7 +270,7 @@ class _NoisyCholesky:
     @property
     def most(self) -> int:
         """See `lazy.ScoredArms`."""
-        return MOST_NUMBERS // (len(self.picks) + 2)
+        return most_arms(len(self.picks) + 2)
 
     def leave(self, positions: Indices) -> Indices:
         """See `lazy.ScoredArms`."""

@@ -10,7 +10,7 @@ NONE = np.empty(0, np.intp)
 
 
 class Falling:
-    """ScoredArms with the scores of `every` arm; `slack` is what tightened bounds are too large by."""
+    """Arms looked at, with the scores of `every` arm; `slack` is what tightened bounds are too large by."""
 
     tie, stale = 0.0, NONE
 
@@ -45,7 +45,7 @@ class Falling:
     near=st.integers(1, 12),
     look=st.integers(1, 8),
     most=st.sampled_from([1, 5, 20, 100]),
-)  # circles so small that arms come from all three, and go back
+)  # groups so small that arms come from all three, and go back
 def test_both_queues_return_the_lowest_index_of_the_largest_present_score(
     seed: int, count: int, near: int, look: int, most: int
 ) -> None:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from orchestrator.bandit.arrays import Floats
 from orchestrator.bandit.kernels import RBF, AnyKernel, Linear, Matern32, Matern52
-from orchestrator.bandit.sparse import batch, lazy, screening
+from orchestrator.bandit.sparse import lazy, screening
 from orchestrator.bandit.sparse.all_arms import LocalBlocks
 from orchestrator.bandit.sparse.blocks import Block
 from orchestrator.bandit.sparse.posterior import SparseModel
@@ -143,7 +143,7 @@ def test_screened_decisions_are_the_eager_ones_on_random_problems(seed: int) -> 
             (screening, "LOOK_COST", 0.0),
             (lazy, "FIRST_NEAR", 8),
             (lazy, "FIRST_LOOK", 2),
-            (batch, "MOST_NUMBERS", (300, 2**22)[seed % 2]),  # so few that arms are sent back
+            (lazy, "MOST_NUMBERS", (300, 2**22)[seed % 2]),  # so few that arms are sent back
         ):
             patch.setattr(module, name, number)
         games: list[Any] = []
