@@ -62,14 +62,18 @@ class Learner(Generic[S]):
             return bool(waiting)
         return is_grown(self._growth, waiting, self.state.pulls.total, len(self.open) - waiting)
 
-    def ask(self, limit: int) -> list[int]:
-        """At most `limit` arms to pull, which are open from now on; none if the strategy waits for pending ones."""
+    def ask(self, limit: int, skip: int = 0) -> list[int]:
+        """At most `limit` arms to pull, which are open from now on; none if the strategy waits for pending ones.
+
+        `skip`: so many arms are chosen before them and left to others.
+        """
         if self.is_due:
             self.learn()
-        arms = self._choose(limit)
+        arms = self._choose(skip + limit)
         if not arms and self.unlearned:
             self.learn()
-            arms = self._choose(limit)
+            arms = self._choose(skip + limit)
+        arms = arms[skip:]
         self.expect(arms)
         return arms
 

@@ -113,17 +113,21 @@ class SpaceOptimizer:
         self._search = SpaceSearch(setup)
 
     @exclusive
-    def ask(self, limit: int | None = None) -> list[Configuration]:
+    def ask(self, limit: int | None = None, *, skip: int = 0) -> list[Configuration]:
         """Configurations to evaluate next; they are pending until `tell` gets their values.
 
         Empty when `tell` must get values of pending configurations first, or when no candidate is left.
 
         Args:
             limit: how many at most, >= 1; None: one, or the strategy's own batch where it waits for results.
+            skip: how many configurations to choose before them and leave out, because other processes with the same
+                results choose them at the same time.
 
         """
+        if skip < 0:
+            raise ValueError(f"skip must be >= 0, got {skip}")
         own = 1 if never_waits(self._search.setup.strategy) else len(self.candidates)
-        arms = self._search.ask(own if limit is None else check_limit(limit))
+        arms = self._search.ask(own if limit is None else check_limit(limit), skip)
         return [self.candidates.parameters(arm) for arm in arms]
 
     @exclusive

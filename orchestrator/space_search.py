@@ -107,13 +107,14 @@ class SpaceSearch:
             self._add(self.setup.space.candidate(configuration))
         return [self._arm(configuration) for configuration in configurations]
 
-    def ask(self, limit: int) -> list[int]:
-        """At most `limit` arms to evaluate, pending from now on; those enqueued come first."""
+    def ask(self, limit: int, skip: int = 0) -> list[int]:
+        """At most `limit` arms to evaluate, pending from now on; those enqueued come first. The strategy leaves `skip`
+        arms before them to others."""
         arms = self._waiting[:limit]
         if arms:
             self.learner.expect(arms)
         else:
-            arms = self.learner.ask(limit)
+            arms = self.learner.ask(limit, skip)
         self._log_asked(arms)
         return arms
 

@@ -14,6 +14,8 @@ from optuna.trial import FrozenTrial, TrialState
 from objectives.conditions import Scalar
 from objectives.objective import ObjectiveError
 from orchestrator.adapters.optuna_space import Values, space_of, to_optuna, to_ours
+from orchestrator.inputs import check_seed
+from orchestrator.named_strategy import named_strategy
 from orchestrator.space_optimizer import SpaceOptimizer
 
 Configuration = Mapping[str, Scalar]
@@ -24,7 +26,8 @@ class BBKBSampler(BaseSampler):  # type: ignore[misc]  # Optuna's types are not 
 
     Each finished trial is read once, so the cost of a suggestion hardly grows with the study. Running trials
     count as pending, those of other processes too. A pruned trial counts with its last intermediate value, a failed one
-    as parameters that cannot be evaluated. For studies with one objective.
+    as parameters that cannot be evaluated. For studies with one objective. A sampler that is given to a second study
+    begins anew.
 
     Args:
         seed: a whole number, >= 0; the same study with the same seed gets the same parameters.
@@ -33,7 +36,7 @@ class BBKBSampler(BaseSampler):  # type: ignore[misc]  # Optuna's types are not 
         **options: fields of the strategy.
 
     Raises:
-        ValueError: when a study has several objectives, or an option is not allowed.
+        ValueError: when the seed or an option is not allowed; during a study, when it has several objectives.
 
     >>> import optuna
     >>> from orchestrator.adapters.optuna import BBKBSampler
@@ -52,18 +55,18 @@ class BBKBSampler(BaseSampler):  # type: ignore[misc]  # Optuna's types are not 
         strategy: str = "bbkb",
         **options: Any,
     ) -> None:
-        self._seed, self._strategy, self._options = seed, strategy, options
+        named_strategy(strategy, options)  # raises before the first trial, not after it
+        self._seed, self._strategy, self._options = check_seed(seed), strategy, options
         self._independent = independent_sampler or RandomSampler(seed=seed)
-        self._intersection = IntersectionSearchSpace()
         self._lock = threading.RLock()  # guards the fields below: a study may run trials in threads
-        self._space: dict[str, BaseDistribution] = {}
-        self._optimizer: SpaceOptimizer | None = None
-        self._seen = 0  # the number of trials that were read
-        self._open: dict[int, Configuration | None] = {}  # trials that have not ended; None: parameters not known yet
+        self._begin(None)
 
     def infer_relative_search_space(self, study: Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
         """The parameters that all finished trials have in common and that can vary."""
+        study = _whole(study)
         with self._lock:
+            if self._study_name != study.study_name:
+                self._begin(study.study_name)
             common = self._intersection.calculate(study)
         return {name: distribution for name, distribution in common.items() if not distribution.single()}
 
@@ -74,7 +77,10 @@ class BBKBSampler(BaseSampler):  # type: ignore[misc]  # Optuna's types are not 
         if not search_space:
             return {}
         with self._lock:
-            asked = self._take_in(study, trial, search_space).ask(1)
+            optimizer = self._take_in(_whole(study), trial, search_space)
+            if search_space.keys() & trial.system_attrs.get("fixed_params", {}).keys():
+                return {}  # an enqueued trial, which has its own values: taken in when they are known
+            asked = optimizer.ask(1, skip=self._choosing)
             if not asked:  # the strategy waits for results, but a worker of Optuna cannot wait
                 return {}
             self._open[trial.number] = asked[0]
@@ -98,6 +104,16 @@ class BBKBSampler(BaseSampler):  # type: ignore[misc]  # Optuna's types are not 
         self.__dict__.update(state)
         self._lock = threading.RLock()
 
+    def _begin(self, study_name: str | None) -> None:
+        """Nothing is known of the study yet."""
+        self._study_name = study_name
+        self._intersection = IntersectionSearchSpace()
+        self._space: dict[str, BaseDistribution] = {}
+        self._optimizer: SpaceOptimizer | None = None
+        self._seen = 0  # the number of trials that were read
+        self._open: dict[int, Configuration | None] = {}  # trials that have not ended; None: parameters not known yet
+        self._choosing = 0  # earlier trials that run and whose parameters are being chosen at the same time
+
     def _take_in(self, study: Study, trial: FrozenTrial, space: dict[str, BaseDistribution]) -> SpaceOptimizer:
         """The optimizer of this space, with everything that the study knows by now."""
         if self._optimizer is None or self._space != space:
@@ -106,6 +122,7 @@ class BBKBSampler(BaseSampler):  # type: ignore[misc]  # Optuna's types are not 
         trials = study.get_trials(deepcopy=False)
         self._open |= dict.fromkeys(range(self._seen, len(trials)))
         self._seen = len(trials)
+        self._choosing = 0
         over: list[Configuration] = []
         values: list[float | None] = []
         for number, known in list(self._open.items()):
@@ -116,6 +133,8 @@ class BBKBSampler(BaseSampler):  # type: ignore[misc]  # Optuna's types are not 
                 del self._open[number]
                 over += [] if configuration is None else [configuration]
                 values += [] if configuration is None else [_reward(study.direction, one)]
+            elif configuration is None and one.state == TrialState.RUNNING and number < trial.number:
+                self._choosing += 1
         if over:
             self._optimizer.tell(over, values)
         return self._optimizer
@@ -131,6 +150,12 @@ class BBKBSampler(BaseSampler):  # type: ignore[misc]  # Optuna's types are not 
         except (ObjectiveError, ValueError):  # a value outside of the distribution that trials have now
             return None
         return configuration
+
+
+def _whole(study: Study) -> Study:
+    """The study of which a Hyperband pruner shows one bracket; any other study itself."""
+    whole: Study = getattr(study, "_study", study)
+    return whole
 
 
 def _reward(direction: StudyDirection, trial: FrozenTrial) -> float | None:

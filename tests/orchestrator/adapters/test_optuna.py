@@ -106,6 +106,24 @@ def test_a_trial_that_had_no_parameters_yet_is_taken_in_later() -> None:
     assert len(optimizer(study).trials) == 2
 
 
+def test_two_processes_that_choose_at_the_same_time_choose_different_parameters() -> None:
+    study = study_of()
+    study.tell(study.ask(SPACE), 1.0)
+    other = optuna.load_study(study_name=study.study_name, storage=study._storage, sampler=BBKBSampler())
+    first, second = study.ask(), other.ask()
+    assert second.relative_params != first.relative_params  # the first one's are not stored when the second one asks
+
+
+def test_an_enqueued_trial_is_learned_with_its_own_values() -> None:
+    study = study_of()
+    study.optimize(objective, n_trials=4)
+    study.enqueue_trial({"x": 0.125})
+    study.optimize(objective, n_trials=2)
+    enqueued, known = study.trials[4].params, study.sampler._space
+    assert enqueued["x"] == 0.125
+    assert [to_optuna(known, one["configuration"]) for one in optimizer(study).trials][4] == enqueued
+
+
 def test_a_new_sampler_learns_a_long_study_in_one_refit(monkeypatch: pytest.MonkeyPatch) -> None:
     study = study_of()
     rng = np.random.default_rng(0)
@@ -157,6 +175,45 @@ def test_a_pickled_sampler_continues_as_it_would_have() -> None:
     suggested = study.ask(SPACE).params
     copy._take_in(study, study.trials[-1], SPACE)
     assert to_optuna(copy._space, copy._optimizer.ask(1)[0]) == suggested
+
+
+def test_with_a_hyperband_pruner_trials_of_all_brackets_are_learned() -> None:
+    def evaluate_steps(trial: optuna.Trial) -> float:
+        value = objective(trial)
+        for step in range(9):
+            trial.report(value + 1 / (step + 1), step)
+            if trial.should_prune():
+                raise optuna.TrialPruned
+        return value
+
+    pruner = optuna.pruners.HyperbandPruner(min_resource=1, max_resource=9)
+    study = optuna.create_study(sampler=BBKBSampler(), pruner=pruner)
+    study.optimize(evaluate_steps, n_trials=12)
+    assert len(optimizer(study).trials) == 11  # the last one has ended after the last proposal
+    assert len({TrialState.PRUNED, TrialState.COMPLETE} & {trial.state for trial in study.trials}) == 2
+
+
+def test_a_sampler_begins_anew_with_a_second_study() -> None:
+    sampler = BBKBSampler()
+    first, second = optuna.create_study(sampler=sampler), optuna.create_study(sampler=sampler)
+    first.optimize(objective, n_trials=6)
+    second.optimize(objective, n_trials=3)
+    assert len(optimizer(second).trials) == 2
+    first.optimize(objective, n_trials=1)
+    assert len(optimizer(first).trials) == 6
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"strategy": "bbbkb"}, "did you mean 'bbkb'"),
+        ({"constraints_func": len}, "no option 'constraints_func'"),
+        ({"seed": None}, "seed must be a whole number"),
+    ],
+)
+def test_a_wrong_option_is_refused_before_the_first_trial(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        BBKBSampler(**options)
 
 
 def test_an_argument_section_names_every_parameter() -> None:
