@@ -4,13 +4,14 @@ The file is written by the Python API (`orchestrator.api`). Loading it runs code
 is part of the campaign's settings, so a file that was exchanged is refused.
 """
 
+import functools
 import hashlib
 import os
 import sys
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
+from types import CodeType
 from typing import Annotated
 
 import cloudpickle
@@ -76,10 +77,36 @@ class PickledFunction:
         return function
 
 
-@lru_cache(maxsize=8)
+@functools.lru_cache(maxsize=8)
 def _load_once(pickled: PickledFunction) -> Callable[..., object]:
     """The function, loaded once for each process."""
     return pickled.function()
+
+
+def has_equal_code(one: Callable[..., object], other: Callable[..., object]) -> bool:
+    """Whether two functions have the same instructions and constants, wherever in a file they stand.
+
+    Pickles cannot be compared: the same function may have other bytes in another process. What a function calls, and
+    the values of other names in it, are not compared.
+    """
+    return _essence(_code_of(one)) == _essence(_code_of(other))
+
+
+def _code_of(function: Callable[..., object]) -> CodeType | None:
+    """The code of a function, of the one inside a partial, or of a callable object; None for one that is not written in
+    Python."""
+    if isinstance(function, functools.partial):
+        return _code_of(function.func)
+    own = getattr(function, "__code__", None)
+    code = getattr(type(function).__call__, "__code__", None) if own is None else own
+    return code if isinstance(code, CodeType) else None
+
+
+def _essence(value: object) -> object:
+    """Code without its place in a file, and what is not code as it is written."""
+    if not isinstance(value, CodeType):
+        return repr(sorted(map(repr, value))) if isinstance(value, frozenset) else repr(value)  # 1 is not True here
+    return (value.co_code, value.co_names, value.co_varnames, *map(_essence, value.co_consts))
 
 
 def pickle_function(function: Callable[..., object], folder: Path) -> PickledFunction:

@@ -9,10 +9,13 @@ from objectives.parameters import Parameter
 from objectives.pickled import pickle_function
 from orchestrator.api.following import Notifier
 from orchestrator.api.result import Result, TrialResult, result_of
+from orchestrator.api.resuming import Resume, continued, find_run
 from orchestrator.api.submitted import Submitted
 from orchestrator.bandit.options import excerpt
+from orchestrator.campaign.commands import Close
 from orchestrator.cli.console import SafeConsole
 from orchestrator.cli.launch import launch
+from orchestrator.cli.terminal import say
 from orchestrator.errors import RunError, UserError
 from orchestrator.inputs import check_list, check_mapping, check_mappings, check_objective, check_space
 from orchestrator.report import write_report
@@ -20,7 +23,7 @@ from orchestrator.session.assemble import Parts, build, create_run, existing
 from orchestrator.settings.model import Settings, from_mapping
 from orchestrator.settings.model import load as load_settings
 from orchestrator.settings.options import dump
-from orchestrator.store.runs import Run
+from orchestrator.store.runs import Run, make_folder
 
 Function = Callable[..., object]
 Space = Mapping[str, Parameter | Mapping[str, object]]
@@ -107,28 +110,41 @@ class Campaign:
         campaign.settings = load_settings(path, check_list(overrides, "overrides", '["budget.evaluations=50"]'))
         return campaign
 
-    def run(self, *, address: str | None = None, progress: bool = True, on_result: OnResult | None = None) -> Result:
+    def run(
+        self,
+        *,
+        address: str | None = None,
+        progress: bool = True,
+        on_result: OnResult | None = None,
+        resume: Resume = False,
+    ) -> Result:
         """Run to the end and return what was found.
 
         Args:
             address: Ray cluster to join; RAY_ADDRESS when None, else a local Ray is started.
             progress: whether a terminal or a notebook shows how far it is.
             on_result: called once for each trial that has ended, in this process, shortly after its result is stored.
+            resume: the folder of a run to continue: its finished trials are kept. Only budget, workers, computing and
+                log may differ from the recorded ones. True: continue the run that `settings={"run": NAME}` names, or
+                begin it when there is none. The result of a run that has finished is returned at once.
 
         Raises:
             UserError: what `bbkb run` reports as the user's mistake; ObjectiveError and CampaignError too.
 
-        The first interrupt stops cleanly: the result then says "interrupted", and `bbkb resume` continues it.
+        The first interrupt stops cleanly: the result then says "interrupted", and `resume` continues it.
         """
         if on_result is not None and not callable(on_result):
             raise ValueError(f"on_result must be a function of one result, got {excerpt(on_result)}")
-        run, parts = self._create()
-        try:
-            with Notifier(run, on_result):
-                launch(run, self.settings, SafeConsole(quiet=not progress), address, parts)
-        finally:
-            finished = _report_result(run)
-        return finished
+        begun = find_run(self.settings, resume)
+        console = SafeConsole(quiet=not progress)
+        if begun is None:
+            new, parts = self._create()
+            return _session(new, self.settings, parts, console, address, on_result)
+        found = continued(begun, self.settings, functools.partial(say, console))
+        if isinstance(found, Close):
+            return result_of(begun)
+        make_folder(begun)
+        return _session(begun, *found, console, address, on_result)
 
     def submit(self, address: str | None = None) -> Submitted:
         """Start the campaign on a Ray cluster and return at once; it continues when this program ends.
@@ -180,6 +196,7 @@ def tune(
     address: str | None = None,
     progress: bool = True,
     on_result: OnResult | None = None,
+    resume: Resume = False,
 ) -> Result:
     """Run a campaign and return what was found: `Campaign(...).run(...)`.
 
@@ -201,6 +218,9 @@ def tune(
         address: Ray cluster to join; RAY_ADDRESS when None, else a local Ray is started.
         progress: whether a terminal or a notebook shows how far it is.
         on_result: called once for each trial that has ended, in this process, shortly after its result is stored.
+        resume: the folder of a run to continue: its finished trials are kept. Only budget, workers, computing and
+            log may differ from the recorded ones. True: continue the run that `settings={"run": NAME}` names, or
+            begin it when there is none. The result of a run that has finished is returned at once.
 
     Raises:
         ValueError: when an argument has a wrong type.
@@ -223,12 +243,24 @@ def tune(
         name=name,
         settings=settings,
     )
-    return campaign.run(address=address, progress=progress, on_result=on_result)
+    return campaign.run(address=address, progress=progress, on_result=on_result, resume=resume)
 
 
-def _report_result(run: Run) -> Result:
-    result = result_of(run)
-    write_report(result.history, run.report_file)
+def _session(
+    run: Run,
+    settings: Settings,
+    parts: Parts,
+    console: SafeConsole,
+    address: str | None,
+    on_result: OnResult | None,
+) -> Result:
+    """The result of a run after one session, with its report written."""
+    try:
+        with Notifier(run, on_result):
+            launch(run, settings, console, address, parts)
+    finally:
+        result = result_of(run)
+        write_report(result.history, run.report_file)
     return result
 
 

@@ -7,14 +7,22 @@ from types import TracebackType
 from typing import Self
 
 from orchestrator.api.result import Parameters, TrialResult
-from orchestrator.campaign.events import BatchChosen, Event, TrialFailed, TrialStopped, TrialSucceeded
+from orchestrator.campaign.events import (
+    BatchChosen,
+    Event,
+    TrialFailed,
+    TrialsReopened,
+    TrialStopped,
+    TrialSucceeded,
+)
 from orchestrator.store.runs import Run
 
 _LOOK_SECONDS = 0.5
 
 
 class Notifier:
-    """While it is entered, `on_result` is called for each trial that ended, from a thread of its own.
+    """While it is entered, `on_result` is called for each trial that ends, from a thread of its own; not for those that
+    ended before, in an earlier session.
 
     On exit it delivers the remaining results, and raises the first error of `on_result`, after which no result is
     delivered.
@@ -25,11 +33,14 @@ class Notifier:
         self._on_result = on_result
         self._over = threading.Event()
         self._error: BaseException | None = None
+        self._known = 0  # the events of earlier sessions
         self._parameters: dict[int, Parameters] = {}  # of the trials that are open
         self._thread = threading.Thread(target=self._follow, name="bbkb results", daemon=True)
 
     def __enter__(self) -> Self:
         if self._on_result is not None:
+            with self._run.store() as store:
+                self._known = store.length(self._run.name)
             self._thread.start()
         return self
 
@@ -51,15 +62,17 @@ class Notifier:
                     is_over = self._over.wait(_LOOK_SECONDS)  # the read after the end delivers the rest
                     for event in store.read(self._run.name, after=position):
                         position += 1
-                        self._deliver(event)
+                        self._deliver(event, is_new=position > self._known)
         except BaseException as error:  # raised again in the thread that started the campaign
             self._error = error
 
-    def _deliver(self, event: Event) -> None:
+    def _deliver(self, event: Event, is_new: bool) -> None:
         if isinstance(event, BatchChosen):
             self._parameters.update((pick.trial, pick.parameters) for pick in event.picks)
+        if isinstance(event, TrialsReopened):
+            self._parameters.update((one.trial, one.parameters) for one in event.trials)
         result = _result(event, self._parameters)
-        if result is not None and self._on_result is not None:
+        if result is not None and is_new and self._on_result is not None:
             self._on_result(result)
 
 

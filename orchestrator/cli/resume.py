@@ -1,4 +1,5 @@
-"""The checks of a resume: which settings changed, and whether anything is left to do."""
+"""The checks of a resume: which settings changed, whether another process runs it, and whether anything is left to
+do."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -8,11 +9,17 @@ from orchestrator.campaign.endings import SessionOutcome
 from orchestrator.campaign.events import SessionOpened
 from orchestrator.campaign.policy import decide
 from orchestrator.campaign.state import CampaignState
+from orchestrator.campaign.status import status_of
 from orchestrator.campaign.transitions import apply
 from orchestrator.errors import RunError, UserError
+from orchestrator.session.assemble import Parts, build
+from orchestrator.session.retrying import reopen
 from orchestrator.settings.changes import CHANGEABLE, differences, may_change
 from orchestrator.settings.model import Settings, from_mapping
-from orchestrator.store import runs
+from orchestrator.settings.recorded import read_recorded
+from orchestrator.store import runs, snapshots
+from orchestrator.store.lease import find_free
+from workers.messages import FailureKind
 
 _CHANGEABLE = f"{', '.join(CHANGEABLE[:-1])} and {CHANGEABLE[-1]}"
 
@@ -35,23 +42,70 @@ def find_begun(settings: Settings, or_resume: bool) -> runs.Run | None:
     return begun
 
 
+def prepare(
+    old: runs.Run,
+    settings: Settings,
+    say: Callable[[str], None],
+    retried: frozenset[FailureKind] = frozenset(),
+    compared: tuple[str, ...] = (),
+) -> tuple[Settings, Parts] | Close:
+    """Check that `old` can be continued with these settings: the settings to do it with, and what was built of them.
+
+    The end, when nothing is left to do. Nothing is written, except that failures of the kinds `retried` are queued
+    again. `say` prints a line; `compared`: beginnings of dotted keys that the caller has compared itself.
+
+    Raises RunError when a setting differs that may not, or the budget is spent already, HeldError when another process
+    runs the campaign, ObjectiveError as `build` does.
+    """
+    with old.store() as store:
+        created, state = snapshots.current(old, store)
+        done = status_of(created.name, state).done
+        recorded = read_recorded(old.recorded_settings(store)).plain
+        settings = with_recorded_data(recorded, settings)
+        check_changes(old.folder, recorded, settings, say, compared)
+        check_budget(done, settings)
+        find_free(store, old.name, say)  # before the workers are started
+    if retried:
+        build(settings)
+        count, state = reopen(old, settings, retried)
+        done -= count
+        say(f"failed trials to be evaluated again: {count}")
+    ended = end_of(state, settings)
+    if ended is not None:
+        say(f"{old.folder} has finished: {ended.reason}. To continue, raise budget.evaluations")
+        return ended
+    parts = build(settings)  # raises its errors before anything starts
+    say(f"resuming {old.folder}: {done} of {settings.budget.evaluations} done")
+    return settings, parts
+
+
 def with_recorded_data(old: Mapping[str, object], settings: Settings) -> Settings:
     """The settings with the existing data that the run's settings `old` have: their source is read only once, because
     it may have changed."""
     return settings.model_copy(update={"existing_data": from_mapping(old).existing_data})
 
 
-def check_changes(folder: Path, old: Mapping[str, object], settings: Settings, say: Callable[[str], None]) -> None:
-    """Print the differences from the run's settings `old`. Raises RunError when a resume may not change it."""
+def check_changes(
+    folder: Path,
+    old: Mapping[str, object],
+    settings: Settings,
+    say: Callable[[str], None],
+    compared: tuple[str, ...] = (),
+) -> None:
+    """Print the differences from the run's settings `old`, without the keys that begin as one of `compared`.
+
+    Raises RunError when a resume may not make one of them.
+    """
     # the run's version had the defaults of keys that it did not know
-    changes = differences(from_mapping(old).resolved(), settings.resolved())
+    found = differences(from_mapping(old).resolved(), settings.resolved())
+    changes = [change for change in found if not change.key.startswith(compared)]
     refused = [change for change in changes if not may_change(change.key)]
     if refused:
         keys = "\n".join(f"  {change.key}: {change.old!r} became {change.new!r}" for change in refused)
         raise RunError(
             f"a resume may change {_CHANGEABLE} only, but of {folder} these differ:\n"
             f"{keys}\n"
-            f"Restore these values, or start a new campaign with `bbkb run`"
+            f"Restore these values, or start a new run"
         )
     for change in changes:
         say(f"{change.key}: {change.old} becomes {change.new}")
@@ -71,7 +125,7 @@ def check_budget(done: int, settings: Settings) -> None:
     if settings.budget.evaluations < done:
         raise RunError(
             f"budget.evaluations must be at least {done}, the number of trials that are done already, got "
-            f"{settings.budget.evaluations}: raise it with --set budget.evaluations=…"
+            f"{settings.budget.evaluations}: raise it"
         )
 
 

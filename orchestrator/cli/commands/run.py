@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from orchestrator.campaign.status import status_of
+from orchestrator.campaign.commands import Close
 from orchestrator.cli.arguments import (
     Address,
     CampaignFile,
@@ -28,16 +28,13 @@ from orchestrator.cli.arguments import (
 from orchestrator.cli.console import console_for
 from orchestrator.cli.launch import launch
 from orchestrator.cli.plan import describe, say_existing, say_plan, say_warnings
-from orchestrator.cli.resume import check_address, check_budget, check_changes, end_of, find_begun, with_recorded_data
+from orchestrator.cli.resume import check_address, find_begun, prepare
 from orchestrator.cli.summary import save_report, summarize
 from orchestrator.cli.terminal import EXIT_CODES, say
 from orchestrator.errors import UserError
 from orchestrator.session.assemble import Parts, build, create_run, existing
-from orchestrator.session.retrying import reopen
 from orchestrator.settings.model import Settings, load
-from orchestrator.settings.recorded import read_recorded
-from orchestrator.store import runs, snapshots
-from orchestrator.store.lease import find_free
+from orchestrator.store import runs
 from orchestrator.store.notes import checked_tags, new_note
 from workers.messages import FailureKind
 
@@ -132,27 +129,10 @@ def _resumable(
 
     Its failures of the kinds `retried` are queued again. Exits when there is nothing left to do.
     """
-    tell = functools.partial(say, console)
-    with old.store() as store:
-        created, state = snapshots.current(old, store)
-        done = status_of(created.name, state).done
-        recorded = read_recorded(old.recorded_settings(store)).plain
-        settings = with_recorded_data(recorded, settings)
-        check_changes(old.folder, recorded, settings, tell)
-        check_budget(done, settings)
-        find_free(store, old.name, tell)  # before the workers are started
-    if retried:
-        build(settings)
-        count, state = reopen(old, settings, retried)
-        done -= count
-        tell(f"failed trials to be evaluated again: {count}")
-    ended = end_of(state, settings)
-    if ended is not None:
-        tell(f"{old.folder} has finished: {ended.reason}. To continue, raise its budget: --set budget.evaluations=…")
-        raise typer.Exit(EXIT_CODES[ended.outcome])
-    parts = build(settings)  # raises its errors before anything starts
-    tell(f"resuming {old.folder}: {done} of {settings.budget.evaluations} done")
-    return settings, parts
+    found = prepare(old, settings, functools.partial(say, console), retried)
+    if isinstance(found, Close):
+        raise typer.Exit(EXIT_CODES[found.outcome])
+    return found
 
 
 def _session(

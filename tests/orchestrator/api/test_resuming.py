@@ -1,0 +1,175 @@
+"""Runs that are continued from Python: after a kill, after an interrupt, with a larger budget; and what is refused."""
+
+import re
+import runpy
+import shutil
+import signal
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from objectives.parameters import Range
+from orchestrator.api import Result, TrialResult, load, tune
+from orchestrator.api.campaign import Campaign, Space
+from orchestrator.errors import HeldError, RunError, UserError
+from orchestrator.store.lease import take
+from orchestrator.store.runs import open_run
+
+SPACE: Space = {"x": Range(0.0, 1.0)}
+
+
+@pytest.fixture
+def inline(tmp_path: Path) -> dict[str, Any]:
+    """Settings of a campaign in this process, whose run has a name."""
+    return {
+        "workers": {"executor": "inline"},
+        "runs": str(tmp_path / "runs"),
+        "strategy": {"name": "uniform"},
+        "candidates": {"size": 50},
+        "run": "first",
+    }
+
+
+def objective(x: float) -> float:
+    return -x
+
+
+def tune_small(settings: dict[str, Any], evaluations: int = 5, **arguments: Any) -> Result:
+    arguments = {"objective": objective, "space": SPACE, **arguments}
+    return tune(evaluations=evaluations, workers=1, progress=False, settings=settings, **arguments)
+
+
+SCRIPT = """
+    import os, signal
+    from pathlib import Path
+    from bbkb import Range, tune
+
+    def train(x):
+        with open("calls", "a") as calls:
+            print(x, file=calls)
+        if Path("calls").read_text().count("\\n") == 4:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return {1, 2, 3}.__len__() - x
+
+    if __name__ == "__main__":
+        result = tune(train, {"x": Range(0.0, 1.0)}, evaluations=6, progress=False, resume=True,
+                      settings={"run": "first", "workers": {"executor": "inline"}, "strategy": {"name": "uniform"}})
+"""
+
+
+def test_a_script_that_was_killed_continues_when_it_runs_again_and_evaluates_nothing_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(textwrap.dedent(SCRIPT))
+    killed = subprocess.run([sys.executable, script], cwd=tmp_path, check=False)
+    assert killed.returncode == -signal.SIGKILL
+    finished = [row for row in load(tmp_path / "runs" / "first").rows() if row["status"] == "succeeded"]
+    assert len(finished) == 3
+    monkeypatch.chdir(tmp_path)
+    result = runpy.run_path(str(script), run_name="__main__")["result"]
+    assert result.outcome == "finished"
+    assert result.rows()[:3] == finished
+    calls = (tmp_path / "calls").read_text().split()
+    assert len(calls) == 7  # the fourth trial has a second attempt
+    assert calls[3] == calls[4]
+
+
+def test_an_interrupted_run_continues_and_calls_back_for_new_results_only(inline: dict[str, Any]) -> None:
+    def interrupted(x: float) -> float:
+        if not seen:
+            signal.raise_signal(signal.SIGINT)
+        return x
+
+    seen: list[TrialResult] = []
+    first = tune_small(inline, objective=interrupted)
+    assert first.outcome == "interrupted"
+    before = len([row for row in first.rows() if row["status"] == "succeeded"])
+    seen = [TrialResult(trial=None, parameters={}, value=None, status="")]
+    again = tune_small(inline, objective=interrupted, resume=first.folder, on_result=seen.append)
+    assert again.folder == first.folder
+    assert (again.outcome, len(again)) == ("finished", 5)
+    assert [one.trial for one in seen[1:]] == list(range(before, 5))
+
+
+def test_a_finished_run_gives_its_result_and_continues_with_a_larger_budget(inline: dict[str, Any]) -> None:
+    first = tune_small(inline)
+    same = tune_small(inline, resume=True)
+    assert same.rows() == first.rows()
+    assert len(same.history.sessions) == 1
+    more = tune_small(inline, evaluations=7, resume=str(first.folder))
+    assert more.rows()[:5] == first.rows()
+    assert len(more) == 7
+    with pytest.raises(RunError, match=r"budget\.evaluations must be at least 7.* got 6"):
+        tune_small(inline, evaluations=6, resume=True)
+
+
+def test_a_folder_of_another_name_is_continued_without_naming_it_anew(inline: dict[str, Any]) -> None:
+    first = tune_small({**inline, "run": None})
+    moved = first.folder.parent / "moved"
+    shutil.move(first.folder, moved)
+    assert len(tune_small({**inline, "run": None}, evaluations=6, resume=moved)) == 6
+    assert sorted(path.name for path in moved.parent.iterdir()) == ["functions", "moved"]
+
+
+def test_another_space_function_direction_or_seed_is_refused_and_named(inline: dict[str, Any]) -> None:
+    first = tune_small(inline)
+    command = {"objective": {"command": "echo {x}"}, "name": "objective"}
+    for changed, difference in (
+        ({"space": {"x": Range(0.0, 2.0)}}, "space.x.high: 1.0 became 2.0"),
+        ({"objective": lambda x: x}, "name: 'objective' became 'lambda'"),
+        (command, "objective.command: None became 'echo {x}'"),
+        ({"direction": "minimize"}, "objective.direction: 'maximize' became 'minimize'"),
+        ({"settings": {**inline, "seed": 1}}, "seed: 0 became 1"),
+    ):
+        with pytest.raises(RunError, match=re.escape(difference)):
+            tune_small(**{"settings": inline, "evaluations": 6, "resume": True, **changed})
+    assert load(first.folder).rows() == first.rows()
+
+
+def one(number: int) -> Callable[[float], float]:
+    text = f"def objective(x):\n    return {number} - x\n"
+    found: dict[str, Any] = {}
+    exec(text, found)
+    return cast(Callable[[float], float], found["objective"])
+
+
+def test_a_function_of_the_same_name_whose_code_changed_is_used_with_a_warning(inline: dict[str, Any]) -> None:
+    first = tune_small(inline, objective=one(1))
+    with pytest.warns(UserWarning, match="its code has changed"):
+        more = tune_small(inline, evaluations=6, resume=True, objective=one(5))
+    values = [row["value"] for row in more.rows()]
+    assert values[:5] == [row["value"] for row in first.rows()]
+    assert values[5] > 3
+
+
+def test_a_function_whose_recorded_file_is_gone_is_used_with_a_warning(inline: dict[str, Any]) -> None:
+    first = tune_small(inline, objective=one(1))
+    shutil.rmtree(first.folder.parent / "functions")
+    with pytest.warns(UserWarning, match="they cannot be compared.* is not at"):
+        assert len(tune_small(inline, evaluations=6, resume=True, objective=one(2))) == 6
+
+
+def test_a_folder_that_is_no_run_and_a_name_in_use_are_refused(inline: dict[str, Any], tmp_path: Path) -> None:
+    with pytest.raises(RunError, match="is not a run"):
+        tune_small(inline, resume=tmp_path)
+    with pytest.raises(UserError, match=r"resume=True must know which run .* settings=\{'run': NAME\}"):
+        tune_small({**inline, "run": None}, resume=True)
+    with pytest.raises(ValueError, match="resume must be the path of a run's folder, True or False, got None"):
+        tune_small(inline, resume=None)
+    tune_small(inline, resume=True)  # there is none, so that it begins
+    with pytest.raises(RunError, match=r"`run` must name a new run, got 'first'.*resume=True"):
+        tune_small(inline)
+
+
+def test_a_run_of_another_living_process_is_refused(inline: dict[str, Any]) -> None:
+    run = open_run(tune_small(inline).folder)
+    with run.store() as store:
+        take(store, run.name)
+        with pytest.raises(HeldError, match="can be run by one process only"):
+            Campaign(objective, SPACE, evaluations=6, settings=inline).run(progress=False, resume=True)
