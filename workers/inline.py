@@ -16,7 +16,7 @@ class InlineExecutor:
     """One slot: `next_outcomes` itself evaluates the attempt that has waited longest.
 
     Its `timeout` is therefore not the longest it can take. Only the time-out is enforced, and only in the main thread
-    (see `workers.evaluate`).
+    (see `workers.evaluate`); a campaign in another thread that has one is refused.
     """
 
     def __init__(self, objective: Objective, limits: Limits) -> None:

@@ -14,6 +14,7 @@ from orchestrator.cli.terminal import say
 from orchestrator.credentials import has_password, redact
 from orchestrator.session.assemble import Parts
 from orchestrator.session.problem import BEGIN, replay
+from orchestrator.session.resources import unenforced_limits
 from orchestrator.settings.model import Settings
 from orchestrator.store import runs
 from orchestrator.wording import duration, plural
@@ -46,8 +47,8 @@ def say_existing(console: Console, known: ExistingTaken | None) -> None:
 
 def say_warnings(console: Console, settings: Settings, parts: Parts) -> None:
     """Print warnings about settings that are allowed and probably not intended."""
-    if parts.problem.candidates.remark:
-        say(console, f"warning: {parts.problem.candidates.remark}")
+    for remark in filter(None, (parts.problem.candidates.remark, unenforced_limits(settings))):
+        say(console, f"warning: {remark}")
     if has_password(settings.store):
         say(
             console,

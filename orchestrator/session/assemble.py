@@ -33,7 +33,7 @@ from orchestrator.session import existing_data
 from orchestrator.session.driver import Driver
 from orchestrator.session.notify import notifications
 from orchestrator.session.problem import Problem, Progress, replay
-from orchestrator.session.resources import limits_of, resources_of
+from orchestrator.session.resources import check_timeout, limits_of, resources_of, unenforced_limits
 from orchestrator.settings.model import Settings
 from orchestrator.store import runs
 from orchestrator.store.event_store import EventStore
@@ -73,7 +73,9 @@ class Parts:
 
 
 def build(settings: Settings) -> Parts:
-    """Load the objective and its candidates. Raises ObjectiveError when data, module or columns are missing."""
+    """Load the objective and its candidates. Raises ObjectiveError when data, module or columns are missing, UserError
+    when the settings cannot be kept here."""
+    check_timeout(settings)
     objective, candidates = _objective_and_candidates(settings)
     if isinstance(objective, PythonCallable | PickledFunction):
         objective.check(candidates.columns, candidates.conditional)
@@ -242,8 +244,8 @@ def open_session(
         held.enter_context(logs.log_into(run.folder, run.name, settings.log.level, settings.log.format))
         store = _open_store(run, held)
         writer = _claim(store, run, settings)
-        if parts.problem.candidates.remark:
-            _LOGGER.warning("%s", parts.problem.candidates.remark)
+        for remark in filter(None, (parts.problem.candidates.remark, unenforced_limits(settings))):
+            _LOGGER.warning("%s", remark)
         _LOGGER.info("claimed the campaign in epoch %d as %s", writer.epoch, Identity.of_this_process())
         heartbeat = _keep_alive(writer, held)
         _write_settings(run, settings)

@@ -1,5 +1,6 @@
 """What an evaluation may use, and the CPUs and GPUs of each trial when a parameter gives them (`workers.cpus_from`)."""
 
+import threading
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -34,6 +35,35 @@ def limits_of(settings: Settings) -> Limits:
     """What one evaluation may use."""
     memory = None if settings.workers.memory_gb is None else int(settings.workers.memory_gb * 1e9)
     return Limits(timeout_seconds=settings.workers.timeout_seconds, memory_bytes=memory)
+
+
+_UNENFORCED = {  # limits that need a process which evaluates and nothing else
+    "inline": ("memory_gb", "timeout_factor"),
+    "simulated": ("memory_gb", "timeout_seconds"),
+    "ray": (),
+}
+
+
+def check_timeout(settings: Settings) -> None:
+    """Raise UserError when evaluations would run in this thread and their time-out could not end them here."""
+    workers, thread = settings.workers, threading.current_thread()
+    if workers.executor != "inline" or workers.timeout_seconds is None or thread is threading.main_thread():
+        return
+    raise UserError(
+        "workers.timeout_seconds with workers.executor inline needs the program's main thread, where an alarm can end "
+        f"an evaluation, got {workers.timeout_seconds:g} in the thread {thread.name!r}: run the campaign in the main "
+        "thread, leave timeout_seconds out, or set workers.executor to ray"
+    )
+
+
+def unenforced_limits(settings: Settings) -> str:
+    """A warning that names the limits which these settings give and their executor does not enforce; empty without."""
+    workers = settings.workers
+    given = [f"workers.{key}" for key in _UNENFORCED[workers.executor] if getattr(workers, key) is not None]
+    if not given:
+        return ""
+    one = "is" if len(given) == 1 else "are"
+    return f"{' and '.join(given)} {one} not enforced with workers.executor {workers.executor}, but with ray"
 
 
 def resources_of(settings: Settings, candidates: Candidates) -> Resources | None:

@@ -1,5 +1,6 @@
 """Tests of orchestrator/session/resources.py: a parameter says what each trial takes of the cluster."""
 
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -7,8 +8,8 @@ import pytest
 
 from orchestrator.errors import UserError
 from orchestrator.session.assemble import build
-from orchestrator.session.resources import Resources
-from orchestrator.settings.model import from_mapping
+from orchestrator.session.resources import Resources, unenforced_limits
+from orchestrator.settings.model import Settings, from_mapping
 from workers.messages import Share
 
 SPACE = {
@@ -19,7 +20,7 @@ SPACE = {
 }
 
 
-def resources(**workers: Any) -> Resources | None:
+def settings_with(**workers: Any) -> Settings:
     tree = {
         "name": "shared",
         "objective": {"command": "echo 1"},
@@ -27,7 +28,11 @@ def resources(**workers: Any) -> Resources | None:
         "budget": {"evaluations": 3},
         "workers": {"count": 2, **workers},
     }
-    return build(from_mapping(tree)).problem.resources
+    return from_mapping(tree)
+
+
+def resources(**workers: Any) -> Resources | None:
+    return build(settings_with(**workers)).problem.resources
 
 
 def test_a_trial_takes_what_its_parameters_say_and_else_what_all_take() -> None:
@@ -69,3 +74,39 @@ def test_zero_cores_are_refused_and_zero_graphics_processors_are_not(tmp_path: P
     assert found.largest == Share(cpus=1.0, gpus=1.0)
     with pytest.raises(UserError, match="> 0"):
         build(from_mapping({**tree, "workers": {"count": 1, "cpus_from": {"parameter": "amount"}}}))
+
+
+def test_a_time_out_that_no_alarm_can_keep_is_refused_before_anything_runs() -> None:
+    errors: list[str] = []
+
+    def build_there(**workers: Any) -> None:
+        try:
+            build(settings_with(executor="inline", **workers))
+        except UserError as error:
+            errors.append(str(error))
+
+    for workers in ({"timeout_seconds": 2.5}, {}):
+        thread = threading.Thread(target=build_there, kwargs=workers, name="search")
+        thread.start()
+        thread.join()
+    (message,) = errors
+    assert "needs the program's main thread" in message
+    assert "got 2.5 in the thread 'search'" in message
+    build_there(timeout_seconds=2.5)  # here it is kept
+    assert len(errors) == 1
+
+
+@pytest.mark.parametrize(
+    ("executor", "named"),
+    [
+        ("inline", "workers.memory_gb and workers.timeout_factor are not enforced"),
+        ("simulated", "workers.memory_gb and workers.timeout_seconds are not enforced"),
+        ("ray", ""),
+    ],
+)
+def test_limits_that_an_executor_does_not_enforce_are_named(executor: str, named: str) -> None:
+    limits = {"memory_gb": 1, "timeout_seconds": 3, "timeout_factor": 2}
+    assert unenforced_limits(settings_with(executor=executor, **limits)).startswith(named)
+    assert bool(unenforced_limits(settings_with(executor=executor, **limits))) == bool(named)
+    assert unenforced_limits(settings_with(executor=executor)) == ""
+    assert "workers.memory_gb is not enforced" in unenforced_limits(settings_with(executor="inline", memory_gb=1))
