@@ -23,6 +23,7 @@ from orchestrator.session.assemble import Parts, build, create_run, existing
 from orchestrator.settings.model import Settings, from_mapping
 from orchestrator.settings.model import load as load_settings
 from orchestrator.settings.options import dump
+from orchestrator.settings.sections import name_from
 from orchestrator.store.runs import Run, make_folder
 
 Function = Callable[..., object]
@@ -286,6 +287,4 @@ def _name_of(objective: Function | Mapping[str, object]) -> str:
         return "campaign"
     if isinstance(objective, functools.partial):
         return _name_of(objective.func)
-    name = getattr(objective, "__name__", type(objective).__name__)
-    kept = "".join(letter if letter.isascii() and letter.isalnum() else "-" for letter in name).strip("-")
-    return kept[:64] or "campaign"
+    return name_from(getattr(objective, "__name__", type(objective).__name__))

@@ -1,6 +1,7 @@
 """The sections of a campaign file as frozen pydantic models, each with its keys, defaults, bounds and descriptions."""
 
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -76,13 +77,22 @@ def _objective_options(options: object, info: ValidationInfo) -> AnyObjective | 
 
 MOST_WORKERS = 100_000
 
-Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=64)]
+_FIRST_LETTER, _FURTHER_LETTERS, _LONGEST_NAME = "A-Za-z0-9", "._-", 64
+Name = Annotated[
+    str, Field(pattern=rf"^[{_FIRST_LETTER}][{_FIRST_LETTER}{_FURTHER_LETTERS}]*$", max_length=_LONGEST_NAME)
+]
 Tag = Annotated[str, Field(pattern=r"^[^\s,]+$", max_length=64)]
 PositiveInt = Annotated[int, Field(ge=1)]
 MOST_TRIALS = 1_000_000_000
 Hours = Annotated[float, Field(gt=0, le=1e6)]  # a century
 Seconds = Annotated[float, Field(gt=0, le=3.6e9)]
 AbsolutePath = Annotated[str, AfterValidator(absolute)]
+
+
+def name_from(text: str) -> str:
+    """A `Name` that resembles a text: each run of letters that are not allowed becomes a hyphen."""
+    kept = re.sub(f"[^{_FIRST_LETTER}{_FURTHER_LETTERS}]+", "-", text).lstrip(_FURTHER_LETTERS)
+    return kept[:_LONGEST_NAME].rstrip(_FURTHER_LETTERS) or "campaign"
 
 
 class ObjectiveSettings(Section):

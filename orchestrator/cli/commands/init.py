@@ -1,7 +1,6 @@
 """`bbkb init`: a campaign file to begin with, commented, for a function, a command or a table."""
 
 import json
-import re
 import shlex
 import sys
 from collections.abc import Mapping
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+import yaml
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from rich.console import Console
 
@@ -17,6 +17,7 @@ from orchestrator.cli.console import SafeConsole
 from orchestrator.cli.terminal import say, write_file
 from orchestrator.errors import UserError
 from orchestrator.settings.schema import schema
+from orchestrator.settings.sections import name_from
 
 SCHEMA = "campaign.schema.json"
 
@@ -48,7 +49,7 @@ def init(
     if file.exists():
         raise UserError(f"{file} exists already: name another file, or remove it")
     chosen = template or _ask_for_template()
-    values = {"name": _campaign_name(file), "evaluations": evaluations, "workers": workers, "schema": SCHEMA}
+    values = {"name": _scalar(name_from(file.stem)), "evaluations": evaluations, "workers": workers, "schema": SCHEMA}
     companion, source = _COMPANIONS[chosen]
     console = SafeConsole()
     _write(console, file, _fill(f"{chosen.value}.yaml.jinja", values))
@@ -70,9 +71,9 @@ def _ask_for_template() -> Template:
     return Template(asked)
 
 
-def _campaign_name(file: Path) -> str:
-    """A name that a campaign may have: that of the file, without the letters that are not allowed."""
-    return re.sub("[^A-Za-z0-9.-]+", "-", file.stem).strip("-.")[:64] or "campaign"
+def _scalar(text: str) -> str:
+    """The text as YAML reads it back: quoted where it would be a number, a date or null."""
+    return text if yaml.safe_load(text) == text else json.dumps(text)
 
 
 def _fill(template: str, values: Mapping[str, object]) -> str:

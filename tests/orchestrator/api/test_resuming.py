@@ -120,13 +120,14 @@ def test_a_folder_of_another_name_is_continued_without_naming_it_anew(inline: di
 def test_another_space_function_direction_or_seed_is_refused_and_named(inline: dict[str, Any]) -> None:
     first = tune_small(inline)
     command = {"objective": {"command": "echo {x}"}, "name": "objective"}
-    for changed, difference in (
+    cases: list[tuple[dict[str, Any], str]] = [
         ({"space": {"x": Range(0.0, 2.0)}}, "space.x.high: 1.0 became 2.0"),
         ({"objective": lambda x: x}, "name: 'objective' became 'lambda'"),
         (command, "objective.command: None became 'echo {x}'"),
         ({"direction": "minimize"}, "objective.direction: 'maximize' became 'minimize'"),
         ({"settings": {**inline, "seed": 1}}, "seed: 0 became 1"),
-    ):
+    ]
+    for changed, difference in cases:
         with pytest.raises(RunError, match=re.escape(difference)):
             tune_small(**{"settings": inline, "evaluations": 6, "resume": True, **changed})
     assert load(first.folder).rows() == first.rows()

@@ -1,0 +1,33 @@
+"""Tests of orchestrator/settings/sections.py: names of campaigns."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import TypeAdapter
+
+from orchestrator.settings.sections import Name, name_from
+
+NAMES: TypeAdapter[str] = TypeAdapter(Name)
+
+
+@given(st.text("aZ0_.-< é…\n", max_size=100))
+def test_a_name_from_any_text_is_allowed_and_an_allowed_one_stays(text: str) -> None:
+    name = name_from(text)
+    assert NAMES.validate_python(name) == name
+    assert name_from(name) == name
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("train", "train"),
+        ("my_train-2.1", "my_train-2.1"),
+        ("<lambda>", "lambda"),
+        ("my größe", "my-gr-e"),
+        ("__init__", "init"),
+        ("a" * 70, "a" * 64),
+        ("…", "campaign"),
+    ],
+)
+def test_letters_that_are_not_allowed_become_a_hyphen(text: str, name: str) -> None:
+    assert name_from(text) == name
