@@ -1,9 +1,10 @@
-"""Checks of the arguments of `Optimizer`: indices, rewards, limits, and parts such as a kernel by name.
+"""Checks of the arguments of `Optimizer`: indices, rewards, values, limits, and parts such as a kernel by name.
 
 Every function raises ValueError with the rule, the value and what to write instead.
 """
 
 import inspect
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -83,10 +84,21 @@ def check_results(indices: ArrayLike, rewards: Rewards, size: int) -> list[Obser
     return [Observation(arm, value) for arm, value in zip(arms, values, strict=True)]
 
 
-def plain_values(values: Any, metric: str) -> list[Any]:
-    """`values` of one objective as a list, mappings replaced by their `metric`, None where that is missing."""
+def check_values(values: Any, metric: str, count: int) -> list[float | None]:
+    """The value of each of `count` results: finite numbers, mappings with the `metric`, or None for a failure. One
+    result may be given without a list."""
     rows = [values] if isinstance(values, int | float | None) else check_list(values, "values", "[0.5, None]")
-    return [row.get(metric) if isinstance(row, Mapping) else row for row in rows]
+    if len(rows) != count:
+        raise ValueError(f"there must be one value for each configuration, got {len(rows)} for {count}")
+    return [_value(row, metric) for row in rows]
+
+
+def _value(row: Any, metric: str) -> float | None:
+    if not isinstance(row, Mapping):
+        return _number(row, "a value")
+    if metric not in row:
+        raise ValueError(f"a mapping of metrics must have {metric!r}, got {excerpt(dict(row))}; None for a failure")
+    return _number(row[metric], f"the metric {metric}")
 
 
 def check_metrics(values: Any, names: Sequence[str], count: int) -> list[dict[str, float] | None]:
@@ -104,9 +116,10 @@ def _metrics(row: Any, names: Sequence[str]) -> dict[str, float]:
         raise ValueError(f"a result must have {len(names)} numbers, {', '.join(names)}, got {len(numbers)}")
     found = {}
     for name, number in zip(names, numbers, strict=True):
-        if not isinstance(number, int | float | np.number) or not np.isfinite(number):
-            raise ValueError(f"the metric {name} must be a finite number, got {number!r}; None for a failed evaluation")
-        found[name] = float(number)
+        value = _number(number, f"the metric {name}")
+        if value is None:
+            raise ValueError(f"the metric {name} must be a finite number, got None; None for a failed evaluation")
+        found[name] = value
     return found
 
 
@@ -188,11 +201,27 @@ def _list_rewards(rewards: Rewards) -> list[object]:
 
 
 def _reward(value: Any) -> float | None:
-    if value is None:
-        return None
     try:
-        if np.iscomplexobj(value) or isinstance(value, str | bytes):
-            raise TypeError
-        return float(value)
+        return _float(value)
     except (TypeError, ValueError, OverflowError):
         raise ValueError(f"a reward must be a number, or None for a failed evaluation, got {excerpt(value)}") from None
+
+
+def _number(value: Any, what: str) -> float | None:
+    """A finite number, or None; `what` it is."""
+    try:
+        number = _float(value)
+        if number is None or math.isfinite(number):
+            return number
+    except (TypeError, ValueError, OverflowError):
+        pass
+    raise ValueError(f"{what} must be a finite number, got {excerpt(value)}; None for a failed evaluation")
+
+
+def _float(value: Any) -> float | None:
+    """Raises TypeError, ValueError or OverflowError when it is neither None nor a real number that a float can hold."""
+    if value is None:
+        return None
+    if np.iscomplexobj(value) or isinstance(value, str | bytes) or np.ndim(value):
+        raise TypeError
+    return float(value)

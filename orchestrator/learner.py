@@ -4,7 +4,6 @@ A refit costs more than a pick, and one more result changes little when there ar
 remain pending for the strategy, and are learned together at the next `ask` at which their number makes a refit due.
 """
 
-import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -36,7 +35,7 @@ class Learner(Generic[S]):
         self.unlearned: list[Observation] = []  # those of them whose results are known
         self._open_count: Counter[int] = Counter()  # by arm: how often it is in `open`
         self._result_count: Counter[int] = Counter()  # by arm: how often it is in `unlearned`
-        self._sums: dict[int, float] = {}  # of the rewards of each arm in `unlearned`, and of those in `state`
+        self._sums: dict[int, tuple[float, ...]] = {}  # of the rewards of arms in `unlearned`, with those in `state`
         self._seed, self._learned = seed, learned
         self._growth = strategy.refresh_growth if isinstance(strategy, Waits) and strategy.never_waits else 0.0
         self._has_failure = False  # whether one of `unlearned` has no reward
@@ -127,7 +126,9 @@ class Learner(Generic[S]):
 
     def scores(self, rewards: NDArray[np.float64]) -> NDArray[np.float64]:
         """`rewards` (n,) as the model uses them: as scores among the results under a calibrated model, else
-        unchanged."""
+        unchanged. Raises ValueError before any result."""
+        if self.view.pulls.total == 0:
+            raise ValueError("scores needs at least one result; call ask, evaluate, and call tell first")
         return scores_among(self.view.pulls, model_of(self.strategy), rewards)
 
     def best(self) -> tuple[int, float]:
@@ -145,18 +146,29 @@ class Learner(Generic[S]):
         decision = self.strategy.ask(self.state, tuple(self.open), limit)
         return [pick.arm for pick in decision.picks] if isinstance(decision, Choose) else []
 
-    def _sums_with(self, observations: Sequence[Observation]) -> dict[int, float]:
-        """The sums of the rewards of the arms in `observations`, these included. Raises ValueError when one is not
-        finite."""
-        arms, rewards = arms_and_rewards(observations)
-        sums: dict[int, float] = {}
-        for arm, reward in zip(arms, rewards, strict=True):
-            before = sums[arm] if arm in sums else self._sums.get(arm)
-            sums[arm] = (float(self.state.pulls.reward_sums[arm]) if before is None else before) + reward
-            if not math.isfinite(sums[arm]):
-                rule = f"the rewards of arm {arm} add up to more than a float can hold"
-                raise ValueError(f"{rule}; divide all by a constant")
+    def _sums_with(self, observations: Sequence[Observation]) -> dict[int, tuple[float, ...]]:
+        """The sums of the rewards of the arms in `observations`, these included, of every objective and constraint.
+        Raises ValueError when one is not finite."""
+        arms_and_rewards(observations)
+        sums: dict[int, tuple[float, ...]] = {}
+        for arm, reward, further in ((seen.arm, seen.reward, seen.further) for seen in observations):
+            if reward is not None:
+                before = sums.get(arm) or self._sums.get(arm) or self._learned_sums(arm)
+                sums[arm] = tuple(sum(pair) for pair in zip(before, (reward, *further), strict=True))
+                if not np.isfinite(sums[arm]).all():
+                    raise RewardSumError(arm)
         return sums
+
+    def _learned_sums(self, arm: int) -> tuple[float, ...]:
+        return tuple(float(one.reward_sums[arm]) for one in self.state.pulls.outputs)
+
+
+class RewardSumError(ValueError):
+    """The rewards of an arm add up to more than a float can hold."""
+
+    def __init__(self, arm: int) -> None:
+        super().__init__(f"the rewards of arm {arm} add up to more than a float can hold; divide all by a constant")
+        self.arm = arm
 
 
 def never_waits(strategy: object) -> bool:

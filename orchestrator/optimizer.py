@@ -1,5 +1,6 @@
 """The ask-and-tell interface of the bandit core, for use without a campaign. It needs only NumPy and SciPy."""
 
+import copy
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -231,9 +232,13 @@ class Optimizer:
         dictionary: NDArray[np.intp] = self._state.dictionary
         return dictionary
 
+    @exclusive
     def __getstate__(self) -> dict[str, object]:
-        """What is pickled and copied: all but the lock."""
-        return {name: value for name, value in self.__dict__.items() if name != "_lock"}
+        """What is pickled and copied: all but the lock, as it is now. Pickling reads it later, when another thread may
+        be in `ask` or `tell`; so what these change is copied here."""
+        state = {name: value for name, value in self.__dict__.items() if name != "_lock"}
+        kept = (self, self._arms, self._strategy)  # the learner refers to this optimizer; the others never change
+        return copy.deepcopy(state, {id(one): one for one in kept})
 
     def __setstate__(self, state: Mapping[str, object]) -> None:
         self.__dict__.update(state)
@@ -317,6 +322,9 @@ class Optimizer:
 
         Args:
             rewards: numbers (n,).
+
+        Raises:
+            ValueError: before any reward, and when they are no numbers.
 
         """
         return self._learner.scores(check_numbers(rewards, "rewards"))

@@ -24,17 +24,16 @@ from orchestrator.inputs import (
     check_mappings,
     check_metrics,
     check_numbers,
-    check_results,
     check_seed,
     check_space,
-    plain_values,
+    check_values,
 )
 from orchestrator.learner import never_waits
 from orchestrator.named_strategy import named_strategy
 from orchestrator.saving import Entry, read_saved, write_saved
 from orchestrator.settings.goals import check_goals
 from orchestrator.settings.spaces import build_forbid, build_space
-from orchestrator.space_search import ArmResult, SearchSetup, SpaceSearch
+from orchestrator.space_search import SearchSetup, SpaceSearch, Value
 from orchestrator.wording import facts_html
 
 Configuration = dict[str, Scalar]
@@ -93,6 +92,8 @@ class SpaceOptimizer:
     ) -> None:
         if direction not in ("minimize", "maximize", None):
             raise ValueError(f"direction must be minimize or maximize, got {direction!r}")
+        if "existing" in options:
+            raise ValueError("existing must be left out with a space; pass earlier results to tell instead")
         chosen = named_strategy(strategy, options)
         sections = {
             "objectives": check_mappings(objectives, "objectives", "[{'metric': 'accuracy'}]"),
@@ -154,17 +155,16 @@ class SpaceOptimizer:
 
         Raises:
             ObjectiveError: when a configuration is not of the space. Nothing is learned then.
-            ValueError: when a value is NaN or infinite. Nothing is learned then.
+            ValueError: when a value is not a finite number, or their numbers differ. Nothing is learned then.
 
         """
-        arms = self._search.arms_of(_check_configurations(configurations))
+        given = _check_configurations(configurations)
+        checked: Sequence[Value]
         if self._goals.is_single:
-            plain = plain_values(values, self._goals.objectives[0].metric)
-            observations = check_results(arms, plain, len(self.candidates))
-            results: list[ArmResult] = [(seen.arm, seen.reward) for seen in observations]
+            checked = check_values(values, self._goals.objectives[0].metric, len(given))
         else:
-            results = list(zip(arms, check_metrics(values, self.metrics, len(arms)), strict=True))
-        self._search.tell(results)
+            checked = check_metrics(values, self.metrics, len(given))
+        self._search.tell(list(zip(self._search.arms_of(given), checked, strict=True)))
 
     @property
     def metrics(self) -> tuple[str, ...]:
@@ -201,10 +201,13 @@ class SpaceOptimizer:
     @exclusive
     def scores(self, values: ArrayLike) -> NDArray[np.float64]:
         """What the model takes values for, (n,): their scores among the results so far under a calibrated model, else
-        the rewards.
+        the values, times −1 where they are minimised.
 
         Args:
             values: numbers (n,).
+
+        Raises:
+            ValueError: before any result, and when they are no numbers.
 
         """
         return self._search.learner.scores(self._sign * check_numbers(values, "values"))

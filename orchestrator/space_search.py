@@ -19,7 +19,7 @@ from orchestrator.bandit.model.model import model_of
 from orchestrator.bandit.strategy import AnyStrategy, Observation
 from orchestrator.campaign.goals import CampaignGoals
 from orchestrator.campaign.hypervolume import Point, with_point
-from orchestrator.learner import Learner
+from orchestrator.learner import Learner, RewardSumError
 from orchestrator.pool import Appended, Pool
 from orchestrator.saving import Entry
 from orchestrator.settings.spaces import build_forbid, build_space, dump_forbid, dump_space
@@ -103,8 +103,8 @@ class SpaceSearch:
     def arms_of(self, configurations: Sequence[Mapping[str, Scalar]]) -> list[int]:
         """Their arms; a configuration that is not a candidate becomes one. Raises ObjectiveError when one is not of the
         space."""
-        for configuration in configurations:
-            self._add(self.setup.space.candidate(configuration))
+        for made in [self.setup.space.candidate(configuration) for configuration in configurations]:
+            self._add(made)
         return [self._arm(configuration) for configuration in configurations]
 
     def ask(self, limit: int, skip: int = 0) -> list[int]:
@@ -124,8 +124,14 @@ class SpaceSearch:
         self.log.append({"expected": list(arms)})
 
     def tell(self, results: Sequence[ArmResult]) -> None:
-        """Results, in any order. Raises ValueError when one is not finite; nothing is learned then."""
-        self.learner.tell([self._observation(arm, value) for arm, value in results])
+        """Results, in any order. Raises ValueError when the values of a configuration have no finite sum; nothing is
+        learned then."""
+        try:
+            self.learner.tell([self._observation(arm, value) for arm, value in results])
+        except RewardSumError as error:
+            configuration = self.candidates.parameters(error.arm)
+            rule = f"the values of {configuration} add up to more than a float can hold"
+            raise ValueError(f"{rule}; divide all by a constant") from error
         self.results.extend(results)
         self.log.append({"told": [list(pair) for pair in results]})
 

@@ -1,7 +1,9 @@
 """`Optimizer(space={...})`: `ask` and `tell` with configurations, candidates grow, a saved one continues exactly."""
 
+import copy
 import json
 import pickle
+import re
 import threading
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -97,16 +99,30 @@ class SlowNumber:
 def test_a_thread_waits_until_another_one_has_told_its_results(rows: NDArray[np.float64] | None) -> None:
     optimizer: Any = SpaceOptimizer({"x": Range(0.0, 1.0)}) if rows is None else Optimizer(rows)
     first, slow = optimizer.ask(1), SlowNumber()
-    with ThreadPoolExecutor(2) as threads:
+    with ThreadPoolExecutor(3) as threads:
         told = threads.submit(optimizer.tell, first, [slow])
         assert slow.is_read.wait(60)
-        asked = threads.submit(optimizer.ask, 1)
-        with pytest.raises(TimeoutError):
-            asked.result(timeout=0.2)
+        waiting = [threads.submit(optimizer.ask, 1), threads.submit(pickle.dumps, optimizer)]
+        for one in waiting:
+            with pytest.raises(TimeoutError):
+                one.result(timeout=0.1)
         slow.may_go_on.set()
         told.result()
-        asked.result()
-    assert len(optimizer.trials) == len(optimizer.pending) == 1
+        copied = pickle.loads([one.result() for one in waiting][1])
+    assert len(optimizer.trials) == len(optimizer.pending) == len(copied.trials) == 1
+
+
+@pytest.mark.parametrize("rows", [None, np.linspace(0, 1, 40)[:, None]], ids=["space", "candidates"])
+def test_what_is_pickled_does_not_change_when_another_thread_asks_and_tells(rows: NDArray[np.float64] | None) -> None:
+    optimizer: Any = SpaceOptimizer({"x": Range(0.0, 1.0)}) if rows is None else Optimizer(rows)
+    optimizer.tell(optimizer.ask(1), [1.0])
+    state = optimizer.__getstate__()  # pickling reads it after the lock was released
+    expected = copy.deepcopy(optimizer)
+    optimizer.tell(optimizer.ask(2), [2.0, 3.0])
+    copied = type(optimizer).__new__(type(optimizer), *(() if rows is None else (rows,)))
+    copied.__setstate__(state)
+    assert copied.trials == expected.trials
+    assert [list(copied.ask(2)), list(copied.ask(1))] == [list(expected.ask(2)), list(expected.ask(1))]
 
 
 def test_a_configuration_that_was_never_asked_for_is_learned_from(tmp_path: Path) -> None:
@@ -137,7 +153,7 @@ def test_what_could_not_be_evaluated_is_not_asked_for_again() -> None:
         ({"x": 2.0, "lr": 0.1, "model": "svm", "size": 8}, 1.0, ObjectiveError, "x must be from 0 to 1, got 2.0"),
         ({"x": 0.5, "lr": 0.1, "model": "svm"}, 1.0, ObjectiveError, "size is missing"),
         ({"x": 0.5, "lr": 0.1, "model": "svm", "size": 8, "depth": 3}, 1.0, ObjectiveError, "depth must be left out"),
-        ({"x": 0.5, "lr": 0.1, "model": "svm", "size": 8}, float("nan"), ValueError, "must be finite"),
+        ({"x": 0.5, "lr": 0.1, "model": "svm", "size": 8}, float("nan"), ValueError, "must be a finite number"),
     ],
 )
 def test_results_are_checked(
@@ -147,9 +163,40 @@ def test_results_are_checked(
         Search(space=SPACE).tell([configuration], [value])
 
 
+@pytest.mark.parametrize("goals", [{}, {"objectives": [{"metric": "gain"}, {"metric": "cost"}]}])
+def test_wrong_results_are_refused_in_the_words_of_the_user_and_change_nothing(goals: dict[str, Any]) -> None:
+    optimizer = Search(space={"x": Range(0.0, 1.0)}, **goals)
+    (asked,) = optimizer.ask()
+    other, metric = {"x": 0.123}, "gain" if goals else "value"
+
+    def row(value: object) -> object:
+        return {"gain": value, "cost": 1.0} if goals else value
+
+    wrong: list[tuple[list[Any], Any, str]] = [
+        ([asked, other], [row(1.0)], "must be one value for each configuration, got 1 for 2"),
+        ([other, {"x": 7}], [row(1.0)] * 2, "x must be from 0 to 1, got 7"),
+        ([other], [{"acc": 1.0}], metric),
+        ([other] * 3, [row(1e308)] * 3, "the values of {'x': 0.123} add up to more than a float can hold"),
+    ]
+    for value in ("a", float("nan"), float("inf"), 1j, 10**400, b"1", [1.0], np.ones(1), {}, object()):
+        wrong.append(([other], [row(value)], "must"))
+    for configurations, values, message in wrong:
+        with pytest.raises((ValueError, ObjectiveError), match=re.escape(message)) as refused:
+            optimizer.tell(configurations, values)
+        assert not re.search(r"\b(arms?|rewards?|index|indices)\b", str(refused.value))
+    assert optimizer.trials == []
+    assert optimizer.pending == [asked]
+    with pytest.raises(ValueError, match="scores needs at least one result"):
+        optimizer.scores([1.0])
+    optimizer.tell([asked], [row(np.float32(0.5))])
+    assert len(optimizer.ask()) == 1
+
+
 def test_a_wrong_argument_is_refused() -> None:
     with pytest.raises(ValueError, match="direction must be minimize or maximize, got 'min'"):
         Search(space=SPACE, direction="min")
+    with pytest.raises(ValueError, match="existing must be left out with a space; pass earlier results to tell"):
+        Search(space=SPACE, existing=([0], [1.0]))
     with pytest.raises(ValueError, match=r"configurations must be a list such as"):
         Search(space=SPACE).tell({"x": 1}, [1.0])
     with pytest.raises(ObjectiveError, match="did you mean 'model'"):
