@@ -4,12 +4,14 @@ import math
 import pickle
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, SupportsFloat
 
 from ray.tune.search import Searcher
 
 from orchestrator.adapters.backlog import Backlog, Configuration
 from orchestrator.adapters.tune_space import Config, TuneSpace
+from orchestrator.inputs import check_seed
+from orchestrator.named_strategy import named_strategy
 from orchestrator.space_optimizer import SpaceOptimizer
 
 
@@ -48,9 +50,10 @@ class BBKBSearch(Searcher):
     ) -> None:
         if mode not in (None, "min", "max"):
             raise ValueError(f"mode must be min or max, got {mode!r}")
+        named_strategy(strategy, options)  # raises here, not after Tune has begun
         super().__init__(metric=metric, mode=mode)
         self._metric, self._mode = metric, mode
-        self._seed, self._max_concurrent, self._size = seed, max_concurrent, backlog
+        self._seed, self._max_concurrent, self._size = check_seed(seed), max_concurrent, backlog
         self._strategy, self._options = strategy, options
         self._running: dict[str, Configuration] = {}  # by trial
         self._space = TuneSpace({})
@@ -81,6 +84,8 @@ class BBKBSearch(Searcher):
             raise ValueError(
                 "BBKBSearch has no space: give it one, or give Tuner a param_space with a range or a choice"
             )
+        if self._metric is None or self._mode is None:
+            raise ValueError("BBKBSearch needs metric and mode: give them to it, or to TuneConfig")
         if self._max_concurrent is not None and len(self._running) >= self._max_concurrent:
             return None
         configuration = self._backlog.take()
@@ -108,7 +113,7 @@ class BBKBSearch(Searcher):
         Raises ValueError before the space and the metric's mode are known, ObjectiveError or ValueError when
         `parameters` are not of the space, KeyError when one is missing.
         """
-        if self._backlog is None or self._metric is None:
+        if self._backlog is None or self._metric is None or self._mode is None:
             raise ValueError(
                 "BBKBSearch needs space, metric and mode before it can take existing results; pass them to it"
             )
@@ -135,9 +140,9 @@ class BBKBSearch(Searcher):
             self._backlog = Backlog(optimizer, self._size)
 
     def _reward(self, result: Mapping[str, object]) -> float | None:
-        if self._metric is None or self._mode is None:
-            raise ValueError("BBKBSearch needs metric and mode: give them to it, or to TuneConfig")
-        value = result.get(self._metric)
-        if not isinstance(value, int | float) or not math.isfinite(value):
+        """The reward of the last metric, which may be a number of numpy or torch; None when there is no finite one."""
+        value = None if self._metric is None else result.get(self._metric)
+        number = float(value) if isinstance(value, SupportsFloat) else math.nan
+        if not math.isfinite(number):
             return None
-        return float(value) if self._mode == "max" else -float(value)
+        return number if self._mode == "max" else -number

@@ -26,7 +26,7 @@ class TuneSpace:
 
     @staticmethod
     def of(config: Mapping[str, object]) -> "TuneSpace":
-        """The domains of `config`. Raises ValueError, naming path and remedy, on grid_search."""
+        """The domains of `config`. Raises ValueError, naming path and remedy, on grid_search and a domain in a list."""
         return TuneSpace(dict(_domains(config, ())))
 
     @property
@@ -63,6 +63,9 @@ def _domains(config: Mapping[str, object], above: tuple[str, ...]) -> Iterator[t
             yield path, value
         elif isinstance(value, Mapping) and _GRID in value:
             raise ValueError(f"{'/'.join(path)} must not be tune.grid_search: values are proposed; write tune.choice")
+        elif isinstance(value, list | tuple) and any(isinstance(one, Domain | Mapping) for one in value):
+            if dict(_domains({str(place): one for place, one in enumerate(value)}, path)):
+                raise ValueError(f"{'/'.join(path)} must not be a list with tune's domains; write a dictionary")
         elif isinstance(value, Mapping):
             yield from _domains(value, path)
 

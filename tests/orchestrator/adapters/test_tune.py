@@ -1,9 +1,11 @@
 """BBKB as a search algorithm, with Ray Tune itself where it matters."""
 
 import math
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -85,6 +87,7 @@ def test_a_result_from_elsewhere_is_learned_as_it_is() -> None:
         ({"a": tune.grid_search([1, 2])}, "a must not be tune.grid_search"),
         ({"a": {"b": tune.randn(0, 1)}}, "b must be tune.uniform, .* or choice"),
         ({"a": tune.qrandn(0, 1, 0.5)}, "a must be tune.uniform"),
+        ({"a": {"b": [1, {"c": tune.uniform(0, 1)}]}}, "a/b must not be a list with tune's domains"),
         ({"a": tune.sample_from(lambda spec: 1)}, "a must be tune.uniform"),
     ],
 )
@@ -119,6 +122,15 @@ def test_a_concurrency_limiter_sets_the_limit() -> None:
     limited = tune.search.ConcurrencyLimiter(searcher, max_concurrent=1)
     assert limited.suggest("a") is not None
     assert limited.suggest("b") is None
+
+
+@pytest.mark.parametrize("number", [np.float32(2.0), np.int64(2), np.array(2.0), Decimal(2), 2])
+def test_a_metric_may_be_any_number(number: object) -> None:
+    searcher = search()
+    searcher.suggest("a")
+    searcher.on_trial_complete("a", {"loss": number})
+    assert searcher._backlog is not None
+    assert [one["value"] for one in searcher._backlog._optimizer.trials] == [-2.0]
 
 
 @pytest.mark.parametrize("ended", [{"error": True}, {"result": {"loss": math.nan}}, {"result": {}}, {"result": None}])
@@ -171,11 +183,17 @@ def test_an_error_while_proposing_ahead_is_raised_by_the_next_call(monkeypatch: 
         searcher._backlog.wait_until_filled()
 
 
-def test_a_metric_that_was_never_named_is_asked_for() -> None:
-    searcher = BBKBSearch(SPACE, backlog=0)
-    searcher.suggest("a")
-    with pytest.raises(ValueError, match="BBKBSearch needs metric and mode"):
-        searcher.on_trial_complete("a", {"loss": 1.0})
+def test_a_metric_that_was_never_named_is_asked_for_before_the_first_trial() -> None:
+    for named in ({}, {"metric": "loss"}, {"mode": "min"}):
+        with pytest.raises(ValueError, match="BBKBSearch needs metric and mode"):
+            BBKBSearch(SPACE, backlog=0, **named).suggest("a")
+
+
+def test_a_wrong_option_is_refused_before_tune_begins() -> None:
+    with pytest.raises(ValueError, match="did you mean 'bbkb'"):
+        BBKBSearch(strategy="bbbkb")
+    with pytest.raises(ValueError, match="seed must be a whole number"):
+        BBKBSearch(seed=-1)
 
 
 def test_an_argument_section_names_every_parameter() -> None:
