@@ -21,8 +21,8 @@ from orchestrator.bandit.strategy import (
     Recommends,
     S,
     Strategy,
-    Waits,
     is_grown,
+    refresh_growth,
 )
 
 
@@ -37,7 +37,7 @@ class Learner(Generic[S]):
         self._result_count: Counter[int] = Counter()  # by arm: how often it is in `unlearned`
         self._sums: dict[int, tuple[float, ...]] = {}  # of the rewards of arms in `unlearned`, with those in `state`
         self._seed, self._learned = seed, learned
-        self._growth = strategy.refresh_growth if isinstance(strategy, Waits) and strategy.never_waits else 0.0
+        self._growth = refresh_growth(strategy)
         self._has_failure = False  # whether one of `unlearned` has no reward
         self._view: S | None = None  # the state with `unlearned`, once it was computed
 
@@ -169,8 +169,3 @@ class RewardSumError(ValueError):
     def __init__(self, arm: int) -> None:
         super().__init__(f"the rewards of arm {arm} add up to more than a float can hold; divide all by a constant")
         self.arm = arm
-
-
-def never_waits(strategy: object) -> bool:
-    """Whether the strategy chooses for any pending pulls, and so has no batch of its own."""
-    return isinstance(strategy, Waits) and strategy.never_waits

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from orchestrator.bandit.arms import Arms
-from orchestrator.bandit.strategy import AnyStrategy, Observation, Posterior, begin
+from orchestrator.bandit.strategy import AnyStrategy, Observation, Posterior, begin, never_waits
 from orchestrator.exclusive import exclusive
 from orchestrator.inputs import (
     check_existing,
@@ -21,7 +21,7 @@ from orchestrator.inputs import (
     check_results,
     check_seed,
 )
-from orchestrator.learner import Learner, never_waits
+from orchestrator.learner import Learner
 from orchestrator.named_strategy import named_strategy
 from orchestrator.saving import Entry, build_arms, dump_arms, dump_named, read_saved, write_saved
 from orchestrator.wording import facts_html

@@ -15,7 +15,7 @@ from objectives.conditions import Clause, Scalar
 from objectives.objective import Candidates
 from objectives.parameters import Parameter
 from objectives.space import SearchSpace
-from orchestrator.bandit.strategy import Posterior
+from orchestrator.bandit.strategy import Posterior, never_waits
 from orchestrator.campaign.goals import CampaignGoals
 from orchestrator.exclusive import exclusive
 from orchestrator.inputs import (
@@ -28,7 +28,6 @@ from orchestrator.inputs import (
     check_space,
     check_values,
 )
-from orchestrator.learner import never_waits
 from orchestrator.named_strategy import named_strategy
 from orchestrator.saving import Entry, read_saved, write_saved
 from orchestrator.settings.goals import check_goals

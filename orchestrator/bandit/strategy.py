@@ -193,6 +193,12 @@ class Waits(Protocol):
     def never_waits(self) -> bool:
         """Whether it chooses for any pending pulls, and so has no batch of its own."""
 
+
+@runtime_checkable
+class RefreshesByGrowth(Protocol):
+    """A strategy that learns results together, once there are enough of them. In a campaign one that never waits needs
+    this, and a field `mode` that is `async`."""
+
     @property
     def refresh_growth(self) -> float:
         """The share by which results have grown when a refresh is due; 0: not by growth."""
@@ -213,6 +219,16 @@ class Recommends(Protocol[S_contra]):
 
     def recommend(self, state: S_contra) -> int | None:
         """The arm to recommend, one that was pulled; None: that of the largest mean reward."""
+
+
+def never_waits(strategy: object) -> bool:
+    """Whether the strategy chooses for any pending pulls, and so has no batch of its own."""
+    return isinstance(strategy, Waits) and strategy.never_waits
+
+
+def refresh_growth(strategy: object) -> float:
+    """The share by which results have grown when a strategy that never waits is to learn them; 0: it learns at once."""
+    return strategy.refresh_growth if never_waits(strategy) and isinstance(strategy, RefreshesByGrowth) else 0.0
 
 
 def is_grown(share: float, waiting: int, known: int, running: int) -> bool:

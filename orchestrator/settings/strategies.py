@@ -11,7 +11,7 @@ from objectives.objective import ObjectiveError
 from objectives.reference import import_reference
 from orchestrator.bandit.strategies import STRATEGIES
 from orchestrator.bandit.strategies.presets import with_preset
-from orchestrator.bandit.strategy import AnyStrategy
+from orchestrator.bandit.strategy import AnyStrategy, never_waits, refresh_growth
 from orchestrator.errors import ConfigError
 from orchestrator.settings.file import Document, Plain, Tree
 from orchestrator.settings.options import as_mapping, build, dump, join
@@ -36,7 +36,18 @@ def build_strategy(options: object, folder: Path | None = None) -> AnyStrategy:
     except ValueError as error:
         raise failure([Problem(("preset",), str(error).removeprefix("strategy.preset "))]) from error
     strategy: AnyStrategy = build(chosen, fields)
+    if chosen not in STRATEGIES.values():
+        _check_refreshes(strategy)
     return strategy
+
+
+def _check_refreshes(strategy: AnyStrategy) -> None:
+    """Raise ValidationError when a strategy that never waits does not say when it learns results: a campaign would ask
+    it for all trials at once."""
+    mode, growth = getattr(strategy, "mode", None), refresh_growth(strategy)
+    if never_waits(strategy) and (mode != "async" or not growth > 0.0):
+        rule = 'must have a field mode, "async", and a field refresh_growth, > 0, because its never_waits is true'
+        raise failure([Problem(("name",), rule, f"mode {excerpt(mode)} and refresh_growth {growth:g}")])
 
 
 def _drop_retired(fields: Tree) -> Plain:

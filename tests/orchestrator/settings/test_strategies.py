@@ -1,6 +1,7 @@
 """Tests of orchestrator/settings/strategies.py: the strategy that a campaign file names."""
 
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import pytest
 from pydantic import ValidationError
@@ -8,6 +9,8 @@ from pydantic import ValidationError
 from orchestrator.bandit.model.model import model_of
 from orchestrator.bandit.strategies import STRATEGIES
 from orchestrator.bandit.strategies.presets import with_preset
+from orchestrator.bandit.strategies.uniform import Uniform
+from orchestrator.bandit.strategy import never_waits, refresh_growth
 from orchestrator.settings.problems import describe
 from orchestrator.settings.strategies import build_strategy, dump_strategy
 
@@ -49,3 +52,36 @@ def test_an_option_of_an_older_version_is_left_out_when_it_is_off_and_refused_wh
     assert build_strategy({"name": "bbkb", "fillers": 0.0}) == build_strategy({"name": "bbkb"})
     with pytest.raises(ValidationError, match=r"is not an option any longer.*remove it"):
         build_strategy({"name": "bbkb", "fillers": 0.1})
+
+
+@dataclass(frozen=True)
+class Eager(Uniform):
+    """A strategy of a user's own, which chooses for any pending pulls."""
+
+    never_waits: ClassVar[bool] = True
+
+
+@dataclass(frozen=True)
+class Growing(Eager):
+    """The same, which says when it learns results."""
+
+    mode: str = "async"
+    refresh_growth: float = 0.1
+
+
+def test_an_own_strategy_that_never_waits_must_say_when_it_learns_results() -> None:
+    own = f"{__name__}:Eager"
+    (message,) = _errors_of({"name": own})
+    assert message.startswith('name must have a field mode, "async", and a field refresh_growth, > 0')
+    growing = build_strategy({"name": f"{__name__}:Growing"})
+    assert refresh_growth(growing) == 0.1
+    for options in ({"mode": "batch"}, {"refresh_growth": 0.0}):
+        (message,) = _errors_of({"name": f"{__name__}:Growing", **options})
+        assert "must have a field mode" in message
+
+
+def test_a_strategy_that_never_waits_and_says_no_more_learns_each_result() -> None:
+    assert never_waits(Eager())
+    assert refresh_growth(Eager()) == 0.0
+    assert refresh_growth(build_strategy({"name": "bbkb", "preset": "paper"})) == 0.0
+    assert not never_waits(Uniform())
