@@ -16,6 +16,7 @@ from orchestrator.bandit.arrays import Floats, Indices
 from orchestrator.bandit.sparse.lazy import most_arms
 from orchestrator.bandit.sparse.posterior import SparsePosterior
 
+MOST_UPDATED = 4096  # arms that a pull updates at most; those of the least scores can be looked at again later
 FOLD = 32  # pulls that are kept apart before they join C: one product of matrices instead of 32 of vectors
 
 
@@ -50,7 +51,7 @@ class BatchPosterior:
     @property
     def most(self) -> int:
         """See `lazy.ScoredArms`."""
-        return most_arms(self.rows.shape[1] + 4)
+        return min(MOST_UPDATED, most_arms(self.rows.shape[1] + 4))
 
     def refresh(self, positions: Indices) -> None:
         """Nothing: variances are always up to date."""

@@ -257,7 +257,8 @@ def _best(scored: ScoredArms, blocked: Indices) -> tuple[int, float]:
     if best == -np.inf:
         return -1, -np.inf
     least = least_equal(best, scored.tie)
-    return int(scored.arms[scores >= least].min()), least
+    equal = (scores >= least).nonzero()[0]
+    return int(scored.arms[equal].min()) if len(equal) > 1 else scored.arms.item(equal[0]), least
 
 
 def _scores(scored: ScoredArms, blocked: Indices) -> Floats:

@@ -1,5 +1,6 @@
 """The state of a strategy with a sparse posterior; the posterior is derived from it once, when it is needed."""
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -38,7 +39,7 @@ def arms_and_rewards(observations: Sequence[Observation]) -> tuple[list[int], li
     """Arms and rewards of the observations that have one. Raises ValueError when a reward is not finite."""
     pairs = [(seen.arm, seen.reward) for seen in observations if seen.reward is not None]
     for arm, reward in pairs:
-        if not np.isfinite(reward):
+        if not math.isfinite(reward):
             raise ValueError(f"the reward of arm {arm} must be finite, got {reward}; use None for a failed evaluation")
     return [arm for arm, _ in pairs], [float(reward) for _, reward in pairs]
 
@@ -48,7 +49,7 @@ def further_rewards(observations: Sequence[Observation], count: int) -> list[tup
     or when one is not finite."""
     found = [(seen.arm, seen.further) for seen in observations if seen.reward is not None]
     for arm, further in found:
-        if len(further) != count or not np.isfinite(further).all():
+        if len(further) != count or not all(map(math.isfinite, further)):
             raise ValueError(f"arm {arm} must have {count} finite further rewards, got {further}")
     return [further for _, further in found]
 
