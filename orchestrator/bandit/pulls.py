@@ -18,9 +18,10 @@ class Pulls:
 
     `further_sums` (K, A): sums of the rewards of further objectives and constraints, where there are any. `varies`:
     whether two pulls of one arm gave different rewards. `repeats`: how many evaluations were of an arm pulled before;
-    rows of existing data do not count. `stopped` (s,): arms of which a pull was stopped early, ascending. The rewards
-    of a finished pull and of stopped ones differ without noise, so these arms count neither for `varies` nor for
-    `repeats`.
+    rows of existing data do not count. `stopped` (s,): arms of which a pull was stopped early, ascending, and how many
+    were, `stopped_counts` (s,). The rewards of a finished pull and of stopped ones differ without noise, so these arms
+    count neither for `varies` nor for `repeats`. As soon as a pull of an arm has finished, the stopped ones count with
+    the mean reward of those that finished.
     """
 
     counts: Indices
@@ -29,6 +30,7 @@ class Pulls:
     varies: bool = False
     repeats: int = 0
     stopped: Indices = field(default_factory=lambda: read_only((), np.intp))
+    stopped_counts: Indices = field(default_factory=lambda: read_only((), np.intp))
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "counts", read_only(self.counts, np.intp))
@@ -89,17 +91,53 @@ class Pulls:
         np.add.at(counts, chosen, 1)
         values = np.asarray(rewards, np.float64)
         more = np.asarray(further, np.float64).reshape(len(chosen), len(self.further_sums))
-        cut = self.stopped if stopped is None else np.union1d(self.stopped, chosen[np.asarray(stopped, np.bool_)])
+        was_cut = np.zeros(len(chosen), np.bool_) if stopped is None else np.asarray(stopped, np.bool_)
+        cut, cut_counts = self._stopped_with(chosen[was_cut])
         is_whole = ~np.isin(chosen, cut)
         evaluated = is_whole if existing is None else is_whole & ~np.asarray(existing, np.bool_)
         return Pulls(
             freeze(counts),
-            _add(self.reward_sums, chosen, values),
+            self._finished_sums(
+                _add(self.reward_sums, chosen, values), counts, chosen, np.where(was_cut, 0.0, values), cut, cut_counts
+            ),
             np.array([_add(sums, chosen, one) for sums, one in zip(self.further_sums, more.T, strict=True)]),
             self.varies or self._varies_with(chosen[is_whole], values[is_whole]),
             self.repeats + self._count_repeats(chosen, evaluated),
             read_only(cut, np.intp),
+            read_only(cut_counts, np.intp),
         )
+
+    def _stopped_with(self, arms: Indices) -> tuple[Indices, Indices]:
+        """`stopped` and `stopped_counts` after further stopped pulls of `arms` (n,)."""
+        if not len(arms):
+            return self.stopped, self.stopped_counts
+        cut = np.union1d(self.stopped, arms)
+        counts = np.zeros(len(cut), np.intp)
+        counts[np.searchsorted(cut, self.stopped)] = self.stopped_counts
+        np.add.at(counts, np.searchsorted(cut, arms), 1)
+        return cut, counts
+
+    def _finished_sums(
+        self, sums: Floats, counts: Indices, arms: Indices, finished: Floats, cut: Indices, cut_counts: Indices
+    ) -> Floats:
+        """`sums` (A,) of `counts` (A,) pulls, where the stopped pulls have the mean of the finished ones of their arm.
+
+        `arms` (n,): those of the new pulls; `finished` (n,): their rewards, 0 of the stopped ones; `cut`, `cut_counts`:
+        `stopped` and `stopped_counts` with the new ones.
+        """
+        is_mixed = (counts[cut] > cut_counts) & np.isin(cut, arms)
+        if not is_mixed.any():
+            return sums
+        mixed, stopped = cut[is_mixed], cut_counts[is_mixed]
+        before = np.zeros(len(counts), np.intp)
+        before[self.stopped] = self.stopped_counts
+        known = self.reward_sums[mixed] / np.maximum(self.counts[mixed], 1) * (self.counts[mixed] - before[mixed])
+        further = np.zeros(len(counts))
+        np.add.at(further, arms, finished)
+        after = sums.copy()
+        with np.errstate(over="ignore"):
+            after[mixed] = (known + further[mixed]) / (counts[mixed] - stopped) * counts[mixed]
+        return _checked(after)
 
     def _varies_with(self, arms: Indices, rewards: Floats) -> bool:
         """Whether pulls of `arms` (n,) with `rewards` (n,) give an arm another reward than before, or two different
@@ -125,6 +163,7 @@ class Pulls:
             self.varies,
             self.repeats,
             self.stopped,
+            self.stopped_counts,
         )
 
 
@@ -133,7 +172,12 @@ def _add(sums: Floats, arms: Indices, rewards: Floats) -> Floats:
     after = sums.copy()
     with np.errstate(over="ignore"):
         np.add.at(after, arms, rewards)
-    if not np.isfinite(after).all():
-        arm = int(np.flatnonzero(~np.isfinite(after))[0])
+    return _checked(after)
+
+
+def _checked(sums: Floats) -> Floats:
+    """`sums` (A,), read-only. Raises ValueError when one is not finite."""
+    if not np.isfinite(sums).all():
+        arm = int(np.flatnonzero(~np.isfinite(sums))[0])
         raise ValueError(f"the rewards of arm {arm} add up to more than a float can hold; divide all by a constant")
-    return freeze(after)
+    return freeze(sums)

@@ -1,4 +1,5 @@
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -76,3 +77,28 @@ def test_a_pull_stopped_early_does_not_make_an_objective_look_noisy(rows: list[t
     again = pulls.add([4, 4, 4, 4], [0.5] * 4)
     assert again.looks_deterministic
     assert not again.add([4], [0.75]).looks_deterministic
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 3), st.integers(-9, 9), st.booleans()), max_size=20),
+    st.lists(st.integers(0, 20), min_size=2, max_size=2),
+)
+def test_stopped_pulls_count_with_the_mean_of_those_that_finished_as_soon_as_there_are_some(
+    rows: list[tuple[int, int, bool]], cuts: list[int]
+) -> None:
+    pulls, (first, second) = Pulls.none(5), sorted(cuts)
+    for part in (rows[:first], rows[first:second], rows[second:]):
+        arms, rewards, stopped = ([row[place] for row in part] for place in range(3))
+        pulls = pulls.add(arms, rewards, stopped=stopped)
+    for arm in range(5):
+        finished = [reward for a, reward, is_stopped in rows if a == arm and not is_stopped]
+        mean_of = finished or [reward for a, reward, _ in rows if a == arm]
+        count = sum(a == arm for a, _, _ in rows)
+        assert pulls.counts[arm] == count
+        assert pulls.reward_sums[arm] == pytest.approx(count * float(np.mean(mean_of)) if count else 0.0)
+
+
+def test_the_mean_of_finished_pulls_times_their_number_is_bounded() -> None:
+    stopped = Pulls.none(2).add([1], [0.0], stopped=[True])
+    with pytest.raises(ValueError, match="arm 1 add up to more than a float can hold"):
+        stopped.add([1], [1.7e308])
