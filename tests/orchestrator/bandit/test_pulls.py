@@ -88,8 +88,8 @@ def test_stopped_pulls_count_with_the_mean_of_those_that_finished_as_soon_as_the
 ) -> None:
     pulls, (first, second) = Pulls.none(5), sorted(cuts)
     for part in (rows[:first], rows[first:second], rows[second:]):
-        arms, rewards, stopped = ([row[place] for row in part] for place in range(3))
-        pulls = pulls.add(arms, rewards, stopped=stopped)
+        stopped = [is_stopped for _, _, is_stopped in part]
+        pulls = pulls.add([arm for arm, _, _ in part], [reward for _, reward, _ in part], stopped=stopped)
     for arm in range(5):
         finished = [reward for a, reward, is_stopped in rows if a == arm and not is_stopped]
         mean_of = finished or [reward for a, reward, _ in rows if a == arm]
