@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
 
+from orchestrator.errors import RunError
 from orchestrator.files import make_private
 from orchestrator.wording import printable
 
@@ -38,6 +39,9 @@ def log_into(folder: Path, campaign: str, level: Level, format_: Format) -> Iter
         level: the least severe level that is written.
         format_: `text`, or `json` for one JSON object a line.
 
+    Raises:
+        RunError: when the file cannot be written.
+
     """
     logger, handler = logging.getLogger(ROOT), _handler(folder)
     handler.setFormatter(JsonFormatter(campaign) if format_ == "json" else TextFormatter(campaign))
@@ -55,8 +59,11 @@ def log_into(folder: Path, campaign: str, level: Level, format_: Format) -> Iter
 def _handler(folder: Path) -> logging.Handler:
     if not folder.is_dir():
         return logging.StreamHandler()
-    make_private(folder / FILE_NAME)
-    return logging.FileHandler(folder / FILE_NAME, encoding="utf-8")
+    try:
+        make_private(folder / FILE_NAME)
+        return logging.FileHandler(folder / FILE_NAME, encoding="utf-8")
+    except OSError as error:
+        raise RunError(f"{folder / FILE_NAME} cannot be written: {error.strerror}; make it writable") from error
 
 
 class TextFormatter(logging.Formatter):

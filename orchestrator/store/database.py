@@ -1,9 +1,11 @@
 """A connection to SQLite or PostgreSQL, and the translation of its errors into `StoreError`."""
 
+import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError, NoSuchModuleError, SQLAlchemyError
@@ -35,7 +37,10 @@ def connect(url: str, is_salvage: bool = False) -> sa.Engine:
             parsed = parsed.set(drivername="postgresql+psycopg")
         patience = {key: value for key, value in _PATIENCE.items() if key not in parsed.query}
         is_ours = parsed.drivername == "postgresql+psycopg"
-        engine = sa.create_engine(parsed, pool_pre_ping=True, connect_args=patience if is_ours else {})
+        kept = (
+            {"poolclass": sa.NullPool} if _is_in_read_only_folder(parsed.database) else {}
+        )  # each connection sees what is there by then
+        engine = sa.create_engine(parsed, pool_pre_ping=True, connect_args=patience if is_ours else {}, **kept)
     except credentials.UnsetVariableError as error:
         raise StoreError(
             f"store: {safe_url(url)} needs the environment variable {error}, which is not set where the connection is "
@@ -53,6 +58,7 @@ def connect(url: str, is_salvage: bool = False) -> sa.Engine:
             'pip install "bbkb-orchestrator[postgresql]"'
         ) from error
     if engine.dialect.name == "sqlite":
+        sa.event.listen(engine, "do_connect", _open_read_only)
         sa.event.listen(engine, "connect", _make_sqlite_tolerant if is_salvage else _make_sqlite_durable)
     return engine
 
@@ -92,6 +98,27 @@ def safe_url(url: str) -> str:
     return credentials.redact(url)
 
 
+def _open_read_only(
+    _dialect: sa.Dialect, _record: object, arguments: list[Any], _options: object
+) -> sqlite3.Connection | None:
+    """A connection to a closed database in a folder that may not be written; None for any other one.
+
+    SQLite cannot make the write-ahead log there, which it wants even for reading. After the last writer has closed the
+    database, there is none and nothing is missing.
+    """
+    path = Path(str(arguments[0])).absolute()
+    is_open = any(path.with_name(path.name + end).exists() for end in ("-wal", "-shm"))
+    if is_open or not _is_in_read_only_folder(str(path)):
+        return None
+    return sqlite3.connect(f"{path.as_uri()}?mode=ro&immutable=1", uri=True, check_same_thread=False)
+
+
+def _is_in_read_only_folder(file: str | None) -> bool:
+    """Whether `file`, a SQLite database, is there and its folder may not be written."""
+    path = Path(file or "").absolute()
+    return path.is_file() and not os.access(path.parent, os.W_OK)
+
+
 def _make_sqlite_durable(connection: sqlite3.Connection, _record: object) -> None:
     cursor = connection.cursor()
     cursor.execute(f"PRAGMA busy_timeout={int(1000 * BUSY_SECONDS)}")
@@ -125,7 +152,7 @@ def _is_transient(error: DBAPIError) -> bool:
 
 
 _REMEDIES = {
-    "unable to open database": "does the folder exist, and may it be written?",
+    "unable to open database": "does the folder exist, and may it be written? A copy in another folder can be read",
     "readonly": "make the file and its folder writable",
     "read-only": "make the file and its folder writable",
     "disk is full": "free some space and resume: what was committed is safe",

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator import logs
+from orchestrator.errors import RunError
 from orchestrator.logs import FILE_NAME, JsonFormatter, TextFormatter, log_into
 
 REPOSITORY = Path(__file__).parents[2]
@@ -63,3 +64,12 @@ def test_a_library_users_terminal_stays_silent() -> None:
     code = "import logging, orchestrator.logs; logging.getLogger('bbkb.session').error('not shown')"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=240, cwd=REPOSITORY)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_a_log_that_cannot_be_written_is_reported_by_name(tmp_path: Path) -> None:
+    (tmp_path / FILE_NAME).mkdir()
+    with (
+        pytest.raises(RunError, match=r"run\.log cannot be written: Is a directory"),
+        log_into(tmp_path, "c", "info", "text"),
+    ):
+        pass
