@@ -184,9 +184,9 @@ def test_an_error_while_proposing_ahead_is_raised_by_the_next_call(monkeypatch: 
 
 
 def test_a_metric_that_was_never_named_is_asked_for_before_the_first_trial() -> None:
-    for named in ({}, {"metric": "loss"}, {"mode": "min"}):
+    for metric, mode in ((None, None), ("loss", None), (None, "min")):
         with pytest.raises(ValueError, match="BBKBSearch needs metric and mode"):
-            BBKBSearch(SPACE, backlog=0, **named).suggest("a")
+            BBKBSearch(SPACE, metric=metric, mode=mode, backlog=0).suggest("a")
 
 
 def test_a_wrong_option_is_refused_before_tune_begins() -> None:
