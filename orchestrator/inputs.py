@@ -93,7 +93,7 @@ def check_values(values: Any, metric: str, count: int) -> list[float | None]:
     return [_value(row, metric) for row in rows]
 
 
-def _value(row: Any, metric: str) -> float | None:
+def _value(row: object, metric: str) -> float | None:
     if not isinstance(row, Mapping):
         return _number(row, "a value")
     if metric not in row:
@@ -207,7 +207,7 @@ def _reward(value: Any) -> float | None:
         raise ValueError(f"a reward must be a number, or None for a failed evaluation, got {excerpt(value)}") from None
 
 
-def _number(value: Any, what: str) -> float | None:
+def _number(value: object, what: str) -> float | None:
     """A finite number, or None; `what` it is."""
     try:
         number = _float(value)

@@ -4,6 +4,7 @@ A refit costs more than a pick, and one more result changes little when there ar
 remain pending for the strategy, and are learned together at the next `ask` at which their number makes a refit due.
 """
 
+import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -155,7 +156,7 @@ class Learner(Generic[S]):
             if reward is not None:
                 before = sums.get(arm) or self._sums.get(arm) or self._learned_sums(arm)
                 sums[arm] = tuple(sum(pair) for pair in zip(before, (reward, *further), strict=True))
-                if not np.isfinite(sums[arm]).all():
+                if not all(map(math.isfinite, sums[arm])):
                     raise RewardSumError(arm)
         return sums
 

@@ -125,14 +125,15 @@ class Campaign:
             address: Ray cluster to join; RAY_ADDRESS when None, else a local Ray is started.
             progress: whether a terminal or a notebook shows how far it is.
             on_result: called once for each trial that has ended, in this process, shortly after its result is stored.
-            resume: the folder of a run to continue: its finished trials are kept. Only budget, workers, computing and
-                log may differ from the recorded ones. True: continue the run that `settings={"run": NAME}` names, or
-                begin it when there is none. The result of a run that has finished is returned at once.
+            resume: the folder of a run to continue; True: the run that `settings` names, begun when there is none.
 
         Raises:
             UserError: what `bbkb run` reports as the user's mistake; ObjectiveError and CampaignError too.
 
         The first interrupt stops cleanly: the result then says "interrupted", and `resume` continues it.
+
+        `resume` keeps finished trials. Only budget, workers, computing and log may differ from the recorded ones. With
+        True, `settings={"run": NAME}` names the run. The result of a run that has finished is returned at once.
         """
         if on_result is not None and not callable(on_result):
             raise ValueError(f"on_result must be a function of one result, got {excerpt(on_result)}")
@@ -219,9 +220,7 @@ def tune(
         address: Ray cluster to join; RAY_ADDRESS when None, else a local Ray is started.
         progress: whether a terminal or a notebook shows how far it is.
         on_result: called once for each trial that has ended, in this process, shortly after its result is stored.
-        resume: the folder of a run to continue: its finished trials are kept. Only budget, workers, computing and
-            log may differ from the recorded ones. True: continue the run that `settings={"run": NAME}` names, or
-            begin it when there is none. The result of a run that has finished is returned at once.
+        resume: the folder of a run to continue; True: the run that `settings` names, begun when there is none.
 
     Raises:
         ValueError: when an argument has a wrong type.

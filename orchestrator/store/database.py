@@ -5,7 +5,6 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError, NoSuchModuleError, SQLAlchemyError
@@ -37,10 +36,10 @@ def connect(url: str, is_salvage: bool = False) -> sa.Engine:
             parsed = parsed.set(drivername="postgresql+psycopg")
         patience = {key: value for key, value in _PATIENCE.items() if key not in parsed.query}
         is_ours = parsed.drivername == "postgresql+psycopg"
-        kept = (
-            {"poolclass": sa.NullPool} if _is_in_read_only_folder(parsed.database) else {}
-        )  # each connection sees what is there by then
-        engine = sa.create_engine(parsed, pool_pre_ping=True, connect_args=patience if is_ours else {}, **kept)
+        # in such a folder each connection must see what is there by then
+        pool = sa.NullPool if _is_in_read_only_folder(parsed.database) else None
+        connect_args = patience if is_ours else {}
+        engine = sa.create_engine(parsed, pool_pre_ping=True, connect_args=connect_args, poolclass=pool)
     except credentials.UnsetVariableError as error:
         raise StoreError(
             f"store: {safe_url(url)} needs the environment variable {error}, which is not set where the connection is "
@@ -99,7 +98,7 @@ def safe_url(url: str) -> str:
 
 
 def _open_read_only(
-    _dialect: sa.Dialect, _record: object, arguments: list[Any], _options: object
+    _dialect: sa.Dialect, _record: object, arguments: list[object], _options: object
 ) -> sqlite3.Connection | None:
     """A connection to a closed database in a folder that may not be written; None for any other one.
 
