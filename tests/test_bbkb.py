@@ -17,8 +17,8 @@ from objectives.names import KnowsParameters, ObjectiveOptions, ReadsFiles, find
 from orchestrator.api.result import TrialResult
 from orchestrator.api.submitted import Submitted
 from orchestrator.bandit.strategies import STRATEGIES
-from orchestrator.cli import launch
 from orchestrator.optimizer import Optimizer
+from orchestrator.running import launch
 from orchestrator.space_optimizer import SpaceOptimizer
 from tests.argument_sections import is_protocol, missing_arguments
 

@@ -21,8 +21,8 @@ from benchmarks.papers.experiment import Request
 from benchmarks.papers.measured import Measured, measure
 from orchestrator.bandit.strategies import STRATEGIES
 from orchestrator.campaign.events import Event, SessionClosed
-from orchestrator.cli.launch import launch
 from orchestrator.errors import CampaignError, RunError
+from orchestrator.running.launch import launch
 from orchestrator.session.assemble import build, existing
 from orchestrator.settings.changes import differences
 from orchestrator.settings.file import read

@@ -9,8 +9,8 @@ from objectives.objective import ObjectiveError
 from objectives.pickled import PickledFunction, has_equal_code
 from orchestrator.bandit.options import excerpt
 from orchestrator.campaign.commands import Close
-from orchestrator.cli.resume import prepare
 from orchestrator.errors import RunError, UserError
+from orchestrator.running.resume import prepare
 from orchestrator.session.assemble import Parts
 from orchestrator.settings.model import Settings, from_mapping
 from orchestrator.store.runs import Run, find, open_run

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from orchestrator.api.result import Result, result_of
 from orchestrator.campaign.status import Status
-from orchestrator.cli.launch import Remote
+from orchestrator.running.launch import Remote
 from orchestrator.store.runs import Run
 
 _LOOK_SECONDS = 1.0

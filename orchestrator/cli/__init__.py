@@ -1,4 +1,5 @@
-"""The terminal: the commands, the live view, and starting a campaign on Ray.
+"""The terminal: the commands and what only they print.
 
-Code here only prints or parses; other packages compute what it shows.
+Code here only prints or parses: running, resuming and following a campaign are in `orchestrator.running`, the live view
+is in `orchestrator.display`.
 """

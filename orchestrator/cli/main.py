@@ -11,8 +11,8 @@ from rich.text import Text
 from typer.core import TyperGroup
 
 from objectives.objective import ObjectiveError
-from orchestrator.cli.console import SafeConsole
-from orchestrator.cli.terminal import FAILED, INTERRUPTED, USERS_MISTAKE
+from orchestrator.display.console import SafeConsole
+from orchestrator.display.terminal import FAILED, INTERRUPTED, USERS_MISTAKE
 from orchestrator.errors import BbkbError, UserError
 from orchestrator.version import __version__
 

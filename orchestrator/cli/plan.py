@@ -9,9 +9,9 @@ from objectives.space import SearchSpace
 from orchestrator.bandit.strategy import Choose, Sequential, begin
 from orchestrator.campaign.events import ExistingTaken
 from orchestrator.campaign.goals import CampaignGoals
-from orchestrator.cli.live import assignments
-from orchestrator.cli.terminal import say
 from orchestrator.credentials import has_password, redact
+from orchestrator.display.live import assignments
+from orchestrator.display.terminal import say
 from orchestrator.session.assemble import Parts
 from orchestrator.session.problem import BEGIN, replay
 from orchestrator.session.resources import unenforced_limits

@@ -8,7 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from orchestrator.campaign.events import BatchChosen
-from orchestrator.cli.live import assignments
+from orchestrator.display.live import assignments
 from orchestrator.session.problem import Problem, Progress
 from orchestrator.session.replaying import Replayed
 from orchestrator.wording import plural

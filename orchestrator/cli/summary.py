@@ -6,12 +6,12 @@ from rich.console import Console
 from rich.text import Text
 
 from orchestrator.campaign.status import goals_text, idle_text
-from orchestrator.cli.attach import SessionEnd
-from orchestrator.cli.console import SafeConsole
-from orchestrator.cli.live import assignments, recommendation
-from orchestrator.cli.terminal import say, write_file
+from orchestrator.display.console import SafeConsole
+from orchestrator.display.live import assignments, recommendation
+from orchestrator.display.terminal import say, write_file
 from orchestrator.history.fold import History
 from orchestrator.history.reading import read_history
+from orchestrator.running.follow import SessionEnd
 from orchestrator.store import runs
 from orchestrator.wording import duration
 

@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 from objectives.parameters import Range
 from orchestrator.api import Result, load, tune
 from orchestrator.campaign.events import CampaignCreated, TrialSucceeded, body_of
-from orchestrator.cli.live import rows
 from orchestrator.cli.main import app
+from orchestrator.display.live import rows
 from orchestrator.errors import RunError
 from orchestrator.report.page import figures, summary_cards
 from orchestrator.serve.views import pictures

@@ -10,8 +10,8 @@ import typer
 
 from orchestrator import files
 from orchestrator.cli.arguments import RunFolder
-from orchestrator.cli.console import SafeConsole
-from orchestrator.cli.terminal import say, write_file, write_output
+from orchestrator.display.console import SafeConsole
+from orchestrator.display.terminal import say, write_file, write_output
 from orchestrator.errors import UserError
 from orchestrator.history import trackers
 from orchestrator.history.export import Format as TableFormat

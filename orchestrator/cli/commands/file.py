@@ -13,9 +13,9 @@ from orchestrator.bandit.options import documentation_of
 from orchestrator.bandit.strategies import STRATEGIES
 from orchestrator.bandit.strategies.presets import with_preset
 from orchestrator.cli.arguments import CampaignFile, Overrides, Workers, overrides
-from orchestrator.cli.console import SafeConsole
 from orchestrator.cli.plan import describe, explain_space, say_existing, say_warnings
-from orchestrator.cli.terminal import say
+from orchestrator.display.console import SafeConsole
+from orchestrator.display.terminal import say
 from orchestrator.errors import UserError
 from orchestrator.session.assemble import build, existing
 from orchestrator.settings.model import load

@@ -6,12 +6,12 @@ from typing import Annotated
 import typer
 
 from orchestrator.cli.arguments import RunFolder
-from orchestrator.cli.attach import check_held, last_ending, reason_not_to_follow
-from orchestrator.cli.attach import follow as follow_run
-from orchestrator.cli.console import SafeConsole
-from orchestrator.cli.live import view
 from orchestrator.cli.summary import say_ending
-from orchestrator.cli.terminal import EXIT_CODES, FAILED, say
+from orchestrator.display.console import SafeConsole
+from orchestrator.display.live import view
+from orchestrator.display.terminal import EXIT_CODES, FAILED, say
+from orchestrator.running.follow import check_held, last_ending, reason_not_to_follow
+from orchestrator.running.follow import follow as follow_run
 from orchestrator.store import runs
 
 

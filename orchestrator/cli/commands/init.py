@@ -13,8 +13,8 @@ import yaml
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from rich.console import Console
 
-from orchestrator.cli.console import SafeConsole
-from orchestrator.cli.terminal import say, write_file
+from orchestrator.display.console import SafeConsole
+from orchestrator.display.terminal import say, write_file
 from orchestrator.errors import UserError
 from orchestrator.settings.schema import schema
 from orchestrator.settings.sections import name_from

@@ -16,8 +16,8 @@ from rich.table import Table
 from rich.text import Text
 
 from orchestrator.cli.arguments import CampaignFile, Overrides, RunName, overrides
-from orchestrator.cli.console import SafeConsole
-from orchestrator.cli.terminal import say, write_file
+from orchestrator.display.console import SafeConsole
+from orchestrator.display.terminal import say, write_file
 from orchestrator.errors import UserError
 from orchestrator.launchers import kubernetes
 from orchestrator.launchers.ray_job import command_for, reasons

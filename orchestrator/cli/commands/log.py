@@ -11,10 +11,10 @@ import typer
 
 from orchestrator.campaign.status import as_plain, status_of
 from orchestrator.cli.arguments import RunFolder
-from orchestrator.cli.console import SafeConsole
-from orchestrator.cli.live import render
 from orchestrator.cli.summary import save_report
-from orchestrator.cli.terminal import FAILED, say
+from orchestrator.display.console import SafeConsole
+from orchestrator.display.live import render
+from orchestrator.display.terminal import FAILED, say
 from orchestrator.errors import UserError
 from orchestrator.store import runs, snapshots
 from orchestrator.store.comparison import Comparison, compare

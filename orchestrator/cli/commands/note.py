@@ -5,8 +5,8 @@ from typing import Annotated
 import typer
 
 from orchestrator.cli.arguments import RunFolder, Tags
-from orchestrator.cli.console import SafeConsole
-from orchestrator.cli.terminal import say
+from orchestrator.display.console import SafeConsole
+from orchestrator.display.terminal import say
 from orchestrator.errors import UserError
 from orchestrator.history.reading import read_history
 from orchestrator.store.notes import Note, new_note

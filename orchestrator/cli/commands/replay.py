@@ -5,9 +5,9 @@ from typing import Annotated
 import typer
 
 from orchestrator.cli.arguments import RunFolder
-from orchestrator.cli.console import SafeConsole
 from orchestrator.cli.replay_view import show_replay
-from orchestrator.cli.terminal import FAILED
+from orchestrator.display.console import SafeConsole
+from orchestrator.display.terminal import FAILED
 from orchestrator.session.assemble import build
 from orchestrator.session.replaying import replay_until
 from orchestrator.settings.model import load

@@ -17,9 +17,9 @@ from orchestrator.campaign.attempts import Best
 from orchestrator.campaign.state import CampaignState
 from orchestrator.campaign.status import Status, goals_text
 from orchestrator.cli.arguments import RunFolder
-from orchestrator.cli.console import SafeConsole
-from orchestrator.cli.live import short_text
-from orchestrator.cli.terminal import say, write_file, write_output
+from orchestrator.display.console import SafeConsole
+from orchestrator.display.live import short_text
+from orchestrator.display.terminal import say, write_file, write_output
 from orchestrator.errors import RunError, StoreError, UserError
 from orchestrator.history.fold import History
 from orchestrator.history.reading import read_history

@@ -25,13 +25,13 @@ from orchestrator.cli.arguments import (
     Workers,
     overrides,
 )
-from orchestrator.cli.console import console_for
-from orchestrator.cli.launch import launch
 from orchestrator.cli.plan import describe, say_existing, say_plan, say_warnings
-from orchestrator.cli.resume import check_address, find_begun, prepare
 from orchestrator.cli.summary import save_report, summarize
-from orchestrator.cli.terminal import EXIT_CODES, say
+from orchestrator.display.console import console_for
+from orchestrator.display.terminal import EXIT_CODES, say
 from orchestrator.errors import UserError
+from orchestrator.running.launch import launch
+from orchestrator.running.resume import check_address, find_begun, prepare
 from orchestrator.session.assemble import Parts, build, create_run, existing
 from orchestrator.settings.model import Settings, load
 from orchestrator.store import runs

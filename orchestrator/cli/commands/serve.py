@@ -5,8 +5,8 @@ from typing import Annotated
 
 import typer
 
-from orchestrator.cli.console import SafeConsole
-from orchestrator.cli.terminal import say
+from orchestrator.display.console import SafeConsole
+from orchestrator.display.terminal import say
 
 
 def serve(

@@ -5,9 +5,9 @@ from typing import Annotated
 
 import typer
 
-from orchestrator.cli.console import SafeConsole
-from orchestrator.cli.terminal import say
 from orchestrator.credentials import redact
+from orchestrator.display.console import SafeConsole
+from orchestrator.display.terminal import say
 from orchestrator.store.event_store import EventStore
 
 app = typer.Typer(help="A database that campaigns share.", no_args_is_help=True, add_completion=False)

@@ -14,8 +14,8 @@ from orchestrator.api import Result, tune
 from orchestrator.api.campaign import Space
 from orchestrator.bandit.strategy import Recommends
 from orchestrator.campaign.events import ModelRefreshed, event_of
-from orchestrator.cli.live import render
 from orchestrator.cli.main import app
+from orchestrator.display.live import render
 from orchestrator.report.page import model_facts, recommended_parameters
 from orchestrator.report.page import render as page
 from orchestrator.session.assemble import build

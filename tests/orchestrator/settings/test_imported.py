@@ -10,9 +10,9 @@ from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 
 from orchestrator.api import Campaign, Result
-from orchestrator.cli.resume import with_recorded_data
 from orchestrator.errors import ConfigError, UserError
 from orchestrator.history.optuna_study import to_optuna
+from orchestrator.running.resume import with_recorded_data
 from orchestrator.settings.model import from_mapping, load
 
 SPACE = {

@@ -15,10 +15,10 @@ from rich.console import Console
 
 from orchestrator.campaign.endings import SessionOutcome
 from orchestrator.campaign.events import SessionClosed, TrialSucceeded
-from orchestrator.cli import attach as following
-from orchestrator.cli.attach import SessionEnd, follow
-from orchestrator.cli.live import PlainView, View
+from orchestrator.display.live import PlainView, View
 from orchestrator.errors import BbkbError
+from orchestrator.running import follow as following
+from orchestrator.running.follow import SessionEnd, follow
 from orchestrator.session.assemble import build
 from orchestrator.settings.model import from_mapping
 from orchestrator.store.lease import Identity, take

@@ -14,7 +14,7 @@ from rich.text import Text
 from orchestrator.campaign.attempts import EndedAttempt
 from orchestrator.campaign.events import Recommendation
 from orchestrator.campaign.status import Status, as_plain, goals_text, headline, idle_text, progress
-from orchestrator.cli.console import JsonConsole
+from orchestrator.display.console import JsonConsole
 from orchestrator.wording import duration, one_line
 
 _PLAIN_SECONDS = 10.0  # between two plain lines

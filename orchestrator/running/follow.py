@@ -12,7 +12,7 @@ from orchestrator.campaign.events import CampaignCreated, Event, SessionClosed, 
 from orchestrator.campaign.state import CampaignState
 from orchestrator.campaign.status import Status, status_of
 from orchestrator.campaign.transitions import apply
-from orchestrator.cli.live import View
+from orchestrator.display.live import View
 from orchestrator.errors import RunError
 from orchestrator.settings.file import read
 from orchestrator.store.lease import Watch, describe_holder, watch_holder

@@ -8,9 +8,9 @@ import pytest
 from rich.console import Console
 
 from orchestrator.campaign.status import Status
-from orchestrator.cli.console import JsonConsole, SafeConsole, console_for
-from orchestrator.cli.live import TerminalView, render, view
-from orchestrator.cli.terminal import say
+from orchestrator.display.console import JsonConsole, SafeConsole, console_for
+from orchestrator.display.live import TerminalView, render, view
+from orchestrator.display.terminal import say
 from orchestrator.history.fold import fold
 from tests.orchestrator.synthetic_log import SyntheticLog
 

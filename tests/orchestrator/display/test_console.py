@@ -7,8 +7,8 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from orchestrator.cli.console import SafeConsole
-from orchestrator.cli.terminal import say
+from orchestrator.display.console import SafeConsole
+from orchestrator.display.terminal import say
 
 ATTACKS = ["\x1b]0;title\x07", "\x1b[2J\x1b[H", "\x9b31m", "a\rb", "\u202eevil", "\x1b]52;c;aGk=\x07", "\ud800"]
 

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from orchestrator import logs
 from orchestrator.campaign.status import Status
-from orchestrator.cli.live import View, view
+from orchestrator.display.live import View, view
 from orchestrator.session.assemble import Parts, open_session
 from orchestrator.settings.model import Settings
 from orchestrator.store.runs import Run
