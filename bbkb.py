@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from objectives.objective import EvaluationStopped
     from objectives.parameters import Choice, Ordered, Range
     from orchestrator.api import Campaign, Result, load, tune
-    from orchestrator.optimizer import Optimizer
+    from orchestrator.ask_tell.candidates import Optimizer
     from orchestrator.version import __version__
 
 __all__ = [
@@ -37,7 +37,7 @@ _HOMES = {  # imported when they are first used: `Optimizer` needs numpy and sci
     "Campaign": "orchestrator.api",
     "Choice": "objectives.parameters",
     "EvaluationStopped": "objectives.objective",
-    "Optimizer": "orchestrator.optimizer",
+    "Optimizer": "orchestrator.ask_tell.candidates",
     "Ordered": "objectives.parameters",
     "Range": "objectives.parameters",
     "Result": "orchestrator.api",

@@ -16,10 +16,10 @@ from objectives import objective
 from objectives.names import KnowsParameters, ObjectiveOptions, ReadsFiles, find_objective
 from orchestrator.api.result import TrialResult
 from orchestrator.api.submitted import Submitted
+from orchestrator.ask_tell.candidates import Optimizer
+from orchestrator.ask_tell.space import SpaceOptimizer
 from orchestrator.bandit.strategies import STRATEGIES
-from orchestrator.optimizer import Optimizer
 from orchestrator.running import launch
-from orchestrator.space_optimizer import SpaceOptimizer
 from tests.argument_sections import is_protocol, missing_arguments
 
 REPOSITORY = Path(__file__).parents[1]

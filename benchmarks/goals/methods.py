@@ -9,10 +9,10 @@ import optuna
 
 from benchmarks.goals.problems import Table
 from benchmarks.peers.methods.of_optuna import distribution, value_of
+from orchestrator.ask_tell.strategy import named_strategy
 from orchestrator.bandit.arms import Arms
 from orchestrator.bandit.goals import Goals
 from orchestrator.bandit.strategy import Choose, Observation
-from orchestrator.named_strategy import named_strategy
 
 optuna.logging.set_verbosity(logging.ERROR)
 

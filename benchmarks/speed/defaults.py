@@ -7,7 +7,7 @@ import numpy as np
 
 from benchmarks.speed.problems import NOISE, load
 from benchmarks.speed.rows import Answer
-from orchestrator.optimizer import Optimizer
+from orchestrator.ask_tell.candidates import Optimizer
 
 SIGMA = 0.5  # of the log-normal durations
 

@@ -20,13 +20,13 @@ from benchmarks.speed.dispatching import memory, throughput
 from benchmarks.speed.problems import NOISE, Problem, load
 from benchmarks.speed.rows import Answer
 from benchmarks.speed.start import start
+from orchestrator.ask_tell.strategy import named_strategy
 from orchestrator.bandit.arms import Arms
 from orchestrator.bandit.goals import Goals
 from orchestrator.bandit.kernels import RBF
 from orchestrator.bandit.start.warm_start import RandomStart
 from orchestrator.bandit.strategies.bbkb import BBKB
 from orchestrator.bandit.strategy import Choose, Decision, Observation
-from orchestrator.named_strategy import named_strategy
 from orchestrator.session.cluster import connect, disconnect
 from orchestrator.session.shards import Shard, ShardedArms
 

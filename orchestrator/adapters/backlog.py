@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import Mapping
 
 from objectives.conditions import Scalar
-from orchestrator.space_optimizer import SpaceOptimizer
+from orchestrator.ask_tell.space import SpaceOptimizer
 
 Configuration = Mapping[str, Scalar]
 

@@ -14,9 +14,9 @@ from optuna.trial import FrozenTrial, TrialState
 from objectives.conditions import Scalar
 from objectives.objective import ObjectiveError
 from orchestrator.adapters.optuna_space import Values, space_of, to_optuna, to_ours
-from orchestrator.inputs import check_seed
-from orchestrator.named_strategy import named_strategy
-from orchestrator.space_optimizer import SpaceOptimizer
+from orchestrator.ask_tell.checks import check_seed
+from orchestrator.ask_tell.space import SpaceOptimizer
+from orchestrator.ask_tell.strategy import named_strategy
 
 Configuration = Mapping[str, Scalar]
 

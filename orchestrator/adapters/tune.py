@@ -10,9 +10,9 @@ from ray.tune.search import Searcher
 
 from orchestrator.adapters.backlog import Backlog, Configuration
 from orchestrator.adapters.tune_space import Config, TuneSpace
-from orchestrator.inputs import check_seed
-from orchestrator.named_strategy import named_strategy
-from orchestrator.space_optimizer import SpaceOptimizer
+from orchestrator.ask_tell.checks import check_seed
+from orchestrator.ask_tell.space import SpaceOptimizer
+from orchestrator.ask_tell.strategy import named_strategy
 
 
 class BBKBSearch(Searcher):

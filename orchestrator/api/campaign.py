@@ -11,12 +11,12 @@ from orchestrator.api.following import Notifier
 from orchestrator.api.result import Result, TrialResult, result_of
 from orchestrator.api.resuming import Resume, continued, find_run
 from orchestrator.api.submitted import Submitted
+from orchestrator.ask_tell.checks import check_list, check_mapping, check_mappings, check_objective, check_space
 from orchestrator.bandit.options import excerpt
 from orchestrator.campaign.commands import Close
 from orchestrator.display.console import SafeConsole
 from orchestrator.display.terminal import say
 from orchestrator.errors import RunError, UserError
-from orchestrator.inputs import check_list, check_mapping, check_mappings, check_objective, check_space
 from orchestrator.report import write_report
 from orchestrator.running.launch import launch
 from orchestrator.session.assemble import Parts, build, create_run, existing

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from objectives.objective import Candidates, Evaluation, Parameters, Report
+from orchestrator.ask_tell.strategy import named_strategy
 from orchestrator.bandit.arrays import Floats
 from orchestrator.bandit.exact.exact import exact_posterior
 from orchestrator.bandit.kernels import RBF
@@ -31,7 +32,6 @@ from orchestrator.campaign.events import (
     TrialSucceeded,
 )
 from orchestrator.campaign.state import CampaignState
-from orchestrator.named_strategy import named_strategy
 from orchestrator.session.driver import Driver
 from orchestrator.session.problem import INIT, TELL, Problem, advance, begin_progress, replay
 from orchestrator.store.event_store import EventStore

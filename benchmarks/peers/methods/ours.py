@@ -9,10 +9,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from benchmarks.peers.problems import Point, Problem
 from objectives.objective import Candidates
+from orchestrator.ask_tell.candidates import Optimizer
+from orchestrator.ask_tell.space import Configuration, SpaceOptimizer
 from orchestrator.bandit.arms import Arms
 from orchestrator.bandit.strategy import Posterior
-from orchestrator.optimizer import Optimizer
-from orchestrator.space_optimizer import Configuration, SpaceOptimizer
 
 Options = Mapping[str, Any]  # of a strategy, as in a campaign file
 Floats = NDArray[np.float64]

@@ -3,7 +3,7 @@ from pathlib import Path
 from benchmarks.asynchrony.settings import CALIBRATED, Setting
 from benchmarks.papers.campaigns import campaign
 from benchmarks.papers.experiment import Request
-from orchestrator.named_strategy import named_strategy
+from orchestrator.ask_tell.strategy import named_strategy
 
 
 def test_the_default_is_what_a_user_gets_who_sets_nothing(tmp_path: Path) -> None:

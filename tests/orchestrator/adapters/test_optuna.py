@@ -12,7 +12,7 @@ from optuna.trial import TrialState, create_trial
 from objectives.parameters import Choice, Range
 from orchestrator.adapters.optuna import BBKBSampler
 from orchestrator.adapters.optuna_space import space_of, to_optuna, to_ours
-from orchestrator.space_optimizer import SpaceOptimizer
+from orchestrator.ask_tell.space import SpaceOptimizer
 from tests.argument_sections import missing_arguments
 
 optuna.logging.set_verbosity(optuna.logging.ERROR)

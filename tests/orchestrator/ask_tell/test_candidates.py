@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from bbkb import Optimizer
-from orchestrator import optimizer
+from orchestrator.ask_tell import candidates
+from orchestrator.ask_tell.space import SpaceOptimizer
 from orchestrator.bandit.arms import Arms
 from orchestrator.bandit.kernels import RBF, Matern52
 from orchestrator.bandit.strategies import STRATEGIES
-from orchestrator.space_optimizer import SpaceOptimizer
 
 X = np.linspace(0, 1, 60)[:, None]
 
@@ -24,7 +24,7 @@ def target(arms: np.ndarray) -> np.ndarray:
 
 
 def test_the_example_in_its_documentation_runs() -> None:
-    assert doctest.testmod(optimizer) == doctest.TestResults(failed=0, attempted=7)
+    assert doctest.testmod(candidates) == doctest.TestResults(failed=0, attempted=7)
 
 
 @pytest.mark.parametrize("strategy", list(STRATEGIES))

@@ -13,15 +13,15 @@ import numpy as np
 from objectives.conditions import Scalar
 from objectives.objective import Candidates, ObjectiveError
 from objectives.space import DEFAULT_SIZE, GROWING_SIZE, LARGEST_WHOLE_SET, SearchSpace, make_candidates
+from orchestrator.ask_tell.learner import Learner, RewardSumError
+from orchestrator.ask_tell.saving import Entry
 from orchestrator.bandit.arms import Arms
 from orchestrator.bandit.growing import Grows
 from orchestrator.bandit.model.model import model_of
 from orchestrator.bandit.strategy import AnyStrategy, Observation
 from orchestrator.campaign.goals import CampaignGoals
 from orchestrator.campaign.hypervolume import Point, with_point
-from orchestrator.learner import Learner, RewardSumError
 from orchestrator.pool import Appended, Pool
-from orchestrator.saving import Entry
 from orchestrator.settings.spaces import build_forbid, build_space, dump_forbid, dump_space
 from orchestrator.settings.strategies import build_strategy, dump_strategy
 

@@ -1,6 +1,6 @@
 """Ask and tell configurations of a search space; the class behind `Optimizer(space={...})`.
 
-It checks the arguments and converts configurations and values; `orchestrator.space_search` runs the search.
+It checks the arguments and converts configurations and values; `orchestrator.ask_tell.search` runs the search.
 """
 
 import threading
@@ -15,10 +15,7 @@ from objectives.conditions import Clause, Scalar
 from objectives.objective import Candidates
 from objectives.parameters import Parameter
 from objectives.space import SearchSpace
-from orchestrator.bandit.strategy import Posterior, never_waits
-from orchestrator.campaign.goals import CampaignGoals
-from orchestrator.exclusive import exclusive
-from orchestrator.inputs import (
+from orchestrator.ask_tell.checks import (
     check_limit,
     check_list,
     check_mappings,
@@ -28,11 +25,14 @@ from orchestrator.inputs import (
     check_space,
     check_values,
 )
-from orchestrator.named_strategy import named_strategy
-from orchestrator.saving import Entry, read_saved, write_saved
+from orchestrator.ask_tell.locking import exclusive
+from orchestrator.ask_tell.saving import Entry, read_saved, write_saved
+from orchestrator.ask_tell.search import SearchSetup, SpaceSearch, Value
+from orchestrator.ask_tell.strategy import named_strategy
+from orchestrator.bandit.strategy import Posterior, never_waits
+from orchestrator.campaign.goals import CampaignGoals
 from orchestrator.settings.goals import check_goals
 from orchestrator.settings.spaces import build_forbid, build_space
-from orchestrator.space_search import SearchSetup, SpaceSearch, Value
 from orchestrator.wording import facts_html
 
 Configuration = dict[str, Scalar]

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from bbkb import Choice, Optimizer, Ordered, Range
 from objectives.conditions import Scalar
 from objectives.objective import ObjectiveError
-from orchestrator.space_optimizer import SpaceOptimizer
+from orchestrator.ask_tell.space import SpaceOptimizer
 
 Search: Any = Optimizer  # with a space it makes a SpaceOptimizer, which its signature cannot say
 

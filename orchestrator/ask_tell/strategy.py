@@ -4,13 +4,13 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
+from orchestrator.ask_tell.checks import build_part, construct, look_up
 from orchestrator.bandit.kernels import KERNELS
 from orchestrator.bandit.model.model import Model
 from orchestrator.bandit.start.warm_start import WARM_STARTS, DataStart
 from orchestrator.bandit.strategies import STRATEGIES
 from orchestrator.bandit.strategies.presets import with_preset
 from orchestrator.bandit.strategy import AnyStrategy
-from orchestrator.inputs import build_part, construct, look_up
 
 _PARTS: Mapping[str, Mapping[str, type[Any]]] = {"kernel": KERNELS, "warm_start": WARM_STARTS}
 

@@ -10,10 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from orchestrator.bandit.arms import Arms
-from orchestrator.bandit.strategy import AnyStrategy, Observation, Posterior, begin, never_waits
-from orchestrator.exclusive import exclusive
-from orchestrator.inputs import (
+from orchestrator.ask_tell.checks import (
     check_existing,
     check_indices,
     check_limit,
@@ -21,9 +18,12 @@ from orchestrator.inputs import (
     check_results,
     check_seed,
 )
-from orchestrator.learner import Learner
-from orchestrator.named_strategy import named_strategy
-from orchestrator.saving import Entry, build_arms, dump_arms, dump_named, read_saved, write_saved
+from orchestrator.ask_tell.learner import Learner
+from orchestrator.ask_tell.locking import exclusive
+from orchestrator.ask_tell.saving import Entry, build_arms, dump_arms, dump_named, read_saved, write_saved
+from orchestrator.ask_tell.strategy import named_strategy
+from orchestrator.bandit.arms import Arms
+from orchestrator.bandit.strategy import AnyStrategy, Observation, Posterior, begin, never_waits
 from orchestrator.wording import facts_html
 
 
@@ -64,7 +64,7 @@ class Optimizer:
         """An optimizer of candidates; with `space=`, one of configurations: see `SpaceOptimizer`."""
         if "space" not in options or cls is not Optimizer:
             return super().__new__(cls)
-        from orchestrator.space_optimizer import SpaceOptimizer  # here: arrays need only numpy and scipy
+        from orchestrator.ask_tell.space import SpaceOptimizer  # here: arrays need only numpy and scipy
 
         return SpaceOptimizer(*args, **options)
 
@@ -83,7 +83,7 @@ class Optimizer:
         def build(saved: Entry) -> Any:
             if "space" not in saved:
                 return cls._from_saved(saved)
-            from orchestrator.space_optimizer import SpaceOptimizer
+            from orchestrator.ask_tell.space import SpaceOptimizer
 
             return SpaceOptimizer.from_saved(saved)
 

@@ -7,9 +7,9 @@ import pytest
 from objectives.objective import ObjectiveError
 from objectives.parameters import Choice, Range
 from objectives.space import SearchSpace
+from orchestrator.ask_tell.search import SearchSetup, SpaceSearch
+from orchestrator.ask_tell.strategy import named_strategy
 from orchestrator.campaign.goals import CampaignGoals
-from orchestrator.named_strategy import named_strategy
-from orchestrator.space_search import SearchSetup, SpaceSearch
 
 
 def setup(strategy: str = "bbkb", **options: Any) -> SearchSetup:
