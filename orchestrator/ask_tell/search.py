@@ -21,7 +21,7 @@ from orchestrator.bandit.model.model import model_of
 from orchestrator.bandit.strategy import AnyStrategy, Observation
 from orchestrator.campaign.goals import CampaignGoals
 from orchestrator.campaign.hypervolume import Point, with_point
-from orchestrator.pool import Appended, Pool
+from orchestrator.candidates.pool import Appended, Pool
 from orchestrator.settings.spaces import build_forbid, build_space, dump_forbid, dump_space
 from orchestrator.settings.strategies import build_strategy, dump_strategy
 

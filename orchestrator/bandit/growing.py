@@ -1,8 +1,8 @@
 """The interface by which a strategy says when arms should be added, around which arms, and which to retire.
 
 Arms are added after 16 results, and then whenever the number of results has grown by 15 %: around the five pulled arms
-of largest posterior mean, at steps of the order of the fitted lengthscales. `orchestrator.pool` makes the features of
-new arms from the search space, which the strategy does not know.
+of largest posterior mean, at steps of the order of the fitted lengthscales. `orchestrator.candidates.pool` makes the
+features of new arms from the search space, which the strategy does not know.
 """
 
 from collections.abc import Sequence

@@ -28,6 +28,7 @@ from orchestrator.campaign.commands import Close
 from orchestrator.campaign.events import CampaignCreated, ExistingTaken, SessionOpened
 from orchestrator.campaign.goals import CampaignGoals
 from orchestrator.campaign.status import Status
+from orchestrator.candidates.matching import find_arm
 from orchestrator.errors import CampaignError, RunError, UserError
 from orchestrator.session import existing_data
 from orchestrator.session.driver import Driver
@@ -142,7 +143,7 @@ def create_run(settings: Settings, parts: Parts, known: ExistingTaken | None) ->
 
 def _find_enqueued(settings: Settings, candidates: Candidates) -> tuple[int, ...]:
     """The arms of the configurations to be evaluated first. Raises UserError when one is not a candidate."""
-    arms = [existing_data.find_arm(candidates, configuration) for configuration in settings.enqueue]
+    arms = [find_arm(candidates, configuration) for configuration in settings.enqueue]
     for number, arm in enumerate(arms):
         if arm is None:
             names = ", ".join(candidates.columns)
@@ -322,7 +323,7 @@ def _opening(progress: Progress, executor: Executor, writer: Writer, settings: S
 
 def _make_shards(problem: Problem, shards: int, threads: int | None) -> tuple[Problem, Callable[[], None]]:
     """The problem with its candidates spread over this many Ray actors, and what ends them."""
-    from orchestrator.session.shards import ShardedArms  # imported here so that campaigns without Ray do not need it
+    from orchestrator.candidates.shards import ShardedArms  # imported here so that campaigns without Ray do not need it
 
     sharded = ShardedArms.start(problem.candidates.features, shards, threads)
     return replace(problem, sharded_arms=sharded), sharded.close

@@ -33,8 +33,8 @@ from orchestrator.campaign.health import warnings
 from orchestrator.campaign.policy import decide
 from orchestrator.campaign.state import CampaignState, is_expected, is_running, stops_early
 from orchestrator.campaign.status import Status, idle_seconds, status_of
+from orchestrator.candidates.pool import Appended
 from orchestrator.errors import BbkbError, CampaignError
-from orchestrator.pool import Appended
 from orchestrator.session.background import Computing
 from orchestrator.session.outcome_events import event_of, picked_trials
 from orchestrator.session.problem import BEGIN, GROW, TELL, Problem, Progress, Refreshed, refreshed_by, with_growth

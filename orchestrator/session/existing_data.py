@@ -8,11 +8,9 @@ numbers a table's rows, may be missing. Results that match no candidate are left
 """
 
 import contextlib
-import math
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +22,7 @@ from objectives.table_file import read_columns
 from objectives.tabular import ROW
 from orchestrator.bandit.start.warm_start import DataStart
 from orchestrator.campaign.events import ExistingTaken
+from orchestrator.candidates.matching import array_of, match_rows
 from orchestrator.errors import RunError, UserError
 from orchestrator.history.fold import fold
 from orchestrator.settings.imported import ExistingData
@@ -74,7 +73,7 @@ def match(data: ExistingData, candidates: Candidates, direction: str, time: floa
             f"{', '.join(candidates.columns)}: rename the parameters of the space as they are there"
         )
     rows = [{**dict.fromkeys(candidates.columns), **one} for one in given]
-    columns = {name: _array([row[name] for row in rows]) for name in known}
+    columns = {name: array_of([row[name] for row in rows]) for name in known}
     values = np.array([one.value for one in data.results], np.float64)
     labels = [f"result {number}" for number in range(len(values))]
     return _take(_Results(data.source, columns, values, labels), candidates, direction, time)
@@ -121,16 +120,6 @@ def _take(results: _Results, candidates: Candidates, direction: str, time: float
     return replace(event, best_parameters=candidates.parameters(best))
 
 
-def find_arm(candidates: Candidates, configuration: Mapping[str, object]) -> int | None:
-    """The first arm that has all values of `configuration`, conditional parameters that it leaves out not existing;
-    None when there is none, or it names a parameter that no candidate has."""
-    wanted = {**dict.fromkeys(candidates.conditional), **configuration}
-    if not wanted.keys() <= candidates.columns.keys():
-        return None
-    arm = int(_matches(candidates.columns, {name: _array([value]) for name, value in wanted.items()})[0])
-    return arm if arm >= 0 else None
-
-
 def _names_run(start: DataStart) -> bool:
     return start.campaign is not None or Path(start.path).is_dir()
 
@@ -148,7 +137,7 @@ def _read_run(start: DataStart, candidates: Candidates, direction: str) -> _Resu
         raise RunError(f"{source} has no evaluation that succeeded: start without it, or name another run")
     rows = sorted(history.succeeded, key=lambda row: row.trial)
     names = _parameters(source, candidates, rows[0].parameters)
-    columns = {name: _array([row.parameters.get(name) for row in rows]) for name in names}
+    columns = {name: array_of([row.parameters.get(name) for row in rows]) for name in names}
     values = np.array([row.value for row in rows], np.float64)
     return _Results(source, columns, values, [f"trial {row.trial}" for row in rows])
 
@@ -197,7 +186,7 @@ def _parameters(place: str, candidates: Candidates, given: Sequence[str] | Mappi
 def _arms(results: _Results, candidates: Candidates) -> NDArray[np.intp]:
     """The candidate of each result (n,), −1 for none. Raises UserError on an arm that is no whole number."""
     if list(results.columns) != [ARM] or ARM in candidates.columns:
-        return _matches(candidates.columns, results.columns)
+        return match_rows(candidates.columns, results.columns)
     arms = results.columns[ARM]
     wrong = np.flatnonzero(arms != np.rint(arms)) if arms.dtype.kind in "if" else np.array([0])
     if len(wrong):
@@ -207,49 +196,3 @@ def _arms(results: _Results, candidates: Candidates) -> NDArray[np.intp]:
         )
     numbers = arms.astype(np.float64)
     return np.where((numbers >= 0) & (numbers < len(candidates)), numbers, -1).astype(np.intp)
-
-
-def _matches(arms: Mapping[str, NDArray[np.generic]], results: Mapping[str, NDArray[np.generic]]) -> NDArray[np.intp]:
-    """The first arm that equals each result in all columns of `results` (n,); −1 where there is none."""
-    count = len(next(iter(arms.values())))
-    group = np.zeros(count + len(next(iter(results.values()))), np.intp)
-    for name, column in results.items():
-        levels, rank = np.unique(np.concatenate(_comparable(arms[name], column)), return_inverse=True)
-        group = np.unique(group * len(levels) + rank, return_inverse=True)[1]
-    known, first = np.unique(group[:count], return_index=True)
-    at = np.minimum(np.searchsorted(known, group[count:]), len(known) - 1)
-    return np.where(known[at] == group[count:], first[at], -1)
-
-
-def _comparable(
-    one: NDArray[np.generic], other: NDArray[np.generic]
-) -> tuple[NDArray[np.generic], NDArray[np.generic]]:
-    """Both columns as rounded numbers if they are numbers, else as text."""
-    if one.dtype.kind in "iuf" and other.dtype.kind in "iuf":
-        return _round(one), _round(other)
-    return np.array([_text(value) for value in one.tolist()]), np.array([_text(value) for value in other.tolist()])
-
-
-def _round(numbers: NDArray[np.generic]) -> NDArray[np.float64]:
-    """To 12 digits, in decimal as they are printed: rounding a second time changes nothing."""
-    return np.array([float(f"{number:.12g}") for number in numbers.tolist()]) + 0.0
-
-
-def _text(value: Any) -> str:
-    """One form for values that files write in several forms: a truth value, a number, a number as text."""
-    if isinstance(value, bool) or value in ("True", "False"):
-        return str(value).lower()
-    try:
-        number = float(value)
-    except (TypeError, ValueError):
-        return str(value)
-    return f"{number:.12g}" if math.isfinite(number) else str(value)
-
-
-def _array(values: Sequence[object]) -> NDArray[np.generic]:
-    """Numbers as floats, anything else as it is."""
-    if all(isinstance(value, int | float) and not isinstance(value, bool) for value in values):
-        return np.array(values, np.float64)
-    array = np.empty(len(values), object)
-    array[:] = values
-    return array

@@ -19,8 +19,8 @@ from orchestrator.campaign.commands import QueuedAttempt
 from orchestrator.campaign.events import CandidatesGrown, Event, ModelRefreshed, Recommendation
 from orchestrator.campaign.state import CampaignState
 from orchestrator.campaign.transitions import apply
+from orchestrator.candidates.pool import Appended, Pool
 from orchestrator.errors import CampaignError
-from orchestrator.pool import Appended, Pool
 from orchestrator.session.resources import Resources
 from workers.messages import Attempt
 

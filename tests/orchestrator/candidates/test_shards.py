@@ -10,8 +10,8 @@ from orchestrator.bandit.sparse.termination import Termination
 from orchestrator.bandit.start.warm_start import RandomStart, UncertaintyStart
 from orchestrator.bandit.strategies.bbkb import BBKB
 from orchestrator.bandit.strategy import Choose, Observation
+from orchestrator.candidates.shards import ShardedArms
 from orchestrator.errors import ActorLostError
-from orchestrator.session.shards import ShardedArms
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
 

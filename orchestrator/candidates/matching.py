@@ -1,0 +1,66 @@
+"""Finds the candidates that have the values of configurations, however a file or a program writes these values."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from objectives.objective import Candidates
+
+
+def find_arm(candidates: Candidates, configuration: Mapping[str, object]) -> int | None:
+    """The first arm that has all values of `configuration`, conditional parameters that it leaves out not existing;
+    None when there is none, or it names a parameter that no candidate has."""
+    wanted = {**dict.fromkeys(candidates.conditional), **configuration}
+    if not wanted.keys() <= candidates.columns.keys():
+        return None
+    arm = int(match_rows(candidates.columns, {name: array_of([value]) for name, value in wanted.items()})[0])
+    return arm if arm >= 0 else None
+
+
+def match_rows(arms: Mapping[str, NDArray[np.generic]], results: Mapping[str, NDArray[np.generic]]) -> NDArray[np.intp]:
+    """The first arm that equals each result in all columns of `results` (n,); −1 where there is none."""
+    count = len(next(iter(arms.values())))
+    group = np.zeros(count + len(next(iter(results.values()))), np.intp)
+    for name, column in results.items():
+        levels, rank = np.unique(np.concatenate(_comparable(arms[name], column)), return_inverse=True)
+        group = np.unique(group * len(levels) + rank, return_inverse=True)[1]
+    known, first = np.unique(group[:count], return_index=True)
+    at = np.minimum(np.searchsorted(known, group[count:]), len(known) - 1)
+    return np.where(known[at] == group[count:], first[at], -1)
+
+
+def _comparable(
+    one: NDArray[np.generic], other: NDArray[np.generic]
+) -> tuple[NDArray[np.generic], NDArray[np.generic]]:
+    """Both columns as rounded numbers if they are numbers, else as text."""
+    if one.dtype.kind in "iuf" and other.dtype.kind in "iuf":
+        return _round(one), _round(other)
+    return np.array([_text(value) for value in one.tolist()]), np.array([_text(value) for value in other.tolist()])
+
+
+def _round(numbers: NDArray[np.generic]) -> NDArray[np.float64]:
+    """To 12 digits, in decimal as they are printed: rounding a second time changes nothing."""
+    return np.array([float(f"{number:.12g}") for number in numbers.tolist()]) + 0.0
+
+
+def _text(value: Any) -> str:
+    """One form for values that files write in several forms: a truth value, a number, a number as text."""
+    if isinstance(value, bool) or value in ("True", "False"):
+        return str(value).lower()
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        return str(value)
+    return f"{number:.12g}" if math.isfinite(number) else str(value)
+
+
+def array_of(values: Sequence[object]) -> NDArray[np.generic]:
+    """Numbers as floats, anything else as it is."""
+    if all(isinstance(value, int | float) and not isinstance(value, bool) for value in values):
+        return np.array(values, np.float64)
+    array = np.empty(len(values), object)
+    array[:] = values
+    return array
