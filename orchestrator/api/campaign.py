@@ -158,8 +158,8 @@ class Campaign:
             UserError: when there is no cluster to join, or the campaign's executor is not Ray.
 
         """
-        from orchestrator.session.cluster import connect  # campaigns without Ray do not import it
-        from orchestrator.session.remote import RemoteSession
+        from orchestrator.coordinator.cluster import connect  # campaigns without Ray do not import it
+        from orchestrator.coordinator.remote import RemoteSession
 
         if self.settings.workers.executor != "ray":
             raise UserError(

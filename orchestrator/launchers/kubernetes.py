@@ -12,10 +12,10 @@ from typing import Any
 
 import yaml
 
+from orchestrator.coordinator.environment import RAY_SETTINGS
 from orchestrator.errors import UserError
 from orchestrator.launchers.slurm import grace_seconds
 from orchestrator.launchers.writing import Setting, check_node
-from orchestrator.session.environment import RAY_SETTINGS
 from orchestrator.settings.model import Settings
 from orchestrator.wording import plural
 

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from orchestrator.coordinator.environment import RAY_SETTINGS
 from orchestrator.errors import UserError
 from orchestrator.launchers.writing import Setting, check_node, render
-from orchestrator.session.environment import RAY_SETTINGS
 from orchestrator.settings.model import Settings
 from orchestrator.wording import duration, plural
 

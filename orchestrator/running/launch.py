@@ -26,7 +26,7 @@ Outcome = tuple[str, str]  # finished, failed or interrupted; and why
 
 
 class Remote(Protocol):
-    """A session in another process (`orchestrator.session.remote.RemoteSession`)."""
+    """A session in another process (`orchestrator.coordinator.remote.RemoteSession`)."""
 
     def wait(self, seconds: float) -> bool:
         """Whether it has ended.
@@ -87,8 +87,8 @@ def launch(run: Run, settings: Settings, console: Console, address: str | None, 
 
 def _launch_on_ray(run: Run, settings: Settings, console: Console, address: str | None, parts: Parts | None) -> Outcome:
     # imported here so that campaigns without Ray, and all other commands, start without it
-    from orchestrator.session.cluster import connect, disconnect, named_cluster
-    from orchestrator.session.remote import RemoteSession
+    from orchestrator.coordinator.cluster import connect, disconnect, named_cluster
+    from orchestrator.coordinator.remote import RemoteSession
 
     workers, log = settings.workers, settings.log
     with logs.log_into(run.folder, run.name, log.level, log.format), view(console) as shown:

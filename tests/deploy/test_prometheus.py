@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.session.metrics import DESCRIPTIONS
+from orchestrator.coordinator.metrics import DESCRIPTIONS
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 BUILT = runpy.run_path(str(DEPLOY / "grafana" / "dashboard.py"))

@@ -1,5 +1,8 @@
-"""The token of a Ray that this process starts, in a file that only this user can read and that is removed with the
-process."""
+"""Ray's settings for campaigns: of a Ray that `bbkb` starts, and in every script and manifest that it writes.
+
+`deploy/ray.env` holds the same and explains each of them. `require_token` adds the token of a Ray that this process
+starts, in a file that only this user can read and that is removed with the process.
+"""
 
 import atexit
 import os
@@ -8,6 +11,18 @@ import shutil
 import tempfile
 from functools import cache
 from pathlib import Path
+
+# A node that stops answering is noticed soon, output is bounded, no usage reports.
+RAY_SETTINGS = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_health_check_period_ms": "3000",
+    "RAY_health_check_timeout_ms": "5000",
+    "RAY_health_check_failure_threshold": "3",
+    "RAY_grpc_client_keepalive_time_ms": "20000",
+    "RAY_grpc_client_keepalive_timeout_ms": "10000",
+    "RAY_ROTATION_MAX_BYTES": "16777216",
+    "RAY_ROTATION_BACKUP_COUNT": "1",
+}
 
 
 def require_token() -> Path | None:
@@ -23,7 +38,7 @@ def require_token() -> Path | None:
 
 @cache
 def _token_file() -> Path:
-    """One a process: Ray's own processes read it again and again."""
+    """Create the file, once per process: Ray's own processes read it again and again."""
     folder = Path(tempfile.mkdtemp(prefix="bbkb-token-"))  # mode 0700
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     file = folder / "token"

@@ -21,10 +21,9 @@ from ray._raylet import Config  # type: ignore[attr-defined]  # compiled, withou
 from ray.exceptions import RayError
 from ray.job_config import JobConfig
 
+from orchestrator.coordinator.environment import RAY_SETTINGS, require_token
 from orchestrator.errors import UserError
 from orchestrator.files import PRIVATE_FOLDER
-from orchestrator.session.environment import RAY_SETTINGS
-from orchestrator.session.token import require_token
 from orchestrator.wording import plural
 
 _LOGGER = logging.getLogger("bbkb.cluster")

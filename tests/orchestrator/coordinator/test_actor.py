@@ -19,16 +19,16 @@ import ray
 
 from orchestrator.campaign.endings import SessionOutcome, StopReason
 from orchestrator.campaign.events import Event, SessionClosed, SessionOpened, StopRequested, TrialSucceeded
-from orchestrator.errors import BbkbError, CampaignError, RunError
-from orchestrator.session.actor import NAMESPACE
-from orchestrator.session.assemble import build
-from orchestrator.session.coordinator_start import (
+from orchestrator.coordinator.actor import NAMESPACE
+from orchestrator.coordinator.remote import RemoteSession
+from orchestrator.coordinator.starting import (
     SESSIONS_WITHOUT_PROGRESS,
     check_progress,
     ended_since,
     has_stop_request,
 )
-from orchestrator.session.remote import RemoteSession
+from orchestrator.errors import BbkbError, CampaignError, RunError
+from orchestrator.session.assemble import build
 from orchestrator.settings.model import Settings, load
 from orchestrator.store import runs
 from orchestrator.store.runs import Run, open_run

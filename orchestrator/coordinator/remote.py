@@ -10,11 +10,11 @@ from ray.exceptions import ActorUnavailableError, GetTimeoutError, RayActorError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from orchestrator.campaign.status import Status
+from orchestrator.coordinator.actor import NAMESPACE, Answer, End, Orchestrator
+from orchestrator.coordinator.handover import forget_store, leave_store
+from orchestrator.coordinator.starting import ended_since
 from orchestrator.errors import ActorLostError, RunError
-from orchestrator.session.actor import NAMESPACE, Answer, End, Orchestrator
 from orchestrator.session.assemble import Parts
-from orchestrator.session.coordinator_start import ended_since
-from orchestrator.session.handover import forget_store, leave_store
 from orchestrator.session.ray_workers import first_workers
 from orchestrator.settings.model import Settings
 from orchestrator.store.runs import Run

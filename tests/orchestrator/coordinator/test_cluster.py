@@ -10,16 +10,16 @@ from typing import Any
 import pytest
 import ray
 
+from orchestrator.coordinator import cluster
+from orchestrator.coordinator.cluster import connect, disconnect
 from orchestrator.errors import UserError
-from orchestrator.session import cluster
-from orchestrator.session.cluster import connect, disconnect
 
 REPOSITORY = Path(__file__).parents[3]
 
 STARTS = """
 import os
 import ray
-from orchestrator.session.cluster import connect, disconnect
+from orchestrator.coordinator.cluster import connect, disconnect
 
 @ray.remote(max_retries=0, num_cpus=0)
 def crash():
@@ -48,7 +48,7 @@ TELLS_SETTINGS = """
 import os
 import ray
 from ray._raylet import Config
-from orchestrator.session.cluster import connect, disconnect
+from orchestrator.coordinator.cluster import connect, disconnect
 
 cluster = connect(None, workers=1, cpus=1.0, gpus=0.0, dashboard=False)
 
@@ -66,7 +66,7 @@ disconnect(cluster)
 JOINS = """
 import sys
 import ray
-from orchestrator.session.cluster import connect, disconnect
+from orchestrator.coordinator.cluster import connect, disconnect
 
 cluster = connect(None, workers=100, cpus=1.0, gpus=0.0, dashboard=True)
 print(cluster.is_ours, cluster.is_connected_here, cluster.address == sys.argv[1])

@@ -9,10 +9,10 @@ from pathlib import Path
 
 from orchestrator.campaign.endings import StopReason
 from orchestrator.campaign.events import AttemptEnded, Event, SessionClosed, SessionOpened, StopRequested
+from orchestrator.coordinator.handover import with_store
+from orchestrator.coordinator.metrics import Metrics
 from orchestrator.errors import CampaignError
 from orchestrator.session.assemble import Parts, Session, open_session
-from orchestrator.session.handover import with_store
-from orchestrator.session.metrics import Metrics
 from orchestrator.settings.model import from_mapping
 from orchestrator.store.runs import open_run
 from workers.on_ray.allocation import Allocation
