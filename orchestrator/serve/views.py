@@ -11,15 +11,8 @@ from orchestrator.campaign.status import as_plain, idle_text
 from orchestrator.history.export import strict_json
 from orchestrator.history.fold import AttemptRow, History, TrialRow
 from orchestrator.report.figure import Figure
-from orchestrator.report.page import (
-    as_yaml,
-    figures,
-    goal_cards,
-    internal_figures,
-    model_facts,
-    recommended_parameters,
-    subtitle,
-)
+from orchestrator.report.pictures import figures, internal_figures
+from orchestrator.report.summary import as_yaml, goal_cards, model_facts, recommended_parameters, subtitle
 from orchestrator.serve.feed import Feed
 from orchestrator.wording import duration, iso, moment
 

@@ -14,7 +14,8 @@ from orchestrator.campaign.events import CampaignCreated, TrialSucceeded, body_o
 from orchestrator.cli.main import app
 from orchestrator.display.live import rows
 from orchestrator.errors import RunError
-from orchestrator.report.page import figures, summary_cards
+from orchestrator.report.pictures import figures
+from orchestrator.report.summary import summary_cards
 from orchestrator.serve.views import pictures
 from orchestrator.session.assemble import build
 from orchestrator.session.replaying import replay_until

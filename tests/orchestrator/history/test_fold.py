@@ -16,7 +16,7 @@ from orchestrator.campaign.status import as_plain, status_of
 from orchestrator.campaign.transitions import apply
 from orchestrator.errors import ConfigError
 from orchestrator.history.fold import advance, begin, fold
-from orchestrator.report.page import summary_cards
+from orchestrator.report.summary import summary_cards
 from orchestrator.settings.recorded import read_recorded
 from orchestrator.wording import duration
 from tests.orchestrator.synthetic_log import SyntheticLog

@@ -17,7 +17,9 @@ from hypothesis import strategies as st
 from orchestrator.campaign.events import ExistingTaken
 from orchestrator.history.fold import fold
 from orchestrator.report import render, write_report
-from orchestrator.report.page import Card, figures, pack, state, summary_cards, trial_table
+from orchestrator.report.page import pack, trial_table
+from orchestrator.report.pictures import figures
+from orchestrator.report.summary import Card, state, summary_cards
 from orchestrator.wording import printable
 from tests.orchestrator.synthetic_log import NASTY_MESSAGES, SyntheticLog
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.report.page import figures
+from orchestrator.report.pictures import figures
 from orchestrator.report.progress import (
     batch_sizes,
     best_so_far,

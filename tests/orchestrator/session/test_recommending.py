@@ -16,8 +16,8 @@ from orchestrator.bandit.strategy import Recommends
 from orchestrator.campaign.events import ModelRefreshed, event_of
 from orchestrator.cli.main import app
 from orchestrator.display.live import render
-from orchestrator.report.page import model_facts, recommended_parameters
 from orchestrator.report.page import render as page
+from orchestrator.report.summary import model_facts, recommended_parameters
 from orchestrator.session.assemble import build
 from orchestrator.session.problem import advance, begin_progress
 from orchestrator.settings.model import load

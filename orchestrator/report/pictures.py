@@ -1,0 +1,36 @@
+"""The pictures of a campaign, in the order in which the report and the live page show them."""
+
+from collections.abc import Callable, Iterable
+
+from orchestrator.history.fold import History
+from orchestrator.report.curves import learning_curves
+from orchestrator.report.figure import Figure
+from orchestrator.report.goals import feasible_share, fronts, hypervolume_course
+from orchestrator.report.landscape import landscape
+from orchestrator.report.parallel import parallel_coordinates
+from orchestrator.report.progress import (
+    batch_sizes,
+    best_so_far,
+    cumulative_regret,
+    dictionary_sizes,
+    simple_regret,
+)
+from orchestrator.report.surrogate import fit_surrogate
+from orchestrator.report.timeline import gantt, utilization
+
+
+def figures(history: History) -> list[Figure]:
+    """The pictures of the results that have contents for this campaign, in the page's order."""
+    first = (best_so_far, hypervolume_course, feasible_share, simple_regret, cumulative_regret, learning_curves)
+    last = (parallel_coordinates, gantt, utilization)
+    model = landscape(fit_surrogate(history), history.is_maximized)
+    return [*fronts(history), *_draw(first, history), *model, *_draw(last, history)]
+
+
+def internal_figures(history: History) -> list[Figure]:
+    """The pictures of the algorithm itself: batches or refits, and its dictionary."""
+    return _draw((batch_sizes, dictionary_sizes), history)
+
+
+def _draw(makers: Iterable[Callable[[History], Figure | None]], history: History) -> list[Figure]:
+    return [figure for figure in (make(history) for make in makers) if figure is not None]
