@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from orchestrator.bandit.model.model import model_of, scores_among
-from orchestrator.bandit.sparse.state import arms_and_rewards
+from orchestrator.bandit.observations import arms_and_rewards
 from orchestrator.bandit.strategy import (
     Choose,
     Observation,

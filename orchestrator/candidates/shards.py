@@ -19,10 +19,10 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from orchestrator.bandit.kernels import Kernel
+from orchestrator.bandit.observations import check_arms
 from orchestrator.bandit.recent import Recent
 from orchestrator.bandit.sparse.all_arms import Query
 from orchestrator.bandit.sparse.blocks import Block, Fit
-from orchestrator.bandit.sparse.state import check_arms
 from orchestrator.errors import ActorLostError
 
 KEPT = 8  # posteriors, and blocks, that a shard keeps

@@ -41,8 +41,9 @@ from orchestrator.bandit.kernels import KernelOption
 from orchestrator.bandit.model import defaults
 from orchestrator.bandit.model.model import Model, ModelOption
 from orchestrator.bandit.model.outputs import score_pulls
+from orchestrator.bandit.observations import check_arms
 from orchestrator.bandit.options import AnyNumber, check_options
-from orchestrator.bandit.sparse.state import calibrate, check_arms, no_arm_left, restore_calibration
+from orchestrator.bandit.sparse.state import calibrate, no_arm_left, restore_calibration
 from orchestrator.bandit.start.beginning import begin_state
 from orchestrator.bandit.start.warm_start import RandomStart, SpreadStart
 from orchestrator.bandit.strategy import Choose, Decision, Observation, Pick, Posterior, Record, Wait

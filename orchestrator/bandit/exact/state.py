@@ -9,10 +9,10 @@ import numpy as np
 from orchestrator.bandit.arrays import Floats, Indices, read_only, same
 from orchestrator.bandit.exact.incremental import ExactPosterior
 from orchestrator.bandit.model.model import Model
+from orchestrator.bandit.observations import arms_and_rewards
 from orchestrator.bandit.pulls import Pulls
 from orchestrator.bandit.sparse.state import (
     SparseState,
-    arms_and_rewards,
     calibrate,
     calibration_record,
     recommendation,

@@ -11,9 +11,9 @@ from typing import Literal
 import numpy as np
 
 from orchestrator.bandit.arrays import Floats, Indices, read_only, same
+from orchestrator.bandit.observations import arms_and_rewards, with_set_aside
 from orchestrator.bandit.pulls import Pulls
 from orchestrator.bandit.regions.boxes import Box, BoxedArms
-from orchestrator.bandit.sparse.state import arms_and_rewards, with_set_aside
 from orchestrator.bandit.strategy import Observation
 
 Stage = Literal["leaves", "root", "left", "right", "leaf"]

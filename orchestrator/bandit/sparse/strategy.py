@@ -10,16 +10,15 @@ import numpy as np
 from orchestrator.bandit.arrays import Floats, Indices, freeze, read_only
 from orchestrator.bandit.confidence import Confidence, Schedule
 from orchestrator.bandit.model.model import Model
+from orchestrator.bandit.observations import arms_and_rewards, with_set_aside
 from orchestrator.bandit.sparse.dictionary import Resampling, resparsify, without_own_pulls
 from orchestrator.bandit.sparse.state import (
     SparseState,
-    arms_and_rewards,
     calibrate,
     calibration_record,
     posterior_before,
     recommendation,
     restore_calibration,
-    with_set_aside,
 )
 from orchestrator.bandit.strategy import Observation, Posterior, Record
 

@@ -25,10 +25,11 @@ from orchestrator.bandit.exact.state import ExactState
 from orchestrator.bandit.kernels import RBF, KernelOption, Matern32, Matern52
 from orchestrator.bandit.model import defaults
 from orchestrator.bandit.model.model import Model
+from orchestrator.bandit.observations import check_arms
 from orchestrator.bandit.options import FailureProbability, ModelNoise, NoiseScale, NormBound, check_options
 from orchestrator.bandit.regions.boxes import Box, BoxedArms
 from orchestrator.bandit.sparse.posterior import SparseModel
-from orchestrator.bandit.sparse.state import check_arms, initial_state
+from orchestrator.bandit.sparse.state import initial_state
 from orchestrator.bandit.strategy import Choose, Decision, Observation, Pick, Posterior, Record
 
 Constants = Literal["norm", "chaining"]

@@ -31,6 +31,7 @@ from orchestrator.bandit.confidence import information_growth, rkhs_width
 from orchestrator.bandit.exact.exact import exact_posterior
 from orchestrator.bandit.kernels import KernelOption
 from orchestrator.bandit.model import defaults
+from orchestrator.bandit.observations import check_arms
 from orchestrator.bandit.options import FailureProbability, ModelNoise, NoiseScale, NormBound, check_options
 from orchestrator.bandit.pulls import Pulls
 from orchestrator.bandit.regions.boxes import Box, BoxedArms
@@ -43,7 +44,6 @@ from orchestrator.bandit.regions.shrinking import (
     ThresholdState,
     Visit,
 )
-from orchestrator.bandit.sparse.state import check_arms
 from orchestrator.bandit.strategy import Choose, Decision, Observation, Pick, Posterior, Record
 
 Search = Literal["random_walk", "direct"]

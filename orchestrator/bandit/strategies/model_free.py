@@ -7,8 +7,8 @@ from typing import Generic, Self, TypeVar
 import numpy as np
 
 from orchestrator.bandit.arrays import Indices, read_only, same
+from orchestrator.bandit.observations import arms_and_rewards, with_set_aside
 from orchestrator.bandit.pulls import Pulls
-from orchestrator.bandit.sparse.state import arms_and_rewards, with_set_aside
 from orchestrator.bandit.strategy import Observation, Posterior, Record
 
 _NOTHING = read_only((), np.intp)

@@ -16,9 +16,9 @@ from typing_extensions import Doc
 from orchestrator.bandit.arms import Arms, as_arms
 from orchestrator.bandit.arrays import Floats, Indices
 from orchestrator.bandit.checks import refusal
+from orchestrator.bandit.observations import arms_and_rewards
 from orchestrator.bandit.options import check_options
 from orchestrator.bandit.pulls import Pulls
-from orchestrator.bandit.sparse.state import arms_and_rewards
 from orchestrator.bandit.strategies.model_free import ModelFree, ModelFreeState
 from orchestrator.bandit.strategies.optuna_coding import Coding
 from orchestrator.bandit.strategy import Choose, Decision, ModeOption, Observation, Pick, Record, Wait

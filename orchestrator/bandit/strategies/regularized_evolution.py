@@ -13,9 +13,9 @@ from typing_extensions import Doc
 from orchestrator.bandit.arms import Arms
 from orchestrator.bandit.arrays import Floats, Indices
 from orchestrator.bandit.checks import refusal
+from orchestrator.bandit.observations import arms_and_rewards, check_arms
 from orchestrator.bandit.options import BatchSize, check_options
 from orchestrator.bandit.pulls import Pulls
-from orchestrator.bandit.sparse.state import arms_and_rewards, check_arms
 from orchestrator.bandit.strategies.model_free import ModelFree, ModelFreeState
 from orchestrator.bandit.strategy import Choose, Decision, Observation, Pick, Wait
 

@@ -9,8 +9,8 @@ import numpy as np
 from orchestrator.bandit.arms import Arms
 from orchestrator.bandit.arrays import Floats
 from orchestrator.bandit.checks import refusal
+from orchestrator.bandit.observations import check_arms
 from orchestrator.bandit.pulls import Pulls
-from orchestrator.bandit.sparse.state import check_arms
 from orchestrator.bandit.strategies.model_free import ModelFree, ModelFreeState
 from orchestrator.bandit.strategy import Choose, Decision, Pick, Wait
 

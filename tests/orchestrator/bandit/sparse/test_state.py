@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 from orchestrator.bandit.kernels import RBF
+from orchestrator.bandit.observations import arms_and_rewards, check_arms
 from orchestrator.bandit.sparse.posterior import SparseModel
-from orchestrator.bandit.sparse.state import SparseState, arms_and_rewards, check_arms, initial_state
+from orchestrator.bandit.sparse.state import SparseState, initial_state
 from orchestrator.bandit.strategy import Observation
 
 
