@@ -1,4 +1,4 @@
-"""The sparse posterior of BBKB and BKB: dictionary, blocks of arms, batches, lazy and screened scoring.
+"""The sparse posterior of BBKB and BKB: dictionary, blocks of arms, batches, lazy argmaxes.
 
 Exact posteriors are in `exact`; first pulls and dictionaries are in `start`.
 """

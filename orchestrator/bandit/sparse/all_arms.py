@@ -13,6 +13,7 @@ import numpy as np
 
 from orchestrator.bandit.arrays import Floats, Indices
 from orchestrator.bandit.kernels import Kernel
+from orchestrator.bandit.sparse.argmax_queue import TakenArms
 from orchestrator.bandit.sparse.blocks import (
     Block,
     BoundLine,
@@ -23,8 +24,7 @@ from orchestrator.bandit.sparse.blocks import (
     Pulled,
 )
 from orchestrator.bandit.sparse.columns import Points
-from orchestrator.bandit.sparse.lazy import TakenArms
-from orchestrator.bandit.sparse.scalarising import Scalarising
+from orchestrator.bandit.sparse.scalarisation import Scalarising
 
 T = TypeVar("T")
 Query = Callable[[Block], T]

@@ -13,7 +13,7 @@ from typing import ClassVar
 import numpy as np
 
 from orchestrator.bandit.arrays import Floats, Indices
-from orchestrator.bandit.sparse.lazy import most_arms
+from orchestrator.bandit.sparse.argmax_queue import most_arms
 from orchestrator.bandit.sparse.posterior import SparsePosterior
 
 MOST_UPDATED = 4096  # arms that a pull updates at most; those of the least scores can be looked at again later

@@ -15,9 +15,9 @@ import numpy as np
 from orchestrator.bandit.arrays import Floats, Indices
 from orchestrator.bandit.kernels import Kernel
 from orchestrator.bandit.recent import Recent
+from orchestrator.bandit.sparse.argmax_queue import TakenArms, largest, take
 from orchestrator.bandit.sparse.columns import KernelColumns, Points
-from orchestrator.bandit.sparse.lazy import TakenArms, largest, take
-from orchestrator.bandit.sparse.scalarising import Scalarising
+from orchestrator.bandit.sparse.scalarisation import Scalarising
 
 BLOCK = 2048  # arms a matrix product: a block of a usual dictionary stays in the cache
 KEPT = 2  # posteriors whose moments of all arms are kept, and bounds made of them

@@ -25,8 +25,8 @@ from numpy.typing import NDArray
 from scipy.linalg import lapack
 
 from orchestrator.bandit.arrays import Floats, Indices
+from orchestrator.bandit.sparse.argmax_queue import most_arms
 from orchestrator.bandit.sparse.columns import Points
-from orchestrator.bandit.sparse.lazy import most_arms
 from orchestrator.bandit.sparse.posterior import SparsePosterior
 
 FIRST_ARMS, FIRST_PULLS = 256, 32  # initial capacities

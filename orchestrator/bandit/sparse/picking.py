@@ -5,12 +5,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from orchestrator.bandit.arrays import Floats, Indices
+from orchestrator.bandit.sparse.argmax_queue import ArgmaxQueue, EagerQueue, LazyQueue
 from orchestrator.bandit.sparse.batch import BatchPosterior
 from orchestrator.bandit.sparse.conditioning import ConditionedPosterior
-from orchestrator.bandit.sparse.lazy import ArgmaxQueue, EagerQueue, LazyQueue
-from orchestrator.bandit.sparse.scalarising import bounds_of
-from orchestrator.bandit.sparse.screening import UpperBounds
+from orchestrator.bandit.sparse.scalarisation import bounds_of
 from orchestrator.bandit.sparse.state import SparseState
+from orchestrator.bandit.sparse.upper_bounds import UpperBounds
 from orchestrator.bandit.strategy import Pick
 
 

@@ -34,7 +34,7 @@ from orchestrator.bandit.sparse.all_arms import AllArms, LocalBlocks, PlacedArms
 from orchestrator.bandit.sparse.blocks import BLOCK, Block, Fit, LocalCovariance, Pulled
 from orchestrator.bandit.sparse.columns import KernelColumns, Points
 from orchestrator.bandit.sparse.nystrom import pivoted_cholesky
-from orchestrator.bandit.sparse.screening import Screen
+from orchestrator.bandit.sparse.upper_bounds import Screen
 
 PROBES = 8  # random vectors that estimate a norm
 

@@ -16,7 +16,7 @@ from orchestrator.bandit.arms import Layout
 from orchestrator.bandit.arrays import Floats, Indices, read_only
 from orchestrator.bandit.model.model import Model
 from orchestrator.bandit.options import check_options
-from orchestrator.bandit.sparse.lazy import LazyQueue, RemainingInArray, most_arms
+from orchestrator.bandit.sparse.argmax_queue import LazyQueue, RemainingInArray, most_arms
 from orchestrator.bandit.sparse.posterior import SparseModel
 from orchestrator.bandit.sparse.state import SparseState, refit
 from orchestrator.bandit.start.bless import bless

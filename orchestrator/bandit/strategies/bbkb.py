@@ -41,13 +41,13 @@ from orchestrator.bandit.options import (
     check_options,
 )
 from orchestrator.bandit.recent import Recent
+from orchestrator.bandit.sparse.argmax_queue import ArgmaxQueue
 from orchestrator.bandit.sparse.blocks import LocalCovariance
 from orchestrator.bandit.sparse.conditioning import ConditionedPosterior
 from orchestrator.bandit.sparse.dictionary import DictionaryLimit, Resampling, ResamplingOption
-from orchestrator.bandit.sparse.lazy import ArgmaxQueue
+from orchestrator.bandit.sparse.goal_queue import GoalQueue, leaders, potentials
 from orchestrator.bandit.sparse.picking import Picking
 from orchestrator.bandit.sparse.posterior import SparsePosterior
-from orchestrator.bandit.sparse.scalarised import GoalQueue, leaders, potentials
 from orchestrator.bandit.sparse.state import (
     SparseState,
     no_arm_left,

@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 
 from orchestrator.bandit.arrays import Floats
 from orchestrator.bandit.kernels import RBF, AnyKernel, Linear, Matern32, Matern52
-from orchestrator.bandit.sparse import lazy, screening
+from orchestrator.bandit.sparse import argmax_queue, upper_bounds
 from orchestrator.bandit.sparse.all_arms import LocalBlocks
 from orchestrator.bandit.sparse.blocks import Block
 from orchestrator.bandit.sparse.posterior import SparseModel
-from orchestrator.bandit.sparse.screening import UpperBounds
 from orchestrator.bandit.sparse.state import SparseState, initial_state
 from orchestrator.bandit.sparse.termination import Termination
+from orchestrator.bandit.sparse.upper_bounds import UpperBounds
 from orchestrator.bandit.start.warm_start import RandomStart
 from orchestrator.bandit.strategies.bbkb import BBKB
 from orchestrator.bandit.strategy import Choose, Observation
@@ -76,10 +76,10 @@ class Work:
 def work(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Work:
     """Of screening in small steps; kept `always`, a reference serves as long as it bounds anything."""
     if request.param == "always":
-        monkeypatch.setattr(screening, "TIGHTEN_COST", 0.0)
-        monkeypatch.setattr(screening, "LOOK_COST", 0.0)
-    monkeypatch.setattr(lazy, "FIRST_NEAR", 16)
-    monkeypatch.setattr(lazy, "FIRST_LOOK", 4)
+        monkeypatch.setattr(upper_bounds, "TIGHTEN_COST", 0.0)
+        monkeypatch.setattr(upper_bounds, "LOOK_COST", 0.0)
+    monkeypatch.setattr(argmax_queue, "FIRST_NEAR", 16)
+    monkeypatch.setattr(argmax_queue, "FIRST_LOOK", 4)
     return Work(monkeypatch, is_kept=request.param == "always")
 
 
@@ -139,11 +139,11 @@ def test_screened_decisions_are_the_eager_ones_on_random_problems(seed: int) -> 
     )
     with pytest.MonkeyPatch.context() as patch:
         for module, name, number in (
-            (screening, "TIGHTEN_COST", 0.0),
-            (screening, "LOOK_COST", 0.0),
-            (lazy, "FIRST_NEAR", 8),
-            (lazy, "FIRST_LOOK", 2),
-            (lazy, "MOST_NUMBERS", (300, 2**22)[seed % 2]),  # so few that arms are sent back
+            (upper_bounds, "TIGHTEN_COST", 0.0),
+            (upper_bounds, "LOOK_COST", 0.0),
+            (argmax_queue, "FIRST_NEAR", 8),
+            (argmax_queue, "FIRST_LOOK", 2),
+            (argmax_queue, "MOST_NUMBERS", (300, 2**22)[seed % 2]),  # so few that arms are sent back
         ):
             patch.setattr(module, name, number)
         games: list[Any] = []

@@ -11,7 +11,7 @@ import pytest
 
 from orchestrator.bandit.arms import Arms
 from orchestrator.bandit.model.outputs import Outputs, score_pulls
-from orchestrator.bandit.sparse import lazy
+from orchestrator.bandit.sparse import argmax_queue
 from orchestrator.bandit.strategies import STRATEGIES
 from orchestrator.bandit.strategies.presets import with_preset
 from orchestrator.bandit.strategy import Choose, Observation, Recommends, Strategy, Wait
@@ -129,7 +129,7 @@ def test_where_rewards_look_deterministic_other_arms_are_pulled_while_there_are_
 def test_lazy_and_eager_evaluation_pick_the_same_arms_under_a_fitted_kernel(
     most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lazy, "MOST_NUMBERS", most)
+    monkeypatch.setattr(argmax_queue, "MOST_NUMBERS", most)
     assert run_campaign(build("bbkb"))[0] == run_campaign(build("bbkb", lazy=False))[0]
 
 

@@ -3,8 +3,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.bandit.sparse import lazy
-from orchestrator.bandit.sparse.lazy import EagerQueue, LazyQueue, RemainingInArray
+from orchestrator.bandit.sparse import argmax_queue
+from orchestrator.bandit.sparse.argmax_queue import EagerQueue, LazyQueue, RemainingInArray
 
 NONE = np.empty(0, np.intp)
 
@@ -57,8 +57,8 @@ def test_both_queues_return_the_lowest_index_of_the_largest_present_score(
     pending = rng.permutation(count)[: rng.integers(0, 4)]  # looked at before, blocked or not
     slack = rng.integers(0, 3, size=count).astype(float)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(lazy, "FIRST_NEAR", near)
-        patch.setattr(lazy, "FIRST_LOOK", look)
+        patch.setattr(argmax_queue, "FIRST_NEAR", near)
+        patch.setattr(argmax_queue, "FIRST_LOOK", look)
         queues = []
         for kind in (LazyQueue, EagerQueue):
             scored = Falling(scores, slack, most)

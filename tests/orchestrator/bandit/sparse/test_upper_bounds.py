@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from orchestrator.bandit.arrays import Indices
 from orchestrator.bandit.kernels import RBF, Linear, Matern32, Matern52
 from orchestrator.bandit.pulls import Pulls
-from orchestrator.bandit.sparse import screening
+from orchestrator.bandit.sparse import upper_bounds
 from orchestrator.bandit.sparse.blocks import Block
 from orchestrator.bandit.sparse.posterior import SparseModel, SparsePosterior
-from orchestrator.bandit.sparse.screening import LADDER, Screen
+from orchestrator.bandit.sparse.upper_bounds import LADDER, Screen
 from tests.orchestrator.bandit.decisions import array
 
 SEEDS = st.integers(0, 10**6)
@@ -226,10 +226,10 @@ def test_work_on_single_arms_is_paid_for_until_it_has_cost_a_sweep(sweeps: list[
         screen_arms(screen, later, 1.0)
     assert len(sweeps) == 1  # asking costs nothing
     bounds = screen_arms(screen, later, 1.0)
-    bounds.looked_at(int(39 / screening.LOOK_COST))
+    bounds.looked_at(int(39 / upper_bounds.LOOK_COST))
     screen_arms(screen, later, 1.0)
     assert len(sweeps) == 1
-    bounds.tighten(np.arange(int(10 / screening.TIGHTEN_COST)))
+    bounds.tighten(np.arange(int(10 / upper_bounds.TIGHTEN_COST)))
     screen_arms(screen, later, 1.0)
     assert len(sweeps) == 2
     screen_arms(screen, later, 1.0)  # and the count starts again

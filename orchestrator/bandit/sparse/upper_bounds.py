@@ -28,7 +28,7 @@ from orchestrator.bandit.arrays import Floats, Indices
 from orchestrator.bandit.kernels import Kernel
 from orchestrator.bandit.sparse.all_arms import AllArms
 from orchestrator.bandit.sparse.blocks import BoundLine, Fit
-from orchestrator.bandit.sparse.scalarising import Bound, Scalarising
+from orchestrator.bandit.sparse.scalarisation import Bound, Scalarising
 
 LADDER = (1.2, 1.4, 1.7, 2.0, 2.5, 3.0, 4.0, 6.0, 9.0)  # values of ρ that are tried
 # Allowances for rounding: of a sum against that of its magnitudes (`Rounding`); of an eigenvalue of the matrix above,

@@ -14,9 +14,9 @@ from orchestrator.bandit.arrays import Floats, Indices
 from orchestrator.bandit.goals import Goals
 from orchestrator.bandit.model.outputs import Outputs, Scale, mean_rewards, scores_of
 from orchestrator.bandit.pulls import Pulls
-from orchestrator.bandit.sparse.lazy import least_equal
+from orchestrator.bandit.sparse.argmax_queue import least_equal
 from orchestrator.bandit.sparse.picking import Picking
-from orchestrator.bandit.sparse.scalarising import Scalarising, bounds_of, direction
+from orchestrator.bandit.sparse.scalarisation import Scalarising, bounds_of, direction
 from orchestrator.bandit.sparse.state import SparseState
 
 REACH = 0.1  # of the front's range in an objective: z is so far below its worst point

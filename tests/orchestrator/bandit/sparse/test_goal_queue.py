@@ -13,8 +13,8 @@ from orchestrator.bandit.model.model import Model
 from orchestrator.bandit.model.outputs import Scale
 from orchestrator.bandit.sparse.all_arms import LocalBlocks
 from orchestrator.bandit.sparse.blocks import Block
-from orchestrator.bandit.sparse.scalarised import leaders, potentials
-from orchestrator.bandit.sparse.scalarising import INFEASIBLE, Scalarising, direction
+from orchestrator.bandit.sparse.goal_queue import leaders, potentials
+from orchestrator.bandit.sparse.scalarisation import INFEASIBLE, Scalarising, direction
 from orchestrator.bandit.strategies.bbkb import BBKB
 from orchestrator.bandit.strategies.presets import with_preset
 from orchestrator.bandit.strategy import Choose, Observation
