@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import ray
+from ray._private.accelerators import get_accelerator_manager_for_resource
 from ray._raylet import Config  # type: ignore[attr-defined]  # compiled, without annotations
 from ray.exceptions import RayError
 from ray.job_config import JobConfig
@@ -25,6 +26,7 @@ from orchestrator.coordinator.environment import RAY_SETTINGS, require_token
 from orchestrator.errors import UserError
 from orchestrator.files import PRIVATE_FOLDER
 from orchestrator.wording import plural
+from workers.on_ray.places import NamedNode
 
 _LOGGER = logging.getLogger("bbkb.cluster")
 _PROBE_SECONDS = 5.0
@@ -86,14 +88,11 @@ def disconnect(cluster: Cluster) -> None:
 
 
 def _start(workers: int, cpus: float, gpus: float, dashboard: bool, name: str) -> Cluster:
-    cores = _cores()
-    wanted = math.ceil(workers * cpus)
+    cores, wanted = _cores(), _logical_cpus(workers, cpus)
     token = require_token()
     try:
         # None: with the dashboard, unless a busy machine is too slow for it
-        context = _init(
-            name, address="local", num_cpus=max(cores, wanted), include_dashboard=None if dashboard else False
-        )
+        context = _init(name, address="local", num_cpus=wanted, include_dashboard=None if dashboard else False)
     except Exception as error:
         if not isinstance(error, (RuntimeError, ValueError, OSError, RayError)) and type(error) is not Exception:
             raise  # Exception: Ray's, when a busy machine needs more than half a minute for the start
@@ -252,6 +251,29 @@ def _gcs_address() -> str:
 def _dashboard_url(context: object) -> str | None:
     url = getattr(context, "dashboard_url", None)
     return f"http://{url}" if url else None
+
+
+def node_here(workers: int, cpus: float) -> NamedNode:
+    """Return the node that a Ray started on this machine is at most, for `connect`'s arguments."""
+    resources = {
+        "CPU": _logical_cpus(workers, cpus),
+        "GPU": _graphics_processors(),
+        "memory": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+    }
+    return NamedNode("this machine", {name: float(amount) for name, amount in resources.items()})
+
+
+def _graphics_processors() -> int:
+    """Count the graphics processors that Ray would find here."""
+    manager = get_accelerator_manager_for_resource("GPU")
+    if manager is None:
+        return 0
+    visible = manager.get_current_process_visible_accelerator_ids()
+    return manager.get_current_node_num_accelerators() if visible is None else len(visible)
+
+
+def _logical_cpus(workers: int, cpus: float) -> int:
+    return max(_cores(), math.ceil(workers * cpus))
 
 
 def _cores() -> int:

@@ -55,6 +55,12 @@ def _webhook(url: str) -> str:
     return url
 
 
+def _whole_above_one(amount: float) -> float:
+    if amount > 1 and not amount.is_integer():
+        raise ValueError("must be a whole number above 1: a share of less than one graphics processor, or whole ones")
+    return amount
+
+
 def _named_by_environment() -> str | None:
     """Read once, here: worker processes and a later resume may have another environment."""
     folder = os.environ.get("BBKB_DATA")
@@ -233,7 +239,9 @@ class WorkerSettings(Section):
         description="Evaluations that run at the same time; this machine's cores if not given.",
     )
     cpus: Annotated[float, Field(gt=0, le=1e6)] = Field(default=1.0, description="Processor cores of one evaluation.")
-    gpus: float = Field(default=0.0, ge=0, le=1e6, description="Graphics processors of one evaluation.")
+    gpus: Annotated[float, Field(ge=0, le=1e6), AfterValidator(_whole_above_one)] = Field(
+        default=0.0, description="Graphics processors of one evaluation: a share of one, or a whole number."
+    )
     cpus_from: FromParameter | None = Field(
         default=None, description="The parameter that gives the number of cores of a trial, instead of cpus."
     )

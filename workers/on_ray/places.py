@@ -1,9 +1,8 @@
 """What evaluations ask of a Ray cluster, and which of its nodes are there."""
 
-import math
 import time
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 import ray
@@ -11,12 +10,25 @@ from ray.autoscaler.sdk import request_resources
 
 from workers.executor import ExecutorError
 from workers.messages import Attempt, Limits, Share
+from workers.on_ray.packing import Need, Node, fits, places_on
 from workers.on_ray.sharing import Sharing
 
 Kind = Literal["task", "actor", "auto"]
 
 _LOOK_SECONDS = 3.0  # between two reads of the list of nodes
-_ROUNDING = 1e-9  # of fractions of a resource
+_SHOWN_NODES = 8  # names of equal nodes in a message
+
+
+@dataclass(frozen=True, slots=True)
+class NamedNode:
+    """A node of a cluster.
+
+    name: its address, for messages.
+    resources: its total resources, by Ray's names.
+    """
+
+    name: str
+    resources: Node
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,31 +64,14 @@ def memory_request(limits: Limits, factor: float) -> int | None:
     return max(limits.memory_bytes, int(min(limits.memory_bytes * factor, largest)))
 
 
-def places_on(nodes: Iterable[Mapping[str, float]], wanted: Mapping[str, float]) -> int:
-    """How many evaluations that each take `wanted` run at the same time on nodes with these resources."""
-    return sum(
-        min(math.floor(node.get(name, 0.0) / amount + _ROUNDING) for name, amount in wanted.items()) for node in nodes
-    )
+def need_of(placement: Placement, limits: Limits, share: Share, memory_factor: float = 1.0) -> Need:
+    """Return what an evaluation with this share needs; `memory_factor`: see `Attempt`."""
+    return Need(cpus=share.cpus, gpus=share.gpus, memory=float(memory_request(limits, memory_factor) or 0))
 
 
-def fits(nodes: Iterable[Mapping[str, float]], shares: Iterable[Share]) -> bool:
-    """Whether evaluations that take these shares run at the same time on nodes with these resources: the largest first,
-    each on the first node with room."""
-    free = [[node.get("CPU", 0.0), node.get("GPU", 0.0)] for node in nodes]
-    for share in sorted(shares, key=lambda one: (one.gpus, one.cpus), reverse=True):
-        room = [one for one in free if one[0] + _ROUNDING >= share.cpus and one[1] + _ROUNDING >= share.gpus]
-        if not room:
-            return False
-        room[0][0] -= share.cpus
-        room[0][1] -= share.gpus
-    return True
-
-
-def request_of(placement: Placement, limits: Limits) -> dict[str, float]:
-    """What one evaluation asks of a node, by Ray's names of resources: the largest one where they differ."""
-    share = placement.largest or placement.share_of(None)
-    request = {"CPU": share.cpus, "GPU": share.gpus, "memory": float(limits.memory_bytes or 0)}
-    return {name: amount for name, amount in request.items() if amount > 0.0}
+def largest_need(placement: Placement, limits: Limits) -> Need:
+    """Return what an evaluation needs; the largest one where they differ."""
+    return need_of(placement, limits, placement.largest or placement.share_of(None))
 
 
 class Places:
@@ -86,18 +81,19 @@ class Places:
 
     def __init__(self, placement: Placement, limits: Limits, most: int) -> None:
         self._placement = placement
+        self._limits = limits
         # when trials have different demands, a resource that one does not use counts too: `has_room` checks each trial
-        self._wanted = request_of(replace(placement, largest=None), limits)
+        self._need = need_of(placement, limits, placement.share_of(None))
         self._most = most
         self._sharing = Sharing(placement.campaign)
         self._has_asked = _can_grow()
         if self._has_asked:
-            request_resources(bundles=[self._wanted] * most)
+            request_resources(bundles=[self._need.resources()] * most)
         self.count = self.look()
 
     def look(self) -> int:
         """Count them again."""
-        there = places_on(_resources(), self._wanted)
+        there = places_on(_resources(), self._need)
         self.count = max(1, min(self._most, self._sharing.own(there, min(self._most, there))))
         return self.count
 
@@ -105,8 +101,12 @@ class Places:
         """Whether the cluster has room for this attempt beside those that run, where trials take different shares."""
         if self._placement.largest is None:
             return True
-        shares = [self._placement.share_of(one) for one in running]
-        return not shares or fits(_resources(), [*shares, self._placement.share_of(attempt)])
+        needs = [self._need_of(one) for one in running]
+        return not needs or fits(_resources(), [*needs, self._need_of(attempt)])
+
+    def _need_of(self, attempt: Attempt | None) -> Need:
+        factor = 1.0 if attempt is None else attempt.memory_factor
+        return need_of(self._placement, self._limits, self._placement.share_of(attempt), factor)
 
     def close(self) -> None:
         """Take the request to the autoscaler back, and leave the share to others."""
@@ -149,20 +149,40 @@ def _dead_nodes() -> frozenset[str]:
 
 def check_feasible(placement: Placement, limits: Limits) -> None:
     """Refuse what no node can ever hold: Ray would queue it without end or message. Raises ExecutorError."""
-    wanted = request_of(placement, limits)
-    nodes = _resources()
-    if any(all(node.get(name, 0.0) >= amount for name, amount in wanted.items()) for node in nodes) or _can_grow():
+    if not _can_grow():
+        check_fits(largest_need(placement, limits), nodes_here())
+
+
+def check_fits(need: Need, nodes: Sequence[NamedNode]) -> None:
+    """Raise ExecutorError, with the list of nodes, when these can never hold an evaluation with this need."""
+    if places_on([node.resources for node in nodes], need) > 0:
         return
-    largest = {name: max((node.get(name, 0.0) for node in nodes), default=0.0) for name in wanted}
+    lines = "; ".join(f"{names}: {amounts}" for names, amounts in _grouped(need, nodes)) or "none"
     raise ExecutorError(
-        f"one evaluation must fit on one node, got {_amounts(wanted)}; the {len(nodes)} nodes of this cluster have at "
-        f"most {_amounts(largest)}: lower workers.cpus, workers.gpus or workers.memory_gb, or join a larger cluster"
+        f"one evaluation must fit on one node, got {amounts_text(need.resources())}; the nodes have {lines}: "
+        "lower workers.cpus, workers.gpus or workers.memory_gb, or join a cluster with larger nodes"
     )
 
 
-def _resources() -> list[dict[str, float]]:
+def _grouped(need: Need, nodes: Iterable[NamedNode]) -> Iterable[tuple[str, str]]:
+    """Yield the names of the nodes that have the same amounts of what is needed, and these amounts."""
+    groups: dict[str, list[str]] = {}
+    for node in nodes:
+        amounts = {name: node.resources.get(name, 0.0) for name in need.resources()}
+        groups.setdefault(amounts_text(amounts), []).append(node.name)
+    for text, names in groups.items():
+        more = len(names) - _SHOWN_NODES
+        yield ", ".join(names[:_SHOWN_NODES]) + (f" and {more} more" if more > 0 else ""), text
+
+
+def nodes_here() -> list[NamedNode]:
+    """Return the nodes of the cluster that are alive."""
+    return [NamedNode(node["NodeManagerAddress"], node["Resources"]) for node in ray.nodes() if node["Alive"]]
+
+
+def _resources() -> list[Node]:
     """Of each node that is alive."""
-    return [node["Resources"] for node in ray.nodes() if node["Alive"]]
+    return [node.resources for node in nodes_here()]
 
 
 def is_saturated(placement: Placement, slots: int) -> bool:
@@ -173,7 +193,8 @@ def is_saturated(placement: Placement, slots: int) -> bool:
     return cpus <= slots * placement.cpus and not _can_grow()
 
 
-def _amounts(resources: Mapping[str, float]) -> str:
+def amounts_text(resources: Node) -> str:
+    """Return amounts of resources, named as Ray does, as text."""
     texts = (
         f"memory {amount / 2**30:.3g} GiB" if name == "memory" else f"{name} {amount:g}"
         for name, amount in resources.items()

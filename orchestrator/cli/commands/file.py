@@ -14,6 +14,7 @@ from orchestrator.bandit.strategies import STRATEGIES
 from orchestrator.bandit.strategies.presets import with_preset
 from orchestrator.cli.arguments import CampaignFile, Overrides, Workers, overrides
 from orchestrator.cli.plan import describe, explain_space, say_existing, say_warnings
+from orchestrator.coordinator.fitting import check_room
 from orchestrator.display.console import SafeConsole
 from orchestrator.display.terminal import say
 from orchestrator.errors import UserError
@@ -22,11 +23,21 @@ from orchestrator.settings.model import load
 from orchestrator.settings.problems import suggestion
 from orchestrator.settings.schema import schema as json_schema
 
+CheckedAddress = Annotated[
+    str | None, typer.Option("--address", help="Ray cluster whose nodes are checked; else RAY_ADDRESS; else none.")
+]
 
-def validate(file: CampaignFile, set_: Overrides = None, workers: Workers = None) -> None:
-    """Check a campaign file, its data and its code without running anything."""
+
+def validate(
+    file: CampaignFile, set_: Overrides = None, workers: Workers = None, address: CheckedAddress = None
+) -> None:
+    """Check a campaign file, its data and its code without running anything.
+
+    With --address (or RAY_ADDRESS) also whether the nodes of that cluster can hold an evaluation.
+    """
     console, settings = SafeConsole(), load(file, overrides(set_, workers))
     parts = build(settings)
+    check_room(settings, parts.problem.resources, address, or_here=False)
     known = existing(settings, parts)
     say(console, f"{file} is valid: {describe(settings, parts)}")
     explain_space(console, settings, parts)

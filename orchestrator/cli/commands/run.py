@@ -27,6 +27,7 @@ from orchestrator.cli.arguments import (
 )
 from orchestrator.cli.plan import describe, say_existing, say_plan, say_warnings
 from orchestrator.cli.summary import save_report, summarize
+from orchestrator.coordinator.fitting import check_room
 from orchestrator.display.console import console_for
 from orchestrator.display.terminal import EXIT_CODES, say
 from orchestrator.errors import UserError
@@ -77,6 +78,7 @@ def run(
     known = existing(settings, parts)
     if dry_run:
         runs.check_writable(settings)
+        check_room(settings, parts.problem.resources, address, or_here=True)
         say_plan(console, settings, parts, known, address)
         return
     new = create_run(settings, parts, known)

@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
+from workers.executor import ExecutorError
 from workers.messages import Limits
-from workers.on_ray.places import Placement, memory_request, places_on, request_of
+from workers.on_ray.packing import Need
+from workers.on_ray.places import NamedNode, check_fits, memory_request
 
 REPOSITORY = Path(__file__).parents[3]
 
@@ -122,20 +122,13 @@ def test_workers_are_as_many_as_places_while_nodes_join_and_leave(tmp_path: Path
     assert found["processes"] <= 12  # six, those that replace what the nodes took along, and a few to spare
 
 
-@settings(max_examples=30, deadline=None)
-@given(
-    nodes=st.lists(st.fixed_dictionaries({"CPU": st.integers(0, 9), "GPU": st.integers(0, 4)}), max_size=4),
-    cpus=st.integers(1, 4),
-    gpus=st.integers(0, 2),
-)
-def test_places_are_counted_as_if_evaluations_were_put_on_nodes_one_by_one(
-    nodes: list[dict[str, float]], cpus: int, gpus: int
-) -> None:
-    wanted = request_of(Placement("c", "l", cpus=cpus, gpus=gpus), Limits())
-    left, count = [dict(node) for node in nodes], 0
-    for node in left:
-        while all(node[name] >= amount for name, amount in wanted.items()):
-            count += 1
-            for name, amount in wanted.items():
-                node[name] -= amount
-    assert places_on(nodes, wanted) == count
+def test_need_that_fits_no_node_is_refused_with_the_list_of_nodes() -> None:
+    small, large = {"CPU": 4.0, "memory": 2.0**33}, {"CPU": 8.0, "GPU": 1.0, "memory": 2.0**34}
+    nodes = [*(NamedNode(f"10.0.0.{number}", small) for number in range(10)), NamedNode("10.0.1.1", large)]
+    check_fits(Need(cpus=8.0, gpus=0.5), nodes)
+    with pytest.raises(ExecutorError) as refused:
+        check_fits(Need(cpus=4.0, gpus=2.0), nodes)
+    assert "must fit on one node, got CPU 4, GPU 2" in str(refused.value)
+    assert "10.0.0.0, 10.0.0.1" in str(refused.value)
+    assert "and 2 more: CPU 4, GPU 0" in str(refused.value)
+    assert "10.0.1.1: CPU 8, GPU 1" in str(refused.value)

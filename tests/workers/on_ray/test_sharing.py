@@ -12,7 +12,7 @@ from ray import cloudpickle
 from objectives.objective import Evaluation, Parameters, Report
 from workers.messages import Attempt, Limits, Share, Success
 from workers.on_ray.executor import RayExecutor
-from workers.on_ray.places import Placement, fits
+from workers.on_ray.places import Placement
 from workers.on_ray.sharing import LOST_SECONDS, Sharing, fair_parts, places_of
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # Ray's workers cannot import this file
@@ -75,16 +75,6 @@ def test_each_trial_gets_the_graphics_processors_that_it_asks_for(ray_cluster: s
         values.update((outcome.trial, outcome.value) for outcome in batch if isinstance(outcome, Success))
     executor.close()
     assert [values[i] for i in range(len(amounts))] == amounts
-
-
-@given(st.lists(st.sampled_from([0.5, 1.0, 2.0]), max_size=6))
-def test_what_fits_together_is_no_more_than_the_nodes_have(gpus: list[float]) -> None:
-    nodes = [{"CPU": 8.0, "GPU": 2.0}, {"CPU": 8.0, "GPU": 1.0}]
-    shares = [Share(cpus=1.0, gpus=amount) for amount in gpus]
-    if fits(nodes, shares):
-        assert sum(gpus) <= 3.0
-        assert sum(amount == 2.0 for amount in gpus) <= 1
-    assert fits(nodes, shares[:1])
 
 
 class Sleep:

@@ -1,0 +1,38 @@
+"""Checks, before a campaign starts, that some node can hold one of its evaluations."""
+
+from orchestrator.errors import UserError
+from orchestrator.session.resources import Resources, limits_of
+from orchestrator.settings.model import Settings
+from workers.executor import ExecutorError
+
+
+def check_room(settings: Settings, resources: Resources | None, address: str | None, or_here: bool) -> None:
+    """Raise UserError, with the list of nodes, when no evaluation can ever run on the cluster that is meant.
+
+    Args:
+        settings: those of the campaign.
+        resources: those of each trial where trials differ.
+        address: of the cluster; RAY_ADDRESS when None. It is joined and left again.
+        or_here: where no cluster is named, check the Ray that would be started on this machine.
+
+    """
+    if settings.workers.executor != "ray":
+        return
+    # imported here so that campaigns without Ray do not need it
+    from orchestrator.coordinator.cluster import connect, disconnect, named_cluster, node_here
+    from orchestrator.session.ray_workers import placement_of
+    from workers.on_ray.places import check_feasible, check_fits, largest_need
+
+    workers, limits = settings.workers, limits_of(settings)
+    placement = placement_of(settings, settings.name, resources)
+    try:
+        if named_cluster(address) is not None:
+            cluster = connect(address, workers.count, workers.cpus, workers.gpus, dashboard=False)
+            try:
+                check_feasible(placement, limits)
+            finally:
+                disconnect(cluster)
+        elif or_here:
+            check_fits(largest_need(placement, limits), [node_here(workers.count, workers.cpus)])
+    except ExecutorError as error:
+        raise UserError(str(error)) from error

@@ -1,0 +1,54 @@
+"""Tests of orchestrator/coordinator/fitting.py: what no node can hold is refused before a campaign starts."""
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from orchestrator.cli.main import app
+from orchestrator.errors import UserError
+
+
+def refusal(tmp_path: Path, *command: str, **workers: object) -> str:
+    """The error of this command for a campaign with these workers; empty when there is none."""
+    file = tmp_path / "c.yaml"
+    tree = {
+        "name": "fitting",
+        "objective": {"name": "branin"},
+        "budget": {"evaluations": 4},
+        "workers": {"count": 2, **workers},
+        "runs": str(tmp_path / "runs"),
+    }
+    file.write_text(yaml.safe_dump(tree))
+    try:
+        CliRunner().invoke(app, [command[0], str(file), *command[1:]], catch_exceptions=False)
+    except UserError as error:
+        assert not (tmp_path / "runs").exists()
+        return str(error)
+    return ""
+
+
+@pytest.mark.parametrize("command", [("validate",), ("run", "--dry-run")])
+def test_evaluation_too_large_for_every_node_of_the_named_cluster_is_refused(
+    tmp_path: Path, ray_cluster: str, command: tuple[str, ...]
+) -> None:
+    command = (*command, "--address", ray_cluster)
+    refused = refusal(tmp_path, *command, gpus=3)
+    assert "must fit on one node, got CPU 1, GPU 3" in refused
+    assert re.search(r"the nodes have [\d.]+: CPU 4, GPU 2: lower", refused)
+    assert refusal(tmp_path, *command, gpus=2) == ""
+
+
+def test_dry_run_refuses_more_graphics_processors_than_this_machine_has(tmp_path: Path) -> None:
+    assert "the nodes have this machine: CPU" in refusal(tmp_path, "run", "--dry-run", gpus=1000)
+    assert refusal(tmp_path, "run", "--dry-run", cpus=1000) == ""  # logical CPUs are shared
+
+
+def test_validate_without_a_cluster_checks_no_nodes(tmp_path: Path) -> None:
+    assert refusal(tmp_path, "validate", gpus=1000) == ""
+
+
+def test_fraction_of_several_graphics_processors_is_refused(tmp_path: Path) -> None:
+    assert "must be a whole number above 1" in refusal(tmp_path, "validate", gpus=1.5)

@@ -1,0 +1,140 @@
+"""Packs evaluations onto nodes as Ray does, to count how many fit.
+
+Ray counts resources in steps of 1/10000. A part of an evaluation lies on one node. A share of less than one graphics
+processor comes from one of them: 0.4 fits twice on each, and a fifth of it is not used. Larger amounts are whole
+processors that nothing else uses. Processor cores and memory are sums, and can be divided freely.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+Node: TypeAlias = Mapping[str, float]  # total resources of a node, by Ray's names
+
+_WHOLE = 10_000  # of Ray's steps in one unit
+_UNBOUNDED = 2**62
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Need:
+    """The resources of one evaluation.
+
+    cpus: logical processor cores on each of its machines.
+    gpus: graphics processors on each of its machines; whole above 1.
+    memory: bytes on each of its machines.
+    machines: the number of parts, each of which lies on one node.
+    is_spread: whether each part must lie on a node of its own.
+    """
+
+    cpus: float = 0.0
+    gpus: float = 0.0
+    memory: float = 0.0
+    machines: int = 1
+    is_spread: bool = True
+
+    def resources(self) -> dict[str, float]:
+        """Return the amounts on one machine that are not 0, by Ray's names of resources."""
+        amounts = {"CPU": self.cpus, "GPU": self.gpus, "memory": self.memory}
+        return {name: amount for name, amount in amounts.items() if amount > 0.0}
+
+
+@dataclass(slots=True)
+class _Room:
+    """What is free on one node.
+
+    cpus: in Ray's steps.
+    gpus: in Ray's steps, one entry for each graphics processor.
+    memory: in bytes.
+    """
+
+    cpus: int
+    gpus: list[int]
+    memory: int
+
+    def copies(self, need: Need) -> int:
+        """Return how many parts of `need` fit here together."""
+        gpus = _steps(need.gpus)
+        if gpus == 0:
+            by_gpus = _UNBOUNDED
+        elif gpus < _WHOLE:
+            by_gpus = sum(free // gpus for free in self.gpus)
+        else:
+            by_gpus = sum(free == _WHOLE for free in self.gpus) // (gpus // _WHOLE)
+        by_cpus = _most(self.cpus, _steps(need.cpus))
+        return min(by_cpus, by_gpus, _most(self.memory, int(need.memory)))
+
+    def take(self, need: Need) -> None:
+        """Put one part of `need` here, which must fit."""
+        self.cpus -= _steps(need.cpus)
+        self.memory -= int(need.memory)
+        gpus = _steps(need.gpus)
+        if 0 < gpus < _WHOLE:
+            fullest = min((free, number) for number, free in enumerate(self.gpus) if free >= gpus)[1]
+            self.gpus[fullest] -= gpus
+        for _ in range(gpus // _WHOLE):
+            self.gpus[self.gpus.index(_WHOLE)] = 0
+
+
+def places_on(nodes: Iterable[Node], need: Need) -> int:
+    """Count the evaluations with this need that run at the same time on otherwise empty nodes."""
+    copies = [_room_of(node).copies(need) for node in nodes]
+    if need.machines == 1 or not need.is_spread:
+        return sum(copies) // need.machines
+    # k evaluations fit exactly when the nodes, each used at most once by an evaluation, have k * machines parts
+    low, high = 0, sum(copies) // need.machines
+    while low < high:
+        middle = (low + high + 1) // 2
+        if sum(min(number, middle) for number in copies) >= middle * need.machines:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+def fits(nodes: Iterable[Node], needs: Iterable[Need]) -> bool:
+    """Tell whether evaluations with these needs run at the same time on otherwise empty nodes.
+
+    The largest ones are put first, on the first nodes that have room.
+    """
+    rooms = [_room_of(node) for node in nodes]
+    largest_first = sorted(
+        needs, key=lambda need: (need.machines * need.gpus, need.machines * need.cpus, need.memory), reverse=True
+    )
+    return all(_put(rooms, need) for need in largest_first)
+
+
+def _put(rooms: list[_Room], need: Need) -> bool:
+    """Put all parts of an evaluation, and tell whether they fitted."""
+    part = replace(need, machines=1)
+    used: list[_Room] = []
+    for _ in range(need.machines):
+        free = [
+            room
+            for room in rooms
+            if room.copies(part) > 0 and not (need.is_spread and any(room is other for other in used))
+        ]
+        if not free:
+            return False
+        # parts on nodes of their own take the nodes with the most room, which leaves the largest number of nodes
+        room = max(free, key=lambda one: one.copies(part)) if need.machines > 1 else free[0]
+        room.take(part)
+        used.append(room)
+    return True
+
+
+def _room_of(node: Node) -> _Room:
+    whole, rest = divmod(_steps(node.get("GPU", 0.0)), _WHOLE)
+    return _Room(
+        cpus=_steps(node.get("CPU", 0.0)),
+        gpus=[_WHOLE] * whole + [rest] * (rest > 0),
+        memory=int(node.get("memory", 0.0)),
+    )
+
+
+def _most(free: int, wanted: int) -> int:
+    return free // wanted if wanted > 0 else _UNBOUNDED
+
+
+def _steps(amount: float) -> int:
+    """Return the amount in Ray's steps, cut off as Ray does; at least one where it is not 0."""
+    return max(1, int(amount * _WHOLE)) if amount > 0.0 else 0
