@@ -40,7 +40,7 @@ coverage: .venv/installed-dev
 	  $(BIN)/python -m pytest -n 2 --dist worksteal --cov --cov-report=term
 
 docs: .venv/installed-docs
-	$(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 format: .venv/installed-dev
 	$(BIN)/ruff format --check .

@@ -104,7 +104,7 @@ def _read_parquet(path: Path) -> tuple[list[str], list[int], Sequence[Sequence[o
         from pyarrow import ArrowException, parquet  # an optional dependency
     except ImportError as error:
         raise ObjectiveError(
-            f"{path}: Parquet needs pyarrow; run pip install 'bbkb-orchestrator[parquet]' or give a CSV file"
+            f'{path}: Parquet needs pyarrow, which is not installed: pip install "pyarrow>=17", or give a CSV file'
         ) from error
     try:
         _check_size(path, parquet.read_metadata(path).num_rows)

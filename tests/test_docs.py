@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -62,17 +63,53 @@ def test_campaign_files_of_the_documentation_are_valid(text: str, tmp_path: Path
     load(file, [])
 
 
+PROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
+SOURCES = [REPOSITORY / "bbkb.py"] + [
+    file
+    for folder in ("objectives", "workers", "orchestrator", "configs")
+    for file in sorted((REPOSITORY / folder).rglob("*.*"))
+    if file.suffix in (".py", ".yaml")
+]
+
+
+@pytest.mark.parametrize("page", [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").rglob("*.md"))], ids=str)
+def test_the_project_is_installed_from_its_address(page: Path) -> None:
+    """Until the package is on PyPI, its name in `pip install` would fail."""
+    text = page.read_text()
+    assert set(re.findall(r"(?:pip install git\+|git clone )(\S*bbkb-orchestrator)\b", text)) <= {
+        PROJECT["urls"]["Repository"]
+    }
+    assert not re.search(r"""pip install ["']?bbkb-orchestrator""", text)
+
+
+def test_a_missing_library_is_installed_with_the_versions_of_an_extra() -> None:
+    extras = {requirement for extra in PROJECT["optional-dependencies"].values() for requirement in extra}
+    named = {
+        requirement
+        for file in [*PAGES, *SOURCES]
+        for command in re.findall(r"""pip install ((?:"[a-zA-Z][^"\n]*" ?)+)""", file.read_text())
+        for requirement in re.findall(r'"([^"]+)"', command)
+    }
+    assert named
+    assert named - extras == set()
+
+
+def test_the_source_names_the_project_in_no_command_of_pip() -> None:
+    naming = [file for file in SOURCES if re.search(r"pip install.*bbkb-orchestrator", file.read_text())]
+    assert naming == []
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_relative_link_leads_to_a_file(page: Path) -> None:
     targets = re.findall(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)", page.read_text())
     assert [target for target in targets if not (page.parent / target).exists()] == []
 
 
-def test_every_command_of_the_readme_exists_and_every_command_is_in_the_readme() -> None:
+def test_the_page_of_commands_lists_every_command_and_no_other() -> None:
     group = get_command(app)
     assert isinstance(group, TyperGroup)
-    listed = set(re.findall(r"^\| `bbkb ([a-z-]+)", (REPOSITORY / "README.md").read_text(), re.MULTILINE))
-    assert listed == set(group.commands)
+    page = REPOSITORY / "docs" / "guide" / "commands.md"
+    assert set(re.findall(r"^\| `bbkb ([a-z-]+)", page.read_text(), re.MULTILINE)) == set(group.commands)
 
 
 def commands_of(text: str) -> list[list[str]]:

@@ -35,9 +35,7 @@ def _draw(figure: Figure, folder: Path, console: Console) -> None:
     try:
         paths = draw(figure, folder)
     except ImportError as error:
-        remedy = (
-            "pip install 'bbkb-orchestrator[benchmarks]', and run this command again; finished runs are not repeated"
-        )
+        remedy = 'pip install "matplotlib>=3.8,<4", and run this command again; finished runs are not repeated'
         console.print(Text(f"figure {figure.name} is not drawn ({error}): {remedy}"), soft_wrap=True)
         return
     for path in paths:

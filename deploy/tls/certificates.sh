@@ -4,7 +4,7 @@
 #     certificates.sh FOLDER NAME=ADDRESS [NAME=ADDRESS …]      # for example: certificates.sh tls head=10.0.0.1 node2=10.0.0.2
 #
 # FOLDER (mode 0700) gets ca.crt, ca.key, NAME.crt, NAME.key and NAME.env. Called again, it adds machines, signed by the same
-# authority. Give a machine ca.crt and its own three files, never ca.key. docs/tls.md says how to use them.
+# authority. Give a machine ca.crt and its own three files, never ca.key. docs/security.md says how to use them.
 set -eu
 if [ $# -lt 2 ]; then
   sed -n 's/^#     //p' "$0" >&2

@@ -24,8 +24,8 @@ def require_torch(objective: str) -> None:
     """Raise ObjectiveError, which names the `objective`, where PyTorch is not installed."""
     if find_spec("torch") is None:
         raise ObjectiveError(
-            f"objective {objective} must find PyTorch, which is not installed here; run "
-            "pip install 'bbkb-orchestrator[torch]' (on every node that evaluates)"
+            f"objective {objective} needs PyTorch, which is not installed here: "
+            'pip install "torch>=2.4,<3" (on every node that evaluates)'
         )
 
 

@@ -16,7 +16,7 @@ Schedule = Literal["practical", "theory"]
 
 @dataclass(frozen=True, kw_only=True)
 class Confidence:
-    """One schedule with its constants; the symbols are those of docs/notation.md.
+    """One schedule with its constants; the symbols are those of docs/glossary.md.
 
     `theory` is Theorem 2. `practical` drops its constants, as the authors' released experiments do.
     """

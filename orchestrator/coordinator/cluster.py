@@ -195,7 +195,7 @@ def _probe(address: str) -> None:
     if has_tls and not wants_tls:
         raise UserError(
             f"the Ray cluster at {address} uses TLS, so RAY_USE_TLS must be 1, with RAY_TLS_CA_CERT, "
-            "RAY_TLS_SERVER_CERT and RAY_TLS_SERVER_KEY: source the .env file of this machine (docs/tls.md)"
+            "RAY_TLS_SERVER_CERT and RAY_TLS_SERVER_KEY: source the .env file of this machine (docs/security.md)"
         )
     if wants_tls and not has_tls:
         raise UserError(

@@ -182,8 +182,7 @@ def _to_parquet(columns: Columns) -> bytes:
         import pyarrow.parquet as pq
     except ImportError:
         raise UserError(
-            'export to parquet needs pyarrow, which is not installed: pip install "bbkb-orchestrator[parquet]", '
-            "or choose csv or json"
+            'export to parquet needs pyarrow, which is not installed: pip install "pyarrow>=17", or choose csv or json'
         ) from None
     table = pa.table({name: _arrow_array(pa, name, values) for name, values in columns.items()})
     sink = io.BytesIO()

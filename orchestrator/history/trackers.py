@@ -35,7 +35,7 @@ def to_tensorboard(history: History, run: str, folder: Path) -> int:
         from tensorboardX import SummaryWriter
         from tensorboardX.summary import hparams
     except ImportError:
-        raise _missing("tensorboard") from None
+        raise _missing("tensorboardX", '"tensorboardX>=2.6,<3"') from None
     done = _read_exported(folder, run)
     if all(row.trial in done for row in _ended_trials(history)):
         return 0
@@ -81,7 +81,7 @@ def to_mlflow(history: History, run: str, uri: str) -> int:
         from mlflow.exceptions import MlflowException
         from mlflow.tracking import MlflowClient
     except ImportError:
-        raise _missing("mlflow") from None
+        raise _missing("MLflow", '"mlflow-skinny>=3,<4" "alembic>=1.13,<2"') from None
     try:
         client = MlflowClient(tracking_uri=uri)
         with _first_call():
@@ -211,7 +211,5 @@ def _milliseconds(at: float) -> int:
     return max(0, round(1000 * at))
 
 
-def _missing(extra: str) -> UserError:
-    return UserError(
-        f'export to {extra} needs a library that is not installed: pip install "bbkb-orchestrator[{extra}]"'
-    )
+def _missing(library: str, install: str) -> UserError:
+    return UserError(f"the export needs {library}, which is not installed: pip install {install}")

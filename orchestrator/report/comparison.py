@@ -63,7 +63,7 @@ def _write_image(runs: Sequence[tuple[str, History]], path: Path) -> None:
     except ImportError:
         raise UserError(
             f"a picture {path.suffix} needs matplotlib, which is not installed: "
-            'pip install "bbkb-orchestrator[pictures]", or write .html'
+            'pip install "matplotlib>=3.8,<4", or write .html'
         ) from None
     figure = Figure(figsize=(8, 4.5), layout="constrained")
     axes = figure.subplots()

@@ -84,7 +84,7 @@ def open_storage(url: str, folder: Path, must_exist: bool) -> Any:
         from optuna.storages.journal import JournalFileBackend
         from sqlalchemy.exc import SQLAlchemyError
     except ImportError:
-        raise UserError('Optuna is not installed: pip install "bbkb-orchestrator[optuna]"') from None
+        raise UserError('Optuna is not installed: pip install "optuna>=4,<6"') from None
     is_sqlite, is_url = url.startswith("sqlite:///"), "://" in url
     path = folder / Path(url.removeprefix("sqlite:///")).expanduser()
     if must_exist and (is_sqlite or not is_url) and not path.is_file():

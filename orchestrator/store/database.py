@@ -54,7 +54,7 @@ def connect(url: str, is_salvage: bool = False) -> sa.Engine:
     except ModuleNotFoundError as error:
         raise StoreError(
             f"store: {safe_url(url)} needs a driver that is not installed ({error.name}): "
-            'pip install "bbkb-orchestrator[postgresql]"'
+            'for PostgreSQL, pip install "psycopg[binary]>=3.2.1,<4"'
         ) from error
     if engine.dialect.name == "sqlite":
         sa.event.listen(engine, "do_connect", _open_read_only)

@@ -49,7 +49,7 @@ def tables_version(connection: sa.Connection) -> int:
     if version > TABLES_VERSION:
         raise StoreError(
             f"the store's tables have version {version}, and this program supports versions up to {TABLES_VERSION}: a "
-            'newer bbkb wrote it; upgrade with pip install --upgrade "bbkb-orchestrator"'
+            "newer bbkb wrote it; upgrade bbkb on this machine"
         )
     return version
 
@@ -90,7 +90,7 @@ def check_event_version(version: int) -> None:
     if version > EVENT_VERSION:
         raise NewerVersionError(
             f"has version {version}, and this program supports versions up to {EVENT_VERSION}: a newer bbkb wrote "
-            'it; upgrade with pip install --upgrade "bbkb-orchestrator"'
+            "it; upgrade bbkb on this machine"
         )
 
 

@@ -137,7 +137,7 @@ def test_two_commands_start_a_campaign_that_is_watched_and_survives_a_lost_head_
     cluster: Slurm,
 ) -> None:
     folder = campaign(cluster, "guide")
-    # the two commands of docs/clusters.md
+    # the two commands of docs/guide/clusters.md
     launch = ["bbkb", "launch", "slurm", "campaign.yaml", "--nodes", "3", "--cpus", "2", "--time", "10"]
     cluster.run(*launch, "--output", "campaign.sbatch", cwd=folder)
     job = cluster.submit("campaign.sbatch", cwd=folder)

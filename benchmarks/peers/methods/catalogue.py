@@ -39,7 +39,7 @@ def known_methods(names: tuple[str, ...], own: Mapping[str, Options]) -> None:
             raise UserError(f"--methods must be some of {','.join(choices)}, got {name!r}{did_you_mean(name, choices)}")
         missing = [library for library in _LIBRARIES.get(name, ()) if find_spec(library) is None]
         if missing:
-            remedy = f"pip install 'bbkb-orchestrator[peers]' (or {missing[0]}), or leave it out of --methods"
+            remedy = f"in a clone, pip install '.[peers]' (or pip install {missing[0]}), or leave it out of --methods"
             raise UserError(f"--methods: {name} needs {', '.join(missing)}, which is not installed; {remedy}")
 
 

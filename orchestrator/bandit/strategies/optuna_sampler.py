@@ -86,7 +86,7 @@ class OptunaSampler(ModelFree[OptunaState]):
     def __post_init__(self) -> None:
         check_options(self)
         if find_spec("optuna") is None:
-            raise ValueError("the strategy optuna needs Optuna: pip install 'bbkb-orchestrator[optuna]'")
+            raise ValueError('the strategy optuna needs Optuna, which is not installed: pip install "optuna>=4,<6"')
         if "seed" in self.options:
             raise ValueError("strategy.options must not hold seed: the campaign's seed is the sampler's")
         self._make(0, 0)

@@ -23,7 +23,7 @@ from objectives.training.cnn import (
 from objectives.training.softmax import Rows
 
 HAS_TORCH = find_spec("torch") is not None
-REMEDY = r"PyTorch.*pip install 'bbkb-orchestrator\[torch\]'"
+REMEDY = 'PyTorch.*pip install "torch>=2.4,<3"'
 GOOD = {"learning_rate": 0.03, "batch_size": 16, "first_kernel": 5, "second_kernel": 3, "hidden": 40}
 
 

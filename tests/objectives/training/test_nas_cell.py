@@ -30,7 +30,7 @@ def test_importing_it_needs_no_torch() -> None:
 
 def test_a_missing_torch_is_said_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("objectives.training.torch_training.find_spec", lambda name: None)
-    with pytest.raises(ObjectiveError, match=r"nas_cell must find PyTorch.*bbkb-orchestrator\[torch\]"):
+    with pytest.raises(ObjectiveError, match=r"nas_cell needs PyTorch.*pip install"):
         CellNetwork(dataset="digits").load(DataSource())
 
 

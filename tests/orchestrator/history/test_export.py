@@ -167,7 +167,7 @@ def test_parameters_of_mixed_types_become_text_in_parquet() -> None:
 
 def test_parquet_without_pyarrow_names_the_remedy(history: History, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(UserError, match=r'pip install "bbkb-orchestrator\[parquet\]"'):
+    with pytest.raises(UserError, match='pip install "pyarrow>=17"'):
         export(history, "parquet")
 
 

@@ -254,7 +254,7 @@ def test_a_file_that_is_no_database_is_reported(tmp_path: Path) -> None:
 
 def test_a_missing_driver_is_reported_with_the_way_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "psycopg", None)
-    with pytest.raises(StoreError, match=r'pip install "bbkb-orchestrator\[postgresql\]"'):
+    with pytest.raises(StoreError, match=r'pip install "psycopg\[binary\]'):
         EventStore("postgresql://user:secret@127.0.0.1:1/none")
 
 

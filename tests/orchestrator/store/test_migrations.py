@@ -69,9 +69,7 @@ def test_tables_of_a_newer_version_are_refused_with_what_to_do(recorded_run: Pat
     with open_run(recorded_run).store() as store:
         store.make_tables()
     change(recorded_run / "campaign.sqlite", f"UPDATE bbkb_schema SET version = {TABLES_VERSION + 1}")
-    with pytest.raises(
-        StoreError, match=rf"have version {TABLES_VERSION + 1}.*a newer bbkb wrote it; upgrade with pip"
-    ):
+    with pytest.raises(StoreError, match=rf"have version {TABLES_VERSION + 1}.*a newer bbkb wrote it; upgrade bbkb"):
         open_run(recorded_run).events()
     done = CliRunner().invoke(app, ["resume", str(recorded_run)])
     assert isinstance(done.exception, StoreError)
