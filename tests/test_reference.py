@@ -1,0 +1,51 @@
+"""The reference lists the options of strategies from the annotations of their fields (docs/extensions/options.py)."""
+
+import importlib.util
+from pathlib import Path
+from types import ModuleType
+from typing import Annotated, Literal
+
+import pytest
+from annotated_types import Gt
+
+from orchestrator.bandit.options import documentation_of
+from orchestrator.bandit.strategies import STRATEGIES
+
+EXTENSION = Path(__file__).parents[1] / "docs" / "extensions" / "options.py"
+
+
+@pytest.fixture(scope="module")
+def extension() -> ModuleType:
+    pytest.importorskip("griffe", reason="griffe comes with the extra docs")
+    spec = importlib.util.spec_from_file_location("reference_options", EXTENSION)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_each_option_of_a_strategy_has_a_row_with_its_description(extension: ModuleType, name: str) -> None:
+    strategy = STRATEGIES[name]
+    rows = {row.name: row.description for row in extension.parameters(strategy)}
+    assert rows == documentation_of(strategy)
+
+
+def test_a_row_has_type_and_default_of_the_field(extension: ModuleType) -> None:
+    rows = {row.name: row for row in extension.parameters(STRATEGIES["bbkb"])}
+    assert (rows["delta"].annotation, rows["delta"].value) == ("float", "0.01")
+    assert rows["resampling"].value == "'arms'"
+
+
+@pytest.mark.parametrize(
+    ("annotation", "text"),
+    [
+        (Annotated[float, Gt(0)], "float"),
+        (Annotated[int, Gt(0)] | None, "int | None"),
+        (Literal["arms", "pulls"], "'arms' | 'pulls'"),
+        (str, "str"),
+    ],
+)
+def test_a_type_is_written_without_its_metadata(extension: ModuleType, annotation: object, text: str) -> None:
+    assert extension.type_text(annotation) == text
