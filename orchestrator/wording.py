@@ -27,9 +27,14 @@ def duration(seconds: float) -> str:
     return f"{hours} h {minutes % 60} min" if hours else f"{minutes} min {whole % 60} s"
 
 
+def is_wall_clock(time: float) -> bool:
+    """Whether a time of an executor's clock is a wall-clock time; False for a virtual time."""
+    return time >= _EPOCH_FROM
+
+
 def moment(time: float) -> str:
     """A time of an executor's clock, in UTC: `2026-03-01 14:05:09 UTC`; virtual time in seconds."""
-    if time < _EPOCH_FROM:
+    if not is_wall_clock(time):
         return f"{time:.1f} s (virtual)"
     return _in_utc(time).strftime("%Y-%m-%d %H:%M:%S UTC")
 

@@ -12,6 +12,8 @@ _WINDOW_MARKS = 11  # ten minutes
 _FALL = 0.15  # of the workers' time that is lost in addition
 _LEAST_OLD_SECONDS = 600.0
 _OLD_FACTOR = 5.0  # times the longest evaluation so far
+# beyond the time-out, for the start of a worker, and for the end of one that hangs
+_START_SECONDS, _TIMEOUT_FACTOR = 60.0, 1.5
 
 
 def marks_after(state: CampaignState) -> tuple[Mark, ...]:
@@ -23,7 +25,7 @@ def marks_after(state: CampaignState) -> tuple[Mark, ...]:
 
 def warnings(state: CampaignState, since: float) -> dict[str, str]:
     """What is wrong with the workers, by kind, `since` seconds after the last event of an open session."""
-    found = {"places": _few_places(state), "late": _late(state, since), "old": _old(state, since)}
+    found = {"places": _few_places(state), "late": _late(state, since), "old": _not_ended(state, since)}
     return {kind: text for kind, text in found.items() if text}
 
 
@@ -50,16 +52,35 @@ def _late(state: CampaignState, since: float) -> str:
     )
 
 
-def _old(state: CampaignState, since: float) -> str:
-    """An evaluation that takes much longer than all others, or has not started."""
-    limit = max(_LEAST_OLD_SECONDS, _OLD_FACTOR * state.longest_seconds)
-    old = [trial for trial, run in state.running.items() if state.last_time + since - run.since > limit]
-    if not old or not state.longest_seconds:
+def _not_ended(state: CampaignState, since: float) -> str:
+    """Evaluations that should have ended, or have not started: by their time-out, by the others, or at all."""
+    limit, why = _longest_wait(state)
+    now = state.last_time + since
+    old = [trial for trial, run in state.running.items() if now - run.since > limit]
+    if not old:
         return ""
     shown = ", ".join(map(str, sorted(old)[:5])) + (", …" if len(old) > 5 else "")
-    return (
-        f"{plural(len(old), 'trial')} ({shown}) had no outcome for more than {duration(limit)}, the longest evaluation "
-        f"took {duration(state.longest_seconds)}: it hangs (workers.timeout_seconds ends it), or no worker started it"
+    return f"{plural(len(old), 'trial')} ({shown}) had no outcome for more than {duration(limit)}, {why}"
+
+
+def _longest_wait(state: CampaignState) -> tuple[float, str]:
+    """The seconds after which an attempt without an outcome is worth a warning, and what it may mean."""
+    timeout, longest = state.rules.timeout_seconds, state.longest_seconds
+    if timeout is not None:
+        return (
+            _START_SECONDS + _TIMEOUT_FACTOR * timeout,
+            f"though workers.timeout_seconds = {timeout:g} ends an evaluation: no worker has started it, the cluster "
+            "may have no room (`ray status`)",
+        )
+    limit = max(_LEAST_OLD_SECONDS, _OLD_FACTOR * longest)
+    if longest:
+        return limit, (
+            f"the longest evaluation took {duration(longest)}: it hangs (workers.timeout_seconds ends it), or no "
+            "worker started it"
+        )
+    return limit, (
+        "and no evaluation of this campaign has ended yet: each takes so long, it hangs (workers.timeout_seconds ends "
+        "it), or no worker started it (`ray status`)"
     )
 
 

@@ -122,6 +122,7 @@ class Rules:
     retries: int = RETRIES
     failures_before_giving_up: int = 10  # in one session, without a success
     memory_factor: float | None = None  # more memory for an attempt after one that ran out of it
+    timeout_seconds: float | None = None  # an evaluation's deadline, which its worker keeps
     timeout_factor: float | None = None  # an attempt's deadline, in longest durations so far
     is_asynchronous: bool = False
     refresh_overhead: float = 0.0  # the share of time that refreshes before they are due may take
@@ -145,6 +146,7 @@ class Rules:
             retries=workers.retries,
             failures_before_giving_up=max(10, 2 * slots),
             memory_factor=workers.retry_memory_factor,
+            timeout_seconds=workers.timeout_seconds,
             timeout_factor=None if workers.timeout_seconds else workers.timeout_factor,
             is_asynchronous=strategy.mode == "async",
             stopping=_stopping(read.early_stopping),

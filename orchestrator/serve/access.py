@@ -1,13 +1,19 @@
 """Access to the page: a token on every request, the host names that are allowed, and what the browser may load.
 
-A browser's `EventSource` cannot send headers. So the token comes once in the address, becomes a cookie that scripts
-cannot read and other sites cannot send, and the address is shown without it. The `Host` of every request is checked: a
-page of another site whose name resolves to this machine (DNS rebinding) is refused.
+A browser's `EventSource` cannot send headers. So the token comes once in the address, and the address is shown without
+it. A cookie that scripts cannot read and other sites cannot send takes its place. Browsers send cookies to all ports of
+a host, so the cookie does not hold the token: its value is derived from the token, is good for this port only, and for
+at most two weeks. The `Host` of every request is checked: a page of another site whose name resolves to this machine
+(DNS rebinding) is refused.
 """
 
+import asyncio
 import hmac
 import os
+import re
 import secrets
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,6 +32,8 @@ HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "Cache-Control": "no-store",
 }
+SESSION_SECONDS = 7 * 86_400  # after which the cookie's value is another one; the one before is good as long again
+_AUTHORITY = re.compile(r"(?:\[(?P<address>[0-9A-Fa-f:.]+)\]|(?P<name>[^\[\]:@/\s]+))(?::[0-9]{1,5})?")
 REQUEST_HEADER = "X-Requested-By"  # on requests that change something: no form of another site can send it
 
 
@@ -44,7 +52,20 @@ class Access:
 
     def admits(self, given: str) -> bool:
         """Whether this is the token."""
-        return hmac.compare_digest(given.encode(errors="surrogateescape"), self.token.encode())
+        return _are_equal(given, self.token)
+
+    def session(self, now: float, periods_ago: int = 0) -> str:
+        """The cookie's value at this time (wall clock, seconds), or so many periods earlier."""
+        period = int(now // SESSION_SECONDS) - periods_ago
+        return hmac.new(self.token.encode(), f"page {self.port} {period}".encode(), "sha256").hexdigest()
+
+    def admits_session(self, given: str, now: float) -> bool:
+        """Whether this is the cookie's value now, or was in the period before."""
+        return any(_are_equal(given, self.session(now, ago)) for ago in (0, 1))
+
+
+def _are_equal(given: str, expected: str) -> bool:
+    return hmac.compare_digest(given.encode(errors="surrogateescape"), expected.encode())
 
 
 def read_token() -> str:
@@ -76,8 +97,8 @@ def read_token() -> str:
     return token
 
 
-def guard(access: Access) -> Middleware:
-    """The middleware that admits requests."""
+def guard(access: Access, trust: Callable[[asyncio.BaseTransport | None], None]) -> Middleware:
+    """The middleware that admits requests; it calls `trust` with the connection of each that it admits."""
 
     @web.middleware
     async def answer(request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -98,20 +119,29 @@ def guard(access: Access) -> Middleware:
             if not access.admits(given):
                 raise web.HTTPForbidden(text="bbkb serve: the token in this address is not the server's\n")
             answer = web.HTTPFound("/" + request.rel_url.raw_path.lstrip("/"))  # `//name` would be another server
-            answer.set_cookie(access.cookie, access.token, httponly=True, samesite="Strict", path="/")
+            _set_session(answer, access)
             raise answer
+        session = request.cookies.get(access.cookie, "")
         bearer = request.headers.get("Authorization", "").removeprefix("Bearer ")
-        if not access.admits(request.cookies.get(access.cookie, "") or bearer):
+        if not (access.admits_session(session, time.time()) or access.admits(bearer)):
             raise web.HTTPUnauthorized(text="bbkb serve: open the address that the server printed, with its token\n")
+        trust(request.transport)
         if request.method != "GET" and REQUEST_HEADER not in request.headers:
             raise web.HTTPForbidden(text=f"bbkb serve: the request must carry the header {REQUEST_HEADER}\n")
-        return await handler(request)
+        response = await handler(request)
+        if session and session != access.session(time.time()) and not response.prepared:
+            _set_session(response, access)  # of this period, so that a page that stays open keeps its access
+        return response
 
     return answer
 
 
+def _set_session(response: web.StreamResponse, access: Access) -> None:
+    session = access.session(time.time())
+    response.set_cookie(access.cookie, session, httponly=True, samesite="Strict", path="/")
+
+
 def host_of(authority: str) -> str:
-    """The name in `name:port`, `1.2.3.4:port` or `[::1]:port`."""
-    if authority.startswith("["):
-        return authority.partition("]")[0][1:]
-    return authority.rpartition(":")[0] if ":" in authority else authority
+    """The name in `name:port`, `1.2.3.4:port` or `[::1]:port`; empty for anything else."""
+    match = _AUTHORITY.fullmatch(authority)
+    return "" if match is None else match["address"] or match["name"]

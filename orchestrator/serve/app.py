@@ -60,9 +60,11 @@ class Server:
         """All campaigns."""
         return list(self._feeds.values())
 
-    def application(self, access: Access) -> web.Application:
-        """The web application."""
-        app = web.Application(middlewares=[guard(access)])
+    def application(
+        self, access: Access, trust: Callable[[asyncio.BaseTransport | None], None] = lambda transport: None
+    ) -> web.Application:
+        """The web application. `trust` is called with the connection of each request that is admitted."""
+        app = web.Application(middlewares=[guard(access, trust)])
         app.on_startup.append(self._begin)
         app.on_shutdown.append(self._end)
         app.add_routes(

@@ -13,6 +13,7 @@ from aiohttp import web
 from orchestrator.errors import UserError
 from orchestrator.serve.access import Access, read_token
 from orchestrator.serve.app import Server
+from orchestrator.serve.connections import BACKLOG, Connections, CountedProtocol, SparseLog, most_connections
 from orchestrator.serve.sources import find_sources
 
 LOCAL = frozenset({"127.0.0.1", "localhost", "::1"})
@@ -89,12 +90,23 @@ def _access(listening: socket.socket, host: str) -> Access:
     return Access(read_token(), LOCAL | {host} | named, listening.getsockname()[1])
 
 
-async def run_until(server: Server, access: Access, listening: socket.socket, stop: asyncio.Event) -> None:
-    """Serve on a socket until `stop` is set."""
-    runner = web.AppRunner(server.application(access), shutdown_timeout=_SHUTDOWN_SECONDS, access_log=None)
+async def run_until(
+    server: Server, access: Access, listening: socket.socket, stop: asyncio.Event, most: int | None = None
+) -> None:
+    """Serve on a socket until `stop` is set, at most `most` connections (by default as many as the process can
+    have)."""
+    loop, connections = asyncio.get_running_loop(), Connections(most or most_connections())
+    loop.set_exception_handler(SparseLog())
+    application = server.application(access, connections.trust)
+    runner = web.AppRunner(application, shutdown_timeout=_SHUTDOWN_SECONDS, access_log=None)
     await runner.setup()
+    assert runner.server is not None
+    handler = runner.server
     try:
-        await web.SockSite(runner, listening).start()
+        accepting = await loop.create_server(
+            lambda: CountedProtocol(handler(), connections), sock=listening, backlog=BACKLOG
+        )
         await stop.wait()
+        accepting.close()
     finally:
         await runner.cleanup()

@@ -19,6 +19,7 @@ from workers.messages import Attempt, Limits, Outcome, Share
 from workers.on_ray.ledger import NAMESPACE, HeldAttempt, Ledger, RefusedAttempt
 from workers.on_ray.objective import Box, Reference
 from workers.on_ray.places import Placement, memory_request
+from workers.on_ray.processes import end_actor, process_of
 from workers.on_ray.worker_actor import WorkerActor
 
 _LOGGER = logging.getLogger("bbkb.executor")
@@ -108,8 +109,8 @@ class WorkerPool:
         self._idle.append(worker)
 
     def end(self, reference: Reference) -> None:
-        """Kill the worker that evaluates it, or forget one that died by itself."""
-        self._kill(self._busy.pop(reference))
+        """Kill the worker that evaluates it, which may hang, or forget one that died by itself."""
+        self._kill(self._busy.pop(reference), may_hang=True)
 
     def adopt(self, attempts: Mapping[int, int]) -> tuple[list[Outcome], dict[Reference, tuple[int, int, HeldAttempt]]]:
         """What workers of an earlier session hold of these (trial → attempt): outcomes that are there, and references
@@ -126,7 +127,7 @@ class WorkerPool:
         for name, actor in self._find_workers():
             if name not in under_way:
                 if name not in own:
-                    ray.kill(actor)
+                    end_actor(actor, reaches_other_nodes=True)
                 continue
             trial, attempt, _ = under_way[name]
             # its resources are not known, so it is replaced for any demand
@@ -150,6 +151,10 @@ class WorkerPool:
     def has_begun(self, trial: int, attempt: int) -> bool:
         """Whether this attempt has got its place; it may be over since."""
         return self._ledger.read(trial, attempt) is not None
+
+    def is_alive(self, reference: Reference) -> bool:
+        """Whether the worker of this attempt has a process."""
+        return process_of(self._busy[reference].actor) is not None
 
     def evaluation_seconds(self, trial: int, attempt: int, age_seconds: float) -> float:
         """How long an attempt whose worker has died evaluated; none of its `age_seconds` when it had not started."""
@@ -182,7 +187,7 @@ class WorkerPool:
         """End all workers and clear the ledger; or only let go of them."""
         if not leave_running:
             for worker in (*self._busy.values(), *self._idle):
-                ray.kill(worker.actor)
+                end_actor(worker.actor, reaches_other_nodes=False)
             self._ledger.clear()
         for held in (self._busy, self._idle, self._noted):
             held.clear()
@@ -242,9 +247,9 @@ class WorkerPool:
             memory=memory,
         ).remote(name, self._placing.campaign, self._placing.keep_seconds)
 
-    def _kill(self, worker: _Worker) -> None:
+    def _kill(self, worker: _Worker, may_hang: bool = False) -> None:
         """Not before its outcomes were acknowledged does the ledger forget them: they are not the worker's to lose."""
-        ray.kill(worker.actor)
+        end_actor(worker.actor, reaches_other_nodes=may_hang)
         _LOGGER.debug("ended worker %s", worker.name)
         for attempt in worker.acknowledged:
             self._ledger.forget(*attempt)

@@ -22,6 +22,7 @@ from workers.executor import ExecutorError, TakeReports
 from workers.messages import Attempt, Failure, FailureKind, Limits, Outcome, Stopped, Success, cancellation
 from workers.on_ray.actors import IDLE_SECONDS, WorkerPool
 from workers.on_ray.allocation import Allocation, allocate
+from workers.on_ray.deadlines import Deadlines
 from workers.on_ray.failures import describe_error, fetch, is_process_death, kind_of
 from workers.on_ray.objective import Reference, put_objective
 from workers.on_ray.places import NodeWatch, Placement, check_feasible, is_saturated
@@ -31,11 +32,10 @@ from workers.surroundings import Streak
 
 _LOGGER = logging.getLogger("bbkb.executor")
 
-START_UP_SECONDS = 30.0  # in a lease, for the start of a worker process and the unpickling of the objective
+START_UP_SECONDS = 30.0  # in a task's lease, for the start of a worker process and the unpickling of the objective
 SHORT_SECONDS, LONG_SECONDS = 2.0, 3.0  # mean durations below and above which evaluations are tasks and actors' calls
 VERY_SHORT_SECONDS, READY_TASKS = 0.05, 8  # mean duration for which some more tasks wait in Ray's queue, and how many
 NODE_GRACE_SECONDS = 10.0  # for tasks, beyond the longest evaluation so far, after some node has died
-_LEASE_LOOK_SECONDS = 1.0  # between two checks for attempts whose lease has ended
 _REMEMBERED = 20  # number of durations in the mean
 _UNKNOWN = "unknown"
 
@@ -93,7 +93,7 @@ class RayExecutor:
         self._nodes = NodeWatch()
         self._clock = SteadyClock()
         self._streaks: defaultdict[str, Streak] = defaultdict(Streak)  # by worker
-        self._next_lease_look = 0.0  # monotonic clock
+        self._deadlines = Deadlines(limits.timeout_seconds, self._pool)
         self._queue: OrderedDict[int, Attempt] = OrderedDict()  # by trial id, in the order submitted
         self._running: dict[Reference, _RunningAttempt] = {}  # by reference, the oldest first; at most `slots`
         self._references: dict[int, Reference] = {}  # of what runs, by trial id
@@ -311,22 +311,24 @@ class RayExecutor:
         self._end_attempt(reference, _failure(attempt, kind, message))
 
     def _lease_seconds(self) -> float | None:
-        """The seconds after which an attempt counts as lost: both deadlines on the worker must have passed."""
+        """The seconds after which a task counts as lost: both deadlines on the worker must have passed."""
         limit = self._limits.timeout_seconds
         return None if limit is None else limit + 2.0 * grace_seconds(limit) + START_UP_SECONDS
 
     def _expire(self) -> None:
-        """Give up attempts whose lease has ended: their node does not answer, or they are tasks that got no place."""
-        lease = self._lease_seconds()
-        if lease is None or time.monotonic() < self._next_lease_look:
+        """Give up attempts that are late: their workers hang, their node does not answer, or they are tasks that got
+        no place."""
+        if self._deadlines.patience_seconds > 0.0:
             return
-        self._next_lease_look = time.monotonic() + _LEASE_LOOK_SECONDS
-        late = [(reference, it) for reference, it in self._running.items() if it.age_seconds() > lease]
-        for reference, attempt in late:
-            if attempt.place is self._pool and not self._pool.has_begun(attempt.trial, attempt.attempt):
-                continue  # it waits for a place: nothing is lost, and another attempt would wait as long
-            message = f"it has not answered for {lease:g} s: its node is unreachable, or the cluster has no room"
-            self._give_up(reference, FailureKind.NODE_LOST, message)
+        held = {(it.trial, it.attempt): key for key, it in self._running.items() if it.place is self._pool}
+        for late in self._deadlines.late(held):
+            self._give_up(late.reference, late.kind, late.message)
+        if (lease := self._lease_seconds()) is None:
+            return
+        for reference, attempt in list(self._running.items()):
+            if attempt.place is self._tasks and attempt.age_seconds() > lease:
+                message = f"it has not answered for {lease:g} s: its node is unreachable, or the cluster has no room"
+                self._give_up(reference, FailureKind.NODE_LOST, message)
 
     def _look_at_nodes(self) -> None:
         """Follow the number of places. When a node has died, its attempts will not come back, though Ray may not say so
@@ -365,13 +367,10 @@ class RayExecutor:
         self._start()
 
     def _patience_seconds(self, deadline: float | None) -> float:
-        """How long to wait for a result: until `deadline`, the next look at the nodes, or the oldest lease's end."""
-        patience = [self._nodes.patience_seconds]
+        """How long to wait for a result: until `deadline`, or the next look at the nodes or for late attempts."""
+        patience = [self._nodes.patience_seconds, self._deadlines.patience_seconds]
         if deadline is not None:
             patience.append(deadline - time.monotonic())
-        if (lease := self._lease_seconds()) is not None:
-            left = lease - next(iter(self._running.values())).age_seconds()
-            patience.append(max(left, self._next_lease_look - time.monotonic()))
         return max(0.0, min(patience))
 
 

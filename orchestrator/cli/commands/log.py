@@ -21,7 +21,7 @@ from orchestrator.store.comparison import Comparison, compare
 from orchestrator.store.event_store import EventStore
 from orchestrator.store.store import Store
 from orchestrator.store.verify import verify as verify_log
-from orchestrator.wording import duration
+from orchestrator.wording import duration, is_wall_clock
 
 
 def verify(
@@ -57,11 +57,15 @@ def status(
     run = runs.open_run(folder)
     with run.store() as store:
         created, state = snapshots.current(run, store)
-    now = status_of(created.name, state)
+        holding = store.holding(run.name)
+    # a campaign whose evaluations are long has no event for hours; the heartbeat shows that its process lives
+    is_held = bool(holding.holder) and is_wall_clock(state.last_time)
+    seen = max(state.last_time, holding.last_beat) if is_held else state.last_time
+    now = status_of(created.name, state, seen)
     if as_json:
         print(json.dumps(as_plain(now), indent=2))
         return
-    activity = f"{now.phase}, last sign of life {duration(max(0.0, time.time() - state.last_time))} ago"
+    activity = f"{now.phase}, last sign of life {duration(max(0.0, time.time() - seen))} ago"
     SafeConsole().print(render(dataclasses.replace(now, activity=activity)))
 
 

@@ -60,3 +60,25 @@ def test_fewer_places_than_workers_are_asked_for_are_in_the_status_while_the_ses
 
 def test_an_executor_that_is_no_cluster_evaluates_one_after_the_other_without_a_warning() -> None:
     assert warnings(fold(session(slots=1, workers={"count": 4, "executor": "inline"})), since=0.0) == {}
+
+
+def test_attempt_without_an_outcome_long_after_its_time_out_is_named() -> None:
+    state = fold(session(slots=2, workers={"timeout_seconds": 5.0}), batch(0, [0, 1]), dispatch((0, 1), (1, 1)))
+    assert warnings(state, since=60.0) == {}
+    (text,) = warnings(state, since=70.0).values()
+    assert "2 trials (0, 1)" in text
+    assert "workers.timeout_seconds = 5" in text
+    assert "no worker has started it" in text
+
+
+def test_long_time_out_is_awaited_before_the_warning() -> None:
+    state = fold(session(slots=1, workers={"timeout_seconds": 36_000.0}), batch(0, [0]), dispatch((0, 1)))
+    assert warnings(state, since=40_000.0) == {}
+    assert set(warnings(state, since=60_000.0)) == {"old"}
+
+
+def test_campaign_in_which_nothing_has_ended_yet_says_so_in_its_status() -> None:
+    state = fold(session(slots=1), batch(0, [0]), dispatch((0, 1)))
+    assert status_of("c", state, now=500.0).remarks == ()
+    (remark,) = status_of("c", state, now=700.0).remarks
+    assert "no evaluation of this campaign has ended yet" in remark

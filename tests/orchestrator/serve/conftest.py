@@ -51,12 +51,12 @@ def begin_log(tmp_path: Path) -> Iterator[object]:
 
 
 @contextlib.contextmanager
-def running_server(place: str, port: int = 0) -> Iterator[str]:
-    """A server in a thread; its address."""
+def running_server(place: str, port: int = 0, most: int | None = None) -> Iterator[str]:
+    """A server in a thread with at most `most` connections; its address."""
     listening = bind("127.0.0.1", port)
     access = Access(TOKEN, frozenset({"127.0.0.1", "localhost"}), listening.getsockname()[1])
     loop, stop = asyncio.new_event_loop(), asyncio.Event()
-    work = run_until(Server(place), access, listening, stop)
+    work = run_until(Server(place), access, listening, stop, most)
     thread = threading.Thread(target=loop.run_until_complete, args=(work,), daemon=True)
     thread.start()
     try:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from orchestrator.errors import UserError
-from orchestrator.serve.access import host_of, read_token
+from orchestrator.serve.access import read_token
 from orchestrator.serve.app import _to_json
 from orchestrator.serve.sources import find_sources
 from tests.orchestrator.serve.conftest import TOKEN, GrowingLog, running_server
@@ -222,10 +222,3 @@ def test_the_token_stays_the_same_and_is_for_its_owner_only(tmp_path: Path, monk
     file.chmod(0o644)
     with pytest.raises(UserError, match="readable by its owner only"):
         read_token()
-
-
-@pytest.mark.parametrize(
-    ("authority", "host"), [("localhost:8270", "localhost"), ("[::1]:8270", "::1"), ("a.example", "a.example")]
-)
-def test_the_host_is_separated_from_its_port(authority: str, host: str) -> None:
-    assert host_of(authority) == host

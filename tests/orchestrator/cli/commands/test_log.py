@@ -1,0 +1,36 @@
+"""The commands that show a run's log: when its process was last seen."""
+
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from orchestrator.campaign.events import CampaignCreated, Event
+from orchestrator.store.event_store import EventStore
+from tests.orchestrator.campaign.short_logs import batch, dispatch, session, settings_of
+
+HOUR = 3600.0
+Bbkb = Callable[..., subprocess.CompletedProcess[str]]
+
+
+def make_run(folder: Path, last_time: float) -> EventStore:
+    """A run with one evaluation under way since `last_time`, and its store."""
+    folder.mkdir()
+    (folder / "campaign.yaml").write_text("store: sqlite\n", encoding="utf-8")
+    created = CampaignCreated(
+        time=last_time, name="c", seed=0, arms=1, candidates_digest="", objective="o", optimum=None,
+        settings=settings_of(),
+    )  # fmt: skip
+    begun: list[Event] = [session(time=last_time), batch(0, [0], time=last_time), dispatch((0, 1), time=last_time)]
+    store = EventStore(f"sqlite:///{folder / 'campaign.sqlite'}")
+    store.create(folder.name, [created, *begun])
+    return store
+
+
+def test_last_sign_of_life_is_the_heartbeat_where_an_evaluation_takes_hours(bbkb: Bbkb, tmp_path: Path) -> None:
+    store = make_run(tmp_path / "c", time.time() - 5 * HOUR)
+    store.claim("c", "somebody", "{}")
+    shown = " ".join(bbkb(tmp_path, "status", "c").stdout.split())
+    assert " s ago" in shown
+    assert "5 h" not in shown.partition("last sign of life")[2].partition("ago")[0]
+    assert "no evaluation of this campaign has ended yet" in shown

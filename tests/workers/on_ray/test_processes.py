@@ -1,0 +1,205 @@
+"""Worker actors that are stopped: they are late as any other, their processes end, and their CPUs are free again."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import ray
+from ray import cloudpickle
+
+from objectives.objective import Evaluation, Parameters, Report
+from workers.messages import Attempt, Failure, FailureKind, Limits, Outcome, Success
+from workers.on_ray import deadlines, processes
+from workers.on_ray.executor import RayExecutor
+from workers.on_ray.places import Placement
+from workers.on_ray.processes import end_actor, kill_worker, process_of
+
+cloudpickle.register_pickle_by_value(sys.modules[__name__])  # Ray's workers cannot import this file
+
+pytestmark = pytest.mark.usefixtures("ray_cluster")
+
+SECONDS = 200.0
+
+
+class StopsItself:
+    """Notes its process in the file `note`, and sends itself the signal `signal` if there is one."""
+
+    def evaluate(self, parameters: Parameters, seed: int, report: Report) -> Evaluation:
+        with open(parameters["note"], "a", encoding="ascii") as note:
+            note.write(f"{os.getpid()}\n")
+        if parameters.get("signal"):
+            os.kill(os.getpid(), parameters["signal"])
+        while parameters.get("sleeps"):
+            time.sleep(0.1)
+        return Evaluation(float(os.getpid()))
+
+
+class StopsWhenUnpickled(StopsItself):
+    """Stops the worker before its attempt begins, once: `note` shows that it has."""
+
+    def __init__(self, note: Path) -> None:
+        self.note = note
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        if not self.note.exists():
+            self.note.write_text(str(os.getpid()), encoding="ascii")
+            os.kill(os.getpid(), signal.SIGSTOP)
+
+
+Make = Callable[..., RayExecutor]
+
+
+@pytest.fixture
+def make(request: pytest.FixtureRequest) -> Iterator[Make]:
+    made: list[RayExecutor] = []
+
+    def build(objective: StopsItself | None = None, slots: int = 1, timeout: float | None = 1.0) -> RayExecutor:
+        cpus = ray.cluster_resources()["CPU"] / slots  # so that a process that is left would block the next attempt
+        placement = Placement(request.node.name, "t", "actor", cpus=cpus, keep_seconds=600.0)
+        made.append(RayExecutor(objective or StopsItself(), slots, Limits(timeout_seconds=timeout), placement))
+        return made[-1]
+
+    yield build
+    for executor in made:
+        executor.close()
+
+
+def attempt(trial: int, note: Path, **parameters: Any) -> Attempt:
+    return Attempt(trial, trial, {"note": str(note), **parameters}, seed=0, attempt=1)
+
+
+def drain(executor: RayExecutor) -> dict[int, Outcome]:
+    outcomes: dict[int, Outcome] = {}
+    while batch := executor.next_outcomes(SECONDS):
+        outcomes.update({outcome.trial: outcome for outcome in batch})
+    return outcomes
+
+
+def wait_until(holds: Callable[[], Any]) -> None:
+    give_up = time.monotonic() + SECONDS
+    while not holds():
+        assert time.monotonic() < give_up
+        time.sleep(0.02)
+
+
+def pids(note: Path) -> list[int]:
+    return [int(line) for line in note.read_text().split()] if note.exists() else []
+
+
+def is_running(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+@pytest.mark.parametrize("stop", [signal.SIGSTOP, signal.SIGTSTP, signal.SIGTTIN])
+def test_stopped_worker_is_a_timeout_and_gives_its_cpus_back(make: Make, tmp_path: Path, stop: int) -> None:
+    executor, note = make(), tmp_path / "note"
+    executor.submit([attempt(0, note, signal=stop), attempt(1, note)])
+    outcomes = drain(executor)
+    failure = outcomes[0]
+    assert isinstance(failure, Failure)
+    assert failure.kind is FailureKind.TIMEOUT
+    assert "timeout_seconds = 1" in failure.message
+    assert isinstance(outcomes[1], Success)
+    wait_until(lambda: not is_running(pids(note)[0]))
+
+
+def test_worker_that_another_process_stops_is_a_timeout(make: Make, tmp_path: Path) -> None:
+    executor, note = make(), tmp_path / "note"
+    executor.submit([attempt(0, note, sleeps=True)])
+    executor.next_outcomes(0.0)
+    wait_until(lambda: pids(note))
+    os.kill(pids(note)[0], signal.SIGSTOP)
+    (failure,) = drain(executor).values()
+    assert isinstance(failure, Failure)
+    assert failure.kind is FailureKind.TIMEOUT
+    wait_until(lambda: not is_running(pids(note)[0]))
+
+
+def test_worker_stopped_before_its_attempt_begins_is_replaced(
+    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(deadlines, "BEGIN_SECONDS", 1.0)
+    note = tmp_path / "stopped"
+    executor = make(StopsWhenUnpickled(note))
+    executor.submit([attempt(0, tmp_path / "note")])
+    (failure,) = executor.next_outcomes(SECONDS)
+    assert isinstance(failure, Failure)
+    assert failure.kind is FailureKind.WORKER_LOST
+    assert "not begun" in failure.message
+    monkeypatch.undo()
+    executor.submit([attempt(1, tmp_path / "note")])
+    assert isinstance(drain(executor)[1], Success)
+    wait_until(lambda: not is_running(pids(note)[0]))
+
+
+@pytest.mark.parametrize("how", ["cancel", "close", "adopt"])
+def test_process_of_a_stopped_worker_ends_whoever_ends_the_worker(make: Make, tmp_path: Path, how: str) -> None:
+    executor, note = make(timeout=None), tmp_path / "note"
+    executor.submit([attempt(0, note, signal=signal.SIGSTOP)])
+    executor.next_outcomes(0.0)
+    wait_until(lambda: pids(note))
+    if how == "cancel":
+        executor.cancel([0])
+    executor.close(leave_running=how == "adopt")
+    if how == "adopt":
+        make(timeout=None).adopt({5: 1})
+    wait_until(lambda: not is_running(pids(note)[0]))
+
+
+def test_attempt_that_waits_for_its_worker_is_not_late_and_is_in_the_log(
+    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    first, second = make(timeout=None), make(timeout=0.5)
+    note = tmp_path / "note"
+    first.submit([attempt(0, note, sleeps=True)])
+    wait_until(lambda: first.next_outcomes(0.0) or pids(note))
+    monkeypatch.setattr(deadlines, "WAITING_SECONDS", 0.5)
+    second.submit([attempt(1, note)])
+    wait_until(lambda: second.next_outcomes(0.1) or "waited for a worker" in caplog.text)
+    assert "the first of trial 1" in caplog.text
+    first.close()
+    assert isinstance(drain(second)[1], Success)
+
+
+@ray.remote(num_cpus=0)
+class Idle:
+    def process(self) -> int:
+        return os.getpid()
+
+
+def test_task_on_its_node_kills_a_stopped_worker() -> None:
+    actor: Any = Idle.remote()  # type: ignore[attr-defined]
+    pid = ray.get(actor.process.remote())
+    process = process_of(actor)
+    assert process is not None
+    assert process.pid == pid
+    os.kill(pid, signal.SIGSTOP)
+    processes._kill_remotely(process)
+    wait_until(lambda: not is_running(pid))
+
+
+def test_actor_without_a_process_is_ended_too() -> None:
+    actor: Any = Idle.options(num_cpus=10_000).remote()  # type: ignore[attr-defined]
+    assert process_of(actor) is None
+    end_actor(actor, reaches_other_nodes=True)
+
+
+def test_process_that_is_no_worker_is_not_killed() -> None:
+    other = subprocess.Popen(["sleep", "600"])
+    try:
+        assert not kill_worker(other.pid)
+        assert other.poll() is None
+    finally:
+        other.kill()
+        other.wait()
+    assert not kill_worker(other.pid)

@@ -1,0 +1,123 @@
+"""When attempts in worker actors are late, whatever their workers do.
+
+A worker ends its own late evaluation (`workers.evaluate`). A worker that is stopped, or on a node that hangs, does not,
+so the campaign's process measures too. It uses its own monotonic clock only: the clock of another node may be wrong,
+and any wall clock may be set.
+"""
+
+import logging
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from workers.evaluate import grace_seconds
+from workers.messages import FailureKind
+from workers.on_ray.actors import WorkerPool
+from workers.on_ray.objective import Reference
+
+_LOGGER = logging.getLogger("bbkb.executor")
+
+LOOK_SECONDS = 1.0  # between two checks
+_LOOK_SHARE = 0.05  # of this process's time that checks may take
+# For a worker that has started to begin its attempt: to unpickle the objective, and to read its data.
+BEGIN_SECONDS = 600.0
+WAITING_SECONDS = 60.0  # for a worker, after which the operator's log says so
+
+Key = tuple[int, int]  # trial and attempt
+
+
+@dataclass(frozen=True, slots=True)
+class Late:
+    """An attempt that must be ended.
+
+    reference: what its worker was called for.
+    kind: how the attempt failed.
+    message: why, for the user.
+    """
+
+    reference: Reference
+    kind: FailureKind
+    message: str
+
+
+class Deadlines:
+    """The deadlines of the attempts in the worker actors of `pool`.
+
+    `timeout_seconds` is `workers.timeout_seconds`. Without it evaluations have no deadline, only the start of one has.
+    """
+
+    def __init__(self, timeout_seconds: float | None, pool: WorkerPool) -> None:
+        self._timeout = timeout_seconds
+        self._pool = pool
+        # by attempt, on the monotonic clock: when it was first seen, seen to have begun, and when its worker was first
+        # seen to be alive without having begun
+        self._seen: dict[Key, float] = {}
+        self._begun: dict[Key, float] = {}
+        self._alive: dict[Key, float] = {}
+        self._is_waiting = False  # whether the log says that attempts wait
+        self._next_look = 0.0
+
+    @property
+    def patience_seconds(self) -> float:
+        """How long until the next check."""
+        return max(0.0, self._next_look - time.monotonic())
+
+    def late(self, attempts: Mapping[Key, Reference]) -> list[Late]:
+        """Those of these running attempts that must be ended; none between two checks."""
+        now = time.monotonic()
+        if now < self._next_look:
+            return []
+        for times in (self._seen, self._begun, self._alive):
+            for key in times.keys() - attempts.keys():
+                del times[key]
+        late = list(self._judge(attempts, now))
+        self._report_waiting(now)
+        after = time.monotonic()
+        self._next_look = after + max(LOOK_SECONDS, (after - now) / _LOOK_SHARE)
+        return late
+
+    def _judge(self, attempts: Mapping[Key, Reference], now: float) -> Iterator[Late]:
+        for key, reference in attempts.items():
+            self._seen.setdefault(key, now)
+            if key not in self._begun and self._pool.has_begun(*key):
+                self._begun[key] = now
+            if key in self._begun:
+                if self._is_overdue(now - self._begun[key]):
+                    yield self._timed_out(reference)
+            elif self._is_idle_too_long(key, reference, now):
+                message = f"its worker has not begun to evaluate within {BEGIN_SECONDS:g} s: it was killed"
+                yield Late(reference, FailureKind.WORKER_LOST, message)
+
+    def _is_idle_too_long(self, key: Key, reference: Reference, now: float) -> bool:
+        """Whether the worker of an attempt that has not begun is alive for too long. Ray is asked about late ones."""
+        if now - self._seen[key] <= BEGIN_SECONDS or not self._pool.is_alive(reference):
+            return False
+        return now - self._alive.setdefault(key, now) > BEGIN_SECONDS
+
+    def _is_overdue(self, seconds: float) -> bool:
+        """Whether both deadlines in the worker must have passed: the exception, and the end of its process."""
+        return self._timeout is not None and seconds > self._timeout + 2.0 * grace_seconds(self._timeout)
+
+    def _timed_out(self, reference: Reference) -> Late:
+        message = (
+            f"no result within timeout_seconds = {self._timeout:g}, and its worker ended neither the evaluation nor "
+            "itself (it was stopped, or its node hangs): it was killed"
+        )
+        return Late(reference, FailureKind.TIMEOUT, message)
+
+    def _report_waiting(self, now: float) -> None:
+        """Say once that attempts wait for a worker, while they do."""
+        waiting = sorted(
+            trial
+            for (trial, attempt), seen in self._seen.items()
+            if (trial, attempt) not in self._begun and now - seen > WAITING_SECONDS
+        )
+        if waiting and not self._is_waiting:
+            _LOGGER.warning(
+                "attempts that have waited for a worker for more than %g s: %d, the first of trial %d; the cluster has "
+                "no room for it, or it starts slowly: `ray status` shows what takes the resources",
+                WAITING_SECONDS,
+                len(waiting),
+                waiting[0],
+            )
+        self._is_waiting = bool(waiting)
