@@ -58,12 +58,6 @@ class ShellCommand:
     of standard output that is no report. A line `BBKB_REPORT step value` is an intermediate value.
 
     Raises ObjectiveError when the text is no valid template.
-
-    Args:
-        command: The text for `/bin/sh`, with `{name}` for a parameter.
-        working_directory: The folder in which it runs; None: that of the worker.
-        environment: Environment variables that are added to the worker's.
-        memory_bytes: The address space of each of its processes, in bytes, at most; None: no limit.
     """
 
     command: Annotated[str, Doc("The text for `/bin/sh`, with `{name}` for a parameter.")]

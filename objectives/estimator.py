@@ -41,13 +41,6 @@ class SklearnEstimator:
     """An estimator of scikit-learn, whose parameters are its hyper-parameters, under cross-validation.
 
     Raises ValueError when names or numbers cannot be right; what is imported or read is checked by `load`.
-
-    Args:
-        estimator: The dotted name of the estimator's class, such as sklearn.svm.SVC.
-        data: A table, its path relative to the campaign file; or one of breast_cancer, diabetes, digits, iris, wine.
-        target: The column of the table that is predicted.
-        scoring: A name of scikit-learn's; None: accuracy of a classifier, R² of a regressor.
-        folds: The number of folds of the cross-validation, ≥ 2.
     """
 
     __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}

@@ -29,10 +29,6 @@ class PythonCallable:
     It is called with the parameters as keywords, and with `seed`, `report` and `folder` (the trial's own, a Path) when
     its signature names them and no parameter is called so. It returns a number, or a mapping with `value` and further
     numbers, which become metrics.
-
-    Args:
-        path: `package.module:function` or `path/to/file.py:function`.
-        search_paths: Folders that are put in front of `sys.path` first.
     """
 
     path: Annotated[str, Doc("`package.module:function` or `path/to/file.py:function`.")]

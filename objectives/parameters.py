@@ -30,14 +30,6 @@ class Range:
 
     Raises ValueError unless low < high, both and their difference finite; low > 0 for `log`; all whole for `integer`;
     high − low a whole number of steps.
-
-    Args:
-        low: The smallest value.
-        high: The largest value, included.
-        log: Whether values are spread evenly in their logarithm; `low` is then > 0.
-        integer: Whether values are whole numbers.
-        step: Leaves only low, low + step, low + 2 step, …; None: every number, or every whole one.
-        when: The conditions under which the parameter exists, such as {model: svm}; None: always.
     """
 
     __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}
@@ -109,11 +101,6 @@ class Choice:
     """One of `choices`, which have no order: any two different ones are equally far apart.
 
     Raises ValueError when there is none, two are equal, or weights are not one positive number a choice.
-
-    Args:
-        choices: The values, which have no order: any two different ones are equally far apart.
-        weights: How often each is drawn into the initial design, relative to the others; None: equally often.
-        when: The conditions under which the parameter exists, such as {model: svm}; None: always.
     """
 
     __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}
@@ -153,10 +140,6 @@ class Ordered:
     """One of `ordered`, which stand in order: neighbours are alike, steps count as equal.
 
     Raises ValueError when there is none or two are equal.
-
-    Args:
-        ordered: The values, in order: neighbours are alike, steps count as equal.
-        when: The conditions under which the parameter exists, such as {model: svm}; None: always.
     """
 
     __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}
@@ -182,12 +165,7 @@ class Ordered:
 
 @dataclass(frozen=True, slots=True)
 class Constant:
-    """Always `constant`: passed to the objective, invisible to the model.
-
-    Args:
-        constant: The value, which the objective is given and the model does not see.
-        when: The conditions under which the parameter exists, such as {model: svm}; None: always.
-    """
+    """Always `constant`: passed to the objective, invisible to the model."""
 
     __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}
 

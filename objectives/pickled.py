@@ -23,13 +23,7 @@ from objectives.objective import Evaluation, ObjectiveError, Parameters, Report
 
 @dataclass(frozen=True, slots=True)
 class PickledFunction:
-    """A function in a file, called as a `PythonCallable` is.
-
-    Args:
-        path: The file with the function.
-        sha256: The digest of the file's content.
-        search_paths: Folders that are put in front of `sys.path` first, for modules that the function imports.
-    """
+    """A function in a file, called as a `PythonCallable` is."""
 
     path: Annotated[str, Doc("The file with the function.")]
     sha256: Annotated[str, Doc("The digest of the file's content.")]

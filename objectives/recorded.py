@@ -128,11 +128,7 @@ class _GridOptions:
 
 @dataclass(frozen=True)
 class NasBench201(_GridOptions):
-    """Cells of six edges, each with one of five operations, trained on images.
-
-    Args:
-        dataset: The images that the cells were trained on.
-    """
+    """Cells of six edges, each with one of five operations, trained on images."""
 
     folder: ClassVar[str] = "nasbench201"
     space: ClassVar[Space] = NAS_BENCH_201_SPACE
@@ -141,11 +137,7 @@ class NasBench201(_GridOptions):
 
 @dataclass(frozen=True)
 class FcNet(_GridOptions):
-    """A network of two layers for regression; the value is its mean squared error.
-
-    Args:
-        dataset: The regression set that the network was trained on.
-    """
+    """A network of two layers for regression; the value is its mean squared error."""
 
     folder: ClassVar[str] = "fcnet"
     space: ClassVar[Space] = FCNET_SPACE
@@ -157,11 +149,7 @@ class FcNet(_GridOptions):
 
 @dataclass(frozen=True)
 class HpobenchMlp(_GridOptions):
-    """A multi-layer perceptron for classification.
-
-    Args:
-        dataset: The classification set that the network was trained on.
-    """
+    """A multi-layer perceptron for classification."""
 
     folder: ClassVar[str] = "hpobench_mlp"
     space: ClassVar[Space] = HPOBENCH_MLP_SPACE
@@ -175,10 +163,6 @@ class HpobenchMlp(_GridOptions):
 class NasBench101:
     """The recorded cells with six vertices whose inner ones have one of `operations` (Calandriello et al. 2020,
     appendix D.2). One training a cell was recorded.
-
-    Args:
-        operations: Operations of the inner vertices: `all` three, or the `paper`'s two.
-        encoding: What the features of a cell are.
     """
 
     __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}

@@ -49,10 +49,6 @@ class Sine(_Formula):
 
     The papers print no interval; on [0, 10] the larger of two maxima lies inside. Bedi et al. 2020 have noise of
     standard deviation 1.
-
-    Args:
-        noise_std: The standard deviation of the noise that is added to a reward, ≥ 0.
-        seconds: How long an evaluation sleeps, to play an expensive one, in seconds.
     """
 
     def default_space(self) -> Space:
@@ -75,10 +71,6 @@ class Branin(_Formula):
 
     f(x, y) = −((v − 5.1u²/4π² + 5u/π − 6)² + (10 − 10/8π) cos u − 44.81) / 51.95 with u = 15x − 5, v = 15y. The default
     noise has the paper's variance, 0.01.
-
-    Args:
-        noise_std: The standard deviation of the noise that is added to a reward, ≥ 0.
-        seconds: How long an evaluation sleeps, to play an expensive one, in seconds.
     """
 
     def default_space(self) -> Space:

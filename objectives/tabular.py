@@ -124,11 +124,7 @@ class _RegressionData(ABC):
 
 @dataclass(frozen=True, slots=True)
 class Abalone(_RegressionData):
-    """The age of 4177 shells, in rings, from eight measurements (UCI), as a bandit problem.
-
-    Args:
-        noise_std: The standard deviation of the noise that is added to a reward, ≥ 0.
-    """
+    """The age of 4177 shells, in rings, from eight measurements (UCI), as a bandit problem."""
 
     def _read(self, source: DataSource) -> Regression:
         return load_abalone(source)
@@ -136,11 +132,7 @@ class Abalone(_RegressionData):
 
 @dataclass(frozen=True, slots=True)
 class Cadata(_RegressionData):
-    """The median house value of 20640 Californian blocks (Pace & Barry 1997) as a bandit problem.
-
-    Args:
-        noise_std: The standard deviation of the noise that is added to a reward, ≥ 0.
-    """
+    """The median house value of 20640 Californian blocks (Pace & Barry 1997) as a bandit problem."""
 
     def _read(self, source: DataSource) -> Regression:
         return load_cadata(source)

@@ -4,14 +4,16 @@ import inspect
 from collections.abc import Callable
 from typing import Any, cast
 
+from orchestrator.bandit.options import documentation_of
+
 
 def is_protocol(cls: object) -> bool:
     return isinstance(cls, type) and bool(getattr(cls, "_is_protocol", False))
 
 
 def missing_arguments(function: Callable[..., Any]) -> list[str]:
-    """Parameters of a function or constructor that its argument section does not name, nor that of a base class whose
-    parameters it has; none of a protocol."""
+    """Parameters of a function or constructor that neither its argument section nor that of a base class names, nor the
+    annotation of a field describes; none of a protocol."""
     if is_protocol(function):
         return []
     constructor = cast(Any, function).__init__ if isinstance(function, type) else function
@@ -19,4 +21,5 @@ def missing_arguments(function: Callable[..., Any]) -> list[str]:
     documented = "".join(
         (inspect.getdoc(one) or "").partition("Args:\n")[2] for one in getattr(function, "__mro__", (function,))
     )
-    return [one for one in parameters if f"{one}:" not in documented]
+    described = documentation_of(function) if isinstance(function, type) else {}
+    return [one for one in parameters if f"{one}:" not in documented and one not in described]

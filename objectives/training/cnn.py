@@ -39,13 +39,6 @@ class ConvolutionalNetwork:
 
     A fifth of `train_size` more rows validate. Of scikit-learn's digits the rows that are left over are the test rows.
     Nothing is downloaded. Raises ValueError on an option out of range.
-
-    Args:
-        epochs: Passes over the training rows, ≥ 1.
-        dataset: `auto` is MNIST when the data folder has it, the digits of scikit-learn otherwise.
-        train_size: Training rows, in every class alike, a multiple of 50; None: 10 000 of MNIST, 1000 of the digits.
-        momentum: Momentum of the stochastic gradient descent, in [0, 1).
-        threads: Threads that an evaluation may use, ≥ 1.
     """
 
     __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}

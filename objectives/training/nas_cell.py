@@ -43,22 +43,6 @@ class CellNetwork:
     (7 vertices with three operations: 359 082) 100 000 are drawn at random. Nothing is downloaded.
 
     Raises ValueError on an option out of range.
-
-    Args:
-        vertices: Vertices of a cell, 3 to 7.
-        operations: The operations that inner vertices may have.
-        encoding: What the features of a cell are.
-        epochs: Passes over the training rows, ≥ 1.
-        dataset: `auto` is MNIST when the data folder has it, the digits of scikit-learn otherwise.
-        train_size: Training rows, in every class alike, a multiple of 10.
-        validation_size: Further rows, which give the accuracy, a multiple of 10; None: 1000 of MNIST, 500 of the
-            digits.
-        batch_size: Rows of one step of the training, ≥ 1.
-        learning_rate: The learning rate in the beginning, > 0.
-        channels: Channels in the first stack, ≥ 1.
-        stacks: Stacks of cells, 1 to 3.
-        cells: Cells of a stack, ≥ 1.
-        threads: Threads that an evaluation may use, ≥ 1.
     """
 
     __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}

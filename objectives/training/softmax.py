@@ -36,14 +36,7 @@ ImageSet = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class SoftmaxRegression:
-    """Multinomial logistic regression on images of digits. Nothing is downloaded.
-
-    Args:
-        epochs: Passes over the training rows, ≥ 1.
-        dataset: `auto` is MNIST when the data folder has it, the digits of scikit-learn otherwise.
-        validation_fraction: The share of the rows that is held out, in every class alike, in (0, 1).
-        train_size: Training rows that are kept; None: all.
-    """
+    """Multinomial logistic regression on images of digits. Nothing is downloaded."""
 
     __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}
 

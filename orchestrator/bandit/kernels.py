@@ -74,12 +74,7 @@ class _Stationary(_Scaled, ABC):
 
 @dataclass(frozen=True)
 class RBF(_Stationary):
-    """Gaussian kernel, variance · exp(−r²/2) with r = ‖(x − x')/lengthscale‖.
-
-    Args:
-        lengthscale: The distance over which values are alike, > 0: one number, or one for each feature.
-        variance: The variance of the function, > 0.
-    """
+    """Gaussian kernel, variance · exp(−r²/2) with r = ‖(x − x')/lengthscale‖."""
 
     name: Literal["rbf"] = "rbf"
 
@@ -90,12 +85,7 @@ class RBF(_Stationary):
 
 @dataclass(frozen=True)
 class Matern32(_Stationary):
-    """Matérn kernel of smoothness 3/2: variance · (1 + √3 r) exp(−√3 r), r as in `RBF`.
-
-    Args:
-        lengthscale: The distance over which values are alike, > 0: one number, or one for each feature.
-        variance: The variance of the function, > 0.
-    """
+    """Matérn kernel of smoothness 3/2: variance · (1 + √3 r) exp(−√3 r), r as in `RBF`."""
 
     name: Literal["matern32"] = "matern32"
 
@@ -107,12 +97,7 @@ class Matern32(_Stationary):
 
 @dataclass(frozen=True)
 class Matern52(_Stationary):
-    """Matérn kernel of smoothness 5/2: variance · (1 + √5 r + 5r²/3) exp(−√5 r), r as in `RBF`.
-
-    Args:
-        lengthscale: The distance over which values are alike, > 0: one number, or one for each feature.
-        variance: The variance of the function, > 0.
-    """
+    """Matérn kernel of smoothness 5/2: variance · (1 + √5 r + 5r²/3) exp(−√5 r), r as in `RBF`."""
 
     name: Literal["matern52"] = "matern52"
 
@@ -132,12 +117,7 @@ class Matern52(_Stationary):
 
 @dataclass(frozen=True)
 class Linear(_Scaled):
-    """Linear kernel: variance · ⟨x/lengthscale, x'/lengthscale⟩.
-
-    Args:
-        lengthscale: The distance over which values are alike, > 0: one number, or one for each feature.
-        variance: The variance of the function, > 0.
-    """
+    """Linear kernel: variance · ⟨x/lengthscale, x'/lengthscale⟩."""
 
     name: Literal["linear"] = "linear"
 

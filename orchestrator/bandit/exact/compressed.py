@@ -136,18 +136,6 @@ class Compressed(ABC):
     Sequential: one pull at a time, and `Wait` while its reward is not in. Pulls that fail take no part in the belief.
     Raises ValueError, naming the field, when one is out of range.
 
-    Args:
-        kernel: k, the covariance function: rbf, matern32, matern52 or linear.
-        noise_variance: σ², the variance of the reward's noise, > 0.
-        epsilon: ε, the compression budget; −∞ (`absolute`) or 0 (`relative`) compresses nothing.
-        entropy_test: `absolute`: store a pull if H > ε; `relative`: if H > log √(2πeσ²) + ε, which needs ε ≥ 0.
-        evaluate_uninformative: True: evaluate every step, store the informative ones; False: skip the others.
-        initial_points: Distinct arms that are pulled and stored first, untested, ≥ 1; None: 2^d random ones, or all
-            arms; with a calibrated model 16 that cover the space.
-        max_skipped: With `evaluate_uninformative` False: how many steps in a row may be skipped before the run ends,
-            ≥ 0.
-        model: The calibrated model, in place of kernel and noise as given; None: rewards as they come, nothing fitted.
-
     The test, solved for the variance: `relative` stores a pair while σ²_D > σ² (e^{2ε} − 1), which has no scale. After
     n stored pulls of one arm σ²_D is about σ²/n, so an arm is stored about 1/(e^{2ε} − 1) times, and its neighbours
     count for it. `absolute` stores one while σ²_D > e^{2ε}/(2πe) − σ²: in squared units of the rewards, or of the

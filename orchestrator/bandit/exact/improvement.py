@@ -34,13 +34,6 @@ class Improvement(ExactStrategy[ExactState]):
 
     f* is the largest posterior mean of the arms that may be chosen, pulled or not. `is_sequential`: nothing is chosen
     while a reward is not in yet. Raises ValueError, naming the field, when one is out of range.
-
-    Args:
-        kernel: k, the covariance function: rbf, matern32, matern52 or linear.
-        regularization: λ, the variance of the noise in the model, > 0.
-        margin: ε, by how much a value must exceed f* to count as an improvement, ≥ 0; the larger, the more is explored.
-        warm_start: The first pulls: random, uncertainty or spread; or data, existing results instead of pulls.
-        model: The calibrated model, in place of kernel and noise as given; None: rewards as they come, nothing fitted.
     """
 
     kernel: KernelOption = defaults.BRANIN

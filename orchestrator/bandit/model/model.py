@@ -47,15 +47,7 @@ class Fit(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Model:
-    """How rewards are modelled. Raises ValueError, naming the field, when one is out of range.
-
-    Args:
-        kernel: The covariance function; with `fit: auto` only its family counts, and lengthscales are fitted.
-        mean: The prior mean of the scores: `constant`, estimated at every refit, or `zero`.
-        outputs: Scores of the rewards: `half_rank`, `rank`, `standardise`, or `raw`, the rewards as they come.
-        fit: `auto`: one lengthscale a parameter and the noise are fitted; `off`: kernel and noise are as given.
-        noise: λ, the variance of a score's noise, > 0; None: it is fitted, or 0.05 with `fit: off`.
-    """
+    """How rewards are modelled. Raises ValueError, naming the field, when one is out of range."""
 
     kernel: Annotated[
         AnyKernel,

@@ -29,11 +29,7 @@ PullsOption = Annotated[int, Ge(1), Doc("Arms that are pulled first, ≥ 1.")]
 
 @dataclass(frozen=True)
 class RandomStart:
-    """`pulls` uniform arms, different ones as long as there are that many.
-
-    Args:
-        pulls: Arms that are pulled first, ≥ 1.
-    """
+    """`pulls` uniform arms, different ones as long as there are that many."""
 
     pulls: PullsOption = 1
     name: Literal["random"] = "random"
@@ -54,10 +50,6 @@ class UncertaintyStart:
 
     After it every batch holds at least workers · (C̃ − 1)/3 arms. It ends at `max_pulls` at the latest; with no
     `workers` only then (a campaign fills in its number of workers). An arm may come up twice.
-
-    Args:
-        workers: Pulls continue until max σ² ≤ 1/`workers`, ≥ 1; None: a campaign takes its number of workers.
-        max_pulls: Pulls at most, ≥ 1.
     """
 
     workers: Annotated[
@@ -88,9 +80,6 @@ class UncertaintyStart:
 class SpreadStart:
     """`pulls` different arms that cover the space: the first ones where arms are in the order of a low-discrepancy
     sequence, else uniform ones. Uncertainty sampling chooses the corners instead, which are rarely good.
-
-    Args:
-        pulls: Arms that are pulled first, ≥ 1.
     """
 
     pulls: PullsOption = 16
@@ -151,11 +140,6 @@ class DataStart:
     `path` names a CSV or Parquet table, the folder of another run, or the database URL of one (with `campaign`).
     `campaign` is its name there: the name of its folder. `reward` is the column of a table that holds the results, on
     the objective's scale; its other columns are `arm`, the index of a candidate, or else one a parameter.
-
-    Args:
-        path: A CSV or Parquet table, the folder of another run, or the database URL of one.
-        campaign: Beside a database URL: the campaign's name there, which is that of its folder.
-        reward: The column of a table that holds the results, on the scale of the objective.
     """
 
     path: Annotated[str, Doc("A CSV or Parquet table, the folder of another run, or the database URL of one.")]

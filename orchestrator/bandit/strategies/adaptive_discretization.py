@@ -114,16 +114,6 @@ class AdaptiveDiscretization:
         C = 2 log(4 π²/3) + 2 log(T² π²/6)
 
     and no cell more than h_max halvings deep. `norm_bound`, `noise_scale`, `delta` and `variation` are not used then.
-
-    Args:
-        kernel: k, the covariance function: rbf, matern32, matern52 or linear.
-        regularization: λ, the variance of the noise in the model, > 0.
-        norm_bound: An upper bound on the RKHS norm of f, ≥ 0: F or B in the papers.
-        noise_scale: R: the noise is R-sub-Gaussian, ≥ 0.
-        delta: δ, the failure probability, in (0, 1).
-        variation: The factor of V_h, ≥ 0; None: B.
-        constants: Whether β and V_h follow from the `norm` of f, or from the authors' `chaining` argument.
-        horizon: T, the pulls that `chaining` reckons with, ≥ 2.
     """
 
     kernel: KernelOption = defaults.BRANIN

@@ -74,26 +74,6 @@ class AsyncTS(SparseStrategy[AsyncTSState]):
 
     β = `scale` · [ξ √(G + log 1/δ) + √λ F] with BBKB's G; dictionary as in BBKB. BBKB's experiments (Appendix D) take
     `batch_size` 30 and `scale` 0.1.
-
-    Args:
-        kernel: k, the covariance function: rbf, matern32, matern52 or linear.
-        regularization: λ, the ridge parameter, > 0; the smaller, the more a pull can teach and the shorter batches are.
-        noise_variance: ξ², an upper bound on the variance of the reward's noise, ≥ 0.
-        norm_bound: An upper bound on the RKHS norm of f, ≥ 0: F or B in the papers.
-        delta: δ, the failure probability, in (0, 1).
-        oversampling: q̄, the oversampling of the dictionary, ≥ 1; in theory ≥ 72 log(4T/δ), in practice 2.
-        batch_size: How many pulls may be pending, ≥ 1; None, in mode `async`: as many as there are workers.
-        scale: The factor on β, > 0.
-        resampling: The draw of the dictionary takes `pulls` one by one, or `arms` as a whole; `stable`: changing few of
-            them.
-        dictionary_limit: The expected size of a dictionary at most, ≥ 1: a larger draw takes a smaller q̄; None: any
-            size.
-        width: The standard deviation of a draw in posterior standard deviations, > 0, instead of β; None: β.
-        model: The calibrated model, in place of kernel and noise as given; None: rewards as they come, nothing fitted.
-        mode: `async`: never wait for the slowest evaluations of a batch; `batch`: the published algorithm, pull for
-            pull.
-        refresh_overhead: In mode `async`: the share of time that refreshes may take before they are due; 0: none.
-        refresh_growth: In mode `async`: the share by which results have grown when a refresh is due; 0: not by growth.
     """
 
     kernel: KernelOption = defaults.SMOOTH

@@ -91,32 +91,6 @@ class BBKB(SparseStrategy[SparseState]):
     With λ = ξ² = 1e-4, as in the papers' experiments, variances on the 1/λ scale are so large that batches of one would
     be chosen for hundreds of rounds.
 
-    Args:
-        kernel: k, the covariance function: rbf, matern32, matern52 or linear.
-        regularization: λ, the ridge parameter, > 0; the smaller, the more a pull can teach and the shorter batches are.
-        noise_variance: ξ², an upper bound on the variance of the reward's noise, ≥ 0.
-        norm_bound: An upper bound on the RKHS norm of f, ≥ 0: F or B in the papers.
-        delta: δ, the failure probability, in (0, 1).
-        oversampling: q̄, the oversampling of the dictionary, ≥ 1; in theory ≥ 72 log(4T/δ), in practice 2.
-        ratio_threshold: C̃, the factor by which the posterior may drift within a batch, ≥ 1; with 1 batches hold one
-            pull.
-        width: β̃, the width: `practical`, `theory` with Theorem 2's constants, or a number of deviations, > 0.
-        termination: When a batch ends: `global`, as published; `global_then_local`, longer batches; or GP-BUCB's
-            `product`.
-        local_covariance: Of the termination `global_then_local`: `embedded`, which is proven, or `paper`, as printed.
-        lazy: Whether picks are made by lazy evaluation; False scores every arm at every pick and picks the same.
-        warm_start: The first pulls: random, uncertainty or spread; or data, existing results instead of pulls.
-        resampling: The draw of the dictionary takes `pulls` one by one, or `arms` as a whole; `stable`: changing few of
-            them.
-        dictionary_limit: The expected size of a dictionary at most, ≥ 1: a larger draw takes a smaller q̄; None: any
-            size.
-        mode: `async`: never wait for the slowest evaluations of a batch; `batch`: the published algorithm, pull for
-            pull.
-        refresh_overhead: In mode `async`: the share of time that refreshes may take before they are due; 0: none.
-        refresh_growth: In mode `async`: the share by which results have grown when a refresh is due; 0: not by growth.
-        wait: `drift_budget`: choose nothing while the drift is spent; `never`: every free worker gets a pick.
-        model: The calibrated model, in place of kernel and noise as given; None: rewards as they come, nothing fitted.
-
     A campaign or `Optimizer` that names neither `model` nor `kernel` nor λ gets the calibrated model, `width` 2, `wait:
     never` and first pulls that cover the space (`strategies.presets`).
 

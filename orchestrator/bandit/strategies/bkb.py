@@ -47,21 +47,6 @@ class BKB(SparseStrategy[SparseState]):
 
     Each pull is the argmax of μ̃ + β̃ σ̃ with the width of Theorem 2. `is_sequential`: nothing is chosen while a reward
     is not in yet, so a second worker stays idle.
-
-    Args:
-        kernel: k, the covariance function: rbf, matern32, matern52 or linear.
-        regularization: λ, the ridge parameter, > 0; the smaller, the more a pull can teach and the shorter batches are.
-        noise_variance: ξ², an upper bound on the variance of the reward's noise, ≥ 0.
-        norm_bound: An upper bound on the RKHS norm of f, ≥ 0: F or B in the papers.
-        delta: δ, the failure probability, in (0, 1).
-        oversampling: q̄, the oversampling of the dictionary, ≥ 1; in theory ≥ 72 log(4T/δ), in practice 2.
-        warm_start: The first pulls: random, uncertainty or spread; or data, existing results instead of pulls.
-        resampling: The draw of the dictionary takes `pulls` one by one, or `arms` as a whole; `stable`: changing few of
-            them.
-        dictionary_limit: The expected size of a dictionary at most, ≥ 1: a larger draw takes a smaller q̄; None: any
-            size.
-        width: Standard deviations in the upper confidence bound, > 0, instead of the formula; None: the formula.
-        model: The calibrated model, in place of kernel and noise as given; None: rewards as they come, nothing fitted.
     """
 
     kernel: KernelOption = defaults.SMOOTH

@@ -19,10 +19,6 @@ class CompressedUCB(Compressed):
     Sequential: one pull at a time. Ties go to the lowest index.
 
     Options: those of `Compressed`, and
-
-    Args:
-        delta: δ, the failure probability, in (0, 1); the papers' "hold with probability at least 0.9" is 0.1.
-        width: Standard deviations in the upper confidence bound, > 0, instead of the formula; None: the formula.
     """
 
     delta: Annotated[

@@ -40,17 +40,6 @@ class EpsilonGreedy(ExactStrategy[EpsilonGreedyState]):
     the mean, so greedy pulls of one batch are all of one arm; the method has no rule for its batch, so at most
     `batch_size` pulls are pending: one, unless more are asked for. Without such a bound a greedy pull is of the arm of
     largest mean among those that are not pending, or else all free workers would evaluate the same arm.
-
-    Args:
-        kernel: k, the covariance function: rbf, matern32, matern52 or linear.
-        regularization: λ, the ridge parameter, > 0; the smaller, the more a pull can teach and the shorter batches are.
-        exploration: ε, the probability of a uniform arm, in [0, 1].
-        batch_size: How many pulls may be pending, ≥ 1; None, in mode `async`: as many as there are workers.
-        model: The calibrated model, in place of kernel and noise as given; None: rewards as they come, nothing fitted.
-        mode: `async`: never wait for the slowest evaluations of a batch; `batch`: the published algorithm, pull for
-            pull.
-        refresh_overhead: In mode `async`: the share of time that refreshes may take before they are due; 0: none.
-        refresh_growth: In mode `async`: the share by which results have grown when a refresh is due; 0: not by growth.
     """
 
     kernel: KernelOption = defaults.SMOOTH

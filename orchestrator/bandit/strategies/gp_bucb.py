@@ -42,23 +42,6 @@ class GPBUCB(ExactStrategy[ExactState]):
     It ends once Π (1 + σ²_{s−1}(x_s)) > C over the picks, pending pulls included (BBKB Proposition 2), and α = C β with
     GP-UCB's β = ξ √(G + 2 log 1/δ) + √λ F. A pick costs O(p² + pA) with p distinct arms pulled or picked.
 
-    Args:
-        kernel: k, the covariance function: rbf, matern32, matern52 or linear.
-        regularization: λ, the ridge parameter, > 0; the smaller, the more a pull can teach and the shorter batches are.
-        noise_variance: ξ², an upper bound on the variance of the reward's noise, ≥ 0.
-        norm_bound: An upper bound on the RKHS norm of f, ≥ 0: F or B in the papers.
-        delta: δ, the failure probability, in (0, 1).
-        ratio_threshold: C̃, the factor by which the posterior may drift within a batch, ≥ 1; with 1 batches hold one
-            pull.
-        warm_start: The first pulls: random, uncertainty or spread; or data, existing results instead of pulls.
-        width: Standard deviations in the upper confidence bound, > 0, instead of the formula; None: the formula.
-        model: The calibrated model, in place of kernel and noise as given; None: rewards as they come, nothing fitted.
-        mode: `async`: never wait for the slowest evaluations of a batch; `batch`: the published algorithm, pull for
-            pull.
-        refresh_overhead: In mode `async`: the share of time that refreshes may take before they are due; 0: none.
-        refresh_growth: In mode `async`: the share by which results have grown when a refresh is due; 0: not by growth.
-        wait: `drift_budget`: choose nothing while the drift is spent; `never`: every free worker gets a pick.
-
     The last two are read by the campaign; `ask` and `tell` do not depend on them.
     """
 

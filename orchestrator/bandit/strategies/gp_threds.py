@@ -58,25 +58,6 @@ class GPThreDS:
     no more than `grid_points`, all of them are the grid. Boxes without an arm are dropped, boxes of one arm not halved.
     One pull at a time: nothing is chosen while a reward is not in yet.
 
-    Args:
-        kernel: k, the covariance function: rbf, matern32, matern52 or linear.
-        regularization: λ, the variance of the noise in the model, > 0.
-        norm_bound: An upper bound on the RKHS norm of f, ≥ 0: F or B in the papers.
-        noise_scale: R: the noise is R-sub-Gaussian, ≥ 0.
-        delta: δ, the failure probability, in (0, 1).
-        low: a, a lower bound on the largest value of f.
-        high: b, an upper bound on the largest value of f, > `low`.
-        c: c, the coarseness of the search against the error that is allowed, > 0.
-        pruning_constant: P, ≥ 0; None: c. The experiments have 2c.
-        threshold_constant: Q, ≥ 0; None: 2c. The experiments have 2c (b − a).
-        holder_exponent: α, the Hölder exponent of f, in (0, 1].
-        grid_points: Cells of D_g, the grid of a box, at least, ≥ 1: 400 is 20 × 20 in two dimensions.
-        max_local_pulls: t_term, the rewards after which a box counts as high-performing, ≥ 1; None: the cap of eq. 4.
-        search: `direct`: Algorithm 4, all leaves at once; `random_walk`: Algorithms 3, 5 and 6.
-        first: x_1, the first pull of a test: a `random` arm of D_g, or the `centre`'s, with search `direct` only.
-        horizon: T, the pulls over which δ₀ is spread, ≥ 1, with search `random_walk` only.
-        walk_error: p, how often the walk may err, in (0, 1/2), with search `random_walk` only.
-
     The paper does not specify x_1: it is drawn. The walk needs that, for it returns to a box whose test may have ended
     after x_1, and the same x_1 would send it round in a circle. After a leaf is accepted the rest of the grid is judged
     before the next pull. The walk starts at the root again after every leaf, and continues at the root's children when

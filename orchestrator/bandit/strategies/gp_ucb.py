@@ -32,16 +32,6 @@ class GPUCB(ExactStrategy[ExactState]):
     (Chowdhury and Gopalan 2017, Theorem 2; Abbasi-Yadkori 2013). A pull costs O(p² + pA) with p distinct arms pulled.
 
     `is_sequential`: nothing is chosen while a reward is not in yet, so a second worker stays idle.
-
-    Args:
-        kernel: k, the covariance function: rbf, matern32, matern52 or linear.
-        regularization: λ, the ridge parameter, > 0; the smaller, the more a pull can teach and the shorter batches are.
-        noise_variance: ξ², an upper bound on the variance of the reward's noise, ≥ 0.
-        norm_bound: An upper bound on the RKHS norm of f, ≥ 0: F or B in the papers.
-        delta: δ, the failure probability, in (0, 1).
-        warm_start: The first pulls: random, uncertainty or spread; or data, existing results instead of pulls.
-        width: Standard deviations in the upper confidence bound, > 0, instead of the formula; None: the formula.
-        model: The calibrated model, in place of kernel and noise as given; None: rewards as they come, nothing fitted.
     """
 
     kernel: KernelOption = defaults.SMOOTH

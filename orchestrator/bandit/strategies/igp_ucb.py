@@ -51,21 +51,6 @@ class IGPUCB(ExactStrategy[GridState]):
     farthest-first traversal (see `grid`), those set aside left out and made up for by the next ones. So grids are
     nested, and a function of the candidates, t and what was set aside; when there are no more arms than that, all are
     in it. The defaults are the released experiment's on Branin, min(20 + t, 80)². The warm start may pull any arm.
-
-    Args:
-        kernel: k, the covariance function: rbf, matern32, matern52 or linear.
-        regularization: λ, the variance of the noise in the model, > 0.
-        norm_bound: An upper bound on the RKHS norm of f, ≥ 0: F or B in the papers.
-        noise_scale: R: the noise is R-sub-Gaussian, ≥ 0.
-        delta: δ, the failure probability, in (0, 1).
-        information: The information gain γ_s: `log` s, `sqrt` s, or by the `kernel`, √s for Matérn and log s for the
-            others.
-        initial_points: Arms on the grid of the first pull, ≥ 1.
-        final_points: Arms on a grid at most, ≥ `initial_points`.
-        grid_growth: Points by which a side of a square grid grows a pull, ≥ 0; 0 keeps the grid as it is.
-        warm_start: The first pulls: random, uncertainty or spread; or data, existing results instead of pulls.
-        width: Standard deviations in the upper confidence bound, > 0, instead of the formula; None: the formula.
-        model: The calibrated model, in place of kernel and noise as given; None: rewards as they come, nothing fitted.
     """
 
     kernel: KernelOption = defaults.BRANIN

@@ -56,13 +56,6 @@ class OptunaSampler(ModelFree[OptunaState]):
     """A sampler by the name of its class. Raises ValueError when Optuna is not installed, has no such sampler or the
     sampler refuses its options.
 
-    Args:
-        sampler: A class of `optuna.samplers`: `TPESampler`, `GPSampler`, `CmaEsSampler`, …
-        options: Arguments of the class, without `seed`, which is the campaign's.
-        mode: `async`: never wait for the slowest evaluations of a batch; `batch`: the published algorithm, pull for
-            pull.
-        refresh_growth: In mode `async`: the share by which results have grown when the sampler is given them, > 0.
-
     A suggestion is a function of the known results, the pending pulls and the campaign's seed: the study is rebuilt
     for each, pending pulls as running trials, which takes about 0.2 ms a result. Samplers other than TPE, GP and random
     search keep records in their study; those are in the campaign's log.

@@ -32,12 +32,6 @@ class EvolutionState(ModelFreeState):
 class RegularizedEvolution(ModelFree[EvolutionState]):
     """Hyper-parameters, the paper's by default. Raises ValueError, naming the field, when one is out of range.
 
-    Args:
-        population: P, the size of the population, ≥ 1; this number of random arms is pulled first.
-        tournament: S, the members that are drawn, with replacement, ≥ 1; the one with the largest reward is the parent.
-        neighbours: The child is one of this many candidates nearest to the parent, or as near as the last of them, ≥ 1.
-        batch_size: How many pulls may be pending, ≥ 1.
-
     The paper mutates an architecture in its search space. Here a mutation is a step to a random candidate among the
     nearest ones, by the Euclidean distance of the features, without the parent and arms that are set aside. Candidates
     at the same distance are all included, so that on a grid every change by one step is equally likely.
