@@ -20,7 +20,7 @@ from typing import IO, Annotated
 
 from typing_extensions import Doc
 
-from objectives.objective import Evaluation, HasFolder, InvalidValueError, ObjectiveError, Parameters, Report
+from objectives.objective import Evaluation, HasFolder, HasOutput, InvalidValueError, ObjectiveError, Parameters, Report
 from objectives.reference import did_you_mean
 from objectives.report_lines import PREFIX, STOP_GRACE_SECONDS, ReportLines
 from objectives.returned import as_evaluation
@@ -159,7 +159,8 @@ class ShellCommand:
         )
         try:
             reports = ReportLines(report, process.pid)
-            output, errors = _Tail(process.stdout, reports.take), _Tail(process.stderr)
+            keep = report.write_output if isinstance(report, HasOutput) else None
+            output, errors = _Tail(process.stdout, reports.take, keep), _Tail(process.stderr, keep)
             # not reaped yet, so that the group's number still belongs to it when it is killed
             os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
             if reports.is_stopped:  # the shell may end before the program that it ran has cleaned up
@@ -187,11 +188,12 @@ def _close(stream: IO[bytes] | None) -> None:
 
 
 class _Tail:
-    """Reads a stream to its end in a thread and keeps the last `KEPT_BYTES`; closes it."""
+    """Reads a stream to its end in a thread and keeps the last `KEPT_BYTES`; closes it. `takers` are called with each
+    piece of output."""
 
-    def __init__(self, stream: IO[bytes] | None, take: Callable[[bytes], None] | None = None) -> None:
+    def __init__(self, stream: IO[bytes] | None, *takers: Callable[[bytes], None] | None) -> None:
         self._stream = stream
-        self._take = take  # called with each piece of output
+        self._takers = [take for take in takers if take is not None]
         self._kept = b""
         self._thread = threading.Thread(target=self._read, daemon=True)
         self._thread.start()
@@ -199,8 +201,8 @@ class _Tail:
     def _read(self) -> None:
         while self._stream and (chunk := os.read(self._stream.fileno(), KEPT_BYTES)):
             self._kept = (self._kept + chunk)[-KEPT_BYTES:]
-            if self._take is not None:
-                self._take(chunk)
+            for take in self._takers:
+                take(chunk)
         _close(self._stream)
 
     def wait(self, seconds: float) -> None:

@@ -4,7 +4,7 @@ An objective turns parameters into an `Evaluation`; `Candidates` is the finite s
 Nothing here knows about workers, Ray or the bandit: features are plain arrays, parameters are plain mappings.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from types import MappingProxyType
@@ -56,6 +56,15 @@ class HasFolder(Protocol):
     def folder(self) -> Path | None:
         """For checkpoints and artefacts, the same for all attempts of the trial. None unless the campaign file says
         `workers.trial_folders: true`."""
+
+
+@runtime_checkable
+class HasOutput(Protocol):
+    """A `Report` of an attempt whose output is kept."""
+
+    @property
+    def write_output(self) -> Callable[[bytes], None] | None:
+        """Appends bytes, from any thread, to what the attempt printed. None where no output is kept."""
 
 
 @dataclass(frozen=True, slots=True)

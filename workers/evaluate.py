@@ -25,6 +25,7 @@ from objectives.objective import EvaluationStopped, HasPreparation, InvalidValue
 from workers.children import end_children
 from workers.clock import SteadyClock
 from workers.messages import Attempt, Failure, FailureKind, Limits, Outcome, Stopped, Success
+from workers.output import keep_output
 from workers.reporting import Publish, Reports
 from workers.results import check_result
 from workers.surroundings import restore_surroundings
@@ -72,6 +73,8 @@ def evaluate(
     `host:pid`) is recorded in it. `publish` takes each intermediate value on its way, and says whether the attempt
     should stop.
 
+    What it prints is kept (`workers.output`) where the attempt has a folder for it.
+
     Never raises, except for a `HostInterruptError` in a process that is not expendable: any other exception of the
     objective, KeyboardInterrupt and SystemExit included, is a failure of this attempt. The time-out needs the main
     thread (elsewhere no alarm can be raised) or an expendable process; the memory limit needs the latter.
@@ -79,7 +82,21 @@ def evaluate(
     now = SteadyClock() if now is None else now
     where = worker_name() if worker is None else worker
     limits = _raise_memory(limits, attempt.memory_factor)
-    reports = Reports(publish, attempt.folder)
+    with keep_output(attempt, owns_process=is_expendable) as printed:
+        reports = Reports(publish, attempt.folder, printed.write)
+        outcome = _evaluate(objective, attempt, limits, now, where, is_expendable, reports)
+    return printed.sent_with(outcome)
+
+
+def _evaluate(
+    objective: Objective,
+    attempt: Attempt,
+    limits: Limits,
+    now: Callable[[], float],
+    where: str,
+    is_expendable: bool,
+    reports: Reports,
+) -> Outcome:
     started = now()
     try:
         with _confine(limits) if is_expendable else _host_interrupts():

@@ -43,6 +43,7 @@ class Attempt:
     memory_factor: float = 1.0
     folder: Path | None = None  # of this trial alone, the same for all its attempts; where the campaign gives it one
     share: Share | None = None
+    trials: Path | None = None  # of all trials, where what it prints is kept (`workers.output_files`); None: nowhere
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +77,7 @@ class Success:
     metrics: Mapping[str, float] = field(default_factory=dict)
     reports: tuple[tuple[int, float], ...] = ()  # (step, value) reported while it ran
     remark: str = ""  # which metrics were left out, for display
+    output: str = ""  # the end of what it printed, where its process does not share the run's folder
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,6 +91,7 @@ class Failure:
     started: float
     finished: float
     worker: str
+    output: str = ""  # as that of a success
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,6 +109,7 @@ class Stopped:
     finished: float
     worker: str
     reports: tuple[tuple[int, float], ...] = ()
+    output: str = ""  # as that of a success
 
 
 Outcome = Success | Failure | Stopped

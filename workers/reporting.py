@@ -17,11 +17,18 @@ Publish = Callable[[int, float], bool]
 class Reports:
     """The `report` of one attempt: keeps the last `KEPT_REPORTS` values, and publishes each where `publish` is given.
 
-    `folder` is the trial's own folder, None unless the campaign gives each trial one.
+    `folder` is the trial's own folder, None unless the campaign gives each trial one. `write_output` appends bytes to
+    the attempt's output, None where no output is kept.
     """
 
-    def __init__(self, publish: Publish | None = None, folder: Path | None = None) -> None:
+    def __init__(
+        self,
+        publish: Publish | None = None,
+        folder: Path | None = None,
+        write_output: Callable[[bytes], None] | None = None,
+    ) -> None:
         self.folder = folder
+        self.write_output = write_output
         self.is_stopped = False
         self._publish = publish
         self._kept: deque[tuple[int, float]] = deque(maxlen=KEPT_REPORTS)

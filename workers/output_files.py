@@ -1,0 +1,136 @@
+"""Where an attempt's output lies: `trials/000123/output-1.txt` in the run's folder, 1 being the attempt's number.
+
+A file has at most `FILE_BYTES` and a little more. What is printed after that goes on in the same file, and the part
+before it is kept as `output-1.older.txt`, which replaces the part before that. Only an attempt that prints has a file.
+The first line of each file names the attempt, in `HEADER_BYTES` bytes.
+"""
+
+import logging
+import os
+import re
+import threading
+from pathlib import Path
+
+FILE_BYTES = 4 * 1024 * 1024  # of one part of an attempt's output; two parts are kept
+HEADER_BYTES = 64
+SENT_BYTES = 64 * 1024  # of the end of the output, which returns with the outcome from a node without the run's folder
+TAIL_LINES, TAIL_CHARACTERS = 20, 2000  # of the end of the output, in a failure's message
+_LOGGER = logging.getLogger("bbkb.executor")
+_NAME = re.compile(r"output-([1-9][0-9]*)\.txt")
+
+
+def trial_folder(trials: Path, trial: int) -> Path:
+    """The folder of one trial in `trials`, the run's folder of all of them."""
+    return trials / f"{trial:06d}"
+
+
+def output_file(trials: Path, trial: int, attempt: int) -> Path:
+    """The file of what an attempt printed last."""
+    return trial_folder(trials, trial) / f"output-{attempt}.txt"
+
+
+def older_file(path: Path) -> Path:
+    """The file of what was printed before `path`, an output file, began."""
+    return path.with_name(f"{path.stem}.older.txt")
+
+
+def written_attempts(trials: Path, trial: int) -> list[int]:
+    """The attempts of a trial that have printed something, in order."""
+    folder = trial_folder(trials, trial)
+    if not folder.is_dir():
+        return []
+    names = (_NAME.fullmatch(entry.name) for entry in folder.iterdir())
+    return sorted(int(name[1]) for name in names if name)
+
+
+def header(trial: int, attempt: int) -> bytes:
+    """The first line of an attempt's output file."""
+    return f"trial {trial} attempt {attempt}".encode().ljust(HEADER_BYTES - 1) + b"\n"
+
+
+def read_from(path: Path, offset: int, most: int) -> bytes:
+    """At most `most` bytes of an output file after the first `offset` bytes of output; empty where no file is."""
+    try:
+        with path.open("rb") as file:
+            file.seek(HEADER_BYTES + offset)
+            return file.read(most)
+    except FileNotFoundError:
+        return b""
+
+
+def read_end(path: Path, most: int) -> bytes:
+    """The last bytes of an output, `most` at most, from the beginning of a line where they hold one; empty where no
+    file is."""
+    try:
+        size = path.stat().st_size - HEADER_BYTES
+    except FileNotFoundError:
+        return b""
+    end = read_from(path, max(0, size - most), most)
+    return end.partition(b"\n")[2] or end if size > most else end
+
+
+def tail_of(printed: bytes) -> str:
+    """The last lines of an output, short enough for a failure's message."""
+    lines = printed.decode("utf-8", errors="replace").replace("\0", "\\x00").strip().splitlines()
+    return "\n".join(lines[-TAIL_LINES:])[-TAIL_CHARACTERS:]
+
+
+class OutputFile:
+    """The output of one attempt, written by the process that runs the campaign. It is created with the first byte.
+
+    A piece is written when its line ends, so a process that dies loses the line that it was printing. When the file
+    cannot be written, a warning says so and the evaluation continues without it. `write` may be called from any thread.
+    """
+
+    def __init__(self, trials: Path, trial: int, attempt: int) -> None:
+        self._path = output_file(trials, trial, attempt)
+        self._header = header(trial, attempt)
+        self._is_writable = True
+        self._descriptor = -1
+        self._size = 0
+        self._line = b""
+        self._lock = threading.Lock()
+
+    def write(self, piece: bytes) -> None:
+        """Append `piece`."""
+        with self._lock:
+            *whole, self._line = (self._line + piece).rpartition(b"\n")
+            if whole[1]:
+                self._append(b"".join(whole))
+            elif len(self._line) > SENT_BYTES:
+                self._append(self._line)
+                self._line = b""
+
+    def close(self) -> None:
+        """Write what is left."""
+        with self._lock:
+            if self._line:
+                self._append(self._line)
+                self._line = b""
+            if self._descriptor >= 0:
+                os.close(self._descriptor)
+                self._descriptor = -1
+
+    def _append(self, text: bytes) -> None:
+        if not self._is_writable:
+            return
+        try:
+            self._write(text)
+        except OSError as error:
+            self._is_writable = False
+            _LOGGER.warning("what an evaluation prints is not kept any more: %s: %s", self._path, error)
+
+    def _write(self, text: bytes) -> None:
+        if self._size >= FILE_BYTES:
+            os.close(self._descriptor)
+            self._path.replace(older_file(self._path))
+            self._descriptor, self._size = -1, 0
+        if self._descriptor < 0:
+            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+            text = self._header + text
+        view = memoryview(text)
+        while view:
+            written = os.write(self._descriptor, view)
+            self._size += written
+            view = view[written:]
