@@ -5,11 +5,15 @@ before it is kept as `output-1.older.txt`, which replaces the part before that. 
 The first line of each file names the attempt, in `HEADER_BYTES` bytes.
 """
 
+import contextlib
+import errno
 import logging
 import os
 import re
+import stat
 import threading
 from pathlib import Path
+from typing import BinaryIO
 
 FILE_BYTES = 4 * 1024 * 1024  # of one part of an attempt's output; two parts are kept
 HEADER_BYTES = 64
@@ -48,25 +52,29 @@ def header(trial: int, attempt: int) -> bytes:
     return f"trial {trial} attempt {attempt}".encode().ljust(HEADER_BYTES - 1) + b"\n"
 
 
-def read_from(path: Path, offset: int, most: int) -> bytes:
-    """At most `most` bytes of an output file after the first `offset` bytes of output; empty where no file is."""
-    try:
-        with path.open("rb") as file:
-            file.seek(HEADER_BYTES + offset)
-            return file.read(most)
-    except FileNotFoundError:
-        return b""
+def open_output(path: Path) -> BinaryIO:
+    """An output file for reading. Raises OSError where it is none: in another user's run it may be a link or a pipe."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "must be a file", str(path))
+    return os.fdopen(descriptor, "rb")
 
 
 def read_end(path: Path, most: int) -> bytes:
     """The last bytes of an output, `most` at most, from the beginning of a line where they hold one; empty where no
-    file is."""
-    try:
-        size = path.stat().st_size - HEADER_BYTES
-    except FileNotFoundError:
-        return b""
-    end = read_from(path, max(0, size - most), most)
-    return end.partition(b"\n")[2] or end if size > most else end
+    file is. Raises OSError when it cannot be read."""
+    end = _last_bytes(path, most + 1)
+    if len(end) <= most:
+        end = _last_bytes(older_file(path), most + 1 - len(end)) + end
+    return end if len(end) <= most else end[1:].partition(b"\n")[2] or end[1:]
+
+
+def _last_bytes(path: Path, most: int) -> bytes:
+    with contextlib.suppress(FileNotFoundError), open_output(path) as file:
+        file.seek(max(HEADER_BYTES, os.fstat(file.fileno()).st_size - most))
+        return file.read(most)
+    return b""
 
 
 def tail_of(printed: bytes) -> str:

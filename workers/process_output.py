@@ -181,7 +181,8 @@ class ProcessOutput:
             return
         if self._path == self._spare:
             self._path = self._place()
-            self._spare.rename(self._path)
+            with contextlib.suppress(FileNotFoundError):  # the campaign took this process for dead, and has moved it
+                self._spare.rename(self._path)
         while self._copied < size:
             piece = os.pread(self._descriptor, min(_COPY_BYTES, size - self._copied), self._copied)
             if not piece:

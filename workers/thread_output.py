@@ -60,9 +60,9 @@ def copy_of_thread(file: OutputFile) -> Iterator[None]:
 def _replace_streams() -> None:
     # an object of this class stands for the stream wherever a program asks for `sys.stdout`
     if not isinstance(sys.stdout, _Copying):
-        sys.stdout = _Copying(sys.stdout)  # type: ignore[assignment]
+        sys.stdout = _Copying(sys.stdout)
     if not isinstance(sys.stderr, _Copying):
-        sys.stderr = _Copying(sys.stderr)  # type: ignore[assignment]
+        sys.stderr = _Copying(sys.stderr)
     for handler in logging.root.handlers:
         if isinstance(handler, logging.StreamHandler):
             for copying in (sys.stdout, sys.stderr):

@@ -35,6 +35,11 @@ _COMMANDS: Mapping[str, tuple[str, str]] = {
         "Check a run's log: order, checksums, epochs, counts; print what a resume would run again. Exit code 1: it "
         "is damaged or differs from the copy.",
     ),
+    "logs": (
+        "output:logs_",
+        "Print what a trial printed: its output and errors, as trials/000026/output-1.txt has them; without --trial "
+        "the program's own log.",
+    ),
     "status": ("log:status", "Show the state of a run, from its log, also while it runs elsewhere."),
     "replay": (
         "replay:replay",

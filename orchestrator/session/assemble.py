@@ -33,6 +33,7 @@ from orchestrator.errors import CampaignError, RunError, UserError
 from orchestrator.session import existing_data
 from orchestrator.session.driver import Driver
 from orchestrator.session.notify import notifications
+from orchestrator.session.outputs import prepare_outputs
 from orchestrator.session.problem import Problem, Progress, replay
 from orchestrator.session.resources import check_timeout, limits_of, resources_of, unenforced_limits
 from orchestrator.settings.model import Settings
@@ -286,8 +287,11 @@ def _write_settings(run: Run, settings: Settings) -> None:
 
 
 def _with_folders(run: Run, problem: Problem, settings: Settings) -> Problem:
-    """The problem, each trial of which gets a folder of its own where the settings ask for one."""
-    return replace(problem, trial_folders=run.folder / "trials" if settings.workers.trial_folders else None)
+    """The problem, each trial of which gets a folder of its own where the settings ask for one, and keeps what it
+    prints where this machine has the run's folder."""
+    outputs = prepare_outputs(run) if run.folder.is_dir() else None
+    folders = run.trials if settings.workers.trial_folders else None
+    return replace(problem, trial_folders=folders, outputs=outputs)
 
 
 def _place_arms(problem: Problem, settings: Settings, held: ExitStack) -> Problem:

@@ -37,6 +37,7 @@ from orchestrator.candidates.pool import Appended
 from orchestrator.errors import BbkbError, CampaignError
 from orchestrator.session.background import Computing
 from orchestrator.session.outcome_events import event_of, picked_trials
+from orchestrator.session.outputs import remove_outputs, with_output
 from orchestrator.session.problem import BEGIN, GROW, TELL, Problem, Progress, Refreshed, refreshed_by, with_growth
 from orchestrator.session.recorder import Recorder, Span
 from orchestrator.session.reports import RecordedReports
@@ -111,6 +112,8 @@ class Driver:
         finally:
             # the process that takes over the campaign may adopt running evaluations
             self._executor.close(leave_running)
+            if not leave_running:
+                remove_outputs(self._problem.outputs)
         return close
 
     def measure(self, take: Callable[[Span, float], None]) -> None:
@@ -202,6 +205,7 @@ class Driver:
             self._activity = "evaluating"
         for outcome in self._executor.next_outcomes(0.0 if is_computing else _ATTENTION_SECONDS):
             if is_expected(self._campaign, outcome):
+                outcome = with_output(outcome, self._problem.outputs)
                 self._log.record(event_of(outcome, self._campaign, self._reports, self._executor.now()))
 
     def _take_reports(self, values: Sequence[IntermediateValue]) -> frozenset[int]:

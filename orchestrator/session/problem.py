@@ -42,6 +42,7 @@ class Problem:
     space: SearchSpace | None = None
     limit: int = 0
     trial_folders: Path | None = None  # where each trial gets a folder of its own, if it does
+    outputs: Path | None = None  # where what each attempt prints is kept, if it is: the run's folder of trials
     is_deterministic: bool = False
     goals: Goals = SINGLE
     resources: Resources | None = None  # of each trial, where its parameters say them
@@ -78,7 +79,15 @@ class Problem:
         folder = None if self.trial_folders is None else self.trial_folders / f"{assignment.trial:06d}"
         share = None if self.resources is None else self.resources.of(parameters)
         return Attempt(
-            assignment.trial, assignment.arm, parameters, seed, assignment.attempt, memory_factor, folder, share
+            assignment.trial,
+            assignment.arm,
+            parameters,
+            seed,
+            assignment.attempt,
+            memory_factor,
+            folder,
+            share,
+            self.outputs,
         )
 
 

@@ -68,6 +68,11 @@ class Run:
         return self.folder / "report.html"
 
     @property
+    def trials(self) -> Path:
+        """The folder of the trials' own folders and outputs."""
+        return self.folder / "trials"
+
+    @property
     def resume_command(self) -> str:
         """The command that continues the run, as a shell reads it."""
         return f"bbkb resume {shlex.quote(str(self.folder))}"

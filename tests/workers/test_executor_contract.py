@@ -3,6 +3,8 @@
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from ray import cloudpickle
@@ -13,6 +15,8 @@ from workers.inline import InlineExecutor
 from workers.messages import Attempt, Failure, FailureKind, Limits, Outcome, Success
 from workers.on_ray.executor import RayExecutor
 from workers.on_ray.places import Placement
+from workers.output_files import output_file, read_end
+from workers.process_output import prepare_folder
 from workers.simulated import Durations, Failures, SimulatedExecutor
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # Ray's workers cannot import this file
@@ -28,6 +32,8 @@ class Arithmetic:
         if parameters.get("raises", False):
             raise ValueError("on purpose")
         report(parameters["x"])
+        if parameters.get("prints", False):
+            print("evaluating", parameters["x"])
         return Evaluation(parameters["x"] + seed)
 
 
@@ -99,6 +105,15 @@ def test_outcomes_are_stamped_by_the_executors_clock(executor: Executor) -> None
     assert len(outcomes) == 3
     for outcome in outcomes:
         assert before <= outcome.started <= outcome.finished <= executor.now()
+
+
+def test_what_an_attempt_prints_is_in_its_file_and_the_others_have_none(executor: Executor, tmp_path: Path) -> None:
+    prepare_folder(tmp_path)
+    chosen = [*attempts(0, 1), *attempts(2, 3, prints=True)]
+    executor.submit([replace(attempt, trials=tmp_path) for attempt in chosen])
+    assert len(drain(executor)) == 4
+    printed = {trial: read_end(output_file(tmp_path, trial, 1), 1000) for trial in range(4)}
+    assert printed == {0: b"", 1: b"", 2: b"evaluating 2.0\n", 3: b"evaluating 3.0\n"}
 
 
 def test_a_cancelled_attempt_ends_as_such_and_the_others_continue(executor: Executor) -> None:
