@@ -47,7 +47,18 @@ def as_evaluation(returned: object, origin: str) -> Evaluation:
 
 
 def as_number(value: object, origin: str) -> float:
-    """`value` as a float: Python's and numpy's numbers, 0-d arrays and tensors; InvalidValueError on anything else."""
+    """Convert what an objective called `origin` returned to a float; InvalidValueError for anything that is no
+    number."""
+    number = number_of(value)
+    if number is None:
+        got = f"{type(value).__name__} {_short(value)}{remedy_for(value)}"
+        raise InvalidValueError(f"{origin} must return a number, got {got}")
+    return number
+
+
+def number_of(value: object) -> float | None:
+    """Convert a number to a float: Python's and NumPy's numbers, arrays and tensors without dimensions, and any other
+    object with `__float__` or `__index__`; None for everything else."""
     # bool and text would convert, but are more likely a mistake (a comparison returned, a value not parsed)
     is_slip = isinstance(value, bool | np.bool_ | np.complexfloating) or getattr(value, "ndim", 0) != 0
     if isinstance(value, SupportsFloat | SupportsIndex) and not is_slip:
@@ -55,14 +66,12 @@ def as_number(value: object, origin: str) -> float:
             # the number of a tensor that has a gradient is taken without it: PyTorch warns about `float(tensor)`
             return float(value.detach()) if hasattr(value, "detach") else float(value)
         except (TypeError, ValueError, OverflowError):
-            pass
-    raise InvalidValueError(
-        f"{origin} must return a number, got {type(value).__name__} {_short(value)}{_remedy(value)}"
-    )
+            return None
+    return None
 
 
-def _remedy(value: object) -> str:
-    """What to write instead of `value`, as the end of a message; empty where that cannot be known."""
+def remedy_for(value: object) -> str:
+    """Say what to write instead of `value`, as the end of a message; empty where that cannot be known."""
     if value is None:
         return "; does a return statement lack?"
     if isinstance(value, bool | np.bool_ | str):

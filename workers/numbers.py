@@ -1,11 +1,10 @@
 """Converts numbers that an objective returned to plain floats."""
 
-import contextlib
 import math
-import numbers
 import reprlib
 
 from objectives.objective import InvalidValueError
+from objectives.returned import number_of
 
 
 def finite(name: str, value: object) -> float:
@@ -17,13 +16,16 @@ def finite(name: str, value: object) -> float:
 
 
 def finite_or_not(name: str, value: object) -> float:
-    """`value` as a float, NaN and infinities included; raises InvalidValueError for what is no real number."""
-    # True is an int in Python, but as a result it is a mistake
-    if not isinstance(value, bool):
-        with contextlib.suppress(OverflowError):  # an int beyond 1.8e308
-            if isinstance(value, numbers.Real):
-                return float(value)
-    raise InvalidValueError(f"{name} must be a finite number, got {excerpt(value)}")
+    """Convert `value` to a float, NaN and infinities included; raise InvalidValueError for what is no number.
+
+    Whatever `objectives.returned.number_of` converts is a number: also a tensor without dimensions, or a Decimal.
+    """
+    number = number_of(value)
+    if number is None:
+        hint = "; write float(...) if it is meant as a number" if isinstance(value, bool | str) else ""
+        hint = "; give one of its numbers, such as its mean" if hasattr(value, "ndim") else hint
+        raise InvalidValueError(f"{name} must be a finite number, got {excerpt(value)}{hint}")
+    return number
 
 
 def excerpt(value: object) -> str:

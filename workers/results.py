@@ -36,22 +36,28 @@ def check_result(evaluation: object) -> Result:
     left_out = [_entry(str(name), why) for name, why in evaluation.left_out.items()]
     for key, metric in returned.items():
         name = _text(key)
-        why = _objection(name, metric) if len(metrics) < MOST_METRICS else f"more than {MOST_METRICS}"
-        if why:
-            left_out.append(_entry(name, why))
-        else:
-            metrics[name] = float(metric)
+        try:
+            _check_bounds(name, len(metrics))
+            metrics[name] = _metric(name, metric)
+        except InvalidValueError as error:
+            left_out.append(_entry(name, str(error)))
     return Result(value, metrics, _remark(left_out))
 
 
-def _objection(name: str, metric: object) -> str:
+def _check_bounds(name: str, count: int) -> None:
+    """Raise InvalidValueError when a metric of this name must not be added to `count` others."""
+    if count >= MOST_METRICS:
+        raise InvalidValueError(f"more than {MOST_METRICS}")
     if len(name) > NAME_CHARACTERS:
-        return f"its name has more than {NAME_CHARACTERS} characters"
+        raise InvalidValueError(f"its name has more than {NAME_CHARACTERS} characters")
+
+
+def _metric(name: str, metric: object) -> float:
+    """Convert a metric to a finite float. Raises InvalidValueError with its type."""
     try:
-        finite(name, metric)
+        return finite(name, metric)
     except InvalidValueError:
-        return f"{type(metric).__name__}, not a finite number"
-    return ""
+        raise InvalidValueError(f"{type(metric).__name__}, not a finite number") from None
 
 
 def _entry(name: str, why: str) -> str:

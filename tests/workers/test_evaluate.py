@@ -119,7 +119,7 @@ class WithoutRepr:
         (True, "True (bool)"),
         (np.True_, "bool"),
         (1j, "1j (complex)"),
-        (np.array(1.0), "array(1.) (ndarray)"),
+        (np.array([1.0]), "array([1.]) (ndarray)"),
         pytest.param(1 << 3_321_928, "an int of 3321929 bits", id="million digits"),
         (10**400, "an int of 1329 bits"),
         pytest.param("a" * 10**6, "...", id="a million letters"),
@@ -171,7 +171,9 @@ def test_an_invalid_value_that_the_objective_found_itself_keeps_its_words() -> N
 def test_a_report_that_is_no_number_is_an_invalid_value() -> None:
     failure = failure_of(outcome_of(lambda parameters, seed, report: cast(Any, report)("high")))
     assert failure.kind is FailureKind.INVALID_VALUE
-    assert failure.message == "a reported value must be a finite number, got 'high' (str)"
+    assert failure.message == (
+        "a reported value must be a finite number, got 'high' (str); write float(...) if it is meant as a number"
+    )
 
 
 def test_only_the_last_reports_are_kept() -> None:
