@@ -1,8 +1,10 @@
 """The public names of the project: `import bbkb`, the `bbkb` command and `python -m bbkb`.
 
     from bbkb import Campaign, Optimizer, load, tune
+    from bbkb import strategy, adapters  # for strategies of your own; for Optuna and Ray Tune
 
-Everything that is imported from here is kept stable between minor versions; the packages below are free to change.
+What is imported from here, `bbkb.strategy` and `bbkb.adapters` is kept stable between minor versions; the packages
+below are free to change.
 """
 
 import importlib
@@ -13,45 +15,95 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from objectives.objective import EvaluationStopped
+    from objectives.objective import EvaluationStopped, ObjectiveError
     from objectives.parameters import Choice, Ordered, Range
-    from orchestrator.api import Campaign, Result, load, tune
-    from orchestrator.ask_tell.candidates import Optimizer
+    from orchestrator.api import Campaign, Result, Submitted, TrialResult, load, tune
+    from orchestrator.ask_tell.candidates import CandidateOptimizer
+    from orchestrator.ask_tell.space import Optimizer
+    from orchestrator.errors import (
+        ActorLostError,
+        BbkbError,
+        CampaignError,
+        ConfigError,
+        FencedError,
+        HeldError,
+        RunError,
+        StoreError,
+        UserError,
+    )
+    from orchestrator.public import adapters, strategy
     from orchestrator.version import __version__
 
 __all__ = [
+    "ActorLostError",
+    "BbkbError",
     "Campaign",
+    "CampaignError",
+    "CandidateOptimizer",
     "Choice",
+    "ConfigError",
     "EvaluationStopped",
+    "FencedError",
+    "HeldError",
+    "ObjectiveError",
     "Optimizer",
     "Ordered",
     "Range",
     "Result",
+    "RunError",
+    "StoreError",
+    "Submitted",
+    "TrialResult",
+    "UserError",
     "__version__",
+    "adapters",
     "load",
     "main",
+    "strategy",
     "tune",
 ]
 
-_HOMES = {  # imported when they are first used: `Optimizer` needs numpy and scipy only
+_HOMES = {  # imported when they are first used: `CandidateOptimizer` needs numpy and scipy only
+    "ActorLostError": "orchestrator.errors",
+    "BbkbError": "orchestrator.errors",
     "Campaign": "orchestrator.api",
+    "CampaignError": "orchestrator.errors",
+    "CandidateOptimizer": "orchestrator.optimizer",
     "Choice": "objectives.parameters",
+    "ConfigError": "orchestrator.errors",
     "EvaluationStopped": "objectives.objective",
-    "Optimizer": "orchestrator.ask_tell.candidates",
+    "FencedError": "orchestrator.errors",
+    "HeldError": "orchestrator.errors",
+    "ObjectiveError": "objectives.objective",
+    "Optimizer": "orchestrator.ask_tell.space",
     "Ordered": "objectives.parameters",
     "Range": "objectives.parameters",
     "Result": "orchestrator.api",
+    "RunError": "orchestrator.errors",
+    "StoreError": "orchestrator.errors",
+    "Submitted": "orchestrator.api",
+    "TrialResult": "orchestrator.api",
+    "UserError": "orchestrator.errors",
     "__version__": "orchestrator.version",
     "load": "orchestrator.api",
     "tune": "orchestrator.api",
 }
+_MODULES = ("adapters", "strategy")
+_FOLDER = Path(__file__).resolve().parent
+__path__ = [str(_FOLDER / "orchestrator" / "public")]  # where `import bbkb.strategy` finds its module
 
 
 def __getattr__(name: str) -> object:
+    if name in _MODULES:
+        return importlib.import_module(f"{__name__}.{name}")
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found: object = getattr(importlib.import_module(_HOMES[name]), name)
-    return found
+    attribute: object = getattr(importlib.import_module(_HOMES[name]), name)
+    return attribute
+
+
+def __dir__() -> list[str]:
+    return list(__all__)
 
 
 def import_own_packages() -> None:
@@ -63,15 +115,14 @@ def import_own_packages() -> None:
         ImportError: when another package of that name was imported before, or this project's is missing.
 
     """
-    beside = Path(__file__).resolve().parent
     for name in ("objectives", "workers", "orchestrator"):
         if name not in sys.modules:
-            spec = PathFinder.find_spec(name, [str(beside)])
+            spec = PathFinder.find_spec(name, [str(_FOLDER)])
             if spec is None or spec.loader is None:
-                raise ImportError(f"bbkb is not installed completely: its package {name!r} is missing in {beside}")
+                raise ImportError(f"bbkb is not installed completely: its package {name!r} is missing in {_FOLDER}")
             sys.modules[name] = importlib.util.module_from_spec(spec)
             spec.loader.exec_module(sys.modules[name])
-        elif beside / name not in [Path(path).resolve() for path in getattr(sys.modules[name], "__path__", ())]:
+        elif _FOLDER / name not in [Path(path).resolve() for path in getattr(sys.modules[name], "__path__", ())]:
             raise ImportError(
                 f"bbkb has a package {name!r}, and another one was imported before: "
                 f"{getattr(sys.modules[name], '__file__', None)}; import bbkb first, or rename the other package"

@@ -1,24 +1,24 @@
 """The public module: what it exports, and the two ways to start the command."""
 
+import builtins
 import inspect
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, assert_type
 
+import jedi
 import pytest
 
 import bbkb
 from objectives import objective
 from objectives.names import KnowsParameters, ObjectiveOptions, ReadsFiles, find_objective
-from orchestrator.api.result import TrialResult
-from orchestrator.api.submitted import Submitted
-from orchestrator.ask_tell.candidates import Optimizer
-from orchestrator.ask_tell.space import SpaceOptimizer
 from orchestrator.bandit.strategies import STRATEGIES
+from orchestrator.bandit.strategy import Pick
 from orchestrator.running import launch
 from tests.argument_sections import is_protocol, missing_arguments
 
@@ -30,9 +30,64 @@ def run(folder: Path, *command: str, **variables: str) -> subprocess.CompletedPr
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=240)
 
 
-def test_the_module_exports_what_it_names() -> None:
+def test_the_module_exports_what_it_names_and_completion_shows_nothing_else() -> None:
     assert all(hasattr(bbkb, name) for name in bbkb.__all__)
-    assert bbkb.Optimizer is Optimizer
+    assert dir(bbkb) == sorted(bbkb.__all__)
+
+
+def test_every_error_that_a_docstring_names_is_exported() -> None:
+    documented = "\n".join(inspect.getdoc(function) or "" for _, function in public_callables())
+    named = set(re.findall(r"\b[A-Z][A-Za-z]+Error\b", documented)) - set(dir(builtins))
+    assert named <= set(bbkb.__all__)
+    assert {"RunError", "ConfigError", "ObjectiveError", "StoreError"} <= named
+
+
+@pytest.mark.parametrize(
+    ("cls", "first", "absent"),
+    [(bbkb.Optimizer, "space", "mean"), (bbkb.CandidateOptimizer, "candidates", "front")],
+)
+def test_an_optimizer_shows_its_own_arguments_and_members(cls: type, first: str, absent: str) -> None:
+    shown = list(inspect.signature(cls).parameters)
+    assert shown[0] == first
+    assert "options" in shown
+    assert "args" not in shown
+    assert not hasattr(cls, absent)
+    assert "__new__" not in vars(cls)
+
+
+def test_an_editor_completes_the_members_of_each_optimizer() -> None:
+    source = "import bbkb\noptimizer = bbkb.{}\noptimizer."
+    completed = {
+        call: {one.name for one in jedi.Script(source.format(call)).complete(3, 10)}
+        for call in ("Optimizer({})", "CandidateOptimizer([])")
+    }
+    assert {"ask", "tell", "front", "metrics", "candidates"} <= completed["Optimizer({})"]
+    assert not {"mean", "ucb", "dictionary"} & completed["Optimizer({})"]
+    assert {"ask", "tell", "mean", "ucb", "dictionary"} <= completed["CandidateOptimizer([])"]
+    assert "front" not in completed["CandidateOptimizer([])"]
+
+
+def test_a_type_checker_knows_the_members_of_each_optimizer(tmp_path: Path) -> None:
+    """mypy checks `assert_type` with the rest of the tests; when they run, it returns its argument."""
+    search = assert_type(bbkb.Optimizer({"x": bbkb.Range(0.0, 1.0)}), bbkb.Optimizer)
+    search.save(tmp_path / "space.json")
+    assert_type(bbkb.Optimizer.load(tmp_path / "space.json"), bbkb.Optimizer)
+    assert_type(search.metrics, tuple[str, ...])
+    rows = assert_type(bbkb.CandidateOptimizer([[0.0], [1.0]]), bbkb.CandidateOptimizer)
+    rows.save(tmp_path / "array.json")
+    assert_type(bbkb.CandidateOptimizer.load(tmp_path / "array.json"), bbkb.CandidateOptimizer)
+    rows.tell([0], [0.5])
+    assert_type(rows.best(), tuple[int, float])
+    assert_type(bbkb.strategy.Pick(0), Pick)
+
+
+def test_modules_for_strategies_and_adapters_are_imported_in_both_forms(tmp_path: Path) -> None:
+    code = (
+        "import bbkb.strategy; from bbkb.strategy import Pick; from bbkb import strategy; print(strategy.Pick is Pick)"
+    )
+    assert run(tmp_path, sys.executable, "-c", code).stdout == "True\n"
+    assert set(dir(bbkb.adapters)) == {"BBKBSampler", "BBKBSearch"}
+    assert all(hasattr(bbkb.strategy, name) for name in bbkb.strategy.__all__)
 
 
 @pytest.mark.parametrize("module", ["bbkb", "orchestrator"])
@@ -56,7 +111,11 @@ def test_completion_for_a_shell_can_be_printed_from_any_shell(tmp_path: Path, sh
 def public_callables() -> Iterator[tuple[str, Callable[..., Any]]]:
     """What `bbkb` exports, the strategies, the protocols of objectives, what starts a campaign; of classes the public
     methods too."""
-    exported = [getattr(bbkb, name) for name in bbkb.__all__ if name != "EvaluationStopped"]  # users only catch it
+    exported = [
+        getattr(bbkb, name)
+        for name in bbkb.__all__
+        if not is_error(getattr(bbkb, name)) and name not in ("adapters", "strategy")
+    ]
     faces: list[Callable[..., Any]] = [
         *public_names(objective),
         ObjectiveOptions,
@@ -64,7 +123,7 @@ def public_callables() -> Iterator[tuple[str, Callable[..., Any]]]:
         KnowsParameters,
         find_objective,
     ]
-    faces += [launch.launch, launch.watch, launch.Remote, Submitted, TrialResult, SpaceOptimizer]
+    faces += [launch.launch, launch.watch, launch.Remote]
     for one in (*(one for one in exported if callable(one)), *faces, *STRATEGIES.values()):
         yield one.__qualname__, one
     for cls in (*exported, *faces):

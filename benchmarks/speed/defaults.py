@@ -1,4 +1,4 @@
-"""The CPU time of a suggestion at the defaults: `Optimizer` with workers that are never idle, in simulated time."""
+"""The CPU time of a suggestion at the defaults: an optimizer with workers that are never idle, in simulated time."""
 
 import heapq
 import time
@@ -7,7 +7,7 @@ import numpy as np
 
 from benchmarks.speed.problems import NOISE, load
 from benchmarks.speed.rows import Answer
-from orchestrator.ask_tell.candidates import Optimizer
+from orchestrator.ask_tell.candidates import CandidateOptimizer
 
 SIGMA = 0.5  # of the log-normal durations
 
@@ -24,7 +24,7 @@ def defaults(arms: int, workers: int, horizon: int, dimension: int = 6, seed: in
 
     """
     problem, rng = load("synthetic", arms, dimension), np.random.default_rng([seed, 9])
-    optimizer = Optimizer(problem.features, seed=seed)
+    optimizer = CandidateOptimizer(problem.features, seed=seed)
     running: list[tuple[float, int]] = []
     chosen: list[int] = []
     now, results, began = 0.0, 0, time.process_time()

@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import Mapping
 
 from objectives.conditions import Scalar
-from orchestrator.ask_tell.space import SpaceOptimizer
+from orchestrator.ask_tell.space import Optimizer
 
 Configuration = Mapping[str, Scalar]
 
@@ -17,7 +17,7 @@ class Backlog:
     no thread: every call computes at once, and the same calls give the same proposals.
     """
 
-    def __init__(self, optimizer: SpaceOptimizer, size: int) -> None:
+    def __init__(self, optimizer: Optimizer, size: int) -> None:
         if size < 0:
             raise ValueError(f"backlog must be >= 0, got {size}")
         self._optimizer = optimizer

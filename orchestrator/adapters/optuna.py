@@ -15,8 +15,8 @@ from objectives.conditions import Scalar
 from objectives.objective import ObjectiveError
 from orchestrator.adapters.optuna_space import Values, space_of, to_optuna, to_ours
 from orchestrator.ask_tell.checks import check_seed
-from orchestrator.ask_tell.space import SpaceOptimizer
-from orchestrator.ask_tell.strategy import named_strategy
+from orchestrator.ask_tell.space import Optimizer
+from orchestrator.ask_tell.strategy import StrategyChoice, named_strategy
 
 Configuration = Mapping[str, Scalar]
 
@@ -32,14 +32,14 @@ class BBKBSampler(BaseSampler):  # type: ignore[misc]  # Optuna's types are not 
     Args:
         seed: a whole number, >= 0; the same study with the same seed gets the same parameters.
         independent_sampler: draws the other parameters; None: at random.
-        strategy: its name, as for `Optimizer`.
+        strategy: as for `Optimizer`.
         **options: fields of the strategy.
 
     Raises:
         ValueError: when the seed or an option is not allowed; during a study, when it has several objectives.
 
     >>> import optuna
-    >>> from orchestrator.adapters.optuna import BBKBSampler
+    >>> from bbkb.adapters import BBKBSampler
     >>> optuna.logging.set_verbosity(optuna.logging.ERROR)
     >>> study = optuna.create_study(sampler=BBKBSampler(seed=1))
     >>> study.optimize(lambda trial: (trial.suggest_float("x", 0, 1) - 0.3) ** 2, n_trials=30)
@@ -52,7 +52,7 @@ class BBKBSampler(BaseSampler):  # type: ignore[misc]  # Optuna's types are not 
         *,
         seed: int = 0,
         independent_sampler: BaseSampler | None = None,
-        strategy: str = "bbkb",
+        strategy: StrategyChoice = "bbkb",
         **options: Any,
     ) -> None:
         named_strategy(strategy, options)  # raises before the first trial, not after it
@@ -109,15 +109,15 @@ class BBKBSampler(BaseSampler):  # type: ignore[misc]  # Optuna's types are not 
         self._study_name = study_name
         self._intersection = IntersectionSearchSpace()
         self._space: dict[str, BaseDistribution] = {}
-        self._optimizer: SpaceOptimizer | None = None
+        self._optimizer: Optimizer | None = None
         self._seen = 0  # the number of trials that were read
         self._open: dict[int, Configuration | None] = {}  # trials that have not ended; None: parameters not known yet
         self._choosing = 0  # earlier trials that run and whose parameters are being chosen at the same time
 
-    def _take_in(self, study: Study, trial: FrozenTrial, space: dict[str, BaseDistribution]) -> SpaceOptimizer:
+    def _take_in(self, study: Study, trial: FrozenTrial, space: dict[str, BaseDistribution]) -> Optimizer:
         """The optimizer of this space, with everything that the study knows by now."""
         if self._optimizer is None or self._space != space:
-            self._optimizer = SpaceOptimizer(space_of(space), strategy=self._strategy, seed=self._seed, **self._options)
+            self._optimizer = Optimizer(space_of(space), strategy=self._strategy, seed=self._seed, **self._options)
             self._space, self._seen, self._open = dict(space), 0, {}
         trials = study.get_trials(deepcopy=False)
         self._open |= dict.fromkeys(range(self._seen, len(trials)))
@@ -139,7 +139,7 @@ class BBKBSampler(BaseSampler):  # type: ignore[misc]  # Optuna's types are not 
             self._optimizer.tell(over, values)
         return self._optimizer
 
-    def _expected(self, optimizer: SpaceOptimizer, trial: FrozenTrial) -> Configuration | None:
+    def _expected(self, optimizer: Optimizer, trial: FrozenTrial) -> Configuration | None:
         """A trial that was proposed elsewhere, pending from now on; None when its parameters are not known yet or not
         those of the space, or the strategy takes none from elsewhere."""
         if not set(self._space) <= set(trial.params):

@@ -11,8 +11,8 @@ from ray.tune.search import Searcher
 from orchestrator.adapters.backlog import Backlog, Configuration
 from orchestrator.adapters.tune_space import Config, TuneSpace
 from orchestrator.ask_tell.checks import check_seed
-from orchestrator.ask_tell.space import SpaceOptimizer
-from orchestrator.ask_tell.strategy import named_strategy
+from orchestrator.ask_tell.space import Optimizer
+from orchestrator.ask_tell.strategy import StrategyChoice, named_strategy
 
 
 class BBKBSearch(Searcher):
@@ -28,7 +28,7 @@ class BBKBSearch(Searcher):
         max_concurrent: the largest number of running trials, also with a `ConcurrencyLimiter`; None: as many as Tune
             starts.
         backlog: proposals made ahead, so that Tune does not wait for a refit; 0 makes each when it is asked for.
-        strategy: its name, as for `Optimizer`.
+        strategy: as for `Optimizer`.
         **options: fields of the strategy.
 
     Raises:
@@ -45,7 +45,7 @@ class BBKBSearch(Searcher):
         seed: int = 0,
         max_concurrent: int | None = None,
         backlog: int = 2,
-        strategy: str = "bbkb",
+        strategy: StrategyChoice = "bbkb",
         **options: Any,
     ) -> None:
         if mode not in (None, "min", "max"):
@@ -134,9 +134,7 @@ class BBKBSearch(Searcher):
     def _begin(self, config: Mapping[str, object]) -> None:
         self._space = TuneSpace.of(config)
         if self._space.domains:
-            optimizer = SpaceOptimizer(
-                self._space.parameters, strategy=self._strategy, seed=self._seed, **self._options
-            )
+            optimizer = Optimizer(self._space.parameters, strategy=self._strategy, seed=self._seed, **self._options)
             self._backlog = Backlog(optimizer, self._size)
 
     def _reward(self, result: Mapping[str, object]) -> float | None:

@@ -1,11 +1,11 @@
-"""The ask-and-tell interface of the bandit core, for use without a campaign. It needs only NumPy and SciPy."""
+"""`CandidateOptimizer`: ask and tell rows of an array, without a campaign. It needs only NumPy and SciPy."""
 
 import copy
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -21,21 +21,22 @@ from orchestrator.ask_tell.checks import (
 from orchestrator.ask_tell.learner import Learner
 from orchestrator.ask_tell.locking import exclusive
 from orchestrator.ask_tell.saving import Entry, build_arms, dump_arms, dump_named, read_saved, write_saved
-from orchestrator.ask_tell.strategy import named_strategy
+from orchestrator.ask_tell.strategy import StrategyChoice, named_strategy
 from orchestrator.bandit.arms import Arms
 from orchestrator.bandit.strategy import AnyStrategy, Observation, Posterior, begin, never_waits
 from orchestrator.wording import facts_html
 
 
-class Optimizer:
+class CandidateOptimizer:
     """Finds the candidate with the largest expected reward, by asking for evaluations in batches.
 
-    `Optimizer(space={"x": Range(0, 1)}, direction="minimize")` asks and tells configurations: see `SpaceOptimizer`.
+    `Optimizer` is the same for a search space, whose configurations are asked for and told.
 
     Args:
         candidates: an array (A, d), a row is the feature vector of a candidate; or `Arms`, which also say which
             features belong to one parameter and whether a candidate may be evaluated twice.
-        strategy: its name: bbkb, uniform, gp_ucb, …; `bbkb strategies` lists them.
+        strategy: its name: bbkb, uniform, gp_ucb, …, which `bbkb strategies` lists; `module:Name` or a class of
+            your own; or an object with all its options.
         seed: a whole number, >= 0; the same calls with the same seed give the same candidates.
         existing: a pair of indices (n,) and finite rewards (n,): results known before, which take the place of the
             strategy's warm start.
@@ -49,9 +50,9 @@ class Optimizer:
         ValueError: when candidates, options or results are not allowed.
 
     >>> import numpy as np
-    >>> from bbkb import Optimizer
+    >>> from bbkb import CandidateOptimizer
     >>> x = np.linspace(0, 1, 200)[:, None]
-    >>> optimizer = Optimizer(x, seed=1)
+    >>> optimizer = CandidateOptimizer(x, seed=1)
     >>> for _ in range(30):
     ...     arms = optimizer.ask()
     ...     optimizer.tell(arms, np.sin(6 * x[arms, 0]))
@@ -60,39 +61,23 @@ class Optimizer:
     x = 0.3, reward = 1.0
     """
 
-    def __new__(cls, *args: Any, **options: Any) -> Any:
-        """An optimizer of candidates; with `space=`, one of configurations: see `SpaceOptimizer`."""
-        if "space" not in options or cls is not Optimizer:
-            return super().__new__(cls)
-        from orchestrator.ask_tell.space import SpaceOptimizer  # here: arrays need only numpy and scipy
-
-        return SpaceOptimizer(*args, **options)
-
     @classmethod
-    def load(cls, path: str | Path) -> Any:
-        """The optimizer that `save` wrote, of candidates or of a space; it continues exactly as the saved one would.
+    def load(cls, path: str | Path) -> Self:
+        """Read the optimizer that `save` wrote; it continues exactly as the saved one would.
 
         Args:
             path: the file that was written.
 
         Raises:
-            ValueError: when it cannot be read, or is none.
+            ValueError: when it cannot be read, or was not written by a `CandidateOptimizer`.
 
         """
-
-        def build(saved: Entry) -> Any:
-            if "space" not in saved:
-                return cls._from_saved(saved)
-            from orchestrator.ask_tell.space import SpaceOptimizer
-
-            return SpaceOptimizer.from_saved(saved)
-
-        return read_saved(path, build)
+        return read_saved(path, cls._from_saved, "arms")
 
     def __init__(
         self,
         candidates: ArrayLike | Arms,
-        strategy: str = "bbkb",
+        strategy: StrategyChoice = "bbkb",
         seed: int = 0,
         existing: tuple[ArrayLike, ArrayLike] | None = None,
         **options: object,
@@ -115,14 +100,14 @@ class Optimizer:
 
     @exclusive
     def ask(self, limit: int | None = None) -> NDArray[np.intp]:
-        """Indices of the candidates to evaluate next, (n,); they are pending until `tell`.
+        """Choose the candidates to evaluate next, at most `limit`; they are pending until `tell`.
 
-        At most `limit`. When it is None: the strategy's own batch, at most A; one, where it never waits for rewards and
-        so has no batch of its own. Empty when `tell` must get rewards of pending arms first, or when no candidate is
-        left. An index may come up twice: evaluate it twice.
+        The array is empty when `tell` must get rewards of pending candidates first, or when no candidate is left. An
+        index may come up twice: evaluate it twice.
 
         Args:
-            limit: how many at most, >= 1, such as the number of free workers; None: the strategy's own batch.
+            limit: the largest number of indices, >= 1, such as the number of free workers; None: the strategy's own
+                batch, at most A, and 1 for strategies without batches.
 
         Returns:
             Indices (n,) of rows of `candidates`, in the order chosen.
@@ -141,7 +126,7 @@ class Optimizer:
 
     @exclusive
     def expect(self, indices: ArrayLike) -> None:
-        """These candidates are being evaluated although `ask` did not give them: they are pending until `tell`.
+        """Mark candidates that `ask` did not return as pending, until `tell` gets their rewards.
 
         Args:
             indices: rows of `candidates` (n,).
@@ -154,10 +139,10 @@ class Optimizer:
 
     @exclusive
     def tell(self, indices: ArrayLike, rewards: Sequence[float | None] | ArrayLike) -> None:
-        """Rewards (n,) of the candidates `indices` (n,), in any order and any grouping.
+        """Report rewards (n,) of the candidates `indices` (n,). Order and batching do not matter.
 
-        None means that it could not be evaluated: that candidate is not asked for again. Indices that `ask` did not
-        give are allowed: they are existing results. A strategy that never waits learns of results together, at the next
+        None means that the candidate could not be evaluated; it is not asked for again. Indices that `ask` did not
+        return are accepted as existing results. A strategy that never waits learns of results together, at the next
         `ask` at which they have grown by `refresh_growth`.
 
         Args:
@@ -185,7 +170,7 @@ class Optimizer:
 
     @exclusive
     def save(self, path: str | Path) -> None:
-        """Write everything to `path` as JSON, whole or not at all; `Optimizer.load` reads it.
+        """Write everything to `path` as JSON, whole or not at all; `load` reads it.
 
         Args:
             path: the file to write.
@@ -245,10 +230,10 @@ class Optimizer:
         self._lock = threading.RLock()
 
     @classmethod
-    def _from_saved(cls, saved: Mapping[str, Any]) -> "Optimizer":
+    def _from_saved(cls, saved: Mapping[str, Any]) -> Self:
         from orchestrator.settings.strategies import build_strategy
 
-        optimizer: Optimizer = cls.__new__(cls)
+        optimizer = cls.__new__(cls)
         optimizer._begin(build_arms(saved["arms"]), build_strategy(saved["strategy"]), int(saved["seed"]))
         for entry in saved["log"]:
             optimizer._repeat(entry)
@@ -298,7 +283,7 @@ class Optimizer:
     @exclusive
     def __repr__(self) -> str:
         rewards, pending = self._state.pulls.total, len(self.pending)
-        return f"<Optimizer of {self._size} candidates: {rewards} rewards, {pending} pending>"
+        return f"<CandidateOptimizer of {self._size} candidates: {rewards} rewards, {pending} pending>"
 
     @exclusive
     def _repr_html_(self) -> str:
@@ -307,7 +292,7 @@ class Optimizer:
         if self._state.pulls.total:
             arm, reward = self.best()
             facts += [("best mean reward", f"{reward:.6g}"), ("best candidate", str(arm))]
-        return facts_html(f"Optimizer of {self._size} candidates", facts)
+        return facts_html(f"CandidateOptimizer of {self._size} candidates", facts)
 
     @property
     @exclusive
@@ -317,8 +302,8 @@ class Optimizer:
 
     @exclusive
     def scores(self, rewards: ArrayLike) -> NDArray[np.float64]:
-        """What the model takes rewards for, (n,): their scores among the results so far under a calibrated model, else
-        the rewards.
+        """Transform rewards (n,) as the model sees them: to scores among the results so far under a calibrated model;
+        unchanged otherwise.
 
         Args:
             rewards: numbers (n,).

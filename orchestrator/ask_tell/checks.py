@@ -21,13 +21,13 @@ T = TypeVar("T")
 Rewards = Sequence[float | None] | ArrayLike
 
 
-def check_limit(limit: object) -> int:
-    """A number of pulls, at least 1."""
+def check_limit(limit: object, what: str = "limit") -> int:
+    """Check a number of pulls or candidates, at least 1; `what` it is."""
     if isinstance(limit, bool) or not isinstance(limit, int | np.integer):
-        raise ValueError(f"limit must be a whole number >= 1, got {excerpt(limit)}")
+        raise ValueError(f"{what} must be a whole number >= 1, got {excerpt(limit)}")
     number = int(limit)
     if number < 1:
-        raise ValueError(f"limit must be >= 1, got {number}")
+        raise ValueError(f"{what} must be >= 1, got {number}")
     return number
 
 

@@ -1,9 +1,9 @@
 """Files of `Optimizer.save`: one JSON object, which contains the calls and their results, not what was computed from
 them.
 
-Both forms of `Optimizer` write their calls, the results, and what the strategy drew or fitted. Loading repeats these
-without drawing or fitting anything. A file with `space` is a search of configurations, one with `arms` a search of rows
-of an array.
+`Optimizer` and `CandidateOptimizer` write their calls, the results, and what the strategy drew or fitted. Loading
+repeats these without drawing or fitting anything. A file with `space` is a search of configurations, one with `arms` a
+search of rows of an array.
 """
 
 import base64
@@ -11,7 +11,7 @@ import io
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 
@@ -24,6 +24,9 @@ Entry = dict[str, Any]  # a call, a result, or all of a file, as JSON has it
 T = TypeVar("T")
 
 FORMAT = 1
+Kind = Literal["arms", "space"]  # the key that a file of this kind has
+_CLASSES: Mapping[Kind, str] = {"arms": "CandidateOptimizer", "space": "Optimizer"}
+_OTHER: Mapping[Kind, Kind] = {"arms": "space", "space": "arms"}
 
 
 def write_saved(path: str | Path, saved: Mapping[str, object]) -> None:
@@ -31,18 +34,20 @@ def write_saved(path: str | Path, saved: Mapping[str, object]) -> None:
     write_text(Path(path), json.dumps({"format": FORMAT, **saved}) + "\n")
 
 
-def read_saved(path: str | Path, build: Callable[[Entry], T]) -> T:
-    """`build` of what `write_saved` wrote. Raises ValueError when the file cannot be read or was not written by
-    `write_saved`."""
+def read_saved(path: str | Path, build: Callable[[Entry], T], kind: Kind) -> T:
+    """Call `build` with what `write_saved` wrote. Raises ValueError when the file cannot be read, was not written by
+    `write_saved`, or has another `kind`: it was written by the other class."""
     try:
         saved = json.loads(Path(path).read_text(encoding="utf-8"))
         if not isinstance(saved, dict) or saved.get("format") != FORMAT:
             raise ValueError(f"its format must be {FORMAT}")
+        if (other := _OTHER[kind]) in saved:
+            raise ValueError(f"it was written by {_CLASSES[other]}; write {_CLASSES[other]}.load(path)")
         return build(saved)
     except OSError as error:
         raise ValueError(f"path must be a file that save wrote, got {excerpt(str(path))}: {error.strerror}") from error
     except (UnicodeDecodeError, ValueError, KeyError, TypeError, IndexError) as error:
-        raise ValueError(f"{path} is not a saved Optimizer: {type(error).__name__}: {error}") from error
+        raise ValueError(f"{path} is not a saved {_CLASSES[kind]}: {type(error).__name__}: {error}") from error
 
 
 def dump_arms(arms: Arms) -> Entry:
@@ -88,5 +93,5 @@ def dump_named(strategy: AnyStrategy) -> Entry:
     except (ValueError, TypeError) as error:  # pydantic's errors are ValueErrors
         problem = str(error).splitlines()[0]
     raise ValueError(
-        f"the strategy {strategy!r} cannot be written into a file: {problem}; pickle the Optimizer instead"
+        f"the strategy {strategy!r} cannot be written into a file: {problem}; pickle the optimizer instead"
     )

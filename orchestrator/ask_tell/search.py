@@ -33,7 +33,7 @@ ArmResult = tuple[int, Value]
 class SearchSetup:
     """What a search begins with; it never changes.
 
-    `enqueue`: configurations that are asked for first. At most `limit` candidates are kept.
+    `enqueue`: configurations that are asked for first. At most `candidate_limit` candidates are kept.
     """
 
     space: SearchSpace
@@ -41,7 +41,7 @@ class SearchSetup:
     strategy: AnyStrategy
     seed: int
     enqueue: Sequence[Mapping[str, Scalar]]
-    limit: int
+    candidate_limit: int
 
     def dump(self) -> Entry:
         """The setup as plain values."""
@@ -53,7 +53,7 @@ class SearchSetup:
             "strategy": dump_strategy(self.strategy),
             "seed": self.seed,
             "enqueue": [dict(one) for one in self.enqueue],
-            "limit": self.limit,
+            "limit": self.candidate_limit,
         }
 
     @classmethod
@@ -65,7 +65,7 @@ class SearchSetup:
             strategy=build_strategy(dumped["strategy"]),
             seed=dumped["seed"],
             enqueue=dumped["enqueue"],
-            limit=dumped["limit"],
+            candidate_limit=dumped["limit"],
         )
 
     def pool(self) -> Pool:
@@ -75,7 +75,7 @@ class SearchSetup:
         grows = grows and not (space.is_finite and space.count(LARGEST_WHOLE_SET) is not None)
         points = GROWING_SIZE if grows else DEFAULT_SIZE
         candidates = make_candidates(space, None, "sobol", self.seed, self.enqueue, points)
-        return Pool(candidates, space if grows else None, self.limit)
+        return Pool(candidates, space if grows else None, self.candidate_limit)
 
 
 class SpaceSearch:
@@ -198,9 +198,9 @@ class SpaceSearch:
 
     def _extend(self, appended: Appended) -> None:
         first, strategy = len(self._pool.candidates), self.setup.strategy
-        full = Pool(self._pool.candidates, self.setup.space, self.setup.limit)
+        full = Pool(self._pool.candidates, self.setup.space, self.setup.candidate_limit)
         larger, features = full.grown(appended)
-        self._pool = Pool(larger.candidates, self._pool.space, self.setup.limit)
+        self._pool = Pool(larger.candidates, self._pool.space, self.setup.candidate_limit)
         if isinstance(strategy, Grows):
             self.learner.change(strategy.extend(self.learner.state, features, appended.retired))
         self._arms.update({row.tobytes(): arm for arm, row in enumerate(features, start=first)})

@@ -1,4 +1,4 @@
-"""Ask and tell configurations of a search space; the class behind `Optimizer(space={...})`.
+"""`Optimizer`: ask and tell configurations of a search space, without a campaign.
 
 It checks the arguments and converts configurations and values; `orchestrator.ask_tell.search` runs the search.
 """
@@ -6,7 +6,7 @@ It checks the arguments and converts configurations and values; `orchestrator.as
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -28,7 +28,8 @@ from orchestrator.ask_tell.checks import (
 from orchestrator.ask_tell.locking import exclusive
 from orchestrator.ask_tell.saving import Entry, read_saved, write_saved
 from orchestrator.ask_tell.search import SearchSetup, SpaceSearch, Value
-from orchestrator.ask_tell.strategy import named_strategy
+from orchestrator.ask_tell.strategy import StrategyChoice, named_strategy
+from orchestrator.bandit.arms import Arms
 from orchestrator.bandit.strategy import Posterior, never_waits
 from orchestrator.campaign.goals import CampaignGoals
 from orchestrator.settings.goals import check_goals
@@ -37,16 +38,18 @@ from orchestrator.wording import facts_html
 
 Configuration = dict[str, Scalar]
 Direction = Literal["minimize", "maximize"]
+Configurations = Sequence[Mapping[str, Scalar]] | Mapping[str, Scalar]
 Values = Sequence[float | Mapping[str, float] | Sequence[float] | None] | ArrayLike
 
-LIMIT = 20_000  # candidates that are kept at most
+CANDIDATE_LIMIT = 20_000  # candidates that are kept at most
 
 
-class SpaceOptimizer:
+class Optimizer:
     """Finds the best configuration of a search space, by asking for evaluations and learning their values.
 
     Candidates are all configurations of a finite space of at most 100 000; otherwise 1024 Sobol points, to which more
     are appended around the best ones as results come in. Several threads may use one optimizer.
+    `CandidateOptimizer(array)` is the same for candidates that are the rows of an array.
 
     Args:
         space: parameters by name: `Range`, `Choice`, `Ordered`, or mappings as in a campaign file.
@@ -54,11 +57,12 @@ class SpaceOptimizer:
         objectives: several objectives, [{"metric": "accuracy"}, {"metric": "seconds", "direction": "minimize"}]. Values
             are then mappings of metrics, or numbers in the order of `metrics`.
         constraints: bounds on metrics, [{"metric": "memory_gb", "at_most": 4}].
-        strategy: its name.
+        strategy: its name: bbkb, uniform, gp_ucb, …, which `bbkb strategies` lists; `module:Name` or a class of
+            your own; or an object with all its options.
         seed: a whole number, >= 0; the same calls with the same seed give the same configurations.
         forbid: combinations that are no candidates, such as [{"model": "svm", "kernel": "poly"}].
         enqueue: configurations that are asked for first.
-        limit: the largest number of candidates; the worst ones that were never asked for are retired.
+        candidate_limit: the largest number of candidates; the worst ones that were never asked for are retired.
         **options: fields of the strategy.
 
     Raises:
@@ -82,17 +86,20 @@ class SpaceOptimizer:
         *,
         objectives: Sequence[Mapping[str, object]] = (),
         constraints: Sequence[Mapping[str, object]] = (),
-        strategy: str = "bbkb",
+        strategy: StrategyChoice = "bbkb",
         seed: int = 0,
         forbid: Sequence[Mapping[str, object]] = (),
         enqueue: Sequence[Mapping[str, Scalar]] = (),
-        limit: int = LIMIT,
+        candidate_limit: int = CANDIDATE_LIMIT,
         **options: object,
     ) -> None:
+        _refuse_array(space)
         if direction not in ("minimize", "maximize", None):
             raise ValueError(f"direction must be minimize or maximize, got {direction!r}")
         if "existing" in options:
             raise ValueError("existing must be left out with a space; pass earlier results to tell instead")
+        if "limit" in options:
+            raise ValueError("limit must be written candidate_limit; `limit` is an argument of ask")
         chosen = named_strategy(strategy, options)
         sections = {
             "objectives": check_mappings(objectives, "objectives", "[{'metric': 'accuracy'}]"),
@@ -107,19 +114,20 @@ class SpaceOptimizer:
             strategy=chosen,
             seed=check_seed(seed),
             enqueue=check_mappings(enqueue, "enqueue", "[{'x': 0.5}]"),
-            limit=check_limit(limit),
+            candidate_limit=check_limit(candidate_limit, "candidate_limit"),
         )
         self._lock = threading.RLock()
         self._search = SpaceSearch(setup)
 
     @exclusive
     def ask(self, limit: int | None = None, *, skip: int = 0) -> list[Configuration]:
-        """Configurations to evaluate next; they are pending until `tell` gets their values.
+        """Choose the configurations to evaluate next, as a list; they are pending until `tell` gets their values.
 
-        Empty when `tell` must get values of pending configurations first, or when no candidate is left.
+        The list is empty when `tell` must get values of pending configurations first, or when no candidate is left.
 
         Args:
-            limit: how many at most, >= 1; None: one, or the strategy's own batch where it waits for results.
+            limit: the largest number of configurations, >= 1; None: the strategy's own batch, and 1 for strategies
+                without batches.
             skip: how many configurations to choose before them and leave out, because other processes with the same
                 results choose them at the same time.
 
@@ -131,11 +139,11 @@ class SpaceOptimizer:
         return [self.candidates.parameters(arm) for arm in arms]
 
     @exclusive
-    def expect(self, configurations: Sequence[Mapping[str, Scalar]]) -> None:
+    def expect(self, configurations: Configurations) -> None:
         """Mark configurations that `ask` did not return as pending, until `tell` gets their values.
 
         Args:
-            configurations: parameters by name, a mapping for each evaluation.
+            configurations: parameters by name, a mapping for each evaluation; or one mapping.
 
         Raises:
             ObjectiveError: when one is not of the space.
@@ -144,26 +152,29 @@ class SpaceOptimizer:
         self._search.expect(self._search.arms_of(_check_configurations(configurations)))
 
     @exclusive
-    def tell(self, configurations: Sequence[Mapping[str, Scalar]], values: Values) -> None:
-        """Values of configurations, in any order and any grouping; of ones that were never asked for, too.
+    def tell(self, configurations: Configurations, values: Values | float | Mapping[str, float] | None) -> None:
+        """Report results. Order and batching do not matter; configurations that `ask` did not return are accepted.
 
         Args:
-            configurations: parameters by name, a mapping for each result (n,).
+            configurations: parameters by name, a mapping for each result (n,); or one mapping.
             values: one for each (n,); None: it could not be evaluated, and is not asked for again. With several
                 objectives or constraints a mapping of metrics each, or an array (n, m) with the `metrics` in order.
+                Beside one configuration, its value or its mapping.
 
         Raises:
             ObjectiveError: when a configuration is not of the space. Nothing is learned then.
             ValueError: when a value is not a finite number, or their numbers differ. Nothing is learned then.
 
         """
-        given = _check_configurations(configurations)
+        if isinstance(configurations, Mapping):
+            values = _alone(values)
+        told = _check_configurations(configurations)
         checked: Sequence[Value]
         if self._goals.is_single:
-            checked = check_values(values, self._goals.objectives[0].metric, len(given))
+            checked = check_values(values, self._goals.objectives[0].metric, len(told))
         else:
-            checked = check_metrics(values, self.metrics, len(given))
-        self._search.tell(list(zip(self._search.arms_of(given), checked, strict=True)))
+            checked = check_metrics(values, self.metrics, len(told))
+        self._search.tell(list(zip(self._search.arms_of(told), checked, strict=True)))
 
     @property
     def metrics(self) -> tuple[str, ...]:
@@ -199,8 +210,8 @@ class SpaceOptimizer:
 
     @exclusive
     def scores(self, values: ArrayLike) -> NDArray[np.float64]:
-        """What the model takes values for, (n,): their scores among the results so far under a calibrated model, else
-        the values, times −1 where they are minimised.
+        """Transform values (n,) as the model sees them: to scores among the results so far under a calibrated model;
+        unchanged otherwise. Values that are minimised are multiplied by −1 first.
 
         Args:
             values: numbers (n,).
@@ -264,26 +275,20 @@ class SpaceOptimizer:
             self._search.repeat(entry)
 
     @classmethod
-    def load(cls, path: str | Path) -> "SpaceOptimizer":
-        """The optimizer that `save` wrote.
+    def load(cls, path: str | Path) -> Self:
+        """Read the optimizer that `save` wrote; it continues exactly as the saved one would.
 
         Args:
             path: the file that was written.
 
         Raises:
-            ValueError: when it cannot be read, or is none.
+            ValueError: when it cannot be read, or was not written by an `Optimizer`.
 
         """
-        return read_saved(path, cls.from_saved)
+        return read_saved(path, cls._from_saved, "space")
 
     @classmethod
-    def from_saved(cls, saved: Entry) -> "SpaceOptimizer":
-        """The optimizer of what a file of `save` holds.
-
-        Args:
-            saved: its content.
-
-        """
+    def _from_saved(cls, saved: Entry) -> Self:
         optimizer = cls.__new__(cls)
         optimizer.__setstate__(saved)
         return optimizer
@@ -299,7 +304,8 @@ class SpaceOptimizer:
     @exclusive
     def __repr__(self) -> str:
         size, results, pending = len(self._search.setup.space.parameters), len(self.trials), len(self.pending)
-        return f"<Optimizer of {size} parameters: {results} results, {pending} pending>"
+        goals = ", ".join(map(str, self._goals.objectives))
+        return f"<Optimizer of {size} parameters, {goals}: {results} results, {pending} pending>"
 
     @exclusive
     def _repr_html_(self) -> str:
@@ -315,7 +321,27 @@ class SpaceOptimizer:
         return facts_html(f"Optimizer of {', '.join(self._search.setup.space.parameters)}", facts)
 
 
+def _refuse_array(space: object) -> None:
+    """Raise ValueError where an array of candidates is given, for which there is another class."""
+    is_array = isinstance(space, Arms) or hasattr(space, "__array__") or isinstance(space, list | tuple)
+    if is_array:
+        shape = "" if isinstance(space, Arms) else f" of shape {np.shape(np.asarray(space, object))}"
+        raise ValueError(
+            f"space must be parameters by name such as {{'x': Range(0, 1)}}, got {type(space).__name__}{shape}; for "
+            "candidates that are the rows of an array write CandidateOptimizer(array, …)"
+        )
+
+
+def _alone(values: object) -> list[Any]:
+    """The value of the only configuration as a list. Raises ValueError when there are several."""
+    if isinstance(values, list | tuple) and len(values) == 1:
+        return list(values)
+    return [values]
+
+
 def _check_configurations(configurations: object) -> list[Mapping[str, Scalar]]:
+    if isinstance(configurations, Mapping):
+        return [configurations]
     return check_list(configurations, "configurations", "[configuration]")
 
 

@@ -1,26 +1,37 @@
-"""A strategy by its name and options, as callers of `Optimizer` give them."""
+"""A strategy by its name or class and its options, as callers of `Optimizer` give them."""
 
 from collections.abc import Mapping
-from dataclasses import fields
-from typing import Any
+from dataclasses import fields, is_dataclass
+from typing import Any, TypeAlias
 
+from objectives.objective import ObjectiveError
+from objectives.reference import import_reference
 from orchestrator.ask_tell.checks import build_part, construct, look_up
 from orchestrator.bandit.kernels import KERNELS
 from orchestrator.bandit.model.model import Model
+from orchestrator.bandit.options import excerpt
 from orchestrator.bandit.start.warm_start import WARM_STARTS, DataStart
 from orchestrator.bandit.strategies import STRATEGIES
 from orchestrator.bandit.strategies.presets import with_preset
 from orchestrator.bandit.strategy import AnyStrategy
 
 _PARTS: Mapping[str, Mapping[str, type[Any]]] = {"kernel": KERNELS, "warm_start": WARM_STARTS}
+METHODS = ("init", "ask", "tell", "recorded", "restore", "posterior")
 
 
-def named_strategy(name: str, given: Mapping[str, Any], has_existing: bool = False) -> AnyStrategy:
-    """The strategy `name` with the options `given`, whose parts may be names, mappings or objects.
+# a name, `module:Name`, a class of one's own, or an object of any strategy
+StrategyChoice: TypeAlias = str | type[Any] | AnyStrategy
 
-    `has_existing`: results known before take the place of its warm start. Raises ValueError on what is not allowed.
+
+def named_strategy(choice: StrategyChoice, given: Mapping[str, Any], has_existing: bool = False) -> AnyStrategy:
+    """Build the strategy with the options `given`, whose parts may be names, mappings or objects.
+
+    `choice`: a listed name, `module:Name`, a class, or an object, which has its options already. `has_existing`:
+    results known before take the place of its warm start. Raises ValueError on what is not allowed.
     """
-    chosen, options = look_up(STRATEGIES, name, "strategy"), dict(given)
+    if not isinstance(choice, str | type):
+        return _check_object(choice, given)
+    chosen, options = strategy_class(choice), dict(given)
     for part in options.keys() & _PARTS:
         options[part] = build_part(_PARTS[part], options[part], part)
     if isinstance(options.get("model"), Mapping):
@@ -30,7 +41,50 @@ def named_strategy(name: str, given: Mapping[str, Any], has_existing: bool = Fal
         raise ValueError("the warm start data is for campaign files, which are read; give existing=(indices, rewards)")
     if has_existing and any(field.name == "warm_start" for field in fields(chosen)):
         options["warm_start"] = DataStart("existing results")
-    strategy: AnyStrategy = construct(chosen, options, f"the strategy {name}")
+    strategy: AnyStrategy = construct(
+        chosen, options, f"the strategy {choice if isinstance(choice, str) else chosen.__qualname__}"
+    )
+    return strategy
+
+
+def strategy_class(choice: object) -> type[Any]:
+    """Find the class of a strategy: a listed name, `module:Name`, or the class itself.
+
+    Raises ValueError when there is none, or it is not a dataclass with the methods of a strategy.
+    """
+    if isinstance(choice, type):
+        return _check_class(choice, choice.__qualname__)
+    if not isinstance(choice, str) or ":" not in choice:
+        return look_up(STRATEGIES, choice, "strategy")
+    try:
+        named: object = import_reference(choice)
+    except ObjectiveError as error:
+        raise ValueError(f"strategy {error}") from error
+    if not isinstance(named, type):
+        raise ValueError(f"strategy {choice!r} must name a class, it names {excerpt(named)}")
+    return _check_class(named, choice)
+
+
+def _check_class(cls: type[Any], name: str) -> type[Any]:
+    lacking = [method for method in METHODS if not callable(getattr(cls, method, None))]
+    if lacking:
+        raise ValueError(
+            f"the strategy {name} must have the methods {', '.join(METHODS)}; it lacks {', '.join(lacking)}"
+        )
+    if not is_dataclass(cls):
+        raise ValueError(f"the strategy {name} must be a dataclass, whose fields are its options; add @dataclass to it")
+    return cls
+
+
+def _check_object(strategy: AnyStrategy, given: Mapping[str, Any]) -> AnyStrategy:
+    """Check an object that is a strategy already, and so takes no options."""
+    rule = "strategy must be a name, module:Name, a class, or an object with the methods of a strategy"
+    plain: object = strategy
+    if not is_dataclass(plain):
+        raise ValueError(f"{rule}, got {excerpt(strategy)}")
+    _check_class(type(strategy), type(strategy).__qualname__)
+    if given:
+        raise ValueError(f"options must be in the strategy's object, got {', '.join(given)} beside it")
     return strategy
 
 

@@ -1,4 +1,4 @@
-"""The strategies of this project, through `Optimizer`."""
+"""The strategies of this project, through `CandidateOptimizer`."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -9,8 +9,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from benchmarks.peers.problems import Point, Problem
 from objectives.objective import Candidates
-from orchestrator.ask_tell.candidates import Optimizer
-from orchestrator.ask_tell.space import Configuration, SpaceOptimizer
+from orchestrator.ask_tell.candidates import CandidateOptimizer
+from orchestrator.ask_tell.space import Configuration, Optimizer
 from orchestrator.bandit.arms import Arms
 from orchestrator.bandit.strategy import Posterior
 
@@ -39,7 +39,7 @@ class Ours:
             repeats=candidates.repeats,
             is_sequence=candidates.is_sequence,
         )
-        self._optimizer = Optimizer(arms, settings["name"], seed, **options)
+        self._optimizer = CandidateOptimizer(arms, settings["name"], seed, **options)
         self._running: dict[int, int] = {}
 
     def ask(self, number: int) -> Point | None:
@@ -66,7 +66,7 @@ class OursInSpace:
 
     def __init__(self, problem: Problem, seed: int, settings: Options) -> None:
         options = {name: value for name, value in settings.items() if name != "name"}
-        self._optimizer = SpaceOptimizer(problem.space, strategy=settings["name"], seed=seed, **options)
+        self._optimizer = Optimizer(problem.space, strategy=settings["name"], seed=seed, **options)
         self._running: dict[int, Configuration] = {}
 
     def ask(self, number: int) -> Point | None:

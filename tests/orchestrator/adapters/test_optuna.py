@@ -12,7 +12,7 @@ from optuna.trial import TrialState, create_trial
 from objectives.parameters import Choice, Range
 from orchestrator.adapters.optuna import BBKBSampler
 from orchestrator.adapters.optuna_space import space_of, to_optuna, to_ours
-from orchestrator.ask_tell.space import SpaceOptimizer
+from orchestrator.ask_tell.space import Optimizer
 from tests.argument_sections import missing_arguments
 
 optuna.logging.set_verbosity(optuna.logging.ERROR)
@@ -28,10 +28,10 @@ def objective(trial: optuna.Trial) -> float:
     return (x - 0.3) ** 2 + float(trial.suggest_categorical("kind", ("a", None, 2.5)) == "a")
 
 
-def optimizer(study: optuna.Study) -> SpaceOptimizer:
+def optimizer(study: optuna.Study) -> Optimizer:
     found = study.sampler._optimizer
     assert found is not None
-    result: SpaceOptimizer = found
+    result: Optimizer = found
     return result
 
 

@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bbkb import Optimizer
+from bbkb import CandidateOptimizer, Optimizer
 from orchestrator.ask_tell import candidates
-from orchestrator.ask_tell.space import SpaceOptimizer
 from orchestrator.bandit.arms import Arms
 from orchestrator.bandit.kernels import RBF, Matern52
 from orchestrator.bandit.strategies import STRATEGIES
@@ -29,7 +28,7 @@ def test_the_example_in_its_documentation_runs() -> None:
 
 @pytest.mark.parametrize("strategy", list(STRATEGIES))
 def test_asking_and_telling_finds_the_best_candidate(strategy: str) -> None:
-    search = Optimizer(X, strategy, seed=1)
+    search = CandidateOptimizer(X, strategy, seed=1)
     while search._state.pulls.total < 150:
         arms = search.ask(limit=10)
         search.tell(arms, target(arms))
@@ -41,7 +40,8 @@ def test_asking_and_telling_finds_the_best_candidate(strategy: str) -> None:
 def test_the_same_seed_gives_the_same_arms_in_whatever_pieces_they_are_asked_for() -> None:
     runs = []
     for piece in (None, 3):
-        search, run = Optimizer(X, seed=5, ratio_threshold=2, regularization=0.01), []  # ask(None) ends at 60 arms
+        search = CandidateOptimizer(X, seed=5, ratio_threshold=2, regularization=0.01)  # ask(None) ends at 60 arms
+        run: list[list[int]] = []
         for _ in range(5):
             batch = search.ask(piece)
             while piece and (more := search.ask(piece)).size:
@@ -53,7 +53,7 @@ def test_the_same_seed_gives_the_same_arms_in_whatever_pieces_they_are_asked_for
 
 
 def test_it_waits_for_rewards_and_forgets_pulls_once_they_are_learned() -> None:
-    search = Optimizer(X, preset="paper", warm_start={"name": "random", "pulls": 3})
+    search = CandidateOptimizer(X, preset="paper", warm_start={"name": "random", "pulls": 3})
     arms = search.ask()
     assert arms.dtype == np.intp
     assert len(arms) == 3
@@ -66,7 +66,7 @@ def test_it_waits_for_rewards_and_forgets_pulls_once_they_are_learned() -> None:
 
 
 def test_existing_results_are_welcome() -> None:
-    search = Optimizer(X, kernel={"name": "rbf", "lengthscale": 0.2}, regularization=1e-4)
+    search = CandidateOptimizer(X, kernel={"name": "rbf", "lengthscale": 0.2}, regularization=1e-4)
     search.tell(np.arange(60), target(np.arange(60)))
     assert search.best()[0] == np.argmax(target(np.arange(60)))
     np.testing.assert_allclose(search.mean, target(np.arange(60)), atol=0.05)
@@ -76,17 +76,19 @@ def test_existing_results_are_welcome() -> None:
 
 
 def test_parts_may_be_named() -> None:
-    named = Optimizer(X, "gp_ucb", kernel="matern52", warm_start="random")
-    assert named._strategy == Optimizer(X, "gp_ucb", kernel=Matern52(), warm_start={"name": "random"})._strategy
-
-
-def test_parts_may_be_objects_or_mappings() -> None:
-    by_name = Optimizer(X, kernel={"name": "matern52", "lengthscale": [0.3]}, warm_start={"name": "uncertainty"})
-    by_value = Optimizer(X, kernel=Matern52((0.3,)), warm_start={"name": "uncertainty", "max_pulls": 64})
+    by_name = CandidateOptimizer(X, "gp_ucb", kernel="matern52", warm_start="random")
+    by_value = CandidateOptimizer(X, "gp_ucb", kernel=Matern52(), warm_start={"name": "random"})
     assert by_name._strategy == by_value._strategy
 
 
-Wrong: Any = Optimizer  # called as its signature forbids
+def test_parts_may_be_objects_or_mappings() -> None:
+    kernel = {"name": "matern52", "lengthscale": [0.3]}
+    by_name = CandidateOptimizer(X, kernel=kernel, warm_start={"name": "uncertainty"})
+    by_value = CandidateOptimizer(X, kernel=Matern52((0.3,)), warm_start={"name": "uncertainty", "max_pulls": 64})
+    assert by_name._strategy == by_value._strategy
+
+
+Wrong: Any = CandidateOptimizer  # called as its signature forbids
 
 
 @pytest.mark.parametrize(
@@ -155,7 +157,7 @@ def test_mistakes_are_named_with_their_remedy(act: Callable[[], object], message
 
 
 def test_a_refused_tell_teaches_nothing() -> None:
-    search = Optimizer(X)
+    search = CandidateOptimizer(X)
     arms = search.ask()
     with pytest.raises(ValueError, match="finite"):
         search.tell(arms, [np.inf] * len(arms))
@@ -165,7 +167,7 @@ def test_a_refused_tell_teaches_nothing() -> None:
 
 def test_importing_it_loads_numpy_and_scipy_only() -> None:
     code = (
-        "import sys; from bbkb import Optimizer; "
+        "import sys; from bbkb import CandidateOptimizer; "
         "heavy = {'ray', 'pydantic', 'sqlalchemy', 'sklearn', 'typer', 'yaml', 'plotly'} & set(sys.modules); "
         "print(heavy or 'light')"
     )
@@ -177,18 +179,18 @@ def test_importing_it_loads_numpy_and_scipy_only() -> None:
 def test_existing_results_take_the_place_of_the_warm_start(strategy: str) -> None:
     arms = np.arange(0, 60, 2)
     options = {} if strategy == "uniform" else {"kernel": {"name": "rbf", "lengthscale": 0.2}, "regularization": 1e-3}
-    search = Optimizer(X, strategy, seed=3, existing=(arms, target(arms)), **options)
+    search = CandidateOptimizer(X, strategy, seed=3, existing=(arms, target(arms)), **options)
     assert search.best()[0] == 42
     assert search._state.pulls.total == 30
     asked = search.ask(1)
     assert strategy == "uniform" or abs(X[asked[0], 0] - 0.7) < 0.1
-    again = Optimizer(X, strategy, seed=3, existing=(arms, target(arms)), **options)
+    again = CandidateOptimizer(X, strategy, seed=3, existing=(arms, target(arms)), **options)
     assert again.ask(1).tolist() == asked.tolist()
 
 
 def test_candidates_that_are_evaluated_elsewhere_are_pending_until_their_rewards_are_known() -> None:
     x = np.linspace(0.0, 1.0, 50)[:, None]
-    optimizer, other = Optimizer(x, seed=1), Optimizer(x, seed=1)
+    optimizer, other = CandidateOptimizer(x, seed=1), CandidateOptimizer(x, seed=1)
     started = [0, 10, 20, 30, 40, 49] * 3
     optimizer.tell(started, np.sin(3.0 * x[started, 0]))
     other.tell(started, np.sin(3.0 * x[started, 0]))
@@ -201,14 +203,14 @@ def test_candidates_that_are_evaluated_elsewhere_are_pending_until_their_rewards
 @pytest.mark.parametrize("strategy", list(STRATEGIES))
 @pytest.mark.parametrize("existing", [None, ([3, 50, 3], [0.1, 0.2, 0.3])])
 def test_what_is_saved_continues_exactly(strategy: str, existing: Any, tmp_path: Path) -> None:
-    search = Optimizer(X, strategy, seed=2, existing=existing)
+    search = CandidateOptimizer(X, strategy, seed=2, existing=existing)
     for _ in range(6):
         arms = search.ask(3)
         search.tell(arms, [None if arm == arms[0] == 7 else float(target(arm)) for arm in arms])
     search.expect([11])
     search.tell([20], [0.125])
     search.save(tmp_path / "search.json")
-    loaded = Optimizer.load(tmp_path / "search.json")
+    loaded = CandidateOptimizer.load(tmp_path / "search.json")
     assert loaded.trials == search.trials
     assert loaded.trials[-1] == {"candidate": 20, "reward": 0.125}
     assert loaded.pending.tolist() == search.pending.tolist()
@@ -222,20 +224,34 @@ def test_what_is_saved_continues_exactly(strategy: str, existing: Any, tmp_path:
 
 
 def test_a_failed_candidate_stays_set_aside_and_the_layout_is_kept_when_saved(tmp_path: Path) -> None:
-    search = Optimizer(Arms.of(X, repeats=False, is_sequence=True), warm_start={"name": "spread", "pulls": 4})
+    search = CandidateOptimizer(Arms.of(X, repeats=False, is_sequence=True), warm_start={"name": "spread", "pulls": 4})
     search.tell([0, 1, 2, 3], [None, 0.1, 0.2, 0.3])
     search.save(tmp_path / "search.json")
-    loaded = Optimizer.load(tmp_path / "search.json")
+    loaded = CandidateOptimizer.load(tmp_path / "search.json")
     assert sorted(loaded.ask(100).tolist()) == list(range(4, 60))
     assert loaded.trials[0] == {"candidate": 0, "reward": None}
 
 
-def test_a_space_is_loaded_by_the_same_call(tmp_path: Path) -> None:
-    make: Any = Optimizer  # with space= it makes another class
-    search = make(space={"x": {"low": 0.0, "high": 1.0}})
-    search.tell(search.ask(2), [0.5, 0.25])
-    search.save(tmp_path / "search.json")
-    assert Optimizer.load(tmp_path / "search.json").trials == search.trials
+def test_a_file_of_the_other_class_is_refused_with_the_call_to_write(tmp_path: Path) -> None:
+    Optimizer({"x": {"low": 0.0, "high": 1.0}}).save(tmp_path / "space.json")
+    CandidateOptimizer(X).save(tmp_path / "array.json")
+    with pytest.raises(ValueError, match=r"it was written by Optimizer; write Optimizer\.load\(path\)"):
+        CandidateOptimizer.load(tmp_path / "space.json")
+    with pytest.raises(ValueError, match=r"it was written by CandidateOptimizer; write CandidateOptimizer\.load\(path"):
+        Optimizer.load(tmp_path / "array.json")
+
+
+def test_files_of_version_0_2_0_are_read_and_continue_as_that_version_did() -> None:
+    saved = Path(__file__).parent / "saved"
+    array = CandidateOptimizer.load(saved / "array-0.2.0.json")
+    assert (len(array.trials), array.best()[0]) == (8, 3)
+    assert array.ask(3).tolist() == [2, 4, 6]
+    space = Optimizer.load(saved / "space-0.2.0.json")
+    assert len(space.trials) == 19
+    configuration, value = space.best()
+    assert configuration == {"x": 0.2947652144357562, "model": "b"}
+    assert value == pytest.approx(2.74e-05, rel=1e-2)
+    assert [configuration["model"] for configuration in space.ask(3)] == ["a", "b", "a"]
 
 
 class Own(RBF):
@@ -243,8 +259,8 @@ class Own(RBF):
 
 
 def test_what_a_file_cannot_name_is_not_saved_and_no_file_is_left(tmp_path: Path) -> None:
-    search = Optimizer(X, preset="paper", kernel=Own(0.5))
-    with pytest.raises(ValueError, match=r"cannot be written into a file: .*; pickle the Optimizer instead"):
+    search = CandidateOptimizer(X, preset="paper", kernel=Own(0.5))
+    with pytest.raises(ValueError, match=r"cannot be written into a file: .*; pickle the optimizer instead"):
         search.save(tmp_path / "search.json")
     assert not list(tmp_path.iterdir())
 
@@ -252,13 +268,13 @@ def test_what_a_file_cannot_name_is_not_saved_and_no_file_is_left(tmp_path: Path
 @pytest.mark.parametrize("content", ["", "[]", "{}", '{"format": 1}', '{"format": 2, "arms": {}}'])
 def test_a_file_that_was_not_saved_is_refused(content: str, tmp_path: Path) -> None:
     (tmp_path / "other.json").write_text(content)
-    with pytest.raises(ValueError, match=r"other\.json is not a saved Optimizer"):
-        Optimizer.load(tmp_path / "other.json")
+    with pytest.raises(ValueError, match=r"other\.json is not a saved CandidateOptimizer"):
+        CandidateOptimizer.load(tmp_path / "other.json")
 
 
 @pytest.mark.parametrize("path", ["missing.json", "x" * 300, "."])
 def test_a_file_that_cannot_be_loaded_is_named_with_the_reason(path: str) -> None:
-    for loader in (Optimizer, SpaceOptimizer):
+    for loader in (CandidateOptimizer, Optimizer):
         with pytest.raises(ValueError, match=r"path must be a file that save wrote, got '.*: (No such|File name|Is a)"):
             loader.load(path)
 
@@ -266,11 +282,11 @@ def test_a_file_that_cannot_be_loaded_is_named_with_the_reason(path: str) -> Non
 @pytest.mark.parametrize("by_tell", [False, True])
 def test_copied_rows_of_existing_data_do_not_make_rewards_look_deterministic(tmp_path: Path, by_tell: bool) -> None:
     arms, rewards = [3, 3, 3, 7, 7, 7], [0.5, 0.5, 0.5, 0.25, 0.25, 0.25]
-    search = Optimizer(X, seed=1) if by_tell else Optimizer(X, seed=1, existing=(arms, rewards))
+    search = CandidateOptimizer(X, seed=1) if by_tell else CandidateOptimizer(X, seed=1, existing=(arms, rewards))
     if by_tell:
         search.tell(arms, rewards)
     search.save(tmp_path / "search.json")
-    for one in (search, Optimizer.load(tmp_path / "search.json")):
+    for one in (search, CandidateOptimizer.load(tmp_path / "search.json")):
         one.ask(1)
         assert one._state.pulls.counts[3] == 3
         assert not one._state.pulls.looks_deterministic

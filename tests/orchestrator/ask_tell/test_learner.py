@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bbkb import Optimizer
+from bbkb import CandidateOptimizer
 from orchestrator.bandit.strategy import is_grown
 
 X = np.random.default_rng(0).random((120, 2))
@@ -16,9 +16,9 @@ def reward(arms: np.ndarray) -> np.ndarray:
     return found
 
 
-def search(looks: bool = False, **options: Any) -> tuple[list[int], Optimizer]:
+def search(looks: bool = False, **options: Any) -> tuple[list[int], CandidateOptimizer]:
     """Arms in the order asked, with four in flight; `looks`: at the model after every result."""
-    optimizer = Optimizer(X, seed=2, **options)
+    optimizer = CandidateOptimizer(X, seed=2, **options)
     asked: list[int] = []
     running: list[int] = []
     while len(asked) < 90:
@@ -49,7 +49,7 @@ def test_looking_at_the_model_changes_no_pick() -> None:
 
 
 def test_what_is_shown_contains_every_result() -> None:
-    optimizer = Optimizer(X, seed=1)
+    optimizer = CandidateOptimizer(X, seed=1)
     first = optimizer.ask(20)
     optimizer.tell(first, reward(first))
     optimizer.ask(1)
@@ -57,12 +57,12 @@ def test_what_is_shown_contains_every_result() -> None:
     optimizer.tell([one], [0.5])
     assert optimizer._learner.unlearned
     assert optimizer._learner.state.pulls.total == 20
-    assert repr(optimizer) == "<Optimizer of 120 candidates: 21 rewards, 1 pending>"
+    assert repr(optimizer) == "<CandidateOptimizer of 120 candidates: 21 rewards, 1 pending>"
     assert np.ptp(optimizer.mean) > 0
 
 
 def test_what_could_not_be_evaluated_is_learned_at_once() -> None:
-    optimizer = Optimizer(X, seed=1, warm_start="random")
+    optimizer = CandidateOptimizer(X, seed=1, warm_start="random")
     arms = optimizer.ask(30)
     optimizer.tell(arms[:29], reward(arms[:29]))
     optimizer.ask(1)
@@ -78,7 +78,7 @@ def test_a_refit_is_due_by_the_share_of_what_is_known_and_running(waiting: int, 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 3)), max_size=40))
 def test_what_is_pending_is_what_was_asked_for_and_has_no_result_yet(steps: list[tuple[int, int]]) -> None:
-    optimizer = Optimizer(X, seed=1, warm_start="random")
+    optimizer = CandidateOptimizer(X, seed=1, warm_start="random")
     learner = optimizer._learner
     expected: list[int] = []
     for step, (arm, kind) in enumerate(steps):

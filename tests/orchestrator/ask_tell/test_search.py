@@ -17,7 +17,7 @@ def setup(strategy: str = "bbkb", **options: Any) -> SearchSetup:
     chosen = named_strategy(strategy, options)
     goals = CampaignGoals.of({"objective": {"direction": "minimize"}})
     return SearchSetup(
-        space=space, goals=goals, strategy=chosen, seed=2, enqueue=({"x": 0.5, "kind": "b"},), limit=3000
+        space=space, goals=goals, strategy=chosen, seed=2, enqueue=({"x": 0.5, "kind": "b"},), candidate_limit=3000
     )
 
 

@@ -14,13 +14,14 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from bbkb import Choice, Optimizer, Ordered, Range
+from bbkb import CandidateOptimizer, Choice, Optimizer, Ordered, Range
 from objectives.conditions import Scalar
 from objectives.objective import ObjectiveError
-from orchestrator.ask_tell.space import SpaceOptimizer
+from orchestrator.bandit.arms import Arms
 
-Search: Any = Optimizer  # with a space it makes a SpaceOptimizer, which its signature cannot say
+Search: Any = Optimizer  # called as its signature forbids, too
 
+X = np.linspace(0, 1, 40)[:, None]
 SPACE = {
     "x": Range(0.0, 1.0),
     "lr": Range(1e-4, 1.0, log=True),
@@ -35,7 +36,7 @@ def loss(configuration: Mapping[str, Any]) -> Any:
     return (configuration["x"] - 0.3) ** 2 + abs(configuration.get("depth", 5) - 4) / 10 + away + configuration["lr"]
 
 
-def advance(optimizer: SpaceOptimizer, steps: int, batch: int = 2) -> list[dict[str, Scalar]]:
+def advance(optimizer: Optimizer, steps: int, batch: int = 2) -> list[dict[str, Scalar]]:
     asked = []
     for _ in range(steps):
         configurations = optimizer.ask(batch)
@@ -97,7 +98,7 @@ class SlowNumber:
 
 @pytest.mark.parametrize("rows", [None, np.linspace(0, 1, 400)[:, None]], ids=["space", "candidates"])
 def test_a_thread_waits_until_another_one_has_told_its_results(rows: NDArray[np.float64] | None) -> None:
-    optimizer: Any = SpaceOptimizer({"x": Range(0.0, 1.0)}) if rows is None else Optimizer(rows)
+    optimizer: Any = Optimizer({"x": Range(0.0, 1.0)}) if rows is None else CandidateOptimizer(rows)
     first, slow = optimizer.ask(1), SlowNumber()
     with ThreadPoolExecutor(3) as threads:
         told = threads.submit(optimizer.tell, first, [slow])
@@ -114,7 +115,7 @@ def test_a_thread_waits_until_another_one_has_told_its_results(rows: NDArray[np.
 
 @pytest.mark.parametrize("rows", [None, np.linspace(0, 1, 40)[:, None]], ids=["space", "candidates"])
 def test_what_is_pickled_does_not_change_when_another_thread_asks_and_tells(rows: NDArray[np.float64] | None) -> None:
-    optimizer: Any = SpaceOptimizer({"x": Range(0.0, 1.0)}) if rows is None else Optimizer(rows)
+    optimizer: Any = Optimizer({"x": Range(0.0, 1.0)}) if rows is None else CandidateOptimizer(rows)
     optimizer.tell(optimizer.ask(1), [1.0])
     state = optimizer.__getstate__()  # pickling reads it after the lock was released
     expected = copy.deepcopy(optimizer)
@@ -197,8 +198,8 @@ def test_a_wrong_argument_is_refused() -> None:
         Search(space=SPACE, direction="min")
     with pytest.raises(ValueError, match="existing must be left out with a space; pass earlier results to tell"):
         Search(space=SPACE, existing=([0], [1.0]))
-    with pytest.raises(ValueError, match=r"configurations must be a list such as"):
-        Search(space=SPACE).tell({"x": 1}, [1.0])
+    with pytest.raises(ValueError, match="limit must be written candidate_limit; `limit` is an argument of ask"):
+        Search(space=SPACE, limit=500)
     with pytest.raises(ObjectiveError, match="did you mean 'model'"):
         Search(space={"x": Range(0, 1, when={"modl": "a"}), "model": Choice(("a", "b"))})
 
@@ -211,7 +212,7 @@ def test_a_file_that_was_not_saved_by_it_is_refused(tmp_path: Path) -> None:
 
 def test_a_strategy_without_growth_gets_a_fixed_pool() -> None:
     optimizer = Search(space=SPACE, strategy="uniform")
-    assert isinstance(optimizer, SpaceOptimizer)
+    assert isinstance(optimizer, Optimizer)
     advance(optimizer, 20)
     assert len(optimizer.candidates) > 2000
     with pytest.raises(ObjectiveError, match="this strategy supports no others"):
@@ -309,13 +310,33 @@ def test_an_argument_of_a_wrong_type_is_named(argument: str, value: object) -> N
         Search(**given)
 
 
-@pytest.mark.parametrize("given", [None, 3, "x", {"x": 0.5}, [3], ["x"], [None], np.array(2)])
+@pytest.mark.parametrize("given", [None, 3, "x", [3], ["x"], [None], np.array(2)])
 def test_configurations_of_a_wrong_type_are_refused_with_what_to_write(given: Any) -> None:
     optimizer = Search(space={"x": Range(0.0, 1.0)})
     with pytest.raises((ValueError, ObjectiveError), match=r"must be a (list|mapping)"):
         optimizer.tell(given, [0.5])
     with pytest.raises((ValueError, ObjectiveError), match=r"must be a (list|mapping)"):
         optimizer.expect(given)
+
+
+@pytest.mark.parametrize("call", [((X,), {}), ((X, "uniform"), {"seed": 1}), ((X.tolist(),), {}), ((Arms.of(X),), {})])
+def test_the_old_call_with_an_array_is_refused_with_what_to_write(call: tuple[tuple[Any, ...], dict[str, Any]]) -> None:
+    with pytest.raises(ValueError, match=r"space must be parameters by name .* write CandidateOptimizer\(array, …\)"):
+        Search(*call[0], **call[1])
+
+
+def test_a_single_result_needs_no_list() -> None:
+    optimizer = Optimizer({"x": Range(0.0, 1.0)}, "minimize")
+    optimizer.expect({"x": 0.25})
+    optimizer.tell({"x": 0.25}, 0.5)
+    optimizer.tell({"x": 0.75}, [0.25])
+    optimizer.tell({"x": 0.5}, None)
+    assert [trial["value"] for trial in optimizer.trials] == [0.5, 0.25, None]
+    several = Optimizer({"x": Range(0.0, 1.0)}, objectives=[{"metric": "a"}, {"metric": "b"}])
+    several.tell({"x": 0.25}, {"a": 1.0, "b": 2.0})
+    assert several.trials[0]["value"] == {"a": 1.0, "b": 2.0}
+    with pytest.raises(ValueError, match="a value must be a finite number"):
+        optimizer.tell({"x": 0.25}, [0.5, 0.25])
 
 
 def test_numbers_of_numpy_are_numbers_of_a_space_and_of_a_configuration() -> None:
