@@ -68,7 +68,7 @@ _HOMES = {  # imported when they are first used: `CandidateOptimizer` needs nump
     "BbkbError": "orchestrator.errors",
     "Campaign": "orchestrator.api",
     "CampaignError": "orchestrator.errors",
-    "CandidateOptimizer": "orchestrator.optimizer",
+    "CandidateOptimizer": "orchestrator.ask_tell.candidates",
     "Choice": "objectives.parameters",
     "ConfigError": "orchestrator.errors",
     "EvaluationStopped": "objectives.objective",
