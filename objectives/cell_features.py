@@ -38,11 +38,11 @@ def _adjacency(cells: CellSet) -> tuple[Floats, NDArray[np.intp]]:
     inner = cells.operations.shape[1]
     edges = cells.adjacency[:, upper[0], upper[1]] / np.sqrt(MOST_EDGES)
     if choices == 2:
-        chosen, width = (cells.operations == 0).astype(np.float64), 1
+        operations, width = (cells.operations == 0).astype(np.float64), 1
     else:
-        chosen, width = _one_hot(cells).reshape(len(cells), -1), choices
+        operations, width = _one_hot(cells).reshape(len(cells), -1), choices
     places = np.concatenate([np.arange(len(upper[0])), len(upper[0]) + np.repeat(np.arange(inner), width)])
-    return np.hstack([edges, chosen / np.sqrt(max(1, inner))]), places.astype(np.intp)
+    return np.hstack([edges, operations / np.sqrt(max(1, inner))]), places.astype(np.intp)
 
 
 def _edge_types(cells: CellSet) -> tuple[Floats, NDArray[np.intp]]:

@@ -100,9 +100,9 @@ class CellSet:
         best = np.argmin(codes * size + colours, axis=0)
         adjacency, operations = np.empty_like(self.adjacency), np.empty_like(self.operations)
         for number, order in enumerate(permutations):
-            chosen = best == number
-            adjacency[chosen] = _relabel(self.adjacency[chosen], order)
-            operations[chosen] = self.operations[chosen][:, _inner(order)]
+            is_best = best == number
+            adjacency[is_best] = _relabel(self.adjacency[is_best], order)
+            operations[is_best] = self.operations[is_best][:, _inner(order)]
         return CellSet(adjacency, operations, self.names)
 
 
@@ -117,9 +117,9 @@ def cells_of(vertices: int, names: Sequence[str] = OPERATIONS) -> CellSet:
     products = list(itertools.product(range(len(names)), repeat=inner))
     colourings = np.array(products, dtype=np.intp).reshape(len(products), inner)
     least = np.tile(np.arange(len(colourings)), (len(graphs), 1))
-    own = _code(graphs)
+    code = _code(graphs)
     for order in permutations:  # a colouring is listed when no symmetry of its graph gives a smaller one
-        is_symmetry = _code(_relabel(graphs, order)) == own
+        is_symmetry = _code(_relabel(graphs, order)) == code
         least[is_symmetry] = np.minimum(least[is_symmetry], _colour_code(colourings[:, _inner(order)], len(names)))
     graph, colouring = np.nonzero(least == np.arange(len(colourings)))
     return CellSet(graphs[graph], colourings[colouring], tuple(names))
@@ -137,11 +137,11 @@ def _graphs(vertices: int) -> NDArray[np.bool_]:
     # edges lead to higher numbers, so a vertex with an edge in and an edge out is on a path from input to output
     goes_on = np.all(np.any(adjacency[:, :-1], axis=2), axis=1)
     adjacency = adjacency[goes_on & np.all(np.any(adjacency[:, :, 1:], axis=1), axis=1)]
-    own = _code(adjacency)
-    least = own.copy()
+    code = _code(adjacency)
+    least = code.copy()
     for order in _permutations(vertices):
         np.minimum(least, _code(_relabel(adjacency, order)), out=least)
-    listed: NDArray[np.bool_] = adjacency[least == own]
+    listed: NDArray[np.bool_] = adjacency[least == code]
     return listed
 
 

@@ -110,16 +110,16 @@ def encode(parameter: Parameter, column: NDArray[np.generic]) -> Codes:
     if None in parameter.levels:
         exists = np.ones(len(column), bool)
     codes = np.full(len(column), np.nan)
-    given = column if exists.all() else column[exists]
+    present = column if exists.all() else column[exists]
     if isinstance(parameter, Range):
-        numbers = given.astype(np.float64)
+        numbers = present.astype(np.float64)
         if parameter.stride is None:
             codes[exists] = _scaler(parameter).to_vector(numbers)
         else:
             codes[exists] = np.rint((numbers - parameter.low) / parameter.stride)
     else:
         index = {level: float(number) for number, level in enumerate(parameter.levels)}
-        codes[exists] = [index[value] for value in given.tolist()]
+        codes[exists] = [index[value] for value in present.tolist()]
     return codes
 
 

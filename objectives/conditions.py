@@ -36,7 +36,7 @@ OPERATORS = ("above", "below", "at_least", "at_most", "equals")
 def clauses_of(written: When) -> tuple[Clause, ...]:
     """Clauses in the form that this module uses. Raises ValueError when they are not allowed."""
     several = written if isinstance(written, list | tuple) else (written,)
-    clauses = tuple(_clause(one) for one in several)
+    clauses = tuple(_clause(clause) for clause in several)
     if not clauses:
         raise ValueError("must hold at least one condition, got none")
     return clauses
@@ -108,8 +108,8 @@ def operands(clause: Clause) -> Iterator[Operand]:
 
 def names_in(clauses: Sequence[Clause]) -> list[str]:
     """The parameters that `clauses` mention, each once, in their order."""
-    found = [name for clause in clauses for one in operands(clause) for name in (one.name, one.other)]
-    return list(dict.fromkeys(name for name in found if name is not None))
+    names = [name for clause in clauses for operand in operands(clause) for name in (operand.name, operand.other)]
+    return list(dict.fromkeys(name for name in names if name is not None))
 
 
 def wording(clauses: Sequence[Clause]) -> str:
@@ -120,7 +120,7 @@ def wording(clauses: Sequence[Clause]) -> str:
 _SIGNS = {"above": ">", "below": "<", "at_least": ">=", "at_most": "<=", "equals": "="}
 
 
-def _words(one: Operand) -> str:
-    if isinstance(one.bound, tuple):
-        return f"{one.name} is {' or '.join(map(str, one.bound))}"
-    return f"{one.name} {_SIGNS[one.operator]} {one.bound}"
+def _words(operand: Operand) -> str:
+    if isinstance(operand.bound, tuple):
+        return f"{operand.name} is {' or '.join(map(str, operand.bound))}"
+    return f"{operand.name} {_SIGNS[operand.operator]} {operand.bound}"

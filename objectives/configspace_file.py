@@ -144,7 +144,7 @@ def _forbidden(forbidden: ForbiddenClause | ForbiddenConjunction | ForbiddenRela
 
 def _all_of(parts: Iterable[Sequence[Plain]]) -> list[Plain]:
     """Clauses that hold where one clause of each part holds."""
-    return [_merge(chosen) for chosen in product(*parts)]
+    return [_merge(combination) for combination in product(*parts)]
 
 
 def _merge(clauses: Sequence[Plain]) -> Plain:

@@ -39,42 +39,48 @@ class Mistake:
 
 def mistakes(space: Space, forbid: Sequence[Clause]) -> list[Mistake]:
     """All mistakes between the parameters of `space` and in `forbid`; keys begin with either word."""
-    found = [
+    problems = [
         Mistake(("space", name, "when", *keys), rule)
         for name, parameter in space.items()
         for clause in conditions(parameter)
         for keys, rule in _wrong(space, clause)
     ]
     for number, clause in enumerate(forbid):
-        found += [Mistake(("forbid", number, *keys), rule) for keys, rule in _wrong(space, clause)]
-    if found:
-        return found
+        problems += [Mistake(("forbid", number, *keys), rule) for keys, rule in _wrong(space, clause)]
+    if problems:
+        return problems
     free = set(order_parameters(space))
     circle = [name for name in space if name not in free]
     if circle:
         names = ", ".join(circle)
-        found.append(Mistake(("space", circle[0], "when"), f"must not depend on itself, these do in a circle: {names}"))
-    return found
+        problems.append(
+            Mistake(("space", circle[0], "when"), f"must not depend on itself, these do in a circle: {names}")
+        )
+    return problems
 
 
 def _wrong(space: Space, clause: Clause) -> Iterator[tuple[tuple[str, ...], str]]:
-    for one in operands(clause):
-        unknown = [name for name in (one.name, one.other) if name is not None and name not in space]
+    for operand in operands(clause):
+        unknown = [name for name in (operand.name, operand.other) if name is not None and name not in space]
         if unknown:
             rule = f"must name a parameter of the space ({', '.join(space)}), got {unknown[0]!r}"
-            yield (one.name,), rule + did_you_mean(unknown[0], space)
-        elif one.operator == "in":
-            yield from (((one.name,), rule) for rule in _wrong_values(space[one.name], one))
+            yield (operand.name,), rule + did_you_mean(unknown[0], space)
+        elif operand.operator == "in":
+            yield from (((operand.name,), rule) for rule in _wrong_values(space[operand.name], operand))
         else:
-            texts = [name for name in (one.name, one.other) if name is not None and not _is_numeric(space[name])]
-            yield from (((one.name,), f"is compared by {one.operator}, but {name} has no numbers") for name in texts)
+            texts = [
+                name for name in (operand.name, operand.other) if name is not None and not _is_numeric(space[name])
+            ]
+            yield from (
+                ((operand.name,), f"is compared by {operand.operator}, but {name} has no numbers") for name in texts
+            )
 
 
-def _wrong_values(parameter: Parameter, one: Operand) -> Iterator[str]:
+def _wrong_values(parameter: Parameter, operand: Operand) -> Iterator[str]:
     if coding.is_real(parameter):
         yield "is a range of real numbers, which no value matches; compare it by above, below, at_least or at_most"
         return
-    for value in one.bound if isinstance(one.bound, tuple) else ():
+    for value in operand.bound if isinstance(operand.bound, tuple) else ():
         try:
             coding.code_of(parameter, value)
         except ValueError as error:
@@ -100,39 +106,39 @@ def order_parameters(space: Space) -> list[str]:
             needed_by[other].append(index)
     missing = [len(others) for others in needs]
     ready = [index for index, count in enumerate(missing) if not count]  # ascending, which makes it a heap
-    done: list[str] = []
+    ordered: list[str] = []
     while ready:
         first = heapq.heappop(ready)  # one at a time, so that the space's own order is kept wherever it can be
-        done.append(names[first])
+        ordered.append(names[first])
         for index in needed_by[first]:
             missing[index] -= 1
             if not missing[index]:
                 heapq.heappush(ready, index)
-    return done
+    return ordered
 
 
 def holds(space: Space, clauses: Sequence[Clause], codes: Codes) -> Mask:
     """Where (A,) any of `clauses` holds in the configurations `codes` (A, P)."""
     column = {name: index for index, name in enumerate(space)}
-    found = np.zeros(len(codes), dtype=bool)
+    matching = np.zeros(len(codes), dtype=bool)
     for clause in clauses:
         every = np.ones(len(codes), dtype=bool)
-        for one in operands(clause):
-            every &= _passes(space, one, codes, column)
-        found |= every
-    return found
+        for operand in operands(clause):
+            every &= _passes(space, operand, codes, column)
+        matching |= every
+    return matching
 
 
-def _passes(space: Space, one: Operand, codes: Codes, column: Mapping[str, int]) -> Mask:
-    mine = codes[:, column[one.name]]
-    if isinstance(one.bound, tuple):
-        allowed = [coding.code_of(space[one.name], value) for value in one.bound]
+def _passes(space: Space, operand: Operand, codes: Codes, column: Mapping[str, int]) -> Mask:
+    mine = codes[:, column[operand.name]]
+    if isinstance(operand.bound, tuple):
+        allowed = [coding.code_of(space[operand.name], value) for value in operand.bound]
         return np.isin(mine, allowed)
-    if isinstance(one.bound, str):
-        bound = _numbers(space[one.bound], codes[:, column[one.bound]])
+    if isinstance(operand.bound, str):
+        bound = _numbers(space[operand.bound], codes[:, column[operand.bound]])
     else:
-        bound = np.full(len(codes), float(one.bound))
-    return _COMPARE[one.operator](_numbers(space[one.name], mine), bound)  # NaN compares as false
+        bound = np.full(len(codes), float(operand.bound))
+    return _COMPARE[operand.operator](_numbers(space[operand.name], mine), bound)  # NaN compares as false
 
 
 def _numbers(parameter: Parameter, codes: Codes) -> Codes:
@@ -146,12 +152,12 @@ def _numbers(parameter: Parameter, codes: Codes) -> Codes:
 def without_inactive(space: Space, order: Sequence[str], codes: Codes) -> Codes:
     """`codes` (A, P) with NaN wherever a parameter's conditions do not hold."""
     column = {name: index for index, name in enumerate(space)}
-    kept = codes.copy()
+    pruned = codes.copy()
     for name in order:
         clauses = conditions(space[name])
         if clauses:
-            kept[~holds(space, clauses, kept), column[name]] = np.nan
-    return kept
+            pruned[~holds(space, clauses, pruned), column[name]] = np.nan
+    return pruned
 
 
 def is_conditional(parameter: Parameter) -> bool:

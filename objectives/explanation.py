@@ -22,11 +22,11 @@ def parameter_text(parameter: Parameter) -> str:
     return parameter.wording + (f"; only when {wording(when)}" if when else "")
 
 
-def _arms(space: SearchSpace, made: int) -> str:
+def _arms(space: SearchSpace, count: int) -> str:
     if any(map(coding.is_real, space.parameters.values())):
-        return f"{made} candidates drawn from infinitely many configurations"
-    total = space.count(max(made, LARGEST_WHOLE_SET))
-    if total == made:
-        return f"all {made} configurations are candidates"
-    known = f"more than {max(made, LARGEST_WHOLE_SET)}" if total is None else str(total)
-    return f"{made} candidates drawn from {known} configurations"
+        return f"{count} candidates drawn from infinitely many configurations"
+    total = space.count(max(count, LARGEST_WHOLE_SET))
+    if total == count:
+        return f"all {count} configurations are candidates"
+    total_text = f"more than {max(count, LARGEST_WHOLE_SET)}" if total is None else str(total)
+    return f"{count} candidates drawn from {total_text} configurations"

@@ -48,37 +48,39 @@ def grow(
     """
     columns = {name: column[list(around)] for name, column in candidates.columns.items()}
     children = _Children(space, space.encode(columns), _steps(space, lengthscales), rng).draw(count)
-    made = space.candidates(children)
-    fresh = first_occurrences(np.concatenate((candidates.features, made.features)))
+    children_of_space = space.candidates(children)
+    fresh = first_occurrences(np.concatenate((candidates.features, children_of_space.features)))
     fresh = fresh[fresh >= len(candidates)] - len(candidates)
     if not len(fresh):
         return None
-    return space.candidates_of({name: column[fresh] for name, column in made.columns.items()})
+    return space.candidates_of({name: column[fresh] for name, column in children_of_space.columns.items()})
 
 
-def join(space: SearchSpace, candidates: Candidates, more: Candidates) -> Candidates:
+def join(space: SearchSpace, candidates: Candidates, appended: Candidates) -> Candidates:
     """`candidates`, and `more` after them."""
     columns = {
-        name: np.concatenate(_comparable(candidates.columns[name], more.columns[name])) for name in space.parameters
+        name: np.concatenate(_comparable(candidates.columns[name], appended.columns[name])) for name in space.parameters
     }
-    features = np.concatenate((candidates.features, more.features))
+    features = np.concatenate((candidates.features, appended.features))
     kinds = (candidates.parameter_of, candidates.repeats, candidates.conditional, candidates.is_sequence)
     return Candidates(features, columns, *kinds)
 
 
 def _comparable(
-    one: NDArray[np.generic], other: NDArray[np.generic]
+    first: NDArray[np.generic], second: NDArray[np.generic]
 ) -> tuple[NDArray[np.generic], NDArray[np.generic]]:
     """Both as objects when one of them is: joining numbers with None would make objects of another kind."""
-    if one.dtype == object or other.dtype == object:
-        return one.astype(object), other.astype(object)
-    return one, other
+    if first.dtype == object or second.dtype == object:
+        return first.astype(object), second.astype(object)
+    return first, second
 
 
 def _steps(space: SearchSpace, lengthscales: Sequence[float]) -> Codes:
     """min(ℓ, 1) of every parameter (P,), 1 for those without features."""
-    given = iter(lengthscales)
-    return np.array([min(next(given), 1.0) if coding.width(one) else 1.0 for one in space.parameters.values()])
+    values = iter(lengthscales)
+    return np.array(
+        [min(next(values), 1.0) if coding.width(parameter) else 1.0 for parameter in space.parameters.values()]
+    )
 
 
 class _Children:
@@ -95,8 +97,8 @@ class _Children:
         allowed = np.empty((0, len(self._kinds)))
         for _ in range(_ROUNDS):
             missing = count - len(allowed)
-            drawn = self._space.existing(self._mix(missing))
-            allowed = np.concatenate((allowed, drawn[self._space.allowed(drawn)]))
+            children = self._space.existing(self._mix(missing))
+            allowed = np.concatenate((allowed, children[self._space.allowed(children)]))
             if len(allowed) >= count:
                 break
         return allowed
@@ -158,5 +160,5 @@ class _Children:
         return codes
 
     def _cross(self, count: int) -> Codes:
-        (one, _), (other, _) = self._choose(count), self._choose(count)
-        return np.where(self._rng.random(one.shape) < 0.5, one, other)
+        (first, _), (second, _) = self._choose(count), self._choose(count)
+        return np.where(self._rng.random(first.shape) < 0.5, first, second)

@@ -94,11 +94,11 @@ def find_objective(name: str) -> type[ObjectiveOptions]:
             f"objective.name must be one of {', '.join(OBJECTIVES)} or package.module:Name, "
             f"got {name!r}{did_you_mean(name, OBJECTIVES)}"
         )
-    found = import_reference(OBJECTIVES.get(name, name))
-    missing = [method for method in ("load", "default_space") if not callable(getattr(found, method, None))]
-    if not isinstance(found, type) or missing:
+    cls = import_reference(OBJECTIVES.get(name, name))
+    missing = [method for method in ("load", "default_space") if not callable(getattr(cls, method, None))]
+    if not isinstance(cls, type) or missing:
         lacks = " and ".join(f"{method}()" for method in missing) or "being a class"
         raise ObjectiveError(
             f"objective.name must name a class with load() and default_space(), {name!r} lacks {lacks}"
         )
-    return found
+    return cls

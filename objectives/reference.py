@@ -97,10 +97,10 @@ def _refuse_hidden(reference: str, name: str, folders: Iterable[str]) -> None:
 
 def _is_at(module: ModuleType, place: Path) -> bool:
     """Whether the module is `place`, a folder or a file without its `.py`."""
-    found = [Path(path) for path in getattr(module, "__path__", ())]
-    if not found and module.__file__:
-        found = [Path(module.__file__).with_suffix("")]
-    return any(path.resolve() == place.resolve() for path in found)
+    places = [Path(path) for path in getattr(module, "__path__", ())]
+    if not places and module.__file__:
+        places = [Path(module.__file__).with_suffix("")]
+    return any(path.resolve() == place.resolve() for path in places)
 
 
 def _place_of(module: ModuleType) -> str:
@@ -130,7 +130,7 @@ def _hidden_import(error: Exception) -> str:
     return ""
 
 
-def did_you_mean(word: str, known: Iterable[str]) -> str:
+def did_you_mean(word: str, choices: Iterable[str]) -> str:
     """`; did you mean 'x'?` with the known word nearest to `word`, or nothing."""
-    nearest = difflib.get_close_matches(word, list(known), n=1)
+    nearest = difflib.get_close_matches(word, list(choices), n=1)
     return f"; did you mean {nearest[0]!r}?" if nearest else ""

@@ -27,8 +27,8 @@ class ReportLines:
 
     def take(self, output: bytes) -> None:
         """Read a further piece of output."""
-        *lines, rest = (self._line + output).split(b"\n")
-        self._line = rest[:LONGEST_LINE]
+        *lines, incomplete = (self._line + output).split(b"\n")
+        self._line = incomplete[:LONGEST_LINE]
         for line in lines:
             if line.startswith(PREFIX) and self._stopped is None:
                 self._take_line(line)

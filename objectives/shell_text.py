@@ -28,12 +28,12 @@ def places(literals: Sequence[str]) -> list[str]:
     A command of n placeholders has n + 1 pieces.
     """
     reader = _Reader()
-    found = []
+    places = []
     for literal in literals[:-1]:
         reader.read(literal)
-        found.append(reader.place())
+        places.append(reader.place())
         reader.pass_word()
-    return found
+    return places
 
 
 class _Reader:

@@ -108,7 +108,7 @@ class SearchSpace:
         The last parameter of `order` runs fastest. Nothing much larger than the answer is made on the way.
         """
         due = {clause: set(names_in([self.forbid[clause]])) for clause in range(len(self.forbid))}
-        rows, done = np.full((1, len(self.parameters)), np.nan), set[str]()
+        rows, defined = np.full((1, len(self.parameters)), np.nan), set[str]()
         for name in self.order:
             exists = self._exists(name, rows)
             # a parameter that exists nowhere adds no row, whatever its number of values
@@ -118,8 +118,8 @@ class SearchSpace:
                 return None  # checked before they are computed
             _check_cells(int(count) * rows.shape[1])
             rows = self._expand(name, exists, int(number), rows)
-            done.add(name)
-            complete = [clause for clause, names in due.items() if names <= done]
+            defined.add(name)
+            complete = [clause for clause, names in due.items() if names <= defined]
             rows = rows[~holds(self.parameters, [self.forbid[clause] for clause in complete], rows)]
             due = {clause: names for clause, names in due.items() if clause not in complete}
         return rows if len(rows) <= most else None
@@ -251,25 +251,27 @@ def make_candidates(
     """
     full = space if isinstance(space, SearchSpace) else SearchSpace(space)
     _check_size(size, sampler)
-    wanted = np.concatenate([np.empty((0, len(full.parameters))), *(full.code_of(one) for one in first)])
+    first_codes = np.concatenate(
+        [np.empty((0, len(full.parameters))), *(full.code_of(configuration) for configuration in first)]
+    )
     most = LARGEST_WHOLE_SET if size is None else size
     whole = full.enumerate(dict.fromkeys(full.parameters, math.inf), most)
     if whole is not None:
-        drawn = np.concatenate((_draw_existing(full, min(FIRST_ARMS, max(1, len(whole))), sampler, seed), whole))
+        sampled = np.concatenate((_draw_existing(full, min(FIRST_ARMS, max(1, len(whole))), sampler, seed), whole))
     elif sampler == "grid":
-        drawn = _largest_grid(full, size or points)
+        sampled = _largest_grid(full, size or points)
     else:
         _check_cells((size or points) * full.width)
-        drawn = _draw_existing(full, size or points, sampler, seed)
-    if not len(drawn):
+        sampled = _draw_existing(full, size or points, sampler, seed)
+    if not len(sampled):
         raise ObjectiveError("forbid leaves hardly any configuration of the space, none was found; narrow a clause")
-    codes = np.concatenate((wanted, drawn)) if len(wanted) else drawn
-    kept = first_occurrences(codes)
-    codes = codes if len(kept) == len(codes) else codes[kept]
+    codes = np.concatenate((first_codes, sampled)) if len(first_codes) else sampled
+    unique = first_occurrences(codes)
+    codes = codes if len(unique) == len(codes) else codes[unique]
     _check_cells(len(codes) * full.width)
     columns = full.columns_of(codes)
-    del codes, drawn  # as large as the candidates
-    for row, place in enumerate(kept[kept < len(first)]):
+    del codes, sampled  # as large as the candidates
+    for row, place in enumerate(unique[unique < len(first)]):
         full.put(columns, row, first[place])
     return replace(full.candidates_of(columns), is_sequence=whole is not None or sampler != "grid")
 
@@ -320,23 +322,23 @@ def _check_cells(cells: int) -> None:
 def _draw_existing(space: SearchSpace, size: int, sampler: Sampler, seed: int) -> Codes:
     """The first `size` allowed configurations (≤ size, P) that the sampler draws; fewer where hardly any is allowed."""
     varying = [name for name, parameter in space.parameters.items() if coding.count(parameter) != 1]
-    most, codes, found = size, np.empty((size, len(space.parameters))), 0
+    most, codes, filled = size, np.empty((size, len(space.parameters))), 0
     while most < max(_MOST_DRAWS * size, _LEAST_DRAWS):
         most *= 2
     for positions in _positions(len(varying), size, most, sampler, seed):
-        drawn = space.existing(_draw(space.parameters, dict(zip(varying, positions.T, strict=True)), len(positions)))
-        drawn = drawn[space.allowed(drawn)][: size - found]
-        codes[found : found + len(drawn)] = drawn
-        found += len(drawn)
-        if found == size:
+        valid = space.existing(_draw(space.parameters, dict(zip(varying, positions.T, strict=True)), len(positions)))
+        valid = valid[space.allowed(valid)][: size - filled]
+        codes[filled : filled + len(valid)] = valid
+        filled += len(valid)
+        if filled == size:
             break
-    return codes[:found]
+    return codes[:filled]
 
 
 def _draw(parameters: Space, positions: Mapping[str, NDArray[np.float64]], size: int) -> Codes:
     """Codes (size, P) of points at `positions` (size,) of the parameters that vary, whether they exist or not."""
-    drawn = [coding.draw(parameter, positions.get(name, np.zeros(size))) for name, parameter in parameters.items()]
-    return np.stack(drawn, axis=1)
+    columns = [coding.draw(parameter, positions.get(name, np.zeros(size))) for name, parameter in parameters.items()]
+    return np.stack(columns, axis=1)
 
 
 def _positions(dimensions: int, size: int, most: int, sampler: Sampler, seed: int) -> Iterator[NDArray[np.float64]]:
@@ -357,12 +359,14 @@ def _positions(dimensions: int, size: int, most: int, sampler: Sampler, seed: in
 def _largest_grid(space: SearchSpace, size: int) -> Codes:
     """The largest grid with at most `size` arms; raises ObjectiveError when not even two levels a range fit."""
 
-    def wanted(levels: int) -> dict[str, float]:
-        return {name: levels if isinstance(one, Range) else math.inf for name, one in space.parameters.items()}
+    def levels_of(levels: int) -> dict[str, float]:
+        return {
+            name: levels if isinstance(parameter, Range) else math.inf for name, parameter in space.parameters.items()
+        }
 
-    best = space.enumerate(wanted(2), size)
+    best = space.enumerate(levels_of(2), size)
     if best is None:
-        least = space.enumerate(wanted(2), LARGEST_WHOLE_SET)
+        least = space.enumerate(levels_of(2), LARGEST_WHOLE_SET)
         rule = "larger" if least is None else f">= {len(least)}"
         raise ObjectiveError(
             f"candidates.size must be {rule} for a grid of this space, got {size}; raise it or use sampler: sobol"
@@ -370,7 +374,7 @@ def _largest_grid(space: SearchSpace, size: int) -> Codes:
     low, high = 2, size + 1  # at(low) fits; at(high) does not, because the whole space does not
     while high - low > 1:
         middle = (low + high) // 2
-        found = space.enumerate(wanted(middle), size)
-        low, high = (middle, high) if found is not None else (low, middle)
-        best = best if found is None else found
+        codes = space.enumerate(levels_of(middle), size)
+        low, high = (middle, high) if codes is not None else (low, middle)
+        best = best if codes is None else codes
     return best

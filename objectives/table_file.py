@@ -57,8 +57,8 @@ def _read(path: Path, needed: Needed) -> dict[str, Cells]:
     _check_names(path, names)
     if not lines:
         raise ObjectiveError(f"{path}: a table must have at least one row below its header, got none")
-    chosen = set(needed(names))
-    return {name: (lines, column) for name, column in zip(names, cells, strict=True) if name in chosen}
+    selected = set(needed(names))
+    return {name: (lines, column) for name, column in zip(names, cells, strict=True) if name in selected}
 
 
 def _check_names(path: Path, names: Sequence[str]) -> None:
@@ -85,8 +85,8 @@ def _read_csv(path: Path) -> tuple[list[str], list[int], Sequence[Sequence[objec
     except (OSError, EOFError, csv.Error) as error:
         raise ObjectiveError(f"{path} cannot be read as a CSV table: {error}") from error
     _check_size(path, len(rows))
-    if len(names) == 1 and (found := re.search("[;\t|]", names[0])):
-        raise ObjectiveError(f"{path}:1: columns must be separated by commas, got {found[0]!r}; convert the table")
+    if len(names) == 1 and (separator := re.search("[;\t|]", names[0])):
+        raise ObjectiveError(f"{path}:1: columns must be separated by commas, got {separator[0]!r}; convert the table")
     for line, row in rows:
         if len(row) != len(names):
             raise ObjectiveError(f"{path}:{line}: a row must have {len(names)} cells like the header, got {len(row)}")
@@ -133,10 +133,12 @@ def _as_typed(path: Path, name: str, lines: Sequence[int], cells: Sequence[objec
 
 def _typed_with_gaps(path: Path, name: str, lines: Sequence[int], cells: Sequence[object]) -> Column:
     is_known = np.array([cell is not None and cell not in MISSING and cell == cell for cell in cells])
-    known = [(line, cell) for line, cell, one in zip(lines, cells, is_known, strict=True) if one]
-    if not known:
+    cells_with_values = [
+        (line, cell) for line, cell, has_value in zip(lines, cells, is_known, strict=True) if has_value
+    ]
+    if not cells_with_values:
         return np.full(len(cells), np.nan)
-    column = _as_typed(path, name, [line for line, _ in known], [cell for _, cell in known])
+    column = _as_typed(path, name, [line for line, _ in cells_with_values], [cell for _, cell in cells_with_values])
     is_text = column.dtype.kind not in "if"
     filled: Column = np.full(len(cells), None if is_text else np.nan, dtype=object if is_text else np.float64)
     filled[is_known] = column

@@ -120,12 +120,12 @@ def _split(rest: str) -> tuple[str, str, str]:
 
 
 def _literal_secrets(url: str) -> list[str]:
-    found = []
+    secrets = []
     for match in _pattern(url).finditer(url):
         password, at, _ = _split(match["rest"])
-        found += [password] if at else []
-    found += [match["secret"] for match in _SETTING.finditer(url) if _is_secret(match)]
-    return [secret for secret in found if secret and not _REFERENCE.fullmatch(secret)]
+        secrets += [password] if at else []
+    secrets += [match["secret"] for match in _SETTING.finditer(url) if _is_secret(match)]
+    return [secret for secret in secrets if secret and not _REFERENCE.fullmatch(secret)]
 
 
 def in_environment(text: str, environment: Mapping[str, str]) -> str:

@@ -94,8 +94,8 @@ class JsonFormatter(logging.Formatter):
 
 
 def _fields(record: logging.LogRecord, campaign: str) -> dict[str, object]:
-    known = {"campaign": campaign, **vars(record)}
-    return {name: known[name] for name in _FIELDS if name in known}
+    values = {"campaign": campaign, **vars(record)}
+    return {name: values[name] for name in _FIELDS if name in values}
 
 
 def _time(record: logging.LogRecord) -> str:

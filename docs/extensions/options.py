@@ -15,11 +15,11 @@ from orchestrator.bandit.options import documentation_of
 
 
 class OptionsFromAnnotations(griffe.Extension):
-    """Adds the table of options to each class of `orchestrator` whose fields have a `Doc`."""
+    """Adds the table of options to each class of the project whose fields have a `Doc`."""
 
     def on_class(self, *, cls: griffe.Class, **_: Any) -> None:
         """Replace the parameters in the docstring of `cls` by its documented fields, if it has any."""
-        if not cls.path.startswith("orchestrator.") or not _has_fields(cls):
+        if not cls.path.startswith(("orchestrator.", "objectives.")) or not _has_fields(cls):
             return
         try:
             options = parameters(griffe.dynamic_import(cls.path))

@@ -13,10 +13,10 @@ from objectives.objective import Candidates
 def find_arm(candidates: Candidates, configuration: Mapping[str, object]) -> int | None:
     """The first arm that has all values of `configuration`, conditional parameters that it leaves out not existing;
     None when there is none, or it names a parameter that no candidate has."""
-    wanted = {**dict.fromkeys(candidates.conditional), **configuration}
-    if not wanted.keys() <= candidates.columns.keys():
+    values = {**dict.fromkeys(candidates.conditional), **configuration}
+    if not values.keys() <= candidates.columns.keys():
         return None
-    arm = int(match_rows(candidates.columns, {name: array_of([value]) for name, value in wanted.items()})[0])
+    arm = int(match_rows(candidates.columns, {name: array_of([value]) for name, value in values.items()})[0])
     return arm if arm >= 0 else None
 
 
@@ -27,18 +27,18 @@ def match_rows(arms: Mapping[str, NDArray[np.generic]], results: Mapping[str, ND
     for name, column in results.items():
         levels, rank = np.unique(np.concatenate(_comparable(arms[name], column)), return_inverse=True)
         group = np.unique(group * len(levels) + rank, return_inverse=True)[1]
-    known, first = np.unique(group[:count], return_index=True)
-    at = np.minimum(np.searchsorted(known, group[count:]), len(known) - 1)
-    return np.where(known[at] == group[count:], first[at], -1)
+    distinct, first = np.unique(group[:count], return_index=True)
+    at = np.minimum(np.searchsorted(distinct, group[count:]), len(distinct) - 1)
+    return np.where(distinct[at] == group[count:], first[at], -1)
 
 
 def _comparable(
-    one: NDArray[np.generic], other: NDArray[np.generic]
+    first: NDArray[np.generic], second: NDArray[np.generic]
 ) -> tuple[NDArray[np.generic], NDArray[np.generic]]:
     """Both columns as rounded numbers if they are numbers, else as text."""
-    if one.dtype.kind in "iuf" and other.dtype.kind in "iuf":
-        return _round(one), _round(other)
-    return np.array([_text(value) for value in one.tolist()]), np.array([_text(value) for value in other.tolist()])
+    if first.dtype.kind in "iuf" and second.dtype.kind in "iuf":
+        return _round(first), _round(second)
+    return np.array([_text(value) for value in first.tolist()]), np.array([_text(value) for value in second.tolist()])
 
 
 def _round(numbers: NDArray[np.generic]) -> NDArray[np.float64]:

@@ -58,16 +58,16 @@ class Pool:
         """
         if self.space is None:
             return Appended({}, ())
-        more = grow(self.space, self.candidates, wanted.around, wanted.lengthscales, min(GROWTH, self.limit), rng)
-        if more is None:
+        appended = grow(self.space, self.candidates, wanted.around, wanted.lengthscales, min(GROWTH, self.limit), rng)
+        if appended is None:
             return Appended({}, ())
-        retired = strategy.arms_to_retire(state, pending, self.limit - len(more))
-        return Appended({name: tuple(column.tolist()) for name, column in more.columns.items()}, retired)
+        retired = strategy.arms_to_retire(state, pending, self.limit - len(appended))
+        return Appended({name: tuple(column.tolist()) for name, column in appended.columns.items()}, retired)
 
     def grown(self, appended: Appended) -> tuple["Pool", NDArray[np.float64]]:
         """The pool with the appended candidates, and the features (n, d) of these."""
         nothing = np.empty((0, self.candidates.features.shape[1]))
         if self.space is None or not appended.columns:
             return self, nothing
-        more = self.space.rebuild(appended.columns)
-        return replace(self, candidates=join(self.space, self.candidates, more)), more.features
+        rebuilt = self.space.rebuild(appended.columns)
+        return replace(self, candidates=join(self.space, self.candidates, rebuilt)), rebuilt.features

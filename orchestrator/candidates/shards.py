@@ -166,8 +166,8 @@ class ShardedArms:
 
     def extend(self, features: NDArray[np.float64]) -> "ShardedArms":
         """These arms, and n more with `features` (n, d) after them, in the actor that holds the fewest."""
-        held = {actor: sum(part.count for part in self._parts if part.actor == actor) for actor in self._actors}
-        return ShardedArms(self._actors, (*self._parts, _place(min(held, key=lambda actor: held[actor]), features)))
+        sizes = {actor: sum(part.count for part in self._parts if part.actor == actor) for actor in self._actors}
+        return ShardedArms(self._actors, (*self._parts, _place(min(sizes, key=lambda actor: sizes[actor]), features)))
 
     def close(self) -> None:
         """End the actors."""

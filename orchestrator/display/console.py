@@ -24,7 +24,7 @@ class JsonConsole(SafeConsole):
 
     def print(self, *objects: object, **options: object) -> None:
         """One message."""
-        self.emit({"message": " ".join(str(one) for one in objects)})
+        self.emit({"message": " ".join(str(item) for item in objects)})
 
     def emit(self, line: Mapping[str, object]) -> None:
         """Write one line."""

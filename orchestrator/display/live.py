@@ -206,35 +206,37 @@ def _time_left(status: Status) -> str:
 def _rate(per_second: float) -> str:
     """Trials in the unit of time that makes a readable number."""
     units = ((1.0, "s"), (60.0, "min"), (3600.0, "h"))
-    seconds, unit = next((one for one in units if per_second * one[0] >= 1.0), units[-1])
+    seconds, unit = next((entry for entry in units if per_second * entry[0] >= 1.0), units[-1])
     return f"{per_second * seconds:.3g} trials/{unit}"
 
 
 def _running_rows(status: Status) -> list[tuple[str, Text]]:
     shown_trials = status.running[:_RUNNING_SHOWN]
-    more = status.in_flight - len(shown_trials)
+    hidden = status.in_flight - len(shown_trials)
     lines = [
-        Text(f"trial {one.trial} for {duration(one.seconds)}: {one_line(assignments(one.parameters), _LINE)}")
-        for one in shown_trials
+        Text(f"trial {trial.trial} for {duration(trial.seconds)}: {one_line(assignments(trial.parameters), _LINE)}")
+        for trial in shown_trials
     ]
-    lines += [Text(f"and {more} more", style="dim")] if more > 0 and lines else []
+    lines += [Text(f"and {hidden} more", style="dim")] if hidden > 0 and lines else []
     return [("running" if not number else "", line) for number, line in enumerate(lines)]
 
 
 def _recent_rows(status: Status) -> list[tuple[str, Text]]:
-    results = [one for one in reversed(status.recent) if not one.failure][:_RESULTS_SHOWN]
-    failures = [one for one in reversed(status.recent) if one.failure][:_FAILURES_SHOWN]
-    lines = [("last results" if not number else "", Text(_result(one))) for number, one in enumerate(results)]
-    for number, one in enumerate(failures):
-        text = one_line(f"trial {one.trial}, {one.failure}: {one.message}", _LINE)
+    results = [attempt for attempt in reversed(status.recent) if not attempt.failure][:_RESULTS_SHOWN]
+    failures = [attempt for attempt in reversed(status.recent) if attempt.failure][:_FAILURES_SHOWN]
+    lines = [("last results" if not number else "", Text(_result(attempt))) for number, attempt in enumerate(results)]
+    for number, attempt in enumerate(failures):
+        text = one_line(f"trial {attempt.trial}, {attempt.failure}: {attempt.message}", _LINE)
         lines.append(("last failures" if not number else "", Text(text, style="red")))
     return lines
 
 
-def _result(one: EndedAttempt) -> str:
-    value = "no value" if one.value is None else f"{one.value:.6g}"
-    ended = value if one.stopped_at is None else f"{value}, stopped early at step {one.stopped_at}"
-    return one_line(f"trial {one.trial}: {ended} in {duration(one.seconds)}, {assignments(one.parameters)}", _LINE)
+def _result(attempt: EndedAttempt) -> str:
+    value = "no value" if attempt.value is None else f"{attempt.value:.6g}"
+    ended = value if attempt.stopped_at is None else f"{value}, stopped early at step {attempt.stopped_at}"
+    return one_line(
+        f"trial {attempt.trial}: {ended} in {duration(attempt.seconds)}, {assignments(attempt.parameters)}", _LINE
+    )
 
 
 def _calibration(share: float) -> str:
@@ -248,10 +250,11 @@ def _best(status: Status) -> Text:
     return Text.assemble((f"{status.best_value:.6g}", "bold green"), f"  {assignments(status.best_parameters)}{origin}")
 
 
-def recommendation(found: Recommendation) -> str:
+def recommendation(recommended: Recommendation) -> str:
     """The recommended configuration, when the best value may be due to noise."""
-    mean = f", mean of {found.evaluations} evaluations" if found.evaluations > 1 else ""
-    return f"{found.value:.6g}{mean}  {assignments(found.parameters)} (best posterior mean, because values are noisy)"
+    mean = f", mean of {recommended.evaluations} evaluations" if recommended.evaluations > 1 else ""
+    parameters = assignments(recommended.parameters)
+    return f"{recommended.value:.6g}{mean}  {parameters} (best posterior mean, because values are noisy)"
 
 
 def _set_aside(status: Status) -> str:

@@ -133,9 +133,9 @@ def _to_csv(columns: Columns, is_safe: bool) -> bytes:
     return content.getvalue()
 
 
-def _changed(column: list[Any], change: Callable[[object], object], kept: frozenset[type]) -> list[Any]:
+def _changed(column: list[Any], change: Callable[[object], object], unchanged: frozenset[type]) -> list[Any]:
     """`change` of every cell; the column itself where all cells are of types that are `kept`, as in most columns."""
-    return column if kept.issuperset(map(type, column)) else [change(value) for value in column]
+    return column if unchanged.issuperset(map(type, column)) else [change(value) for value in column]
 
 
 def _without_formula(value: object) -> object:

@@ -198,8 +198,8 @@ class History:
     def recommended(self) -> Mapping[str, object] | None:
         """The parameters to take: those the strategy recommends where values are noisy, else those of the best value;
         None when nothing succeeded."""
-        found = self.campaign.recommended or self.best_known
-        return None if found is None else found.parameters
+        recommendation = self.campaign.recommended or self.best_known
+        return None if recommendation is None else recommendation.parameters
 
     def copy(self) -> "History":
         """A copy that further steps do not change, except for the rows of trials that have not ended."""
@@ -284,7 +284,7 @@ def _record(history: History, event: Event) -> None:
         case TrialSucceeded() | TrialFailed() | TrialStopped():
             _end_attempt(history, event)
         case TrialsReopened():
-            _mark(history, (one.trial for one in event.trials), "queued")
+            _mark(history, (trial.trial for trial in event.trials), "queued")
         case PlacesChanged():
             _change_places(history.sessions[-1], event)
         case ReportsArrived():

@@ -26,18 +26,18 @@ def to_optuna(history: History, run: str, url: str, folder: Path) -> int:
     storage = open_storage(url, folder, must_exist=False)
     import optuna
 
-    wanted = ["maximize" if one.is_maximized else "minimize" for one in history.goals.objectives]
-    study = optuna.create_study(study_name=run, storage=storage, directions=wanted, load_if_exists=True)
+    directions = ["maximize" if objective.is_maximized else "minimize" for objective in history.goals.objectives]
+    study = optuna.create_study(study_name=run, storage=storage, directions=directions, load_if_exists=True)
     there = [direction.name.lower() for direction in study.directions]
-    if there != wanted:
+    if there != directions:
         raise UserError(
-            f"the study {run!r} must have direction {', '.join(wanted)}, got {', '.join(there)}: it is of something "
-            "else; give another storage"
+            f"the study {run!r} must have direction {', '.join(directions)}, got {', '.join(there)}: it belongs to "
+            "something else; give another storage"
         )
-    known = {trial.user_attrs.get(_TRIAL) for trial in study.get_trials(deepcopy=False)}
+    exported = {trial.user_attrs.get(_TRIAL) for trial in study.get_trials(deepcopy=False)}
     distributions = _distributions(history)
-    new = [row for row in history.trials if row.finished is not None and _is_over(row) and row.trial not in known]
-    metrics = [one.metric for one in history.goals.objectives]
+    new = [row for row in history.trials if row.finished is not None and _is_over(row) and row.trial not in exported]
+    metrics = [objective.metric for objective in history.goals.objectives]
     study.add_trials([_frozen(row, distributions, metrics) for row in new])
     return len(new)
 

@@ -13,10 +13,10 @@ from orchestrator.store.runs import Run
 def read_history(run: Run) -> History:
     """The run's history with its notes. Raises RunError when it has no log, StoreError when that cannot be read."""
     with run.store() as store, _without_collection():
-        created, rest = run.stream(store)
-        known, state = snapshots.load(store, run.name)
+        created, events = run.stream(store)
+        position, state = snapshots.load(store, run.name)
         # one event at a time: a list of all events would double the memory
-        history = fold(chain((created,), rest), known, state if known else None)
+        history = fold(chain((created,), events), position, state if position else None)
         history.notes = store.notes(run.name)
     return history
 
@@ -24,8 +24,8 @@ def read_history(run: Run) -> History:
 def read_tables(run: Run) -> History:
     """The tables and the notes of the run's history without its totals; raises as `read_history` does."""
     with run.store() as store, _without_collection():
-        created, rest = run.stream(store)
-        history = fold_tables(chain((created,), rest))
+        created, events = run.stream(store)
+        history = fold_tables(chain((created,), events))
         history.notes = store.notes(run.name)
     return history
 

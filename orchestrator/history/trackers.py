@@ -36,22 +36,22 @@ def to_tensorboard(history: History, run: str, folder: Path) -> int:
         from tensorboardX.summary import hparams
     except ImportError:
         raise _missing("tensorboardX", '"tensorboardX>=2.6,<3"') from None
-    done = _read_exported(folder, run)
-    if all(row.trial in done for row in _ended_trials(history)):
+    exported = _read_exported(folder, run)
+    if all(row.trial in exported for row in _ended_trials(history)):
         return 0
     best: float | None = None
     new = 0
     try:
         # a file of its own for each export: its name has only the second otherwise
-        with SummaryWriter(str(folder / "campaign"), filename_suffix=f".after-{len(done)}") as parent:
+        with SummaryWriter(str(folder / "campaign"), filename_suffix=f".after-{len(exported)}") as parent:
             for place, row in enumerate(history.succeeded, start=1):
                 best = _better(history, best, row.value)
-                if row.trial not in done:
+                if row.trial not in exported:
                     at = row.finished
                     parent.add_scalar("value", row.value, place, walltime=at)
                     parent.add_scalar("best", best, place, walltime=at)
         for row in _ended_trials(history):
-            if row.trial in done:
+            if row.trial in exported:
                 continue
             place_of = folder / f"trial-{row.trial:06d}"
             shutil.rmtree(place_of, ignore_errors=True)  # left by an interrupted export
@@ -64,8 +64,8 @@ def to_tensorboard(history: History, run: str, folder: Path) -> int:
                 for step, value in sorted(row.reports.items()):
                     child.add_scalar("reported", value, step)
             new += 1
-        over = sorted(row.trial for row in _ended_trials(history))
-        (folder / _STATE_FILE).write_text(json.dumps({"run": run, "trials": over}), encoding="utf-8")
+        ended = sorted(row.trial for row in _ended_trials(history))
+        (folder / _STATE_FILE).write_text(json.dumps({"run": run, "trials": ended}), encoding="utf-8")
     except OSError as error:
         raise UserError(f"{folder} cannot be written: {error.strerror}") from error
     return new
@@ -109,11 +109,11 @@ def _first_call() -> Iterator[None]:
 
 
 def _log_children(client: "MlflowClient", history: History, run: str) -> int:
-    found = client.get_experiment_by_name(history.created.name)
-    experiment = client.create_experiment(history.created.name) if found is None else found.experiment_id
+    existing = client.get_experiment_by_name(history.created.name)
+    experiment = client.create_experiment(history.created.name) if existing is None else existing.experiment_id
     parent = _parent(client, experiment, history, run)
-    done = _logged_trials(client, experiment, parent)
-    new = [row for row in _ended_trials(history) if row.trial not in done]
+    logged = _logged_trials(client, experiment, parent)
+    new = [row for row in _ended_trials(history) if row.trial not in logged]
     for row in new:
         _log_trial(client, experiment, parent, row)
     best = history.best
@@ -125,9 +125,9 @@ def _log_children(client: "MlflowClient", history: History, run: str) -> int:
 
 def _parent(client: "MlflowClient", experiment: str, history: History, run: str) -> str:
     quoted = run.replace("'", "")
-    known = client.search_runs([experiment], f"tags.`{_RUN_TAG}` = '{quoted}'")
-    if known:
-        return str(known[0].info.run_id)
+    runs = client.search_runs([experiment], f"tags.`{_RUN_TAG}` = '{quoted}'")
+    if runs:
+        return str(runs[0].info.run_id)
     created = client.create_run(
         experiment, start_time=_milliseconds(history.created.time), tags={_RUN_TAG: quoted}, run_name=run
     )
@@ -137,18 +137,18 @@ def _parent(client: "MlflowClient", experiment: str, history: History, run: str)
 
 def _logged_trials(client: "MlflowClient", experiment: str, parent: str) -> set[int]:
     """Trials that are children already; one that an interrupted export left half-logged is removed."""
-    done: set[int] = set()
+    logged: set[int] = set()
     token = None
     while True:
         page = client.search_runs([experiment], f"tags.`mlflow.parentRunId` = '{parent}'", page_token=token)
         for child in page:
             if _TRIAL_TAG in child.data.tags:
-                done.add(int(child.data.tags[_TRIAL_TAG]))
+                logged.add(int(child.data.tags[_TRIAL_TAG]))
             else:
                 client.delete_run(child.info.run_id)
         token = page.token
         if not token:
-            return done
+            return logged
 
 
 def _log_trial(client: "MlflowClient", experiment: str, parent: str, row: TrialRow) -> None:

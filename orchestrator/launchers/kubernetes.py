@@ -58,10 +58,10 @@ class Pods:
     @property
     def resources(self) -> Manifest:
         """The resources of a worker: requests equal limits, so that it is not evicted for what it uses."""
-        wanted = {"cpu": str(self.cpus), "memory": self.memory}
+        resources = {"cpu": str(self.cpus), "memory": self.memory}
         if self.gpus:
-            wanted["nvidia.com/gpu"] = str(self.gpus)
-        return {"requests": wanted, "limits": dict(wanted)}
+            resources["nvidia.com/gpu"] = str(self.gpus)
+        return {"requests": resources, "limits": dict(resources)}
 
 
 def manifests_for(pods: Pods, settings: Settings, campaign: str, run: str, token: str) -> list[Manifest]:
@@ -105,7 +105,7 @@ def workers_on(pods: Pods, settings: Settings) -> int:
 def reasons(pods: Pods, settings: Settings, run: str) -> tuple[Setting, ...]:
     """The settings in the manifests with their reasons."""
     grace = grace_seconds(settings.workers.timeout_seconds)
-    known = "workers.timeout_seconds" if settings.workers.timeout_seconds else "no workers.timeout_seconds"
+    reason = "workers.timeout_seconds" if settings.workers.timeout_seconds else "no workers.timeout_seconds"
     store = (
         "PersistentVolumeClaim" if settings.store == "sqlite" else f"a database; Secret {run}-store has its variables"
     )
@@ -116,7 +116,7 @@ def reasons(pods: Pods, settings: Settings, run: str) -> tuple[Setting, ...]:
             str(workers_on(pods, settings)),
             asked,
         ),
-        Setting("terminationGracePeriodSeconds", str(grace), f"{known}: running evaluations may end"),
+        Setting("terminationGracePeriodSeconds", str(grace), f"{reason}: running evaluations may end"),
         Setting("store", store, "outlives the pods: a job that is tried again resumes the run"),
     )
 
@@ -152,8 +152,8 @@ def _job(pods: Pods, settings: Settings, run: str) -> Manifest:
 
 def _head(pods: Pods, settings: Settings, run: str, grace: int) -> Manifest:
     """Ray's head: no evaluation runs on it (no CPUs for Ray), the coordinator does."""
-    wanted = {"cpu": "2", "memory": "4Gi"}
-    spec = _pod("ray-head", pods.image, {"requests": wanted, "limits": dict(wanted)}, grace)
+    resources = {"cpu": "2", "memory": "4Gi"}
+    spec = _pod("ray-head", pods.image, {"requests": resources, "limits": dict(resources)}, grace)
     is_file = settings.store == "sqlite"
     (container,) = spec["containers"]
     container["volumeMounts"] = [{"name": "runs", "mountPath": _RUNS}, {"name": "campaign", "mountPath": _CAMPAIGN}]

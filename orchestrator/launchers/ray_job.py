@@ -38,9 +38,9 @@ def command_for(
 def reasons(settings: Settings, run: str) -> tuple[Setting, ...]:
     """The settings in that command with their reasons."""
     grace = grace_seconds(settings.workers.timeout_seconds)
-    known = "workers.timeout_seconds" if settings.workers.timeout_seconds else "no workers.timeout_seconds"
+    reason = "workers.timeout_seconds" if settings.workers.timeout_seconds else "no workers.timeout_seconds"
     return (
         Setting("job_name", run, "the name of the run, on the Ray dashboard"),
-        Setting("RAY_JOB_STOP_WAIT_TIME_S", str(grace), f"{known}: `ray job stop` lets running evaluations end"),
+        Setting("RAY_JOB_STOP_WAIT_TIME_S", str(grace), f"{reason}: `ray job stop` lets running evaluations end"),
         Setting("--or-resume", "yes", "the same command continues the run after a stop"),
     )

@@ -49,12 +49,12 @@ class Allocation:
     @property
     def seconds(self) -> int:
         """The time limit, read as Slurm reads it: `4:00` is four minutes, `1-4:00` a day and four hours."""
-        found = _TIME.fullmatch(self.time)
-        assert found is not None, self.time
-        first, second, third = (int(found[name] or 0) for name in ("first", "second", "third"))
-        if found["days"] is not None:
-            return int(found["days"]) * 86400 + first * 3600 + second * 60 + third
-        return first * 3600 + second * 60 + third if found["third"] is not None else first * 60 + second
+        match = _TIME.fullmatch(self.time)
+        assert match is not None, self.time
+        first, second, third = (int(match[name] or 0) for name in ("first", "second", "third"))
+        if match["days"] is not None:
+            return int(match["days"]) * 86400 + first * 3600 + second * 60 + third
+        return first * 3600 + second * 60 + third if match["third"] is not None else first * 60 + second
 
     @property
     def head_cpus(self) -> int:

@@ -33,7 +33,9 @@ def write_picture(runs: Sequence[tuple[str, History]], path: Path) -> None:
     OSError when the file cannot be written.
     """
     if len({history.is_maximized for _, history in runs}) > 1:
-        directions = ", ".join(f"{name} {'maximize' if one.is_maximized else 'minimize'}" for name, one in runs)
+        directions = ", ".join(
+            f"{name} {'maximize' if objective.is_maximized else 'minimize'}" for name, objective in runs
+        )
         raise UserError(f"a picture must be of runs with one direction, got {directions}")
     if path.suffix == ".html":
         files.write_text(path, _page(runs))

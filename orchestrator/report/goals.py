@@ -58,8 +58,8 @@ def _points(history: History, rows: list[TrialRow], pair: tuple[int, int], name:
         "type": "scatter",
         "mode": "markers",
         "name": name,
-        "x": round_values(one[pair[0]] for one in values),
-        "y": round_values(one[pair[1]] for one in values),
+        "x": round_values(point[pair[0]] for point in values),
+        "y": round_values(point[pair[1]] for point in values),
         "text": [f"trial {row.trial}<br>{parameters_label(row.parameters.items())}" for row in rows],
         "hovertemplate": "<b>%{x}, %{y}</b><br>%{text}<extra></extra>",
         "marker": marker,
@@ -77,13 +77,13 @@ def hypervolume_course(history: History) -> Figure | None:
         front = front.after(goals, row.trial, (row.value or 0.0, row.metrics), {})
         if front.members is not before and front.members != before:
             changes.append((place, front))
-    chosen = np.unique(np.linspace(0, len(changes) - 1, _MOST_VOLUMES).astype(int))
+    numbers = np.unique(np.linspace(0, len(changes) - 1, _MOST_VOLUMES).astype(int))
     reference, volumes = last.reference(goals), np.zeros(len(history.succeeded))
-    for number in chosen.tolist():
-        place, known = changes[number]
-        volumes[place:] = hypervolume([member.rewards for member in known.members], reference)
+    for number in numbers.tolist():
+        place, front = changes[number]
+        volumes[place:] = hypervolume([member.rewards for member in front.members], reference)
     pairs = zip(goals.objectives, reference, strict=True)
-    measured = ", ".join(f"{one.metric} {one.sign * reward:.4g}" for one, reward in pairs)
+    measured = ", ".join(f"{objective.metric} {objective.sign * reward:.4g}" for objective, reward in pairs)
     caption = f"The volume between the front and the reference point: {measured}."
     return step_figure("hypervolume", "Hypervolume", caption, volumes, axis("hypervolume", rangemode="tozero"))
 

@@ -66,13 +66,13 @@ def slices(surrogate: Surrogate, order: Sequence[int]) -> Figure:
         traces += _slice(surrogate, place, number + 1)
         frame |= _panel(number, columns, lines, surrogate.dimensions[place])
         frame[f"yaxis{_suffix(number + 1)}"] |= {"title": None} if number % columns else {}
-    more = f" The {_MOST_SLICES} most important parameters." if len(order) > len(shown) else ""
+    remark = f" The {_MOST_SLICES} most important parameters." if len(order) > len(shown) else ""
     return Figure(
         name="slices",
         title="Slices",
         caption=(
             "Points are results. The line is the model's mean with the other parameters as in the best configuration, "
-            f"the band ± 2 standard deviations.{more}"
+            f"the band ± 2 standard deviations.{remark}"
         ),
         traces=traces,
         layout=frame,

@@ -172,8 +172,8 @@ def _is_numeric(rows: list[TrialRow], name: str) -> bool:
 def _table_row(row: TrialRow, names: list[str], metrics: Sequence[str], started: float) -> list[object]:
     """`started` in seconds in session, NaN where it has not."""
     parameters = [row.parameters.get(name) for name in names]
-    found = [row.metrics.get(name) for name in metrics]
-    cells = [row.trial, row.status, row.value, *found, *parameters, row.batch, row.attempts, started, row.seconds]
+    values = [row.metrics.get(name) for name in metrics]
+    cells = [row.trial, row.status, row.value, *values, *parameters, row.batch, row.attempts, started, row.seconds]
     return [_cell(value) for value in [*cells, row.worker, row.error]]
 
 

@@ -110,24 +110,24 @@ def parameter_axis(name: str, values: Sequence[Any], parameter: Parameter | None
     """
     if parameter is not None and not isinstance(parameter, Range | Constant):
         return _step_axis(name, values, parameter.levels)
-    known: list[Any] = [value for value in values if value is not None]
-    if not known or not all(isinstance(value, int | float) and not isinstance(value, bool) for value in known):
-        return _step_axis(name, values, sorted({str(value) for value in known}))
-    return _numeric_axis(name, values, known, parameter if isinstance(parameter, Range) else None)
+    present: list[Any] = [value for value in values if value is not None]
+    if not present or not all(isinstance(value, int | float) and not isinstance(value, bool) for value in present):
+        return _step_axis(name, values, sorted({str(value) for value in present}))
+    return _numeric_axis(name, values, present, parameter if isinstance(parameter, Range) else None)
 
 
 def _numeric_axis(
-    name: str, values: Sequence[float | None], known: list[float], parameter: Range | None
+    name: str, values: Sequence[float | None], present: list[float], parameter: Range | None
 ) -> ParameterAxis:
     is_log = parameter is not None and parameter.log
     bounds = [] if parameter is None else [parameter.low, parameter.high]
     scale = math.log10 if is_log else float
-    placed = [scale(number) for number in [*known, *bounds]]
+    placed = [scale(number) for number in [*present, *bounds]]
     low, high = min(placed), max(placed)
     if low == high:
         low, high = low - 0.5, high + 0.5
     ticks = _log_ticks(low, high) if is_log else _linear_ticks(low, high)
-    if len(known) < len(values):
+    if len(present) < len(values):
         low -= 0.12 * (high - low)
         ticks = {low: _MISSING, **ticks}
     positions = round_values(low if value is None else scale(value) for value in values)
@@ -136,15 +136,15 @@ def _numeric_axis(
 
 def _step_axis(name: str, values: Sequence[object], levels: Sequence[object]) -> ParameterAxis:
     """One step for each level, in the given order, then one for every other value that occurs."""
-    taken = [_MISSING if value is None else str(value) for value in values]
-    steps = list(dict.fromkeys([*(_MISSING if level is None else str(level) for level in levels), *taken]))
+    cells = [_MISSING if value is None else str(value) for value in values]
+    steps = list(dict.fromkeys([*(_MISSING if level is None else str(level) for level in levels), *cells]))
     index = {step: float(position) for position, step in enumerate(steps)}
     every = math.ceil(len(steps) / 24)  # more labels would overlap
     # plotly draws the ticks of this kind of picture as plain text: escaped, they would show their escapes
     ticks = {
         float(position): one_line(printable(step), 20) for position, step in enumerate(steps) if position % every == 0
     }
-    return ParameterAxis(name, [index[step] for step in taken], (-0.5, len(steps) - 0.5), ticks, is_stepped=True)
+    return ParameterAxis(name, [index[step] for step in cells], (-0.5, len(steps) - 0.5), ticks, is_stepped=True)
 
 
 def _linear_ticks(low: float, high: float) -> dict[float, str]:

@@ -89,7 +89,7 @@ def summary_cards(history: History) -> list[Card]:
 
 def model_facts(history: History) -> list[tuple[str, str]]:
     """The record of the fitted model in words; empty for strategies that fit none."""
-    record = next((found for one in reversed(history.refreshes) if (found := _fit_of(one))), None)
+    record = next((fitted for refresh in reversed(history.refreshes) if (fitted := _fit_of(refresh))), None)
     if record is None:
         return []
     names = [name for name, kind in history.settings.space.items() if not isinstance(kind, Constant)]
@@ -110,8 +110,8 @@ def model_facts(history: History) -> list[tuple[str, str]]:
 
 def _fit_of(refresh: ModelRefreshed) -> Record | None:
     """The fitted model in the record of a refresh."""
-    found: Record | None = refresh.record.get("model")
-    return found
+    fitted: Record | None = refresh.record.get("model")
+    return fitted
 
 
 def goal_cards(history: History) -> list[Card]:
@@ -136,24 +136,24 @@ def existing_cards(history: History) -> list[Card]:
 
 def best_parameters(history: History) -> list[tuple[str, str]]:
     """List the parameters of the best value, and where it comes from."""
-    best, own = history.best_known, history.best
+    best, best_trial = history.best_known, history.best
     if best is None:
         return []
-    if best.trial is None or own is None:
+    if best.trial is None or best_trial is None:
         where = [("from", best.origin), ("candidate", str(best.arm))]
     else:
-        where = [("trial", str(own.trial)), ("candidate", str(own.arm)), ("batch", str(own.batch))]
+        where = [("trial", str(best_trial.trial)), ("candidate", str(best_trial.arm)), ("batch", str(best_trial.batch))]
     return [(name, str(short(value))) for name, value in best.parameters.items()] + where
 
 
 def recommended_parameters(history: History) -> list[tuple[str, str]]:
     """The recommended configuration when the best value may be due to noise; empty when it is that of the best
     value."""
-    found = history.campaign.recommended
-    if found is None:
+    recommendation = history.campaign.recommended
+    if recommendation is None:
         return []
-    named = [(name, str(short(value))) for name, value in found.parameters.items()]
-    return [*named, ("mean value", str(short(found.value))), ("evaluations", str(found.evaluations))]
+    named = [(name, str(short(value))) for name, value in recommendation.parameters.items()]
+    return [*named, ("mean value", str(short(recommendation.value))), ("evaluations", str(recommendation.evaluations))]
 
 
 def as_yaml(settings: Mapping[str, object]) -> str:

@@ -57,26 +57,26 @@ _CONSTRAINTS = TypeAdapter(tuple[ConstraintSettings, ...])
 G = TypeVar("G", bound=_Goal)
 
 
-def check_goals(given: Mapping[str, Sequence[Mapping[str, object]]], strategy: object) -> Plain:
+def check_goals(sections: Mapping[str, Sequence[Mapping[str, object]]], strategy: object) -> Plain:
     """The sections `objectives` and `constraints` of `given` as plain values, for a caller without a campaign file.
 
     Raises ValueError with the first mistake.
     """
-    objectives = _check(_OBJECTIVES, given, "objectives")
-    constraints = _check(_CONSTRAINTS, given, "constraints")
+    objectives = _check(_OBJECTIVES, sections, "objectives")
+    constraints = _check(_CONSTRAINTS, sections, "constraints")
     direction = objectives[0].direction if objectives else ""
     if problems := goal_problems(objectives, constraints, direction, strategy, {}):
         raise ValueError(str(problems[0]))
     return {
-        "objectives": [one.model_dump() for one in objectives],
-        "constraints": [one.model_dump() for one in constraints],
+        "objectives": [objective.model_dump() for objective in objectives],
+        "constraints": [constraint.model_dump() for constraint in constraints],
     }
 
 
 def _check(
-    adapter: TypeAdapter[tuple[G, ...]], given: Mapping[str, Sequence[Mapping[str, object]]], section: str
+    adapter: TypeAdapter[tuple[G, ...]], sections: Mapping[str, Sequence[Mapping[str, object]]], section: str
 ) -> tuple[G, ...]:
-    values = tuple(given.get(section, ()))
+    values = tuple(sections.get(section, ()))
     try:
         return adapter.validate_python(values)
     except ValidationError as error:
@@ -103,7 +103,7 @@ def goal_problems(
     """Conflicts of the goals with the rest of the file. `direction`: the objective's. `excluded`: for each section that
     several objectives or constraints exclude, its value (None when it is not given), and the reason.
     """
-    names = [one.metric for one in objectives]
+    names = [objective.metric for objective in objectives]
     for number, name in enumerate(names):
         if name in names[:number]:
             return [Problem(("objectives", number, "metric"), f"must be another one than before, got {name!r}")]
@@ -116,15 +116,19 @@ def goal_problems(
         rule = "must be one of those that take several objectives and constraints"
         return [Problem(("strategy",), f"{rule}: {' and '.join(_that_take_goals())}")]
     if len(objectives) < 2:
-        excluded = {keys: found for keys, found in excluded.items() if keys != ("budget", "target")}
+        excluded = {keys: entry for keys, entry in excluded.items() if keys != ("budget", "target")}
     return [
         Problem(keys, f"must not be given beside several objectives or constraints: {why}")
-        for keys, (given, why) in excluded.items()
-        if given is not None
+        for keys, (value, why) in excluded.items()
+        if value is not None
     ]
 
 
 def _that_take_goals() -> list[str]:
     """The strategies that take goals with their default options."""
     built = {name: cls(**with_preset(cls, {})) for name, cls in STRATEGIES.items()}
-    return [name for name, one in built.items() if isinstance(one, Multiobjective) and one.takes_goals]
+    return [
+        name
+        for name, strategy_class in built.items()
+        if isinstance(strategy_class, Multiobjective) and strategy_class.takes_goals
+    ]

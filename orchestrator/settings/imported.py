@@ -70,7 +70,7 @@ def dump_existing(data: ExistingData | None) -> Plain | None:
     """The section that `build_existing` turns into `data`."""
     if data is None:
         return None
-    results = [{"parameters": dict(one.parameters), "value": one.value} for one in data.results]
+    results = [{"parameters": dict(result.parameters), "value": result.value} for result in data.results]
     return {"source": data.source, "results": results}
 
 
@@ -106,23 +106,23 @@ def read_study(url: str, name: str | None, folder: Path, direction: str) -> Exis
     import optuna
 
     names = sorted(optuna.get_all_study_names(storage))
-    chosen = names[0] if name is None and len(names) == 1 else name
-    if chosen not in names:
-        known = ", ".join(names) or "none"
-        raise UserError(f"study must name one of the studies in {redact(url)} ({known}), got {name!r}")
-    study = optuna.load_study(study_name=chosen, storage=storage)
+    study_name = names[0] if name is None and len(names) == 1 else name
+    if study_name not in names:
+        available = ", ".join(names) or "none"
+        raise UserError(f"study must name one of the studies in {redact(url)} ({available}), got {name!r}")
+    study = optuna.load_study(study_name=study_name, storage=storage)
     if len(study.directions) != 1:
-        raise UserError(f"study {chosen!r} must have one objective, got {len(study.directions)}")
+        raise UserError(f"study {study_name!r} must have one objective, got {len(study.directions)}")
     if study.direction.name.lower() != direction:
         raise UserError(
-            f"study {chosen!r} has direction {study.direction.name.lower()} and this campaign {direction}: its values "
-            "mean something else"
+            f"study {study_name!r} has direction {study.direction.name.lower()} and this campaign {direction}: its "
+            "values mean something else"
         )
     trials = study.get_trials(deepcopy=False, states=(optuna.trial.TrialState.COMPLETE,))
     results = _finite((trial.params, trial.value) for trial in trials)
     if not results:
-        raise UserError(f"study {chosen!r} must have a trial that is complete, got none")
-    return ExistingData(f"Optuna study {chosen!r} in {redact(url)}", results)
+        raise UserError(f"study {study_name!r} must have a trial that is complete, got none")
+    return ExistingData(f"Optuna study {study_name!r} in {redact(url)}", results)
 
 
 def _read_tune(folder: Path, metric: str | None) -> ExistingData:
@@ -132,10 +132,12 @@ def _read_tune(folder: Path, metric: str | None) -> ExistingData:
     files = sorted(folder.glob("*/result.json"))
     if not files:
         raise UserError(f"{folder} must be the folder of a Ray Tune experiment, with TRIAL/result.json in it")
-    last = [found for file in files if (found := _last_report(file)) is not None]
-    known = sorted({key for report in last for key in report})
-    if metric not in known:
-        raise UserError(f"metric must be one that the trials in {folder} reported, got {metric!r}; they have {known}")
+    last = [last_report for file in files if (last_report := _last_report(file)) is not None]
+    reported = sorted({key for report in last for key in report})
+    if metric not in reported:
+        raise UserError(
+            f"metric must be one that the trials in {folder} reported, got {metric!r}; they have {reported}"
+        )
     results = _finite((dict(_flat(report.get("config", {}))), report.get(metric)) for report in last)
     if not results:
         raise UserError(f"{folder} must have a trial with a finite {metric}, got none")
@@ -170,7 +172,7 @@ def _finite(pairs: Iterator[tuple[Tree, Any]]) -> tuple[ExistingResult, ...]:
         for parameters, value in pairs
         if isinstance(value, int | float)
         and math.isfinite(value)
-        and all(isinstance(one, Scalar) for one in parameters.values())
+        and all(isinstance(value, Scalar) for value in parameters.values())
     )
 
 
@@ -178,12 +180,12 @@ def _list_results(results: Any) -> tuple[ExistingResult, ...]:
     rule = "must be {parameters: {…}, value: …} with plain values and a finite value"
     if not isinstance(results, Sequence) or isinstance(results, str) or not results:
         raise failure([Problem(("results",), f"must be a list of which each {rule}", excerpt(results))])
-    found: list[ExistingResult] = []
-    for number, one in enumerate(results):
-        is_whole = isinstance(one, Mapping) and set(one) == {"parameters", "value"}
-        parameters = one["parameters"] if is_whole else None
-        right = _finite(iter([(parameters, one["value"])])) if isinstance(parameters, Mapping) and parameters else ()
-        if not right or isinstance(one["value"], bool):
-            raise failure([Problem(("results", number), rule, excerpt(one))])
-        found += right
-    return tuple(found)
+    existing: list[ExistingResult] = []
+    for number, entry in enumerate(results):
+        is_whole = isinstance(entry, Mapping) and set(entry) == {"parameters", "value"}
+        parameters = entry["parameters"] if is_whole else None
+        valid = _finite(iter([(parameters, entry["value"])])) if isinstance(parameters, Mapping) and parameters else ()
+        if not valid or isinstance(entry["value"], bool):
+            raise failure([Problem(("results", number), rule, excerpt(entry))])
+        existing += valid
+    return tuple(existing)

@@ -49,10 +49,10 @@ def dump(options: object) -> Plain:
 def build(cls: type, options: Tree) -> Any:
     """`cls(**options)`, checked. Raises pydantic's ValidationError with all mistakes."""
     hints = get_type_hints(cls, include_extras=True)
-    known = [field.name for field in dataclasses.fields(cls) if field.init]
-    problems = [unknown_key(key, known) for key in options if key not in known]
+    names = [field.name for field in dataclasses.fields(cls) if field.init]
+    problems = [unknown_key(key, names) for key in options if key not in names]
     values: Plain = {}
-    for key in filter(options.__contains__, known):
+    for key in filter(options.__contains__, names):
         try:
             values[key] = _build_value(hints[key], options[key])
         except ValidationError as error:
@@ -61,8 +61,10 @@ def build(cls: type, options: Tree) -> Any:
         built = adapter(cls).validate_python(values)
     except ValidationError as error:
         # a part that could not be built is missing here, and reported already
-        said = set(options) - set(values)
-        problems += [problem for problem in describe(error, values) if problem.keys[:1] not in {(key,) for key in said}]
+        named = set(options) - set(values)
+        problems += [
+            problem for problem in describe(error, values) if problem.keys[:1] not in {(key,) for key in named}
+        ]
     except ObjectiveError as error:
         raise ValueError(str(error)) from error
     if problems:
@@ -84,12 +86,12 @@ def build_objective(key: str, value: str, options: object, folder: Path) -> AnyO
         named: ObjectiveOptions = build(find_options(value), as_mapping(options, "{epochs: 3}"))
         return named.with_absolute_paths(folder) if isinstance(named, ReadsFiles) else named
     cls, field, places = _EXTERNAL[key]
-    given = as_mapping(options, f"{{{next(iter(places), 'sha256')}: …}}")
-    if field in given:
+    values = as_mapping(options, f"{{{next(iter(places), 'sha256')}: …}}")
+    if field in values:
         raise failure([Problem((field,), f"is not an option; write it as objective.{key}")])
-    defaults = {name: default() for name, default in places.items() if given.get(name) is None}
-    located = {name: join(folder, place) for name, place in {**given, **defaults}.items() if name in places}
-    external: External = build(cls, {**given, **located, field: value})
+    defaults = {name: default() for name, default in places.items() if values.get(name) is None}
+    located = {name: join(folder, place) for name, place in {**values, **defaults}.items() if name in places}
+    external: External = build(cls, {**values, **located, field: value})
     return external
 
 
@@ -125,7 +127,7 @@ def _members(annotation: object) -> tuple[object, ...]:
 def join(folder: Path, place: object) -> object:
     """The path below `folder`, or each path of a list; anything else as it is."""
     if isinstance(place, list | tuple):
-        return [join(folder, one) for one in place]
+        return [join(folder, path) for path in place]
     return str((folder / Path(place).expanduser()).resolve()) if isinstance(place, str) else place
 
 

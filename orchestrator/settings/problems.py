@@ -83,8 +83,8 @@ def failure(problems: Iterable[Problem]) -> ValidationError:
 
 def describe(error: ValidationError, tree: object, model: type[BaseModel] | None = None) -> list[Problem]:
     """The mistakes in `tree` that pydantic found. `model` gives the keys that exist where one is unknown."""
-    found = [_describe_details(details, tree, model) for details in error.errors(include_url=False)]
-    return _without_union_noise(found)
+    candidates = [_describe_details(details, tree, model) for details in error.errors(include_url=False)]
+    return _without_union_noise(candidates)
 
 
 def config_error(document: Document, error: ValidationError, model: type[BaseModel] | None = None) -> ConfigError:
@@ -109,14 +109,14 @@ def align(keys: Keys, message: str, value: object = None) -> Problem:
     return Problem(keys, f": {message}")
 
 
-def unknown_key(key: str | int, known: Sequence[str]) -> Problem:
+def unknown_key(key: str | int, choices: Sequence[str]) -> Problem:
     """The problem of a key that does not exist."""
-    return Problem((key,), f"is not a known key; {suggestion(str(key), known)}")
+    return Problem((key,), f"is not a known key; {suggestion(str(key), choices)}")
 
 
-def suggestion(word: str, known: Sequence[str]) -> str:
+def suggestion(word: str, choices: Sequence[str]) -> str:
     """`did you mean …?` when a name is similar, else all names."""
-    return did_you_mean(word, known).removeprefix("; ") or f"there are {', '.join(known)}"
+    return did_you_mean(word, choices).removeprefix("; ") or f"there are {', '.join(choices)}"
 
 
 def excerpt(value: object) -> str:
@@ -186,17 +186,17 @@ def _keys_of(model: type[BaseModel] | None, keys: Keys) -> list[str]:
     return list(model.model_fields) if model else []
 
 
-def _without_union_noise(found: Sequence[_Found]) -> list[Problem]:
+def _without_union_noise(candidates: Sequence[_Found]) -> list[Problem]:
     """Keep the mistakes of the union's member that was validated furthest; members that got equally far become `must be
     A or B`."""
-    kept: dict[tuple[Keys, str | None], Problem] = {}
-    for item in found:
-        rivals = [other.problem.keys for other in found if item.union is not None and other.union == item.union]
+    problems: dict[tuple[Keys, str | None], Problem] = {}
+    for item in candidates:
+        rivals = [other.problem.keys for other in candidates if item.union is not None and other.union == item.union]
         if rivals and len(item.problem.keys) < max(map(len, rivals)):
             continue
         key = (item.problem.keys, item.problem.rule if item.union is None else None)
-        kept[key] = _either(kept[key], item.problem) if key in kept else item.problem
-    return list(kept.values())
+        problems[key] = _either(problems[key], item.problem) if key in problems else item.problem
+    return list(problems.values())
 
 
 def _either(first: Problem, second: Problem) -> Problem:

@@ -46,9 +46,11 @@ def schema() -> Schema:
         PickledFunction,
     ]
     adapters = [TypeAdapter(Settings), *(adapter(cls) for cls in dict.fromkeys(classes))]
-    found, document = TypeAdapter.json_schemas([(index, "validation", one) for index, one in enumerate(adapters)])
+    schemas, document = TypeAdapter.json_schemas(
+        [(index, "validation", adapter) for index, adapter in enumerate(adapters)]
+    )
     definitions: dict[str, Schema] = document["$defs"]
-    by_class = {cls: found[index + 1, "validation"] for index, cls in enumerate(dict.fromkeys(classes))}
+    by_class = {cls: schemas[index + 1, "validation"] for index, cls in enumerate(dict.fromkeys(classes))}
     _describe_options(definitions, (*classes, *KERNELS.values(), *WARM_STARTS.values(), Comparison))
     for definition in definitions.values():
         _require_name(definition)
@@ -61,7 +63,7 @@ def schema() -> Schema:
         _without(definitions[_target(by_class[cls])], field)
     add_parameter_rules(definitions)
 
-    settings = definitions.pop(_target(found[0, "validation"]))
+    settings = definitions.pop(_target(schemas[0, "validation"]))
     sections: dict[str, Schema] = settings["properties"]
     budget = definitions[_target(sections["budget"])]
     budget["anyOf"] = [{"required": [key]} for key in ("evaluations", "steps")]

@@ -97,14 +97,14 @@ def _with_table(key: str) -> Schema:
 
 def _objective_or_target() -> Schema:
     """A table with a target is the objective; else exactly one source is."""
-    one = [
+    alternatives = [
         {"allOf": [_having(key), *({"not": _having(other)} for other in _SOURCES if other != key)]} for key in _SOURCES
     ]
     none = {"allOf": [{"not": _having(key)} for key in _SOURCES]}
     return {
         "if": _with_table("target"),
         "then": {"properties": {"candidates": _having("table"), "objective": none}},
-        "else": {"properties": {"objective": {"anyOf": one}}, "required": ["objective"]},
+        "else": {"properties": {"objective": {"anyOf": alternatives}}, "required": ["objective"]},
     }
 
 

@@ -93,13 +93,17 @@ def build_enqueue(enqueue: object) -> tuple[Configuration, ...]:
     if not isinstance(enqueue, list | tuple):
         raise failure([Problem((), "must be a list such as [{learning_rate: 0.1}]", excerpt(enqueue))])
     wrong = [
-        Problem((number,), "must be a mapping of parameters to plain values", excerpt(one))
-        for number, one in enumerate(enqueue)
-        if not (isinstance(one, Mapping) and one and all(isinstance(value, Scalar) for value in one.values()))
+        Problem((number,), "must be a mapping of parameters to plain values", excerpt(configuration))
+        for number, configuration in enumerate(enqueue)
+        if not (
+            isinstance(configuration, Mapping)
+            and configuration
+            and all(isinstance(value, Scalar) for value in configuration.values())
+        )
     ]
     if wrong:
         raise failure(wrong)
-    return tuple({str(name): value for name, value in one.items()} for one in enqueue)
+    return tuple({str(name): value for name, value in configuration.items()} for configuration in enqueue)
 
 
 def dump_enqueue(enqueue: Sequence[Configuration]) -> list[dict[str, Scalar]]:
@@ -111,9 +115,9 @@ def space_problems(
     space: Mapping[str, Parameter], forbid: tuple[Clause, ...], enqueue: Sequence[Configuration]
 ) -> list[Problem]:
     """Conflicts between parameters, forbidden clauses and enqueued configurations."""
-    found = [Problem(mistake.keys, mistake.rule) for mistake in mistakes(space, forbid)]
-    if found or not space:
-        return found or [Problem(("forbid",), "needs a space: its clauses speak of parameters")] * bool(forbid)
+    problems = [Problem(mistake.keys, mistake.rule) for mistake in mistakes(space, forbid)]
+    if problems or not space:
+        return problems or [Problem(("forbid",), "needs a space: its clauses speak of parameters")] * bool(forbid)
     try:
         full = SearchSpace(space, forbid)
     except ObjectiveError as error:
@@ -122,8 +126,8 @@ def space_problems(
         try:
             full.code_of(configuration)
         except ObjectiveError as error:
-            found.append(align(("enqueue", number), str(error), configuration))
-    return found
+            problems.append(align(("enqueue", number), str(error), configuration))
+    return problems
 
 
 def _build_parameter(options: object) -> Parameter:

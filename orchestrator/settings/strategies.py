@@ -27,16 +27,16 @@ def build_strategy(options: object, folder: Path | None = None) -> AnyStrategy:
     Raises ValidationError.
     """
     fields = as_mapping(options, "{name: bbkb, …}")
-    chosen = _strategy_class(fields.pop("name", DEFAULT_STRATEGY))
+    cls = _strategy_class(fields.pop("name", DEFAULT_STRATEGY))
     start = fields.get("warm_start")
     if folder is not None and isinstance(start, Mapping) and start.get("name") == "data" and start.get("path"):
         fields["warm_start"] = {**start, "path": _locate(folder, start["path"])}
     try:
-        fields = with_preset(chosen, _drop_retired(fields))
+        fields = with_preset(cls, _drop_retired(fields))
     except ValueError as error:
         raise failure([Problem(("preset",), str(error).removeprefix("strategy.preset "))]) from error
-    strategy: AnyStrategy = build(chosen, fields)
-    if chosen not in STRATEGIES.values():
+    strategy: AnyStrategy = build(cls, fields)
+    if cls not in STRATEGIES.values():
         _check_refreshes(strategy)
     return strategy
 
@@ -71,8 +71,8 @@ def with_model_in_strategy(document: Document) -> Document:
         return dataclasses.replace(document, tree=tree)
     if strategy.get("model") is not None:
         raise ConfigError(f"{document.place(('model',))}: model must not be given beside strategy.model")
-    known = STRATEGIES.get(strategy.get("name", DEFAULT_STRATEGY))
-    if known is not None and "model" not in {field.name for field in dataclasses.fields(known)}:
+    cls = STRATEGIES.get(strategy.get("name", DEFAULT_STRATEGY))
+    if cls is not None and "model" not in {field.name for field in dataclasses.fields(cls)}:
         return dataclasses.replace(document, tree=tree)
     moved = {("strategy", *keys): place for keys, place in document.places.items() if keys[:1] == ("model",)}
     tree["strategy"] = {**strategy, "model": model}

@@ -47,8 +47,8 @@ def compare(log: Store, copy: Store, campaign: str) -> Comparison:
             raise RunError(f"the copy has no event of campaign {campaign!r}: is it a copy of another run?")
         for mine, theirs in zip_longest(*pages):
             if mine is None or theirs is None:
-                left = log.length(campaign) - position, copy.length(campaign) - position
-                return Comparison(position, newer=max(0, left[0]), older=max(0, left[1]))
+                remaining = log.length(campaign) - position, copy.length(campaign) - position
+                return Comparison(position, newer=max(0, remaining[0]), older=max(0, remaining[1]))
             if _content(mine) != _content(theirs):
                 return Comparison(position, difference=position)
             position += 1

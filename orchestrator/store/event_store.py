@@ -77,9 +77,9 @@ class EventStore:
         """
         now, is_it = time.time(), CAMPAIGNS.c.campaign == campaign
         is_free = is_it if seen is None else is_it & (CAMPAIGNS.c.epoch == seen)
-        taken = CAMPAIGNS.update().where(is_free).values(epoch=CAMPAIGNS.c.epoch + 1, holder=holder, since=now)
+        claim = CAMPAIGNS.update().where(is_free).values(epoch=CAMPAIGNS.c.epoch + 1, holder=holder, since=now)
         with self._writing() as connection:
-            has_won = connection.execute(taken).rowcount == 1  # an update first: it locks
+            has_won = connection.execute(claim).rowcount == 1  # an update first: it locks
             row = self._row(connection, campaign)
             if not has_won:
                 raise HeldError(
@@ -88,8 +88,8 @@ class EventStore:
                 )
             bring_up_to_date(connection)  # a database of an older version lacks some
             connection.execute(HOLDERS.delete().where(HOLDERS.c.campaign == campaign))
-            held = Holding(row.epoch, holder, identity, now, now)
-            connection.execute(HOLDERS.insert(), {"campaign": campaign, "settings": settings, **_columns(held)})
+            holding = Holding(row.epoch, holder, identity, now, now)
+            connection.execute(HOLDERS.insert(), {"campaign": campaign, "settings": settings, **_columns(holding)})
         return Writer(self, campaign, epoch=row.epoch, length=row.length)
 
     def holding(self, campaign: str) -> Holding:
@@ -99,8 +99,8 @@ class EventStore:
             if not sa.inspect(connection).has_table(HOLDERS.name):
                 return Holding(row.epoch)  # of an older version
             query = sa.select(*(HOLDERS.c[name] for name in Holding.__slots__)).where(HOLDERS.c.campaign == campaign)
-            held = connection.execute(query).one_or_none()
-        return Holding(row.epoch) if held is None else Holding(*held)
+            holder = connection.execute(query).one_or_none()
+        return Holding(row.epoch) if holder is None else Holding(*holder)
 
     def claimed_settings(self, campaign: str) -> str:
         """The campaign file of the newest claim, as JSON; empty where none was given."""
@@ -138,27 +138,27 @@ class EventStore:
         """At most `limit` rows from `position` on, unchecked."""
         with self._reading() as connection:
             query = self._rows_of(connection).where(EVENTS.c.campaign == campaign, EVENTS.c.position >= position)
-            found = connection.execute(query.order_by(EVENTS.c.position).limit(limit)).all()
-        for row in found:
+            records = connection.execute(query.order_by(EVENTS.c.position).limit(limit)).all()
+        for row in records:
             self._whole("position", row.position)
-        return list(map(Row._make, found))
+        return list(map(Row._make, records))
 
     def salvage(self, campaign: str) -> list[Row]:
         """The events before the first damage, in no order, for a file whose index is damaged."""
-        found: list[Row] = []
+        readable: list[Row] = []
         with contextlib.suppress(StoreError), self._reading() as connection:  # the damage is reported elsewhere
             computed = EVENTS.c.campaign.concat("")  # no index contains this column, so the table itself is read
             result = connection.execute(self._rows_of(connection).where(computed == campaign))
             while (row := result.fetchone()) is not None:  # one by one: a batch would lose those before the damage
-                found += [Row(*row)] if isinstance(row.position, int) else []
-        return found
+                readable += [Row(*row)] if isinstance(row.position, int) else []
+        return readable
 
     def event_at(self, campaign: str, position: int) -> Event | None:
         """The event at this position; None when there is none. Raises StoreError when it is damaged."""
-        found = self.rows(campaign, position, limit=1)
-        if not found or found[0].position != position:
+        rows = self.rows(campaign, position, limit=1)
+        if not rows or rows[0].position != position:
             return None
-        return self.event(campaign, found[0], self.checksum_before(campaign, position))
+        return self.event(campaign, rows[0], self.checksum_before(campaign, position))
 
     def newest(self, campaign: str, kind: str) -> Event | None:
         """The newest event of this kind; None when there is none. Raises StoreError when it is damaged."""
@@ -240,8 +240,8 @@ class EventStore:
         if self._engine.dialect.name != "sqlite":
             return []
         with self._reading() as connection:
-            found = connection.exec_driver_sql("PRAGMA integrity_check").scalars().all()
-        return [str(line) for line in found if line != "ok"]
+            messages = connection.exec_driver_sql("PRAGMA integrity_check").scalars().all()
+        return [str(line) for line in messages if line != "ok"]
 
     def capacity(self) -> int:
         """How many events the store can hold at most: those that its file, and its write-ahead log, have room for. A
@@ -294,10 +294,10 @@ class EventStore:
                 return None
             query = sa.select(*(SNAPSHOTS.c[name] for name in names)).where(SNAPSHOTS.c.campaign == campaign)
             row = connection.execute(query).one_or_none()
-        found = None if row is None else Snapshot(*row)
-        if found is None or not isinstance(found.position, int):  # SQLite allows any value in any column
+        snapshot = None if row is None else Snapshot(*row)
+        if snapshot is None or not isinstance(snapshot.position, int):  # SQLite allows any value in any column
             return None
-        return found if self.checksum_before(campaign, found.position) == found.head else None
+        return snapshot if self.checksum_before(campaign, snapshot.position) == snapshot.head else None
 
     def add_note(self, campaign: str, note: Note) -> None:
         """Keep a note on the campaign or one of its trials, whichever process holds it; durable on return."""

@@ -98,10 +98,10 @@ class Watch:
         is_alive = None if identity is None else identity.is_alive(self._here)
         if is_alive is not None:
             return is_alive
-        seen = (holding.epoch, holding.beats)
-        if seen != self._last:
+        heartbeat = (holding.epoch, holding.beats)
+        if heartbeat != self._last:
             self._has_moved = self._last is not None
-            self._last, self._since = seen, self._clock()
+            self._last, self._since = heartbeat, self._clock()
         if self._clock() - self._since >= PATIENCE_SECONDS:
             return False
         return True if self._has_moved else None

@@ -44,8 +44,8 @@ def tables_version(connection: sa.Connection) -> int:
         return 0
     if SCHEMA.name not in present:
         return 1
-    found = connection.execute(sa.select(SCHEMA.c.version)).scalar_one_or_none()
-    version = 1 if found is None else int(found)
+    recorded = connection.execute(sa.select(SCHEMA.c.version)).scalar_one_or_none()
+    version = 1 if recorded is None else int(recorded)
     if version > TABLES_VERSION:
         raise StoreError(
             f"the store's tables have version {version}, and this program supports versions up to {TABLES_VERSION}: a "

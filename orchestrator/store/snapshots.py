@@ -55,19 +55,19 @@ def load(store: Store, campaign: str) -> tuple[int, CampaignState]:
 
     Raises StoreError when the database cannot be read.
     """
-    found = store.snapshot(campaign)
-    if found is None or found.version != _version(found.position, found.body):
+    snapshot = store.snapshot(campaign)
+    if snapshot is None or snapshot.version != _version(snapshot.position, snapshot.body):
         return 0, CampaignState()
     try:
-        (state,) = _adapter().validate_json(found.body)
+        (state,) = _adapter().validate_json(snapshot.body)
     except ValueError:  # damaged; it is only a copy of the log's state
         return 0, CampaignState()
-    return found.position, state
+    return snapshot.position, state
 
 
 def current(run: Run, store: Store) -> tuple[CampaignCreated, CampaignState]:
     """The log's first event, and the state after all of it. Raises RunError, StoreError."""
     created = run.first(store)
     position, state = load(store, run.name)
-    rest: Iterator[Event] = store.read(run.name, after=position)
-    return created, functools.reduce(apply, rest, state)
+    events: Iterator[Event] = store.read(run.name, after=position)
+    return created, functools.reduce(apply, events, state)

@@ -73,13 +73,13 @@ def _rows(store: Store, campaign: str, length: int, problems: list[str]) -> Iter
 def _one_by_one(
     store: Store, campaign: str, positions: range, salvaged: Mapping[int, Row], problems: list[str]
 ) -> list[Row]:
-    found = []
+    salvageable = []
     for position in positions:
         if position in salvaged:
-            found.append(salvaged[position])
+            salvageable.append(salvaged[position])
             continue
         try:
-            found += [row for row in store.rows(campaign, position, limit=1) if row.position == position]
+            salvageable += [row for row in store.rows(campaign, position, limit=1) if row.position == position]
         except StoreError as error:
             problems.append(f"event {position} cannot be read: {error}")
-    return found
+    return salvageable
