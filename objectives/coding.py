@@ -71,7 +71,7 @@ def draw(parameter: Parameter, positions: Codes) -> Codes:
 
 
 def spread_codes(parameter: Parameter, number: int) -> Codes:
-    """At most `number` codes spread evenly over the parameter's scale, both ends included."""
+    """Return at most `number` codes spread evenly over the parameter's scale, both ends included."""
     if is_real(parameter):
         return np.linspace(0.0, 1.0, number)
     total = int(count(parameter))
@@ -168,7 +168,7 @@ def features(parameter: Parameter, codes: Codes) -> NDArray[np.float64]:
 
 
 def places(parameter: OneFeature, codes: Codes) -> Codes:
-    """Where `codes` (A,), none NaN, lie on the parameter's scale: (A,) in [0, 1]."""
+    """Return the positions (A,) in [0, 1] of `codes` (A,), none of them NaN, on the parameter's scale."""
     if is_real(parameter):
         return codes
     if isinstance(parameter, Range):

@@ -1,7 +1,8 @@
 """Evaluates clauses in a space: which parameters exist in a configuration, and which configurations are forbidden.
 
-Configurations are rows of codes (A, P), a column a parameter in the space's order (`objectives.coding`). `mistakes`
-finds values that a parameter cannot have, names that are not parameters, and conditions that form a cycle.
+Configurations are rows of codes (A, P), with one column for each parameter in the space's order
+(`objectives.coding`). `mistakes` finds values that a parameter cannot have, names that are not parameters, and
+conditions that form a cycle.
 """
 
 import heapq
@@ -118,7 +119,7 @@ def order_parameters(space: Space) -> list[str]:
 
 
 def holds(space: Space, clauses: Sequence[Clause], codes: Codes) -> Mask:
-    """Where (A,) any of `clauses` holds in the configurations `codes` (A, P)."""
+    """Return a mask (A,) of the configurations `codes` (A, P) in which any of `clauses` holds."""
     column = {name: index for index, name in enumerate(space)}
     matching = np.zeros(len(codes), dtype=bool)
     for clause in clauses:
@@ -150,7 +151,7 @@ def _numbers(parameter: Parameter, codes: Codes) -> Codes:
 
 
 def without_inactive(space: Space, order: Sequence[str], codes: Codes) -> Codes:
-    """`codes` (A, P) with NaN wherever a parameter's conditions do not hold."""
+    """Return `codes` (A, P) with NaN wherever a parameter's conditions do not hold."""
     column = {name: index for index, name in enumerate(space)}
     pruned = codes.copy()
     for name in order:

@@ -54,7 +54,14 @@ class DataSource:
 
 @dataclass(frozen=True, slots=True)
 class LabelledImages:
-    """Images as rows of `pixels` (n, d) uint8, 0 to `brightest`, with classes `labels` (n,) from 0."""
+    """Images of classes.
+
+    Attributes:
+        pixels: (n, d) uint8, a row for each image, 0 to `brightest`.
+        labels: (n,), the class of each image, from 0.
+        brightest: the largest value of a pixel.
+        source: the data set in words.
+    """
 
     pixels: NDArray[np.uint8]
     labels: NDArray[np.intp]
@@ -64,7 +71,14 @@ class LabelledImages:
 
 @dataclass(frozen=True, slots=True)
 class Regression:
-    """`features` (n, d) named by `names`, and a real `target` (n,)."""
+    """A data set of a regression.
+
+    Attributes:
+        names: the names of the features.
+        features: (n, d).
+        target: (n,), real numbers.
+        source: the data set in words.
+    """
 
     names: tuple[str, ...]
     features: NDArray[np.float64]

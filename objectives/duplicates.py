@@ -12,8 +12,12 @@ Duplicates = Literal["merge", "keep"]
 
 @dataclass(frozen=True)
 class Groups:
-    """Rows by their parameters. `first` (A,): the first row of each group, in the table's order; `of` (rows,): each
-    row's group."""
+    """Rows of a table, grouped by their parameters.
+
+    Attributes:
+        first: (A,), the first row of each group, in the table's order.
+        of: (rows,), the group of each row.
+    """
 
     first: NDArray[np.intp]
     of: NDArray[np.intp]

@@ -130,7 +130,7 @@ class _Children:
         return codes
 
     def _coarse(self, has: Mask) -> Mask:
-        """Which parameters (count, P) of few values are moved: one or two a row, none to two where others move too."""
+        """Draw the parameters of few values that move (count, P): one or two in each row, or none if others move."""
         eligible = has & self._varying & ~self._fine
         number = self._rng.integers(0 if self._fine.any() else 1, 3, size=len(has))
         order = np.argsort(np.where(eligible, self._rng.random(has.shape), 2.0), axis=1)

@@ -39,7 +39,7 @@ class ReportLines:
         return self._stopped is not None
 
     def finish(self) -> None:
-        """To be called after the command's end. Raises EvaluationStopped when the campaign stopped it."""
+        """End the reading, after the command's end. Raises EvaluationStopped when the campaign stopped it."""
         if self._kill is not None:
             self._kill.cancel()
         if self._stopped is not None:

@@ -84,7 +84,7 @@ class _Reader:
         return self._expansion(text, at) or self._in_plain(text, at)
 
     def _in_lines(self, character: str) -> int:
-        """In a comment or the text of a here-document, which end with a line."""
+        """Read a character of a comment or of a here-document; both end with a line."""
         if character != "\n":
             self._line += character
         elif self.stack[-1] == "comment":

@@ -1,6 +1,6 @@
 """A search space becomes candidates: the finite set of arms a bandit chooses from.
 
-A sampler draws positions in the unit interval, one a parameter; positions become codes, codes become values and
+A sampler draws positions in the unit interval, one for each parameter; positions become codes, codes become values and
 features (`objectives.coding`). Parameters whose conditions do not hold are taken out, forbidden configurations and
 repeats dropped (`objectives.constraints`).
 
@@ -94,7 +94,7 @@ class SearchSpace:
         return ~holds(self.parameters, self.forbid, codes)
 
     def existing(self, codes: Codes) -> Codes:
-        """`codes` (A, P) with NaN wherever a parameter's conditions do not hold."""
+        """Return `codes` (A, P) with NaN wherever a parameter's conditions do not hold."""
         return without_inactive(self.parameters, self.order, codes)
 
     def count(self, most: int) -> int | None:
@@ -103,7 +103,7 @@ class SearchSpace:
         return None if codes is None else len(codes)
 
     def enumerate(self, levels: Mapping[str, float], most: int) -> Codes | None:
-        """All allowed configurations (A, P), at most `levels` values a parameter; None for more than about `most`.
+        """List the allowed configurations (A, P) with at most `levels` values per parameter; None above about `most`.
 
         The last parameter of `order` runs fastest. Nothing much larger than the answer is made on the way.
         """
@@ -125,7 +125,7 @@ class SearchSpace:
         return rows if len(rows) <= most else None
 
     def _exists(self, name: str, codes: Codes) -> Mask:
-        """For which (A,) rows of `codes` the conditions of parameter `name` hold."""
+        """Return a mask (A,) of the rows of `codes` in which the conditions of parameter `name` hold."""
         clauses = conditions(self.parameters[name])
         return holds(self.parameters, clauses, codes) if clauses else np.ones(len(codes), dtype=bool)
 
@@ -173,7 +173,7 @@ class SearchSpace:
         return Candidates(features, columns, numbers, self.is_finite, self.conditional)
 
     def rebuild(self, columns: Mapping[str, Sequence[Scalar]]) -> Candidates:
-        """The arms of these values a parameter, lists as JSON gives them: the same bits as when they were made."""
+        """Make the arms again from the values of each parameter, as JSON lists them: with the same bits as before."""
         return self.candidates_of({name: self._column(name, columns[name]) for name in self.parameters})
 
     def _column(self, name: str, values: Sequence[Scalar]) -> Column:
@@ -342,7 +342,7 @@ def _draw(parameters: Space, positions: Mapping[str, NDArray[np.float64]], size:
 
 
 def _positions(dimensions: int, size: int, most: int, sampler: Sampler, seed: int) -> Iterator[NDArray[np.float64]]:
-    """At most `most` positions (n, dimensions) in [0, 1), some at a time; `size`: how many are wanted of them."""
+    """Yield at most `most` positions (n, dimensions) in [0, 1), in parts; about `size` of them are needed."""
     # a Sobol sequence is balanced at powers of two only, and its first part must have such a length
     rows = min(DRAWN, 1 << max(size - 1, 0).bit_length())
     parts = (min(rows, most - low) for low in range(0, most, rows))

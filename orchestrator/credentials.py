@@ -90,7 +90,7 @@ def hide_address(url: str) -> str:
 
 
 def _pattern(text: str) -> re.Pattern[str]:
-    """Where passwords are sought: a URL by itself may hold spaces and quotes, one in a sentence ends at them."""
+    """Choose the pattern that finds passwords: only a URL by itself may hold spaces and quotes."""
     return _ONE_URL if _ONE_URL.fullmatch(text) else _WITH_PASSWORD
 
 
@@ -140,7 +140,7 @@ def in_environment(text: str, environment: Mapping[str, str]) -> str:
 
 
 def _with_variables(url: sa.URL, environment: Mapping[str, str]) -> sa.URL:
-    """With `${VAR}` replaced in each part, so that a value may hold any character."""
+    """Replace `${VAR}` in each part of the URL, so that a value may hold any character."""
 
     def expand(text: str | None) -> str | None:
         return None if text is None else in_environment(text, environment)

@@ -14,5 +14,5 @@ class SteadyClock:
         self._offset = time.time() - time.monotonic()
 
     def __call__(self) -> float:
-        """Now."""
+        """Return the time now: seconds since 1970, which never decrease."""
         return self._offset + time.monotonic()

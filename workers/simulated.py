@@ -31,10 +31,13 @@ from workers.messages import (
 
 @dataclass(frozen=True, slots=True)
 class Durations:
-    """The durations of evaluations whose metrics do not give them (`metrics["seconds"]`).
+    """The durations of evaluations whose metrics do not give them (`metrics["seconds"]`): log-normal, with stragglers.
 
-    Log-normal; `sigma` is the standard deviation of its logarithm, 0 makes it constant. A share `straggler_share` of
-    the attempts takes `straggler_factor` times longer than it would otherwise. The mean of all is `mean_seconds`.
+    Attributes:
+        mean_seconds: the mean of all durations.
+        sigma: the standard deviation of the logarithm; 0 makes durations constant.
+        straggler_share: the share of attempts that take longer.
+        straggler_factor: how many times longer these take than they would otherwise.
     """
 
     mean_seconds: float = 1.0

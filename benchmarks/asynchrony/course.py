@@ -20,8 +20,17 @@ from orchestrator.history.fold import fold
 class Course:
     """One campaign without failures. Arrays are (n,), in the order in which the evaluations ended.
 
-    `values` are noise-free, `rewards` have noise. `idle_seconds` are the worker-seconds without an evaluation, by
-    cause; `strategy_seconds` are the wall-clock seconds of the choices and refits.
+    Attributes:
+        slots: the number of workers.
+        optimum: the largest value of any arm.
+        arms: the arms evaluated.
+        started: when each evaluation began, in virtual seconds.
+        finished: when each evaluation ended, in virtual seconds.
+        values: without noise.
+        rewards: with noise.
+        refreshes: the number of refits.
+        idle_seconds: worker-seconds without an evaluation, by cause.
+        strategy_seconds: wall-clock seconds of the choices and refits.
     """
 
     slots: int

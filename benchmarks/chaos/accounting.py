@@ -35,8 +35,16 @@ _HARMLESS = ("worker lost", "node lost")  # failures that a kill may cause
 
 @dataclass(frozen=True, slots=True)
 class Kill:
-    """One SIGKILL. Kills of one `strike` were simultaneous. `node`: the node that was killed, empty for a process;
-    `has_coordinator`: whether the coordinator ran there, and so died with it."""
+    """One SIGKILL.
+
+    Attributes:
+        strike: the number of the strike; kills of one strike were simultaneous.
+        time: seconds since 1970.
+        victim: what was killed.
+        pid: the process that was killed.
+        node: the node that was killed, empty for a process.
+        has_coordinator: whether the coordinator ran on that node, and so died with it.
+    """
 
     strike: int
     time: float
@@ -77,11 +85,23 @@ class Kill:
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """The account of one campaign. `broken` describes the promises that were not kept; it should be empty.
+    """The account of one campaign.
 
-    `repeated`: for each kind of victim, the seconds that each execution had run which was started and is not in the
-    log; `recoveries`: seconds from a strike until work continued, by victim; `failures`: recorded failures, by kind;
-    `set_aside`: trials that failed because attempts with their arm had ended too many workers.
+    Attributes:
+        lost: results that were computed and are not in the log.
+        twice: results that are in the log twice.
+        broken: the promises that were not kept, in words; it should be empty.
+        results: results in the log.
+        executions: executions that the objective itself recorded.
+        evaluation_seconds: their time together.
+        repeated: by kind of victim, the executions that were started and are not in the log.
+        repeated_seconds: the time that they had run.
+        recoveries: by kind of victim, the seconds from a strike until work continued.
+        strikes: by kind of victim, how many there were.
+        kills: by kind of victim, the processes that were killed.
+        failures: recorded failures, by kind.
+        set_aside: trials that failed because attempts with their arm had ended too many workers.
+        sessions: sessions of the campaign.
     """
 
     lost: int

@@ -21,9 +21,15 @@ _NOISE, _DURATION = 11, 12  # streams of random numbers
 class Record:
     """A finished search.
 
-    `losses`: after each of MARKS; `milliseconds`: CPU time of `ask` and `tell` for each suggestion; `feasible` and
-    `best`: the number of results until the first feasible one, and until the best feasible one of this search; 0 when
-    there is none, or no constraint.
+    Attributes:
+        problem: the name of the problem.
+        method: the name of the optimiser.
+        workers: how many evaluate at the same time.
+        seed: of the search.
+        losses: the loss after each of MARKS results.
+        feasible: the number of results until the first feasible one; 0 when there is none, or no constraint.
+        best: the number of results until the best feasible one of this search; 0 likewise.
+        milliseconds: CPU time of `ask` and `tell` for each suggestion.
     """
 
     problem: str

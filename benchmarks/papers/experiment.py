@@ -13,9 +13,14 @@ from orchestrator.errors import UserError
 class Request:
     """The options of one command line.
 
-    Seeds are 0 … `seeds` − 1. `evaluations` is the horizon T, `methods` the names of the methods to run (a subset of
-    the experiment's), `jobs` the number of campaigns at the same time, `out` the folder for runs and results,
-    `authors` a folder with the code of a paper's authors.
+    Attributes:
+        seeds: the number of seeds, which are 0 … `seeds` − 1.
+        evaluations: the horizon T.
+        methods: the names of the methods to run, some of the experiment's.
+        out: the folder for runs and results.
+        jobs: the number of campaigns at the same time.
+        data: the folder with data sets, if one is given.
+        authors: a folder with the code of a paper's authors, if one is given.
     """
 
     seeds: int
@@ -31,8 +36,13 @@ class Request:
 class Experiment:
     """An experiment of a paper.
 
-    `source` is paper, section and figures; `summary` one line; `methods` all names that `--methods` allows, of
-    which `default_methods` (all if empty) run when none is given; `evaluations` the paper's horizon T.
+    Attributes:
+        source: paper, section and figures.
+        summary: one line.
+        methods: all names that `--methods` allows.
+        evaluations: the paper's horizon T.
+        run: runs the experiment.
+        default_methods: the methods that run when none is given; all if empty.
     """
 
     source: str

@@ -22,11 +22,16 @@ WARM_START = "warm start"  # the reasons of batches that a strategy did not choo
 class Measured:
     """One run. Arrays are (T,), in the order the arms were chosen; values are on the maximised scale.
 
-    `values`: noise-free when the objective has such values, NaN for a failed evaluation. `strategy_seconds`: for the
-    choice of the pull and the refit with its reward; the time of a batch is divided evenly among its pulls.
-    `evaluation_seconds`: the duration of the evaluation. `batches`: the number of the pull's batch, from 0.
-    `dictionary_sizes`: inducing points after the refit with the pull, 0 for a strategy without them.
-    `warm_start_batches`: the number of batches before the first one that the strategy chose by its rule.
+    Attributes:
+        arms: the arms chosen.
+        values: noise-free when the objective has such values; NaN for a failed evaluation.
+        optimum: the largest value without noise; NaN when it is unknown.
+        strategy_seconds: for the choice of the pull and the refit with its reward; a batch's time is divided evenly
+            among its pulls.
+        evaluation_seconds: the duration of the evaluation.
+        batches: the number of the pull's batch, from 0.
+        dictionary_sizes: inducing points after the refit with the pull; 0 for a strategy without them.
+        warm_start_batches: the number of batches before the first one that the strategy chose by its rule.
     """
 
     arms: Indices

@@ -47,9 +47,18 @@ class Method(Protocol):
 class Record:
     """A finished search of T evaluations, with all data for the measures.
 
-    `order` (2T,), the order of events: n for the dispatch of suggestion n, −1 − n for its `tell`. For each suggestion
-    (T,): `regrets`, `durations`, CPU seconds of `ask` and of `tell`. `recommended` (MARKS,): regret of the
-    recommendation after T/MARKS, 2T/MARKS, … results.
+    Attributes:
+        problem: the name of the problem.
+        method: the name of the optimiser.
+        workers: how many evaluate at the same time.
+        evaluations: T.
+        seed: of the search.
+        order: (2T,), the order of events: n for the dispatch of suggestion n, −1 − n for its `tell`.
+        regrets: (T,), of each suggestion.
+        durations: (T,), of each evaluation.
+        ask_seconds: (T,), CPU seconds of `ask`.
+        tell_seconds: (T,), CPU seconds of `tell`.
+        recommended: (MARKS,), regret of the recommendation after T/MARKS, 2T/MARKS, … results.
     """
 
     problem: str

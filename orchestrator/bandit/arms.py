@@ -17,14 +17,17 @@ _CHOICE = math.sqrt(2.0)  # distance of two choices over the height of a one-hot
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Layout:
-    """What a strategy knows about the candidates besides their features. Raises ValueError when the parts do not fit
-    together.
+    """What a strategy knows about the candidates besides their features.
 
-    `parameters` (d,): the parameter, 0 … p − 1, that each feature belongs to; one-hot columns of a choice share one.
-    `extents` (p,): how far apart two values of each parameter can be, in units of its features; > 0.
-    `repeats`: whether an arm may be pulled more than once.
-    `is_sequence`: whether the arms are in the order of a low-discrepancy sequence, so that the first ones cover the
-    space.
+    Attributes:
+        parameters: (d,), the parameter, 0 … p − 1, that each feature belongs to; one-hot columns of a choice share one.
+        extents: (p,), how far apart two values of each parameter can be, in units of its features; > 0.
+        repeats: whether an arm may be pulled more than once.
+        is_sequence: whether the arms are in the order of a low-discrepancy sequence, so that the first ones cover the
+            space.
+
+    Raises:
+        ValueError: when the parts do not fit together.
     """
 
     parameters: Indices
@@ -56,8 +59,10 @@ class Layout:
 class Arms:
     """The finite set of arms a strategy chooses from.
 
-    `features` (A, d): a row is an arm's feature vector; or an object in place of such an array. `goals`: the objectives
-    and constraints of a pull's rewards.
+    Attributes:
+        features: (A, d), a row is an arm's feature vector; or an object that stands for such an array.
+        layout: what is known about the arms besides their features.
+        goals: the numbers of objectives and constraints of a pull's rewards.
     """
 
     features: Any

@@ -35,5 +35,5 @@ def refusal(state: HasArms, limit: int) -> Wait | None:
 
 
 def sequential_refusal(state: HasArms, pending: Sequence[int], limit: int) -> Wait | None:
-    """As `refusal`, for strategies that pull one arm at a time: they wait while a reward is not in yet."""
+    """Check as `refusal` does, for strategies that pull one arm at a time and wait for its reward."""
     return refusal(state, limit) or (Wait("one pull at a time: the last reward is not in yet") if pending else None)

@@ -21,8 +21,12 @@ S = TypeVar("S")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Growth:
-    """A request for new arms `around` these, best first; `lengthscales` (p,), one a parameter in units of its
-    features."""
+    """A request for new arms.
+
+    Attributes:
+        around: the arms around which they are drawn, the best first.
+        lengthscales: (p,), one for each parameter, in units of its features.
+    """
 
     around: tuple[int, ...]
     lengthscales: tuple[float, ...]

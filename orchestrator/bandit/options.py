@@ -236,7 +236,7 @@ class _Choice:
 
 @dataclass(frozen=True, slots=True)
 class _Nothing:
-    """None."""
+    """The rule of a value that must be None."""
 
     @property
     def noun(self) -> str:

@@ -14,14 +14,20 @@ ROUNDING = 1e-12  # of a mean of equal rewards, relative
 
 @dataclass(frozen=True, eq=False)
 class Pulls:
-    """`counts` (A,) and `reward_sums` (A,), both read-only. Pulls without a reward are not included.
+    """The pulls of each arm and the sums of their rewards. Pulls without a reward are not included.
 
-    `further_sums` (K, A): sums of the rewards of further objectives and constraints, where there are any. `varies`:
-    whether two pulls of one arm gave different rewards. `repeats`: how many evaluations were of an arm pulled before;
-    rows of existing data do not count. `stopped` (s,): arms of which a pull was stopped early, ascending, and how many
-    were, `stopped_counts` (s,). The rewards of a finished pull and of stopped ones differ without noise, so these arms
-    count neither for `varies` nor for `repeats`. As soon as a pull of an arm has finished, the stopped ones count with
-    the mean reward of those that finished.
+    As soon as a pull of an arm has finished, its pulls that were stopped early count with the mean reward of those that
+    finished. Rewards of finished and stopped pulls differ without noise, so arms with stopped pulls count neither
+    for `varies` nor for `repeats`. All arrays are read-only.
+
+    Attributes:
+        counts: (A,), the number of pulls.
+        reward_sums: (A,), the sum of the rewards.
+        further_sums: (K, A), sums of the rewards of further objectives and constraints, where there are any.
+        varies: whether two pulls of one arm gave different rewards.
+        repeats: how many evaluations were of an arm pulled before; rows of existing data do not count.
+        stopped: (s,), arms of which a pull was stopped early, ascending.
+        stopped_counts: (s,), how many of their pulls were stopped.
     """
 
     counts: Indices

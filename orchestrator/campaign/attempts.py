@@ -31,7 +31,7 @@ class Best:
 
     @property
     def origin(self) -> str:
-        """Where it comes from, for a person."""
+        """The source of the value, for a person."""
         return f"existing data: {self.source}" if self.trial is None else f"trial {self.trial}"
 
 

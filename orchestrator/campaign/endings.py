@@ -5,7 +5,7 @@ from enum import StrEnum
 
 
 class Phase(StrEnum):
-    """Of a campaign: no session yet, dispatching, ending what is in flight, ended."""
+    """The phase of a campaign: no session yet, dispatching, ending what is in flight, ended."""
 
     CREATED = "created"
     RUNNING = "running"

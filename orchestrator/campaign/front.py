@@ -24,9 +24,13 @@ class FrontMember:
 
 @dataclass(frozen=True)
 class Front:
-    """`members` in the order found, out of `results`, of which `feasible` satisfy every constraint.
+    """The Pareto front of the results so far.
 
-    `worst`: the lowest reward of these in each objective; empty while there is none.
+    Attributes:
+        members: the results on the front, in the order in which they were found.
+        worst: the lowest reward of the feasible results in each objective; empty while there is none.
+        results: the number of all results.
+        feasible: how many of them satisfy every constraint.
     """
 
     members: tuple[FrontMember, ...] = ()

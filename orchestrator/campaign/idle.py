@@ -18,12 +18,12 @@ class IdleSeconds:
     dispatch: float = 0.0  # the driver was busy otherwise
 
     def plus(self, cause: Cause, seconds: float) -> "IdleSeconds":
-        """With the worker-seconds of one more interval."""
+        """Add the worker-seconds of an interval."""
         return replace(self, **{cause: getattr(self, cause) + seconds}) if seconds > 0.0 else self
 
     @property
     def total(self) -> float:
-        """Of all causes."""
+        """The worker-seconds of all causes together."""
         return self.start_up + self.drift_budget + self.batch_end + self.refit + self.campaign_end + self.dispatch
 
     def by_cause(self) -> dict[str, float]:

@@ -12,10 +12,15 @@ NEGLIGIBLE_NOISE = 0.01  # variance of a score, whose prior variance is 1
 
 @dataclass(frozen=True, slots=True)
 class LearnedModel:
-    """`inside` of the `predicted` results were within μ ± 2σ of the model before it knew them. `noise`: the fitted
-    variance.
+    """What a campaign's log says about the model of the newest refit.
 
-    `most_pulled`: the arm that was pulled most often, and how often. `evaluations`: all pulls with a reward.
+    Attributes:
+        inside: how many results were within μ ± 2σ of the model before it knew them.
+        predicted: how many results were predicted before the model knew them.
+        noise: the fitted variance of a score's noise.
+        most_pulled: the arm that was pulled most often.
+        most_pulls: how often it was pulled.
+        evaluations: all pulls with a reward.
     """
 
     inside: int

@@ -42,7 +42,7 @@ def _comparable(
 
 
 def _round(numbers: NDArray[np.generic]) -> NDArray[np.float64]:
-    """To 12 digits, in decimal as they are printed: rounding a second time changes nothing."""
+    """Round to 12 digits, in decimal as they are printed: rounding a second time changes nothing."""
     return np.array([float(f"{number:.12g}") for number in numbers.tolist()]) + 0.0
 
 

@@ -217,7 +217,7 @@ class History:
         )
 
     def status(self, now: float | None = None, activity: str = "") -> Status:
-        """Where the campaign stands; see `campaign.status.status_of`."""
+        """The status of the campaign, from `campaign.status.status_of`."""
         return status_of(self.created.name, self.campaign, now, activity)
 
 

@@ -18,7 +18,13 @@ _REWARD = attrgetter("reward")
 
 @dataclass(frozen=True, slots=True)
 class Point(Generic[T]):
-    """A result: the `place`-th to arrive, from 1 on; `reward` is high where it is good."""
+    """A result in the order of arrival.
+
+    Attributes:
+        place: 1 for the first result.
+        reward: high where the result is good.
+        item: the result.
+    """
 
     place: int
     reward: float
@@ -27,10 +33,10 @@ class Point(Generic[T]):
 
 @dataclass(slots=True)
 class Trace(Generic[T]):
-    """At most 2 `MOST_BUCKETS` of `count` results, and every improvement on all before it."""
+    """A sample of `count` results: at most 2 `MOST_BUCKETS` of them, and every improvement on all before it."""
 
     count: int = 0
-    width: int = 1  # results a bucket
+    width: int = 1  # results per bucket
     improvements: list[Point[T]] = field(default_factory=list)
     _buckets: list[tuple[Point[T], ...]] = field(default_factory=list)  # the worst and the best of each
 

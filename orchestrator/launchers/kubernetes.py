@@ -33,9 +33,18 @@ _RUNS, _CAMPAIGN = "/runs", "/campaign"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pods:
-    """The requested resources: `pods` workers of `cpus`, `gpus` and `memory` each, and `storage` for results.
+    """The requested resources.
 
-    Raises UserError when a value is not in Kubernetes' format.
+    Attributes:
+        image: the container image of all pods.
+        pods: the number of workers.
+        cpus: processor cores of a worker.
+        gpus: graphics processors of a worker.
+        memory: memory of a worker, in Kubernetes' format.
+        storage: disk space for the results, in Kubernetes' format.
+
+    Raises:
+        UserError: when a value is not in Kubernetes' format.
     """
 
     image: str

@@ -23,8 +23,19 @@ _GENERAL_CPUS = '"${SLURM_CPUS_PER_TASK:-1}"'
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Allocation:
-    """The requested resources. `cpus` and `gpus` are those of a node; `time` is in Slurm's format. Raises UserError
-    when a value is not in Slurm's format.
+    """The requested resources.
+
+    Attributes:
+        nodes: the number of nodes.
+        cpus: processor cores of a node.
+        gpus: graphics processors of a node.
+        time: the limit of the job, in Slurm's format.
+        partition: the partition, None for Slurm's default.
+        container: the Apptainer image in which everything runs, if any.
+        exclusive: whether the nodes run no other job.
+
+    Raises:
+        UserError: when a value is not in Slurm's format.
     """
 
     nodes: int = 1

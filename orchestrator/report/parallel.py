@@ -82,7 +82,7 @@ def _rows(history: History) -> list[TrialRow]:
 
 @dataclass(frozen=True)
 class ParameterAxis:
-    """Where each evaluation crosses the axis (n,), and the axis' range and ticks, all in the axis' own coordinate."""
+    """An axis of a parameter: the positions (n,) at which evaluations cross it, its range and its ticks."""
 
     name: str
     positions: list[float | None]
@@ -148,7 +148,7 @@ def _step_axis(name: str, values: Sequence[object], levels: Sequence[object]) ->
 
 
 def _linear_ticks(low: float, high: float) -> dict[float, str]:
-    """At most `_TICKS` multiples of 1, 2 or 5 times a power of ten."""
+    """List at most `_TICKS` multiples of 1, 2 or 5 times a power of ten, with their labels."""
     rough = (high - low) / (_TICKS - 1)
     power = 10.0 ** math.floor(math.log10(rough))
     step = next(step for step in (power, 2 * power, 5 * power, 10 * power) if step >= rough * (1 - 1e-9))

@@ -54,7 +54,7 @@ class CampaignClock:
 
     @property
     def openings(self) -> NDArray[np.float64]:
-        """When each session began, in seconds in session (n,)."""
+        """The beginnings of the sessions (n,), in seconds in session."""
         return np.cumsum(self.lengths) - self.lengths
 
     @property

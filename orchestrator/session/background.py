@@ -41,7 +41,7 @@ class _Computation(Generic[T]):
 
 
 class Computing:
-    """At most one computation at a time."""
+    """The computation of the strategy: at most one at a time."""
 
     def __init__(self, in_background: bool) -> None:
         self.is_beside = in_background

@@ -31,7 +31,13 @@ Plain = dict[str, Any]  # the same, new
 
 @dataclass(frozen=True)
 class Document:
-    """A document: `tree` has its plain values, `places` the position of each key, `origin` the name of its source."""
+    """A document that was read.
+
+    Attributes:
+        tree: its plain values.
+        places: the position of each key, such as `campaign.yaml:3`.
+        origin: the name of its source.
+    """
 
     tree: Tree
     places: Mapping[Keys, str]
@@ -138,7 +144,7 @@ class _Loader(yaml.SafeLoader):
         self._nodes = 0
 
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
-        """As PyYAML composes a node; too many of them are refused before they take time and memory."""
+        """Compose a node as PyYAML does, but refuse too many of them before they take time and memory."""
         self._nodes += 1
         if self._nodes > 2 * MAX_VALUES:  # keys are nodes too
             mark = self.get_mark()

@@ -311,7 +311,7 @@ def _candidate_problems(settings: Settings) -> list[Problem]:
 def load(path: str | Path, overrides: Sequence[str] = ()) -> Settings:
     """Settings of a campaign file after `a.b.c=value` overrides (relative paths in them count from the file too).
 
-    Raises ConfigError with one line a mistake, each beginning with its place (`file:line` or `--set …`).
+    Raises ConfigError with one line for each mistake, each beginning with its place (`file:line` or `--set …`).
     """
     path = Path(path)
     return _settings(with_overrides(read(path), overrides), path.parent.resolve())

@@ -51,7 +51,13 @@ _UNKNOWN = ("extra_forbidden", "unexpected_keyword_argument")
 
 @dataclass(frozen=True)
 class Problem:
-    """One mistake: `keys` is where, `rule` a predicate (or `: sentence`) that follows it, `got` what is there"""
+    """A mistake in the settings.
+
+    Attributes:
+        keys: its place.
+        rule: a predicate that follows the place, or a sentence after `: `.
+        got: the value that is there, empty if the rule needs none.
+    """
 
     keys: Keys
     rule: str

@@ -177,7 +177,7 @@ class CandidateSettings(Section):
 
 
 class BudgetSettings(Section):
-    """When the campaign ends: at the first of these."""
+    """The bounds of a campaign: it ends at the first of these."""
 
     evaluations: PositiveInt = Field(
         le=MOST_TRIALS, description="Number of evaluations that the campaign may spend; may be left out beside steps."
@@ -220,7 +220,7 @@ class FromParameter(Section):
 
 
 class WorkerSettings(Section):
-    """Where evaluations run and what each of them may use."""
+    """The executor of evaluations and what each of them may use."""
 
     executor: Literal["ray", "inline", "simulated"] = Field(
         default="ray", description="On Ray, one after the other in the central process, or in virtual time."
@@ -332,7 +332,7 @@ class NotifySettings(Section):
 
 
 class DataSettings(Section):
-    """Where data sets come from."""
+    """The source of data sets."""
 
     folder: AbsolutePath | None = Field(
         default_factory=_named_by_environment, description="Folder with data sets; else BBKB_DATA in the environment."
@@ -340,5 +340,5 @@ class DataSettings(Section):
     download: bool = Field(default=False, description="Whether a data set that is not there may be downloaded.")
 
     def source(self) -> DataSource:
-        """Where objectives look for data."""
+        """The source in which objectives look for data."""
         return DataSource.find(Path(self.folder) if self.folder else None, self.download)

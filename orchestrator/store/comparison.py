@@ -17,8 +17,14 @@ _PAGE = 1000
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """`events` are alike from the beginning; `difference` is the position of the first that is not, None when the
-    shorter log is the beginning of the longer. `newer`: events that only the log has, `older`: only the copy."""
+    """The result of comparing a log with a copy of it.
+
+    Attributes:
+        events: how many are alike from the beginning.
+        difference: the position of the first event that differs; None when one log is the beginning of the other.
+        newer: how many events only the log has.
+        older: how many events only the copy has.
+    """
 
     events: int
     difference: int | None = None

@@ -135,7 +135,7 @@ class EventStore:
         return before[0].checksum if before and before[0].position == position - 1 else 0
 
     def rows(self, campaign: str, position: int, limit: int = PAGE) -> list[Row]:
-        """At most `limit` rows from `position` on, unchecked."""
+        """Read at most `limit` rows from `position` on, unchecked."""
         with self._reading() as connection:
             query = self._rows_of(connection).where(EVENTS.c.campaign == campaign, EVENTS.c.position >= position)
             records = connection.execute(query.order_by(EVENTS.c.position).limit(limit)).all()
@@ -276,7 +276,7 @@ class EventStore:
             connection.execute(ADVANCE, {**mine, "to": length + len(rows), "last": head})
 
     def _last_checksum(self, connection: sa.Connection, campaign: str, length: int) -> int:
-        """Of a log that an older version wrote; 0 where it had none."""
+        """Read the last checksum of a log that an older version wrote; 0 where it had none."""
         is_last = (EVENTS.c.campaign == campaign) & (EVENTS.c.position == length - 1)
         return connection.execute(sa.select(EVENTS.c.checksum).where(is_last)).scalar_one_or_none() or 0
 

@@ -19,7 +19,14 @@ MOST_CHARACTERS, MOST_TAG_CHARACTERS = 10_000, 64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Note:
-    """`trial` is None for a note on the whole campaign; `time` is seconds since the epoch."""
+    """A note on a campaign or on a trial.
+
+    Attributes:
+        time: when it was written, in seconds since 1970.
+        text: what a person wrote.
+        tags: words by which the run is found.
+        trial: the trial that is meant; None for the whole campaign.
+    """
 
     time: float
     text: str = ""

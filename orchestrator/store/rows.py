@@ -13,8 +13,16 @@ _CHECKSUM_BITS = 63  # what a signed column of 64 bits holds
 
 
 class Row(NamedTuple):
-    """An event in the database. `checksum` and `version` are None in rows of older versions, which did not write
-    them."""
+    """An event in the database.
+
+    Attributes:
+        position: its number in the log, from 0.
+        epoch: the session that wrote it.
+        kind: the name of the event's class.
+        body: its fields as JSON.
+        checksum: covers this event and the checksum before it; None in rows of older versions.
+        version: the version of the event's format; None in rows of older versions.
+    """
 
     position: int
     epoch: int
@@ -33,8 +41,14 @@ class Row(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """What the first `position` events of a log fold to. `head` is the checksum of the last of these, `version` a
-    checksum of the program that can read `body`, and of the contents."""
+    """The stored state after the first events of a log.
+
+    Attributes:
+        position: how many events it contains.
+        head: the checksum of the last of these.
+        version: a checksum of the program that can read `body`, and of the contents.
+        body: the state as JSON.
+    """
 
     position: int
     head: int

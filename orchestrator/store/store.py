@@ -33,8 +33,17 @@ Stop = Literal["", "drain", "now"]  # what the holder was asked to do: nothing, 
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """The holder of a campaign. `holder` is for display, empty without one; `since` and `last_beat` are times of its
-    clock."""
+    """The right to write a campaign's log, and who has it.
+
+    Attributes:
+        epoch: the number of the session that may write.
+        holder: the process for display; empty when there is none.
+        identity: the process as `Identity.written` gives it.
+        since: when it took the campaign, in seconds on its own clock.
+        last_beat: its last heartbeat, in seconds on its own clock.
+        beats: the number of its heartbeats.
+        stop: a request to stop, if any.
+    """
 
     epoch: int
     holder: str = ""
@@ -65,7 +74,7 @@ class Store(Protocol):
 
     @property
     def url(self) -> str:
-        """Where it is."""
+        """The address of the database, as it was given."""
         ...
 
     def create(self, campaign: str, first: Sequence[Event]) -> None:
@@ -160,7 +169,7 @@ class Store(Protocol):
         ...
 
     def rows(self, campaign: str, position: int, limit: int = PAGE) -> list[Row]:
-        """At most `limit` rows from `position` on, unchecked."""
+        """Read at most `limit` rows from `position` on, unchecked."""
         ...
 
     def event(self, campaign: str, row: Row, previous: int | None) -> Event:

@@ -28,9 +28,15 @@ from orchestrator.bandit.sparse.posterior import SparseModel
 class ExactPosterior:
     """Exact belief over all arms. All arrays are read-only.
 
-    `order` (p,): the arms pulled, by first pull; `counts` (p,): how often. `factor` (p, p): R upper triangular with
-    Rᵀ R = K_p + λ diag(1/counts). `mean` and `variance` (A,), on the 1/λ scale. `information_gain`: Σ log(1 + σ²) over
-    the pulls, each with its variance just before, which is log det(I + K/λ) over the multiset of pulls.
+    Attributes:
+        model: kernel, arms, λ and scores.
+        order: (p,), the arms pulled, by first pull.
+        counts: (p,), how often each of them was pulled.
+        factor: (p, p), R upper triangular with Rᵀ R = K_p + λ diag(1/counts).
+        mean: (A,), the posterior mean.
+        variance: (A,), the posterior variance on the 1/λ scale.
+        information_gain: Σ log(1 + σ²) over the pulls, each with its variance just before: log det(I + K/λ) over
+            the multiset of pulls.
     """
 
     model: SparseModel

@@ -109,7 +109,7 @@ class BoxedArms:
         return held[np.unique(self._snap(centres, box, held))]
 
     def _cells(self, box: Box, points: int) -> tuple[int, ...]:
-        """Into how many cells each feature's edge is cut (d,): as even as possible, with at least `points` in all.
+        """Return how many cells each feature's edge is cut into (d,): as even as possible, at least `points` in all.
 
         400 cells in five dimensions are 4 · 4 · 3 · 3 · 3; the longest edges are cut more often, and an edge of length
         0 is not cut.
@@ -126,7 +126,7 @@ class BoxedArms:
         return tuple(cells.tolist())
 
     def half_edges(self, box: Box) -> Floats:
-        """From the centre to the upper corner (d,), in feature units."""
+        """Return the distances from the centre to the upper corner (d,), in feature units."""
         return np.asarray(self.spans * (np.asarray(box.high) - box.low) / 2.0)
 
     def _snap(self, fractions: Floats, box: Box, arms: Indices) -> Indices:

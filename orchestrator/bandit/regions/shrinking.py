@@ -23,7 +23,16 @@ SUB_PERFORMING = -1
 
 @dataclass(frozen=True)
 class Epoch:
-    """Epoch k: [`low`, `high`] is [a_k, b_k], `height` ρ_k/d, `roots` D_{k−1}, `found` the part of D_k known so far."""
+    """An epoch k of GP-ThreDS.
+
+    Attributes:
+        number: k.
+        low: a_k, the lower end of the bracket of the maximum.
+        high: b_k, its upper end.
+        height: ρ_k/d, the depth of the tree.
+        roots: D_{k−1}, the boxes in which the search begins.
+        found: the part of D_k known so far.
+    """
 
     number: int
     low: float
@@ -40,8 +49,13 @@ class Epoch:
 
 @dataclass(frozen=True, eq=False)
 class Visit:
-    """A running test. `node`: the box tested. `grid`: D_g, ascending. `pulls`: the rewards of this visit alone.
-    `since`: how many of them came after the last leaf was accepted, t_loc.
+    """A running test.
+
+    Attributes:
+        node: the box tested.
+        grid: D_g, the arms of the test, ascending.
+        pulls: the rewards of this visit alone.
+        since: how many of them came after the last leaf was accepted, t_loc.
     """
 
     node: Box
@@ -62,8 +76,14 @@ class Visit:
 
 @dataclass(frozen=True)
 class Progress:
-    """The progress of the search below `roots[position]`. `path`: the walk's boxes from that root to the current one.
-    `stage`: which test the visit is. `taken`: the high-performing leaves found below this root.
+    """The progress of the search below a root.
+
+    Attributes:
+        position: the root's index in `Epoch.roots`.
+        path: the walk's boxes from that root to the current one.
+        stage: which test the visit is.
+        taken: the high-performing leaves found below this root.
+        visit: the running test.
     """
 
     position: int

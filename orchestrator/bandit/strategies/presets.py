@@ -23,7 +23,7 @@ _PUBLISHED = ("kernel", "regularization", "noise_variance", "norm_bound", "noise
 
 
 class Preset(StrEnum):
-    """Where options come from unless they are given."""
+    """The source of the options that are not given."""
 
     CALIBRATED = "calibrated"
     PAPER = "paper"
