@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Generic, Protocol, TypeVar
 from orchestrator.errors import UserError
 
 _DIGITS = 6
+SearchKey = tuple[str | int, ...]
 
 
 class Finished(Protocol):
@@ -17,13 +18,9 @@ class Finished(Protocol):
     __dataclass_fields__: ClassVar[dict[str, Any]]
 
     @property
-    def problem(self) -> str: ...
-    @property
-    def workers(self) -> int: ...
-    @property
-    def evaluations(self) -> int: ...
-    @property
-    def seed(self) -> int: ...
+    def key(self) -> SearchKey:
+        """What tells this search of a method from its others."""
+        ...
 
 
 F = TypeVar("F", bound=Finished)
@@ -35,14 +32,14 @@ class Cache(Generic[F]):
 
     def __init__(self, folder: Path, method: str, kind: type[F]) -> None:
         self._path, self._kind = folder / f"{method}.jsonl", kind
-        self._found: dict[tuple[str, int, int, int], F] = {}
+        self._found: dict[SearchKey, F] = {}
         if self._path.is_file():
             for number, line in enumerate(self._path.read_text(encoding="utf-8").splitlines(), start=1):
                 self._keep(self._parse(line, f"{self._path}:{number}"))
 
-    def get(self, problem: str, workers: int, evaluations: int, seed: int) -> F | None:
-        """The record of this search; None when it has not been run."""
-        return self._found.get((problem, workers, evaluations, seed))
+    def get(self, *key: str | int) -> F | None:
+        """The record of the search with this key; None when it has not been run."""
+        return self._found.get(key)
 
     def add(self, record: F) -> None:
         """Append a record to the file, in one write."""
@@ -52,7 +49,7 @@ class Cache(Generic[F]):
         self._keep(record)
 
     def _keep(self, record: F) -> None:
-        self._found[record.problem, record.workers, record.evaluations, record.seed] = record
+        self._found[record.key] = record
 
     def _parse(self, line: str, where: str) -> F:
         try:

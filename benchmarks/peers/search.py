@@ -73,6 +73,11 @@ class Record:
     tell_seconds: Sequence[float]
     recommended: Sequence[float]
 
+    @property
+    def key(self) -> tuple[str | int, ...]:
+        """Problem, workers, evaluations and seed."""
+        return (self.problem, self.workers, self.evaluations, self.seed)
+
     def tell_times(self, seconds: float | None = None) -> Floats:
         """The times of the `tell`s (T,), ascending, in units of a mean evaluation.
 

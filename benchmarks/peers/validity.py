@@ -43,6 +43,11 @@ class Validity:
     seed: int
     held: Sequence[Sequence[float]]
 
+    @property
+    def key(self) -> tuple[str | int, ...]:
+        """Problem, workers, evaluations and seed."""
+        return (self.problem, self.workers, self.evaluations, self.seed)
+
 
 def validity(
     problem: Problem, method: Ours | OursInSpace, setting: Setting, seed: int, names: tuple[str, str]

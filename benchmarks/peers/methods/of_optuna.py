@@ -55,6 +55,8 @@ def distribution(parameter: Parameter) -> BaseDistribution:
     match parameter:
         case Range(low=low, high=high, log=log, integer=False):
             return FloatDistribution(low, high, log=log)
+        case Range(low=low, high=high, log=log, integer=True, step=None):
+            return IntDistribution(int(low), int(high), log=log)
         case Ordered(ordered=levels):
             return IntDistribution(0, len(levels) - 1)
         case Choice(choices=levels):

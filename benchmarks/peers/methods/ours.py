@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from benchmarks.peers.problems import Point, Problem
 from objectives.objective import Candidates
+from objectives.parameters import Space
 from orchestrator.ask_tell.candidates import CandidateOptimizer
 from orchestrator.ask_tell.space import Configuration, Optimizer
 from orchestrator.bandit.arms import Arms
@@ -62,11 +63,11 @@ class Ours:
 
 
 class OursInSpace:
-    """A strategy on the space of a problem. `settings` are its name and options."""
+    """A strategy on a space. `settings` are its name and options."""
 
-    def __init__(self, problem: Problem, seed: int, settings: Options) -> None:
+    def __init__(self, space: Space, seed: int, settings: Options) -> None:
         options = {name: value for name, value in settings.items() if name != "name"}
-        self._optimizer = Optimizer(problem.space, strategy=settings["name"], seed=seed, **options)
+        self._optimizer = Optimizer(space, strategy=settings["name"], seed=seed, **options)
         self._running: dict[int, Configuration] = {}
 
     def ask(self, number: int) -> Point | None:
@@ -90,4 +91,4 @@ class OursInSpace:
 
 def ours(problem: Problem, seed: int, settings: Options) -> Ours | OursInSpace:
     """The method for a problem: on its arms when it has a list of them, else on its space."""
-    return OursInSpace(problem, seed, settings) if problem.arms is None else Ours(problem.arms, seed, settings)
+    return OursInSpace(problem.space, seed, settings) if problem.arms is None else Ours(problem.arms, seed, settings)

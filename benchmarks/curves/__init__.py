@@ -1,0 +1,1 @@
+"""Searches of trainings whose values are seen while they run, on recorded and modelled learning curves."""

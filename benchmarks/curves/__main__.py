@@ -1,0 +1,219 @@
+"""`python -m benchmarks.curves`: searches of trainings in steps, with early stopping, in simulated time.
+
+Finished searches are kept in `--out`; a repeated call runs only the others.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from functools import cache
+from itertools import product
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from benchmarks.command import run as run_command
+from benchmarks.curves import lcbench, recorded
+from benchmarks.curves.methods.catalogue import LABELS, known_methods, make_method
+from benchmarks.curves.problems import CurveProblem
+from benchmarks.curves.simulate import Record, Setting, search
+from benchmarks.curves.summary import Found, Key, figure, ratios_to_best_peer, tables
+from benchmarks.early_stopping.curves import TRAININGS
+from benchmarks.papers.findings import Cell, Findings, Table
+from benchmarks.papers.writing import write
+from benchmarks.peers.cache import Cache
+from objectives.datasets import DataSource
+from objectives.reference import did_you_mean
+from orchestrator.errors import UserError
+
+_WIDTH = 200
+FAMILIES: Mapping[str, tuple[str, ...]] = {
+    "lcbench": tuple(f"lcbench-{task}" for task in lcbench.TASKS),
+    "taskset": tuple(f"taskset-{number}" for number in range(recorded.TASKSET_TASKS)),
+    "nb101": ("nb101",),
+    "own": tuple(f"own-{name}" for name in TRAININGS),
+}
+ALL_FAMILIES = ",".join(FAMILIES)
+PROBLEMS = tuple(name for names in FAMILIES.values() for name in names)
+
+Problems = Annotated[
+    str, typer.Option(help=f"Problems such as {PROBLEMS[0]}, or families, some of {','.join(FAMILIES)}.")
+]
+Methods = Annotated[str, typer.Option(help=f"Some of {','.join(LABELS)}, separated by commas.")]
+Workers = Annotated[str, typer.Option(help="Numbers of simulated workers, separated by commas.")]
+Trainings = Annotated[str, typer.Option(help="Budgets in full trainings, separated by commas.")]
+Seeds = Annotated[int, typer.Option(min=1, help="Repetitions.")]
+FirstSeed = Annotated[int, typer.Option(min=0, help="Seed of the first repetition; each further one has the next.")]
+Durations = Annotated[
+    Literal["equal", "recorded"], typer.Option(help="Whether all steps take as long, or the seconds on record.")
+]
+Base = Annotated[str, typer.Option(help="The method that the others are compared with.")]
+Processes = Annotated[int, typer.Option(min=1, help="Searches at the same time.")]
+ReportOnly = Annotated[bool, typer.Option("--report", help="Run no search; print tables and draw pictures.")]
+Out = Annotated[Path, typer.Option(help="Folder for finished searches and results.")]
+Own = Annotated[Path, typer.Option(help="Folder of the curves own-…, which are trained where they are missing.")]
+Data = Annotated[Path | None, typer.Option(envvar="BBKB_DATA", help="Folder with the data sets.")]
+
+
+@dataclass(frozen=True)
+class Task:
+    """One search to run. `own`: the folder of the curves own-…."""
+
+    problem: str
+    method: str
+    setting: Setting
+    source: DataSource
+    own: Path
+
+
+def main(
+    problems: Problems = ALL_FAMILIES,
+    methods: Methods = "random,random-asha,bbkb,bbkb-median,dense",
+    workers: Workers = "8",
+    trainings: Trainings = "10,20,40",
+    seeds: Seeds = 5,
+    first_seed: FirstSeed = 0,
+    durations: Durations = "equal",
+    base: Base = "dense",
+    processes: Processes = 1,
+    report: ReportOnly = False,
+    out: Out = Path("runs/curves"),
+    own: Own = Path("runs/early_stopping"),
+    data: Data = None,
+) -> None:
+    """Compare searches of trainings in steps on the same curves, workers, budgets and seeds."""
+    console, source = Console(width=_WIDTH), DataSource.find(data)
+    names, chosen = _parts(methods), _problems(problems)
+    known_methods((*names, base))
+    settings = [
+        Setting(workers=count, trainings=budget, seed=seed, durations=durations)
+        for count, budget, seed in product(
+            _numbers("--workers", workers), _numbers("--trainings", trainings), range(first_seed, first_seed + seeds)
+        )
+    ]
+    caches = {name: Cache(out, name, Record) for name in names}
+    if not report:
+        missing = [
+            Task(problem, name, setting, source, own)
+            for setting, problem, name in product(settings, chosen, names)
+            if caches[name].get(*_key(problem, setting)) is None
+        ]
+        _run(missing, processes, lambda record: _keep(record, caches, console))
+    results = {
+        (family, label): _read(caches, [one for one in chosen if one in FAMILIES[family]], same)
+        for label, same in _by_label(settings).items()
+        for family in FAMILIES
+    }
+    found = [one for (family, label), here in results.items() for one in tables(family, label, here, base)]
+    found.extend(_ratios(results, base))
+    drawn = figure(results)
+    write(Findings(found, [drawn] if drawn else []), out / "results", console)
+
+
+def load_problem(name: str, source: DataSource, own: Path) -> CurveProblem:
+    """The problem `name` of PROBLEMS; raises ObjectiveError when its data are missing."""
+    family, _, rest = name.partition("-")
+    match family:
+        case "lcbench":
+            return lcbench.load(rest, source)
+        case "taskset":
+            return recorded.load_taskset(int(rest), source)
+        case "own":
+            console = Console(stderr=True)
+            return recorded.load_own(rest, own, lambda line: console.print(Text(line), soft_wrap=True))
+    return recorded.load_cells(source)
+
+
+def _run(missing: Sequence[Task], processes: int, keep: Callable[[Record], None]) -> None:
+    """Run the searches, one seed after the other, so that an interrupted run has complete seeds."""
+    if processes == 1:
+        for task in missing:
+            keep(_search(task))
+        return
+    with ProcessPoolExecutor(processes) as pool:
+        for record in pool.map(_search, missing):
+            keep(record)
+
+
+def _search(task: Task) -> Record:
+    problem = _cached_problem(task.problem, task.source, task.own)
+    return search(problem, make_method(task.method, problem, task.setting), task.method, task.setting)
+
+
+@cache
+def _cached_problem(name: str, source: DataSource, own: Path) -> CurveProblem:
+    return load_problem(name, source, own)
+
+
+def _keep(record: Record, caches: Mapping[str, Cache[Record]], console: Console) -> None:
+    caches[record.method].add(record)
+    setting = f"{record.workers} workers, {record.trainings} trainings, seed {record.seed}"
+    line = f"{record.problem}, {record.method}, {setting}: regret {record.regrets[-1]:.4f}"
+    console.print(Text(line), soft_wrap=True)
+
+
+def _key(problem: str, setting: Setting) -> tuple[str | int, ...]:
+    return (problem, setting.workers, setting.trainings, setting.durations, setting.seed)
+
+
+def _by_label(settings: Sequence[Setting]) -> dict[str, list[Setting]]:
+    labels: dict[str, list[Setting]] = {}
+    for one in settings:
+        times = "" if one.durations == "equal" else ", recorded durations"
+        labels.setdefault(f"{one.trainings} trainings, {one.workers} workers{times}", []).append(one)
+    return labels
+
+
+def _read(caches: Mapping[str, Cache[Record]], problems: Sequence[str], settings: Sequence[Setting]) -> Found:
+    found: dict[str, dict[Key, Record]] = {}
+    for method, cache_ in caches.items():
+        records = {
+            (name, setting.seed): cache_.get(*_key(name, setting)) for name, setting in product(problems, settings)
+        }
+        found[method] = {key: record for key, record in records.items() if record is not None}
+    return {method: records for method, records in found.items() if records}
+
+
+def _ratios(results: Mapping[tuple[str, str], Found], base: str) -> Iterator[Table]:
+    rows: list[tuple[Cell, ...]] = [
+        (f"{family}, {label}", *(round(one, 2) for one in ratios_to_best_peer(found, base)))
+        for (family, label), found in results.items()
+        if base in found
+    ]
+    if rows:
+        columns = ("family", "10%", "20%", "35%", "50%", "75%", "100%")
+        yield Table("curves-ratios", f"mean regret of {LABELS[base]} over that of the best peer", columns, rows)
+
+
+def _problems(text: str) -> list[str]:
+    names = [one for part in _parts(text) for one in FAMILIES.get(part, (part,))]
+    for name in names:
+        if name not in PROBLEMS:
+            choices = (*FAMILIES, *PROBLEMS)
+            raise UserError(
+                f"--problems must be families, some of {','.join(FAMILIES)}, or problems such as "
+                f"{','.join(one[0] for one in FAMILIES.values())}, got {name!r}{did_you_mean(name, choices)}"
+            )
+    return list(dict.fromkeys(names))
+
+
+def _parts(text: str) -> list[str]:
+    return list(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
+
+
+def _numbers(option: str, text: str) -> list[int]:
+    parts = _parts(text)
+    if not parts or not all(part.isdecimal() and int(part) > 0 for part in parts):
+        raise UserError(f"{option} must be whole numbers > 0 separated by commas, got {text!r}")
+    return [int(part) for part in parts]
+
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+app.command()(main)
+
+
+if __name__ == "__main__":
+    run_command(app, "benchmarks.curves")

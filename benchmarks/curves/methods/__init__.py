@@ -1,0 +1,1 @@
+"""The methods that are compared: adapters from their interfaces to that of the simulation."""

@@ -1,0 +1,61 @@
+"""A problem: a space, and for each configuration its values at the steps at which a training reports.
+
+Values are maximised. Regret is in units of (best − median) of the values at the last step, so that problems can be
+averaged: 0 is the regret of the best configuration, and 1 that of the median.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from objectives.conditions import Scalar
+from objectives.objective import Candidates
+from objectives.parameters import Space
+
+Configuration = Mapping[str, Scalar]
+Floats = NDArray[np.float64]
+
+WORST = 2.0  # regret: diverged trainings have unbounded values
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class CurveProblem:
+    """Learning curves of one training task.
+
+    Attributes:
+        name: the problem's name on the command line.
+        family: the source of its data; problems of a family are averaged together.
+        space: the parameters.
+        arms: the configurations that have a curve; None: all of the space have one.
+        steps: the steps at which a training reports, ascending.
+        costs: what each of these steps costs after the one before, in the unit of the budget.
+        whole_cost: what a training to the last step costs that reports nothing on the way.
+        curve: the values (R,) of a configuration at `steps`; larger is better.
+        durations: the seconds (R,) that a configuration takes for each step after the one before.
+        best: the largest value at the last step.
+        median: the median of the values at the last step.
+
+    """
+
+    name: str
+    family: str
+    space: Space
+    arms: Candidates | None
+    steps: tuple[int, ...]
+    costs: tuple[int, ...]
+    whole_cost: int
+    curve: Callable[[Configuration], Floats]
+    durations: Callable[[Configuration], Floats]
+    best: float
+    median: float
+
+    def regret(self, value: float) -> float:
+        """The regret of a value at the last step, in units of (best − median), at most `WORST`."""
+        return min((self.best - value) / (self.best - self.median), WORST)
+
+    @property
+    def last_step(self) -> int:
+        """The step at which a training ends."""
+        return self.steps[-1]

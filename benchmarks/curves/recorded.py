@@ -1,0 +1,144 @@
+"""Learning curves that were recorded: TaskSet, cells of NAS-Bench-101, and those of `benchmarks.early_stopping`.
+
+A configuration of the space that was not recorded has the curve of the nearest recorded one.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache, cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.curves.problems import Configuration, CurveProblem, Floats
+from benchmarks.early_stopping.curves import EPOCHS, TRAININGS, load_curves
+from benchmarks.papers.nasbench101_cells import RECORDED, VERTICES
+from objectives.datasets import DataSource
+from objectives.objective import Candidates
+from objectives.parameters import Choice, Ordered, Range, Space
+from objectives.recorded import read_archive
+from objectives.space import SearchSpace
+
+TASKSET = "taskset/taskset.npz"
+TASKSET_TASKS = 6
+CELL_EPOCHS = (4, 12, 36, 108)
+_HYPERPARAMETERS = (*("learning_rate", "beta1", "beta2", "epsilon", "l1", "l2", "linear_decay", "exponential_decay"),)
+_LINEAR = {"beta1", "beta2"}
+_UPPER = np.triu_indices(VERTICES, 1)
+_OPERATIONS = ("conv3x3", "conv1x1", "maxpool3x3")  # coded as 0, 1, 2
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """Recorded configurations: `arms`, `values` (A, R) that are maximised, and `seconds` (A, R) of each step."""
+
+    space: Space
+    arms: Candidates
+    values: Floats
+    seconds: Floats
+
+    @cached_property
+    def _search_space(self) -> SearchSpace:
+        return SearchSpace(self.space)
+
+    @cached_property
+    def _row_of(self) -> dict[bytes, int]:
+        return {row.tobytes(): number for number, row in enumerate(self.arms.features)}
+
+    def row(self, configuration: Configuration) -> int:
+        """The row of the nearest recorded configuration, by the distance of the features."""
+        at = self._search_space.candidate(configuration).features[0]
+        number = self._row_of.get(at.tobytes())
+        if number is None:
+            number = int(np.sum((self.arms.features - at) ** 2, axis=1).argmin())
+        return number
+
+    def curve(self, configuration: Configuration) -> Floats:
+        curve: Floats = self.values[self.row(configuration)]
+        return curve
+
+    def durations(self, configuration: Configuration) -> Floats:
+        durations: Floats = self.seconds[self.row(configuration)]
+        return durations
+
+    def problem(
+        self, name: str, family: str, steps: tuple[int, ...], costs: tuple[int, ...], whole_cost: int
+    ) -> CurveProblem:
+        """The problem with these curves."""
+        final = self.values[:, -1]
+        return CurveProblem(
+            name=name,
+            family=family,
+            space=self.space,
+            arms=self.arms,
+            steps=steps,
+            costs=costs,
+            whole_cost=whole_cost,
+            curve=self.curve,
+            durations=self.durations,
+            best=float(final.max()),
+            median=float(np.median(final)),
+        )
+
+
+def load_taskset(number: int, source: DataSource) -> CurveProblem:
+    """The task `number` of TaskSet, counted from 0: 1000 optimiser settings of a text model, 51 validation losses.
+
+    A diverged training has the largest loss of the task on record from then on. Metz, Maheswaranathan, Sun, Freeman,
+    Poole, Sohl-Dickstein 2020.
+    """
+    arrays = _taskset(source)
+    name = sorted(key for key in arrays if key.startswith("valid_loss_"))[number]
+    losses = arrays[name].astype(np.float64)
+    losses[np.isinf(losses)] = np.nan
+    worst = np.nanmax(losses)
+    diverged = np.maximum.accumulate(np.isnan(losses), axis=1)
+    values = -np.where(diverged, worst, losses)
+    columns = {one: arrays["hp"][:, place].astype(np.float64) for place, one in enumerate(_HYPERPARAMETERS)}
+    space: Space = {
+        one: Range(float(column.min()), float(column.max()), log=one not in _LINEAR) for one, column in columns.items()
+    }
+    count = values.shape[1]
+    arms = SearchSpace(space).candidates_of(dict(columns))
+    table = Table(space, arms, values, np.ones_like(values))
+    return table.problem(f"taskset-{number}", "taskset", tuple(range(1, count + 1)), (1,) * count, count)
+
+
+def load_cells(source: DataSource) -> CurveProblem:
+    """The 4432 recorded cells of NAS-Bench-101 with six vertices: validation accuracy after 4, 12, 36, 108 epochs.
+
+    These are four separate trainings, each with its own schedule, so a step costs all of its epochs: a cell that is
+    looked at after 4, 12 and 36 epochs costs 160 epochs to its end, one that is not costs 108. Ying, Klein,
+    Christiansen, Real, Murphy, Hutter 2019.
+    """
+    arrays = read_archive(source, RECORDED, dict)
+    rows = np.flatnonzero(arrays["n_vertices"] == VERTICES)
+    edges = arrays["adjacency"][rows][:, _UPPER[0], _UPPER[1]]
+    operations = arrays["ops"][rows, 1 : VERTICES - 1]
+    columns: dict[str, Any] = {
+        f"edge_{i}_{j}": edges[:, place] for place, (i, j) in enumerate(zip(*_UPPER, strict=True))
+    }
+    columns |= {f"operation_{1 + at}": np.array(_OPERATIONS)[operations[:, at]] for at in range(VERTICES - 2)}
+    space: Space = {name: Choice(_OPERATIONS) if name.startswith("operation") else Ordered((0, 1)) for name in columns}
+    values = np.stack([arrays[f"val_acc_{epochs}"][rows] for epochs in CELL_EPOCHS], axis=1).astype(np.float64)
+    shares = np.array(CELL_EPOCHS) / CELL_EPOCHS[-1]
+    seconds = arrays["train_time_108"][rows].astype(np.float64)[:, None] * shares
+    table = Table(space, SearchSpace(space).candidates_of(columns), values, seconds)
+    return table.problem("nb101", "nb101", CELL_EPOCHS, CELL_EPOCHS, CELL_EPOCHS[-1])
+
+
+def load_own(name: str, folder: Path, say: Callable[[str], None]) -> CurveProblem:
+    """The curves of `benchmarks.early_stopping`, stored in `folder`; those that are missing are trained first."""
+    training, curves = TRAININGS[name](), load_curves(name, folder, say)
+    space: Space = dict(training.grid)
+    columns: dict[str, Any] = {one: np.array([curve.configuration[one] for curve in curves]) for one in space}
+    values = np.array([curve.accuracies for curve in curves])
+    seconds = np.repeat([[curve.seconds / EPOCHS] for curve in curves], EPOCHS, axis=1)
+    table = Table(space, SearchSpace(space).candidates_of(columns), values, seconds)
+    return table.problem(f"own-{name}", "own", tuple(range(1, EPOCHS + 1)), (1,) * EPOCHS, EPOCHS)
+
+
+@cache
+def _taskset(source: DataSource) -> Mapping[str, Any]:
+    return read_archive(source, TASKSET, dict)

@@ -1,0 +1,250 @@
+"""One search in virtual time: workers train, report after each step, and are told to go on or to free their place.
+
+A trial is started once. It can be paused at a report and continued later from its step, on any worker. Suggestions and
+decisions take no simulated time.
+"""
+
+import heapq
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+
+from benchmarks.curves.problems import Configuration, CurveProblem, Floats
+from orchestrator.errors import CampaignError
+
+
+@dataclass(frozen=True)
+class Start:
+    """A new training of `configuration`."""
+
+    configuration: Configuration
+
+
+@dataclass(frozen=True)
+class Continue:
+    """Further steps of the paused trial `trial`."""
+
+    trial: int
+
+
+Suggestion = Start | Continue
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """Simulated `workers`, a budget of so many full `trainings`, and the `seed` of the method.
+
+    `durations`: `equal`, every unit of the budget takes as long, or `recorded`, the seconds on record.
+    """
+
+    workers: int
+    trainings: int
+    seed: int
+    durations: str = "equal"
+
+
+class Method(Protocol):
+    """What chooses. Trials are numbered 0, 1, … in the order of their starts; values are maximised."""
+
+    @property
+    def watches(self) -> bool:
+        """Whether it looks at values before the end."""
+        ...
+
+    def suggest(self) -> Suggestion | None:
+        """What a free worker does next; None: it waits for the next report."""
+        ...
+
+    def report(self, trial: int, step: int, value: float) -> bool:
+        """A value before the last step; returns whether the trial goes on now, else it is paused."""
+        ...
+
+    def end(self, trial: int, value: float) -> None:
+        """The value at the last step."""
+        ...
+
+    def recommend(self) -> int | None:
+        """The trial to recommend; None: the one whose last value is the best."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Record:
+    """A finished search.
+
+    `used`, `times`, `regrets`: at each change of the recommendation the budget that was used, the simulated time (in
+    trainings where durations are equal, else seconds) and the regret of the configuration recommended, at the last
+    step. `finished_regret`: of the best training that reached the last step; None when none did. `starts`,
+    `continuations`, `finished`: numbers of trials started, of continuations, of trials that reached the last step.
+    `seconds`: CPU seconds of the method.
+    """
+
+    problem: str
+    method: str
+    workers: int
+    trainings: int
+    durations: str
+    seed: int
+    used: Sequence[float]
+    times: Sequence[float]
+    regrets: Sequence[float]
+    finished_regret: float | None
+    starts: int
+    continuations: int
+    finished: int
+    seconds: float
+
+    @property
+    def key(self) -> tuple[str | int, ...]:
+        """Problem, workers, trainings, durations and seed."""
+        return (self.problem, self.workers, self.trainings, self.durations, self.seed)
+
+
+@dataclass
+class _Trial:
+    configuration: Configuration
+    values: Floats
+    durations: Floats
+    reached: int = 0  # reports so far
+    is_running: bool = True
+
+
+@dataclass
+class _Search:
+    """A running search."""
+
+    problem: CurveProblem
+    method: Method
+    budget: int
+    is_timed: bool  # whether steps take their recorded durations
+    trials: list[_Trial] = field(default_factory=list)
+    running: list[tuple[float, int, int]] = field(default_factory=list)  # time of the next report, order, trial
+    now: float = 0.0
+    used: int = 0
+    order: int = 0
+    continuations: int = 0
+    seconds: float = 0.0
+    best: int = -1  # the trial that is recommended
+    last: dict[int, float] = field(default_factory=dict)  # the latest value of each trial
+    changes: list[tuple[float, float, float]] = field(default_factory=list)
+
+    def fill(self, workers: int) -> None:
+        """Give work to the free workers."""
+        while len(self.running) < workers:
+            began = time.process_time()
+            suggestion = self.method.suggest()
+            self.seconds += time.process_time() - began
+            if suggestion is None:
+                return
+            self.follow(self._begin(suggestion))
+
+    def _begin(self, suggestion: Suggestion) -> int:
+        if isinstance(suggestion, Start):
+            configuration, problem = suggestion.configuration, self.problem
+            self.trials.append(_Trial(configuration, problem.curve(configuration), problem.durations(configuration)))
+            return len(self.trials) - 1
+        trial = self.trials[suggestion.trial]
+        if trial.is_running or trial.reached == len(self.problem.steps):
+            raise CampaignError(f"trial {suggestion.trial} is not paused and cannot be continued")
+        trial.is_running = True
+        self.continuations += 1
+        return suggestion.trial
+
+    def follow(self, number: int) -> None:
+        """Let the trial train until its next report."""
+        trial = self.trials[number]
+        if self.method.watches:
+            at = trial.reached
+            cost, seconds = float(self.problem.costs[at]), float(trial.durations[at])
+        else:
+            trial.reached = len(self.problem.steps) - 1
+            cost, seconds = float(self.problem.whole_cost), self._whole_seconds(trial)
+        duration = seconds if self.is_timed else cost / self.problem.whole_cost
+        self.order += 1
+        heapq.heappush(self.running, (self.now + duration, self.order, number))
+
+    def _whole_seconds(self, trial: _Trial) -> float:
+        """A training nobody looks at: the last step's seconds where each step trains anew, else those of all steps."""
+        begins_anew = self.problem.whole_cost < sum(self.problem.costs)
+        return float(trial.durations[-1] if begins_anew else trial.durations.sum())
+
+    def step(self) -> None:
+        """Take the next report."""
+        self.now, _, number = heapq.heappop(self.running)
+        trial, at = self.trials[number], self.trials[number].reached
+        trial.reached = at + 1
+        self.used += self.problem.costs[at] if self.method.watches else self.problem.whole_cost
+        value, is_end = float(trial.values[at]), at + 1 == len(self.problem.steps)
+        began, goes_on = time.process_time(), False
+        if is_end:
+            self.method.end(number, value)
+        else:
+            goes_on = self.method.report(number, self.problem.steps[at], value)
+        self.seconds += time.process_time() - began
+        self._recommend(number, value)
+        if goes_on:
+            self.follow(number)
+        else:
+            trial.is_running = False
+
+    def _recommend(self, number: int, value: float) -> None:
+        """Record the recommendation after `value` of trial `number`."""
+        self.last[number] = value
+        chosen = self.method.recommend()
+        if chosen is None and number == self.best:
+            chosen = max(self.last, key=lambda one: (self.last[one], -one))
+        elif chosen is None:
+            chosen = number if self.best < 0 or value > self.last[self.best] else self.best
+        if chosen != self.best:
+            self.best = chosen
+            regret = self.problem.regret(float(self.trials[chosen].values[-1]))
+            self.changes.append((self.used, self.now, regret))
+
+
+def search(problem: CurveProblem, method: Method, name: str, setting: Setting) -> Record:
+    """Run one search until the budget is used.
+
+    Args:
+        problem: what is searched.
+        method: what chooses.
+        name: that of the method in the record.
+        setting: workers, budget, seed and durations.
+
+    Raises:
+        CampaignError: when the method waits while nothing runs, or continues a trial that is not paused.
+
+    """
+    budget = setting.trainings * problem.whole_cost
+    state = _Search(problem, method, budget, setting.durations == "recorded")
+    while state.used < budget:
+        state.fill(setting.workers)
+        if not state.running:
+            raise CampaignError(f"{name} waits on {problem.name} while nothing is running")
+        state.step()
+    ends = [trial for trial in state.trials if trial.reached == len(problem.steps)]
+    used, times, regrets = zip(*state.changes, strict=True)
+    return Record(
+        problem=problem.name,
+        method=name,
+        workers=setting.workers,
+        trainings=setting.trainings,
+        durations=setting.durations,
+        seed=setting.seed,
+        used=[number / budget for number in used],
+        times=times,
+        regrets=regrets,
+        finished_regret=min((problem.regret(float(one.values[-1])) for one in ends), default=None),
+        starts=len(state.trials),
+        continuations=state.continuations,
+        finished=len(ends),
+        seconds=state.seconds,
+    )
+
+
+def at_marks(record: Record, marks: Sequence[float]) -> Floats:
+    """The regret (M,) of the recommendation when these shares of the budget were used; the first one before it."""
+    places = np.searchsorted(np.asarray(record.used), np.asarray(marks) + 1e-9, side="right") - 1
+    return np.asarray(record.regrets)[np.maximum(places, 0)]

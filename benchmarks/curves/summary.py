@@ -1,0 +1,105 @@
+"""Tables and pictures of searches on learning curves: regret at shares of the budget, and paired differences."""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+
+from benchmarks.curves.methods.catalogue import LABELS, PEERS
+from benchmarks.curves.problems import Floats
+from benchmarks.curves.simulate import Record, at_marks
+from benchmarks.papers.findings import Cell, Curve, Figure, Panel, Table
+from benchmarks.peers.measures import estimate
+
+MARKS = (0.1, 0.2, 0.35, 0.5, 0.75, 1.0)
+_DRAWN = np.linspace(0.05, 1.0, 39)
+
+Key = tuple[str, int]  # problem, seed
+Found = Mapping[str, Mapping[Key, Record]]  # by method
+
+
+def tables(family: str, setting: str, found: Found, base: str) -> Iterator[Table]:
+    """Mean regrets of the searches that all methods finished, and their differences from the method `base`."""
+    keys = common(found)
+    if not keys:
+        return
+    searches = f"{len(keys)} searches of {len({key[0] for key in keys})} problems"
+    name = f"curves-{family}-{setting}".replace(",", "").replace(" ", "-")
+    columns = (
+        "method",
+        *(f"{mark:.0%}" for mark in MARKS),
+        "finished",
+        "starts",
+        "continued",
+        "trained to end",
+        "CPU s",
+    )
+    rows = [_row(method, [records[key] for key in keys]) for method, records in found.items()]
+    yield Table(name, f"{family}, {setting}: mean regret after shares of the budget, {searches}", columns, rows)
+    if base in found and len(found) > 1:
+        title = f"{family}, {setting}: regret of {LABELS[base]} − that of another method, paired, 90 % intervals"
+        pairs: list[tuple[Cell, ...]] = [
+            (LABELS.get(method, method), *differences(found[base], records, keys))
+            for method, records in found.items()
+            if method != base
+        ]
+        yield Table(f"{name}-paired", title, ("method", *(f"{mark:.0%}" for mark in MARKS)), pairs)
+
+
+def differences(ours: Mapping[Key, Record], theirs: Mapping[Key, Record], keys: Sequence[Key]) -> list[str]:
+    """Mean of ours − theirs at each of MARKS, with bootstrap intervals."""
+    gaps = np.array([at_marks(ours[key], MARKS) - at_marks(theirs[key], MARKS) for key in keys])
+    return [str(estimate(gaps[:, place], keys)) for place in range(len(MARKS))]
+
+
+def ratios_to_best_peer(found: Found, base: str) -> list[float]:
+    """The mean regret of `base` over that of the best peer at each of MARKS; NaN without a peer."""
+    keys = common(found)
+    means = {method: mean_regrets([records[key] for key in keys]) for method, records in found.items()}
+    peers = [means[method] for method in PEERS if method in means]
+    if not peers or base not in means:
+        return [float("nan")] * len(MARKS)
+    best = np.min(peers, axis=0)
+    return [float(ours / theirs) for ours, theirs in zip(means[base], best, strict=True)]
+
+
+def figure(panels: Mapping[tuple[str, str], Found]) -> Figure | None:
+    """Mean regret against the share of the budget, a panel for each family and setting."""
+    drawn = [_panel(f"{family}, {setting}", found) for (family, setting), found in panels.items() if common(found)]
+    title = "Regret of the recommendation against the budget used"
+    return Figure("curves", title, drawn, columns=min(3, len(drawn))) if drawn else None
+
+
+def common(found: Found) -> list[Key]:
+    """The searches that all methods finished."""
+    if not found:
+        return []
+    return sorted(set.intersection(*(set(records) for records in found.values())))
+
+
+def mean_regrets(records: Sequence[Record]) -> Floats:
+    """The mean regret (M,) at MARKS."""
+    means: Floats = np.mean([at_marks(record, MARKS) for record in records], axis=0)
+    return means
+
+
+def _row(method: str, records: Sequence[Record]) -> tuple[Cell, ...]:
+    ends = [one.finished_regret for one in records if one.finished_regret is not None]
+    return (
+        LABELS.get(method, method),
+        *(round(float(one), 3) for one in mean_regrets(records)),
+        round(float(np.mean(ends)), 3) if len(ends) == len(records) else float("nan"),
+        *(float(np.mean([getattr(one, name) for one in records])) for name in ("starts", "continuations", "finished")),
+        float(np.mean([one.seconds for one in records])),
+    )
+
+
+def _panel(title: str, found: Found) -> Panel:
+    keys = common(found)
+    curves = [
+        Curve.over_seeds(
+            LABELS.get(method, method), _DRAWN, np.array([at_marks(records[key], _DRAWN.tolist()) for key in keys])
+        )
+        for method, records in found.items()
+    ]
+    curves = [Curve(one.label, one.x, one.mean, np.full_like(one.mean, np.nan)) for one in curves]
+    return Panel(title, "share of the budget", "regret", curves, y_scale="log")

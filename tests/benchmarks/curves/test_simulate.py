@@ -1,0 +1,121 @@
+"""The simulation counts steps, pauses and continues trials, and records the regret of the recommendation."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from benchmarks.curves.problems import CurveProblem
+from benchmarks.curves.simulate import Continue, Record, Setting, Start, Suggestion, at_marks, search
+from orchestrator.errors import CampaignError
+
+
+class Script:
+    """Gives the suggestions of a list, then new trials; pauses each trial at the steps of `pauses`."""
+
+    watches = True
+
+    def __init__(self, problem: CurveProblem, suggestions: Sequence[Suggestion | None], pauses: set[int]) -> None:
+        assert problem.arms is not None
+        self._arms, self._suggestions, self._pauses = problem.arms, list(suggestions), pauses
+        self._next = 0
+        self.reports: list[tuple[int, int]] = []
+        self.ends: list[int] = []
+
+    def suggest(self) -> Suggestion | None:
+        if self._suggestions:
+            suggestion = self._suggestions.pop(0)
+            if suggestion is None or isinstance(suggestion, Continue):
+                return suggestion
+        self._next += 1
+        return Start(self._arms.parameters(self._next - 1))
+
+    def report(self, trial: int, step: int, value: float) -> bool:
+        self.reports.append((trial, step))
+        return step not in self._pauses
+
+    def end(self, trial: int, value: float) -> None:
+        self.ends.append(trial)
+
+    def recommend(self) -> None:
+        return None
+
+
+def start(problem: CurveProblem) -> Start:
+    assert problem.arms is not None
+    return Start(problem.arms.parameters(0))
+
+
+def test_a_paused_trial_continues_from_its_step(problem: CurveProblem) -> None:
+    method = Script(problem, [start(problem), Continue(0)], {2})
+    record = search(problem, method, "script", Setting(workers=1, trainings=1, seed=0))
+    assert method.reports[:4] == [(0, 1), (0, 2), (0, 3), (0, 4)]
+    assert method.ends == [0]
+    assert (record.starts, record.continuations, record.finished) == (1, 1, 1)
+
+
+def test_a_trial_that_runs_cannot_be_continued(problem: CurveProblem) -> None:
+    with pytest.raises(CampaignError, match="trial 0 is not paused"):
+        search(
+            problem, Script(problem, [start(problem), Continue(0)], set()), "x", Setting(workers=2, trainings=1, seed=0)
+        )
+
+
+def test_waiting_while_nothing_runs_is_an_error(problem: CurveProblem) -> None:
+    with pytest.raises(CampaignError, match="waits on taskset-0"):
+        search(problem, Script(problem, [None], set()), "script", Setting(workers=1, trainings=1, seed=0))
+
+
+def test_the_budget_counts_reported_steps(problem: CurveProblem) -> None:
+    method = Script(problem, [], set())
+    search(problem, method, "script", Setting(workers=3, trainings=2, seed=0))
+    assert len(method.reports) + len(method.ends) == 2 * problem.last_step
+
+
+def test_the_recommendation_is_the_trial_with_the_best_last_value(problem: CurveProblem) -> None:
+    record = search(problem, Script(problem, [], {3}), "script", Setting(workers=1, trainings=1, seed=0))
+    assert problem.arms is not None
+    curves = [problem.curve(problem.arms.parameters(arm)) for arm in range(record.starts)]
+    assert record.starts == 9  # 27 steps, three each
+    best = max(curves, key=lambda curve: float(curve[2]))
+    assert record.regrets[-1] == pytest.approx(problem.regret(float(best[-1])))
+    assert np.all(np.diff(record.used) >= 0)
+
+
+def test_a_method_that_looks_at_nothing_pays_the_whole_cost_only(problem: CurveProblem) -> None:
+    class Blind(Script):
+        watches = False
+
+    anew = replace(problem, costs=tuple(2 * one for one in problem.costs), whole_cost=problem.whole_cost)
+    method = Blind(anew, [], set())
+    record = search(anew, method, "blind", Setting(workers=1, trainings=3, seed=0))
+    assert record.finished == 3
+    assert not method.reports
+
+
+def test_recorded_durations_set_the_time(problem: CurveProblem) -> None:
+    slow = replace(problem, durations=lambda configuration: np.full(len(problem.steps), 2.0))
+    setting = Setting(workers=1, trainings=1, seed=0, durations="recorded")
+    record = search(slow, Script(slow, [], set()), "script", setting)
+    assert record.times[0] == 2.0
+
+
+def test_regret_before_the_first_report_is_the_first_one() -> None:
+    record = Record(
+        problem="p",
+        method="m",
+        workers=1,
+        trainings=1,
+        durations="equal",
+        seed=0,
+        used=[0.2, 0.6],
+        times=[1, 2],
+        regrets=[0.5, 0.1],
+        finished_regret=None,
+        starts=1,
+        continuations=0,
+        finished=0,
+        seconds=0.0,
+    )
+    assert at_marks(record, [0.1, 0.2, 0.5, 0.6, 1.0]).tolist() == [0.5, 0.5, 0.5, 0.1, 0.1]
