@@ -58,6 +58,18 @@ class Pulls:
         return np.flatnonzero(self.counts)
 
     @cached_property
+    def finished_counts(self) -> Indices:
+        """How many pulls (A,) of each arm were not stopped early."""
+        finished = self.counts.copy()
+        finished[self.stopped] -= self.stopped_counts
+        return freeze(finished)
+
+    @cached_property
+    def finished_arms(self) -> Indices:
+        """Indices (p,) of the arms of which a pull was not stopped early, ascending."""
+        return np.flatnonzero(self.finished_counts)
+
+    @cached_property
     def total(self) -> int:
         """How many pulls there were."""
         return int(self.counts.sum())

@@ -38,5 +38,5 @@ LABELS = {
     "refit": "refit",
     "campaign_end": "end of campaign",
     "dispatch": "dispatch",
-    "transit": "sending trials and results or starting workers",  # dispatched, not started: no event says it
+    "transit": "recording results, sending trials, starting workers",  # dispatched, not started: no event says it
 }

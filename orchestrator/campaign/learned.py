@@ -58,7 +58,8 @@ class LearnedModel:
         if self.share is not None and self.share < LEAST_SHARE:
             found.append(
                 f"the model is too sure of itself: {self.share:.0%} of {self.predicted} results were within two "
-                f"standard deviations of what it predicted, 95% should be"
+                f"standard deviations of what it predicted, 95% should be. No result is wrong, but the search may "
+                f"explore too little: a run with another seed shows whether it does"
             )
         is_repeated = self.most_pulls > LARGEST_ARM_SHARE * self.evaluations
         if is_repeated and self.noise <= NEGLIGIBLE_NOISE and self.evaluations >= LEAST_EVALUATIONS:

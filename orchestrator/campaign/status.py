@@ -57,8 +57,8 @@ class Status:
     succeeded: int
     failed: int
     stopped: int
-    in_flight: int  # none once the session is closed: what was running is evaluated again by a resume
-    waiting: int  # chosen, not running
+    in_flight: int  # at most `slots`; none once the session is closed: a resume evaluates again what was running
+    waiting: int  # chosen, not running: in the campaign's backlog or in the queue of the executor
     running: tuple[RunningTrial, ...]  # those that have run longest, at most 8 of them
     recent: tuple[EndedAttempt, ...]  # attempts that ended recently, the newest last
     batch: int
@@ -98,6 +98,7 @@ def status_of(name: str, state: CampaignState, now: float | None = None, activit
     capacity, busy = _worked_seconds(state, since)
     done, best = state.succeeded + state.failed + state.stopped, state.best_known
     left = elapsed * _share_left(state, done) if done and is_open else None
+    running = min(len(state.running), state.slots) if is_open else 0
     return Status(
         name=name,
         phase=state.phase,
@@ -115,8 +116,8 @@ def status_of(name: str, state: CampaignState, now: float | None = None, activit
         succeeded=state.succeeded,
         failed=state.failed,
         stopped=state.stopped,
-        in_flight=len(state.running) if is_open else 0,
-        waiting=len(state.backlog) + (0 if is_open else len(state.running)),
+        in_flight=running,
+        waiting=len(state.backlog) + len(state.running) - running,
         running=_longest_running(state, state.last_time + since) if is_open else (),
         recent=state.recent,
         batch=state.batches,
@@ -164,7 +165,8 @@ def _goals_status(state: CampaignState) -> GoalsStatus | None:
 
 
 def _longest_running(state: CampaignState, now: float) -> tuple[RunningTrial, ...]:
-    longest = heapq.nsmallest(_RUNNING_SHOWN, state.running.items(), key=lambda item: (item[1].since, item[0]))
+    shown = min(_RUNNING_SHOWN, state.slots)  # the executor's queue holds the newest
+    longest = heapq.nsmallest(shown, state.running.items(), key=lambda item: (item[1].since, item[0]))
     return tuple(RunningTrial(trial, run.attempt, max(0.0, now - run.since), run.parameters) for trial, run in longest)
 
 

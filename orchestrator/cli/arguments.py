@@ -6,8 +6,22 @@ from typing import Annotated
 
 import typer
 
+
+def _find_run(folder: Path) -> Path:
+    """The folder, or `runs/NAME` for a name that is no folder here."""
+    below = Path("runs") / folder
+    return below if len(folder.parts) == 1 and not folder.exists() and below.is_dir() else folder
+
+
 CampaignFile = Annotated[Path, typer.Argument(help="Campaign file (YAML).", show_default=False)]
-RunFolder = Annotated[Path, typer.Argument(help="A run's folder, as `bbkb run` created it.", show_default=False)]
+RunFolder = Annotated[
+    Path,
+    typer.Argument(
+        help="A run's folder, as `bbkb run` created it; NAME stands for runs/NAME.",
+        show_default=False,
+        callback=_find_run,
+    ),
+]
 Overrides = Annotated[
     list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a key: strategy.ratio_threshold=3.")
 ]

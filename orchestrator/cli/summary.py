@@ -16,8 +16,13 @@ from orchestrator.store import runs
 from orchestrator.wording import duration
 
 
-def summarize(console: Console, run_: runs.Run, history: History, outcome: str, reason: str) -> None:
-    """The outcome of a session and the results of the campaign so far."""
+def summarize(
+    console: Console, run_: runs.Run, history: History, outcome: str, reason: str, waited_seconds: float | None = None
+) -> None:
+    """The outcome of a session and the results of the campaign so far.
+
+    `waited_seconds`: how long the command took, which starts the workers before the campaign begins.
+    """
     if console.quiet and outcome == "failed":
         say(SafeConsole(stderr=True), f"bbkb: {run_.name} failed: {reason.splitlines()[0]}")
     best, now = history.best_known, history.status()
@@ -34,10 +39,13 @@ def summarize(console: Console, run_: runs.Run, history: History, outcome: str, 
         ("evaluations", f"{now.done}, {now.failed} of them failed"),
         *([] if history.existing is None else [("existing data", str(history.existing))]),
         ("utilisation", f"{now.utilization:.0%} of the workers' time in {duration(now.elapsed_seconds)}"),
+        *([] if waited_seconds is None else [("duration", f"{duration(waited_seconds)}, start and end included")]),
         *([("idle", idle)] if (idle := idle_text(now.idle_seconds)) else []),
         ("report", str(run_.report_file)),
     ]
-    if outcome != "finished":
+    if outcome == "failed" and now.failed and not now.succeeded:
+        lines.append(("continue with", f"{run_.resume_command} --retry-failed, after the cause was repaired"))
+    elif outcome != "finished":
         lines.append(("continue with", run_.resume_command))
     for name, text in lines:
         console.print(Text.assemble((f"{name:<16}", "dim"), text), soft_wrap=True)

@@ -189,9 +189,15 @@ def rows(status: Status) -> list[tuple[str, Text]]:
         *([("set aside", Text(_set_aside(status), style="red"))] if status.set_aside else []),
         ("utilisation", Text(f"{status.utilization:.0%}")),
         *([("idle", Text(idle, style="dim"))] if (idle := idle_text(status.idle_seconds)) else []),
-        ("elapsed", Text(f"{duration(status.elapsed_seconds)}, at least {duration(status.least_seconds)} of work")),
+        ("elapsed", Text(elapsed_text(status))),
         ("now", Text(_now(status))),
     ]
+
+
+def elapsed_text(status: Status) -> str:
+    """The duration of the campaign, and how short it could have been."""
+    least = duration(status.least_seconds)
+    return f"{duration(status.elapsed_seconds)}; the evaluations alone, with no worker idle: {least}"
 
 
 def _time_left(status: Status) -> str:

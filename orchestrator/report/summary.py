@@ -80,7 +80,7 @@ def summary_cards(history: History) -> list[Card]:
         Card(
             "Elapsed",
             duration(now.elapsed_seconds),
-            f"{plural(len(history.sessions), 'session')}, at least {duration(now.least_seconds)} of work",
+            f"{plural(len(history.sessions), 'session')}, evaluations alone {duration(now.least_seconds)}",
         ),
         *existing_cards(history),
         Card("Utilisation", f"{100 * now.utilization:.0f} %", idle and f"idle: {idle}"),
@@ -153,7 +153,9 @@ def recommended_parameters(history: History) -> list[tuple[str, str]]:
     if recommendation is None:
         return []
     named = [(name, str(short(value))) for name, value in recommendation.parameters.items()]
-    return [*named, ("mean value", str(short(recommendation.value))), ("evaluations", str(recommendation.evaluations))]
+    value = "value" if recommendation.evaluations == 1 else f"mean of {recommendation.evaluations} values"
+    reason = "values are noisy: its posterior mean is the best, a larger single value may be luck"
+    return [*named, (value, str(short(recommendation.value))), ("why", reason)]
 
 
 def as_yaml(settings: Mapping[str, object]) -> str:

@@ -21,6 +21,7 @@ Plain = dict[str, Any]
 MOST_NEW_POINTS = 400  # when there are more new results, the whole thinned trace is sent
 _RUNNING, _RECENT, _PAGE = 50, 12, 25
 _MESSAGE = 300
+_SCORES = "a score is not in the unit of the objective, and a high one is good"
 
 
 def overview(feeds: list[Feed]) -> list[Plain]:
@@ -251,8 +252,9 @@ def reason(history: History, row: TrialRow) -> str:
     if mean is None or not math.isfinite(mean):
         return f"Chosen as {where} ({batch.reason}), without a prediction: no result was used for this choice."
     if width is None or variance is None or not math.isfinite(width + variance):
-        return f"Chosen as {where}: the model predicted a mean of {mean:.4g} for it."
+        return f"Chosen as {where}: the model predicted a mean score of {mean:.4g} for it; {_SCORES}."
     return (
-        f"Chosen as {where}, for the highest upper bound that was left: a predicted mean of {mean:.4g} (high is good), "
-        f"a variance of {variance:.3g} in units of the noise, and a width of {width:.3g} standard deviations."
+        f"Chosen as {where}, for the highest upper bound that was left: a predicted mean score of {mean:.4g}, "
+        f"a variance of {variance:.3g} in units of the noise, and a width of {width:.3g} standard deviations; "
+        f"{_SCORES}."
     )

@@ -122,11 +122,11 @@ def _recommendation(problem: Problem, pool: Pool, model: StrategyState, sign: fl
     if problem.is_deterministic or not isinstance(problem.strategy, Recommends):
         return None
     arm = problem.strategy.recommend(model)
-    if arm is None:
+    if arm is None or not (finished := int(model.pulls.finished_counts[arm])):  # else the best finished one remains
         return None
-    count, total = int(model.pulls.counts[arm]), float(model.pulls.reward_sums[arm])
+    mean = float(model.pulls.reward_sums[arm]) / int(model.pulls.counts[arm])
     parameters = pool.candidates.parameters(arm)
-    return Recommendation(arm=arm, parameters=parameters, value=sign * total / count, evaluations=count)
+    return Recommendation(arm=arm, parameters=parameters, value=sign * mean, evaluations=finished)
 
 
 def begin_progress(problem: Problem) -> Progress:

@@ -258,11 +258,13 @@ def recommendation(state: SparseState, belief: Belief | None = None) -> int | No
     """The pulled arm to recommend if it may differ from that of largest mean reward; else None. It is the arm of
     largest posterior mean if the fitted noise is large, unless repeated pulls always gave the same reward, or no arm is
     pulled twice and the arms around the best one show no noise (`local_noise`). A mean reward that is implausibly far
-    above all others is left out. None with several objectives or constraints.
+    above all others is left out, and so is an arm of which every pull was stopped early. None with several objectives
+    or constraints.
     """
-    if state.calibration is None or not state.pulls.total or not state.goals.is_single:
+    is_single = state.goals.is_single
+    if state.calibration is None or not is_single or not len(arms := state.pulls.finished_arms):
         return None
-    arms, means = state.pulls.arms, mean_rewards(state.pulls)
+    means = state.pulls.reward_sums[arms] / state.pulls.counts[arms]
     outlier = is_outlier(means)
     is_fitted = state.pulls.total >= CHECKED_FROM
     is_luck = is_fitted and is_noisy(state.calibration.fitted) and not state.pulls.looks_deterministic

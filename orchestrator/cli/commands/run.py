@@ -3,6 +3,7 @@
 import contextlib
 import functools
 import json
+import time
 from pathlib import Path
 from typing import Annotated
 
@@ -141,6 +142,7 @@ def _session(
     console: Console, run_: runs.Run, settings: Settings, address: str | None, serve: bool, parts: Parts
 ) -> None:
     """Run one session, report, summarise, and leave with the exit code of its outcome."""
+    began = time.monotonic()
     try:
         with _serve_page(console, run_) if serve else contextlib.nullcontext():
             outcome, reason = launch(run_, settings, console, address, parts)
@@ -148,7 +150,8 @@ def _session(
         with contextlib.suppress(UserError):  # the first error is the one to report
             save_report(run_, run_.report_file)
         raise
-    summarize(console, run_, save_report(run_, run_.report_file), outcome, reason)
+    history = save_report(run_, run_.report_file)
+    summarize(console, run_, history, outcome, reason, time.monotonic() - began)
     raise typer.Exit(EXIT_CODES[outcome])
 
 

@@ -43,7 +43,7 @@ def test_status_and_report_cannot_disagree_on_the_same_log(log: SyntheticLog) ->
     assert cards["Failed"].value == f"{status.failed:,}"
     assert cards["Utilisation"].value == f"{100 * status.utilization:.0f} %"
     assert cards["Elapsed"].value == duration(status.elapsed_seconds)
-    assert cards["Elapsed"].remark.endswith(f"at least {duration(status.least_seconds)} of work")
+    assert cards["Elapsed"].remark.endswith(f"evaluations alone {duration(status.least_seconds)}")
     best = "none" if status.best_value is None else f"{status.best_value:.6g}"
     assert cards["Best value"].value == best
 

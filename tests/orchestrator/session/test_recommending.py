@@ -9,6 +9,7 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
+from objectives.objective import Report
 from objectives.parameters import Choice, Range
 from orchestrator.api import Result, tune
 from orchestrator.api.campaign import Space
@@ -69,7 +70,8 @@ def test_every_view_shows_what_is_recommended(noisy_result: Result) -> None:
     screen = io.StringIO()
     Console(file=screen, width=200).print(render(noisy_result.history.status()))
     assert "best posterior mean, because values are noisy" in screen.getvalue()
-    assert dict(recommended_parameters(noisy_result.history))["evaluations"] == str(found.evaluations)
+    value = f"mean of {found.evaluations} values" if found.evaluations > 1 else "value"
+    assert value in dict(recommended_parameters(noisy_result.history))
     assert "Recommended: best posterior mean" in page(noisy_result.history, "noisy")
     assert next(name.split(",")[0] for name, _ in model_facts(noisy_result.history)) == "Fitted lengthscales"
 
@@ -86,3 +88,33 @@ def test_a_refresh_of_an_older_log_recommends_nothing() -> None:
     event = event_of("model_refreshed", body)
     assert isinstance(event, ModelRefreshed)
     assert event.recommended is None
+
+
+@pytest.mark.parametrize("rule", [{"rule": "median", "after": 3}, {"rule": "asha"}])
+@pytest.mark.parametrize("seed", range(3))
+def test_a_configuration_that_was_only_stopped_early_is_never_recommended(
+    tmp_path: Path, rule: dict[str, object], seed: int
+) -> None:
+    def trained(x: float, y: float, seed: int, report: Report) -> float:
+        rng, top = np.random.default_rng(seed), 1.0 - (x - 0.3) ** 2 - (y - 0.6) ** 2
+        value = 0.0
+        for step in range(1, 13):
+            value = float(top * (1.0 - np.exp(-step / 4.0)) + 0.01 * rng.standard_normal())
+            report(value, step)
+        return value
+
+    settings = {
+        "seed": seed,
+        "runs": str(tmp_path),
+        "workers": {"executor": "inline"},
+        "early_stopping": rule,
+    }
+    space: Space = {"x": Range(0.0, 1.0), "y": Range(0.0, 1.0)}
+    found = tune(trained, space, evaluations=40, direction="maximize", progress=False, settings=settings)
+    rows, events = found.history.trials, open_run(found.folder).events()
+    finished: set[int] = set()
+    for event in events:
+        if isinstance(event, ModelRefreshed):
+            finished |= {rows[trial].arm for trial in event.trials if rows[trial].status == "succeeded"}
+            assert event.recommended is None or event.recommended.arm in finished
+    assert any(row.status == "stopped" for row in rows)
