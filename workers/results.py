@@ -16,7 +16,7 @@ _NAMED = 3  # metrics that a remark names
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class CheckedResult:
     """A value and its metrics. `remark`: what was left out and why, in one short line; empty when nothing was."""
 
     value: float
@@ -24,14 +24,14 @@ class Result:
     remark: str = ""
 
 
-def check_result(evaluation: object) -> Result:
+def check_result(evaluation: object) -> CheckedResult:
     """The stored result of an evaluation. Raises InvalidValueError when it has no finite value."""
     if not isinstance(evaluation, Evaluation):
         raise InvalidValueError(f"an objective must return an Evaluation, got {excerpt(evaluation)}")
     value = finite("value", evaluation.value)
     returned: object = evaluation.metrics  # any object of the objective
     if not isinstance(returned, Mapping):
-        return Result(value, {}, f"metrics left out: they must be a mapping, got {type(returned).__name__}")
+        return CheckedResult(value, {}, f"metrics left out: they must be a mapping, got {type(returned).__name__}")
     metrics: dict[str, float] = {}
     left_out = [_entry(str(name), why) for name, why in evaluation.left_out.items()]
     for key, metric in returned.items():
@@ -41,7 +41,7 @@ def check_result(evaluation: object) -> Result:
             metrics[name] = _metric(name, metric)
         except InvalidValueError as error:
             left_out.append(_entry(name, str(error)))
-    return Result(value, metrics, _remark(left_out))
+    return CheckedResult(value, metrics, _remark(left_out))
 
 
 def _check_bounds(name: str, count: int) -> None:

@@ -11,10 +11,10 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from benchmarks.papers.nasbench101_cells import RECORDED, VERTICES
+from objectives.benchmark_tables import read_archive
 from objectives.datasets import DataSource
 from objectives.objective import ObjectiveError
 from objectives.parameters import Space
-from objectives.recorded import read_archive
 from objectives.tabular import Cadata, Table
 
 Name = Literal["fcnet", "cadata", "cells"]

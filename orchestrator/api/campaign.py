@@ -7,7 +7,7 @@ from pathlib import Path
 
 from objectives.parameters import Parameter
 from objectives.pickled import pickle_function
-from orchestrator.api.following import Notifier
+from orchestrator.api.following import ResultDelivery
 from orchestrator.api.result import Result, TrialResult, result_of
 from orchestrator.api.resuming import Resume, continued, find_run
 from orchestrator.api.submitted import Submitted
@@ -256,7 +256,7 @@ def _session(
 ) -> Result:
     """The result of a run after one session, with its report written."""
     try:
-        with Notifier(run, on_result):
+        with ResultDelivery(run, on_result):
             launch(run, settings, console, address, parts)
     finally:
         result = result_of(run)

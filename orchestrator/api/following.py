@@ -20,7 +20,7 @@ from orchestrator.store.runs import Run
 _LOOK_SECONDS = 0.5
 
 
-class Notifier:
+class ResultDelivery:
     """While it is entered, `on_result` is called for each trial that ends, from a thread of its own; not for those that
     ended before, in an earlier session.
 

@@ -32,7 +32,7 @@ from orchestrator.ask_tell.strategy import StrategyChoice, named_strategy
 from orchestrator.bandit.arms import Arms
 from orchestrator.bandit.strategy import Posterior, never_waits
 from orchestrator.campaign.goals import CampaignGoals
-from orchestrator.settings.goals import check_goals
+from orchestrator.settings.goal_sections import check_goals
 from orchestrator.settings.spaces import build_forbid, build_space
 from orchestrator.wording import facts_html
 

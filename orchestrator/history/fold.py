@@ -43,7 +43,7 @@ from orchestrator.campaign.state import CampaignState
 from orchestrator.campaign.status import Status, status_of
 from orchestrator.campaign.transitions import apply
 from orchestrator.history.trace import Trace
-from orchestrator.settings.recorded import RecordedSettings, read_recorded
+from orchestrator.settings.from_log import RecordedSettings, read_recorded
 from orchestrator.store.notes import Note
 
 TrialStatus = Literal["queued", "running", "succeeded", "failed", "stopped"]
@@ -102,7 +102,7 @@ class AttemptRow(NamedTuple):
 
 
 @dataclass(slots=True)
-class Session:
+class SessionRow:
     """The work of one process on the campaign. `ended` is the time of its last event."""
 
     epoch: int
@@ -145,7 +145,7 @@ class History:
     refreshes: list[ModelRefreshed] = field(default_factory=list)
     attempts: list[AttemptRow] = field(default_factory=list)
     appended: int = 0  # candidates that were added after the beginning
-    sessions: list[Session] = field(default_factory=list)
+    sessions: list[SessionRow] = field(default_factory=list)
     notes: tuple[Note, ...] = ()  # in the order written; they are not in the log
 
     @property
@@ -311,10 +311,10 @@ def _open(history: History, event: SessionOpened) -> None:
     _mark(history, event.adopted, "running")
     history.running.update(event.adopted)
     history.settings = read_recorded(event.settings)
-    history.sessions.append(Session(event.epoch, event.executor, event.slots, started=event.time, ended=event.time))
+    history.sessions.append(SessionRow(event.epoch, event.executor, event.slots, started=event.time, ended=event.time))
 
 
-def _change_places(session: Session, event: PlacesChanged) -> None:
+def _change_places(session: SessionRow, event: PlacesChanged) -> None:
     session.ended = max(session.ended, event.time)
     session.earlier_seconds, session.slots_since = session.worker_seconds, session.ended
     session.slots = event.slots

@@ -22,7 +22,7 @@ _GENERAL_CPUS = '"${SLURM_CPUS_PER_TASK:-1}"'
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Allocation:
+class JobResources:
     """The requested resources.
 
     Attributes:
@@ -82,7 +82,7 @@ class Script:
 
 
 def script_for(
-    allocation: Allocation, settings: Settings, arguments: Sequence[str], run: str, bin_folder: Path
+    allocation: JobResources, settings: Settings, arguments: Sequence[str], run: str, bin_folder: Path
 ) -> Script:
     """The script that runs the campaign with these settings as `run`.
 
@@ -117,7 +117,7 @@ def script_for(
 def general_script() -> str:
     """The script for any campaign, which is deploy/slurm/bbkb.sbatch."""
     return _render(
-        Allocation(nodes=3, cpus=2),
+        JobResources(nodes=3, cpus=2),
         header="For any campaign: sbatch [options, which override those below] bbkb.sbatch campaign.yaml [options of\n"
         "# `bbkb run`]. BBKB_RUNS names the folder of results, BBKB_RUN the run.",
         job_name="bbkb",
@@ -139,7 +139,7 @@ def grace_seconds(timeout_seconds: float | None) -> int:
     return min(_LARGEST_GRACE_SECONDS, max(_LEAST_GRACE_SECONDS, int(timeout_seconds) + END_SECONDS))
 
 
-def _places(allocation: Allocation, settings: Settings) -> int:
+def _places(allocation: JobResources, settings: Settings) -> int:
     """Evaluations that run at the same time. Raises UserError when one node cannot hold one."""
     check_node(settings, cpus=allocation.cpus, gpus=allocation.gpus, several="nodes")
     workers = settings.workers
@@ -149,7 +149,7 @@ def _places(allocation: Allocation, settings: Settings) -> int:
     return max(1, head + (allocation.nodes - 1) * other)
 
 
-def _reasons(allocation: Allocation, settings: Settings, places: int, grace: int, run: str) -> list[Setting]:
+def _reasons(allocation: JobResources, settings: Settings, places: int, grace: int, run: str) -> list[Setting]:
     workers = settings.workers
     spare = "; one core of the first node is the coordinator's" if allocation.head_cpus < allocation.cpus else ""
     each = _count_of(workers.cpus, "CPU") + (f" and {_count_of(workers.gpus, 'GPU')}" if workers.gpus else "")
@@ -180,7 +180,7 @@ def _count_of(amount: float, noun: str) -> str:
     return f"{amount:g} {noun}{'' if amount == 1 else 's'}"
 
 
-def _render(allocation: Allocation, **values: object) -> str:
+def _render(allocation: JobResources, **values: object) -> str:
     directives = [
         f"--job-name={values['job_name']}",
         f"--nodes={allocation.nodes} --ntasks-per-node=1 --cpus-per-task={allocation.cpus}",

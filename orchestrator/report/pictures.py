@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 from orchestrator.history.fold import History
 from orchestrator.report.curves import learning_curves
 from orchestrator.report.figure import Figure
-from orchestrator.report.goals import feasible_share, fronts, hypervolume_course
+from orchestrator.report.front_pictures import feasible_share, fronts, hypervolume_course
 from orchestrator.report.landscape import landscape
 from orchestrator.report.parallel import parallel_coordinates
 from orchestrator.report.progress import (

@@ -15,8 +15,8 @@ from orchestrator.errors import RunError, UserError
 from orchestrator.session.assemble import Parts, build
 from orchestrator.session.retrying import reopen
 from orchestrator.settings.changes import CHANGEABLE, differences, may_change
+from orchestrator.settings.from_log import read_recorded
 from orchestrator.settings.model import Settings, from_mapping
-from orchestrator.settings.recorded import read_recorded
 from orchestrator.store import runs, snapshots
 from orchestrator.store.lease import find_free
 from workers.messages import FailureKind

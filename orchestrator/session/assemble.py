@@ -16,11 +16,11 @@ from threadpoolctl import threadpool_limits
 
 from objectives.command import ShellCommand
 from objectives.external import PythonCallable
-from objectives.goals import VALUE, WithMetrics
 from objectives.objective import Candidates, HasCandidates, HasDescription, HasOptimum, Objective
 from objectives.pickled import PickledFunction
 from objectives.space import DEFAULT_SIZE, GROWING_SIZE, LARGEST_WHOLE_SET, SearchSpace, make_candidates
 from objectives.tabular import table_candidates, table_objective
+from objectives.with_metrics import VALUE, WithMetrics
 from orchestrator import logs
 from orchestrator.bandit.growing import Grows
 from orchestrator.bandit.start.warm_start import DataStart, StartsWarm, UncertaintyStart, warm_start_of

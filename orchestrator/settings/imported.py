@@ -18,7 +18,7 @@ from objectives.conditions import Scalar
 from orchestrator.credentials import redact
 from orchestrator.errors import UserError
 from orchestrator.settings.file import Plain, Tree
-from orchestrator.settings.problems import Problem, excerpt, failure
+from orchestrator.settings.mistakes import Refusal, excerpt, failure
 
 _FORMS = "{optuna: URL, study: NAME}, {ray_tune: FOLDER, metric: NAME} or {results: [{parameters: …, value: …}]}"
 _KEYS = {"optuna": ("optuna", "study"), "ray_tune": ("ray_tune", "metric"), "results": ("results", "source")}
@@ -49,21 +49,21 @@ def build_existing(tree: Any, folder: Path, direction: str) -> ExistingData | No
         return tree
     kind = next((key for key in _KEYS if isinstance(tree, Mapping) and key in tree), None)
     if kind is None:
-        raise failure([Problem((), f"must be {_FORMS}", excerpt(tree))])
+        raise failure([Refusal((), f"must be {_FORMS}", excerpt(tree))])
     unknown = [str(key) for key in tree if key not in _KEYS[kind]]
     if unknown:
-        raise failure([Problem((unknown[0],), f"is not a key here; with {kind} there are {', '.join(_KEYS[kind])}")])
+        raise failure([Refusal((unknown[0],), f"is not a key here; with {kind} there are {', '.join(_KEYS[kind])}")])
     if kind == "results":
         return ExistingData(str(tree.get("source", "the campaign file")), _list_results(tree["results"]))
     for key, value in tree.items():
         if not isinstance(value, str):
-            raise failure([Problem((key,), "must be text", excerpt(value))])
+            raise failure([Refusal((key,), "must be text", excerpt(value))])
     try:
         if kind == "optuna":
             return read_study(tree["optuna"], tree.get("study"), folder, direction)
         return _read_tune(folder / Path(tree["ray_tune"]).expanduser(), tree.get("metric"))
     except UserError as error:
-        raise failure([Problem((kind,), f": {error}")]) from error
+        raise failure([Refusal((kind,), f": {error}")]) from error
 
 
 def dump_existing(data: ExistingData | None) -> Plain | None:
@@ -179,13 +179,13 @@ def _finite(pairs: Iterator[tuple[Tree, Any]]) -> tuple[ExistingResult, ...]:
 def _list_results(results: Any) -> tuple[ExistingResult, ...]:
     rule = "must be {parameters: {…}, value: …} with plain values and a finite value"
     if not isinstance(results, Sequence) or isinstance(results, str) or not results:
-        raise failure([Problem(("results",), f"must be a list of which each {rule}", excerpt(results))])
+        raise failure([Refusal(("results",), f"must be a list of which each {rule}", excerpt(results))])
     existing: list[ExistingResult] = []
     for number, entry in enumerate(results):
         is_whole = isinstance(entry, Mapping) and set(entry) == {"parameters", "value"}
         parameters = entry["parameters"] if is_whole else None
         valid = _finite(iter([(parameters, entry["value"])])) if isinstance(parameters, Mapping) and parameters else ()
         if not valid or isinstance(entry["value"], bool):
-            raise failure([Problem(("results", number), rule, excerpt(entry))])
+            raise failure([Refusal(("results", number), rule, excerpt(entry))])
         existing += valid
     return tuple(existing)

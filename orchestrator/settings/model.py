@@ -28,9 +28,14 @@ from orchestrator.bandit.start.warm_start import DataStart, warm_start_of
 from orchestrator.bandit.strategy import AnyStrategy, Shardable
 from orchestrator.credentials import mistake_in_url, redact
 from orchestrator.settings.file import Document, Plain, Tree, check_texts, read, with_overrides
-from orchestrator.settings.goals import ConstraintSettings, ObjectiveMetricSettings, goal_problems, with_direction
+from orchestrator.settings.goal_sections import (
+    ConstraintSettings,
+    ObjectiveMetricSettings,
+    goal_problems,
+    with_direction,
+)
 from orchestrator.settings.imported import ExistingData, build_existing, dump_existing
-from orchestrator.settings.problems import Problem, align, config_error, excerpt, failure
+from orchestrator.settings.mistakes import Refusal, align, config_error, excerpt, failure
 from orchestrator.settings.sections import (
     AshaSettings,
     BudgetSettings,
@@ -71,12 +76,12 @@ def _below_working_directory(path: str) -> str:
 def _store(store: str, info: ValidationInfo) -> str:
     scheme = store.partition("://")[0].partition("+")[0]
     if store != "sqlite" and not store.startswith("${") and ("://" not in store or scheme not in _DATABASES):
-        raise failure([Problem((), "must be sqlite, sqlite:///FILE or postgresql://…", excerpt(store))])
+        raise failure([Refusal((), "must be sqlite, sqlite:///FILE or postgresql://…", excerpt(store))])
     if reason := mistake_in_url(store):
-        raise failure([Problem((), f"must be a database URL ({reason})", excerpt(redact(store)))])
+        raise failure([Refusal((), f"must be a database URL ({reason})", excerpt(redact(store)))])
     scheme, slashes, path = store.partition(":///")
     if store != "sqlite" and scheme.startswith("sqlite") and path in ("", ":memory:"):
-        raise failure([Problem((), "must name a file: sqlite:///FILE", excerpt(store))])
+        raise failure([Refusal((), "must name a file: sqlite:///FILE", excerpt(store))])
     is_relative = scheme.startswith("sqlite") and path and not Path(path).is_absolute()
     return f"{scheme}{slashes}{absolute(path, info)}" if is_relative else store
 
@@ -214,10 +219,10 @@ class Settings(Section):
         return tree
 
 
-def _existing_problems(settings: Settings) -> list[Problem]:
+def _existing_problems(settings: Settings) -> list[Refusal]:
     if settings.existing_data is not None and isinstance(warm_start_of(settings.strategy), DataStart):
         return [
-            Problem(
+            Refusal(
                 ("existing_data",),
                 "must not be given together with strategy.warm_start data, which also gives existing data",
             )
@@ -225,14 +230,14 @@ def _existing_problems(settings: Settings) -> list[Problem]:
     return []
 
 
-def _space_problems(settings: Settings) -> list[Problem]:
+def _space_problems(settings: Settings) -> list[Refusal]:
     most, number = settings.budget.evaluations, len(settings.enqueue)
     if number > most:
-        return [Problem(("enqueue",), f"must hold at most budget.evaluations, {most}, configurations, got {number}")]
+        return [Refusal(("enqueue",), f"must hold at most budget.evaluations, {most}, configurations, got {number}")]
     return space_problems(settings.space, settings.forbid, settings.enqueue)
 
 
-def _goal_problems(settings: Settings) -> list[Problem]:
+def _goal_problems(settings: Settings) -> list[Refusal]:
     start = warm_start_of(settings.strategy)
     excluded: dict[tuple[str, ...], tuple[object, str]] = {
         ("budget", "target"): (settings.budget.target, "no single value is good enough"),
@@ -247,40 +252,40 @@ def _goal_problems(settings: Settings) -> list[Problem]:
     return goal_problems(settings.objectives, settings.constraints, direction, settings.strategy, excluded)
 
 
-def _computing_problems(settings: Settings) -> list[Problem]:
+def _computing_problems(settings: Settings) -> list[Refusal]:
     shards = settings.computing.shards
     if shards > 1 and not isinstance(settings.strategy, Shardable):
-        return [Problem(("computing", "shards"), f"must be 1 with this strategy, bbkb can have more, got {shards}")]
+        return [Refusal(("computing", "shards"), f"must be 1 with this strategy, bbkb can have more, got {shards}")]
     if shards > 1 and settings.workers.executor != "ray":
-        return [Problem(("computing", "shards"), f"must be 1 without workers.executor ray, got {shards}")]
+        return [Refusal(("computing", "shards"), f"must be 1 without workers.executor ray, got {shards}")]
     return []
 
 
-def _worker_problems(settings: Settings) -> list[Problem]:
+def _worker_problems(settings: Settings) -> list[Refusal]:
     factor = settings.workers.retry_memory_factor
     if factor is not None and settings.workers.memory_gb is None:
-        return [Problem(("workers", "retry_memory_factor"), "needs workers.memory_gb: it multiplies that")]
+        return [Refusal(("workers", "retry_memory_factor"), "needs workers.memory_gb: it multiplies that")]
     return []
 
 
-def _notify_problems(settings: Settings) -> list[Problem]:
+def _notify_problems(settings: Settings) -> list[Refusal]:
     notify = settings.notify
     if notify is not None and notify.command is None and notify.webhook is None:
-        return [Problem(("notify",), "must have a command or a webhook")]
+        return [Refusal(("notify",), "must have a command or a webhook")]
     return []
 
 
-def _objective_problems(settings: Settings) -> list[Problem]:
+def _objective_problems(settings: Settings) -> list[Refusal]:
     sources, target = settings.objective.sources, settings.candidates.target
     if target is not None and settings.candidates.table is None:
-        return [Problem(("candidates", "target"), "needs candidates.table: it names a column of it")]
+        return [Refusal(("candidates", "target"), "needs candidates.table: it names a column of it")]
     if target is not None and sources:
         return [
-            Problem(("objective", sources[0]), "must not be given beside candidates.target, which is the objective")
+            Refusal(("objective", sources[0]), "must not be given beside candidates.target, which is the objective")
         ]
     if target is None and len(sources) != 1:
         got = " and ".join(sources) or "none of them"
-        return [Problem(("objective",), f"must have exactly one of name, callable and command, got {got}")]
+        return [Refusal(("objective",), f"must have exactly one of name, callable and command, got {got}")]
     options: object = settings.objective.options
     if isinstance(options, ShellCommand) and settings.space:
         try:
@@ -292,19 +297,19 @@ def _objective_problems(settings: Settings) -> list[Problem]:
             found = options.space_problems(settings.space)
         except ObjectiveError as error:
             return [align(("objective", "options"), str(error))]
-        return [Problem(("space", name), rule) for name, rule in found.items()]
+        return [Refusal(("space", name), rule) for name, rule in found.items()]
     return []
 
 
-def _candidate_problems(settings: Settings) -> list[Problem]:
+def _candidate_problems(settings: Settings) -> list[Refusal]:
     candidates, objective = settings.candidates, settings.objective
     if objective.has_candidates:
         given = [("space",)] * bool(settings.space) + [("candidates", "table")] * (candidates.table is not None)
-        return [Problem(keys, f"must not be given: {objective.name} brings its own candidates") for keys in given]
+        return [Refusal(keys, f"must not be given: {objective.name} brings its own candidates") for keys in given]
     if settings.space and candidates.table is not None:
-        return [Problem(("space",), "must not be given beside candidates.table, whose rows are the candidates")]
+        return [Refusal(("space",), "must not be given beside candidates.table, whose rows are the candidates")]
     if not settings.space and candidates.table is None:
-        return [Problem(("space",), "is required (or candidates.table): the parameters and their ranges")]
+        return [Refusal(("space",), "is required (or candidates.table): the parameters and their ranges")]
     return []
 
 

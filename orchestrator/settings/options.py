@@ -19,7 +19,7 @@ from objectives.names import ObjectiveOptions, ReadsFiles, find_objective
 from objectives.objective import ObjectiveError
 from objectives.pickled import PickledFunction
 from orchestrator.settings.file import Plain, Tree
-from orchestrator.settings.problems import Problem, describe, excerpt, failure, unknown_key
+from orchestrator.settings.mistakes import Refusal, describe, excerpt, failure, unknown_key
 
 External = PythonCallable | ShellCommand | PickledFunction  # objectives that the campaign file names or writes itself
 AnyObjective = ObjectiveOptions | External
@@ -88,7 +88,7 @@ def build_objective(key: str, value: str, options: object, folder: Path) -> AnyO
     cls, field, places = _EXTERNAL[key]
     values = as_mapping(options, f"{{{next(iter(places), 'sha256')}: …}}")
     if field in values:
-        raise failure([Problem((field,), f"is not an option; write it as objective.{key}")])
+        raise failure([Refusal((field,), f"is not an option; write it as objective.{key}")])
     defaults = {name: default() for name, default in places.items() if values.get(name) is None}
     located = {name: join(folder, place) for name, place in {**values, **defaults}.items() if name in places}
     external: External = build(cls, {**values, **located, field: value})
@@ -146,15 +146,15 @@ def _build_value(annotation: object, value: object) -> object:
         return value
     listed = ", ".join(choices)
     if "name" not in value:
-        raise failure([Problem(("name",), f"is required: one of {listed}")])
+        raise failure([Refusal(("name",), f"is required: one of {listed}")])
     name = value["name"]
     if not isinstance(name, str) or name not in choices:
-        raise failure([Problem(("name",), f"must be one of {listed}", excerpt(name))])
+        raise failure([Refusal(("name",), f"must be one of {listed}", excerpt(name))])
     return build(choices[name], value)
 
 
 def as_mapping(options: object, example: str) -> Plain:
     """`options` as a dict. Raises ValidationError naming `example` when it is no mapping."""
     if not isinstance(options, Mapping):
-        raise failure([Problem((), f"must be a mapping such as {example}", excerpt(options))])
+        raise failure([Refusal((), f"must be a mapping such as {example}", excerpt(options))])
     return dict(options)

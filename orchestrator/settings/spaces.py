@@ -15,8 +15,8 @@ from objectives.objective import ObjectiveError
 from objectives.parameters import Choice, Constant, Ordered, Parameter, Range
 from objectives.space import SearchSpace
 from orchestrator.settings.file import Plain
+from orchestrator.settings.mistakes import Refusal, align, describe, excerpt, failure
 from orchestrator.settings.options import as_mapping, build, dump
-from orchestrator.settings.problems import Problem, align, describe, excerpt, failure
 
 PARAMETERS: Mapping[str, type] = {  # the key that identifies a kind of parameter
     "choices": Choice,
@@ -34,11 +34,11 @@ _NAME = re.compile(r"^[^\W\d][\w.:-]*$")
 def build_space(space: object) -> dict[str, Parameter]:
     """The parameters of a search space by name. Raises ValidationError."""
     parameters: dict[str, Parameter] = {}
-    problems: list[Problem] = []
+    problems: list[Refusal] = []
     for name, options in as_mapping(space, "{learning_rate: {low: 0, high: 1}}").items():
         if not _NAME.match(name):
             problems.append(
-                Problem((name,), "must be named by letters, digits and _ . : -, not beginning with a digit")
+                Refusal((name,), "must be named by letters, digits and _ . : -, not beginning with a digit")
             )
         try:
             parameters[name] = _build_parameter(options)
@@ -57,14 +57,14 @@ def dump_space(space: Mapping[str, Parameter]) -> Plain:
 def build_forbid(forbid: object) -> tuple[Clause, ...]:
     """The forbidden clauses of a search space. Raises ValidationError."""
     if not isinstance(forbid, list | tuple):
-        raise failure([Problem((), "must be a list such as [{model: svm, kernel: poly}]", excerpt(forbid))])
-    problems: list[Problem] = []
+        raise failure([Refusal((), "must be a list such as [{model: svm, kernel: poly}]", excerpt(forbid))])
+    problems: list[Refusal] = []
     clauses: list[Clause] = []
     for number, clause in enumerate(forbid):
         try:
             clauses += clauses_of([clause])
         except ValueError as error:
-            problems.append(Problem((number,), f": {error}"))
+            problems.append(Refusal((number,), f": {error}"))
     if problems:
         raise failure(problems)
     return tuple(clauses)
@@ -85,15 +85,15 @@ def read_space(file: str, folder: Path) -> tuple[Plain, list[Plain]]:
     try:
         return read_configspace(folder / Path(file).expanduser())
     except ObjectiveError as error:
-        raise failure([Problem(("space",), f": {error}")]) from error
+        raise failure([Refusal(("space",), f": {error}")]) from error
 
 
 def build_enqueue(enqueue: object) -> tuple[Configuration, ...]:
     """The configurations to be evaluated first. Raises ValidationError."""
     if not isinstance(enqueue, list | tuple):
-        raise failure([Problem((), "must be a list such as [{learning_rate: 0.1}]", excerpt(enqueue))])
+        raise failure([Refusal((), "must be a list such as [{learning_rate: 0.1}]", excerpt(enqueue))])
     wrong = [
-        Problem((number,), "must be a mapping of parameters to plain values", excerpt(configuration))
+        Refusal((number,), "must be a mapping of parameters to plain values", excerpt(configuration))
         for number, configuration in enumerate(enqueue)
         if not (
             isinstance(configuration, Mapping)
@@ -113,11 +113,11 @@ def dump_enqueue(enqueue: Sequence[Configuration]) -> list[dict[str, Scalar]]:
 
 def space_problems(
     space: Mapping[str, Parameter], forbid: tuple[Clause, ...], enqueue: Sequence[Configuration]
-) -> list[Problem]:
+) -> list[Refusal]:
     """Conflicts between parameters, forbidden clauses and enqueued configurations."""
-    problems = [Problem(mistake.keys, mistake.rule) for mistake in mistakes(space, forbid)]
+    problems = [Refusal(mistake.keys, mistake.rule) for mistake in mistakes(space, forbid)]
     if problems or not space:
-        return problems or [Problem(("forbid",), "needs a space: its clauses speak of parameters")] * bool(forbid)
+        return problems or [Refusal(("forbid",), "needs a space: its clauses speak of parameters")] * bool(forbid)
     try:
         full = SearchSpace(space, forbid)
     except ObjectiveError as error:
@@ -134,11 +134,11 @@ def _build_parameter(options: object) -> Parameter:
     fields = as_mapping(options, "{low: 0, high: 1}")
     kind = next((cls for key, cls in PARAMETERS.items() if key in fields), None)
     if kind is None:
-        raise failure([Problem((), "must have low and high, or choices, or ordered, or constant", excerpt(options))])
+        raise failure([Refusal((), "must have low and high, or choices, or ordered, or constant", excerpt(options))])
     levels = [level for value in fields.values() for level in (value if isinstance(value, list | tuple) else [value])]
     if any(isinstance(level, float) and not math.isfinite(level) for level in levels):
         # JSON, the format of stored settings and parameters, does not have them
-        raise failure([Problem((), "must hold finite numbers only", excerpt(options))])
+        raise failure([Refusal((), "must hold finite numbers only", excerpt(options))])
     when = fields.pop("when", None)
     parameter: Parameter = build(kind, fields)
     return parameter if when is None else _with_conditions(parameter, when)
@@ -149,4 +149,4 @@ def _with_conditions(parameter: Parameter, when: Any) -> Parameter:
     try:
         return dataclasses.replace(parameter, when=clauses_of(when))
     except ValueError as error:
-        raise failure([Problem(("when",), f": {error}")]) from error
+        raise failure([Refusal(("when",), f": {error}")]) from error

@@ -14,8 +14,8 @@ from orchestrator.bandit.strategies.presets import with_preset
 from orchestrator.bandit.strategy import AnyStrategy, never_waits, refresh_growth
 from orchestrator.errors import ConfigError
 from orchestrator.settings.file import Document, Plain, Tree
+from orchestrator.settings.mistakes import Refusal, excerpt, failure, suggestion
 from orchestrator.settings.options import as_mapping, build, dump, join
-from orchestrator.settings.problems import Problem, excerpt, failure, suggestion
 
 DEFAULT_STRATEGY = "bbkb"
 RETIRED = {"fillers": "picks for idle workers raised the regret and kept fewer workers busy"}
@@ -34,7 +34,7 @@ def build_strategy(options: object, folder: Path | None = None) -> AnyStrategy:
     try:
         fields = with_preset(cls, _drop_retired(fields))
     except ValueError as error:
-        raise failure([Problem(("preset",), str(error).removeprefix("strategy.preset "))]) from error
+        raise failure([Refusal(("preset",), str(error).removeprefix("strategy.preset "))]) from error
     strategy: AnyStrategy = build(cls, fields)
     if cls not in STRATEGIES.values():
         _check_refreshes(strategy)
@@ -47,7 +47,7 @@ def _check_refreshes(strategy: AnyStrategy) -> None:
     mode, growth = getattr(strategy, "mode", None), refresh_growth(strategy)
     if never_waits(strategy) and (mode != "async" or not growth > 0.0):
         rule = 'must have a field mode, "async", and a field refresh_growth, > 0, because its never_waits is true'
-        raise failure([Problem(("name",), rule, f"mode {excerpt(mode)} and refresh_growth {growth:g}")])
+        raise failure([Refusal(("name",), rule, f"mode {excerpt(mode)} and refresh_growth {growth:g}")])
 
 
 def _drop_retired(fields: Tree) -> Plain:
@@ -55,7 +55,7 @@ def _drop_retired(fields: Tree) -> Plain:
     for name, reason in RETIRED.items():
         if fields.get(name):
             raise failure(
-                [Problem((name,), f"is not an option any longer: {reason}; remove it", excerpt(fields[name]))]
+                [Refusal((name,), f"is not an option any longer: {reason}; remove it", excerpt(fields[name]))]
             )
     return {key: value for key, value in fields.items() if key not in RETIRED}
 
@@ -99,11 +99,11 @@ def _strategy_class(name: object) -> type:
         return STRATEGIES[name]
     if not isinstance(name, str) or ":" not in name:
         rule = f"must be a listed strategy or package.module:Name, got {excerpt(name)}"
-        raise failure([Problem(("name",), f"{rule}; {suggestion(str(name), list(STRATEGIES))}")])
+        raise failure([Refusal(("name",), f"{rule}; {suggestion(str(name), list(STRATEGIES))}")])
     try:
         cls: Any = import_reference(name)
     except ObjectiveError as error:
-        raise failure([Problem(("name",), f"cannot be imported: {error}")]) from error
+        raise failure([Refusal(("name",), f"cannot be imported: {error}")]) from error
     if not (isinstance(cls, type) and dataclasses.is_dataclass(cls)):
-        raise failure([Problem(("name",), "must name a dataclass of hyper-parameters", excerpt(name))])
+        raise failure([Refusal(("name",), "must name a dataclass of hyper-parameters", excerpt(name))])
     return cls

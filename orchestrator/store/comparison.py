@@ -16,7 +16,7 @@ _PAGE = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class LogComparison:
     """The result of comparing a log with a copy of it.
 
     Attributes:
@@ -44,7 +44,7 @@ class Comparison:
         return f"compared: {self.events} events are those of the copy, and {self.newer} came after it was made"
 
 
-def compare(log: Store, copy: Store, campaign: str) -> Comparison:
+def compare(log: Store, copy: Store, campaign: str) -> LogComparison:
     """Compare the events of `campaign` in both. Raises StoreError, and RunError when the copy has no such campaign."""
     position = 0
     while True:
@@ -54,12 +54,12 @@ def compare(log: Store, copy: Store, campaign: str) -> Comparison:
         for mine, theirs in zip_longest(*pages):
             if mine is None or theirs is None:
                 remaining = log.length(campaign) - position, copy.length(campaign) - position
-                return Comparison(position, newer=max(0, remaining[0]), older=max(0, remaining[1]))
+                return LogComparison(position, newer=max(0, remaining[0]), older=max(0, remaining[1]))
             if _content(mine) != _content(theirs):
-                return Comparison(position, difference=position)
+                return LogComparison(position, difference=position)
             position += 1
         if len(pages[0]) < _PAGE:
-            return Comparison(position)
+            return LogComparison(position)
 
 
 def _content(row: Row) -> tuple[int, int, str, str, int | None]:

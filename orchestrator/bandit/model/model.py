@@ -38,7 +38,7 @@ class Mean(StrEnum):
     ZERO = "zero"
 
 
-class Fit(StrEnum):
+class Fitting(StrEnum):
     """Whether lengthscales and noise are fitted to the scores."""
 
     AUTO = "auto"
@@ -62,9 +62,9 @@ class Model:
         Doc("Scores of the rewards: `half_rank`, `rank`, `standardise`, or `raw`, the rewards as they come."),
     ] = Outputs.HALF_RANK
     fit: Annotated[
-        Fit,
+        Fitting,
         Doc("`auto`: one lengthscale a parameter and the noise are fitted; `off`: kernel and noise are as given."),
-    ] = Fit.AUTO
+    ] = Fitting.AUTO
     noise: Annotated[
         Annotated[float, Gt(0)] | None,
         Doc("λ, the variance of a score's noise, > 0; None: it is fitted, or 0.05 with `fit: off`."),
@@ -81,7 +81,7 @@ class Model:
     @property
     def is_fitted(self) -> bool:
         """Whether anything is fitted."""
-        return self.fit is Fit.AUTO
+        return self.fit is Fitting.AUTO
 
     def begin(self, layout: Layout) -> Fitted:
         """The values before any fit."""

@@ -75,7 +75,7 @@ class Visit:
 
 
 @dataclass(frozen=True)
-class Progress:
+class RootSearch:
     """The progress of the search below a root.
 
     Attributes:
@@ -105,7 +105,7 @@ class ThresholdState:
     set_aside: Indices
     round: int
     epoch: Epoch
-    progress: Progress
+    progress: RootSearch
     verdicts: tuple[int, ...] = ()
 
     def __eq__(self, other: object) -> bool:

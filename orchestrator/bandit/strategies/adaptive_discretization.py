@@ -36,7 +36,7 @@ Constants = Literal["norm", "chaining"]
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class TreeCell:
     """A leaf of the tree, `depth` h halvings deep. `arm` is the one nearest to its centre, `parent` that of the cell it
     was half of; None at the root. `members`: the arms in the box that may be chosen, ascending.
     """
@@ -55,7 +55,7 @@ class CellState(ExactState):
     """
 
     boxed: BoxedArms
-    cells: tuple[Cell, ...]
+    cells: tuple[TreeCell, ...]
     splits: tuple[tuple[int, ...], ...]
 
     def observe(self, observations: Sequence[Observation], model: Model | None = None) -> Self:
@@ -64,7 +64,7 @@ class CellState(ExactState):
         failed = {seen.arm for seen in observations if seen.reward is None}
         if not failed:
             return after
-        cells: list[Cell] = []
+        cells: list[TreeCell] = []
         for cell in self.cells:
             is_whole = failed.isdisjoint(cell.members)
             cells += (
@@ -74,7 +74,7 @@ class CellState(ExactState):
 
     def split(self, positions: Sequence[int]) -> "CellState":
         """The state with both halves of the cells at `positions` in their places; a half without arms is dropped."""
-        chosen, cells = frozenset(positions), list[Cell]()
+        chosen, cells = frozenset(positions), list[TreeCell]()
         for position, cell in enumerate(self.cells):
             if position not in chosen:
                 cells.append(cell)
@@ -84,7 +84,7 @@ class CellState(ExactState):
                 cells += self._held_cells(half, born, cell.members)
         return replace(self, cells=tuple(cells), splits=(*self.splits, tuple(positions)))
 
-    def _held_cells(self, box: Box, like: Cell, members: Sequence[int]) -> list[Cell]:
+    def _held_cells(self, box: Box, like: TreeCell, members: Sequence[int]) -> list[TreeCell]:
         """`like` with this box and those of `members` that are in it; nothing when there is none."""
         held = self.boxed.inside(box, np.asarray(members, np.intp))
         if not len(held):
@@ -143,7 +143,7 @@ class AdaptiveDiscretization:
         boxed = BoxedArms(model.features)
         root = Box.unit(boxed.dimension)
         every = np.arange(len(model.arms))
-        cell = Cell(root, 0, boxed.nearest(root, every), None, tuple(every.tolist()))
+        cell = TreeCell(root, 0, boxed.nearest(root, every), None, tuple(every.tolist()))
         start = CellState(initial_state(model, ()), ExactPosterior.prior(model), boxed, (cell,), ())
         return self._settle(start)
 

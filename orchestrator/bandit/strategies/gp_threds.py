@@ -39,7 +39,7 @@ from orchestrator.bandit.regions.shrinking import (
     SUB_PERFORMING,
     Epoch,
     First,
-    Progress,
+    RootSearch,
     Stage,
     ThresholdState,
     Visit,
@@ -116,7 +116,7 @@ class GPThreDS:
         root = Box.unit(boxed.dimension)
         epoch = Epoch(1, self.low, self.high, 1, (root,))
         seed = int(rng.integers(2**32))
-        blank = Progress(0, (root,), "root", (), Visit(root, nothing, Pulls.none(len(boxed.arms))))
+        blank = RootSearch(0, (root,), "root", (), Visit(root, nothing, Pulls.none(len(boxed.arms))))
         return self._begin(ThresholdState(boxed, seed, Pulls.none(len(boxed.arms)), nothing, 0, epoch, blank), 0)
 
     def ask(self, state: ThresholdState, pending: Sequence[int], limit: int) -> Decision:
@@ -282,7 +282,7 @@ class GPThreDS:
         if stage in ("left", "right"):
             node = state.boxed.halves(node)[stage == "right"]
         visit = Visit(node, self._grid(state, node, taken), Pulls.none(len(state.arms)))
-        return replace(state, progress=Progress(state.progress.position, path, stage, taken, visit))
+        return replace(state, progress=RootSearch(state.progress.position, path, stage, taken, visit))
 
     def _grid(self, state: ThresholdState, node: Box, taken: Sequence[Box]) -> Indices:
         """D_g of `node` without the leaves found already."""

@@ -19,8 +19,8 @@ from orchestrator.display.console import SafeConsole
 from orchestrator.display.terminal import say
 from orchestrator.errors import UserError
 from orchestrator.session.assemble import build, existing
+from orchestrator.settings.mistakes import suggestion
 from orchestrator.settings.model import load
-from orchestrator.settings.problems import suggestion
 from orchestrator.settings.schema import schema as json_schema
 
 CheckedAddress = Annotated[

@@ -21,7 +21,7 @@ from orchestrator.display.terminal import say, write_file
 from orchestrator.errors import UserError
 from orchestrator.launchers import kubernetes
 from orchestrator.launchers.ray_job import command_for, reasons
-from orchestrator.launchers.slurm import Allocation, script_for
+from orchestrator.launchers.slurm import JobResources, script_for
 from orchestrator.launchers.writing import Setting
 from orchestrator.settings.model import load
 
@@ -64,7 +64,7 @@ def slurm(
     given = [*overrides(set_, None), *([] if name is None else [f"run={json.dumps(name)}"])]
     settings = load(file, given)
     run = settings.run or settings.name
-    allocation = Allocation(
+    allocation = JobResources(
         nodes=nodes,
         cpus=cpus,
         gpus=gpus,

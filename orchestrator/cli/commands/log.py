@@ -17,7 +17,7 @@ from orchestrator.display.live import render
 from orchestrator.display.terminal import FAILED, say
 from orchestrator.errors import UserError
 from orchestrator.store import runs, snapshots
-from orchestrator.store.comparison import Comparison, compare
+from orchestrator.store.comparison import LogComparison, compare
 from orchestrator.store.event_store import EventStore
 from orchestrator.store.store import Store
 from orchestrator.store.verify import verify as verify_log
@@ -44,7 +44,7 @@ def verify(
         raise typer.Exit(FAILED)
 
 
-def _compare_with(store: Store, name: str, against: Path) -> Comparison:
+def _compare_with(store: Store, name: str, against: Path) -> LogComparison:
     file = against / "campaign.sqlite" if against.is_dir() else against
     with contextlib.closing(EventStore(f"sqlite:///{file.resolve()}", is_salvage=True)) as copy:
         return compare(store, copy, name)

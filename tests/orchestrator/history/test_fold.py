@@ -17,7 +17,7 @@ from orchestrator.campaign.transitions import apply
 from orchestrator.errors import ConfigError
 from orchestrator.history.fold import advance, begin, fold
 from orchestrator.report.summary import summary_cards
-from orchestrator.settings.recorded import read_recorded
+from orchestrator.settings.from_log import read_recorded
 from orchestrator.wording import duration
 from tests.orchestrator.synthetic_log import SyntheticLog
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from orchestrator.errors import UserError
-from orchestrator.launchers.slurm import Allocation, Script, general_script, grace_seconds, script_for
+from orchestrator.launchers.slurm import JobResources, Script, general_script, grace_seconds, script_for
 from orchestrator.settings.model import Settings, from_mapping
 from orchestrator.wording import duration
 
@@ -24,7 +24,7 @@ def settings_of(**workers: Any) -> Settings:
     )
 
 
-def script(allocation: Allocation, run: str = "first", **workers: Any) -> Script:
+def script(allocation: JobResources, run: str = "first", **workers: Any) -> Script:
     return script_for(allocation, settings_of(**workers), ["/data/campaign.yaml"], run, Path("/opt/bbkb/bin"))
 
 
@@ -40,7 +40,7 @@ def test_the_script_in_deploy_is_what_the_code_writes_and_sound() -> None:
 
 
 def test_what_was_asked_for_stands_in_the_script() -> None:
-    allocation = Allocation(nodes=8, cpus=16, gpus=2, time="4:00:00", partition="a,b", exclusive=True)
+    allocation = JobResources(nodes=8, cpus=16, gpus=2, time="4:00:00", partition="a,b", exclusive=True)
     text = script(allocation, timeout_seconds=600.0, gpus=0.5).text
     for line in (
         "--nodes=8 --ntasks-per-node=1 --cpus-per-task=16",
@@ -58,7 +58,7 @@ def test_what_was_asked_for_stands_in_the_script() -> None:
 
 @pytest.mark.parametrize("gpus", [0, 1])
 def test_in_a_container_every_command_of_ours_runs_inside(gpus: int) -> None:
-    text = script(Allocation(cpus=2, gpus=gpus, container="/images/my bbkb.sif")).text
+    text = script(JobResources(cpus=2, gpus=gpus, container="/images/my bbkb.sif")).text
     assert "--bind \"$tmp\" '/images/my bbkb.sif')" in text
     assert ("--nv" in text) == bool(gpus)
     assert "/opt/bbkb/bin" not in text
@@ -68,14 +68,14 @@ def test_in_a_container_every_command_of_ours_runs_inside(gpus: int) -> None:
 @settings(max_examples=30, deadline=None)
 @given(run=st.text(st.characters(exclude_categories=["C", "Z"]), min_size=1, max_size=20))
 def test_names_are_words_whatever_is_in_them(run: str) -> None:
-    text = script(Allocation(), run=run).text
+    text = script(JobResources(), run=run).text
     (line,) = [line for line in text.splitlines() if line.startswith("run=")]
     read = subprocess.run(["bash", "-c", f'{line}\nprintf %s "$run"'], capture_output=True, check=True)
     assert read.stdout.decode() == run
 
 
 def test_a_campaign_file_with_a_hostile_name_is_one_argument() -> None:
-    text = script_for(Allocation(), settings_of(), [HOSTILE], "first", Path("/bin")).text
+    text = script_for(JobResources(), settings_of(), [HOSTILE], "first", Path("/bin")).text
     words = text.partition("bbkb run ")[2].partition(" --workers")[0]
     assert (
         subprocess.run(["bash", "-c", f"printf %s {words}"], capture_output=True, text=True, check=True).stdout
@@ -100,12 +100,12 @@ def test_a_campaign_file_with_a_hostile_name_is_one_argument() -> None:
 )
 def test_what_slurm_would_refuse_is_refused_here(change: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError, match=message):
-        script(Allocation(**{"cpus": 4, **change}), cpus=4.0)
+        script(JobResources(**{"cpus": 4, **change}), cpus=4.0)
 
 
 def test_a_campaign_that_does_not_run_on_ray_is_refused() -> None:
     with pytest.raises(UserError, match=r"workers\.executor must be ray .* got inline"):
-        script(Allocation(), executor="inline")
+        script(JobResources(), executor="inline")
 
 
 @settings(max_examples=30, deadline=None)
@@ -117,7 +117,7 @@ def test_the_longest_evaluation_ends_within_the_grace_that_slurm_allows(seconds:
 
 
 def test_every_setting_that_follows_from_another_says_from_which() -> None:
-    reasons = {setting.name: setting.reason for setting in script(Allocation(nodes=3, cpus=4)).settings}
+    reasons = {setting.name: setting.reason for setting in script(JobResources(nodes=3, cpus=4)).settings}
     assert reasons["workers.count"] == "3 nodes, 1 CPU an evaluation; one core of the first node is the coordinator's"
     assert "no workers.timeout_seconds" in reasons["--signal"]
 
@@ -135,7 +135,7 @@ def test_every_setting_that_follows_from_another_says_from_which() -> None:
     ],
 )
 def test_a_time_limit_is_read_as_slurm_reads_it_and_shown_in_words(time: str, seconds: int) -> None:
-    allocation = Allocation(time=time)
+    allocation = JobResources(time=time)
     assert allocation.seconds == seconds
     shown = {setting.name: setting for setting in script(allocation, timeout_seconds=1.0).settings}["--time"]
     assert (shown.value, shown.reason) == (duration(seconds), f"{time}, as Slurm reads it")

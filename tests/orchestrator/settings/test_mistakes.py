@@ -1,206 +1,87 @@
-"""The messages when a campaign file is wrong: place, rule, value and remedy."""
+"""Tests of orchestrator/settings/mistakes.py: pydantic's findings in plain words."""
 
-from pathlib import Path
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import pytest
+from pydantic import BaseModel, TypeAdapter, ValidationError
 
-from orchestrator.errors import ConfigError
-from orchestrator.settings.file import write
-from orchestrator.settings.model import from_mapping, load
-from tests.orchestrator.settings.small import HEAD, SMALL, ErrorLines
+from orchestrator.settings.file import Document, Keys
+from orchestrator.settings.mistakes import Refusal, align, config_error, describe, excerpt, failure, suggestion
+
+
+@dataclass(frozen=True)
+class _Inner:
+    size: float | tuple[float, ...] | None = None
+
+
+class _Outer(BaseModel):
+    inner: _Inner
+    kind: Literal["a", "b"] = "a"
+
+
+def _problems_of(tree: Mapping[str, Any]) -> list[str]:
+    with pytest.raises(ValidationError) as error:
+        TypeAdapter(_Outer).validate_python(tree)
+    return [str(problem) for problem in describe(error.value, tree, _Outer)]
+
+
+def test_a_union_makes_one_complaint() -> None:
+    assert _problems_of({"inner": {"size": "x"}}) == ['inner.size must be a number or a list, got "x"']
+
+
+def test_of_a_union_the_member_that_got_furthest_complains() -> None:
+    assert _problems_of({"inner": {"size": [1, "x"]}}) == ['inner.size.1 must be a number, got "x"']
+
+
+def test_two_wrong_entries_of_a_list_are_two_complaints() -> None:
+    assert _problems_of({"inner": {"size": ["x", "y"]}}) == [
+        'inner.size.0 must be a number, got "x"',
+        'inner.size.1 must be a number, got "y"',
+    ]
+
+
+def test_several_mistakes_are_all_found() -> None:
+    assert _problems_of({"kind": "c"}) == ["inner is required", "kind must be 'a' or 'b', got \"c\""]
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("keys", "message", "value", "expected"),
     [
-        (f"{HEAD}strategy:\n  regularization: -1\n", "x.yaml:5: strategy.regularization must be > 0, got -1"),
-        (
-            f"{HEAD}strategy:\n  regularisation: 1\n",
-            "x.yaml:5: strategy.regularisation is not a known key; did you mean 'regularization'?",
-        ),
-        (
-            f"{HEAD}strategy:\n  kernel: {{name: rbf,\n    length: 1}}\n",
-            "x.yaml:6: strategy.kernel.length is not a known key; did you mean 'lengthscale'?",
-        ),
-        (
-            f"{HEAD}strategy:\n  kernel: {{name: rbf, lengthscale: wide}}\n",
-            'x.yaml:5: strategy.kernel.lengthscale must be a number or a list, got "wide"',
-        ),
-        (
-            f"{HEAD}strategy:\n  kernel: {{name: rbf, lengthscale: [1, x]}}\n",
-            'x.yaml:5: strategy.kernel.lengthscale.1 must be a number, got "x"',
-        ),
-        (f"{HEAD}strategy: {{kernel: rbf}}\n", 'x.yaml:4: strategy.kernel must be a mapping, got "rbf"'),
-        (f"{HEAD}seed: 1.5\n", "x.yaml:4: seed must be a whole number, got 1.5"),
-        (f"{HEAD}seed: true\n", "x.yaml:4: seed must be a whole number, got true"),
-        (f"{HEAD}worker: {{}}\n", "x.yaml:4: worker is not a known key; did you mean 'workers'?"),
-        (f"{HEAD}workers: {{count: 0}}\n", "x.yaml:4: workers.count must be >= 1, got 0"),
-        (f"{HEAD}workers: 4\n", "x.yaml:4: workers must be a mapping, got 4"),
-        (f"{HEAD}workers: {{cpus: .inf}}\n", "x.yaml:4: workers.cpus must be a finite number, got Infinity"),
-        (f"{HEAD}workers: {{executor: rai}}\n", "must be 'ray', 'inline' or 'simulated', got \"rai\""),
-        (
-            f"{HEAD}workers: {{kind: thread}}\n",
-            "x.yaml:4: workers.kind must be 'task', 'actor' or 'auto', got \"thread\"",
-        ),
-        (f"{HEAD}workers: {{keep_hours: 0}}\n", "x.yaml:4: workers.keep_hours must be > 0, got 0"),
-        (f"{HEAD}workers: {{timeout_factor: 1}}\n", "x.yaml:4: workers.timeout_factor must be > 1, got 1"),
-        (
-            f"{HEAD}workers: {{retry_memory_factor: 2}}\n",
-            "x.yaml:4: workers.retry_memory_factor needs workers.memory_gb",
-        ),
-        (f"{HEAD}workers: {{simulation: {{sigmas: 1}}}}\n", "x.yaml:4: workers.simulation.sigmas is not a known key"),
-        (f"{HEAD}data: {{download: yes}}\n", 'x.yaml:4: data.download must be true or false, got "yes"'),
-        (f"{HEAD}store: postgres\n", "x.yaml:4: store must be sqlite, sqlite:///FILE or postgresql://…"),
-        (f"{HEAD}store: postgresql://u:secret@[::1/x\n", "x.yaml:4: store must be a database URL (invalid literal"),
-        (f"{HEAD}store: 'sqlite://'\n", "x.yaml:4: store must name a file: sqlite:///FILE"),
-        (f"{HEAD}workers: {{timeout_seconds: 1.0e+300}}\n", "x.yaml:4: workers.timeout_seconds must be <= 3600000000"),
-        (f"{HEAD}space:\n  a: {{low: 1, high: 0}}\n", "x.yaml:5: space.a.low must be < high, got low=1.0, high=0.0"),
-        (f"{HEAD}space:\n  a: {{low: 1}}\n", "x.yaml:5: space.a.high is required"),
-        (f"{HEAD}space:\n  a: {{from: 1}}\n", "x.yaml:5: space.a must have low and high, or choices"),
-        (f"{HEAD}space:\n  a: 3\n", "x.yaml:5: space.a must be a mapping such as {low: 0, high: 1}, got 3"),
-        (f"{HEAD}space:\n  a: {{ordered: [1, .inf]}}\n", "x.yaml:5: space.a must hold finite numbers only"),
-        (f"{HEAD}space: [a]\n", "x.yaml:4: space must be a mapping such as"),
-        (f"{HEAD}space:\n  a b: {{low: 0, high: 1}}\n", "x.yaml:5: space.a b must be named by letters"),
-        (f"{HEAD}space: {{a: {{choices: []}}}}\n", "x.yaml:4: space.a.choices must hold at least one value"),
-        (f"{HEAD}candidates: {{target: y}}\n", "x.yaml:4: candidates.target needs candidates.table"),
-        ("name: x\nobjective: {name: branin}\n", "x.yaml: budget is required"),
-        ("name: x\nbudget:\n  hours: 1\n", "x.yaml:2: budget.evaluations is required"),
-        ("name: x\nbudget:\n", "x.yaml:2: budget must be a mapping, got null"),
-        ("name: a/b\nobjective: {name: branin}\nbudget: {evaluations: 5}\n", "x.yaml:1: name must"),
-        (
-            "name: x\nbudget: {evaluations: 5}\n",
-            "x.yaml: objective must have exactly one of name, callable and command, got none of them",
-        ),
-        (
-            "name: x\nbudget: {evaluations: 5}\nobjective: {name: branin, command: ls}\n",
-            "x.yaml:3: objective must have exactly one of name, callable and command, got name and command",
-        ),
-        (
-            "name: x\nbudget: {evaluations: 5}\nobjective: {name: brannin}\n",
-            "x.yaml:3: objective.name must be one of abalone, branin",
-        ),
-        (
-            "name: x\nbudget: {evaluations: 5}\nobjective: {name: branin, options: {noise: 1}}\n",
-            "x.yaml:3: objective.options.noise is not a known key; did you mean 'noise_std'?",
-        ),
-        ("name: x\nbudget: {evaluations: 5}\nobjective: {callable: 'm:f'}\n", "x.yaml: space is required"),
-        (
-            "name: x\nbudget: {evaluations: 5}\nobjective: {callable: 'm:f', options: {path: m}}\n",
-            "x.yaml:3: objective.options.path is not an option; write it as objective.callable",
-        ),
-        (
-            "name: x\nbudget: {evaluations: 5}\nobjective:\n  command: a {b}\nspace: {c: {low: 0, high: 1}}\n",
-            "x.yaml:4: objective.command: {b} must be one of the parameters c",
-        ),
-        (
-            "name: x\nbudget: {evaluations: 5}\nobjective: {command: ''}\nspace: {c: {low: 0, high: 1}}\n",
-            "x.yaml:3: objective.command must",
-        ),
-        (
-            "name: x\nbudget: {evaluations: 5}\nobjective:\n  command: a {\nspace: {c: {low: 0, high: 1}}\n",
-            "x.yaml:4: objective.command: ",
-        ),
-        (
-            f"{HEAD}candidates: {{table: t.csv}}\nspace: {{c: {{low: 0, high: 1}}}}\n",
-            "x.yaml:5: space must not be given beside candidates.table",
-        ),
-        (
-            f"{HEAD}candidates: {{table: t.csv, target: y}}\n",
-            "x.yaml:2: objective.name must not be given beside candidates.target",
-        ),
-        (
-            "name: x\nbudget: {evaluations: 5}\nobjective: {name: abalone}\nspace: {c: {low: 0, high: 1}}\n",
-            "x.yaml:4: space must not be given: abalone brings its own candidates",
-        ),
+        (("strategy",), "strategy.delta must be > 0", None, "strategy.delta must be > 0"),
+        (("strategy", "kernel"), "kernel.variance must be > 0", None, "strategy.kernel.variance must be > 0"),
+        (("strategy", "kernel"), "strategy.kernel.x must be 1", None, "strategy.kernel.x must be 1"),
+        (("space", "a"), "low must be < high", {"low": 1}, "space.a.low must be < high"),
+        (("space", "low"), "low must be < high", {"low": 1}, "space.low.low must be < high"),
+        (("objective", "command"), "objective.command: {a} is odd", None, "objective.command: {a} is odd"),
+        (("objective",), "something else is wrong", {"low": 1}, "objective: something else is wrong"),
     ],
 )
-def test_a_mistake_is_reported_with_its_place_and_in_plain_words(
-    error_lines: ErrorLines, text: str, message: str
+def test_a_message_that_names_its_own_path_is_joined_to_the_files(
+    keys: Keys, message: str, value: Any, expected: str
 ) -> None:
-    (line,) = error_lines(text)
-    assert message in line
-    for noise in ("pydantic", "Input", "Value error", "Settings", "tuple[", "RBF"):
-        assert noise not in line
+    assert str(align(keys, message, value)) == expected
 
 
-@pytest.mark.parametrize(
-    ("strategy", "message"),
-    [
-        ("{name: bbkbb}", 'strategy.name must be a listed strategy or package.module:Name, got "bbkbb"; did you mean'),
-        ("{name: 3}", "strategy.name must be a listed strategy"),
-        ("{name: 'nowhere:Name'}", "strategy.name cannot be imported: 'nowhere:Name': no module named 'nowhere'"),
-        ("{name: 'json:loads'}", "strategy.name must name a dataclass of hyper-parameters"),
-        ("[bbkb]", 'strategy must be a mapping such as {name: bbkb, …}, got ["bbkb"]'),
-        ("{kernel: {lengthscale: 1}}", "strategy.kernel.name is required: one of rbf, "),
-        ("{kernel: {name: rfb}}", "strategy.kernel.name must be one of rbf, "),
-        ("{name: uniform, kernel: {name: rbf}}", "strategy.kernel is not a known key"),
-    ],
-)
-def test_a_strategy_that_does_not_exist_is_reported_with_those_that_do(
-    error_lines: ErrorLines, strategy: str, message: str
-) -> None:
-    (line,) = error_lines(f"{HEAD}strategy: {strategy}\n")
-    assert line.startswith(f"x.yaml:4: {message}")
+def test_our_own_problems_pass_through_pydantic_unchanged() -> None:
+    problems = [Refusal(("a", "b"), "must be {braces}", '"%s"'), Refusal((), ": a sentence")]
+    assert describe(failure(problems), {}) == problems
 
 
-def test_all_mistakes_are_reported_at_once_in_the_order_of_the_file(error_lines: ErrorLines) -> None:
-    text = (
-        "name: x\nseed: -1\nbudget: {evaluations: many}\nobjective: {name: branin, option: 1}\n"
-        "strategy:\n  kernel: {name: rbf, lengthscale: x}\n  delta: y\n  q: 1\nworkers: {count: 0}\n"
-    )
-    places = [line.split()[1] for line in error_lines(text, "workers.gpus=-1")]
-    assert places == [
-        "seed",
-        "budget.evaluations",
-        "objective.option",
-        "strategy.kernel.lengthscale",
-        "strategy.delta",
-        "strategy.q",
-        "workers.count",
-        "workers.gpus=-1:",
-    ]
+def test_lines_stand_in_the_order_of_the_file_and_once() -> None:
+    places: dict[Keys, str] = {("a",): "f:1", ("b",): "f:2"}
+    mistakes = failure([Refusal(("b",), "is odd"), Refusal(("a",), "is odd"), Refusal(("b",), "is odd")])
+    error = config_error(Document({"a": 1, "b": 2}, places, "f"), mistakes, _Outer)
+    assert str(error).splitlines() == ["f:1: a is odd", "f:2: b is odd"]
 
 
-def test_an_override_is_checked_like_the_file_and_named_in_the_message(error_lines: ErrorLines) -> None:
-    (line,) = error_lines(f"{HEAD}strategy: {{regularization: 1}}\n", "strategy.regularization=-1")
-    assert line == "--set strategy.regularization=-1: strategy.regularization must be > 0, got -1"
-    (line,) = error_lines(HEAD, "budget.evaluation=10")
-    assert line == ("--set budget.evaluation=10: budget.evaluation is not a known key; did you mean 'evaluations'?")
+def test_suggestions_name_what_is_close_or_all_there_is() -> None:
+    assert suggestion("budgett", ["budget", "seed"]) == "did you mean 'budget'?"
+    assert suggestion("zzz", ["budget", "seed"]) == "there are budget, seed"
 
 
-def test_a_mistake_in_the_section_model_is_reported_with_its_line(tmp_path: Path) -> None:
-    file = tmp_path / "x.yaml"
-    file.write_text(write({**SMALL, "model": {"outputs": "square"}}))
-    line = next(number for number, text in enumerate(file.read_text().splitlines(), 1) if "square" in text)
-    with pytest.raises(ConfigError, match=rf"^{file}:{line}: .*model.outputs must be 'half_rank'"):
-        load(file)
-    file.write_text(write({**SMALL, "model": {}, "strategy": {"model": {"mean": "zero"}}}))
-    with pytest.raises(ConfigError, match=r"model must not be given beside strategy\.model"):
-        load(file)
-
-
-def test_settings_of_plain_values_are_reported_by_their_origin() -> None:
-    with pytest.raises(ConfigError, match=r"^the log: seed must be >= 0, got -1$"):
-        from_mapping({**SMALL, "seed": -1}, origin="the log")
-    with pytest.raises(ConfigError, match=r"^--set seed=-1: seed must be >= 0"):
-        from_mapping(SMALL, ["seed=-1"])
-
-
-def test_existing_data_need_a_path_and_a_database_a_campaign(error_lines: ErrorLines) -> None:
-    head = "name: x\nobjective: {name: branin}\nbudget: {evaluations: 5}\n"
-    assert error_lines(head + "strategy:\n  warm_start: {name: data}\n") == [
-        "x.yaml:5: strategy.warm_start.path is required"
-    ]
-    [line] = error_lines(head + "strategy:\n  warm_start: {name: data, path: 'postgresql://host/db'}\n")
-    assert line.startswith("x.yaml:5: strategy.warm_start.campaign must be given beside a database URL")
-
-
-def test_candidates_are_spread_over_actors_only_where_strategy_and_executor_can(error_lines: ErrorLines) -> None:
-    text = "name: x\nobjective: {name: branin}\nbudget: {evaluations: 5}\ncomputing: {shards: 2}\n"
-    assert error_lines(text + "strategy: {name: gp_ucb}\n") == [
-        "x.yaml:4: computing.shards must be 1 with this strategy, bbkb can have more, got 2"
-    ]
-    assert error_lines(text + "workers: {executor: inline}\n") == [
-        "x.yaml:4: computing.shards must be 1 without workers.executor ray, got 2"
-    ]
-    assert from_mapping({**SMALL, "computing": {"shards": 2, "threads": 2}}).computing.shards == 2
+@pytest.mark.parametrize("value", ["x" * 1000, {"a": object()}, None, [1.5, "é"]])
+def test_values_are_shown_on_one_short_line(value: object) -> None:
+    assert 0 < len(excerpt(value)) <= 60
+    assert "\n" not in excerpt(value)

@@ -6,12 +6,12 @@ from typing import Any, Literal
 import pytest
 from pydantic import ValidationError
 
+from orchestrator.settings.mistakes import describe
 from orchestrator.settings.options import (
     alternatives,
     build,
     dump,
 )
-from orchestrator.settings.problems import describe
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from orchestrator.bandit.strategies import STRATEGIES
 from orchestrator.bandit.strategies.presets import with_preset
 from orchestrator.bandit.strategies.uniform import Uniform
 from orchestrator.bandit.strategy import never_waits, refresh_growth
-from orchestrator.settings.problems import describe
+from orchestrator.settings.mistakes import describe
 from orchestrator.settings.strategies import build_strategy, dump_strategy
 
 

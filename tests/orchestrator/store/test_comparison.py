@@ -7,7 +7,7 @@ import pytest
 from orchestrator.campaign.endings import SessionOutcome
 from orchestrator.campaign.events import SessionClosed
 from orchestrator.errors import RunError
-from orchestrator.store.comparison import Comparison, compare
+from orchestrator.store.comparison import LogComparison, compare
 from orchestrator.store.event_store import EventStore
 from orchestrator.store.rows import encode
 
@@ -31,13 +31,13 @@ def copy_store(tmp_path: Path) -> EventStore:
 
 def test_a_copy_is_the_beginning_of_a_log_that_went_on(log: EventStore, tmp_path: Path) -> None:
     copy = copy_store(tmp_path)
-    assert compare(log, copy, "c") == Comparison(1500)
+    assert compare(log, copy, "c") == LogComparison(1500)
     log.claim("c", "me").append([stop(1500), stop(1501)])
     compared = compare(log, copy, "c")
-    assert compared == Comparison(1500, newer=2)
+    assert compared == LogComparison(1500, newer=2)
     assert compared.is_same
     behind = compare(copy, log, "c")
-    assert behind == Comparison(1500, older=2)
+    assert behind == LogComparison(1500, older=2)
     assert not behind.is_same
 
 
@@ -51,7 +51,7 @@ def test_a_change_after_which_all_checksums_were_computed_anew_is_found(log: Eve
     raw.close()
     assert len(list(log.read("c"))) == 1500  # the chain itself is sound
     compared = compare(log, copy, "c")
-    assert compared == Comparison(700, difference=700)
+    assert compared == LogComparison(700, difference=700)
     assert not compared.is_same
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from orchestrator.bandit.exact.exact import exact_posterior
 from orchestrator.bandit.kernels import RBF, AnyKernel, Linear, Matern52
 from orchestrator.bandit.regions.boxes import Box
-from orchestrator.bandit.strategies.adaptive_discretization import AdaptiveDiscretization, Cell, CellState
+from orchestrator.bandit.strategies.adaptive_discretization import AdaptiveDiscretization, CellState, TreeCell
 from orchestrator.bandit.strategy import Choose, Observation, Wait
 from tests.orchestrator.bandit.decisions import choice
 
@@ -55,14 +55,14 @@ def bounds(strategy: AdaptiveDiscretization, state: CellState) -> tuple[np.ndarr
     return mean + beta * deviation, beta * deviation
 
 
-def parent_box(state: CellState, cell: Cell) -> Box:
+def parent_box(state: CellState, cell: TreeCell) -> Box:
     box = Box.unit(2)
     for _ in range(cell.depth - 1):
         box = next(half for half in state.boxed.halves(box) if half.contains(np.array([cell.box.low]))[0])
     return box
 
 
-def index(strategy: AdaptiveDiscretization, state: CellState, cell: Cell, upper: np.ndarray) -> float:
+def index(strategy: AdaptiveDiscretization, state: CellState, cell: TreeCell, upper: np.ndarray) -> float:
     own = variation(strategy, cell.box)
     if cell.parent is None:
         return float(upper[cell.arm] + own)

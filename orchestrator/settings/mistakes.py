@@ -50,7 +50,7 @@ _UNKNOWN = ("extra_forbidden", "unexpected_keyword_argument")
 
 
 @dataclass(frozen=True)
-class Problem:
+class Refusal:
     """A mistake in the settings.
 
     Attributes:
@@ -67,12 +67,12 @@ class Problem:
         got = f", got {self.got}" if self.got else ""
         return f"{dotted_key(self.keys)}{'' if self.rule.startswith(':') else ' '}{self.rule}{got}"
 
-    def below(self, *keys: str | int) -> "Problem":
+    def below(self, *keys: str | int) -> "Refusal":
         """The same mistake with `keys` before its own."""
-        return Problem((*keys, *self.keys), self.rule, self.got)
+        return Refusal((*keys, *self.keys), self.rule, self.got)
 
 
-def failure(problems: Iterable[Problem]) -> ValidationError:
+def failure(problems: Iterable[Refusal]) -> ValidationError:
     """The exception for a pydantic validator to raise; pydantic adds the validator's position to each path."""
     return ValidationError.from_exception_data(
         "campaign",
@@ -87,7 +87,7 @@ def failure(problems: Iterable[Problem]) -> ValidationError:
     )
 
 
-def describe(error: ValidationError, tree: object, model: type[BaseModel] | None = None) -> list[Problem]:
+def describe(error: ValidationError, tree: object, model: type[BaseModel] | None = None) -> list[Refusal]:
     """The mistakes in `tree` that pydantic found. `model` gives the keys that exist where one is unknown."""
     candidates = [_describe_details(details, tree, model) for details in error.errors(include_url=False)]
     return _without_union_noise(candidates)
@@ -102,22 +102,22 @@ def config_error(document: Document, error: ValidationError, model: type[BaseMod
     return ConfigError("\n".join(dict.fromkeys(lines)))
 
 
-def align(keys: Keys, message: str, value: object = None) -> Problem:
+def align(keys: Keys, message: str, value: object = None) -> Refusal:
     """The problem at `keys` from a message that begins with its own path (`kernel.lengthscale must be …`)."""
     subject, _, rule = message.partition(" ")
     path: Keys = tuple(subject.rstrip(":").split("."))
     rule = f": {rule}" if subject.endswith(":") else rule
     if isinstance(value, Mapping) and path[0] in value:
-        return Problem(keys + path, rule)
+        return Refusal(keys + path, rule)
     if path[0] in keys:
         start = len(keys) - 1 - keys[::-1].index(path[0])
-        return Problem(keys[:start] + path, rule)
-    return Problem(keys, f": {message}")
+        return Refusal(keys[:start] + path, rule)
+    return Refusal(keys, f": {message}")
 
 
-def unknown_key(key: str | int, choices: Sequence[str]) -> Problem:
+def unknown_key(key: str | int, choices: Sequence[str]) -> Refusal:
     """The problem of a key that does not exist."""
-    return Problem((key,), f"is not a known key; {suggestion(str(key), choices)}")
+    return Refusal((key,), f"is not a known key; {suggestion(str(key), choices)}")
 
 
 def suggestion(word: str, choices: Sequence[str]) -> str:
@@ -135,7 +135,7 @@ def excerpt(value: object) -> str:
 class _Found:
     """A problem and, where pydantic tried the members of a union, the path of that union."""
 
-    problem: Problem
+    problem: Refusal
     union: Keys | None = None
 
 
@@ -145,13 +145,13 @@ def _describe_details(details: ErrorDetails, tree: object, model: type[BaseModel
     if kind == _OURS:
         # a dataclass's own message may name a path of which only now enough is known
         rule = ctx["rule"]
-        return _Found(align(keys, rule[2:]) if rule.startswith(": ") else Problem(keys, rule, ctx["got"]))
+        return _Found(align(keys, rule[2:]) if rule.startswith(": ") else Refusal(keys, rule, ctx["got"]))
     if kind in ("value_error", "assertion_error"):
         return _Found(align(keys, str(ctx["error"]), details["input"]), union)
     if kind in _UNKNOWN:
         return _Found(unknown_key(keys[-1], _keys_of(model, keys[:-1])).below(*keys[:-1]), union)
     got = "" if kind == "missing" else excerpt(details["input"])
-    return _Found(Problem(keys, _rule(kind, details["msg"], ctx), got), union)
+    return _Found(Refusal(keys, _rule(kind, details["msg"], ctx), got), union)
 
 
 def _rule(kind: str, message: str, ctx: Mapping[str, Any]) -> str:
@@ -192,10 +192,10 @@ def _keys_of(model: type[BaseModel] | None, keys: Keys) -> list[str]:
     return list(model.model_fields) if model else []
 
 
-def _without_union_noise(candidates: Sequence[_Found]) -> list[Problem]:
+def _without_union_noise(candidates: Sequence[_Found]) -> list[Refusal]:
     """Keep the mistakes of the union's member that was validated furthest; members that got equally far become `must be
     A or B`."""
-    problems: dict[tuple[Keys, str | None], Problem] = {}
+    problems: dict[tuple[Keys, str | None], Refusal] = {}
     for item in candidates:
         rivals = [other.problem.keys for other in candidates if item.union is not None and other.union == item.union]
         if rivals and len(item.problem.keys) < max(map(len, rivals)):
@@ -205,8 +205,8 @@ def _without_union_noise(candidates: Sequence[_Found]) -> list[Problem]:
     return list(problems.values())
 
 
-def _either(first: Problem, second: Problem) -> Problem:
+def _either(first: Refusal, second: Refusal) -> Refusal:
     alternative = second.rule.removeprefix("must be ")
     if alternative == second.rule or alternative in first.rule:
         return first
-    return Problem(first.keys, f"{first.rule} or {alternative}", first.got)
+    return Refusal(first.keys, f"{first.rule} or {alternative}", first.got)

@@ -10,7 +10,7 @@ from orchestrator.bandit.strategies import STRATEGIES
 from orchestrator.bandit.strategies.presets import with_preset
 from orchestrator.bandit.strategy import Multiobjective
 from orchestrator.settings.file import Plain
-from orchestrator.settings.problems import Problem, describe, failure
+from orchestrator.settings.mistakes import Refusal, describe, failure
 
 MetricName = Annotated[str, Field(min_length=1, max_length=100)]
 
@@ -46,9 +46,9 @@ class ConstraintSettings(_Goal):
     @model_validator(mode="after")
     def _check_bounds(self) -> Self:
         if self.at_most is None and self.at_least is None:
-            raise failure([Problem((), f"the constraint on {self.metric} must have at_most or at_least")])
+            raise failure([Refusal((), f"the constraint on {self.metric} must have at_most or at_least")])
         if self.at_most is not None and self.at_least is not None and self.at_least > self.at_most:
-            raise failure([Problem(("at_least",), f"must be <= at_most, {self.at_most:g}, got {self.at_least:g}")])
+            raise failure([Refusal(("at_least",), f"must be <= at_most, {self.at_most:g}, got {self.at_least:g}")])
         return self
 
 
@@ -99,26 +99,26 @@ def goal_problems(
     direction: str,
     strategy: object,
     excluded: Mapping[tuple[str, ...], tuple[object, str]],
-) -> list[Problem]:
+) -> list[Refusal]:
     """Conflicts of the goals with the rest of the file. `direction`: the objective's. `excluded`: for each section that
     several objectives or constraints exclude, its value (None when it is not given), and the reason.
     """
     names = [objective.metric for objective in objectives]
     for number, name in enumerate(names):
         if name in names[:number]:
-            return [Problem(("objectives", number, "metric"), f"must be another one than before, got {name!r}")]
+            return [Refusal(("objectives", number, "metric"), f"must be another one than before, got {name!r}")]
     if objectives and direction != objectives[0].direction:
         rule = f"must be left out, or be that of the first of objectives, {objectives[0].direction}"
-        return [Problem(("objective", "direction"), rule, direction)]
+        return [Refusal(("objective", "direction"), rule, direction)]
     if len(objectives) < 2 and not constraints:
         return []
     if not (isinstance(strategy, Multiobjective) and strategy.takes_goals):
         rule = "must be one of those that take several objectives and constraints"
-        return [Problem(("strategy",), f"{rule}: {' and '.join(_that_take_goals())}")]
+        return [Refusal(("strategy",), f"{rule}: {' and '.join(_that_take_goals())}")]
     if len(objectives) < 2:
         excluded = {keys: entry for keys, entry in excluded.items() if keys != ("budget", "target")}
     return [
-        Problem(keys, f"must not be given beside several objectives or constraints: {why}")
+        Refusal(keys, f"must not be given beside several objectives or constraints: {why}")
         for keys, (value, why) in excluded.items()
         if value is not None
     ]

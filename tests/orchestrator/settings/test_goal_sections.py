@@ -1,4 +1,4 @@
-"""Tests of orchestrator/settings/goals.py: what `objectives` and `constraints` may say."""
+"""Tests of orchestrator/settings/goal_sections.py: what `objectives` and `constraints` may say."""
 
 import json
 from collections.abc import Mapping
@@ -8,7 +8,7 @@ import jsonschema
 import pytest
 
 from orchestrator.errors import ConfigError
-from orchestrator.settings.goals import check_goals
+from orchestrator.settings.goal_sections import check_goals
 from orchestrator.settings.model import from_mapping
 from orchestrator.settings.schema import schema
 

@@ -14,8 +14,8 @@ from pydantic import BaseModel, ValidationError
 from objectives.parameters import Parameter
 from orchestrator.credentials import hide_address
 from orchestrator.settings.file import Document, Tree
+from orchestrator.settings.mistakes import config_error, describe, failure
 from orchestrator.settings.options import OBJECTIVE_KEYS
-from orchestrator.settings.problems import config_error, describe, failure
 from orchestrator.settings.sections import BudgetSettings, WorkerSettings
 from orchestrator.settings.spaces import build_space
 

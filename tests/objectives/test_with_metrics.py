@@ -4,9 +4,9 @@ import pickle
 import pytest
 
 from objectives.external import call_with
-from objectives.goals import WithMetrics
 from objectives.objective import Evaluation, InvalidValueError, Objective, Parameters, Report
 from objectives.returned import MissingValueError, as_evaluation
+from objectives.with_metrics import WithMetrics
 from workers.evaluate import evaluate
 from workers.messages import Attempt, Failure, FailureKind, Limits, Outcome, Success
 
