@@ -12,7 +12,9 @@ import yaml
 from pydantic import BaseModel
 from typer.core import TyperGroup
 from typer.main import get_command
+from typer.testing import CliRunner
 
+from bbkb import load as load_run
 from orchestrator.bandit.strategies import STRATEGIES
 from orchestrator.cli.main import app
 from orchestrator.cli.main import load as load_command
@@ -48,6 +50,27 @@ def test_python_code_of_the_documentation_runs(code: str, tmp_path: Path) -> Non
         timeout=240,
     )
     assert done.returncode == 0, done.stderr
+
+
+def test_the_strategy_of_the_guide_learns_between_its_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = (REPOSITORY / "docs" / "guide" / "strategies.md").read_text()
+    code = re.search(r"^```python\n(.*?class LocalSearch.*?)^```", page, re.DOTALL | re.MULTILINE)
+    assert code is not None
+    (tmp_path / "local_search.py").write_text(code[1])
+    campaign = {
+        "name": "own",
+        "objective": {"name": "branin"},
+        "candidates": {"size": 100},
+        "strategy": {"name": "local_search:LocalSearch", "batch": 8},
+        "budget": {"evaluations": 24},
+        "workers": {"executor": "inline"},
+    }
+    (tmp_path / "campaign.yaml").write_text(yaml.safe_dump(campaign))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    done = CliRunner().invoke(app, ["run", "campaign.yaml", "--run", "own", "--quiet"])
+    assert done.exit_code == 0, done.output
+    assert {row["batch"] for row in load_run("runs/own").rows()} == {1, 2, 3}
 
 
 @pytest.mark.parametrize("text", snippets("yaml"))
