@@ -9,7 +9,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
@@ -116,8 +116,9 @@ def align(keys: Keys, message: str, value: object = None) -> Refusal:
 
 
 def unknown_key(key: str | int, choices: Sequence[str]) -> Refusal:
-    """The problem of a key that does not exist."""
-    return Refusal((key,), f"is not a known key; {suggestion(str(key), choices)}")
+    """The problem of a key that does not exist, with a similar key or all keys that exist, if they are known."""
+    hint = f"; {suggestion(str(key), choices)}" if choices else ""
+    return Refusal((key,), f"is not a known key{hint}")
 
 
 def suggestion(word: str, choices: Sequence[str]) -> str:
@@ -184,12 +185,20 @@ def _has(tree: object, part: str | int) -> bool:
 
 
 def _keys_of(model: type[BaseModel] | None, keys: Keys) -> list[str]:
-    """The keys that the section at `keys` can have."""
+    """List the keys that the section at `keys` can have; a number in `keys` is the place in a list of sections."""
+    models = [model] if model else []
     for key in keys:
-        field = model.model_fields.get(str(key)) if model else None
-        annotation = field.annotation if field else None
-        model = annotation if isinstance(annotation, type) and issubclass(annotation, BaseModel) else None
-    return list(model.model_fields) if model else []
+        if isinstance(key, str):
+            fields = [model.model_fields[key] for model in models if key in model.model_fields]
+            models = [section for field in fields for section in _models_in(field.annotation)]
+    return list(dict.fromkeys(name for model in models for name in model.model_fields))
+
+
+def _models_in(annotation: object) -> list[type[BaseModel]]:
+    """List the sections in a field's type, such as `Section | None` or `tuple[Section, ...]`."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return [annotation]
+    return [model for member in get_args(annotation) for model in _models_in(member)]
 
 
 def _without_union_noise(candidates: Sequence[_Found]) -> list[Refusal]:

@@ -5,10 +5,19 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import pytest
-from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from orchestrator.settings.file import Document, Keys
-from orchestrator.settings.mistakes import Refusal, align, config_error, describe, excerpt, failure, suggestion
+from orchestrator.settings.mistakes import (
+    Refusal,
+    align,
+    config_error,
+    describe,
+    excerpt,
+    failure,
+    suggestion,
+    unknown_key,
+)
 
 
 @dataclass(frozen=True)
@@ -79,6 +88,30 @@ def test_lines_stand_in_the_order_of_the_file_and_once() -> None:
 def test_suggestions_name_what_is_close_or_all_there_is() -> None:
     assert suggestion("budgett", ["budget", "seed"]) == "did you mean 'budget'?"
     assert suggestion("zzz", ["budget", "seed"]) == "there are budget, seed"
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    at_most: float | None = None
+
+
+class _File(BaseModel):
+    several: tuple[_Section, ...] = ()
+    maybe: _Section | None = None
+
+
+@pytest.mark.parametrize(("tree", "place"), [({"several": [{"x": 4}]}, "several.0"), ({"maybe": {"x": 4}}, "maybe")])
+def test_an_unknown_key_is_answered_with_the_keys_of_its_section(tree: Mapping[str, Any], place: str) -> None:
+    with pytest.raises(ValidationError) as error:
+        _File.model_validate(tree)
+    assert [str(problem) for problem in describe(error.value, tree, _File)] == [
+        f"{place}.x is not a known key; there are at_most"
+    ]
+
+
+def test_an_unknown_key_of_an_unknown_section_gets_no_list() -> None:
+    assert str(unknown_key("x", [])) == "x is not a known key"
 
 
 @pytest.mark.parametrize("value", ["x" * 1000, {"a": object()}, None, [1.5, "é"]])
