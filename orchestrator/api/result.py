@@ -88,8 +88,8 @@ class Result:
 
     @property
     def outcome(self) -> str:
-        """How the last session ended: finished, failed, interrupted, or killed when it recorded no end."""
-        return self.history.sessions[-1].outcome if self.history.sessions else "created"
+        """How the last session ended: finished, failed, interrupted; unfinished when it recorded no end."""
+        return str(self.history.state)
 
     @property
     def best(self) -> TrialResult:

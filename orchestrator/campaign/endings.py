@@ -1,5 +1,5 @@
-"""The closed sets of values for the state and the end of a campaign. Logs contain these values, so they must never
-change."""
+"""The closed sets of values for the state and the end of a campaign. Logs contain those of `Phase`, `StopReason` and
+`SessionOutcome`, so these must never change."""
 
 from enum import StrEnum
 
@@ -11,6 +11,16 @@ class Phase(StrEnum):
     RUNNING = "running"
     STOPPING = "stopping"
     CLOSED = "closed"
+
+
+class RunState(StrEnum):
+    """The state of a run as its log shows it: that of its last session."""
+
+    NOT_STARTED = "not started"  # no session was opened
+    UNFINISHED = "unfinished"  # no closing event: running, or killed
+    FINISHED = "finished"
+    FAILED = "failed"
+    INTERRUPTED = "interrupted"
 
 
 class StopReason(StrEnum):

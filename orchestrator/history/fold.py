@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
 from orchestrator.campaign.attempts import Best
+from orchestrator.campaign.endings import RunState
 from orchestrator.campaign.events import (
     AttemptEnded,
     BatchChosen,
@@ -110,7 +111,7 @@ class SessionRow:
     slots: int
     started: float
     ended: float
-    outcome: str = "killed"  # until its end is recorded: "finished", "failed" or "interrupted"
+    state: RunState = RunState.UNFINISHED  # until its end is recorded
     reason: str = ""
     earlier_seconds: float = 0.0  # worker-seconds before the number of slots changed last
     slots_since: float | None = None  # when it did
@@ -216,6 +217,11 @@ class History:
             sessions=[replace(session) for session in self.sessions],
         )
 
+    @property
+    def state(self) -> RunState:
+        """The state of the run: that of its last session."""
+        return self.sessions[-1].state if self.sessions else RunState.NOT_STARTED
+
     def status(self, now: float | None = None, activity: str = "") -> Status:
         """The status of the campaign, from `campaign.status.status_of`."""
         return status_of(self.created.name, self.campaign, now, activity)
@@ -300,7 +306,7 @@ def _record(history: History, event: Event) -> None:
         case StopRequested() | CampaignCreated() | ComputingBegan():
             pass
         case SessionClosed():
-            history.sessions[-1].outcome, history.sessions[-1].reason = event.outcome, event.reason
+            history.sessions[-1].state, history.sessions[-1].reason = RunState(event.outcome), event.reason
             _queue_running(history)  # a resume evaluates them again
     if history.sessions and not isinstance(event, TrialsReopened):
         history.sessions[-1].ended = max(history.sessions[-1].ended, event.time)

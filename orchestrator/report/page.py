@@ -26,12 +26,10 @@ from orchestrator.history.fold import History, TrialRow
 from orchestrator.report.figure import Spec
 from orchestrator.report.pictures import figures, internal_figures
 from orchestrator.report.summary import (
-    STATES,
     as_yaml,
     best_parameters,
     model_facts,
     recommended_parameters,
-    state,
     subtitle,
     summary_cards,
 )
@@ -63,7 +61,7 @@ def render(history: History, title: str) -> str:
     page = environment.get_template("report.html").render(
         title=title,
         subtitle=subtitle(history),
-        state=state(history),
+        state=history.state,
         cards=summary_cards(history),
         best=best_parameters(history),
         recommended=recommended_parameters(history),
@@ -112,7 +110,7 @@ def _session_rows(history: History) -> list[dict[str, str]]:
             "slots": str(session.slots),
             "started": moment(session.started),
             "length": duration(session.seconds),
-            "ended": STATES[session.outcome],
+            "ended": session.state,
             "reason": session.reason or "no closing record: killed, or still running",
         }
         for session in history.sessions

@@ -14,13 +14,6 @@ from orchestrator.history.fold import History
 from orchestrator.report.figure import short
 from orchestrator.wording import duration, plural
 
-STATES = {
-    "finished": "finished",
-    "failed": "failed",
-    "interrupted": "interrupted",
-    "killed": "unfinished",  # no closing event: killed, or still running
-}
-
 
 @dataclass(frozen=True)
 class Card:
@@ -42,11 +35,6 @@ def subtitle(history: History) -> str:
         history.tags and f"tags {' '.join(history.tags)}",
     ]
     return " · ".join(part for part in parts if part)
-
-
-def state(history: History) -> str:
-    """The state of the campaign, in one or two words."""
-    return STATES[history.sessions[-1].outcome] if history.sessions else "not started"
 
 
 def summary_cards(history: History) -> list[Card]:

@@ -48,16 +48,14 @@ def _line(feed: Feed) -> Plain:
 
 
 def state_of(feed: Feed) -> str:
-    """One word for the state of a campaign: reading, queued, running, stopping, unfinished, or how it ended."""
+    """Name the state of a campaign: unreadable, reading, running, stopping, or that of its history (`RunState`)."""
     if feed.problem:
         return "unreadable"
     if not feed.is_complete or feed.history is None:
         return "reading"
     campaign = feed.history.campaign
-    if campaign.phase == "closed" and feed.is_held is not True:
-        return str(campaign.outcome or "unfinished")
-    if feed.is_held is False:
-        return "unfinished" if feed.history.sessions else "not started"
+    if feed.is_held is False or (campaign.phase == "closed" and feed.is_held is None):
+        return str(feed.history.state)
     return "stopping" if campaign.phase == "stopping" else "running"
 
 

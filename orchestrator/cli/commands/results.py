@@ -81,7 +81,7 @@ def list_(
         return
     table = Table("run", "began", "state", "trials", "best", "tags", box=None, pad_edge=False)
     for path, history in found:
-        cells = (moment(history.created.time), _state(history), _trials(history.status()), _best(history))
+        cells = (moment(history.created.time), str(history.state), _trials(history.status()), _best(history))
         table.add_row(Text(path.name), *cells, Text(" ".join(history.tags)))
     console.print(table)
 
@@ -154,7 +154,7 @@ def _comparison(histories: Sequence[History]) -> list[tuple[str, list[str]]]:
     now = [history.status() for history in histories]
     rows: list[tuple[str, list[str]]] = [
         ("strategy", [history.settings.strategy for history in histories]),
-        ("state", [_state(history) for history in histories]),
+        ("state", [str(history.state) for history in histories]),
         ("trials", [_trials(status) for status in now]),
         ("best value", [_best(history) for history in histories]),
         ("found by", [history.best_known.origin if history.best_known else "" for history in histories]),
@@ -168,10 +168,6 @@ def _comparison(histories: Sequence[History]) -> list[tuple[str, list[str]]]:
 def _parameter(best: Best | None, name: str) -> str:
     value = None if best is None else best.parameters.get(name)
     return "" if value is None else short_text(value)
-
-
-def _state(history: History) -> str:
-    return history.sessions[-1].outcome if history.sessions else "created"
 
 
 def _trials(status: Status) -> str:

@@ -19,7 +19,7 @@ from orchestrator.history.fold import fold
 from orchestrator.report import render, write_report
 from orchestrator.report.page import pack, trial_table
 from orchestrator.report.pictures import figures
-from orchestrator.report.summary import Card, state, summary_cards
+from orchestrator.report.summary import Card, summary_cards
 from orchestrator.wording import printable
 from tests.orchestrator.synthetic_log import NASTY_MESSAGES, SyntheticLog
 
@@ -166,7 +166,7 @@ def test_the_summary_agrees_with_the_history(campaign: SyntheticLog) -> None:
     [("no trials", "unfinished"), ("never taken up", "not started"), ("usual", "finished"), ("all failed", "finished")],
 )
 def test_the_state_says_how_the_last_session_ended(name: str, expected: str) -> None:
-    assert state(CAMPAIGNS[name].history()) == expected
+    assert CAMPAIGNS[name].history().state == expected
 
 
 def test_the_table_holds_strict_json_with_conditional_and_nested_parameters() -> None:
