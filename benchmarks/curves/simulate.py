@@ -205,7 +205,7 @@ class _Search:
 
 
 def search(problem: CurveProblem, method: Method, name: str, setting: Setting) -> Record:
-    """Run one search until the budget is used.
+    """Run one search until the budget is used, or all configurations of a list were tried.
 
     Args:
         problem: what is searched.
@@ -221,6 +221,8 @@ def search(problem: CurveProblem, method: Method, name: str, setting: Setting) -
     state = _Search(problem, method, budget, setting.durations == "recorded")
     while state.used < budget:
         state.fill(setting.workers)
+        if not state.running and problem.arms is not None and len(state.trials) >= len(problem.arms):
+            break  # all configurations were tried
         if not state.running:
             raise CampaignError(f"{name} waits on {problem.name} while nothing is running")
         state.step()

@@ -96,16 +96,18 @@ class DenseSearch:
         posterior = Posterior(self._model, seen, sorted(self._running))
         started = set(self._arms)
         fresh = np.array([one for one in range(len(self._pool)) if one not in started], np.intp)
-        mean, deviation = posterior.of_features(self._pool.features[fresh])
-        bounds = mean + self._options.width * deviation
-        best = int(np.argmax(bounds))
+        best, bound = -1, -np.inf
+        if len(fresh):
+            mean, deviation = posterior.of_features(self._pool.features[fresh])
+            bounds = mean + self._options.width * deviation
+            best, bound = int(fresh[np.argmax(bounds)]), float(bounds.max())
         paused = [one for one in range(len(self._arms)) if one not in self._running and not self._is_finished(one)]
         if self._options.continues and paused:
             means, deviations = posterior.of_trials(np.array(paused, np.intp))
             upper = means + self._options.width * deviations
-            if upper.max() > bounds[best]:
+            if upper.max() > bound:
                 return self._continue(paused[int(np.argmax(upper))])
-        return self._start(int(fresh[best]))
+        return None if best < 0 else self._start(best)
 
     def report(self, trial: int, step: int, value: float) -> bool:
         self._learn(trial, step, value)

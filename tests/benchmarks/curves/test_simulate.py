@@ -67,6 +67,14 @@ def test_waiting_while_nothing_runs_is_an_error(problem: CurveProblem) -> None:
         search(problem, Script(problem, [None], set()), "script", Setting(workers=1, trainings=1, seed=0))
 
 
+def test_a_search_ends_when_all_configurations_were_tried(problem: CurveProblem) -> None:
+    assert problem.arms is not None
+    suggestions: list[Suggestion | None] = [start(problem)] * len(problem.arms)
+    method = Script(problem, [*suggestions, None], {1})
+    record = search(problem, method, "script", Setting(workers=1, trainings=9, seed=0))
+    assert record.starts == len(problem.arms)
+
+
 def test_the_budget_counts_reported_steps(problem: CurveProblem) -> None:
     method = Script(problem, [], set())
     search(problem, method, "script", Setting(workers=3, trainings=2, seed=0))
