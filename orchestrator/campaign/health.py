@@ -9,7 +9,7 @@ from orchestrator.wording import duration, plural
 
 _MARK_SECONDS = 60.0
 _WINDOW_MARKS = 11  # ten minutes
-_FALL = 0.15  # of the workers' time that is lost in addition
+_ADDED_LOSS = 0.15  # added share of the workers' time that is lost between dispatch and start
 _LEAST_OLD_SECONDS = 600.0
 _OLD_FACTOR = 5.0  # times the longest evaluation so far
 # beyond the time-out, for the start of a worker, and for the end of one that hangs
@@ -44,7 +44,7 @@ def _late(state: CampaignState, since: float) -> str:
     window = last.capacity - first.capacity
     share = (last.missing - first.missing) / window if window > 0.0 else 0.0
     before = first.missing / first.capacity if first.capacity > 0.0 else 0.0
-    if share - before < _FALL:
+    if share - before < _ADDED_LOSS:
         return ""
     return (
         f"of the last {duration(last.time - first.time)} the workers lost {share:.0%} between a trial's dispatch and "

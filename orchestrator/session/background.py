@@ -10,7 +10,8 @@ from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
 
-_FIRST_NAP_SECONDS, _LONGEST_NAP_SECONDS = 0.0005, 0.02
+_FIRST_POLL_SECONDS = 0.0005
+_LONGEST_POLL_SECONDS = 0.02
 
 
 @dataclass
@@ -22,7 +23,7 @@ class _Computation(Generic[T]):
     is_over: threading.Event = field(default_factory=threading.Event)
     results: list[T] = field(default_factory=list)  # one item when it is known
     error: BaseException | None = None
-    nap_seconds: float = _FIRST_NAP_SECONDS
+    poll_seconds: float = _FIRST_POLL_SECONDS
 
     def run(self) -> None:
         """Keep what the call returns or raises."""
@@ -44,13 +45,13 @@ class Computing:
     """The computation of the strategy: at most one at a time."""
 
     def __init__(self, in_background: bool) -> None:
-        self.is_beside = in_background
+        self.is_in_background = in_background
         self._current: _Computation[Any] | None = None
 
     def start(self, call: Callable[[], T], finish: Callable[[T], None]) -> None:
         """Compute `call()`; `poll` passes the result to `finish`. No other call may be running."""
         self._current = _Computation(call, finish)
-        if self.is_beside:
+        if self.is_in_background:
             # a daemon: a session that is ended at once does not wait for it
             threading.Thread(target=self._current.run, name="bbkb strategy", daemon=True).start()
         else:
@@ -69,6 +70,6 @@ class Computing:
         current = self._current
         if current is None:
             return False
-        current.is_over.wait(current.nap_seconds)
-        current.nap_seconds = min(2.0 * current.nap_seconds, _LONGEST_NAP_SECONDS)
+        current.is_over.wait(current.poll_seconds)
+        current.poll_seconds = min(2.0 * current.poll_seconds, _LONGEST_POLL_SECONDS)
         return True

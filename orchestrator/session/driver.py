@@ -47,7 +47,7 @@ from workers.messages import Failure, FailureKind, IntermediateValue
 
 _LOGGER = logging.getLogger("bbkb.session")
 
-GIVEN_BACK = Close(SessionOutcome.INTERRUPTED, "stopped at once, running evaluations were cancelled")
+CANCELLED = Close(SessionOutcome.INTERRUPTED, "stopped at once, running evaluations were cancelled")
 _ATTENTION_SECONDS = 0.2  # the longest wait for outcomes, after which the loop checks for a request to stop
 _WARNING_SECONDS = 30.0  # between two checks of the workers, on the executor's clock
 
@@ -101,7 +101,7 @@ class Driver:
             leave_running = False
         except KeyboardInterrupt:
             leave_running = False
-            return self._close(GIVEN_BACK)
+            return self._close(CANCELLED)
         except BbkbError:
             raise
         except Exception as error:
@@ -165,7 +165,7 @@ class Driver:
                     return self._close(command)
             self._show()
             if self._stop_now.is_set():
-                return self._close(GIVEN_BACK)
+                return self._close(CANCELLED)
 
     def _record_stop(self) -> None:
         if self._stop.is_set() and self._campaign.phase is Phase.RUNNING:
@@ -323,7 +323,7 @@ class Driver:
         """Record the beginning of a computation and return its time. Results are in the log before the strategy learns
         from them, and before the loop waits for it."""
         self._log.record(ComputingBegan(time=self._executor.now(), what=what))
-        if what == "refreshing" or not self._computing.is_beside:
+        if what == "refreshing" or not self._computing.is_in_background:
             self._commit()
         self._activity = "choosing a batch" if what == "choosing" else activity
         return time.perf_counter()

@@ -27,7 +27,9 @@ from orchestrator.wording import duration, moment
 BEAT_SECONDS = 2.0
 PATIENCE_SECONDS = 10.0  # of observing a holder elsewhere: a few heartbeats, one of them with a slow database
 _LOOK_SECONDS = 0.5  # between two checks of it
-_FAREWELL_SECONDS = 5.0  # to wait at the end for a running heartbeat; an unreachable database may block it for longer
+_JOIN_TIMEOUT_SECONDS = (
+    5.0  # to wait at the end for a running heartbeat; an unreachable database may block it for longer
+)
 
 _PROC = Path("/proc")
 _DEAD_STATES = "ZX"  # ended, and its parent has not read its exit code yet
@@ -205,7 +207,7 @@ class Heartbeat:
         heartbeat stopped, and the important error is the one that ended the session.
         """
         self._is_over.set()
-        self._thread.join(_FAREWELL_SECONDS)
+        self._thread.join(_JOIN_TIMEOUT_SECONDS)
         try:
             self._writer.release()
         except StoreError:

@@ -82,7 +82,7 @@ class RayExecutor:
         allocation = allocation or allocate(slots, limits, placement)
         self._placement = placement
         self._places = allocation.places
-        self._is_cramped = is_saturated(placement, self.slots)
+        self._is_saturated = is_saturated(placement, self.slots)
         self._limits = limits
         self._tasks = RayTasks(box, limits, placement)
         self._pool = allocation.pool
@@ -199,7 +199,7 @@ class RayExecutor:
     def _window(self) -> int:
         """Attempts that Ray may have. More than `slots` of very short ones, when the cluster itself ensures that no
         more run at a time: the next one then starts without waiting for this process."""
-        if not (self._is_cramped and self._is_short and self._durations):
+        if not (self._is_saturated and self._is_short and self._durations):
             return self.slots
         is_very_short = sum(self._durations) < VERY_SHORT_SECONDS * len(self._durations)
         return self.slots + max(self.slots, READY_TASKS) if is_very_short else self.slots
@@ -356,7 +356,7 @@ class RayExecutor:
             return
         _LOGGER.info("the cluster has room for %d evaluations, had %d", now, before)
         self._pool.slots = now
-        self._is_cramped = is_saturated(self._placement, now)
+        self._is_saturated = is_saturated(self._placement, now)
         surplus = len(self._running) - now
         for reference, attempt in list(self._running.items())[::-1] if surplus > 0 else ():
             is_waiting = attempt.place is self._pool and not self._pool.has_begun(attempt.trial, attempt.attempt)

@@ -23,7 +23,7 @@ from workers.surroundings import Streak
 _STREAK = Streak()  # of this worker process
 _EVALUATING = threading.Lock()
 _RETIRING = threading.Event()  # set when this worker process is about to end itself
-_FAREWELL_SECONDS = 0.5  # for the last outcome to be sent by a process that ends itself
+_LAST_SEND_SECONDS = 0.5  # for the last outcome to be sent by a process that ends itself
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +126,7 @@ def evaluate_remotely(box: Box, pickled_campaign: bytes, pickled_submission: byt
                 threading.Thread(target=_retire, daemon=True).start()
             return outcome
     while True:  # until this process ends, because after an answer it would get the next task
-        time.sleep(_FAREWELL_SECONDS)
+        time.sleep(_LAST_SEND_SECONDS)
 
 
 @contextlib.contextmanager
@@ -149,6 +149,6 @@ def _note_late_start(campaign: _Campaign, submission: _Submission) -> Iterator[N
 
 def _retire() -> None:
     """End this process a moment after its last evaluation. What comes meanwhile is turned away, and runs elsewhere."""
-    time.sleep(_FAREWELL_SECONDS)
+    time.sleep(_LAST_SEND_SECONDS)
     with _EVALUATING:
         os._exit(1)

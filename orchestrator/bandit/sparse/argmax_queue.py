@@ -122,25 +122,25 @@ class ArgmaxQueue(Protocol):
         """The arm with the largest present score. Ties: the lowest index. −1 when no arm is left."""
 
     def block(self, arm: int) -> None:
-        """Let `arm`, which was looked at, not come up any more."""
+        """Exclude `arm`, which was evaluated, from later results."""
 
 
 class EagerQueue:
-    """Looks at every arm from the start. `blocked`: arms that may not come up although they were looked at."""
+    """Evaluates every arm from the start. `blocked`: arms that are never returned although they are evaluated."""
 
     def __init__(self, remaining: RemainingArms, scored: ScoredArms, blocked: Indices = NOTHING) -> None:
-        self._scored, self._drop_allowed = scored, _drop_allowed(scored, blocked)
+        self._scored, self._excluded = scored, _excluded(scored, blocked)
         while remaining.top > -np.inf:
             arms, _, _ = remaining.take(-np.inf, FIRST_NEAR)
             scored.enter(arms[np.isin(arms, scored.arms, invert=True)])
 
     def top(self) -> int:
         """See `ArgmaxQueue`."""
-        return _best(self._scored, self._drop_allowed)[0]
+        return _best(self._scored, self._excluded)[0]
 
     def block(self, arm: int) -> None:
         """See `ArgmaxQueue`."""
-        self._drop_allowed = np.append(self._drop_allowed, arm)
+        self._excluded = np.append(self._excluded, arm)
 
 
 class LazyQueue:
@@ -153,7 +153,7 @@ class LazyQueue:
 
     def __init__(self, remaining: RemainingArms, scored: ScoredArms, blocked: Indices = NOTHING) -> None:
         self._scored, self._remaining = scored, remaining
-        self._drop_allowed, self._before = _drop_allowed(scored, blocked), scored.arms
+        self._excluded, self._before = _excluded(scored, blocked), scored.arms
         self._near, self._near_bounds = NOTHING, np.empty(0)
         self._is_tight = np.empty(0, bool)
         self._near_top = -np.inf
@@ -161,7 +161,7 @@ class LazyQueue:
     def top(self) -> int:
         """See `ArgmaxQueue`."""
         while True:
-            arm, best = _best(self._scored, self._drop_allowed)
+            arm, best = _best(self._scored, self._excluded)
             # an arm outside with an equal score may have the lower index
             if best <= self._remaining.top > -np.inf:
                 self._fetch_near(best)
@@ -172,7 +172,7 @@ class LazyQueue:
 
     def block(self, arm: int) -> None:
         """See `ArgmaxQueue`."""
-        self._drop_allowed = np.append(self._drop_allowed, arm)
+        self._excluded = np.append(self._excluded, arm)
 
     def _fetch_near(self, best: float) -> None:
         """Take from the remaining arms those that reach `best`."""
@@ -211,7 +211,7 @@ class LazyQueue:
 
         The best ones stay, equal ones too, so each turn of `top` looks at arms that it has not looked at yet.
         """
-        scores = _scores(self._scored, self._drop_allowed)
+        scores = _scores(self._scored, self._excluded)
         best = least_equal(float(scores.max()), self._scored.tie)
         leaving = largest(-scores, len(scores) - self._scored.most // 2)
         leaving = leaving[scores[leaving] < best]
@@ -235,8 +235,8 @@ def largest(bounds: Floats, count: int) -> Indices:
     return order[bounds[order] > -np.inf]
 
 
-def _drop_allowed(scored: ScoredArms, blocked: Indices) -> Indices:
-    """Arms looked at that may not come up: those looked at for another reason than their bound."""
+def _excluded(scored: ScoredArms, blocked: Indices) -> Indices:
+    """Return the evaluated arms that are never returned: those evaluated for another reason than their bound."""
     return np.intersect1d(scored.arms, blocked)
 
 
