@@ -1,13 +1,20 @@
 # Two commands for a new machine with Python 3.11 or newer: `make run` and `make test`.
 PYTHON ?= python3
 BIN := .venv/bin
+# Python compiles a module when it is first imported: compiling all of them here would be half of the work.
+PIP_INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --no-compile
 
-.PHONY: run test test-slurm test-deploy test-slow fuzz check recheck format lint types imports coverage docs clean
+.PHONY: run test test-all test-slurm test-deploy test-slow fuzz check recheck format lint types imports coverage docs clean
 
 run: .venv/installed
 	$(BIN)/bbkb run configs/quickstart.yaml
 
+# In a few minutes: what needs no cluster of its own, and one campaign on Ray that is killed and resumed.
 test: .venv/installed-dev
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal --quick
+
+# Also the tests marked `thorough`, and more examples of each property.
+test-all: .venv/installed-dev
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
 
 # On two Slurm clusters of three namespaces each, at the same time: needs root, Debian's slurm-wlm and munge, and a machine
@@ -29,10 +36,10 @@ fuzz: .venv/installed-dev
 
 # Coverage is reported and has no minimum. It is measured from Python 3.12 on (sys.monitoring); before, tests take twice as long.
 check: format lint types imports
-	$(MAKE) $$($(BIN)/python -c 'import sys; print("coverage" if sys.version_info >= (3, 12) else "test")')
+	$(MAKE) $$($(BIN)/python -c 'import sys; print("coverage" if sys.version_info >= (3, 12) else "test-all")')
 
-# After a failure of `check`: the same checks, with the failed tests only.
-recheck: format lint types imports
+# The tests that failed in the last run, one after the other.
+recheck: .venv/installed-dev
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 0 --last-failed --last-failed-no-failures none
 
 coverage: .venv/installed-dev
@@ -63,13 +70,16 @@ clean:
 	$(PYTHON) -m venv .venv
 
 .venv/installed: .venv/bin/python pyproject.toml
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+	@echo "Installing bbkb and what it needs into .venv. It takes minutes, once: pip names each package that it loads."
+	$(PIP_INSTALL) --editable .
 	@touch $@
 
 .venv/installed-dev: .venv/bin/python pyproject.toml
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@echo "Installing bbkb and the tools of its developers into .venv. It takes minutes, once."
+	$(PIP_INSTALL) --editable '.[dev]'
 	@touch $@ .venv/installed
 
 .venv/installed-docs: .venv/bin/python pyproject.toml
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[docs]'
+	@echo "Installing what builds the documentation into .venv."
+	$(PIP_INSTALL) --editable '.[docs]'
 	@touch $@ .venv/installed

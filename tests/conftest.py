@@ -7,6 +7,7 @@ import logging
 import os
 import secrets
 import shutil
+import signal
 import tempfile
 import uuid
 import warnings
@@ -30,6 +31,20 @@ os.environ.pop("RAY_ADDRESS", None)
 # no test depends on how fast or how busy the machine is
 hypothesis.settings.register_profile("untimed", deadline=None)
 hypothesis.settings.load_profile("untimed")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def default_signal_handlers() -> Iterator[None]:
+    """Handle SIGINT and SIGTERM as in the foreground, here and in child processes, which inherit what is ignored.
+
+    A background job of a non-interactive shell ignores SIGINT. Tests send both signals to themselves and to children.
+    SIGHUP stays ignored under `nohup`: the tests have to outlive the terminal.
+    """
+    handlers = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
+    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 @pytest.fixture(scope="session")
