@@ -18,6 +18,7 @@ import hypothesis
 import pytest
 
 from benchmarks.chaos import postgresql
+from tests.examples import examples
 
 os.environ.update(
     RAY_USAGE_STATS_ENABLED="0",
@@ -28,9 +29,24 @@ os.environ.update(
 )
 os.environ.pop("RAY_ADDRESS", None)
 
-# no test depends on how fast or how busy the machine is
-hypothesis.settings.register_profile("untimed", deadline=None)
-hypothesis.settings.load_profile("untimed")
+SLOW_FIXTURES = {"ray_cluster", "postgresql_server"}  # a cluster, or a server of the test's own
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """`make test` is quick, `make test-all` is not."""
+    parser.addoption(
+        "--quick",
+        action="store_true",
+        help="leave out tests marked `thorough` and those on a cluster that are not marked `essential`; fewer examples",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Set how many examples hypothesis tries; no test depends on how fast or how busy the machine is."""
+    if config.getoption("--quick"):
+        os.environ["BBKB_TEST_QUICK"] = "1"  # read by `examples`
+    hypothesis.settings.register_profile("untimed", deadline=None, max_examples=examples(100))
+    hypothesis.settings.load_profile("untimed")
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -78,11 +94,24 @@ def pytest_report_header() -> str:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Tests that kill a PostgreSQL server are skipped, and counted, when no binaries of one are installed."""
+    """Leave out what `--quick` does not run, and what kills a PostgreSQL server where no server is installed."""
+    left_out = {item for item in items if config.getoption("--quick") and _is_thorough(item)}
     if postgresql.binaries() is None:
-        left_out = [item for item in items if "postgresql_server" in getattr(item, "fixturenames", ())]
-        config.hook.pytest_deselected(items=left_out)
+        left_out |= {item for item in items if "postgresql_server" in _fixtures_of(item)}
+    if left_out:
+        config.hook.pytest_deselected(items=list(left_out))
         items[:] = [item for item in items if item not in left_out]
+
+
+def _is_thorough(item: pytest.Item) -> bool:
+    """Whether a test is left to `make test-all`."""
+    if item.get_closest_marker("essential") is not None:
+        return False
+    return item.get_closest_marker("thorough") is not None or not SLOW_FIXTURES.isdisjoint(_fixtures_of(item))
+
+
+def _fixtures_of(item: pytest.Item) -> list[str]:
+    return list(getattr(item, "fixturenames", ()))
 
 
 @pytest.fixture(scope="session")

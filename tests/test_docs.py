@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 import tomllib
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -30,16 +31,21 @@ BASE = {
 }
 
 
-def snippets(language: str) -> list[object]:
+def snippets(language: str, pages: list[Path] = PAGES, marks: Sequence[pytest.MarkDecorator] = ()) -> list[object]:
     """The code blocks of a language, each called by its file and line."""
     return [
-        pytest.param(match[1], id=f"{page.name}:{page.read_text()[: match.start()].count(chr(10)) + 1}")
-        for page in PAGES
+        pytest.param(match[1], id=f"{page.name}:{page.read_text()[: match.start()].count(chr(10)) + 1}", marks=marks)
+        for page in pages
         for match in re.finditer(rf"^```{language}\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE)
     ]
 
 
-@pytest.mark.parametrize("code", snippets("python"))
+README, *OTHER_PAGES = PAGES
+
+
+@pytest.mark.parametrize(
+    "code", [*snippets("python", [README]), *snippets("python", OTHER_PAGES, [pytest.mark.thorough])]
+)
 def test_python_code_of_the_documentation_runs(code: str, tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-W", "error::DeprecationWarning:__main__", "-c", code],

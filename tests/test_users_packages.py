@@ -48,7 +48,12 @@ FOLDER_FIRST = f".{os.pathsep}{REPOSITORY}"
 
 
 @pytest.mark.parametrize(
-    ("executor", "python_path"), [("inline", str(REPOSITORY)), ("inline", FOLDER_FIRST), ("ray", FOLDER_FIRST)]
+    ("executor", "python_path"),
+    [
+        pytest.param("inline", str(REPOSITORY), marks=pytest.mark.thorough),
+        ("inline", FOLDER_FIRST),
+        pytest.param("ray", FOLDER_FIRST, marks=pytest.mark.thorough),
+    ],
 )
 def test_a_file_is_evaluated_beside_packages_with_our_names(folder: Path, executor: str, python_path: str) -> None:
     done = bbkb(folder, "objectives/mine.py:loss", executor, python_path)
@@ -56,6 +61,7 @@ def test_a_file_is_evaluated_beside_packages_with_our_names(folder: Path, execut
     assert "4, 0 of them failed" in done.stdout
 
 
+@pytest.mark.thorough
 def test_a_module_that_is_hidden_by_ours_is_refused_with_the_form_that_works(folder: Path) -> None:
     done = bbkb(folder, "objectives.mine:loss", "inline", str(REPOSITORY))
     assert done.returncode == 2
@@ -64,6 +70,7 @@ def test_a_module_that_is_hidden_by_ours_is_refused_with_the_form_that_works(fol
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.thorough
 def test_a_module_that_both_have_is_not_silently_ours(folder: Path) -> None:
     (folder / "objectives" / "tabular.py").write_text("def Abalone(x):\n    return x\n")
     done = bbkb(folder, "objectives.tabular:Abalone", "inline", str(REPOSITORY))

@@ -105,10 +105,16 @@ def title_of(pid: int) -> str:
 
 
 def wait_for(found: Callable[[], Found | None], seconds: float, what: str) -> Found:
-    """Call `found` until its result is true, and return it. Raises TimeoutError, naming `what`, after `seconds`."""
+    """Call `found` until its result is true, and return it. Raises TimeoutError, naming `what`, after `seconds`.
+
+    Pauses are four times as long as the calls at least, so that waiting leaves the processors to what is waited for.
+    """
     deadline = time.monotonic() + seconds
-    while not (answer := found()):
-        if time.monotonic() > deadline:
+    while True:
+        began = time.monotonic()
+        if answer := found():
+            return answer
+        ended = time.monotonic()
+        if ended > deadline:
             raise TimeoutError(f"{what}: not within {seconds:g} s")
-        time.sleep(_LOOK_SECONDS)
-    return answer
+        time.sleep(max(_LOOK_SECONDS, 4 * (ended - began)))

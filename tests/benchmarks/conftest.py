@@ -33,6 +33,13 @@ def _cells(count: int) -> tuple[NDArray[np.uint8], NDArray[np.int8]]:
     return adjacency, operations
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leave the tests of this folder, which test nothing that is shipped, to `make test-all`."""
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker("thorough")
+
+
 @pytest.fixture(scope="session")
 def data_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A data folder with 24 arms of Abalone and Cadata, and 40 cells of NAS-Bench-101, 20 of them recorded."""

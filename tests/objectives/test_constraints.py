@@ -19,6 +19,7 @@ from objectives.constraints import mistakes, order_parameters
 from objectives.objective import Candidates, ObjectiveError
 from objectives.parameters import Choice, Constant, Ordered, Parameter, Range
 from objectives.space import SearchSpace, make_candidates
+from tests.examples import examples
 from tests.objectives.random_spaces import is_valid, spaces
 
 TREE: dict[str, Parameter] = {
@@ -62,7 +63,7 @@ def test_every_candidate_of_a_conditional_space_is_valid_for_configspace() -> No
     assert len(present) == 4, "svm with and without degree, depth with and without extra"
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     st.fixed_dictionaries(
         {"model": st.sampled_from(["svm", "forest", "knn"])},
@@ -92,7 +93,7 @@ def draw_candidates(space: SearchSpace, seed: int) -> Candidates | None:
         return None
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(spaces(), st.integers(0, 1000))
 def test_every_drawn_candidate_satisfies_conditions_and_forbidden_clauses(space: SearchSpace, seed: int) -> None:
     candidates = draw_candidates(space, seed)

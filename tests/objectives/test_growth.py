@@ -12,6 +12,7 @@ from objectives.growth import grow, join
 from objectives.objective import Candidates, ObjectiveError
 from objectives.parameters import Choice, Ordered, Range
 from objectives.space import SearchSpace, make_candidates
+from tests.examples import examples
 from tests.objectives.random_spaces import discrete, is_valid, spaces
 
 
@@ -33,7 +34,7 @@ def lengthscales_of(candidates: Candidates, value: float = 0.5) -> list[float]:
     return [value] * (int(candidates.parameter_of.max()) + 1)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(spaces() | spaces(kinds=discrete), st.integers(0, 1000), st.floats(0.02, 30))
 def test_every_new_arm_is_valid_and_no_duplicate(space: SearchSpace, seed: int, lengthscale: float) -> None:
     pool = first_pool(space, seed)
@@ -55,7 +56,7 @@ def test_every_new_arm_is_valid_and_no_duplicate(space: SearchSpace, seed: int, 
         pool = larger
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(spaces(), st.integers(0, 1000))
 def test_what_was_appended_is_rebuilt_bit_for_bit_from_its_values_as_json(space: SearchSpace, seed: int) -> None:
     pool = first_pool(space, seed)

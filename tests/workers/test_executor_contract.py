@@ -21,6 +21,8 @@ from workers.simulated import Durations, Failures, SimulatedExecutor
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # Ray's workers cannot import this file
 
+ON_RAY = [pytest.param(kind, marks=pytest.mark.thorough) for kind in ("task", "actor", "auto")]
+
 MakeExecutor = Callable[[Objective], Executor]
 
 
@@ -37,7 +39,7 @@ class Arithmetic:
         return Evaluation(parameters["x"] + seed)
 
 
-@pytest.fixture(params=["inline", "simulated", "task", "actor", "auto"])
+@pytest.fixture(params=["inline", "simulated", *ON_RAY])
 def executor(request: pytest.FixtureRequest) -> Iterator[Executor]:
     match request.param:
         case "inline":

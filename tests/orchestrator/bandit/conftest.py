@@ -11,8 +11,9 @@ from threadpoolctl import threadpool_limits
 from orchestrator.bandit.kernels import KERNELS
 from orchestrator.bandit.pulls import Pulls
 from orchestrator.bandit.sparse.posterior import SparseModel, SparsePosterior
+from tests.examples import examples
 
-settings.register_profile("bandit", max_examples=25, deadline=None, derandomize=True)
+settings.register_profile("bandit", max_examples=examples(25), deadline=None, derandomize=True)
 settings.load_profile("bandit")
 
 

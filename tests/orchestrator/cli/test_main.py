@@ -36,23 +36,12 @@ workers: {executor: inline, count: 2}
 """
 
 
-def process(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "orchestrator", *arguments],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
-        capture_output=True,
-        text=True,
-        timeout=240,
-    )
-
-
 @pytest.fixture(scope="module")
-def finished_campaign(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def finished_campaign(bbkb: Bbkb, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a campaign file and one run of it that has ended."""
     folder = tmp_path_factory.mktemp("finished")
     (folder / "campaign.yaml").write_text(CAMPAIGN)
-    done = process(folder, "run", "campaign.yaml")
+    done = bbkb(folder, "run", "campaign.yaml")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "best value" in done.stdout
     return folder
@@ -247,7 +236,7 @@ def interrupt(folder: Path, executor: str, seconds: float, until: tuple[str, int
     return said
 
 
-@pytest.mark.parametrize("executor", ["inline", "ray"])
+@pytest.mark.parametrize("executor", ["inline", pytest.param("ray", marks=pytest.mark.thorough)])
 def test_an_interrupt_stops_cleanly_and_a_resume_continues(bbkb: Bbkb, tmp_path: Path, executor: str) -> None:
     assert "continue with" in interrupt(tmp_path, executor, seconds=0.2, until=("succeeded", 3), times=1)
     status = json.loads(bbkb(tmp_path, "status", str(run_of(tmp_path)), "--json").stdout)
@@ -259,7 +248,7 @@ def test_an_interrupt_stops_cleanly_and_a_resume_continues(bbkb: Bbkb, tmp_path:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("executor", ["inline", "ray"])
+@pytest.mark.parametrize("executor", ["inline", pytest.param("ray", marks=pytest.mark.thorough)])
 def test_a_second_interrupt_gives_running_evaluations_back(bbkb: Bbkb, tmp_path: Path, executor: str) -> None:
     assert "were cancelled" in interrupt(tmp_path, executor, seconds=600, until=("in_flight", 1), times=2)
     status = json.loads(bbkb(tmp_path, "status", str(run_of(tmp_path)), "--json").stdout)

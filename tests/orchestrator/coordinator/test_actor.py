@@ -187,6 +187,7 @@ def test_ray_exports_the_campaigns_figures_for_prometheus(make: Callable[..., Ru
     session.result()
 
 
+@pytest.mark.essential
 def test_a_killed_actor_restarts_and_no_evaluation_runs_twice(make: Callable[..., Run], tmp_path: Path) -> None:
     run = make(evaluations=12, seconds=0.7)
     session = start(run)

@@ -96,6 +96,7 @@ def short_folder() -> Iterator[str]:
         yield folder
 
 
+@pytest.mark.thorough
 def test_a_cluster_started_here_says_nothing_by_itself_and_leaves_no_trace_at_home(short_folder: str) -> None:
     home = Path(short_folder, "home")
     home.mkdir()
@@ -118,6 +119,7 @@ def test_the_settings_shipped_for_other_nodes_are_those_of_a_cluster_started_her
     assert {name for name in cluster.ENVIRONMENT if "health" in name or "keepalive" in name} <= shipped.keys()
 
 
+@pytest.mark.thorough
 def test_the_users_environment_wins_over_ours_and_what_workers_print_is_bounded(short_folder: str) -> None:
     said = {"RAY_ROTATION_MAX_BYTES": "1048576", "RAY_health_check_period_ms": "1234"}
     lines = run(TELLS_SETTINGS, RAY_TMPDIR=short_folder, **said)

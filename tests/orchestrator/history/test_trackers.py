@@ -46,6 +46,7 @@ def scalars(folder: Path) -> Iterator[tuple[str, int, float]]:
 
 
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
+@pytest.mark.thorough
 def test_tensorboard_has_every_result_once_after_a_second_export(tmp_path: Path) -> None:
     half, whole = first_half_and_whole()
     assert to_tensorboard(half, "run", tmp_path) == finished_trials(half)
@@ -66,6 +67,7 @@ def test_tensorboard_has_every_result_once_after_a_second_export(tmp_path: Path)
 
 
 @pytest.mark.filterwarnings("ignore")
+@pytest.mark.thorough
 def test_an_mlflow_server_that_does_not_answer_is_an_error_soon_and_without_its_password(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -82,6 +84,7 @@ def test_an_mlflow_server_that_does_not_answer_is_an_error_soon_and_without_its_
 
 
 @pytest.mark.filterwarnings("ignore")
+@pytest.mark.thorough
 def test_mlflow_has_a_parent_and_every_trial_once_as_its_child(tmp_path: Path) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -21,6 +21,7 @@ from orchestrator.report.page import pack, trial_table
 from orchestrator.report.pictures import figures
 from orchestrator.report.summary import Card, summary_cards
 from orchestrator.wording import printable
+from tests.examples import examples
 from tests.orchestrator.synthetic_log import NASTY_MESSAGES, SyntheticLog
 
 CAMPAIGNS = {
@@ -108,7 +109,7 @@ def test_every_link_of_the_page_leads_somewhere(campaign: SyntheticLog) -> None:
 
 
 @given(st.sampled_from(NASTY_MESSAGES) | st.text(st.characters(codec="utf-8", categories=["P", "S", "L"]), max_size=30))
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 def test_no_text_from_outside_becomes_markup(text: str) -> None:
     plain = SyntheticLog(trials=6, failure_share=0).history()
     expected = [tag for tag, _ in Page(render(plain, "title")).elements]

@@ -18,6 +18,7 @@ from orchestrator.report.progress import (
     regret_gaps,
     simple_regret,
 )
+from tests.examples import examples
 from tests.orchestrator.synthetic_log import OPTIMUM, SyntheticLog
 
 LOGS = st.builds(
@@ -30,7 +31,7 @@ LOGS = st.builds(
 
 
 @given(LOGS)
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 def test_plotly_knows_every_property_of_every_picture(log: SyntheticLog) -> None:
     for figure in figures(log.history()):
         spec = json.loads(json.dumps(figure.spec, allow_nan=False))
@@ -57,7 +58,7 @@ def _resolve_colors(node: object) -> None:
 
 
 @given(LOGS)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 def test_the_best_line_is_the_running_best_of_the_points(log: SyntheticLog) -> None:
     history = log.history()
     figure = best_so_far(history)
@@ -94,7 +95,7 @@ def test_hover_text_is_escaped() -> None:
 
 
 @given(LOGS)
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 def test_regret_is_recomputed_from_the_noise_free_values(log: SyntheticLog) -> None:
     history = log.history()
     best = OPTIMUM if history.is_maximized else 1 - OPTIMUM

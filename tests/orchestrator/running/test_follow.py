@@ -92,6 +92,7 @@ def wait_until(happens: Callable[[], bool]) -> None:
         time.sleep(0.05)
 
 
+@pytest.mark.thorough
 def test_a_live_run_is_held_can_be_watched_and_is_stopped_from_elsewhere(
     bbkb: Bbkb, tmp_path: Path, running_campaign: tuple["subprocess.Popen[str]", Run]
 ) -> None:
@@ -163,6 +164,7 @@ class Lines:
         return PlainView(cast(Console, self))  # `print` is all that it uses of a console
 
 
+@pytest.mark.thorough
 def test_a_holder_that_dies_is_waited_for_and_a_new_one_is_followed_to_its_end(
     running_campaign: tuple["subprocess.Popen[str]", Run], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -193,6 +195,7 @@ def test_a_holder_that_dies_is_waited_for_and_a_new_one_is_followed_to_its_end(
     assert now < following.RESTART_SECONDS
 
 
+@pytest.mark.thorough
 def test_a_holder_that_stays_dead_ends_the_watch(running_campaign: tuple["subprocess.Popen[str]", Run]) -> None:
     command, run = running_campaign
     now = 0.0

@@ -23,6 +23,7 @@ HOSTILE = "<img src=x onerror=window.harmed=1>"
 
 pytestmark = [
     pytest.mark.browser,
+    pytest.mark.thorough,
     pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed"),
     pytest.mark.skipif(importlib.util.find_spec("playwright") is None, reason="playwright is not installed"),
 ]

@@ -17,6 +17,7 @@ from orchestrator.bandit.strategies import STRATEGIES
 from orchestrator.bandit.strategies.bbkb import BBKB
 from orchestrator.settings.file import write
 from orchestrator.settings.model import Settings, from_mapping, load
+from tests.examples import examples
 from tests.orchestrator.settings.small import HEAD, SMALL, ErrorLines
 
 CONFIGS = sorted(Path(__file__).parents[3].joinpath("configs").glob("*.yaml"))
@@ -156,7 +157,7 @@ _campaign = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(campaign=_campaign)
 def test_resolved_settings_are_plain_values_and_load_back(campaign: dict[str, Any]) -> None:
     made = from_mapping(campaign)

@@ -35,6 +35,7 @@ from orchestrator.store import audit as audit_module
 from orchestrator.store.audit import Findings, PendingAttempt
 from orchestrator.store.event_store import EventStore
 from orchestrator.store.verify import verify
+from tests.examples import examples
 from workers.messages import FailureKind
 from workers.simulated import Durations, Failures, SimulatedExecutor
 
@@ -121,7 +122,7 @@ def findings_of(folder: Path, events: Sequence[Event]) -> Findings:
         store.close()
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 @given(
     seed=st.integers(0, 1000),
     kills=st.lists(st.integers(1, 12), max_size=3),

@@ -71,6 +71,7 @@ def short_folder() -> Iterator[str]:
 
 
 @pytest.mark.parametrize("kind", ["task", "actor"])
+@pytest.mark.thorough
 def test_an_attempt_whose_node_dies_is_the_nodes_fault_and_others_continue(short_folder: str, kind: str) -> None:
     result = subprocess.run(
         [sys.executable, "-c", LOSES_NODES, short_folder, kind],
@@ -94,6 +95,7 @@ def test_no_attempt_asks_for_more_memory_than_the_largest_node_has() -> None:
     assert memory_request(Limits(), 2.0) is None
 
 
+@pytest.mark.thorough
 def test_workers_are_as_many_as_places_while_nodes_join_and_leave(tmp_path: Path, short_folder: str) -> None:
     out = tmp_path / "found.json"
     done = subprocess.run(

@@ -18,6 +18,7 @@ from orchestrator.bandit.sparse.scalarisation import INFEASIBLE, Scalarising, di
 from orchestrator.bandit.strategies.bbkb import BBKB
 from orchestrator.bandit.strategies.presets import with_preset
 from orchestrator.bandit.strategy import Choose, Observation
+from tests.examples import examples
 
 POINTS = np.random.default_rng(3).random((160, 2))
 
@@ -94,7 +95,7 @@ def slow_scores(state: Any, pulls: list[int], number: int, width: float) -> np.n
     return Scalarising(floors, theta, np.array(limits)).scores(upper)
 
 
-@settings(max_examples=12)
+@settings(max_examples=examples(12))
 @given(
     seed=st.integers(0, 10**6),
     goals=st.sampled_from([Goals(2), Goals(3), Goals(1, 1), Goals(2, 1), Goals(2, 2)]),

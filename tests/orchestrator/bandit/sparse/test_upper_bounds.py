@@ -14,6 +14,7 @@ from orchestrator.bandit.sparse import upper_bounds
 from orchestrator.bandit.sparse.blocks import Block
 from orchestrator.bandit.sparse.posterior import SparseModel, SparsePosterior
 from orchestrator.bandit.sparse.upper_bounds import LADDER, Screen
+from tests.examples import examples
 from tests.orchestrator.bandit.decisions import array
 
 SEEDS = st.integers(0, 10**6)
@@ -109,7 +110,7 @@ def certified_factor(screen: Screen) -> float:
 def test_bounds_hold_for_every_arm_whatever_happened_since_the_reference(relation: str, sweeps: list[int]) -> None:
     older = 0
 
-    @settings(max_examples=150)
+    @settings(max_examples=examples(150))
     @given(seed=SEEDS, width=st.sampled_from([0.0, 1e-3, 0.1, 1.0, 10.0]))
     def check(seed: int, width: float) -> None:
         nonlocal older

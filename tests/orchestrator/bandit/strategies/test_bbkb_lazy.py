@@ -153,8 +153,15 @@ def test_screened_decisions_are_the_eager_ones_on_random_problems(seed: int) -> 
     assert games[0] == games[1]
 
 
-@pytest.mark.parametrize("termination", ["global", "global_then_local", "product"])
-@pytest.mark.parametrize("regularization", [1e-4, 0.1])
+@pytest.mark.parametrize(
+    "termination",
+    [
+        pytest.param("global", marks=pytest.mark.thorough),
+        "global_then_local",
+        pytest.param("product", marks=pytest.mark.thorough),
+    ],
+)
+@pytest.mark.parametrize("regularization", [pytest.param(1e-4, marks=pytest.mark.thorough), 0.1])
 def test_screened_picks_are_the_eager_ones_on_a_real_table_and_look_at_few_arms(
     termination: Termination, regularization: float, work: Work
 ) -> None:

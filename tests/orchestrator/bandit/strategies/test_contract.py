@@ -61,7 +61,7 @@ def campaign(name: str, rounds: int = 8, limit: int = 5) -> tuple[Strategy[Any],
 
 
 def test_the_same_state_and_pending_pulls_give_the_same_decision(name: str) -> None:
-    strategy, states, _ = campaign(name)
+    strategy, states, _ = game(name)
     for state in states:
         for pending in ((), (3,), (3, 17, 3)):
             recorded = strategy.recorded(state)
@@ -70,7 +70,7 @@ def test_the_same_state_and_pending_pulls_give_the_same_decision(name: str) -> N
 
 
 def test_asking_changes_nothing(name: str) -> None:
-    _, asked, batches = campaign(name)
+    _, asked, batches = game(name)
     strategy, state = build(name), build(name).init(as_arms(ARMS), stream(0))
     for number, observations in enumerate(batches):  # the same tells without a single ask
         state = strategy.tell(state, observations, stream(1, number))
@@ -121,7 +121,7 @@ def picks_alone(name: str, number: int) -> list[int]:
 
 
 def test_the_limit_is_respected(name: str) -> None:
-    strategy, states, _ = campaign(name)
+    strategy, states, _ = game(name)
     for state in states:
         for limit in (1, 2, 7):
             decision = strategy.ask(state, (), limit)
@@ -131,7 +131,7 @@ def test_the_limit_is_respected(name: str) -> None:
 
 
 def test_asking_in_pieces_with_growing_pending_pulls_picks_the_same_as_asking_once(name: str) -> None:
-    strategy, states, _ = campaign(name)
+    strategy, states, _ = game(name)
     for state in states:
         once = arms_of(strategy.ask(state, (), 6))
         pieces: list[int] = []
@@ -174,7 +174,7 @@ def test_failures_do_not_poison_the_state(name: str) -> None:
 
 
 def test_telling_nothing_is_a_round_like_any_other(name: str) -> None:
-    strategy, states, _ = campaign(name)
+    strategy, states, _ = game(name)
     for state in (states[0], states[-1]):
         after = strategy.tell(state, [], stream(9))
         assert after.round == state.round + 1
@@ -184,7 +184,7 @@ def test_telling_nothing_is_a_round_like_any_other(name: str) -> None:
 
 
 def test_a_run_is_reproducible_from_its_seed(name: str) -> None:
-    _, one, first = campaign(name)
+    _, one, first = game(name)
     _, other, second = campaign(name)
     assert first == second
     assert one == other
@@ -201,7 +201,7 @@ def test_states_restored_from_json_records_equal_the_live_ones(name: str) -> Non
 
 
 def test_every_pick_is_an_arm_and_arrays_are_read_only(name: str) -> None:
-    strategy, states, _ = campaign(name)
+    strategy, states, _ = game(name)
     picks = arms_of(strategy.ask(states[-1], (), 9))
     assert all(type(arm) is int and 0 <= arm < len(ARMS) for arm in picks)
     believed = strategy.posterior(states[-1])
