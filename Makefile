@@ -1,19 +1,18 @@
 # Two commands for a new machine with Python 3.11 or newer: `make run` and `make test`.
 PYTHON ?= python3
 BIN := .venv/bin
-# Python compiles a module when it is first imported: compiling all of them here would be half of the work.
-PIP_INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --no-compile
+PIP_INSTALL := $(BIN)/python -m pip install --disable-pip-version-check
 
 .PHONY: run test test-all test-slurm test-deploy test-slow fuzz check recheck format lint types imports coverage docs clean
 
 run: .venv/installed
 	$(BIN)/bbkb run configs/quickstart.yaml
 
-# In a few minutes: what needs no cluster of its own, and one campaign on Ray that is killed and resumed.
+# Under four minutes: every test that is not marked `thorough`, with fewer examples of each property.
 test: .venv/installed-dev
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal --quick
 
-# Also the tests marked `thorough`, and more examples of each property.
+# Also the tests marked `thorough` and those on clusters, with all examples.
 test-all: .venv/installed-dev
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
 
@@ -70,12 +69,12 @@ clean:
 	$(PYTHON) -m venv .venv
 
 .venv/installed: .venv/bin/python pyproject.toml
-	@echo "Installing bbkb and what it needs into .venv. It takes minutes, once: pip names each package that it loads."
-	$(PIP_INSTALL) --editable .
+	@echo "Installing bbkb and the packages that it needs into .venv. This takes a few minutes, once."
+	$(PIP_INSTALL) --no-compile --editable .  # modules are compiled when they are imported: few are
 	@touch $@
 
 .venv/installed-dev: .venv/bin/python pyproject.toml
-	@echo "Installing bbkb and the tools of its developers into .venv. It takes minutes, once."
+	@echo "Installing bbkb and the tools of its developers into .venv. This takes a few minutes, once."
 	$(PIP_INSTALL) --editable '.[dev]'
 	@touch $@ .venv/installed
 

@@ -19,7 +19,10 @@ from benchmarks.chaos.objective import executions
 from benchmarks.chaos.processes import wait_for
 from orchestrator.campaign.events import SessionClosed
 
-pytestmark = pytest.mark.timeout(600)  # an idle machine needs a fifth of this time
+pytestmark = [
+    pytest.mark.thorough,
+    pytest.mark.timeout(600),  # an idle machine needs a fifth of this time
+]
 
 WORKERS = 6
 SECONDS = (0.2, 3.0)  # seconds of the shortest and the longest evaluation
@@ -43,7 +46,6 @@ def strike(cluster: Cluster, notes: Path, folder: Path, plan: Plan, strikes: Seq
     return course.run(Setting(plan, pause=(0.2, 1.0), kills=100), iter(strikes))
 
 
-@pytest.mark.thorough
 def test_when_only_coordinator_and_driver_are_killed_no_evaluation_in_a_worker_actor_runs_twice(
     cluster: Cluster, notes: Path, tmp_path: Path
 ) -> None:
@@ -57,7 +59,6 @@ def test_when_only_coordinator_and_driver_are_killed_no_evaluation_in_a_worker_a
 
 
 @pytest.mark.parametrize(("kind", "seed"), [("actor", 2), ("task", 3)])
-@pytest.mark.thorough
 def test_after_any_kill_nothing_that_finished_is_lost_or_recorded_twice(
     cluster: Cluster, notes: Path, tmp_path: Path, kind: str, seed: int
 ) -> None:

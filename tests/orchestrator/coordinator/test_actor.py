@@ -34,6 +34,7 @@ from orchestrator.store import runs
 from orchestrator.store.runs import Run, open_run
 
 REPOSITORY = Path(__file__).parents[3]
+Bbkb = Callable[..., subprocess.CompletedProcess[str]]
 
 OBJECTIVE = """
 import os, time
@@ -188,6 +189,24 @@ def test_ray_exports_the_campaigns_figures_for_prometheus(make: Callable[..., Ru
 
 
 @pytest.mark.essential
+def test_resume_finishes_campaign_whose_actor_was_killed_and_repeats_no_evaluation(
+    make: Callable[..., Run], bbkb: Bbkb, tmp_path: Path, ray_cluster: str
+) -> None:
+    run = make(evaluations=8, seconds=0.5)
+    session = start(run)
+    eventually(lambda: successes(run) >= 2)
+    ray.kill(ray.get_actor(f"bbkb {run.name}", NAMESPACE), no_restart=True)
+    with pytest.raises(BbkbError):
+        session.result()
+    assert successes(run) < 8
+    done = bbkb(tmp_path, "resume", str(run.folder), "--address", ray_cluster)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "finished: budget spent" in done.stdout
+    assert set(executions(tmp_path).values()) == {1}
+    counted = collections.Counter(event.trial for event in run.events() if isinstance(event, TrialSucceeded))
+    assert counted == dict.fromkeys(range(8), 1)
+
+
 def test_a_killed_actor_restarts_and_no_evaluation_runs_twice(make: Callable[..., Run], tmp_path: Path) -> None:
     run = make(evaluations=12, seconds=0.7)
     session = start(run)
