@@ -1,3 +1,5 @@
+"""`benchmarks.regret`: Regret: the loss compared with pulling the best arm always."""
+
 import numpy as np
 
 from benchmarks.regret import cumulative_regret, regret_ratio, simple_regret

@@ -1,3 +1,7 @@
+"""`objectives.command`: A shell command as an objective, run in its own process group, which ends
+with the evaluation.
+"""
+
 import os
 import pickle
 import shlex

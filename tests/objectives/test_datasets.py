@@ -1,3 +1,7 @@
+"""`objectives.datasets`: The sources of data, in this order: a folder given by the user, data sets
+in scikit-learn, an explicit download.
+"""
+
 import gzip
 from collections.abc import Callable
 from pathlib import Path

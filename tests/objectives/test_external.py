@@ -1,3 +1,5 @@
+"""`objectives.external`: The user's own objectives: any importable function, any shell command."""
+
 import functools
 import pickle
 import sys

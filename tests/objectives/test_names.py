@@ -1,3 +1,5 @@
+"""`objectives.names`: The table of named objectives."""
+
 import subprocess
 import sys
 

@@ -1,3 +1,5 @@
+"""`objectives.parameters`: The kinds of parameters a search space is made of."""
+
 from collections.abc import Callable
 from typing import Any
 

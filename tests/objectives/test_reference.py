@@ -1,3 +1,7 @@
+"""`objectives.reference`: Names of Python things written in a campaign file:
+`package.module:attribute`, or `path/to/file.py:attribute`.
+"""
+
 import math
 import sys
 from pathlib import Path

@@ -1,3 +1,7 @@
+"""`objectives.returned`: Converts the return value of a user's code to an evaluation, with strict
+rules for numbers and clear messages.
+"""
+
 from decimal import Decimal
 from fractions import Fraction
 from typing import NoReturn

@@ -1,3 +1,7 @@
+"""`objectives.shell_text`: Finds out where in a shell command a placeholder is: a plain word, or a
+place where the shell would not read it as one.
+"""
+
 import subprocess
 from pathlib import Path
 

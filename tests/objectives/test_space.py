@@ -1,3 +1,7 @@
+"""`objectives.space`: A search space becomes candidates: the finite set of arms a bandit chooses
+from.
+"""
+
 import itertools
 import math
 from collections.abc import Mapping

@@ -1,3 +1,7 @@
+"""`objectives.synthetic`: Functions with a formula: the papers' test functions, with noise, and
+slow on demand.
+"""
+
 import time
 
 import numpy as np

@@ -1,3 +1,7 @@
+"""`objectives.table_file`: A user's table, CSV or Parquet, as typed columns; a mistake is reported
+with file, line and column.
+"""
+
 import gzip
 import sys
 from collections.abc import Mapping, Sequence

@@ -1,3 +1,5 @@
+"""`objectives.tabular`: Objectives that are tables: an evaluation looks up the row of an arm."""
+
 from pathlib import Path
 from typing import Any
 

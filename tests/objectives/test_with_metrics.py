@@ -1,3 +1,7 @@
+"""`objectives.goals`: An objective whose metrics are objectives or constraints of a campaign: a
+result without them is a failure.
+"""
+
 import math
 import pickle
 

@@ -1,3 +1,7 @@
+"""`orchestrator.credentials`: Credentials in the URL of a database: looked up when a connection is
+made, hidden when the URL is written or shown.
+"""
+
 import pytest
 import sqlalchemy as sa
 from hypothesis import given

@@ -1,3 +1,7 @@
+"""`orchestrator.files`: Files written whole or not at all: a draft beside the target, synced, then
+renamed onto it.
+"""
+
 import errno
 import os
 import stat

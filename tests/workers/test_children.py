@@ -1,3 +1,7 @@
+"""`workers.children`: Ends all processes that an evaluation has started when it ends, also those
+that detached themselves.
+"""
+
 import os
 import signal
 import subprocess

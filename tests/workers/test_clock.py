@@ -1,3 +1,7 @@
+"""`workers.clock`: Wall-clock time that passes steadily, also when the machine's clock is changed
+while a process runs.
+"""
+
 import time
 
 import pytest

@@ -1,3 +1,7 @@
+"""`workers.evaluate`: Runs one attempt under its limits and turns every result or failure into an
+`Outcome`.
+"""
+
 import contextlib
 import math
 import os

@@ -1,3 +1,7 @@
+"""`workers.inline`: Evaluates in this process, one at a time: for debugging, for tests and for
+machines without Ray.
+"""
+
 import signal
 
 import pytest

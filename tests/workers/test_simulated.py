@@ -1,3 +1,7 @@
+"""`workers.simulated`: Evaluates in virtual time: an hour of campaign on any number of workers
+takes as long as its table look-ups.
+"""
+
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 

@@ -1,3 +1,7 @@
+"""`workers.surroundings`: Restores what an evaluation has changed in its process, before the next
+one.
+"""
+
 import gc
 import io
 import os

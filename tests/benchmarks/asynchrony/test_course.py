@@ -1,3 +1,7 @@
+"""`benchmarks.asynchrony.course`: The utilisation of the workers and the regret of one campaign as
+functions of time, from its log.
+"""
+
 from dataclasses import replace
 
 import numpy as np

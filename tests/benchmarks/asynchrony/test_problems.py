@@ -1,3 +1,7 @@
+"""`benchmarks.asynchrony.problems`: The problems: recorded tables as bandit problems on one scale,
+so that one set of hyper-parameters suits all of them.
+"""
+
 from pathlib import Path
 
 import numpy as np

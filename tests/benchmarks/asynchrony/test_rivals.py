@@ -1,3 +1,7 @@
+"""`benchmarks.asynchrony.rivals`: Other methods that keep workers busy, with BBKB's posterior,
+upper bounds and options.
+"""
+
 from collections import Counter
 
 import numpy as np

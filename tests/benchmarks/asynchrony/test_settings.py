@@ -1,3 +1,7 @@
+"""`benchmarks.asynchrony.settings`: The settings of the comparison: problems × durations × workers,
+and the methods, which share their options; only the default of this project differs.
+"""
+
 from pathlib import Path
 
 from benchmarks.asynchrony.settings import CALIBRATED, Setting

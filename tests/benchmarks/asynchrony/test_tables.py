@@ -1,3 +1,7 @@
+"""`benchmarks.asynchrony.tables`: Courses as tables: utilisation, regret at equal times, the method
+with the lowest regret, and parts of the regret.
+"""
+
 import numpy as np
 import pytest
 

@@ -1,3 +1,7 @@
+"""`benchmarks.papers.campaigns`: An experiment's runs as campaigns of this project, each with a
+folder and a log, so that they can be resumed.
+"""
+
 from dataclasses import replace
 from pathlib import Path
 from typing import Any

@@ -1,3 +1,7 @@
+"""`benchmarks.papers.compressed`: Compressed GP bandits (Bedi et al. 2020 and its long version with
+Sadler, section 4) and other methods.
+"""
+
 from pathlib import Path
 
 import numpy as np

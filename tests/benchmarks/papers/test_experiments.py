@@ -1,3 +1,5 @@
+"""`benchmarks.papers.experiments`: The experiments by their names on the command line."""
+
 from dataclasses import replace
 from pathlib import Path
 

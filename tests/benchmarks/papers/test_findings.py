@@ -1,3 +1,7 @@
+"""`benchmarks.papers.findings`: The results of an experiment as plain values: tables of numbers
+with intervals, and figures made of curves.
+"""
+
 import numpy as np
 import pytest
 from hypothesis import given, settings

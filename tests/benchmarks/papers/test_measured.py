@@ -1,3 +1,7 @@
+"""`benchmarks.papers.measured`: One run of an algorithm, from the log of its campaign, as arrays
+with one entry for each pull.
+"""
+
 import numpy as np
 import pytest
 

@@ -1,3 +1,7 @@
+"""`benchmarks.papers.nasbench101`: Calandriello et al. 2020, section 5, figures 3, 4 and 7: NAS-
+Bench-101 with and without initial evaluations.
+"""
+
 import os
 from dataclasses import replace
 from pathlib import Path

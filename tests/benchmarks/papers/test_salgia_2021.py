@@ -1,3 +1,7 @@
+"""`benchmarks.papers.salgia_2021`: Salgia, Vakili, Zhao 2021 (GP-ThreDS): the methods of its
+section 5 and appendix D, with their settings.
+"""
+
 import numpy as np
 import pytest
 

@@ -1,3 +1,7 @@
+"""`benchmarks.papers.threds_cnn`: Salgia et al. 2021, appendix D.3, figure 7: five hyper-parameters
+of a convolutional network on MNIST.
+"""
+
 import csv
 import itertools
 from pathlib import Path

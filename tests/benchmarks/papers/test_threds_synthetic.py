@@ -1,3 +1,7 @@
+"""`benchmarks.papers.threds_synthetic`: Salgia et al. 2021, section 5, figure 4: Branin's and
+Rosenbrock's function on [0, 1]², noise of variance 0.01.
+"""
+
 from functools import partial
 from pathlib import Path
 from typing import Any

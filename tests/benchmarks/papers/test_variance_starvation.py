@@ -1,3 +1,7 @@
+"""`benchmarks.papers.variance_starvation`: Calandriello et al. 2019 (BKB), figure 1: BKB's variance
+far from the data, where other approximations are too small.
+"""
+
 from pathlib import Path
 
 import numpy as np

@@ -1,3 +1,7 @@
+"""`benchmarks.papers.writing`: Findings on the terminal and on disk: tables (also as CSV), all
+numbers as JSON, and figures if possible.
+"""
+
 import csv
 import io
 import json

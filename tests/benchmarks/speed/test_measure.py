@@ -1,3 +1,7 @@
+"""`benchmarks.speed.measure`: One measurement, in its own process: `python -m
+benchmarks.speed.measure NAME '{"option": …}'` prints JSON.
+"""
+
 import numpy as np
 import pytest
 

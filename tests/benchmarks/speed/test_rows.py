@@ -1,3 +1,7 @@
+"""`benchmarks.speed.rows`: The rows of the table: the measurements, what they are compared with,
+and their limits.
+"""
+
 import json
 from pathlib import Path
 from typing import Any

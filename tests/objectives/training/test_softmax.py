@@ -1,3 +1,7 @@
+"""`objectives.training.softmax`: Multinomial logistic regression on handwritten digits, trained by
+mini-batch SGD: the papers' tuning problem.
+"""
+
 import pickle
 import warnings
 from typing import Any, cast

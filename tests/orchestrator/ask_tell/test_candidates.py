@@ -1,3 +1,7 @@
+"""`orchestrator.ask_tell.candidates`: `CandidateOptimizer`: ask and tell rows of an array, without
+a campaign.
+"""
+
 import doctest
 import subprocess
 import sys

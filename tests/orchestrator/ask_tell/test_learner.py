@@ -1,3 +1,7 @@
+"""`orchestrator.ask_tell.learner`: A strategy between ask and tell: its state, what is in flight,
+and the results that the state does not contain yet.
+"""
+
 from typing import Any
 
 import numpy as np

@@ -1,3 +1,7 @@
+"""`orchestrator.bandit.arms`: The candidates of a bandit: their features, which feature belongs to
+which parameter, and whether arms repeat.
+"""
+
 from typing import Any
 
 import numpy as np

@@ -1,3 +1,7 @@
+"""`orchestrator.bandit.checks`: Rules that strategies share: the ranges of their hyper-parameters,
+and when nothing may be chosen.
+"""
+
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,3 +1,8 @@
+"""`orchestrator.bandit.confidence`: Confidence widths: the factor on σ̃ in u = μ̃ + width · σ̃
+(BBKB Theorem 2), and on σ of the Bayesian scale (Chowdhury and Gopalan 2017, Theorem 2, as IGP-
+UCB, GP-ThreDS and adaptive discretisation have it).
+"""
+
 import math
 from typing import Any
 

@@ -1,3 +1,5 @@
+"""`orchestrator.bandit.kernels`: Covariance functions k(x, x'), one frozen dataclass each."""
+
 from typing import Any
 
 import numpy as np

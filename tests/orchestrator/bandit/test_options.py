@@ -1,3 +1,7 @@
+"""`orchestrator.bandit.options`: The meanings and ranges of a strategy's options, read from the
+annotations of its fields.
+"""
+
 import math
 import re
 from collections.abc import Iterator, Mapping

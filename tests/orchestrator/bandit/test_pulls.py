@@ -1,3 +1,7 @@
+"""`orchestrator.bandit.pulls`: The sufficient statistics of a bandit: how often each arm was
+pulled, and the sum of its rewards.
+"""
+
 import numpy as np
 import pytest
 from hypothesis import given

@@ -1,3 +1,5 @@
+"""`orchestrator.bandit.recent`: A bounded cache of values that are expensive to compute."""
+
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -1,3 +1,7 @@
+"""`orchestrator.campaign.attempts`: Attempts as the campaign's state remembers them: running, best
+so far, and ended recently.
+"""
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

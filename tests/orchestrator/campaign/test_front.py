@@ -1,3 +1,7 @@
+"""`orchestrator.campaign.front`: The Pareto front of a campaign: the results that satisfy all
+constraints and that no other result dominates.
+"""
+
 import pytest
 
 from orchestrator.campaign.front import Front

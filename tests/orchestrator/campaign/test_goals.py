@@ -1,3 +1,7 @@
+"""`orchestrator.campaign.goals`: The goals of a campaign: one or several objectives, each a metric
+with a direction, and constraints on metrics.
+"""
+
 import pytest
 
 from orchestrator.bandit.goals import Goals

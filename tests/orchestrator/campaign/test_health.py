@@ -1,3 +1,7 @@
+"""`orchestrator.campaign.health`: Warnings about a campaign's workers: a worker that was not
+replaced, or an evaluation that does not end.
+"""
+
 from orchestrator.campaign.events import PlacesChanged, TrialSucceeded
 from orchestrator.campaign.health import warnings
 from orchestrator.campaign.state import CampaignState

@@ -1,3 +1,7 @@
+"""`orchestrator.campaign.hypervolume`: The hypervolume of a front: the volume between its points
+and a reference point that all of them are better than.
+"""
+
 import itertools
 
 import numpy as np

@@ -1,3 +1,7 @@
+"""`orchestrator.campaign.immutable_queue`: An immutable sequence that is cheap to extend at its
+end, to shorten at its front and to put a few items before.
+"""
+
 import pickle
 import weakref
 

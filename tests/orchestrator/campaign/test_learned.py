@@ -1,3 +1,7 @@
+"""`orchestrator.campaign.learned`: How valid the fitted model is and how much noise it has, read
+from the record of `ModelRefreshed`.
+"""
+
 from orchestrator.campaign.learned import LearnedModel
 
 

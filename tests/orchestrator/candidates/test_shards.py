@@ -1,3 +1,7 @@
+"""`orchestrator.candidates.shards`: Candidates in many processes: each shard is a Ray actor that
+holds blocks of arms and answers queries about them.
+"""
+
 from collections.abc import Iterator
 from dataclasses import replace
 

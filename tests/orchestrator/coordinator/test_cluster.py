@@ -1,3 +1,7 @@
+"""`orchestrator.coordinator.cluster`: Finds a Ray cluster or starts one on this machine, and keeps
+Ray's own output away from the user.
+"""
+
 import os
 import socket
 import subprocess

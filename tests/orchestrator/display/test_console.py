@@ -1,3 +1,7 @@
+"""`orchestrator.display.console`: The console of all commands, which escapes control sequences in
+texts from outside.
+"""
+
 import io
 
 import pytest

@@ -1,3 +1,5 @@
+"""`orchestrator.session.event_lines`: The campaign's events as lines of the operator's log."""
+
 import logging
 from typing import Any
 

@@ -1,3 +1,5 @@
+"""`orchestrator.store.comparison`: Compares a log with a copy of it, event by event."""
+
 import shutil
 import sqlite3
 from pathlib import Path

@@ -1,3 +1,7 @@
+"""`workers.on_ray.executor`: Evaluates on a Ray cluster: an attempt is a Ray task, or a call of a
+worker actor that outlives this process.
+"""
+
 import os
 import signal
 import sys

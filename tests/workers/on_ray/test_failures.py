@@ -1,3 +1,5 @@
+"""`workers.on_ray.failures`: What Ray raises for an attempt, as a failure of its kind."""
+
 import pytest
 from ray.exceptions import (
     ActorDiedError,

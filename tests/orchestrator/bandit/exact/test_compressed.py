@@ -1,3 +1,7 @@
+"""`orchestrator.bandit.exact.compressed`: Compressed Gaussian-process bandits: the exact posterior
+over the informative pulls only.
+"""
+
 import math
 from typing import Any, cast
 

@@ -1,3 +1,7 @@
+"""`orchestrator.bandit.exact.exact`: The dense exact Gaussian process, O(p³): the oracle of the
+sparse posterior, and quantities defined by it.
+"""
+
 import numpy as np
 import pytest
 from hypothesis import given

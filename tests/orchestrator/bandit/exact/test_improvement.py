@@ -1,3 +1,8 @@
+"""`orchestrator.bandit.exact.improvement`: Improvement on the best belief, the common part of EI
+and PI (Salgia, Vakili, Zhao 2021, Appendix D.1, after Nguyen et al. 2017, "Regret for expected
+improvement over the best-observed value and stopping condition").
+"""
+
 from dataclasses import replace
 from functools import partial
 from typing import Any

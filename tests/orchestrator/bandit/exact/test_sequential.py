@@ -1,3 +1,7 @@
+"""`orchestrator.bandit.exact.sequential`: One pull at a time under an exact belief: the common step
+of strategies that rank the arms.
+"""
+
 import math
 
 import numpy as np

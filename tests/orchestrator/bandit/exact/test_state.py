@@ -1,3 +1,7 @@
+"""`orchestrator.bandit.exact.state`: The state of strategies with an exact posterior: observations
+and belief.
+"""
+
 from dataclasses import dataclass
 
 import numpy as np

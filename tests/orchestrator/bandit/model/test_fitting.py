@@ -1,3 +1,7 @@
+"""`orchestrator.bandit.model.fitting`: Kernel and noise fitted to scores: the maximum a posteriori
+estimate of lengthscales and noise variance.
+"""
+
 from dataclasses import replace
 
 import numpy as np

@@ -1,3 +1,7 @@
+"""`orchestrator.bandit.model.outputs`: Scores, to which the model is fitted instead of the raw
+rewards.
+"""
+
 from typing import Any
 
 import numpy as np

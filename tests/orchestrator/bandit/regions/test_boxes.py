@@ -1,3 +1,7 @@
+"""`orchestrator.bandit.regions.boxes`: The binary tree of boxes over the candidates, for strategies
+made for a continuous domain.
+"""
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,3 +1,7 @@
+"""`orchestrator.bandit.regions.grid`: A grid over a finite candidate set, coarse at first: an order
+of the arms whose every prefix covers them well.
+"""
+
 import numpy as np
 import pytest
 from hypothesis import given

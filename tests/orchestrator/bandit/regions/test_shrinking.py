@@ -1,3 +1,7 @@
+"""`orchestrator.bandit.regions.shrinking`: The state of GP-ThreDS: the epoch, the progress of its
+search, and the visit whose rewards are its belief.
+"""
+
 from dataclasses import replace
 
 import numpy as np

@@ -1,3 +1,7 @@
+"""`orchestrator.bandit.sparse.argmax_queue`: The argmax of scores that only fall, looking at few of
+them (lazy greedy, Minoux 1978).
+"""
+
 import numpy as np
 import pytest
 from hypothesis import given

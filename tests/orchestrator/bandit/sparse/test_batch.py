@@ -1,3 +1,7 @@
+"""`orchestrator.bandit.sparse.batch`: The posterior within a batch: pulls without rewards as rank-
+one updates (BBKB Algorithm 1, line 8).
+"""
+
 from collections.abc import Callable, Sequence
 
 import numpy as np

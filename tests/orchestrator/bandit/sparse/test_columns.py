@@ -1,3 +1,7 @@
+"""`orchestrator.bandit.sparse.columns`: Kernel columns k(·, x_s) over all arms, kept between refits
+within bounded memory.
+"""
+
 from typing import Any, cast
 
 import numpy as np

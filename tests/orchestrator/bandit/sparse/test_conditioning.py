@@ -1,3 +1,7 @@
+"""`orchestrator.bandit.sparse.conditioning`: The exact posterior variances given pulls without
+rewards: every pull is an inducing point.
+"""
+
 from collections.abc import Callable
 
 import numpy as np

@@ -1,3 +1,7 @@
+"""`orchestrator.bandit.sparse.dictionary`: Resparsification: drawing the inducing points by ridge
+leverage scores (BBKB Algorithm 1, lines 10–14).
+"""
+
 import numpy as np
 import pytest
 from hypothesis import given

@@ -1,3 +1,7 @@
+"""`orchestrator.bandit.sparse.goal_queue`: Picking arms for several objectives and constraints, on
+one dictionary.
+"""
+
 from collections.abc import Iterator
 from typing import Any
 

@@ -1,3 +1,7 @@
+"""`orchestrator.bandit.sparse.nystrom`: The square root of K_𝒮 behind the Nyström embedding z(x) =
+L⁻¹ k_𝒮(x) (BKB, Calandriello et al. 2019, eq. 4).
+"""
+
 import numpy as np
 import pytest
 from hypothesis import given

@@ -1,3 +1,7 @@
+"""`orchestrator.bandit.sparse.posterior`: The sparse posterior over all arms (BKB's; DTC on the 1/λ
+scale), fitted from counts.
+"""
+
 from collections.abc import Callable
 from functools import partial
 from typing import Any, cast

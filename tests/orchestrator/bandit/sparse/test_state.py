@@ -1,3 +1,7 @@
+"""`orchestrator.bandit.sparse.state`: The state of a strategy with a sparse posterior; the
+posterior is derived from it once, when it is needed.
+"""
+
 from typing import Any
 
 import numpy as np

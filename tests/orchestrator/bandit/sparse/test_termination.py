@@ -1,3 +1,7 @@
+"""`orchestrator.bandit.sparse.termination`: Rules for the end of a batch: bounds on the drift of
+the posterior before it is fitted again.
+"""
+
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any

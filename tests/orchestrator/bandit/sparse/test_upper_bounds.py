@@ -1,3 +1,7 @@
+"""`orchestrator.bandit.sparse.upper_bounds`: Upper bounds on every arm from an earlier posterior:
+after a refit most arms need no new moments.
+"""
+
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any

@@ -1,3 +1,7 @@
+"""`orchestrator.bandit.start.bless`: BLESS: bottom-up leverage score sampling (Rudi, Calandriello,
+Carratino, Rosasco 2018, Algorithm 1).
+"""
+
 from collections.abc import Callable
 
 import numpy as np

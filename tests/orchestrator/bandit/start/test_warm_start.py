@@ -1,3 +1,7 @@
+"""`orchestrator.bandit.start.warm_start`: The start of a strategy: the arms that are pulled before
+its first batch, or existing data (BBKB §5).
+"""
+
 from collections.abc import Callable, Sequence
 
 import numpy as np

@@ -1,3 +1,7 @@
+"""`orchestrator.bandit.strategies.adaptive_discretization`: Adaptive discretisation (Shekhar and
+Javidi 2018, Algorithm 1): cells that are fine where the maximum may be.
+"""
+
 import math
 from collections.abc import Iterator
 from typing import Any

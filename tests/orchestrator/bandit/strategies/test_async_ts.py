@@ -1,3 +1,7 @@
+"""`orchestrator.bandit.strategies.async_ts`: Asynchronous Thompson sampling (Kandasamy,
+Krishnamurthy, Schneider, Póczos 2018, Algorithm 2), a method that BBKB is compared with.
+"""
+
 import math
 from dataclasses import replace
 from typing import Any

@@ -1,3 +1,7 @@
+"""`orchestrator.bandit.strategies.bkb`: BKB: budgeted kernel bandits (Calandriello, Carratino,
+Lazaric, Valko, Rosasco 2019, Algorithm 1).
+"""
+
 import math
 from collections.abc import Iterator
 from dataclasses import replace

@@ -1,3 +1,7 @@
+"""`orchestrator.bandit.strategies.compressed_ei`: Compressed EI, "CEI" (Bedi, Peddireddy, Aggarwal,
+Sadler, Koppel, Algorithm 1 with eq. 2.6; see `compressed`).
+"""
+
 import math
 
 import numpy as np

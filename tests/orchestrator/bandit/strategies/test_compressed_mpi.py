@@ -1,3 +1,7 @@
+"""`orchestrator.bandit.strategies.compressed_mpi`: Compressed "most probable improvement" (Bedi,
+Peddireddy, Aggarwal, Sadler, Koppel, Section 4; see `compressed`).
+"""
+
 import math
 
 import numpy as np

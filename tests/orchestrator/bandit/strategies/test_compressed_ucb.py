@@ -1,3 +1,7 @@
+"""`orchestrator.bandit.strategies.compressed_ucb`: Compressed GP-UCB, "CUB" (Bedi, Peddireddy,
+Aggarwal, Sadler, Koppel, Algorithm 1 with eq. 2.5; see `compressed`).
+"""
+
 import math
 
 import numpy as np

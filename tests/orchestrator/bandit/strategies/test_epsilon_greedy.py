@@ -1,3 +1,7 @@
+"""`orchestrator.bandit.strategies.epsilon_greedy`: ε-greedy on the exact Gaussian process (Sutton
+and Barto 2018, §2.2, with a posterior mean for the sample means).
+"""
+
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any

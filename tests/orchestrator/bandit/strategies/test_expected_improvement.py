@@ -1,3 +1,7 @@
+"""`orchestrator.bandit.strategies.expected_improvement`: Expected improvement over the best belief,
+exact (Salgia, Vakili, Zhao 2021, Appendix D.1; see `improvement`).
+"""
+
 import numpy as np
 import pytest
 from hypothesis import given

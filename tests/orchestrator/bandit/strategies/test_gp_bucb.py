@@ -1,3 +1,7 @@
+"""`orchestrator.bandit.strategies.gp_bucb`: GP-BUCB: batches under the exact Gaussian process
+(Desautels, Krause, Burdick 2014).
+"""
+
 import math
 from collections.abc import Iterator
 from dataclasses import replace

@@ -1,3 +1,7 @@
+"""`orchestrator.bandit.strategies.gp_threds`: GP-ThreDS: thresholded domain shrinking (Salgia,
+Vakili, Zhao 2021, Algorithms 1 to 6).
+"""
+
 import math
 from collections.abc import Generator, Iterator
 from dataclasses import replace

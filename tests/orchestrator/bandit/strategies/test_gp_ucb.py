@@ -1,3 +1,7 @@
+"""`orchestrator.bandit.strategies.gp_ucb`: GP-UCB: the exact Gaussian process, one pull at a time
+(Srinivas et al. 2010; Chowdhury and Gopalan 2017).
+"""
+
 import math
 from dataclasses import replace
 from functools import partial

@@ -1,3 +1,7 @@
+"""`orchestrator.bandit.strategies.probability_of_improvement`: Probability of improvement on the
+best belief, exact (Salgia, Vakili, Zhao 2021, Appendix D.1; see `improvement`).
+"""
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,3 +1,8 @@
+"""`orchestrator.bandit.strategies.regularized_evolution`: Regularised evolution (Real, Aggarwal,
+Huang, Le 2019, "Regularized evolution for image classifier architecture search", Algorithm 1):
+parents win tournaments in the population; the oldest member is removed, whatever its reward.
+"""
+
 import itertools
 from collections.abc import Iterable, Sequence
 from typing import Any

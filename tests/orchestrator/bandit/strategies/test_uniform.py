@@ -1,3 +1,5 @@
+"""`orchestrator.bandit.strategies.uniform`: The uniform policy: every pull an arm at random."""
+
 import numpy as np
 
 from orchestrator.bandit.strategies.uniform import MOST_PENDING, Uniform
