@@ -63,7 +63,7 @@ def test_a_report_of_cuts_has_a_row_for_each_and_says_plainly_when_there_is_none
     assert "not run" in cuts_report([])
 
 
-def test_the_nodes_get_what_is_shipped_for_them() -> None:
+def test_nodes_of_the_chaos_cluster_have_the_settings_of_deploy_ray_env() -> None:
     shipped = ray_settings(Path(network.__file__).parents[2] / "deploy" / "ray.env")
     assert shipped["RAY_health_check_failure_threshold"] == "3"
     assert not any(name.startswith("#") or not name for name in shipped)

@@ -36,7 +36,7 @@ def rungs_after_step_1(rewards: list[float]) -> Rungs:
     return rungs
 
 
-def test_a_third_continues() -> None:
+def test_asha_continues_the_best_third() -> None:
     rungs = rungs_after_step_1([0.1, 0.9, 0.5, 0.3, 0.7, 0.2])
     assert [trial for trial in range(6) if not rungs.stops(ASHA, trial)] == [1, 4]
 
@@ -63,7 +63,7 @@ def test_a_rung_counts_a_trial_once() -> None:
     assert (again.rewards, again.standing) == (rungs.rewards, rungs.standing)
 
 
-def test_what_an_ended_trial_had_stays() -> None:
+def test_rungs_keep_the_reports_of_an_ended_trial() -> None:
     rungs = rungs_after_step_1([0.1, 0.2, 0.9]).without(2)
     assert rungs.stops(ASHA, 0)
     assert not rungs.stops(ASHA, 2)

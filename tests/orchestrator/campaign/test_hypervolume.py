@@ -25,7 +25,7 @@ def test_it_is_the_share_of_random_points_that_some_point_is_better_than(objecti
 
 
 @given(st.integers(1, 4).flatmap(lambda size: st.lists(st.tuples(*[small] * size), max_size=5)))
-def test_it_is_the_number_of_unit_cells_below_some_point(points: list[tuple[float, ...]]) -> None:
+def test_hypervolume_of_whole_points_is_the_number_of_unit_cells_below_them(points: list[tuple[float, ...]]) -> None:
     size = len(points[0]) if points else 2
     cells = itertools.product(range(5), repeat=size)
     below = sum(

@@ -249,7 +249,7 @@ def test_an_interrupt_stops_cleanly_and_a_resume_continues(bbkb: Bbkb, tmp_path:
 
 
 @pytest.mark.parametrize("executor", ["inline", pytest.param("ray", marks=pytest.mark.thorough)])
-def test_a_second_interrupt_gives_running_evaluations_back(bbkb: Bbkb, tmp_path: Path, executor: str) -> None:
+def test_second_interrupt_cancels_running_evaluations(bbkb: Bbkb, tmp_path: Path, executor: str) -> None:
     assert "were cancelled" in interrupt(tmp_path, executor, seconds=600, until=("in_flight", 1), times=2)
     status = json.loads(bbkb(tmp_path, "status", str(run_of(tmp_path)), "--json").stdout)
     assert (status["outcome"], status["succeeded"]) == ("interrupted", 0)

@@ -67,7 +67,7 @@ def test_an_identity_comes_back_as_it_was_written() -> None:
     assert [Identity.read(text) for text in ("", "{}", "[]", '{"host": 1}', "5")] == [None] * 5
 
 
-def test_a_process_on_this_machine_is_alive_until_it_is_gone_also_when_it_is_stopped_and_before_it_is_buried(
+def test_stopped_process_counts_as_alive_and_zombie_as_dead(
     child: tuple[subprocess.Popen[str], Identity],
 ) -> None:
     process, identity = child
@@ -162,7 +162,7 @@ def start_heartbeat(writer: Writer) -> tuple[Heartbeat, list[bool], threading.Ev
     return heart, stops, came
 
 
-def test_a_heartbeat_beats_passes_on_what_it_is_asked_once_and_lets_go_at_the_end(
+def test_heartbeat_passes_each_stop_request_on_once_and_releases_the_lease_at_its_end(
     store: EventStore, campaign: str
 ) -> None:
     writer = take(store, campaign)

@@ -30,7 +30,7 @@ def test_pulls_enter_one_by_one() -> None:
     np.testing.assert_allclose(inclusion_probabilities(PULLS, VARIANCE, 2.0, "pulls"), expected, rtol=1e-12)
 
 
-def test_arms_enter_as_a_whole() -> None:
+def test_resampling_by_arms_includes_an_arm_with_its_summed_probability() -> None:
     np.testing.assert_allclose(inclusion_probabilities(PULLS, VARIANCE, 2.0, "arms"), [0.6, 1.0, 0.2], rtol=1e-12)
 
 

@@ -222,7 +222,7 @@ def test_the_first_rung_that_holds_is_certified_and_the_next_search_begins_one_b
     assert len(sweeps) == 1
 
 
-def test_work_on_single_arms_is_paid_for_until_it_has_cost_a_sweep(sweeps: list[int]) -> None:
+def test_upper_bounds_allow_work_on_single_arms_until_it_costs_as_much_as_a_sweep(sweeps: list[int]) -> None:
     posterior = posterior_on_a_line(2)
     screen = posterior.model.screen
     screen_arms(screen, posterior, 1.0)

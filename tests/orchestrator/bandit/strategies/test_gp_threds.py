@@ -213,7 +213,7 @@ def test_the_walk_steps_as_algorithm_3_does() -> None:
 
 
 @SEARCHES
-def test_a_test_ends_when_brute_force_says_so(search: Search) -> None:
+def test_visit_of_a_region_ends_when_brute_force_ends_it(search: Search) -> None:
     arms, values, norm = smooth_problem(4)
     options: dict[str, Any] = {
         "kernel": RBF(0.3),
