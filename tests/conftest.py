@@ -56,11 +56,11 @@ def default_signal_handlers() -> Iterator[None]:
     A background job of a non-interactive shell ignores SIGINT. Tests send both signals to themselves and to children.
     SIGHUP stays ignored under `nohup`: the tests have to outlive the terminal.
     """
-    handlers = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
-    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
+    before_interrupt = signal.signal(signal.SIGINT, signal.default_int_handler)
+    before_termination = signal.signal(signal.SIGTERM, signal.SIG_DFL)
     yield
-    for number, handler in before.items():
-        signal.signal(number, handler)
+    signal.signal(signal.SIGINT, before_interrupt)
+    signal.signal(signal.SIGTERM, before_termination)
 
 
 @pytest.fixture(scope="session")
