@@ -1,7 +1,8 @@
 """The campaign file as JSON Schema (draft 2020-12), for editors.
 
 pydantic writes the schema of the sections; strategies, kernels, objectives and parameter kinds are added as
-alternatives, one for each name. `orchestrator.settings.schema_rules` adds bounds and what needs several keys at once.
+alternatives, one for each name. It knows keys, types and ranges; rules between several keys are checked by
+`bbkb validate`.
 """
 
 from collections.abc import Iterable
@@ -22,7 +23,6 @@ from orchestrator.bandit.strategies import STRATEGIES
 from orchestrator.bandit.strategies.presets import Preset
 from orchestrator.settings.model import Settings
 from orchestrator.settings.options import adapter
-from orchestrator.settings.schema_rules import add_parameter_rules, add_section_rules, name_rule
 from orchestrator.settings.spaces import PARAMETERS
 from orchestrator.settings.strategies import DEFAULT_STRATEGY
 
@@ -61,7 +61,6 @@ def schema() -> Schema:
             definition["properties"]["preset"] = {"enum": list(Preset), "description": _PRESET}
     for cls, field in ((PythonCallable, "path"), (ShellCommand, "command"), (PickledFunction, "path")):
         _without(definitions[_target(by_class[cls])], field)
-    add_parameter_rules(definitions)
 
     settings = definitions.pop(_target(schemas[0, "validation"]))
     sections: dict[str, Schema] = settings["properties"]
@@ -71,12 +70,11 @@ def schema() -> Schema:
     sections["strategy"] |= {"anyOf": [*(by_class[cls] for cls in STRATEGIES.values()), _named_elsewhere()]}
     sections["model"] = {**by_class[Model], "description": "How all model-based strategies model rewards."}
     kinds = [by_class[cls] for cls in dict.fromkeys(PARAMETERS.values())]
-    named = {"type": "object", "propertyNames": name_rule(), "additionalProperties": {"anyOf": kinds}}
+    named = {"type": "object", "additionalProperties": {"anyOf": kinds}}
     file = {"type": "string", "pattern": r"\.(json|yaml|yml)$", "description": "A file written by ConfigSpace."}
     sections["space"] |= {"anyOf": [named, file]}
     sections["forbid"] |= {"type": "array", "items": {"type": "object", "minProperties": 1}}
     sections["enqueue"] |= {"type": "array", "items": {"type": "object", "minProperties": 1}}
-    settings["allOf"] = add_section_rules(sections, definitions)
     _open_objective(definitions[_target(sections["objective"])], objectives, by_class)
     head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "bbkb campaign file"}
     return {**settings, **head, "description": "One campaign: what is tuned, how, where.", "$defs": definitions}
