@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from typing_extensions import Doc
 
 from orchestrator.bandit.arms import Arms
+from orchestrator.bandit.curves import TrialCurve
 from orchestrator.bandit.pulls import Pulls
 
 Record = Mapping[str, Any]  # plain values, whose meaning only the strategy knows
@@ -60,12 +61,14 @@ class Observation:
 @dataclass(frozen=True, slots=True)
 class Pick:
     """A chosen arm with the numbers that explain the choice. Before the pick: posterior `mean`, confidence `width`
-    (factor on the standard deviation) and `variance` on the 1/λ scale; NaN where a strategy has none."""
+    (factor on the standard deviation) and `variance` on the 1/λ scale; NaN where a strategy has none. `trial`: the
+    stopped trial that is to be continued; None: a new one."""
 
     arm: int
     mean: float = float("nan")
     width: float = float("nan")
     variance: float = float("nan")
+    trial: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,6 +222,46 @@ class Recommends(Protocol[S_contra]):
 
     def recommend(self, state: S_contra) -> int | None:
         """The arm to recommend, one that was pulled; None: that of the largest mean reward."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrialForecast:
+    """What a strategy expects of the final value of a trial that has reported.
+
+    `trial`: the trial's number.
+    `mean`: the expected final reward.
+    `low`, `high`: the reward two standard deviations below and above it.
+    `score`: the expected final score, in the model's units.
+    `deviation`: its standard deviation, noise included, in the model's units.
+    """
+
+    trial: int
+    mean: float
+    low: float
+    high: float
+    score: float
+    deviation: float
+
+
+@runtime_checkable
+class LearnsCurves(Protocol[S]):
+    """A strategy whose model learns the values that trials report at steps before their end."""
+
+    def with_curves(
+        self, state: S, curves: Sequence[TrialCurve], paused: Sequence[int], last_step: int | None = None
+    ) -> S:
+        """The state that knows these curves, in place of those of the same trials; the next `tell` learns them.
+
+        Args:
+            state: the state before.
+            curves: of trials that reported since the last call, running, stopped and finished ones.
+            paused: all trials that were stopped and may be continued.
+            last_step: the step at which a training ends, if it is given.
+
+        """
+
+    def predict_trials(self, state: S, trials: Sequence[int]) -> tuple[TrialForecast, ...]:
+        """What these trials are expected to reach, of those that reported."""
 
 
 def never_waits(strategy: object) -> bool:

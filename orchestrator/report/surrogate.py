@@ -153,7 +153,7 @@ def fit_surrogate(history: History) -> Surrogate | None:
     owners = np.concatenate([[place] * one.features(np.zeros(1)).shape[1] for place, one in enumerate(dimensions)])
     layout = Layout(parameters=owners.astype(np.intp), extents=np.ones(len(dimensions)))
     fitted = fit(Evidence(features, means, counts, len(rows)), layout, Matern52(), prior(layout, None), None)
-    kernel = fitted.kernel(Matern52(), layout)
+    kernel = Matern52(lengthscale=tuple(np.asarray(fitted.lengthscales)[layout.parameters].tolist()))
     factor = cho_factor(kernel.cross(features, features) + np.diag(fitted.noise / counts + 1e-8), lower=True)
     ones = cho_solve(factor, np.ones(len(features)))
     mean = float(ones @ means) / (float(ones.sum()) + 1.0)

@@ -24,6 +24,7 @@ from scipy.linalg import lapack
 from orchestrator.bandit.arms import Layout
 from orchestrator.bandit.arrays import Floats, Indices
 from orchestrator.bandit.kernels import RBF, AnyKernel, Linear, Matern32, Matern52
+from orchestrator.bandit.model.curve_kernel import CurveKernel, CurveNumbers
 from orchestrator.bandit.model.outputs import Outputs, scores_of
 
 FIRST_FIT = 16  # results before the first fit
@@ -44,22 +45,29 @@ class Fitted:
     score.
 
     `results`: how many there were; 0 before any fit, when these are the prior's medians.
+    `curve`: the numbers of the model over steps, where learning curves are modelled; `noise` is then that of a final
+    value given its configuration's quality.
+    `curve_trials`: how many trials the last fit over steps had; 0 before the first one.
     """
 
     lengthscales: tuple[float, ...]
     noise: float
     results: int
+    curve: CurveNumbers | None = None
+    curve_trials: int = 0
 
-    def kernel(self, family: AnyKernel, layout: Layout) -> AnyKernel:
-        """The kernel of that family with these lengthscales, one a feature, and variance 1."""
+    def kernel(self, family: AnyKernel, layout: Layout) -> AnyKernel | CurveKernel:
+        """The kernel of that family with these lengthscales, one per feature, and variance 1; over steps too where
+        learning curves are modelled."""
         scales = np.asarray(self.lengthscales)[layout.parameters]
-        return type(family)(lengthscale=tuple(scales.tolist()))
+        base = type(family)(lengthscale=tuple(scales.tolist()))
+        return base if self.curve is None else CurveKernel(base, self.curve, len(scales))
 
 
 def prior(layout: Layout, noise: float | None) -> Fitted:
     """The prior's medians, ½√p in units of the parameters' extents; `noise` where it is known."""
     typical = 0.5 * math.sqrt(layout.parameter_count)
-    lengthscales = tuple(_shorten(typical * extent) for extent in layout.extents.tolist())
+    lengthscales = tuple(shorten(typical * extent) for extent in layout.extents.tolist())
     return Fitted(lengthscales, PRIOR_NOISE if noise is None else noise, 0)
 
 
@@ -129,7 +137,7 @@ def fit(evidence: Evidence, layout: Layout, family: AnyKernel, start: Fitted, no
     )
     lengthscales = np.exp(found.x[: layout.parameter_count]) * layout.extents
     fitted = math.exp(float(found.x[-1])) if noise is None else noise
-    return Fitted(tuple(_shorten(scale) for scale in lengthscales.tolist()), _shorten(fitted), evidence.results)
+    return Fitted(tuple(shorten(scale) for scale in lengthscales.tolist()), shorten(fitted), evidence.results)
 
 
 def local_noise(features: Floats, rewards: Floats, layout: Layout, family: AnyKernel) -> float:
@@ -150,7 +158,8 @@ def local_noise(features: Floats, rewards: Floats, layout: Layout, family: AnyKe
     return fit(evidence, local, family, prior(local, None), None).noise
 
 
-def _shorten(number: float) -> float:
+def shorten(number: float) -> float:
+    """`number` with six digits: the last ones differ between machines."""
     return float(f"{number:.{_DIGITS}g}")
 
 
@@ -161,7 +170,7 @@ class _Objective:
         self._scores, self._noise, self._parameters = np.atleast_2d(evidence.scores), noise, layout.parameters
         self._shares = 1.0 / evidence.counts
         self._features = evidence.features / layout.extents[layout.parameters]
-        self._shape = _SHAPES[type(family)]
+        self._shape = SHAPES[type(family)]
         count = layout.parameter_count
         self._typical = math.log(0.5 * math.sqrt(count))
         bounds = [LENGTHSCALES] * count + [NOISES] * (noise is None)
@@ -172,8 +181,8 @@ class _Objective:
         count = len(self._typical_steps(theta))
         noise = math.exp(theta[-1]) if self._noise is None else self._noise
         scaled = self._features / np.exp(theta[:count])[self._parameters]
-        correlations, slopes = self._shape(_squared_distances(scaled))
-        inverse, half_log_determinant = _inverse(correlations, noise * self._shares + _JITTER)
+        correlations, slopes = self._shape(squared_distances(scaled))
+        inverse, half_log_determinant = inverse_and_half_log_determinant(correlations, noise * self._shares + _JITTER)
         ones, loss, sensitivity = inverse.sum(axis=1), 0.0, float(len(self._scores)) * inverse
         for scores in self._scores:
             solved = inverse @ scores
@@ -183,7 +192,7 @@ class _Objective:
             sensitivity -= np.multiply.outer(weights, weights)
         steps = self._typical_steps(theta)
         gradient = np.empty(len(theta))
-        gradient[:count] = self._lengthscale_gradient(sensitivity * slopes, scaled) + steps
+        gradient[:count] = lengthscale_gradient(sensitivity * slopes, scaled, self._parameters) + steps
         loss += 0.5 * float(steps @ steps)
         if self._noise is None:
             step = (theta[-1] - math.log(PRIOR_NOISE)) / PRIOR_NOISE_DEVIATION
@@ -196,15 +205,20 @@ class _Objective:
         steps: Floats = lengthscales - self._typical
         return steps
 
-    def _lengthscale_gradient(self, weights: Floats, scaled: Floats) -> Floats:
-        """½ Σ_ab W_ab D_j,ab/ℓ_j² (p,): Σ_ab W_ab (x_a − x_b)² = 2 (Σ_a w_a x_a² − xᵀWx) with w the row sums of W."""
-        columns = weights.sum(axis=1) @ (scaled * scaled) - np.einsum("ij,ij->j", scaled, weights @ scaled)
-        gradient = np.zeros(int(self._parameters.max()) + 1)
-        np.add.at(gradient, self._parameters, columns)
-        return gradient
+
+def lengthscale_gradient(weights: Floats, scaled: Floats, parameters: Indices) -> Floats:
+    """½ Σ_ab W_ab D_j,ab/ℓ_j² (p,): Σ_ab W_ab (x_a − x_b)² = 2 (Σ_a w_a x_a² − xᵀWx) with w the row sums of W.
+
+    `weights` (n, n) is W, `scaled` (n, d) are features in units of lengthscales, `parameters` (d,): see `Layout`.
+    """
+    columns = weights.sum(axis=1) @ (scaled * scaled) - np.einsum("ij,ij->j", scaled, weights @ scaled)
+    gradient = np.zeros(int(parameters.max()) + 1)
+    np.add.at(gradient, parameters, columns)
+    return gradient
 
 
-def _squared_distances(points: Floats) -> Floats:
+def squared_distances(points: Floats) -> Floats:
+    """Squared distances (n, n) of `points` (n, d), 0 on the diagonal."""
     squares = np.einsum("ij,ij->i", points, points)
     distances: Floats = squares[:, None] + squares - 2.0 * (points @ points.T)
     np.maximum(distances, 0.0, out=distances)
@@ -212,7 +226,7 @@ def _squared_distances(points: Floats) -> Floats:
     return distances
 
 
-def _inverse(matrix: Floats, diagonal: Floats) -> tuple[Floats, float]:
+def inverse_and_half_log_determinant(matrix: Floats, diagonal: Floats) -> tuple[Floats, float]:
     """(M + diag(d))⁻¹ and half the logarithm of its determinant; `matrix` is overwritten."""
     matrix.flat[:: len(matrix) + 1] += diagonal
     factor, failed = lapack.dpotrf(matrix, lower=1, clean=1)
@@ -244,7 +258,7 @@ def _matern52(squared: Floats) -> tuple[Floats, Floats]:
 
 
 # k and −2 dk/d(r²) as functions of r²
-_SHAPES: dict[type[AnyKernel], Callable[[Floats], tuple[Floats, Floats]]] = {
+SHAPES: dict[type[AnyKernel], Callable[[Floats], tuple[Floats, Floats]]] = {
     RBF: _rbf,
     Matern32: _matern32,
     Matern52: _matern52,

@@ -1,9 +1,9 @@
 """The model that all model-based strategies share, so that they differ only in how they choose."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Protocol
 
 import numpy as np
 from annotated_types import Gt
@@ -12,8 +12,17 @@ from typing_extensions import Doc
 
 from orchestrator.bandit.arms import Layout
 from orchestrator.bandit.arrays import Floats, Indices
+from orchestrator.bandit.curves import CurveValues
 from orchestrator.bandit.kernels import AnyKernel, Kernel
 from orchestrator.bandit.model import defaults
+from orchestrator.bandit.model.curve_fitting import (
+    CurveFitInput,
+    chosen_trials,
+    fit_curves,
+    is_fit_due,
+    prior_numbers,
+)
+from orchestrator.bandit.model.curve_kernel import CurveKernel
 from orchestrator.bandit.model.fitting import (
     Evidence,
     Fitted,
@@ -27,6 +36,23 @@ from orchestrator.bandit.model.fitting import (
 from orchestrator.bandit.model.outputs import Outputs, Scale, mean_rewards, scores_of
 from orchestrator.bandit.options import Like, check_options
 from orchestrator.bandit.pulls import Pulls
+
+
+class ScoredCurves(Protocol):
+    """The values of trials with their scores; see `sparse.curve_fit.CurveEvidence`."""
+
+    @property
+    def values(self) -> CurveValues:
+        """Of all trials."""
+
+    @property
+    def features(self) -> Floats:
+        """Of each trial's candidate (n, d)."""
+
+    @property
+    def scores(self) -> Floats:
+        """The score of each value (N,)."""
+
 
 FindFeatures = Callable[[Indices], Floats]  # (n,) arms to their features (n, d), wherever they are
 
@@ -87,7 +113,7 @@ class Model:
         """The values before any fit."""
         return prior(layout, self.noise)
 
-    def kernel_of(self, fitted: Fitted, layout: Layout) -> AnyKernel:
+    def kernel_of(self, fitted: Fitted, layout: Layout) -> AnyKernel | CurveKernel:
         """The kernel with the fitted numbers, or as it was given."""
         return fitted.kernel(self.kernel, layout) if self.is_fitted else self.kernel
 
@@ -104,6 +130,21 @@ class Model:
         seen = pulls.arms[chosen]
         evidence = Evidence(look_up(seen), scores[:, chosen], pulls.counts[seen], pulls.total)
         return keep_close_values(fit(evidence, layout, self.kernel, fitted, self.noise), fitted, layout)
+
+    def refit_curves(self, fitted: Fitted, evidence: ScoredCurves, layout: Layout, span: tuple[float, float]) -> Fitted:
+        """The fit of the model over steps to the trials of `evidence` when one is due; else `fitted`, for curves over
+        the steps of `span`, first and last."""
+        numbers = prior_numbers(*span) if fitted.curve is None else replace(fitted.curve, first=span[0], last=span[1])
+        lengthscales, trials = fitted.lengthscales, len(evidence.values.sizes)
+        known = fitted.curve_trials
+        if is_fit_due(trials, known):
+            chosen = chosen_trials(evidence.scores[evidence.values.last], evidence.values.sizes)
+            part = evidence.values.take(chosen)
+            scores = evidence.scores[np.isin(evidence.values.owners, chosen)]
+            given = CurveFitInput(evidence.features[chosen], part, scores, layout, self.kernel)
+            lengthscales, numbers = fit_curves(given, (lengthscales, numbers), span)
+            known = trials
+        return Fitted(lengthscales, numbers.end_noise, fitted.results, numbers, known)
 
 
 ModelOption = Annotated[
@@ -123,4 +164,4 @@ def scores_among(pulls: Pulls, model: Model | None, rewards: ArrayLike) -> Float
     numbers = np.asarray(rewards, np.float64)
     if model is None or model.outputs is Outputs.RAW:
         return numbers
-    return Scale(pulls, model.outputs).scores(numbers)
+    return Scale(mean_rewards(pulls), model.outputs).scores(numbers)

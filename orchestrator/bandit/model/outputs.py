@@ -141,8 +141,8 @@ class Scale:
     Above the largest mean reward it continues with the slope between the best arms; below the smallest it is constant.
     """
 
-    def __init__(self, pulls: Pulls, outputs: Outputs) -> None:
-        means = mean_rewards(pulls)
+    def __init__(self, means: Floats, outputs: Outputs) -> None:
+        """`means` (p,): the mean reward of each arm pulled, or one reference value of each trial; p ≥ 1."""
         scores = scores_of(means, outputs)
         order = np.argsort(means, kind="stable")
         self._means, first = np.unique(means[order], return_index=True)

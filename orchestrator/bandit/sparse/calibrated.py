@@ -7,10 +7,10 @@ import numpy as np
 
 from orchestrator.bandit.arms import Layout
 from orchestrator.bandit.arrays import Floats, Indices
+from orchestrator.bandit.model.curve_kernel import CurveNumbers
 from orchestrator.bandit.model.fitting import Fitted
 from orchestrator.bandit.model.model import Model
 from orchestrator.bandit.model.outputs import Scale
-from orchestrator.bandit.pulls import Pulls
 from orchestrator.bandit.sparse.all_arms import PlacedArms
 from orchestrator.bandit.sparse.posterior import SparseModel
 from orchestrator.bandit.strategy import Observation, Record
@@ -39,13 +39,20 @@ class Calibration:
             "results": self.fitted.results,
             "inside": self.inside,
             "predicted": self.predicted,
+            **self._recorded_curve(),
         }
+
+    def _recorded_curve(self) -> Record:
+        fitted = self.fitted
+        return {} if fitted.curve is None else {"curve": fitted.curve.recorded(), "curve_trials": fitted.curve_trials}
 
     @staticmethod
     def from_record(record: Record) -> "Calibration":
         """What `recorded` gave."""
         lengthscales = tuple(float(scale) for scale in record["lengthscales"])
-        fitted = Fitted(lengthscales, float(record["noise"]), int(record["results"]))
+        curve = CurveNumbers.from_record(record["curve"]) if "curve" in record else None
+        trials = int(record.get("curve_trials", 0))
+        fitted = Fitted(lengthscales, float(record["noise"]), int(record["results"]), curve, trials)
         return Calibration(fitted, int(record["inside"]), int(record["predicted"]))
 
 
@@ -72,15 +79,18 @@ def with_fit(sparse: SparseModel, model: Model, fitted: Fitted, layout: Layout) 
 
 
 def check(
-    calibration: Calibration, model: SparseModel, pulls: Pulls, belief: Belief, observations: Sequence[Observation]
+    calibration: Calibration, noise: float, scale: Scale, belief: Belief, observations: Sequence[Observation]
 ) -> Calibration:
-    """`calibration` with the share of these results that were predicted by `belief`, the one after `pulls`."""
+    """`calibration` with the share of these results that were predicted by `belief`, the one before them.
+
+    `noise`: λ of that belief; `scale`: its scores.
+    """
     pairs = [(seen.arm, seen.reward) for seen in observations if seen.reward is not None]
     if not pairs:
         return calibration
     arms, rewards = np.array([arm for arm, _ in pairs], np.intp), np.array([reward for _, reward in pairs])
     mean, variance = belief(arms)
-    deviation = np.sqrt(model.regularization * (variance + 1.0))
-    errors = np.abs(Scale(pulls, model.outputs).scores(rewards) - mean)
+    deviation = np.sqrt(noise * (variance + 1.0))
+    errors = np.abs(scale.scores(rewards) - mean)
     inside = int(np.count_nonzero(errors <= CHECKED_WIDTH * deviation))
     return replace(calibration, inside=calibration.inside + inside, predicted=calibration.predicted + len(pairs))

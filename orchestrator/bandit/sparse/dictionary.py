@@ -78,6 +78,23 @@ def resparsify(
     return read_only(chosen, np.intp)
 
 
+def draw_pairs(numbers: Indices, variance: Floats, oversampling: float, limit: int) -> Indices:
+    """A dictionary (m,), ascending, of pairs of a trial and a step with these `numbers` (N,), as with `stable`: a pair
+    enters with min(1, q̄ σ̃²), `variance` (N,) being σ̃², and `limit` bounds the expected size. An empty draw keeps the
+    pair of the largest variance. Raises ValueError without a pair."""
+    if not len(numbers):
+        raise ValueError("a dictionary needs at least one value of a learning curve, got none")
+    factor, low, high = oversampling, 0.0, oversampling
+    if np.minimum(1.0, factor * variance).sum() > limit:
+        for _ in range(HALVINGS):
+            factor = 0.5 * (low + high)
+            is_within = np.minimum(1.0, factor * variance).sum() <= limit
+            low, high = (factor, high) if is_within else (low, factor)
+        factor = low
+    drawn = numbers[_numbers_of(numbers) < np.minimum(1.0, factor * variance)]
+    return read_only(np.sort(drawn) if len(drawn) else numbers[[np.argmax(variance)]], np.intp)
+
+
 def _numbers_of(arms: Indices) -> Floats:
     """A number in [0, 1) for each of `arms` (n,), the same at every call: SplitMix64 (Steele, Lea, Flood 2014)."""
     bits = (arms.astype(np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)

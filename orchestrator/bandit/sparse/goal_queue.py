@@ -31,7 +31,7 @@ def floors_and_limits(pulls: Pulls, goals: Goals, outputs: Outputs) -> tuple[Flo
     results, most directions lead past it.
     """
     objectives, constraints = pulls.outputs[: goals.objectives], pulls.outputs[goals.objectives :]
-    limits = [float(Scale(one, outputs).scores(np.zeros(1))[0]) for one in constraints]
+    limits = [float(Scale(mean_rewards(one), outputs).scores(np.zeros(1))[0]) for one in constraints]
     if len(objectives) == 1:
         return np.zeros(1), np.array(limits)  # scores are upper bounds as they are
     scores = np.array([scores_of(mean_rewards(one), outputs) for one in objectives])

@@ -149,7 +149,7 @@ class SparseModel:
         outputs = [self._loadings(transform, kernel_pulled, one) for one in pulls.outputs]
         (loadings, offset), further = outputs[0], outputs[1:]
         transform = np.ascontiguousarray(transform)
-        defect = _defect(gram[np.ix_(kept, kept)], transform, spectrum, self.regularization)
+        defect = defect_of(gram[np.ix_(kept, kept)], transform, spectrum, self.regularization)
         more = np.array([one for one, _ in further]).reshape(len(further), len(spectrum))
         offsets = np.array([one for _, one in further])
         return SparsePosterior(self, Fit(basis, transform, spectrum, loadings, defect, offset, more, offsets))
@@ -166,7 +166,7 @@ class SparseModel:
         return loadings - offset * ones, offset
 
 
-def _defect(gram: Floats, transform: Floats, spectrum: Floats, regularization: float) -> float:
+def defect_of(gram: Floats, transform: Floats, spectrum: Floats, regularization: float) -> float:
     """An estimate of ‖H K_𝒮 Hᵀ − diag(b/(b + λ))‖, the Frobenius norm, from its products with random signs."""
     roots, signs = np.sqrt(spectrum)[:, None], np.random.default_rng(0).choice((-1.0, 1.0), (len(spectrum), PROBES))
     seen = roots * (transform @ (gram @ (transform.T @ (roots * signs))))

@@ -10,15 +10,25 @@ import numpy as np
 
 from orchestrator.bandit.arms import Layout
 from orchestrator.bandit.arrays import Floats, Indices, read_only, same
+from orchestrator.bandit.curves import Curves, CurveValues, TrialCurve
 from orchestrator.bandit.goals import SINGLE, Goals
 from orchestrator.bandit.kernels import AnyKernel
 from orchestrator.bandit.model.fitting import local_noise
 from orchestrator.bandit.model.model import Model
-from orchestrator.bandit.model.outputs import is_outlier, mean_rewards
+from orchestrator.bandit.model.outputs import Scale, is_outlier, mean_rewards
 from orchestrator.bandit.observations import arms_and_rewards, check_arms, further_rewards, with_set_aside
 from orchestrator.bandit.pulls import Pulls
 from orchestrator.bandit.sparse.all_arms import PlacedArms
-from orchestrator.bandit.sparse.calibrated import CHECKED_FROM, Belief, Calibration, check, is_noisy, with_fit
+from orchestrator.bandit.sparse.calibrated import (
+    CHECKED_FROM,
+    NEGLIGIBLE_NOISE,
+    Belief,
+    Calibration,
+    check,
+    is_noisy,
+    with_fit,
+)
+from orchestrator.bandit.sparse.curve_fit import CurveEvidence, TrialPredictions, fit_evidence, predict
 from orchestrator.bandit.sparse.posterior import SparseModel, SparsePosterior
 from orchestrator.bandit.strategy import Observation, Record, Wait
 
@@ -38,7 +48,8 @@ class SparseState:
     ascending, and those that were retired. `layout`: that of the arms. `calibration`: of the calibrated model,
     None without one. `grown_at`: how many pulls there were when arms were appended last. `goals`: the objectives and
     constraints of a pull's rewards. `failed`: arms that could not be evaluated, ascending, where the strategy learns
-    from them.
+    from them. `curves`: the learning curves of all trials that reported. `paused`: trials that were stopped and can be
+    continued, ascending.
     """
 
     model: SparseModel
@@ -53,6 +64,8 @@ class SparseState:
     grown_at: int = 0
     goals: Goals = SINGLE
     failed: Indices = field(default_factory=lambda: read_only((), np.intp))
+    curves: Curves = field(default_factory=Curves)
+    paused: Indices = field(default_factory=lambda: read_only((), np.intp))
 
     def __eq__(self, other: object) -> bool:
         return same(self, other)
@@ -65,7 +78,57 @@ class SparseState:
     @cached_property
     def posterior(self) -> SparsePosterior:
         """The fit to `evidence` and `dictionary`; `ask`, `tell` and `posterior` at one state share it."""
+        evidence = self.curve_evidence
+        if evidence is not None:
+            return fit_evidence(self.model, evidence, self.dictionary)
         return self.model.fit(self.evidence, self.dictionary)
+
+    @cached_property
+    def learns_curves(self) -> bool:
+        """Whether a value before the last step is known that the model can learn: with the calibrated model, fitted,
+        and one objective without constraints."""
+        return self.calibration is not None and self.goals.is_single and self.curves.is_informative
+
+    @cached_property
+    def curve_evidence(self) -> CurveEvidence | None:
+        """What the model over steps is fitted to; None where the model has no steps.
+
+        Results without a curve count as values at the last step: existing data, and arms that failed like their
+        neighbours with the worst one.
+        """
+        if self.calibration is None or self.calibration.fitted.curve is None:
+            return None
+        return self.make_curve_evidence()
+
+    def make_curve_evidence(self) -> CurveEvidence:
+        """See `curve_evidence`."""
+        failed = self._failed_with_neighbours()
+        with_curve = np.array([curve.arm for curve in self.curves.trials], np.intp)
+        arms = np.setdiff1d(self.pulls.arms, with_curve)
+        means = self.pulls.reward_sums[arms] / self.pulls.counts[arms]
+        latest = np.concatenate(([curve.rewards[-1] for curve in self.curves.trials], means))
+        worst = np.full(len(failed), latest.min(initial=np.inf))
+        weights = np.concatenate((self.pulls.counts[arms].astype(np.float64), np.ones(len(failed))))
+        arms, rewards = np.concatenate((arms, failed)), np.concatenate((means, worst))
+        values = CurveValues.of(self.curves, arms, rewards, weights)
+        return CurveEvidence(values, self.model.all_arms.look_up(values.arms), Scale(latest, self.model.outputs))
+
+    def with_curves(self, curves: Sequence[TrialCurve], paused: Sequence[int], last_step: int | None = None) -> Self:
+        """The state that knows these curves of trials in place of the ones it knew, and which trials are paused now.
+
+        The model learns them with the next `tell`.
+        """
+        after = self.curves.updated(curves, last_step)
+        return replace(self, curves=after, paused=read_only(sorted(paused), np.intp))
+
+    def predictions(self, trials: Sequence[int]) -> TrialPredictions | None:
+        """What the final values of these trials will be, of those that reported; None before the model has steps."""
+        evidence = self.curve_evidence
+        if evidence is None:
+            return None
+        numbers = evidence.values.trials
+        at = np.flatnonzero(np.isin(numbers, np.array(trials, np.intp)) & (numbers >= 0))
+        return predict(self.posterior, evidence, at)
 
     @cached_property
     def evidence(self) -> Pulls:
@@ -107,8 +170,11 @@ class SparseState:
     def blocked(self, pending: Sequence[int] = ()) -> Indices:
         """Arms that may not be chosen, ascending: those set aside; where arms do not repeat, those pulled and
         `pending` too."""
-        if self.repeats:
+        if self.repeats and not len(self.paused):
             return self.set_aside
+        if self.repeats:  # a stopped trial is continued, its configuration is not begun again
+            arms = [self.curves.by_trial[trial].arm for trial in self.paused.tolist() if trial in self.curves.by_trial]
+            return np.union1d(self.set_aside, np.array(arms, np.intp))
         return np.union1d(np.union1d(self.set_aside, self.pulls.arms), np.array(pending, np.intp))
 
     def left(self, pending: Sequence[int], limit: int) -> int:
@@ -206,7 +272,10 @@ def calibrate(
         return after
     if after.calibration is not None and before.pulls.total >= CHECKED_FROM:
         known = _sparse_belief(before) if belief is None else belief
-        calibration = check(after.calibration, before.model, before.evidence, known, observations)
+        curves = before.curve_evidence
+        scale = Scale(mean_rewards(before.evidence), before.model.outputs) if curves is None else curves.scale
+        final = observations if curves is None else [seen for seen in observations if not seen.is_stopped]
+        calibration = check(after.calibration, before.model.regularization, scale, known, final)
         after = replace(after, calibration=calibration)
     return refit(after, model)
 
@@ -222,14 +291,21 @@ def _sparse_belief(state: SparseState) -> Belief:
 def posterior_before(before: SparseState, after: SparseState) -> SparsePosterior:
     """The posterior whose variances a new dictionary is drawn by: that of `before`; of its evidence under the kernel of
     `after`, if that was fitted again."""
-    return before.posterior if after.model is before.model else after.model.fit(before.evidence, before.dictionary)
+    if after.model is before.model:
+        return before.posterior
+    return replace(before, model=after.model, calibration=after.calibration).posterior
 
 
 def refit(state: S, model: Model) -> S:
     """`state` with the model fitted to its evidence, if a fit is due."""
     if state.calibration is None or state.layout is None:
         return state
-    fitted = model.refit(state.calibration.fitted, state.evidence, state.layout, state.model.all_arms.look_up)
+    if state.learns_curves and model.is_fitted:
+        evidence = state.make_curve_evidence()
+        span = float(state.curves.first), float(state.curves.end)
+        fitted = model.refit_curves(state.calibration.fitted, evidence, state.layout, span)
+    else:
+        fitted = model.refit(state.calibration.fitted, state.evidence, state.layout, state.model.all_arms.look_up)
     return _with_calibration(state, model, replace(state.calibration, fitted=fitted))
 
 
@@ -264,6 +340,8 @@ def recommendation(state: SparseState, belief: Belief | None = None) -> int | No
     is_single = state.goals.is_single
     if state.calibration is None or not is_single or not len(arms := state.pulls.finished_arms):
         return None
+    if state.curve_evidence is not None:
+        return _recommendation_by_curves(state, state.curve_evidence)
     means = state.pulls.reward_sums[arms] / state.pulls.counts[arms]
     outlier = is_outlier(means)
     is_fitted = state.pulls.total >= CHECKED_FROM
@@ -274,6 +352,17 @@ def recommendation(state: SparseState, belief: Belief | None = None) -> int | No
     known = _sparse_belief(state) if belief is None else belief
     recommended_by = known(arms)[0] if is_luck else means
     return int(arms[np.argmax(np.where(outlier, -np.inf, recommended_by))])
+
+
+def _recommendation_by_curves(state: SparseState, evidence: CurveEvidence) -> int | None:
+    """Of the arms of finished trials the one whose prediction is best, where single values are noisy."""
+    finished = np.flatnonzero(evidence.values.is_finished & (evidence.values.trials >= 0))
+    if not len(finished):
+        return None
+    predictions = predict(state.posterior, evidence, finished)
+    if predictions.noise <= NEGLIGIBLE_NOISE:
+        return None
+    return int(predictions.arms[np.argmax(predictions.means)])
 
 
 def _is_smooth_around_the_best(state: SparseState, arms: Indices, means: Floats) -> bool:

@@ -9,9 +9,13 @@ import numpy as np
 
 from orchestrator.bandit.arrays import Floats, Indices, freeze, read_only
 from orchestrator.bandit.confidence import Confidence, Schedule
+from orchestrator.bandit.curves import TrialCurve
 from orchestrator.bandit.model.model import Model
 from orchestrator.bandit.observations import arms_and_rewards, with_set_aside
-from orchestrator.bandit.sparse.dictionary import Resampling, resparsify, without_own_pulls
+from orchestrator.bandit.sparse.curve_fit import CurveEvidence, pair_variances
+from orchestrator.bandit.sparse.dictionary import Resampling, draw_pairs, resparsify, without_own_pulls
+from orchestrator.bandit.sparse.forecasts import forecasts
+from orchestrator.bandit.sparse.posterior import SparsePosterior
 from orchestrator.bandit.sparse.state import (
     SparseState,
     calibrate,
@@ -20,7 +24,9 @@ from orchestrator.bandit.sparse.state import (
     recommendation,
     restore_calibration,
 )
-from orchestrator.bandit.strategy import Observation, Posterior, Record
+from orchestrator.bandit.strategy import Observation, Posterior, Record, TrialForecast
+
+MOST_PAIRS = 400  # atoms of a model over steps, unless the limit of the strategy is smaller
 
 S = TypeVar("S", bound=SparseState)
 
@@ -63,9 +69,13 @@ class SparseStrategy(ABC, Generic[S]):
         do not change. When the warm start failed, the prior decides. A calibrated model learns from failures, too.
         """
         after, arms = self._observe(state, observations), arms_and_rewards(observations)[0]
-        if not arms and (not after.pulls.total or len(after.failed) == len(state.failed)):
+        has_learned = bool(arms) or len(after.failed) > len(state.failed)
+        over_steps = after.learns_curves and self.model is not None and self.model.is_fitted
+        if not over_steps and (not has_learned or not after.pulls.total):
             return after
         after = calibrate(after, state, observations, self.model)
+        if after.curve_evidence is not None:
+            return self._draw_pairs(after, after.curve_evidence, posterior_before(state, after))
         pulled, before = after.evidence.arms, posterior_before(state, after)
         _, old, rows = (before.moments if self.model is None else before.joint_moments)(pulled)
         known, embedded = state.evidence.counts[pulled], np.vecdot(rows, rows)
@@ -74,6 +84,23 @@ class SparseStrategy(ABC, Generic[S]):
         dictionary = resparsify(after.evidence, drawn_by, self.oversampling, self.resampling, rng, limit)
         gain = state.information_gain + self.gain(old[np.searchsorted(pulled, arms)])
         return replace(after, dictionary=dictionary, information_gain=gain)
+
+    def _draw_pairs(self, after: S, evidence: CurveEvidence, before: SparsePosterior) -> S:
+        """`after` with a dictionary of pairs (trial, step), drawn by their variances under `before`."""
+        limit = min(MOST_PAIRS, self.dictionary_limit or MOST_PAIRS)
+        variances = pair_variances(before, evidence)
+        dictionary = draw_pairs(evidence.values.numbers, variances, self.oversampling, limit)
+        return replace(after, dictionary=dictionary)
+
+    def with_curves(
+        self, state: S, curves: Sequence[TrialCurve], paused: Sequence[int], last_step: int | None = None
+    ) -> S:
+        """See `LearnsCurves`."""
+        return state.with_curves(curves, paused, last_step)
+
+    def predict_trials(self, state: S, trials: Sequence[int]) -> tuple[TrialForecast, ...]:
+        """See `LearnsCurves`."""
+        return forecasts(state, trials)
 
     def _observe(self, state: S, observations: Sequence[Observation]) -> S:
         after = state.observe(observations)

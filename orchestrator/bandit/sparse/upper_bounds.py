@@ -25,9 +25,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from orchestrator.bandit.arrays import Floats, Indices
+from orchestrator.bandit.curves import is_pair
 from orchestrator.bandit.kernels import Kernel
 from orchestrator.bandit.sparse.all_arms import AllArms
 from orchestrator.bandit.sparse.blocks import BoundLine, Fit
+from orchestrator.bandit.sparse.columns import Points
 from orchestrator.bandit.sparse.scalarisation import Bound, Scalarising
 
 LADDER = (1.2, 1.4, 1.7, 2.0, 2.5, 3.0, 4.0, 6.0, 9.0)  # values of ρ that are tried
@@ -115,13 +117,19 @@ class Screen:
         much."""
         if self._reference is not None and self._spent < all_arms.count:
             old, before = self._reference
-            cross = all_arms.kernel_rows(old.basis.arms, fit.basis)
+            cross = self._between(all_arms, old.basis, fit.basis)
             means = (before.mean + rounding.mean, *map(sum, zip(before.further, rounding.further, strict=True)))
             drift = self._drift(old, fit, cross, means)
             if drift is not None:
                 return drift
         self._reference, self._spent, self._rung = (fit, rounding), 0.0, 0
         return PosteriorShift(1.0, 0.0, 0.0, (0.0,) * len(fit.further_loadings))
+
+    def _between(self, all_arms: AllArms, old: Points, new: Points) -> Floats:
+        """k(𝒮₀, 𝒮): from kept columns where the atoms are arms."""
+        if is_pair(old.arms).any() or is_pair(new.arms).any():
+            return self._kernel.cross(old.features, new.features)
+        return all_arms.kernel_rows(old.arms, new)
 
     def _drift(self, old: Fit, new: Fit, cross: Floats, means: Sequence[float]) -> PosteriorShift | None:
         """How far `new` is from `old`; None when it is too far. `cross`: k(𝒮₀, 𝒮); `means` (J,): rounding of both means

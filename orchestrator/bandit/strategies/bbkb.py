@@ -45,6 +45,7 @@ from orchestrator.bandit.sparse.argmax_queue import ArgmaxQueue
 from orchestrator.bandit.sparse.blocks import LocalCovariance
 from orchestrator.bandit.sparse.conditioning import ConditionedPosterior
 from orchestrator.bandit.sparse.dictionary import DictionaryLimit, Resampling, ResamplingOption
+from orchestrator.bandit.sparse.forecasts import PausedTrial, PausedTrials
 from orchestrator.bandit.sparse.goal_queue import GoalQueue, leaders, potentials
 from orchestrator.bandit.sparse.picking import Picking
 from orchestrator.bandit.sparse.posterior import SparsePosterior
@@ -180,13 +181,23 @@ class BBKB(SparseStrategy[SparseState]):
         if workspace.drift.is_spent():
             return Wait("the drift budget is spent on pulls whose rewards are not in yet")
         picks: list[Pick] = []
+        paused = self._paused(state, pending)
         while len(picks) < left and not workspace.drift.is_spent():
             # x = argmax u; the arm that crosses the threshold belongs to the batch
-            picks.append(workspace.append(workspace.queue.top()))
+            top = workspace.queue.top()
+            continued = None if paused is None else workspace.better_paused(paused, top, state.model.regularization)
+            pick = workspace.append(top if continued is None else continued.arm)
+            picks.append(pick if continued is None else replace(pick, trial=continued.trial))
             if not state.repeats:
                 workspace.queue.block(picks[-1].arm)
         self._kept_workspaces.put(self._key(state, workspace.pulls), workspace)
         return Choose(tuple(picks), "drift budget" if workspace.drift.is_spent() else "limit")
+
+    def _paused(self, state: SparseState, pending: Sequence[int]) -> PausedTrials | None:
+        """Stopped trials that compete with new ones; None where there are none."""
+        if not len(state.paused) or isinstance(self.width, str):
+            return None
+        return PausedTrials(state, pending, self.width)
 
     def _workspace(self, state: SparseState, pending: Sequence[int]) -> "_Workspace":
         """The workspace of a batch at `state` with these pulls pending.
@@ -302,6 +313,11 @@ class _Workspace:
         else:
             for arm in pending:
                 self.append(arm)
+
+    def better_paused(self, paused: PausedTrials, arm: int, regularization: float) -> PausedTrial | None:
+        """The stopped trial whose bound exceeds that of a new trial of `arm`, if there is one."""
+        pick = self.picking.pick(arm)
+        return paused.take(pick.mean, pick.variance * regularization)
 
     def append(self, arm: int) -> Pick:
         """Add a pull of `arm`; its pick, with the variance just before."""

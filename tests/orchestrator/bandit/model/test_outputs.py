@@ -106,7 +106,7 @@ def test_raw_scores_are_the_rewards() -> None:
 @given(seed=seeds)
 def test_a_scale_maps_rewards_to_the_arms_scores_and_back(outputs: Outputs, seed: int) -> None:
     rewards = np.random.default_rng(seed).normal(size=30)
-    scale, scores = Scale(Pulls.none(30).add(np.arange(30), rewards), outputs), scores_of(rewards, outputs)
+    scale, scores = Scale(rewards, outputs), scores_of(rewards, outputs)
     np.testing.assert_allclose(scale.scores(rewards), scores)
     upper = rewards > np.quantile(rewards, 0.55)
     upper &= scores < scores.max() if outputs is Outputs.STANDARDISE else True
@@ -117,7 +117,7 @@ def test_a_scale_maps_rewards_to_the_arms_scores_and_back(outputs: Outputs, seed
 
 def test_a_scale_of_rewards_that_barely_differ_gives_finite_scores() -> None:
     rewards = 5e-324 * np.arange(20, dtype=np.float64)
-    scores = Scale(Pulls.none(20).add(np.arange(20), rewards), Outputs.HALF_RANK).scores(np.append(rewards, 1.0))
+    scores = Scale(rewards, Outputs.HALF_RANK).scores(np.append(rewards, 1.0))
     assert np.isfinite(scores).all()
 
 

@@ -14,7 +14,7 @@ from orchestrator.bandit.arms import Arms
 from orchestrator.bandit.goals import Goals
 from orchestrator.bandit.kernels import AnyKernel
 from orchestrator.bandit.model.model import Model
-from orchestrator.bandit.model.outputs import Scale
+from orchestrator.bandit.model.outputs import Scale, mean_rewards
 from orchestrator.bandit.sparse.all_arms import LocalBlocks
 from orchestrator.bandit.sparse.blocks import Block
 from orchestrator.bandit.sparse.goal_queue import leaders, potentials
@@ -71,7 +71,7 @@ def slow_scores(state: Any, pulls: list[int], number: int, width: float) -> np.n
     means, observed, limits = [], [], []
     feasible = np.ones(len(state.pulls.arms), bool)
     for output, one in enumerate(state.pulls.outputs):
-        scale = Scale(one, model.outputs)
+        scale = Scale(mean_rewards(one), model.outputs)
         scores = np.zeros(len(POINTS))
         scores[one.arms] = scale.scores(one.reward_sums[one.arms] / one.counts[one.arms])
         shared = np.linalg.pinv(nystrom[np.ix_(one.arms, one.arms)] + noise * np.diag(1 / one.counts[one.arms]))

@@ -1,0 +1,200 @@
+"""Learning curves: the values that trials report at steps of a training, thinned to geometric steps.
+
+A trial contributes the first value in each octave of steps (1, 2–3, 4–7, …) and its latest value. More values of one
+curve hardly change a model, and the number of values grows with the logarithm of the number of steps.
+"""
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import chain
+from types import MappingProxyType
+from typing import Self
+
+import numpy as np
+
+from orchestrator.bandit.arrays import Flags, Floats, Indices, same
+
+_PAIR_SHIFT = 40  # bits of a step in the number of a pair (trial, step); smaller numbers are arms
+
+
+@dataclass(frozen=True, slots=True)
+class TrialCurve:
+    """The values of one trial that a model learns.
+
+    `trial`: the trial's number, ≥ 0.
+    `arm`: the candidate that it trains.
+    `steps`: steps ≥ 1, ascending.
+    `rewards`: the reward at each of these steps (larger is better).
+    `is_finished`: whether the last of them is the trial's final value.
+    """
+
+    trial: int
+    arm: int
+    steps: tuple[int, ...] = ()
+    rewards: tuple[float, ...] = ()
+    is_finished: bool = False
+
+    @property
+    def step(self) -> int:
+        """The latest step; 0 before the first report."""
+        return self.steps[-1] if self.steps else 0
+
+    def after(self, step: int, reward: float) -> Self:
+        """The curve with a further value. A step that is not beyond the latest one and a reward that is not finite
+        change nothing: a trial that continues from a checkpoint repeats steps."""
+        if step <= self.step or step < 1 or not math.isfinite(reward):
+            return self
+        kept = len(self.steps)
+        if kept > 1 and self.steps[-1].bit_length() == self.steps[-2].bit_length():
+            kept -= 1  # the latest value is not the first one of its octave
+        return replace(self, steps=(*self.steps[:kept], step), rewards=(*self.rewards[:kept], reward))
+
+    def end(self, reward: float, last_step: int | None = None) -> Self:
+        """The finished curve with its final value, which counts at its latest step, or at `last_step` if it reported
+        nothing."""
+        step = self.step or last_step or 1
+        return replace(
+            self,
+            steps=(*self.steps[:-1], step),
+            rewards=(*self.rewards[:-1], reward),
+            is_finished=True,
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Curves:
+    """The curves of all trials that a strategy knows.
+
+    `by_trial`: each trial's curve.
+    `last_step`: the step at which a training ends, where it is given; else None.
+    """
+
+    by_trial: Mapping[int, TrialCurve] = field(default_factory=lambda: MappingProxyType({}))
+    last_step: int | None = None
+
+    def __eq__(self, other: object) -> bool:
+        return same(self, other)
+
+    def updated(self, curves: Iterable[TrialCurve], last_step: int | None = None) -> "Curves":
+        """These curves with `curves` in place of those of the same trials."""
+        changed = {curve.trial: curve for curve in curves if curve.steps}
+        if not changed and last_step == self.last_step:
+            return self
+        return Curves(MappingProxyType({**self.by_trial, **changed}), last_step)
+
+    @cached_property
+    def end(self) -> int:
+        """The step whose value is to be maximised: `last_step`, else the largest one of a finished trial, else the
+        largest one of all; 1 when there is none."""
+        if self.last_step is not None:
+            return self.last_step
+        finished = max((curve.step for curve in self.by_trial.values() if curve.is_finished), default=0)
+        return finished or max((curve.step for curve in self.by_trial.values()), default=1)
+
+    @cached_property
+    def first(self) -> int:
+        """The smallest step of all curves; 1 when there is none."""
+        return min((curve.steps[0] for curve in self.by_trial.values()), default=1)
+
+    @cached_property
+    def is_informative(self) -> bool:
+        """Whether a value was reported before the last step, so that a model over steps can learn something."""
+        return self.first < self.end
+
+    @cached_property
+    def trials(self) -> tuple[TrialCurve, ...]:
+        """The curves in the order of their trials."""
+        return tuple(self.by_trial[trial] for trial in sorted(self.by_trial))
+
+
+@dataclass(frozen=True, eq=False)
+class CurveValues:
+    """All values of some trials in arrays, trial by trial.
+
+    `sizes` (n,): how many values each trial has, ≥ 1.
+    `arms` (n,): each trial's candidate.
+    `weights` (n,): how many evaluations a trial stands for; 1 but for results without a curve.
+    `numbers` (N,): the number of each pair (trial, step): see `pair_numbers`.
+    `steps` (N,): the steps as floats.
+    `rewards` (N,): the rewards.
+    `is_finished` (n,): whether a trial's last value is final.
+    `trials` (n,): the trials' numbers.
+    """
+
+    sizes: Indices
+    arms: Indices
+    weights: Floats
+    numbers: Indices
+    steps: Floats
+    rewards: Floats
+    is_finished: Flags
+    trials: Indices
+
+    @staticmethod
+    def of(curves: Curves, arms: Indices, rewards: Floats, weights: Floats) -> "CurveValues":
+        """The values of `curves`, and one value at the last step for each of `arms` (p,), of mean reward `rewards` (p,)
+        of `weights` (p,) evaluations without a curve."""
+        trials = curves.trials
+        sizes = np.fromiter((len(curve.steps) for curve in trials), np.intp, len(trials))
+        steps = np.fromiter(chain.from_iterable(curve.steps for curve in trials), np.float64)
+        values = np.fromiter(chain.from_iterable(curve.rewards for curve in trials), np.float64)
+        numbers = np.fromiter((curve.trial for curve in trials), np.intp, len(trials))
+        owners = np.fromiter((curve.arm for curve in trials), np.intp, len(trials))
+        finished = np.fromiter((curve.is_finished for curve in trials), np.bool_, len(trials))
+        further = np.ones(len(arms))
+        return CurveValues(
+            sizes=np.concatenate((sizes, further.astype(np.intp))),
+            arms=np.concatenate((owners, arms)),
+            weights=np.concatenate((np.ones(len(trials)), weights)),
+            numbers=np.concatenate((pair_numbers(np.repeat(numbers, sizes), steps), arms)),
+            steps=np.concatenate((steps, further * curves.end)),
+            rewards=np.concatenate((values, rewards)),
+            is_finished=np.concatenate((finished, further.astype(np.bool_))),
+            trials=np.concatenate((numbers, np.full(len(arms), -1, np.intp))),
+        )
+
+    @cached_property
+    def last(self) -> Indices:
+        """Positions (n,) of each trial's latest value."""
+        return np.cumsum(self.sizes) - 1
+
+    @cached_property
+    def owners(self) -> Indices:
+        """The position of each value's trial (N,)."""
+        return np.repeat(np.arange(len(self.sizes)), self.sizes)
+
+    def take(self, trials: Indices) -> "CurveValues":
+        """The values of the trials at these positions (k,), ascending."""
+        is_taken = np.zeros(len(self.sizes), np.bool_)
+        is_taken[trials] = True
+        values = is_taken[self.owners]
+        return CurveValues(
+            sizes=self.sizes[trials],
+            arms=self.arms[trials],
+            weights=self.weights[trials],
+            numbers=self.numbers[values],
+            steps=self.steps[values],
+            rewards=self.rewards[values],
+            is_finished=self.is_finished[trials],
+            trials=self.trials[trials],
+        )
+
+
+def pair_numbers(trials: Indices, steps: Floats) -> Indices:
+    """Numbers (n,) of the pairs (trial, step), which no arm has: (trial + 1) · 2⁴⁰ + step."""
+    numbers: Indices = ((trials + 1) << _PAIR_SHIFT) + steps.astype(np.intp)
+    return numbers
+
+
+def is_pair(numbers: Indices) -> Flags:
+    """Which of `numbers` (n,) are those of pairs; the others are arms."""
+    flags: Flags = numbers >= (1 << _PAIR_SHIFT)
+    return flags
+
+
+def trials_and_steps(numbers: Indices) -> tuple[Indices, Floats]:
+    """Trials (n,) and steps (n,) of the pairs with these numbers (n,)."""
+    trials: Indices = (numbers >> _PAIR_SHIFT) - 1
+    return trials, (numbers & ((1 << _PAIR_SHIFT) - 1)).astype(np.float64)

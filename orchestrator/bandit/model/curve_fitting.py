@@ -1,0 +1,196 @@
+"""Kernel and noise of the model over steps fitted to learning curves: the maximum a posteriori estimate.
+
+With z the scores of all values of some trials and S = K_g + blockdiag(K_r) + v I (`curve_kernel`), what is minimised
+over θ, the logarithms of all lengthscales and variances, is
+
+    L(θ) = ½ (z − m1)ᵀ S⁻¹ (z − m1) + ½ log det S + ½ m² + ½ Σ_j ((θ_j − θ₀_j)/τ_j)²
+
+with m = 1ᵀS⁻¹z/(1ᵀS⁻¹1 + 1), its minimiser. With a = S⁻¹(z − m1), ∂L/∂θ = ½ Σ_{ab} (S⁻¹ − a aᵀ)_{ab} ∂S_ab/∂θ plus the
+prior's term (Rasmussen and Williams 2006, eq. 5.9). A fit takes whole trials, so many that their values are at most
+`MOST_VALUES`; its time is therefore bounded.
+"""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from orchestrator.bandit.arms import Layout
+from orchestrator.bandit.arrays import Floats, Indices
+from orchestrator.bandit.curves import CurveValues
+from orchestrator.bandit.kernels import AnyKernel
+from orchestrator.bandit.model.curve_kernel import CurveNumbers, log_times
+from orchestrator.bandit.model.fitting import (
+    LENGTHSCALES,
+    SHAPES,
+    inverse_and_half_log_determinant,
+    lengthscale_gradient,
+    shorten,
+    squared_distances,
+)
+
+FIRST_TRIALS = 8  # trials with a value before the first fit
+TRIALS_GROWTH = 1.25  # trials at a fit over those at the fit before
+MOST_VALUES = 320
+STEPS = 30
+# logarithms: medians and standard deviations of s_g, s_h, s_m, s_r, v, the lengthscales of k_t and k_q; and their bounds
+MEDIANS = np.array([0.0, -1.0, -1.0, -2.0, -5.0, -0.5, -1.0])
+DEVIATIONS = np.array([1.0, 1.0, 1.0, 1.0, 1.5, 1.0, 1.0])
+LOWEST = np.log(np.array([1e-2, 1e-3, 1e-3, 1e-3, 1e-3, 0.05, 0.05]))
+LARGEST = np.log(np.array([20.0, 10.0, 10.0, 4.0, 1.0, 10.0, 10.0]))
+_JITTER = 1e-8
+
+
+def prior_numbers(first: float, last: float) -> CurveNumbers:
+    """The prior's medians for curves over the steps `first` to `last`."""
+    return _numbers(MEDIANS, first, last)
+
+
+def is_fit_due(trials: int, known: int) -> bool:
+    """Whether to fit with values of so many trials, `known` at the last fit: at 8, then whenever they have grown by a
+    quarter."""
+    return trials >= max(FIRST_TRIALS, math.ceil(TRIALS_GROWTH * known))
+
+
+def chosen_trials(last_scores: Floats, sizes: Indices) -> Indices:
+    """Positions (k,), ascending, of the trials to fit to: the best quarter by their latest scores (n,), the others
+    evenly by rank, as many as have `MOST_VALUES` values; `sizes` (n,): how many values each has."""
+    if sizes.sum() <= MOST_VALUES:
+        return np.arange(len(sizes))
+    descending = np.argsort(-last_scores, kind="stable")
+    count = max(FIRST_TRIALS, int(MOST_VALUES / sizes.mean()))
+    while True:
+        best = count // 4
+        others = np.linspace(best, len(sizes) - 1, count - best).astype(np.intp)
+        chosen = np.unique(descending[np.concatenate((np.arange(best), others))])
+        if sizes[chosen].sum() <= MOST_VALUES or count <= FIRST_TRIALS:
+            return chosen
+        count = max(FIRST_TRIALS, int(count * 0.9))
+
+
+@dataclass(frozen=True, eq=False)
+class CurveFitInput:
+    """What a fit takes.
+
+    `features` (n, d): of the trials' candidates.
+    `values`: the trials' values.
+    `scores` (N,): the score of each value.
+    `layout`: that of the candidates.
+    `family`: the kernel whose lengthscales are fitted.
+    """
+
+    features: Floats
+    values: CurveValues
+    scores: Floats
+    layout: Layout
+    family: AnyKernel
+
+
+def fit_curves(
+    given: CurveFitInput, start: tuple[tuple[float, ...], CurveNumbers], span: tuple[float, float]
+) -> tuple[tuple[float, ...], CurveNumbers]:
+    """Lengthscales of the parameters and the numbers of the model over steps, fitted.
+
+    Args:
+        given: the trials.
+        start: lengthscales and numbers that the search begins with.
+        span: the steps at t = 0 and t = 1.
+
+    """
+    # imported here: it takes a fifth of a session's start, and the first fit is made while workers evaluate
+    from scipy.optimize import minimize
+
+    objective = CurveObjective(given, span)
+    lengthscales, numbers = start
+    begin = np.concatenate((np.log(np.asarray(lengthscales) / given.layout.extents), _logarithms(numbers)))
+    solution = minimize(
+        objective.loss,
+        np.clip(begin, objective.lower, objective.upper),
+        jac=True,
+        method="L-BFGS-B",
+        bounds=list(zip(objective.lower, objective.upper, strict=True)),
+        options={"maxiter": STEPS},
+    ).x
+    count = given.layout.parameter_count
+    scales = np.exp(solution[:count]) * given.layout.extents
+    return tuple(shorten(scale) for scale in scales.tolist()), _numbers(solution[count:], *span)
+
+
+def _logarithms(numbers: CurveNumbers) -> Floats:
+    fitted = (
+        numbers.lasting,
+        numbers.bending,
+        numbers.shared,
+        numbers.own,
+        numbers.noise,
+        numbers.step_lengthscale,
+        numbers.own_lengthscale,
+    )
+    logarithms: Floats = np.log(np.array(fitted))
+    return logarithms
+
+
+def _numbers(logarithms: Floats, first: float, last: float) -> CurveNumbers:
+    return CurveNumbers(*(shorten(number) for number in np.exp(logarithms).tolist()), first, last)
+
+
+class CurveObjective:
+    """L(θ) and its gradient. θ: log ℓ (p,) in units of the parameters' extents, then the seven of `MEDIANS`."""
+
+    def __init__(self, given: CurveFitInput, span: tuple[float, float]) -> None:
+        values, layout = given.values, given.layout
+        self._scores, self._parameters = given.scores, layout.parameters
+        features = given.features / layout.extents[layout.parameters]
+        self._features = features[values.owners]
+        self._shape = SHAPES[type(given.family)]
+        times = log_times(values.steps, *span)
+        self._apart = (times[:, None] - times) ** 2  # (t − t')²
+        self._is_same = (values.owners[:, None] == values.owners).astype(np.float64)
+        shares = 1.0 / values.weights[values.owners]
+        self._noise_shares, self._own_shares = shares, shares[:, None] * self._is_same
+        count = layout.parameter_count
+        typical = math.log(0.5 * math.sqrt(count))
+        self._medians = np.concatenate((np.full(count, typical), MEDIANS))
+        self._deviations = np.concatenate((np.ones(count), DEVIATIONS))
+        scales = np.log(np.array(LENGTHSCALES))
+        self.lower = np.concatenate((np.full(count, scales[0]), LOWEST))
+        self.upper = np.concatenate((np.full(count, scales[1]), LARGEST))
+
+    def loss(self, theta: Floats) -> tuple[float, Floats]:
+        """L and ∂L/∂θ."""
+        count = len(theta) - len(MEDIANS)
+        lasting, bending, shared, own, noise, step_scale, own_scale = np.exp(theta[count:]).tolist()
+        scaled = self._features / np.exp(theta[:count])[self._parameters]
+        correlations, slopes = self._shape(squared_distances(scaled))
+        over_steps = np.exp(-0.5 / step_scale**2 * self._apart)
+        own_steps = np.exp(-0.5 / own_scale**2 * self._apart) * self._own_shares
+        bent = over_steps * correlations
+        own_part = 0.5 * (self._own_shares + own_steps)
+        matrix = lasting * correlations + bending * bent + shared * over_steps + own * own_part
+        inverse, half_log_determinant = inverse_and_half_log_determinant(matrix, noise * self._noise_shares + _JITTER)
+        ones, solved = inverse.sum(axis=1), inverse @ self._scores
+        mean = float(solved.sum()) / (float(ones.sum()) + 1.0)
+        weights = solved - mean * ones
+        loss = 0.5 * float((self._scores - mean) @ weights) + half_log_determinant + 0.5 * mean * mean
+        sensitivity = inverse
+        sensitivity -= np.multiply.outer(weights, weights)
+
+        steps = (theta - self._medians) / self._deviations
+        gradient = steps / self._deviations
+        loss += 0.5 * float(steps @ steps)
+        by_lengthscale = sensitivity * slopes * (lasting + bending * over_steps)
+        gradient[:count] += lengthscale_gradient(by_lengthscale, scaled, self._parameters)
+        step_slopes = (bending * bent + shared * over_steps) * self._apart / step_scale**2
+        own_slopes = 0.5 * own * own_steps * self._apart / own_scale**2
+        gradient[count:] += 0.5 * np.array(
+            [
+                lasting * np.vdot(sensitivity, correlations),
+                bending * np.vdot(sensitivity, bent),
+                shared * np.vdot(sensitivity, over_steps),
+                own * np.vdot(sensitivity, own_part),
+                noise * float(sensitivity.diagonal() @ self._noise_shares),
+                np.vdot(sensitivity, step_slopes),
+                np.vdot(sensitivity, own_slopes),
+            ]
+        )
+        return loss, gradient

@@ -1,0 +1,222 @@
+"""The sparse posterior of the model over steps (`model.curve_kernel`), fitted to learning curves.
+
+The values of one trial share its own part r_i, so their noise is correlated: R_i = cov(r_i) + v I. With W the
+block-diagonal matrix of λ R_i⁻¹, λ = s_r + v, everything in `posterior` holds with Σ n_p z z ᵀ replaced by Z W Zᵀ
+and the sums of scores by W times the scores: a finished trial with a single value at the last step counts as one pull. Atoms
+are pairs (trial, step), so the cost is O(N m²) for N values and m atoms.
+
+What a trial will reach follows from g and its own part: with y_i the scores of its values, c = cov(r_i(1), r_i(T_i)),
+
+    E[y_i(1)]   = μ(x, 1) + c R_i⁻¹ (y_i − μ(x, T_i))
+    var[y_i(1)] = w G wᵀ + s_r − c R_i⁻¹ cᵀ + v,      w = (1, −c R_i⁻¹), G the posterior covariance of g at 1 and T_i
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from scipy.linalg import solve_triangular
+
+from orchestrator.bandit.arrays import Floats, Indices
+from orchestrator.bandit.curves import CurveValues, is_pair, trials_and_steps
+from orchestrator.bandit.model.curve_kernel import CurveKernel, own_covariance
+from orchestrator.bandit.model.outputs import Scale
+from orchestrator.bandit.sparse.blocks import Fit
+from orchestrator.bandit.sparse.columns import Points
+from orchestrator.bandit.sparse.nystrom import pivoted_cholesky
+from orchestrator.bandit.sparse.posterior import SparseModel, SparsePosterior, defect_of
+
+
+@dataclass(frozen=True, eq=False)
+class CurveEvidence:
+    """The values that a model over steps is fitted to, and their scale.
+
+    `values`: of all trials.
+    `features` (n, d): of each trial's candidate.
+    `scale`: from rewards to scores, made from one reference value of each trial, its latest one: a scale per step would
+    make a mediocre trial that survived look worse than one that was stopped, since only good trials reach late steps.
+    """
+
+    values: CurveValues
+    features: Floats
+    scale: Scale
+
+    @cached_property
+    def scores(self) -> Floats:
+        """The score of each value (N,)."""
+        return self.scale.scores(self.values.rewards)
+
+    @cached_property
+    def points(self) -> Floats:
+        """Features of each value (N, d + 1): of its candidate, and the step."""
+        return np.column_stack((self.features[self.values.owners], self.values.steps))
+
+    def atoms(self, dictionary: Indices, model: SparseModel, last: float) -> Points:
+        """The pairs and arms in `dictionary` (m,) with their features (m, d + 1); an arm is at the step `last`."""
+        pairs = is_pair(dictionary)
+        features = np.empty((len(dictionary), self.points.shape[1]))
+        trials, steps = trials_and_steps(dictionary[pairs])
+        at = np.searchsorted(self.values.trials[: self._with_curves], trials)
+        features[pairs] = np.column_stack((self.features[at], steps))
+        arms = model.all_arms.look_up(dictionary[~pairs])
+        features[~pairs] = np.column_stack((arms, np.full(len(arms), last)))
+        return Points(dictionary, features)
+
+    @cached_property
+    def _with_curves(self) -> int:
+        return int(np.count_nonzero(self.values.trials >= 0))
+
+
+@dataclass(frozen=True, eq=False)
+class _Group:
+    """Trials with equally many values.
+
+    `trials` (g,): their positions.
+    `values` (g, k): positions of their values.
+    `times` (g, k): t of these.
+    `roots` (g, k, k): C with CᵀC = R_i⁻¹.
+    """
+
+    trials: Indices
+    values: Indices
+    times: Floats
+    roots: Floats
+
+
+class TrialNoise:
+    """The noise covariances R_i of all trials, in groups of equal size."""
+
+    def __init__(self, kernel: CurveKernel, values: CurveValues) -> None:
+        self._numbers = kernel.numbers
+        self._times = kernel.numbers.times(values.steps)
+        self._values = values
+
+    @cached_property
+    def groups(self) -> list[_Group]:
+        """All trials."""
+        return list(self._grouped(np.arange(len(self._values.sizes))))
+
+    def groups_of(self, trials: Indices) -> list[_Group]:
+        """The trials at these positions (k,) only."""
+        return list(self._grouped(trials))
+
+    def _grouped(self, trials: Indices) -> Iterator[_Group]:
+        numbers, values = self._numbers, self._values
+        starts = np.cumsum(values.sizes) - values.sizes
+        for size in np.unique(values.sizes[trials]).tolist():
+            members = trials[values.sizes[trials] == size]
+            positions = starts[members][:, None] + np.arange(size)
+            times = self._times[positions]
+            covariance = own_covariance(numbers, times[:, :, None], times[:, None, :])
+            covariance += numbers.noise * np.eye(size)
+            covariance /= values.weights[members][:, None, None]
+            yield _Group(members, positions, times, np.linalg.inv(np.linalg.cholesky(covariance)))
+
+    def whiten(self, matrix: Floats) -> Floats:
+        """√λ C_i times the rows of each trial, of `matrix` (N, c): (N, c)."""
+        whitened = np.empty_like(matrix)
+        for group in self.groups:
+            whitened[group.values] = group.roots @ matrix[group.values]
+        whitened *= np.sqrt(self._numbers.end_noise)
+        return whitened
+
+    def weigh(self, matrix: Floats) -> Floats:
+        """λ R_i⁻¹ times the rows of each trial, W M, of `matrix` (N, c): (N, c)."""
+        weighed = np.empty_like(matrix)
+        for group in self.groups:
+            weighed[group.values] = np.swapaxes(group.roots, 1, 2) @ (group.roots @ matrix[group.values])
+        weighed *= self._numbers.end_noise
+        return weighed
+
+
+def curve_kernel(model: SparseModel) -> CurveKernel:
+    """The model's kernel, which is one over steps. Raises TypeError when it is not."""
+    if not isinstance(model.kernel, CurveKernel):
+        raise TypeError("learning curves need a kernel over steps")
+    return model.kernel
+
+
+def fit_evidence(model: SparseModel, evidence: CurveEvidence, dictionary: Indices) -> SparsePosterior:
+    """The posterior of `model`, whose kernel is a `CurveKernel`, with the atoms `dictionary` (m,)."""
+    kernel = curve_kernel(model)
+    inducing = evidence.atoms(dictionary, model, kernel.numbers.last)
+    gram = kernel.cross(inducing.features, inducing.features)
+    kept, factor = pivoted_cholesky(gram)
+    basis = Points(dictionary[kept], inducing.features[kept])
+    noise = TrialNoise(kernel, evidence.values)
+    rows = kernel.cross(evidence.points, basis.features)  # (N, r)
+    is_empty = not len(kept)
+    embedded = rows if is_empty else solve_triangular(factor, rows.T, lower=True, check_finite=False).T
+    whitened = noise.whiten(embedded)
+    spectrum, rotation = np.linalg.eigh(whitened.T @ whitened)
+    spectrum = np.maximum(spectrum, 0.0)
+    scaled = rotation / np.sqrt(spectrum + model.regularization)
+    transform = scaled if is_empty else solve_triangular(factor, scaled, lower=True, trans="T", check_finite=False).T
+    transform = np.ascontiguousarray(transform)
+    weighed = noise.weigh(np.column_stack((evidence.scores, np.ones(len(rows)))))
+    loadings, ones = transform @ (rows.T @ weighed[:, 0]), transform @ (rows.T @ weighed[:, 1])
+    explained = float(weighed[:, 0].sum()) - float(ones @ loadings)
+    offset = explained / (float(weighed[:, 1].sum()) - float(ones @ ones) + model.regularization)
+    defect = defect_of(gram[np.ix_(kept, kept)], transform, spectrum, model.regularization)
+    return SparsePosterior(model, Fit(basis, transform, spectrum, loadings - offset * ones, defect, offset))
+
+
+def pair_variances(posterior: SparsePosterior, evidence: CurveEvidence) -> Floats:
+    """σ̃² of g at each value's pair (N,), on the 1/λ scale."""
+    fit, kernel = posterior.fit, posterior.model.kernel
+    rows = kernel.cross(evidence.points, fit.basis.features) @ fit.roots.T
+    explained = np.einsum("ij,ij->i", rows, rows)
+    left = np.maximum(kernel.diagonal(evidence.points) - explained, 0.0)
+    variances: Floats = left / posterior.model.regularization
+    return variances
+
+
+@dataclass(frozen=True, eq=False)
+class TrialPredictions:
+    """What the final values of some trials will be, in scores.
+
+    `trials` (n,): the trials' numbers, ascending.
+    `arms` (n,): their candidates.
+    `means` (n,): predicted scores.
+    `deviations` (n,): standard deviations of the final values, noise included.
+    `noise`: v, the variance of a single value.
+    """
+
+    trials: Indices
+    arms: Indices
+    means: Floats
+    deviations: Floats
+    noise: float
+
+
+def predict(posterior: SparsePosterior, evidence: CurveEvidence, trials: Indices) -> TrialPredictions:
+    """The final values of the trials at the positions `trials` (n,), ascending, of `evidence`."""
+    kernel, fit, values = curve_kernel(posterior.model), posterior.fit, evidence.values
+    numbers = kernel.numbers
+    means, variances = np.empty(len(values.sizes)), np.empty(len(values.sizes))
+    for group in TrialNoise(kernel, values).groups_of(trials):
+        times = np.concatenate((group.times, np.ones((len(group.trials), 1))), axis=1)
+        ends = evidence.features[group.trials]
+        own = own_covariance(numbers, np.ones((1, 1, 1)), group.times[:, None, :])[:, 0]  # c (g, k)
+        solved = np.matmul(group.roots, own[:, :, None])
+        weights = np.matmul(np.swapaxes(group.roots, 1, 2), solved)[:, :, 0]  # c R⁻¹ (g, k)
+        at_values = kernel.cross(evidence.points[group.values.ravel()], fit.basis.features) @ fit.transform.T
+        at_values = at_values.reshape(*group.values.shape, -1)
+        rows = np.concatenate((at_values, (kernel.cross(ends, fit.basis.features) @ fit.transform.T)[:, None]), axis=1)
+        expected = rows @ fit.loadings + fit.offset  # of g at T_i and at 1: (g, k + 1)
+        residuals = evidence.scores[group.values] - expected[:, :-1]
+        means[group.trials] = expected[:, -1] + np.einsum("ij,ij->i", weights, residuals)
+        signs = np.concatenate((-weights, np.ones((len(weights), 1))), axis=1)
+        combined = np.einsum("ij,ijk->ik", signs, rows)
+        prior = np.einsum("ij,ijk,ik->i", signs, kernel.within_trial(times[:, :, None], times[:, None, :]), signs)
+        of_quality = np.maximum(prior - (combined * combined) @ fit.spectrum, 0.0)
+        own_left = numbers.own - np.einsum("ij,ij->i", solved[:, :, 0], solved[:, :, 0])
+        variances[group.trials] = of_quality + np.maximum(own_left, 0.0) + numbers.noise
+    return TrialPredictions(
+        trials=values.trials[trials],
+        arms=values.arms[trials],
+        means=means[trials],
+        deviations=np.sqrt(variances[trials]),
+        noise=numbers.noise,
+    )

@@ -1,0 +1,68 @@
+"""The fit of the model over steps: its gradient, what it learns from curves, and which trials it takes."""
+
+import numpy as np
+import pytest
+
+from orchestrator.bandit.arms import Arms
+from orchestrator.bandit.curves import Curves, CurveValues, TrialCurve
+from orchestrator.bandit.kernels import Matern52
+from orchestrator.bandit.model.curve_fitting import (
+    MOST_VALUES,
+    CurveFitInput,
+    CurveObjective,
+    chosen_trials,
+    fit_curves,
+    prior_numbers,
+)
+
+SPAN = (1.0, 32.0)
+NONE = np.empty(0, np.intp), np.empty(0), np.empty(0)
+
+
+def make_input(seed: int, reliability: float = 0.5) -> CurveFitInput:
+    """Curves that rise to an end that depends on the first feature; early values show `reliability` of it."""
+    rng = np.random.default_rng(seed)
+    arms = Arms.of(rng.random((14, 3)))
+    curves = []
+    for trial in range(14):
+        curve = TrialCurve(trial, trial)
+        end, early = np.sin(5 * arms.features[trial, 0]), rng.normal()
+        for step in (1, 2, 4, 8, 16, 32):
+            share = np.log2(step) / 5
+            start = reliability * end + (1 - reliability) * early
+            curve = curve.after(step, float(share * end + (1 - share) * start + 0.01 * rng.normal()))
+        curves.append(curve)
+    values = CurveValues.of(Curves().updated(curves), *NONE)
+    scores = (values.rewards - values.rewards.mean()) / values.rewards.std()
+    return CurveFitInput(arms.features, values, scores, arms.layout, Matern52())
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_gradient_of_the_loss_is_its_derivative(seed: int) -> None:
+    objective = CurveObjective(make_input(seed), SPAN)
+    theta = np.random.default_rng(seed).uniform(objective.lower / 3, objective.upper / 3)
+    gradient = objective.loss(theta)[1]
+    for position in range(len(theta)):
+        step = np.zeros(len(theta))
+        step[position] = 1e-5
+        rise = objective.loss(theta + step)[0] - objective.loss(theta - step)[0]
+        np.testing.assert_allclose(gradient[position], rise / 2e-5, rtol=1e-4, atol=1e-5)
+
+
+def test_early_steps_count_as_more_reliable_where_they_show_the_end() -> None:
+    correlations = []
+    for reliability in (0.0, 1.0):
+        start = (1.0, 1.0, 1.0), prior_numbers(*SPAN)
+        _, numbers = fit_curves(make_input(3, reliability), start, SPAN)
+        correlations.append(numbers.correlation(1))
+        assert numbers.correlation(32) > 0.95
+    assert correlations[0] < 0.92 < 0.98 < correlations[1]
+
+
+def test_a_fit_takes_whole_trials_within_its_limit_and_the_best_of_them() -> None:
+    sizes = np.full(500, 6)
+    scores = np.random.default_rng(0).normal(size=500)
+    chosen = chosen_trials(scores, sizes)
+    assert sizes[chosen].sum() <= MOST_VALUES
+    assert set(np.argsort(-scores)[:10]) <= set(chosen.tolist())
+    assert chosen_trials(scores[:20], sizes[:20]).tolist() == list(range(20))

@@ -1,0 +1,88 @@
+"""The sparse posterior of the model over steps against a dense Gaussian process over all values of all trials."""
+
+import numpy as np
+import pytest
+
+from orchestrator.bandit.curves import Curves, CurveValues, TrialCurve
+from orchestrator.bandit.kernels import Matern52
+from orchestrator.bandit.model.curve_kernel import CurveKernel, CurveNumbers, own_covariance
+from orchestrator.bandit.model.model import Mean
+from orchestrator.bandit.model.outputs import Outputs, Scale
+from orchestrator.bandit.sparse.curve_fit import CurveEvidence, fit_evidence, pair_variances, predict
+from orchestrator.bandit.sparse.posterior import SparseModel
+
+NUMBERS = CurveNumbers(1.2, 0.5, 0.3, 0.2, 0.01, 0.6, 0.4, 1.0, 27.0)
+ARMS = 40
+
+
+def make_problem(seed: int) -> tuple[SparseModel, CurveEvidence]:
+    rng = np.random.default_rng(seed)
+    features = rng.random((ARMS, 3))
+    curves = []
+    for trial in range(12):
+        curve = TrialCurve(trial, int(rng.integers(ARMS)))
+        for step in range(1, int(rng.integers(2, 28))):
+            curve = curve.after(step, float(rng.normal()))
+        curves.append(curve)
+    arms = np.array([3, 7])
+    values = CurveValues.of(Curves().updated(curves, 27), arms, np.array([0.4, -0.2]), np.array([1.0, 3.0]))
+    kernel = CurveKernel(Matern52(lengthscale=(0.4, 0.9, 2.0)), NUMBERS, 3)
+    model = SparseModel(kernel, features, NUMBERS.end_noise, Outputs.RAW, Mean.CONSTANT)
+    return model, CurveEvidence(values, features[values.arms], Scale(values.rewards[values.last], Outputs.RAW))
+
+
+def dense(model: SparseModel, evidence: CurveEvidence, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and covariance of g at `points` by the textbook formula, with a constant mean of prior variance 1."""
+    kernel, values = model.kernel, evidence.values
+    times = NUMBERS.times(values.steps)
+    own = own_covariance(NUMBERS, times[:, None], times) * (values.owners[:, None] == values.owners)
+    noise = (own + NUMBERS.noise * np.eye(len(times))) / values.weights[values.owners]
+    covariance = kernel.cross(evidence.points, evidence.points) + noise
+    solved = np.linalg.solve(covariance, np.column_stack((evidence.scores, np.ones(len(times)))))
+    mean = solved[:, 0].sum() / (solved[:, 1].sum() + 1.0)
+    cross = kernel.cross(points, evidence.points)
+    posterior = kernel.cross(points, points) - cross @ np.linalg.solve(covariance, cross.T)
+    return mean + cross @ (solved[:, 0] - mean * solved[:, 1]), posterior
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_with_all_pairs_as_atoms_the_posterior_is_the_dense_one(seed: int) -> None:
+    model, evidence = make_problem(seed)
+    posterior = fit_evidence(model, evidence, np.sort(evidence.values.numbers))
+    mean, covariance = dense(model, evidence, model.features)
+    np.testing.assert_allclose(posterior.mean, mean, atol=1e-6)
+    np.testing.assert_allclose(posterior.variance * model.regularization, covariance.diagonal(), atol=1e-6)
+    at_pairs = dense(model, evidence, evidence.points)[1].diagonal()
+    np.testing.assert_allclose(pair_variances(posterior, evidence) * model.regularization, at_pairs, atol=1e-6)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_predictions_are_those_of_the_dense_process_with_each_trials_own_part(seed: int) -> None:
+    model, evidence = make_problem(seed)
+    values = evidence.values
+    posterior = fit_evidence(model, evidence, np.sort(values.numbers))
+    trials = np.arange(12)
+    predictions = predict(posterior, evidence, trials)
+    times = NUMBERS.times(values.steps)
+    own = own_covariance(NUMBERS, times[:, None], times) * (values.owners[:, None] == values.owners)
+    noise = (own + NUMBERS.noise * np.eye(len(times))) / values.weights[values.owners]
+    covariance = model.kernel.cross(evidence.points, evidence.points) + noise
+    offset = posterior.fit.offset
+    for trial in trials:
+        cross = model.kernel.cross(evidence.features[[trial]], evidence.points)[0]
+        is_own = values.owners == trial
+        cross = cross + np.where(is_own, own_covariance(NUMBERS, np.ones((1, 1)), times[None, :])[0], 0.0)
+        expected = offset + cross @ np.linalg.solve(covariance, evidence.scores - offset)
+        variance = model.kernel.at_end + NUMBERS.own - cross @ np.linalg.solve(covariance, cross) + NUMBERS.noise
+        assert predictions.means[trial] == pytest.approx(expected, abs=1e-6)
+        assert predictions.deviations[trial] ** 2 == pytest.approx(variance, abs=1e-6)
+
+
+def test_a_finished_value_at_the_last_step_counts_as_one_pull() -> None:
+    model, _ = make_problem(0)
+    curves = Curves().updated([TrialCurve(0, 4, (27,), (1.5,), is_finished=True)], 27)
+    values = CurveValues.of(curves, np.empty(0, np.intp), np.empty(0), np.empty(0))
+    evidence = CurveEvidence(values, model.features[values.arms], Scale(values.rewards, Outputs.RAW))
+    posterior = fit_evidence(model, evidence, values.numbers)
+    expected = model.kernel.at_end - model.kernel.at_end**2 / (model.kernel.at_end + model.regularization)
+    assert posterior.variance[4] * model.regularization == pytest.approx(expected)

@@ -1,0 +1,70 @@
+"""Learning curves: which values a trial keeps, and the numbers of pairs."""
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orchestrator.bandit.curves import Curves, CurveValues, TrialCurve, is_pair, pair_numbers, trials_and_steps
+
+
+def curve_of(steps: list[int]) -> TrialCurve:
+    curve = TrialCurve(0, 5)
+    for step in steps:
+        curve = curve.after(step, step / 10)
+    return curve
+
+
+def test_a_curve_keeps_the_first_value_of_each_octave_and_the_latest_one() -> None:
+    assert curve_of(list(range(1, 28))).steps == (1, 2, 4, 8, 16, 27)
+    assert curve_of([3, 5, 6, 7]).steps == (3, 5, 7)
+
+
+@given(st.lists(st.integers(1, 3000), unique=True).map(sorted))
+def test_a_curve_has_one_value_per_octave_and_the_latest(steps: list[int]) -> None:
+    curve = curve_of(steps)
+    octaves = [step.bit_length() for step in curve.steps[:-1]]
+    assert octaves == sorted(set(octaves))
+    assert curve.step == max(steps, default=0)
+
+
+def test_a_curve_ignores_repeated_steps_and_values_that_are_not_finite() -> None:
+    curve = curve_of([1, 2, 3])
+    assert curve.after(2, 9.0) == curve
+    assert curve.after(4, float("nan")) == curve
+
+
+def test_a_final_value_replaces_the_latest_one() -> None:
+    assert curve_of([1, 2, 3]).end(7.0) == TrialCurve(0, 5, (1, 2, 3), (0.1, 0.2, 7.0), is_finished=True)
+    assert TrialCurve(0, 5).end(7.0, 20).steps == (20,)
+
+
+def test_the_end_is_the_largest_step_of_a_finished_trial_unless_it_is_given() -> None:
+    open_trial, finished = curve_of([1, 2, 30]), TrialCurve(1, 6, (1, 20), (0.0, 1.0), is_finished=True)
+    assert Curves().updated([open_trial]).end == 30
+    assert Curves().updated([open_trial, finished]).end == 20
+    assert Curves().updated([open_trial, finished], 50).end == 50
+
+
+def test_curves_without_a_value_before_the_end_teach_nothing_about_steps() -> None:
+    assert not Curves().is_informative
+    assert not Curves().updated([TrialCurve(1, 6, (20,), (1.0,), is_finished=True)]).is_informative
+    assert Curves().updated([TrialCurve(1, 6, (10, 20), (0.0, 1.0), is_finished=True)]).is_informative
+
+
+def test_numbers_of_pairs_are_unique_and_are_not_arms() -> None:
+    trials, steps = np.repeat(np.arange(50), 40), np.tile(np.arange(1.0, 41.0), 50)
+    numbers = pair_numbers(trials, steps)
+    assert len(np.unique(numbers)) == len(numbers)
+    assert is_pair(numbers).all()
+    assert not is_pair(np.arange(10**7, 10**7 + 5)).any()
+    assert [array.tolist() for array in trials_and_steps(numbers)] == [trials.tolist(), steps.tolist()]
+
+
+def test_values_of_some_trials_are_those_of_these_trials() -> None:
+    curves = Curves().updated([curve_of([1, 2]), TrialCurve(4, 6, (3, 9, 20), (0.0, 0.5, 1.0), is_finished=True)])
+    values = CurveValues.of(curves, np.array([8]), np.array([0.3]), np.array([2.0]))
+    part = values.take(np.array([1, 2]))
+    assert part.steps.tolist() == [3.0, 9.0, 20.0, 20.0]
+    assert part.rewards.tolist() == [0.0, 0.5, 1.0, 0.3]
+    assert part.trials.tolist() == [4, -1]
+    assert part.last.tolist() == [2, 3]
