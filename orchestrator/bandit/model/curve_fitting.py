@@ -33,7 +33,7 @@ FIRST_TRIALS = 8  # trials with a value before the first fit
 TRIALS_GROWTH = 1.25  # trials at a fit over those at the fit before
 MOST_VALUES = 320
 STEPS = 30
-# logarithms: medians and standard deviations of s_g, s_h, s_m, s_r, v, the lengthscales of k_t and k_q; and their bounds
+# logarithms of s_g, s_h, s_m, s_r, v and the lengthscales of k_t and k_q: medians, standard deviations, bounds
 MEDIANS = np.array([0.0, -1.0, -1.0, -2.0, -5.0, -0.5, -1.0])
 DEVIATIONS = np.array([1.0, 1.0, 1.0, 1.0, 1.5, 1.0, 1.0])
 LOWEST = np.log(np.array([1e-2, 1e-3, 1e-3, 1e-3, 1e-3, 0.05, 0.05]))
@@ -131,7 +131,18 @@ def _logarithms(numbers: CurveNumbers) -> Floats:
 
 
 def _numbers(logarithms: Floats, first: float, last: float) -> CurveNumbers:
-    return CurveNumbers(*(shorten(number) for number in np.exp(logarithms).tolist()), first, last)
+    lasting, bending, shared, own, noise, step_lengthscale, own_lengthscale = np.exp(logarithms).tolist()
+    return CurveNumbers(
+        lasting=shorten(lasting),
+        bending=shorten(bending),
+        shared=shorten(shared),
+        own=shorten(own),
+        noise=shorten(noise),
+        step_lengthscale=shorten(step_lengthscale),
+        own_lengthscale=shorten(own_lengthscale),
+        first=first,
+        last=last,
+    )
 
 
 class CurveObjective:

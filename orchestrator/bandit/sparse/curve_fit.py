@@ -1,9 +1,9 @@
 """The sparse posterior of the model over steps (`model.curve_kernel`), fitted to learning curves.
 
 The values of one trial share its own part r_i, so their noise is correlated: R_i = cov(r_i) + v I. With W the
-block-diagonal matrix of λ R_i⁻¹, λ = s_r + v, everything in `posterior` holds with Σ n_p z z ᵀ replaced by Z W Zᵀ
-and the sums of scores by W times the scores: a finished trial with a single value at the last step counts as one pull. Atoms
-are pairs (trial, step), so the cost is O(N m²) for N values and m atoms.
+block-diagonal matrix of λ R_i⁻¹, λ = s_r + v, everything in `posterior` holds with Σ n_p z zᵀ replaced by Z W Zᵀ and
+the sums of scores by W times the scores: a finished trial with a single value at the last step counts as one pull.
+Atoms are pairs (trial, step), so the cost is O(N m²) for N values and m atoms.
 
 What a trial will reach follows from g and its own part: with y_i the scores of its values, c = cov(r_i(1), r_i(T_i)),
 
