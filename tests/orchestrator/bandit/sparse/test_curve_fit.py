@@ -13,6 +13,7 @@ from orchestrator.bandit.sparse.posterior import SparseModel
 
 NUMBERS = CurveNumbers(1.2, 0.5, 0.3, 0.2, 0.01, 0.6, 0.4, 1.0, 27.0)
 ARMS = 40
+AT_END = NUMBERS.lasting + NUMBERS.bending + NUMBERS.shared  # prior variance of a candidate's quality
 
 
 def make_problem(seed: int) -> tuple[SparseModel, CurveEvidence]:
@@ -73,7 +74,7 @@ def test_predictions_are_those_of_the_dense_process_with_each_trials_own_part(se
         is_own = values.owners == trial
         cross = cross + np.where(is_own, own_covariance(NUMBERS, np.ones((1, 1)), times[None, :])[0], 0.0)
         expected = offset + cross @ np.linalg.solve(covariance, evidence.scores - offset)
-        variance = model.kernel.at_end + NUMBERS.own - cross @ np.linalg.solve(covariance, cross) + NUMBERS.noise
+        variance = AT_END + NUMBERS.own - cross @ np.linalg.solve(covariance, cross) + NUMBERS.noise
         assert predictions.means[trial] == pytest.approx(expected, abs=1e-6)
         assert predictions.deviations[trial] ** 2 == pytest.approx(variance, abs=1e-6)
 
@@ -84,5 +85,5 @@ def test_a_finished_value_at_the_last_step_counts_as_one_pull() -> None:
     values = CurveValues.of(curves, np.empty(0, np.intp), np.empty(0), np.empty(0))
     evidence = CurveEvidence(values, model.features[values.arms], Scale(values.rewards, Outputs.RAW))
     posterior = fit_evidence(model, evidence, values.numbers)
-    expected = model.kernel.at_end - model.kernel.at_end**2 / (model.kernel.at_end + model.regularization)
+    expected = AT_END - AT_END**2 / (AT_END + model.regularization)
     assert posterior.variance[4] * model.regularization == pytest.approx(expected)
