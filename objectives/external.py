@@ -8,7 +8,7 @@ import functools
 import inspect
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Protocol, runtime_checkable
 
 from typing_extensions import Doc
 
@@ -75,6 +75,24 @@ def call_with(
     named = _named_arguments(function)
     wanted = {name: value for name, value in supplied.items() if name in named}
     return as_evaluation(function(**{**wanted, **parameters}), origin)
+
+
+def takes_argument(objective: object, name: str) -> bool:
+    """Whether a function that is an objective names the argument `name`, one of `SUPPLIED`; False for other objectives.
+
+    Raises ObjectiveError when the function cannot be found.
+    """
+    if not isinstance(objective, HasFunction):
+        return False
+    return name in _named_arguments(objective.function())
+
+
+@runtime_checkable
+class HasFunction(Protocol):
+    """An objective that calls a function."""
+
+    def function(self) -> Callable[..., object]:
+        """The function."""
 
 
 def check_signature(

@@ -66,6 +66,13 @@ class Grow:
 
 
 @dataclass(frozen=True, slots=True)
+class Finish:
+    """Continue these stopped trials to their end, with the last part of the budget."""
+
+    trials: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class GiveUp:
     """Cancel the attempts of these trials, which have run for too long: they count as timed out. `reason` is for
     display."""
@@ -101,4 +108,4 @@ class Close:
     reason: str
 
 
-Command = Dispatch | Begin | Ask | Tell | Grow | GiveUp | Await | Pause | Stop | Close
+Command = Dispatch | Begin | Ask | Tell | Grow | Finish | GiveUp | Await | Pause | Stop | Close

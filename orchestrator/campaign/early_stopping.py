@@ -13,7 +13,7 @@ rung must not end a good trial.
 
 import bisect
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Self
@@ -75,6 +75,11 @@ class Rungs:
             rewards=MappingProxyType({**self.rewards, rung: (*there[:place], reward, *there[place:])}),
             standing=MappingProxyType({**self.standing, trial: (rung, reward)}),
         )
+
+    def continued(self, trials: Iterable[int]) -> "Rungs":
+        """After these stopped trials were continued: each is compared again at the rung after the one it stands at."""
+        excused = {trial: (self.standing[trial][0], math.inf) for trial in trials if trial in self.standing}
+        return replace(self, standing=MappingProxyType({**self.standing, **excused})) if excused else self
 
     def without(self, trial: int) -> "Rungs":
         """After the end of `trial`; its rewards at the rungs are kept."""

@@ -114,6 +114,7 @@ class BatchChosen:
     It was asked with the pulls pending that the log before this event shows, which do not change while it computes.
     `limit`: how many it was asked for at most, 0 in logs of older versions. `is_filler`: picks with which version 0.1
     occupied idle workers; this version makes none. `is_enqueued`: the campaign file chose, not the strategy.
+    `continued`: stopped trials that the strategy chose to continue; `TrialsContinued` follows.
     """
 
     time: float
@@ -124,6 +125,7 @@ class BatchChosen:
     limit: int = 0
     is_filler: bool = False
     is_enqueued: bool = False
+    continued: tuple[int, ...] = ()
     kind: Literal["batch_chosen"] = "batch_chosen"
 
 
@@ -183,6 +185,7 @@ class TrialStopped:
     finished: float
     worker: str
     reports: tuple[tuple[int, float], ...] = ()
+    cause: str = ""  # why, for a person (`training.StopCause`); empty in logs of older versions
     kind: Literal["trial_stopped"] = "trial_stopped"
 
 
@@ -207,6 +210,48 @@ class TrialsReopened:
     time: float
     trials: tuple[ReopenedTrial, ...]
     kind: Literal["trials_reopened"] = "trials_reopened"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContinuedTrial:
+    """A stopped trial that is continued: its candidate, its last attempt, and the numbers that explain it (see
+    `PickedTrial`)."""
+
+    trial: int
+    arm: int
+    attempt: int
+    parameters: Mapping[str, object]
+    mean: float | None = None
+    width: float | None = None
+    variance: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialsContinued:
+    """These stopped trials are queued again; their next attempts go on from their checkpoints.
+
+    `reason`: `promising`: the model expects more of them than of a new trial; `finish`: the last part of the budget
+    completes the best unfinished trials.
+    """
+
+    time: float
+    trials: tuple[ContinuedTrial, ...]
+    reason: Literal["promising", "finish"]
+    kind: Literal["trials_continued"] = "trials_continued"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Forecast:
+    """What the model expects of the final value of a trial that has reported, on the user's scale.
+
+    `mean`: the expected value. `low`, `high`: two standard deviations of the model's score below and above it, so that
+    `low` is the larger number where values are minimised.
+    """
+
+    trial: int
+    mean: float
+    low: float
+    high: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -247,6 +292,7 @@ class ModelRefreshed:
     seconds: float
     wants_growth: bool = False  # whether new candidates are to be appended now
     recommended: Recommendation | None = None
+    forecasts: tuple[Forecast, ...] = ()  # of running trials, and of the best of those that can be continued
     kind: Literal["model_refreshed"] = "model_refreshed"
 
 
@@ -305,6 +351,7 @@ Event = (
     | TrialFailed
     | TrialStopped
     | TrialsReopened
+    | TrialsContinued
     | ReportsArrived
     | ModelRefreshed
     | CandidatesGrown

@@ -26,6 +26,7 @@ from orchestrator.campaign.commands import (
     Close,
     Command,
     Dispatch,
+    Finish,
     GiveUp,
     Grow,
     Pause,
@@ -75,11 +76,46 @@ def _next_command(state: CampaignState, now: float) -> Command | None:
         return Begin(state.existing_observations)
     if state.wants_growth and state.remaining:
         return Grow(state.pending)
+    if best_unfinished := _to_finish(state):
+        return Finish(best_unfinished)
     is_asynchronous = state.rules.is_asynchronous
     has_more = state.remaining and (is_asynchronous or (state.is_batch_open and not state.stalled))
     if not state.running and not state.backlog and state.finished and not has_more:
         return Tell(tuple(state.finished))  # a whole batch, or the last results: the final model contains all of them
     return _ask_or_refresh(state, now) if is_asynchronous else _next_batch(state)
+
+
+def _to_finish(state: CampaignState) -> tuple[int, ...]:
+    """Stopped trials that are to be completed now: the best ones, when what is left of the budget is what they need.
+
+    A budget of steps or hours is kept for their last steps; one of evaluations ends with them.
+    """
+    rule, training = state.rules.training, state.training
+    if rule is None or not rule.continues or len(training.finishing) >= rule.finish or not training.paused:
+        return ()
+    sign, best = state.rules.sign, None if state.best is None else state.best.value
+    wanted = training.best_unfinished(sign, best)[: rule.finish - len(training.finishing)]
+    if not wanted:
+        return ()
+    if state.remaining and not _is_budget_needed(state, wanted):
+        return ()
+    free = _room(state) - len(state.backlog)
+    return tuple(wanted[: max(0, free)])
+
+
+def _is_budget_needed(state: CampaignState, trials: list[int]) -> bool:
+    """Whether what is left of the budget is no more than these stopped trials, and the running ones, need."""
+    rules, training, end = state.rules, state.training, state.training_end
+    if end is None:
+        return False
+    running = sum(max(0, end - training.curves[trial].step) for trial in state.running if trial in training.curves)
+    needed = running + sum(max(0, end - training.paused[trial].step) for trial in trials)
+    if rules.steps is not None and rules.steps - state.steps.total <= needed:
+        return True
+    if rules.seconds is None or not training.seconds_per_step:
+        return False
+    longest = max(max(0, end - training.paused[trial].step) for trial in trials) * training.seconds_per_step
+    return rules.seconds - state.elapsed_seconds <= longest
 
 
 def _ready(state: CampaignState, room: int, now: float) -> tuple[QueuedAttempt, ...]:
@@ -121,8 +157,10 @@ def _room(state: CampaignState) -> int:
 
 def _queue_size(state: CampaignState) -> int:
     """Trials for the executor beyond those that can run: with short evaluations, one more for each worker. It starts
-    them while this process still records the results.
+    them while this process still records the results. None with a budget of steps, which they would exceed.
     """
+    if state.rules.steps is not None:
+        return 0
     is_short = 0.0 < state.success_seconds < _SHORT_SECONDS * state.succeeded
     return max(state.slots, _LEAST_QUEUE) if is_short else 0
 

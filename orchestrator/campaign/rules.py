@@ -11,6 +11,7 @@ from pydantic import Field, TypeAdapter
 
 from orchestrator.campaign.early_stopping import StoppingRule
 from orchestrator.campaign.goals import CampaignGoals
+from orchestrator.campaign.training import TrainingRule
 from workers.messages import FailureKind
 
 # An arm whose attempts end this many workers in a row is set aside. Nodes are also lost for other reasons, so a trial
@@ -97,13 +98,24 @@ class _Median:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class _ModelStopping:
+    rule: Literal["model"]
+    after: int
+    finish: int
+    continues: bool | None = None  # None: the session decides, in the settings that it opens with
+    first_trials: int | None = None
+    first_steps: int | None = None
+    last_step: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Settings:
     """The settings that are rules of a campaign."""
 
     budget: _Budget
     strategy: _Strategy = field(default_factory=_Strategy)
     workers: _Workers = field(default_factory=_Workers)
-    early_stopping: Annotated[_Asha | _Median, Field(discriminator="rule")] | None = None
+    early_stopping: Annotated[_Asha | _Median | _ModelStopping, Field(discriminator="rule")] | None = None
 
 
 _SETTINGS = TypeAdapter(_Settings)
@@ -128,6 +140,7 @@ class Rules:
     refresh_overhead: float = 0.0  # the share of time that refreshes before they are due may take
     refresh_growth: float = 0.0  # the share by which results have grown when a refresh is due; 0: not by growth
     stopping: StoppingRule | None = None  # of trials that report intermediate values
+    training: TrainingRule | None = None  # with the rule `model`: which trials are continued, and more
     goals: CampaignGoals = field(default_factory=CampaignGoals)
 
     @classmethod
@@ -150,6 +163,7 @@ class Rules:
             timeout_factor=None if workers.timeout_seconds else workers.timeout_factor,
             is_asynchronous=strategy.mode == "async",
             stopping=_stopping(read.early_stopping),
+            training=_training(read.early_stopping),
             refresh_overhead=strategy.refresh_overhead,
             refresh_growth=strategy.refresh_growth,
             goals=goals,
@@ -182,11 +196,23 @@ class Rules:
                 return attempt_failures.charged <= self.retries
 
 
-def _stopping(settings: _Asha | _Median | None) -> StoppingRule | None:
+def _training(settings: _Asha | _Median | _ModelStopping | None) -> TrainingRule | None:
+    if not isinstance(settings, _ModelStopping):
+        return None
+    return TrainingRule(
+        first_trials=settings.first_trials or 0,
+        first_steps=settings.first_steps or 1,
+        continues=bool(settings.continues),
+        finish=settings.finish,
+        last_step=settings.last_step,
+    )
+
+
+def _stopping(settings: _Asha | _Median | _ModelStopping | None) -> StoppingRule | None:
     match settings:
         case None:
             return None
-        case _Median():
+        case _Median() | _ModelStopping():
             return StoppingRule.median(settings.after)
         case _Asha():
             return StoppingRule.asha(settings.reduction, settings.first_step)

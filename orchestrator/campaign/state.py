@@ -23,6 +23,7 @@ from orchestrator.campaign.immutable_queue import ImmutableQueue
 from orchestrator.campaign.learned import LearnedModel
 from orchestrator.campaign.rules import AttemptFailures, Rules
 from orchestrator.campaign.steps import Steps
+from orchestrator.campaign.training import StopCause, Training, TrainingRule
 from workers.messages import Failure, FailureKind, Outcome
 
 _MOST_REMARKS = 10
@@ -77,6 +78,7 @@ class CampaignState:
     failed: int = 0
     stopped: int = 0  # early; neither succeeded nor failed
     steps: Steps = field(default_factory=Steps)  # that trials reported, where the budget counts them
+    training: Training = field(default_factory=Training)  # of trials that report values at steps
     rungs: Rungs = field(default_factory=Rungs)  # what trials reported at the steps that early stopping compares
     session_succeeded: int = 0
     session_failed: int = 0
@@ -139,6 +141,12 @@ class CampaignState:
         return max(0, self.slots - len(self.running))
 
     @property
+    def training_end(self) -> int | None:
+        """The step at which a training ends: as given, else the largest one that was seen; None before any report."""
+        given = None if self.rules.training is None else self.rules.training.last_step
+        return given or self.training.largest_step or None
+
+    @property
     def pending(self) -> tuple[int, ...]:
         """Arms of the trials that are chosen and that the strategy has not learned from, in the order chosen."""
         arms = {trial: run.arm for trial, run in self.running.items()}
@@ -181,10 +189,30 @@ def idle_cause(state: CampaignState) -> Cause:
     return "drift_budget" if state.stalled else "dispatch"
 
 
-def stops_early(state: CampaignState, trial: int) -> bool:
-    """Whether the campaign's rule stops this running trial, after the reports that are in `state`."""
-    rule = state.rules.stopping
-    return rule is not None and trial in state.running and state.rungs.stops(rule, trial)
+def stop_cause(state: CampaignState, trial: int) -> StopCause | None:
+    """Why the campaign's rule stops this running trial, after the reports that are in `state`; None: it goes on."""
+    rule, training = state.rules.stopping, state.rules.training
+    if rule is None or trial not in state.running:
+        return None
+    is_worse = state.rungs.stops(rule, trial)
+    if training is None:
+        return StopCause.WORSE_THAN_OTHERS if is_worse else None
+    curve = state.training.curves.get(trial)
+    is_new = trial not in state.training.continued
+    if is_new and trial < training.first_trials:
+        is_short = curve is not None and curve.step >= training.first_steps
+        return StopCause.FIRST_TRAINING if is_short else None
+    if TrainingRule.is_witness(trial) or trial in state.training.finishing:
+        return None
+    if is_worse:
+        return StopCause.WORSE_THAN_OTHERS
+    return StopCause.FORECAST if _is_hopeless(state, trial) else None
+
+
+def _is_hopeless(state: CampaignState, trial: int) -> bool:
+    """Whether even the optimistic forecast of `trial` is worse than the best value."""
+    forecast, best, sign = state.training.forecasts.get(trial), state.best, state.rules.sign
+    return forecast is not None and best is not None and sign * forecast.high < sign * best.value
 
 
 def knows_remark(state: CampaignState, remark: str) -> bool:

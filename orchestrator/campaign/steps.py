@@ -28,6 +28,10 @@ class Steps:
             found[trial] = max(step, found.get(trial, 0))
         return replace(self, open=MappingProxyType(found))
 
+    def reopened(self, trial: int, step: int) -> "Steps":
+        """After a trial that had ended at `step` was continued: its steps count once."""
+        return Steps(self.over - max(1, step), MappingProxyType({**self.open, trial: max(1, step)}))
+
     def after_end(self, trial: int, reports: Iterable[tuple[int, float]] = ()) -> "Steps":
         """After the end of `trial`, whose last attempt made these reports (step, value)."""
         last = max((step for step, _ in reports), default=0)

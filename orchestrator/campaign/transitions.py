@@ -28,6 +28,7 @@ from orchestrator.campaign.events import (
     SessionOpened,
     StopRequested,
     TrialFailed,
+    TrialsContinued,
     TrialsDispatched,
     TrialsReopened,
     TrialStopped,
@@ -66,7 +67,7 @@ def apply(state: CampaignState, event: Event) -> CampaignState:
         case PlacesChanged():
             return replace(state, slots=event.slots)
         case ComputingBegan():
-            return replace(state, computing=event.what, computing_since=event.time)
+            return _compute(state, event)
         case BatchChosen():
             return _choose(state, event)
         case TrialsDispatched():
@@ -79,6 +80,8 @@ def apply(state: CampaignState, event: Event) -> CampaignState:
             return _stop_early(state, event)
         case TrialsReopened():
             return _reopen(state, event)
+        case TrialsContinued():
+            return _continue(state, event)
         case ReportsArrived():
             return _take_reports(state, event)
         case ModelRefreshed():
@@ -89,6 +92,13 @@ def apply(state: CampaignState, event: Event) -> CampaignState:
             return replace(state, phase=Phase.STOPPING, stop_reason=event.reason)
         case SessionClosed():
             return replace(state, phase=Phase.CLOSED, outcome=event.outcome, close_reason=event.reason)
+
+
+def _compute(state: CampaignState, event: ComputingBegan) -> CampaignState:
+    training = state.training
+    if event.what == "refreshing" and (training.curves or training.told):
+        training = training.refreshing()
+    return replace(state, computing=event.what, computing_since=event.time, training=training)
 
 
 def _take_existing(state: CampaignState, event: ExistingTaken) -> CampaignState:
@@ -129,7 +139,8 @@ def _choose(state: CampaignState, event: BatchChosen) -> CampaignState:
         fitting_seconds=_computing_seconds_of(state, event) if state.is_fresh else state.fitting_seconds,
         is_fresh=False,
     )
-    is_short = len(chosen) < event.limit or not chosen
+    count = len(chosen) + len(event.continued)
+    is_short = count < event.limit or not count
     is_cut = bool(event.limit) and not (is_short or event.is_enqueued)
     if event.is_filler:
         return after  # it does not show whether the strategy itself has more
@@ -153,6 +164,7 @@ def _refresh(state: CampaignState, event: ModelRefreshed) -> CampaignState:
         refreshed_time=event.time,
         is_fresh=True,
         wants_growth=event.wants_growth,
+        training=state.training.refreshed(event.trials, event.forecasts),
     )
 
 
@@ -224,6 +236,7 @@ def _succeed(state: CampaignState, event: TrialSucceeded) -> CampaignState:
         further = goals.further(event.value, event.metrics)
         front = front.after(goals, event.trial, (event.value, event.metrics), run.parameters)
     seconds = max(0.0, event.finished - event.started)
+    reports = _reports_of(event)
     return replace(
         _end_attempt(state, event, is_over=True),
         finished=_as_queue(state.finished).with_last(
@@ -234,6 +247,9 @@ def _succeed(state: CampaignState, event: TrialSucceeded) -> CampaignState:
         best=best,
         front=front,
         remarks=(*state.remarks, event.remark) if event.remark else state.remarks,
+        training=state.training.after_reports(reports, state.running, sign).after_end(
+            event.trial, sign * event.value, seconds
+        ),
         success_seconds=state.success_seconds + seconds,
         longest_seconds=max(state.longest_seconds, seconds),
         workers_lost=without(state.workers_lost, arm),
@@ -242,10 +258,17 @@ def _succeed(state: CampaignState, event: TrialSucceeded) -> CampaignState:
 
 def _stop_early(state: CampaignState, event: TrialStopped) -> CampaignState:
     """The strategy learns its last value, as if the evaluation had ended so; it is never the best one."""
-    arm = state.running[event.trial].arm
-    reward = None if event.value is None else state.rules.sign * event.value
+    run, sign, rule = state.running[event.trial], state.rules.sign, state.rules.training
+    arm = run.arm
+    reward = None if event.value is None else sign * event.value
+    training = state.training.after_reports(_reports_of(event), state.running, sign)
+    if rule is not None and rule.continues and reward is not None:
+        training = training.pause(event.trial, run, event.step)
+    after = _end_attempt(state, event, is_over=True)
     return replace(
-        _end_attempt(state, event, is_over=True),
+        after,
+        training=training,
+        rungs=state.rungs if event.trial in training.paused else after.rungs,
         finished=_as_queue(state.finished).with_last(
             (FinishedTrial(event.trial, Observation(arm, reward, is_stopped=True)),)
         ),
@@ -255,7 +278,32 @@ def _stop_early(state: CampaignState, event: TrialStopped) -> CampaignState:
     )
 
 
+def _reports_of(event: TrialSucceeded | TrialStopped) -> tuple[tuple[int, int, int, float], ...]:
+    """Reports that came with the outcome, as (trial, attempt, step, value)."""
+    return tuple((event.trial, event.attempt, step, value) for step, value in event.reports)
+
+
+def _continue(state: CampaignState, event: TrialsContinued) -> CampaignState:
+    """Stopped trials wait for their next attempts; they do not count as stopped any more."""
+    trials = {one.trial for one in event.trials}
+    steps = state.steps
+    if state.rules.steps is not None:
+        for one in event.trials:
+            steps = steps.reopened(one.trial, state.training.paused[one.trial].step)
+    again = tuple(QueuedAttempt(one.trial, one.arm, one.attempt + 1, parameters=one.parameters) for one in event.trials)
+    return replace(
+        state,
+        backlog=_as_queue(state.backlog).with_last(again),
+        finished=ImmutableQueue(finished for finished in state.finished if finished.trial not in trials),
+        stopped=state.stopped - len(trials),
+        steps=steps,
+        rungs=state.rungs.continued(sorted(trials)),
+        training=state.training.resume(sorted(trials), is_finish=event.reason == "finish"),
+    )
+
+
 def _take_reports(state: CampaignState, event: ReportsArrived) -> CampaignState:
+    state = replace(state, training=state.training.after_reports(event.reports, state.running, state.rules.sign))
     if state.rules.steps is not None:
         state = replace(state, steps=state.steps.after_reports((trial, step) for trial, _, step, _ in event.reports))
     rule, rungs = state.rules.stopping, state.rungs
@@ -294,6 +342,7 @@ def _fail(state: CampaignState, event: TrialFailed) -> CampaignState:
     return replace(
         after,
         finished=_as_queue(state.finished).with_last((FinishedTrial(event.trial, Observation(run.arm, None)),)),
+        training=after.training.without(event.trial),
         failed=state.failed + 1,
         session_failed=state.session_failed + 1,
         session_first_failure=state.session_first_failure or f"{event.failure}: {event.message}",

@@ -34,6 +34,7 @@ from orchestrator.campaign.events import (
     SessionOpened,
     StopRequested,
     TrialFailed,
+    TrialsContinued,
     TrialsDispatched,
     TrialsReopened,
     TrialStopped,
@@ -66,6 +67,8 @@ class TrialRow:
     finished: float | None = None
     worker: str = ""
     stopped_at: int | None = None  # the step at which the campaign stopped it early
+    stop_cause: str = ""  # why, for a person
+    continuations: int = 0  # how often it was continued after a stop
     reports: dict[int, float] = field(default_factory=dict)  # step → intermediate value, the newest attempt's
     error: str = ""  # "kind: message" of the last failure, also of one that was retried with success
 
@@ -290,7 +293,9 @@ def _record(history: History, event: Event) -> None:
         case TrialSucceeded() | TrialFailed() | TrialStopped():
             _end_attempt(history, event)
         case TrialsReopened():
-            _mark(history, (trial.trial for trial in event.trials), "queued")
+            _mark(history, (one.trial for one in event.trials), "queued")
+        case TrialsContinued():
+            _continue(history, event)
         case PlacesChanged():
             _change_places(history.sessions[-1], event)
         case ReportsArrived():
@@ -336,6 +341,14 @@ def _mark(history: History, trials: Iterable[int], status: TrialStatus) -> None:
         history.trials[trial].status = status
 
 
+def _continue(history: History, event: TrialsContinued) -> None:
+    """Stopped trials wait for their next attempts."""
+    for one in event.trials:
+        row = history.trials[one.trial]
+        row.status, row.value, row.stopped_at, row.stop_cause = "queued", None, None, ""
+        row.continuations += 1
+
+
 def _choose(history: History, event: BatchChosen) -> None:
     history.batches.append(event)
     number = len(history.batches)
@@ -352,7 +365,7 @@ def _end_attempt(history: History, event: AttemptEnded) -> None:
         history.succeeded.append(row)
         history.trace.add(history.campaign.rules.sign * event.value, row)
     elif isinstance(event, TrialStopped):
-        row.status, row.value, row.stopped_at = "stopped", event.value, event.step
+        row.status, row.value, row.stopped_at, row.stop_cause = "stopped", event.value, event.step, event.cause
     else:
         row.status = "failed" if event.is_final else "queued"
         failure, message = event.failure, event.message

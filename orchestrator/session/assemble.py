@@ -36,6 +36,7 @@ from orchestrator.session.notify import notifications
 from orchestrator.session.outputs import prepare_outputs
 from orchestrator.session.problem import Problem, Progress, replay
 from orchestrator.session.resources import check_timeout, limits_of, resources_of, unenforced_limits
+from orchestrator.session.training import with_training
 from orchestrator.settings.model import Settings
 from orchestrator.store import runs
 from orchestrator.store.event_store import EventStore
@@ -68,6 +69,11 @@ class Parts:
     def optimum(self, is_maximized: bool) -> float | None:
         """The best noise-free value, where the objective knows it and nothing else is wanted."""
         return self.objective.optimum(is_maximized) if isinstance(self.objective, HasOptimum) else None
+
+    @property
+    def training_objective(self) -> Objective:
+        """The objective itself, without what reads its metrics."""
+        return self._inner
 
     @property
     def _inner(self) -> Objective:
@@ -242,6 +248,7 @@ def open_session(
     StoreError and ObjectiveError as their makers do, UserError when no worker can ever be had.
     """
     parts = parts or build(settings)
+    settings = with_training(settings, parts.training_objective)
     with ExitStack() as held:  # released immediately when a line below raises, else at the end of the session
         held.enter_context(logs.log_into(run.folder, run.name, settings.log.level, settings.log.format))
         store = _open_store(run, held)

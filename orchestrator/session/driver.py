@@ -13,13 +13,14 @@ from collections.abc import Callable, Sequence
 from typing import Literal
 
 from orchestrator.bandit.growing import Grows
-from orchestrator.bandit.strategy import Choose, Decision, StrategyState, begin
-from orchestrator.campaign.commands import Ask, Await, Begin, Close, Dispatch, GiveUp, Grow, Pause, Stop, Tell
+from orchestrator.bandit.strategy import Choose, Decision, Pick, StrategyState, begin
+from orchestrator.campaign.commands import Ask, Await, Begin, Close, Dispatch, Finish, GiveUp, Grow, Pause, Stop, Tell
 from orchestrator.campaign.endings import Phase, SessionOutcome, StopReason
 from orchestrator.campaign.events import (
     BatchChosen,
     CandidatesGrown,
     ComputingBegan,
+    ContinuedTrial,
     Event,
     ModelRefreshed,
     PlacesChanged,
@@ -27,18 +28,30 @@ from orchestrator.campaign.events import (
     SessionClosed,
     SessionOpened,
     StopRequested,
+    TrialsContinued,
     TrialsDispatched,
 )
 from orchestrator.campaign.health import warnings
 from orchestrator.campaign.policy import decide
-from orchestrator.campaign.state import CampaignState, is_expected, is_running, stops_early
+from orchestrator.campaign.state import CampaignState, is_expected, is_running, stop_cause
 from orchestrator.campaign.status import Status, idle_seconds, status_of
+from orchestrator.campaign.training import StopCause
 from orchestrator.candidates.pool import Appended
 from orchestrator.errors import BbkbError, CampaignError
 from orchestrator.session.background import Computing
-from orchestrator.session.outcome_events import event_of, picked_trials
+from orchestrator.session.outcome_events import event_of, number_or_none, picked_trials
 from orchestrator.session.outputs import remove_outputs, with_output
-from orchestrator.session.problem import BEGIN, GROW, TELL, Problem, Progress, Refreshed, refreshed_by, with_growth
+from orchestrator.session.problem import (
+    BEGIN,
+    GROW,
+    TELL,
+    Problem,
+    Progress,
+    Refreshed,
+    refreshed_by,
+    with_growth,
+    with_told_curves,
+)
 from orchestrator.session.recorder import Recorder, Span
 from orchestrator.session.reports import RecordedReports
 from orchestrator.store.store import Writer
@@ -74,6 +87,7 @@ class Driver:
         self._observe = observe
         self._computing = Computing(computes_in_background)
         self._reports = RecordedReports()
+        self._stop_causes: dict[int, StopCause] = {}
         self._activity = "starting"
         self._next_warning = 0.0
         self._show_seconds = show_seconds
@@ -157,6 +171,8 @@ class Driver:
                     self._tell(command)
                 case Grow():
                     self._grow(command)
+                case Finish():
+                    self._continue(tuple(Pick(-1, trial=trial) for trial in command.trials), "finish")
                 case GiveUp():
                     self._give_up(command)
                 case Stop():
@@ -206,7 +222,8 @@ class Driver:
         for outcome in self._executor.next_outcomes(0.0 if is_computing else _ATTENTION_SECONDS):
             if is_expected(self._campaign, outcome):
                 outcome = with_output(outcome, self._problem.outputs)
-                self._log.record(event_of(outcome, self._campaign, self._reports, self._executor.now()))
+                cause = self._stop_causes.pop(outcome.trial, "")
+                self._log.record(event_of(outcome, self._campaign, self._reports, self._executor.now(), cause))
 
     def _take_reports(self, values: Sequence[IntermediateValue]) -> frozenset[int]:
         """Record what running attempts reported; the trials that are stopped early."""
@@ -214,7 +231,10 @@ class Driver:
         kept = self._reports.take(known)
         if kept:
             self._log.record(ReportsArrived(time=self._executor.now(), reports=kept))
-        return frozenset(value.trial for value in known if stops_early(self._campaign, value.trial))
+        causes = {value.trial: stop_cause(self._campaign, value.trial) for value in known}
+        stopped = {trial: cause for trial, cause in causes.items() if cause is not None}
+        self._stop_causes.update(stopped)
+        return frozenset(stopped)
 
     def _pause(self, command: Pause) -> None:
         self._commit()
@@ -249,6 +269,8 @@ class Driver:
 
     def _finish_choice(self, decision: Decision, limit: int, began: float) -> None:
         picks = decision.picks if isinstance(decision, Choose) else ()
+        continued = tuple(pick for pick in picks if pick.trial is not None)
+        picks = tuple(pick for pick in picks if pick.trial is None)
         self._log.record(
             BatchChosen(
                 time=self._executor.now(),
@@ -257,26 +279,54 @@ class Driver:
                 reason=decision.reason,
                 seconds=time.perf_counter() - began,
                 limit=limit,
+                continued=tuple(pick.trial for pick in continued if pick.trial is not None),
             )
         )
+        if continued:
+            self._continue(continued, "promising")
+
+    def _continue(self, picks: Sequence[Pick], reason: Literal["promising", "finish"]) -> None:
+        """Queue stopped trials again, those of them that still can be continued."""
+        paused = self._campaign.training.paused
+        trials = tuple(
+            ContinuedTrial(
+                trial=pick.trial,
+                arm=paused[pick.trial].run.arm,
+                attempt=paused[pick.trial].run.attempt,
+                parameters=paused[pick.trial].run.parameters,
+                mean=number_or_none(pick.mean),
+                width=number_or_none(pick.width),
+                variance=number_or_none(pick.variance),
+            )
+            for pick in picks
+            if pick.trial is not None and pick.trial in paused
+        )
+        self._log.record(TrialsContinued(time=self._executor.now(), trials=trials, reason=reason))
 
     def _begin(self, command: Begin) -> None:
         strategy, model, rng = self._problem.strategy, self._model, self._problem.rng(BEGIN)
-        self._refresh((), "learning existing data", lambda: begin(strategy, model, command.existing, rng))
+        self._refresh((), "learning existing data", lambda _: begin(strategy, model, command.existing, rng))
 
     def _tell(self, command: Tell) -> None:
         observations = [finished.observation for finished in command.finished]
-        strategy, model = self._problem.strategy, self._model
-        rng = self._problem.rng(TELL, self._campaign.round + 1)
+        problem, model = self._problem, self._model
+        rng = problem.rng(TELL, self._campaign.round + 1)
         trials = tuple(finished.trial for finished in command.finished)
-        self._refresh(trials, "refitting the model", lambda: strategy.tell(model, observations, rng))
 
-    def _refresh(self, trials: tuple[int, ...], activity: str, refreshed: Callable[[], StrategyState]) -> None:
-        """Replace the strategy's state, and record what was drawn."""
+        def told(campaign: CampaignState) -> StrategyState:
+            state: StrategyState = problem.strategy.tell(with_told_curves(problem, model, campaign), observations, rng)
+            return state
+
+        self._refresh(trials, "refitting the model", told)
+
+    def _refresh(
+        self, trials: tuple[int, ...], activity: str, refreshed: Callable[[CampaignState], StrategyState]
+    ) -> None:
+        """Replace the strategy's state, and record what was drawn. `refreshed` gets the campaign's state of now."""
         began = self._announce("refreshing", activity)
-        problem, pool, sign = self._problem, self._pool, self._campaign.rules.sign
+        problem, pool, campaign = self._problem, self._pool, self._campaign
         self._computing.start(
-            lambda: refreshed_by(problem, pool, refreshed(), sign),
+            lambda: refreshed_by(problem, pool, refreshed(campaign), campaign),
             lambda found: self._finish_refresh(found, trials, began),
         )
 
@@ -293,6 +343,7 @@ class Driver:
                 seconds=time.perf_counter() - began,
                 wants_growth=found.wants_growth,
                 recommended=found.recommended,
+                forecasts=found.forecasts,
             )
         )
 

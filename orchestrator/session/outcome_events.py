@@ -24,7 +24,9 @@ class _Common(TypedDict):
     worker: str
 
 
-def event_of(outcome: Outcome, campaign: CampaignState, reports: RecordedReports, now: float) -> AttemptEnded:
+def event_of(
+    outcome: Outcome, campaign: CampaignState, reports: RecordedReports, now: float, cause: str = ""
+) -> AttemptEnded:
     """The event that records `outcome`, which the campaign expects; `reports` forgets the attempt.
 
     Args:
@@ -32,6 +34,7 @@ def event_of(outcome: Outcome, campaign: CampaignState, reports: RecordedReports
         campaign: the state before it: it says whether a failure is final, and which remarks are known.
         reports: the intermediate values that were recorded before.
         now: the executor's time, seconds.
+        cause: why the campaign stopped the attempt, if it did.
 
     """
     started, finished = place_between(outcome.started, outcome.finished, campaign.running[outcome.trial].since, now)
@@ -46,7 +49,7 @@ def event_of(outcome: Outcome, campaign: CampaignState, reports: RecordedReports
     match outcome:
         case Stopped():
             rest = reports.take_rest(outcome)
-            return TrialStopped(**common, value=outcome.value, step=outcome.step, reports=rest)
+            return TrialStopped(**common, value=outcome.value, step=outcome.step, reports=rest, cause=str(cause))
         case Success():
             rest = reports.take_rest(outcome)
             remark = "" if knows_remark(campaign, outcome.remark) else outcome.remark
@@ -63,14 +66,14 @@ def picked_trials(picks: Sequence[Pick], first: int, candidates: Candidates) -> 
             trial=trial,
             arm=pick.arm,
             parameters=candidates.parameters(pick.arm),
-            mean=_number_or_none(pick.mean),
-            width=_number_or_none(pick.width),
-            variance=_number_or_none(pick.variance),
+            mean=number_or_none(pick.mean),
+            width=number_or_none(pick.width),
+            variance=number_or_none(pick.variance),
         )
         for trial, pick in enumerate(picks, start=first)
     )
 
 
-def _number_or_none(number: float) -> float | None:
+def number_or_none(number: float) -> float | None:
     """A number that explains a pick; None for NaN, with which a strategy says that it has none."""
     return None if math.isnan(number) else number

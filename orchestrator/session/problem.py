@@ -14,9 +14,9 @@ from orchestrator.bandit.goals import SINGLE, Goals
 from orchestrator.bandit.growing import Grows
 from orchestrator.bandit.model.model import model_of
 from orchestrator.bandit.sparse.all_arms import PlacedArms
-from orchestrator.bandit.strategy import AnyStrategy, Recommends, StrategyState
+from orchestrator.bandit.strategy import AnyStrategy, LearnsCurves, Recommends, StrategyState
 from orchestrator.campaign.commands import QueuedAttempt
-from orchestrator.campaign.events import CandidatesGrown, Event, ModelRefreshed, Recommendation
+from orchestrator.campaign.events import CandidatesGrown, Event, Forecast, ModelRefreshed, Recommendation
 from orchestrator.campaign.state import CampaignState
 from orchestrator.campaign.transitions import apply
 from orchestrator.candidates.pool import Appended, Pool
@@ -26,6 +26,7 @@ from workers.messages import Attempt
 
 # Streams of randomness derived from the campaign's seed; a stream's number must never change.
 INIT, TELL, TRIALS, BEGIN, GROW = 0, 1, 2, 3, 4
+MOST_FORECASTS = 50  # of trials that can be continued, in one event
 
 
 @dataclass(frozen=True)
@@ -107,15 +108,17 @@ class Refreshed:
     model: StrategyState
     wants_growth: bool
     recommended: Recommendation | None
+    forecasts: tuple[Forecast, ...] = ()
 
 
-def refreshed_by(problem: Problem, pool: Pool, model: StrategyState, sign: float) -> Refreshed:
-    """`model`, the strategy's new state; a reward is `sign` times a value.
+def refreshed_by(problem: Problem, pool: Pool, model: StrategyState, campaign: CampaignState) -> Refreshed:
+    """`model`, the strategy's new state; `campaign`: the campaign's state when the refresh began.
 
     The posterior that this may take is the one that the next choice is made by.
     """
     wants_growth = pool.demand(problem.strategy, model) is not None
-    return Refreshed(model, wants_growth, _recommendation(problem, pool, model, sign))
+    recommended = _recommendation(problem, pool, model, campaign.rules.sign)
+    return Refreshed(model, wants_growth, recommended, forecasts_of(problem, model, campaign))
 
 
 def _recommendation(problem: Problem, pool: Pool, model: StrategyState, sign: float) -> Recommendation | None:
@@ -141,8 +144,36 @@ def advance(problem: Problem, progress: Progress, event: Event) -> Progress:
         model, pool = with_growth(problem, model, pool, event)
     if isinstance(event, ModelRefreshed):
         observations = [*progress.campaign.observations_of(event.trials), *progress.campaign.existing_observations]
-        model = problem.strategy.restore(model, observations, event.record)
+        learned = with_told_curves(problem, model, progress.campaign)
+        model = problem.strategy.restore(learned, observations, event.record)
     return Progress(apply(progress.campaign, event), model, pool)
+
+
+def with_told_curves(problem: Problem, model: StrategyState, campaign: CampaignState) -> StrategyState:
+    """The strategy's state with the learning curves that the refresh which has begun is to learn."""
+    training = campaign.training
+    if not training.told or not isinstance(problem.strategy, LearnsCurves):
+        return model
+    rule = campaign.rules.training
+    last_step = None if rule is None else rule.last_step
+    state: StrategyState = problem.strategy.with_curves(model, training.told, training.told_paused, last_step)
+    return state
+
+
+def forecasts_of(problem: Problem, model: StrategyState, campaign: CampaignState) -> tuple[Forecast, ...]:
+    """What running trials are expected to reach, and the `MOST_FORECASTS` best of those that can be continued."""
+    training, sign = campaign.training, campaign.rules.sign
+    if not training.told or not isinstance(problem.strategy, LearnsCurves):
+        return ()
+    paused = set(training.paused)
+    trials = sorted(paused.union(trial for trial in campaign.running if trial in training.curves))
+    expected = sorted(problem.strategy.predict_trials(model, trials), key=lambda one: -one.mean)
+    best = {one.trial for one in [one for one in expected if one.trial in paused][:MOST_FORECASTS]}
+    return tuple(
+        Forecast(trial=one.trial, mean=sign * one.mean, low=sign * one.low, high=sign * one.high)
+        for one in expected
+        if one.trial in best or one.trial not in paused
+    )
 
 
 def with_growth(

@@ -11,7 +11,16 @@ from orchestrator.bandit.growing import Grows
 from orchestrator.bandit.strategy import Choose, begin
 from orchestrator.campaign.events import BatchChosen, CandidatesGrown, Event, ModelRefreshed
 from orchestrator.errors import UserError
-from orchestrator.session.problem import BEGIN, GROW, TELL, Problem, Progress, advance, begin_progress
+from orchestrator.session.problem import (
+    BEGIN,
+    GROW,
+    TELL,
+    Problem,
+    Progress,
+    advance,
+    begin_progress,
+    with_told_curves,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +78,11 @@ def _repeat(problem: Problem, progress: Progress, event: BatchChosen | ModelRefr
         return _compare_growth(problem, progress, event)
     limit = event.limit or progress.campaign.remaining
     decision = problem.strategy.ask(progress.model, progress.campaign.pending, limit)
-    ours = [pick.arm for pick in decision.picks] if isinstance(decision, Choose) else []
-    theirs = [pick.arm for pick in event.picks]
+    picks = decision.picks if isinstance(decision, Choose) else ()
+    continued = tuple(pick.trial for pick in picks if pick.trial is not None)
+    if continued != event.continued:
+        return f"trials {list(event.continued)} were continued, {list(continued)} here"
+    ours, theirs = [pick.arm for pick in picks if pick.trial is None], [pick.arm for pick in event.picks]
     if ours == theirs:
         return ""
     first = next((number for number, pair in enumerate(zip(ours, theirs, strict=False)) if pair[0] != pair[1]), None)
@@ -84,7 +96,8 @@ def _compare_draws(problem: Problem, progress: Progress, event: ModelRefreshed) 
     if campaign.existing_observations:
         model = begin(strategy, progress.model, campaign.existing_observations, problem.rng(BEGIN))
     else:
-        model = strategy.tell(progress.model, campaign.observations_of(event.trials), problem.rng(TELL, event.round))
+        told = with_told_curves(problem, progress.model, campaign)
+        model = strategy.tell(told, campaign.observations_of(event.trials), problem.rng(TELL, event.round))
     ours = strategy.recorded(model)
     different = [name for name in event.record if not _is_close(ours.get(name), event.record[name])]
     return f"{', '.join(different)} of the refreshed model differ" if different else ""

@@ -24,8 +24,9 @@ from objectives.conditions import Clause
 from objectives.names import KnowsParameters
 from objectives.objective import ObjectiveError
 from objectives.parameters import Parameter
+from orchestrator.bandit.model.model import model_of
 from orchestrator.bandit.start.warm_start import DataStart, warm_start_of
-from orchestrator.bandit.strategy import AnyStrategy, Shardable
+from orchestrator.bandit.strategy import AnyStrategy, LearnsCurves, Shardable
 from orchestrator.credentials import mistake_in_url, redact
 from orchestrator.settings.file import Document, Plain, Tree, check_texts, read, with_overrides
 from orchestrator.settings.goal_sections import (
@@ -44,6 +45,7 @@ from orchestrator.settings.sections import (
     DataSettings,
     LogSettings,
     MedianSettings,
+    ModelStoppingSettings,
     Name,
     NotifySettings,
     ObjectiveSettings,
@@ -158,7 +160,9 @@ class Settings(Section):
     )
     budget: BudgetSettings = Field(description="When the campaign ends.")
     workers: WorkerSettings = Field(default_factory=WorkerSettings, description="Where evaluations run.")
-    early_stopping: Annotated[AshaSettings | MedianSettings, Field(discriminator="rule")] | None = Field(
+    early_stopping: (
+        Annotated[AshaSettings | MedianSettings | ModelStoppingSettings, Field(discriminator="rule")] | None
+    ) = Field(
         default=None,
         description="Stop trials early that report worse intermediate values than others: by `report(value, step)` in "
         "a function, lines BBKB_REPORT step value of a command.",
@@ -194,6 +198,7 @@ class Settings(Section):
     def _check_together(self) -> "Settings":
         checks = (
             _existing_problems,
+            _training_problems,
             _objective_problems,
             _goal_problems,
             _candidate_problems,
@@ -228,6 +233,32 @@ def _existing_problems(settings: Settings) -> list[Refusal]:
             )
         ]
     return []
+
+
+def _training_problems(settings: Settings) -> list[Refusal]:
+    """Mistakes in the early stopping by the model."""
+    rule = settings.early_stopping
+    if not isinstance(rule, ModelStoppingSettings):
+        return []
+    problems = []
+    strategy = settings.strategy
+    if not isinstance(strategy, LearnsCurves) or model_of(strategy) is None:
+        problems.append(
+            Refusal(
+                ("early_stopping", "rule"),
+                "must be median or asha with this strategy: model needs one whose model learns curves, such as bbkb "
+                "with its default preset",
+            )
+        )
+    if rule.last_step is None and rule.first_trials:
+        problems.append(Refusal(("early_stopping", "last_step"), "must be given with first_trials"))
+    if rule.last_step is not None and rule.first_steps is not None and rule.first_steps >= rule.last_step:
+        problems.append(
+            Refusal(
+                ("early_stopping", "first_steps"), f"must be below last_step, {rule.last_step}, got {rule.first_steps}"
+            )
+        )
+    return problems
 
 
 def _space_problems(settings: Settings) -> list[Refusal]:

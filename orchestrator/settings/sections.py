@@ -294,6 +294,40 @@ class MedianSettings(Section):
     after: PositiveInt = Field(default=3, description="The first step at which trials are compared.")
 
 
+class ModelStoppingSettings(Section):
+    """Early stopping by the model over configurations and steps."""
+
+    model_config = ConfigDict(populate_by_name=True)  # `continue` is no name in Python
+
+    rule: Literal["model"] = Field(
+        description="Learn from learning curves: stop trials that are worse than the median at their step or that the "
+        "model expects to end worse than the best one, and continue stopped ones that look good again."
+    )
+    last_step: Annotated[int, Field(ge=2)] | None = Field(
+        default=None,
+        description="The step at which a training ends. Without it the largest step of a finished trial is taken, and "
+        "there are no short first trainings.",
+    )
+    after: PositiveInt = Field(default=3, description="The first step at which trials are compared.")
+    continues: bool | None = Field(
+        default=None,
+        alias="continue",
+        description="Whether a stopped trial can be continued from a checkpoint in its folder; it implies "
+        "workers.trial_folders. null: if the function has an argument `folder`, or the command names BBKB_FOLDER.",
+    )
+    first_trials: Annotated[int, Field(ge=0)] | None = Field(
+        default=None,
+        description="How many trials are trained for first_steps only, before the best are continued; null: by the "
+        "budget; 0: none. Needs trials that can be continued.",
+    )
+    first_steps: PositiveInt | None = Field(
+        default=None, description="Steps of each of the first trials; null: about an eighth of the budget in all."
+    )
+    finish: Annotated[int, Field(ge=0)] = Field(
+        default=3, description="How many of the best unfinished trials are completed at the end of the budget."
+    )
+
+
 class ComputingSettings(Section):
     """Resources of the strategy's own computations."""
 

@@ -18,6 +18,7 @@ from orchestrator.campaign.events import (
     SessionClosed,
     SessionOpened,
     TrialFailed,
+    TrialsContinued,
     TrialsDispatched,
     TrialsReopened,
     TrialStopped,
@@ -223,6 +224,8 @@ class Audit:
                 yield from self._book_end(event)
             case TrialsReopened():
                 yield from self._book_reopening(event)
+            case TrialsContinued():
+                yield from self._book_continuation(event)
             case ModelRefreshed():
                 yield from self._book_refresh(event)
             case CandidatesGrown():
@@ -297,6 +300,16 @@ class Audit:
             if (one.arm, one.attempt) != (trial.arm, trial.attempt):
                 yield f"trial {one.trial} was reopened as arm {one.arm}, attempt {one.attempt}; it is another"
             trial.state = "waiting"
+
+    def _book_continuation(self, event: TrialsContinued) -> Iterator[str]:
+        for one in event.trials:
+            trial = self.trials.get(one.trial)
+            if trial is None or trial.state not in ("over", "learned") or not trial.is_stopped:
+                yield f"trial {one.trial} was continued, and had not been stopped"
+                continue
+            if (one.arm, one.attempt) != (trial.arm, trial.attempt):
+                yield f"trial {one.trial} was continued as arm {one.arm}, attempt {one.attempt}; it is another"
+            trial.state, trial.is_stopped = "waiting", False
 
     def _book_refresh(self, event: ModelRefreshed) -> Iterator[str]:
         if event.round != self.round + 1:

@@ -1,0 +1,157 @@
+"""Trainings that report values at steps: their curves, which are stopped and can be continued, and their forecasts."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from types import MappingProxyType
+
+from orchestrator.bandit.curves import TrialCurve
+from orchestrator.campaign.attempts import RunningAttempt
+from orchestrator.campaign.events import Forecast
+
+WITNESSES = 20  # of so many trials that a rule would stop, one is trained on, so that a wrong belief is noticed
+
+
+class StopCause(StrEnum):
+    """Why a trial is stopped before its end."""
+
+    FIRST_TRAINING = "short first training"
+    WORSE_THAN_OTHERS = "worse than other trials at this step"
+    FORECAST = "its expected end is worse than the best one"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingRule:
+    """How `early_stopping: {rule: model}` treats trials, besides the comparison at steps.
+
+    `first_trials`: how many trials are trained for a few steps only, before any is continued; 0: none.
+    `first_steps`: how many steps these are.
+    `continues`: whether a stopped trial can be continued from its checkpoint.
+    `finish`: how many of the best unfinished trials are completed at the end of the budget.
+    `last_step`: the step at which a training ends, if it is given.
+    """
+
+    first_trials: int = 0
+    first_steps: int = 0
+    continues: bool = False
+    finish: int = 0
+    last_step: int | None = None
+
+    def is_short(self, trial: int, step: int, is_first_attempt: bool) -> bool:
+        """Whether this trial's first training ends at `step`."""
+        return is_first_attempt and trial < self.first_trials and step >= self.first_steps
+
+    @staticmethod
+    def is_witness(trial: int) -> bool:
+        """Whether the trial is trained on although a rule would stop it."""
+        return trial % WITNESSES == WITNESSES - 1
+
+
+@dataclass(frozen=True, slots=True)
+class PausedTrial:
+    """A trial that was stopped and can be continued.
+
+    `run`: its last attempt.
+    `step`: the step at which it was stopped.
+    """
+
+    run: RunningAttempt
+    step: int
+
+
+@dataclass(frozen=True, slots=True)
+class Training:
+    """What a campaign knows of trainings in steps.
+
+    `curves`: of the trials that run, are paused, or ended and were not learned yet.
+    `paused`: trials that were stopped and can be continued.
+    `told`: the curves that the running or last refresh of the model has.
+    `told_paused`: the trials that were paused then.
+    `forecasts`: of running and paused trials, by the newest refresh.
+    `continued`: trials that were continued at least once.
+    `finishing`: trials that were continued to complete the best ones at the end of the budget.
+    `largest_step`: the largest step of a trial that finished.
+    `seconds_per_step`: mean duration of a step of the trials that finished; 0 before the first.
+    """
+
+    curves: Mapping[int, TrialCurve] = field(default_factory=lambda: MappingProxyType({}))
+    paused: Mapping[int, PausedTrial] = field(default_factory=lambda: MappingProxyType({}))
+    told: tuple[TrialCurve, ...] = ()
+    told_paused: tuple[int, ...] = ()
+    forecasts: Mapping[int, Forecast] = field(default_factory=lambda: MappingProxyType({}))
+    continued: frozenset[int] = frozenset()
+    finishing: frozenset[int] = frozenset()
+    largest_step: int = 0
+    seconds_per_step: float = 0.0
+
+    def after_reports(
+        self, reports: Iterable[tuple[int, int, int, float]], running: Mapping[int, RunningAttempt], sign: float
+    ) -> "Training":
+        """After reports (trial, attempt, step, value) of running trials."""
+        changed: dict[int, TrialCurve] = {}
+        for trial, _attempt, step, value in reports:
+            run = running.get(trial)
+            if run is not None:
+                before = changed.get(trial) or self.curves.get(trial) or TrialCurve(trial, run.arm)
+                changed[trial] = before.after(step, sign * value)
+        return self._with_curves(changed) if changed else self
+
+    def after_end(self, trial: int, reward: float, seconds: float) -> "Training":
+        """After the end of `trial` with its final reward, whose last attempt took `seconds`; nothing changes for one
+        that never reported."""
+        curve = self.curves.get(trial)
+        if curve is None:
+            return self
+        after = replace(self._with_curves({trial: curve.end(reward)}), largest_step=max(self.largest_step, curve.step))
+        if trial in self.continued:
+            return after  # its last attempt made a part of its steps
+        return replace(after, seconds_per_step=seconds / curve.step)
+
+    def pause(self, trial: int, run: RunningAttempt, step: int) -> "Training":
+        """After a stop of `trial`, which can be continued."""
+        return replace(self, paused=MappingProxyType({**self.paused, trial: PausedTrial(run, step)}))
+
+    def resume(self, trials: Sequence[int], is_finish: bool) -> "Training":
+        """After these paused trials were queued again; `is_finish`: to complete the best ones."""
+        left = {trial: one for trial, one in self.paused.items() if trial not in trials}
+        return replace(
+            self,
+            paused=MappingProxyType(left),
+            continued=self.continued.union(trials),
+            finishing=self.finishing.union(trials if is_finish else ()),
+        )
+
+    def without(self, trial: int) -> "Training":
+        """After the failure of `trial`, which is not tried again."""
+        if trial not in self.curves:
+            return self
+        return replace(self, curves=MappingProxyType({one: c for one, c in self.curves.items() if one != trial}))
+
+    def refreshing(self) -> "Training":
+        """When a refresh of the model begins, which learns the curves of now."""
+        return replace(self, told=tuple(self.curves.values()), told_paused=tuple(sorted(self.paused)))
+
+    def refreshed(self, learned: Iterable[int], forecasts: Iterable[Forecast]) -> "Training":
+        """When a refresh has learned these ended trials."""
+        over = {trial for trial in learned if trial not in self.paused and trial not in self.continued_open}
+        return replace(
+            self,
+            curves=MappingProxyType({trial: curve for trial, curve in self.curves.items() if trial not in over}),
+            forecasts=MappingProxyType({one.trial: one for one in forecasts}),
+        )
+
+    @property
+    def continued_open(self) -> frozenset[int]:
+        """Continued trials that have not finished."""
+        return frozenset(
+            trial for trial in self.continued if trial in self.curves and not self.curves[trial].is_finished
+        )
+
+    def best_unfinished(self, sign: float, best: float | None) -> list[int]:
+        """Paused trials that may become better than `best`, a value, the one with the best forecast first."""
+        forecasts = [self.forecasts[trial] for trial in self.paused if trial in self.forecasts]
+        hopeful = [one for one in forecasts if best is None or max(sign * one.low, sign * one.high) > sign * best]
+        return [one.trial for one in sorted(hopeful, key=lambda one: -sign * one.mean)]
+
+    def _with_curves(self, changed: Mapping[int, TrialCurve]) -> "Training":
+        return replace(self, curves=MappingProxyType({**self.curves, **changed}))

@@ -1,0 +1,43 @@
+"""What `early_stopping: {rule: model}` leaves open, decided by the objective and the budget when a session begins."""
+
+from objectives.command import ShellCommand
+from objectives.external import takes_argument
+from orchestrator.settings.model import Settings
+from orchestrator.settings.sections import ModelStoppingSettings
+
+FIRST_SHARE = 0.12  # of a budget of steps, for the short first trainings
+LEAST_FIRST = 8  # short first trainings, if there are any
+SHARE_OF_EVALUATIONS = 0.4  # that are short first trainings, where the budget counts evaluations
+
+
+def with_training(settings: Settings, objective: object) -> Settings:
+    """`settings` in which it is decided whether trials can be continued, and how many are trained shortly first."""
+    rule = settings.early_stopping
+    if not isinstance(rule, ModelStoppingSettings):
+        return settings
+    continues = _has_checkpoints(objective) if rule.continues is None else rule.continues
+    trials, steps = _first(settings, rule) if continues else (0, 1)
+    decided = rule.model_copy(update={"continues": continues, "first_trials": trials, "first_steps": steps})
+    workers = settings.workers
+    if continues:
+        workers = workers.model_copy(update={"trial_folders": True})
+    return settings.model_copy(update={"early_stopping": decided, "workers": workers})
+
+
+def _has_checkpoints(objective: object) -> bool:
+    """Whether the objective is given a folder in which it can keep checkpoints."""
+    if isinstance(objective, ShellCommand):
+        return "BBKB_FOLDER" in objective.command
+    return takes_argument(objective, "folder")
+
+
+def _first(settings: Settings, rule: ModelStoppingSettings) -> tuple[int, int]:
+    """How many short first trainings there are, and of how many steps."""
+    last, budget = rule.last_step, settings.budget
+    if last is None:
+        return 0, 1
+    trainings = budget.evaluations * SHARE_OF_EVALUATIONS if budget.steps is None else budget.steps / last
+    trials = max(LEAST_FIRST, round(trainings)) if rule.first_trials is None else rule.first_trials
+    steps = max(1, round(FIRST_SHARE * trainings * last / max(1, trials)))
+    steps = steps if rule.first_steps is None else rule.first_steps
+    return (trials, steps) if steps < last else (0, 1)

@@ -1,0 +1,198 @@
+"""Campaigns with the rule `model`: short first trainings, stops, continuations from checkpoints, kills."""
+
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from objectives.parameters import Range
+from orchestrator.api import Result, load, tune
+from orchestrator.campaign.events import BatchChosen, CampaignCreated, ModelRefreshed, TrialsContinued, TrialStopped
+from orchestrator.errors import ConfigError
+from orchestrator.session.assemble import build
+from orchestrator.session.problem import Problem
+from orchestrator.session.replaying import replay_until
+from orchestrator.settings.model import from_mapping
+from orchestrator.store.runs import Run, open_run
+from orchestrator.store.verify import verify
+
+STEPS = 27
+RULE = {"rule": "model", "last_step": STEPS}
+
+
+def train(lr: float, width: float, folder: Path, report: Any) -> float:
+    """A curve that rises to an end that is best at lr = 0.01 and width = 0.6; continues from a checkpoint."""
+    end = 1.0 - 0.2 * (math.log10(lr) + 2.0) ** 2 - (width - 0.6) ** 2
+    checkpoint, value = folder / "epoch.json", 0.0
+    first = json.loads(checkpoint.read_text()) + 1 if checkpoint.exists() else 1
+    for epoch in range(first, STEPS + 1):
+        value = end - 0.5 / epoch
+        draft = folder / "draft.json"
+        draft.write_text(json.dumps(epoch))
+        draft.rename(checkpoint)
+        with (folder / "epochs.txt").open("a") as log:
+            log.write(f"{epoch}\n")
+        report(value, epoch)
+    return value
+
+
+SPACE = {"lr": Range(1e-4, 1.0, log=True), "width": Range(0.0, 1.0)}
+
+
+def run(tmp_path: Path, **sections: Any) -> Result:
+    made = {
+        "workers": {"executor": "inline"},
+        "runs": str(tmp_path / "runs"),
+        "early_stopping": RULE,
+        "budget": {"steps": 20 * STEPS},
+        **sections,
+    }
+    return tune(train, SPACE, direction="maximize", evaluations=400, progress=False, settings=made)
+
+
+def problem_of(opened: Run) -> Problem:
+    created = opened.events()[0]
+    assert isinstance(created, CampaignCreated)
+    return build(from_mapping(created.settings)).problem
+
+
+def picks_of(result: Result) -> list[int]:
+    batches = (event for event in open_run(result.folder).events() if isinstance(event, BatchChosen))
+    return [pick.arm for batch in batches for pick in batch.picks]
+
+
+def test_a_campaign_pauses_many_trials_and_finishes_the_best_from_their_checkpoints(tmp_path: Path) -> None:
+    result = run(tmp_path)
+    events = list(open_run(result.folder).events())
+    stops = [event for event in events if isinstance(event, TrialStopped)]
+    assert sum(event.cause == "short first training" for event in stops) >= 15
+    continued = {one.trial for event in events if isinstance(event, TrialsContinued) for one in event.trials}
+    assert continued
+    finished = [row for row in result.rows() if row["status"] == "succeeded"]
+    assert continued & {row["trial"] for row in finished}
+    assert result.best.value == max(row["value"] for row in finished) > 0.9
+    for folder in (result.folder / "trials").iterdir():
+        epochs = Counter((folder / "epochs.txt").read_text().split())
+        assert set(epochs.values()) == {1}  # no step was trained twice
+    with open_run(result.folder).store() as store:
+        assert verify(store, result.folder.name).problems == ()
+
+
+def test_every_choice_and_fit_is_repeated_by_a_replay(tmp_path: Path) -> None:
+    opened = open_run(run(tmp_path).folder)
+    problem = problem_of(opened)
+    replayed = replay_until(problem, list(opened.events()), None, is_checked=True)
+    assert replayed.repeated > 10
+    assert replayed.differences == ()
+
+
+def test_a_refresh_records_forecasts_that_hold_most_final_values(tmp_path: Path) -> None:
+    result = run(tmp_path, early_stopping={**RULE, "first_trials": 0, "after": STEPS - 1})
+    final = {row["trial"]: row["value"] for row in result.rows() if row["status"] == "succeeded"}
+    forecasts = {}
+    for event in open_run(result.folder).events():
+        if isinstance(event, ModelRefreshed):
+            forecasts.update({one.trial: one for one in event.forecasts})
+    known = [(one, final[trial]) for trial, one in forecasts.items() if trial in final]
+    inside = [one.low <= value <= one.high for one, value in known]
+    assert not known or sum(inside) >= 0.8 * len(inside)
+
+
+def test_without_a_folder_trials_are_stopped_and_not_continued(tmp_path: Path) -> None:
+    def short(lr: float, report: Any) -> float:
+        for epoch in range(1, STEPS + 1):
+            report(-abs(math.log10(lr) + 2.0) - 0.5 / epoch, epoch)
+        return -abs(math.log10(lr) + 2.0)
+
+    made = {"workers": {"executor": "inline"}, "runs": str(tmp_path / "runs"), "early_stopping": RULE}
+    result = tune(short, {"lr": SPACE["lr"]}, direction="maximize", evaluations=40, progress=False, settings=made)
+    events = list(open_run(result.folder).events())
+    assert not any(isinstance(event, TrialsContinued) for event in events)
+    assert any(isinstance(event, TrialStopped) for event in events)
+    assert not (result.folder / "trials").exists()
+
+
+def test_curves_reach_the_model_without_early_stopping_too(tmp_path: Path) -> None:
+    result = run(tmp_path, early_stopping=None, workers={"executor": "inline", "trial_folders": True})
+    records = [event.record["model"] for event in open_run(result.folder).events() if isinstance(event, ModelRefreshed)]
+    assert "curve" in records[-1]
+
+
+def test_trials_that_report_nothing_give_the_picks_of_a_model_without_steps(tmp_path: Path) -> None:
+    def plain(lr: float) -> float:
+        return -abs(math.log10(lr) + 2.0)
+
+    made = {"workers": {"executor": "simulated"}, "runs": str(tmp_path / "runs")}
+    runs = [
+        tune(plain, {"lr": SPACE["lr"]}, direction="maximize", evaluations=30, progress=False, settings=settings)
+        for settings in (made, {**made, "early_stopping": RULE})
+    ]
+    picks = [
+        [
+            pick.arm
+            for event in open_run(result.folder).events()
+            if isinstance(event, BatchChosen)
+            for pick in event.picks
+        ]
+        for result in runs
+    ]
+    assert picks[0] == picks[1]
+
+
+def test_a_killed_campaign_continues_with_its_paused_trials(tmp_path: Path) -> None:
+    script = tmp_path / "campaign.py"
+    script.write_text(
+        textwrap.dedent(
+            f"""
+            import sys
+            sys.path.insert(0, {str(Path(__file__).parent)!r})
+            import os, signal
+            from pathlib import Path
+            import test_curve_model as module
+
+            def killed(lr, width, folder, report):
+                def watched(value, epoch):
+                    report(value, epoch)
+                    if folder.name == "000025" and epoch == 2:
+                        os.kill(os.getpid(), signal.SIGKILL)
+                return module.train(lr, width, folder, watched)
+
+            module.train_in_campaign = killed
+            from orchestrator.api import tune
+            tune(killed, module.SPACE, direction="maximize", evaluations=400, progress=False, name="killed",
+                 settings={{"workers": {{"executor": "inline"}}, "runs": {str(tmp_path / "runs")!r},
+                            "early_stopping": module.RULE, "budget": {{"steps": 540}}}})
+            """
+        )
+    )
+    ended = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=300)
+    assert ended.returncode == -signal.SIGKILL, ended.stderr
+    folder = next((tmp_path / "runs").glob("killed*"))
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}
+    again = [sys.executable, "-m", "orchestrator", "resume", str(folder), "--set", "budget.steps=600"]
+    resumed = subprocess.run(again, capture_output=True, text=True, timeout=300, env=environment)
+    assert resumed.returncode in (0, -signal.SIGKILL), resumed.stderr
+    with open_run(folder).store() as store:
+        assert verify(store, folder.name).problems == ()
+    assert len(load(folder).rows()) > 25
+
+
+@pytest.mark.parametrize(
+    ("section", "message"),
+    [
+        ({"early_stopping": {**RULE, "first_steps": STEPS}}, "early_stopping.first_steps must be below last_step, 27"),
+        ({"early_stopping": {"rule": "model", "first_trials": 9}}, "early_stopping.last_step must be given"),
+        ({"strategy": {"name": "uniform"}}, "early_stopping.rule must be median or asha with this strategy"),
+    ],
+)
+def test_a_rule_that_cannot_work_is_refused(tmp_path: Path, section: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message.replace(".", r"\.")):
+        run(tmp_path, **section)
