@@ -84,7 +84,9 @@ def test_a_fit_does_not_depend_on_the_units_of_the_features() -> None:
 
 def test_one_hot_columns_of_a_choice_share_a_lengthscale() -> None:
     _, layout = random_problem(0)
-    scales = prior(layout, None).kernel(Matern52(), layout).lengthscale
+    kernel = prior(layout, None).kernel(Matern52(), layout)
+    assert isinstance(kernel, Matern52)
+    scales = kernel.lengthscale
     assert isinstance(scales, tuple)
     assert len(scales) == 5
     assert len(set(scales[2:])) == 1
