@@ -16,6 +16,8 @@ def missing_arguments(function: Callable[..., Any]) -> list[str]:
     annotation of a field describes; none of a protocol."""
     if is_protocol(function):
         return []
+    if "Arguments: see `tune`" in (inspect.getdoc(function) or ""):
+        return []
     constructor = cast(Any, function).__init__ if isinstance(function, type) else function
     parameters = [one for one in inspect.signature(constructor).parameters if one not in ("self", "cls")]
     documented = "".join(

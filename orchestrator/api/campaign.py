@@ -10,13 +10,17 @@ from objectives.pickled import pickle_function
 from orchestrator.api.following import ResultDelivery
 from orchestrator.api.result import Result, TrialResult, result_of
 from orchestrator.api.resuming import Resume, continued, find_run
+from orchestrator.api.strategies import strategy_section
 from orchestrator.api.submitted import Submitted
 from orchestrator.ask_tell.checks import check_list, check_mapping, check_mappings, check_objective, check_space
+from orchestrator.ask_tell.space import Direction
+from orchestrator.ask_tell.strategy import StrategyChoice
 from orchestrator.bandit.options import excerpt
 from orchestrator.campaign.commands import Close
 from orchestrator.display.console import SafeConsole
 from orchestrator.display.terminal import say
 from orchestrator.errors import RunError, UserError
+from orchestrator.history.reading import read_history
 from orchestrator.report import write_report
 from orchestrator.running.launch import launch
 from orchestrator.session.assemble import Parts, build, create_run, existing
@@ -37,22 +41,10 @@ _NOT_YET_PICKLED = {"function": "function.pkl", "options": {"sha256": "0" * 64}}
 class Campaign:
     """One campaign, ready to run.
 
-    Args:
-        objective: a function called with the parameters as keywords (and `seed` and `report` when its signature has
-            them), which returns a number or a mapping with `value`; a lambda or a closure works. Or the campaign file's
-            `objective:` section as a mapping.
-        space: parameters by name: `Range`, `Choice`, `Ordered`, or mappings as in a campaign file.
-        evaluations: number of trials.
-        workers: evaluations at the same time; this machine's cores when None.
-        direction: "maximize" or "minimize"; None: that of the first of `objectives`, else "maximize".
-        objectives: several objectives, as in a campaign file: [{"metric": "accuracy"}, {"metric": "seconds",
-            "direction": "minimize"}]. The function then returns a mapping with these metrics.
-        constraints: bounds on metrics: [{"metric": "memory_gb", "at_most": 4}].
-        name: begins the name of the run's folder; the function's name when None.
-        settings: further sections of a campaign file: {"strategy": {"name": "gp_ucb"}, "workers": {"retries": 0}}.
+    Arguments: see `tune`, which makes a campaign and runs it.
 
     Raises:
-        ValueError: when an argument has a wrong type.
+        ValueError: when an argument has a wrong type, or a function is given without a direction.
         ConfigError: when a setting is wrong.
         ObjectiveError: when the function cannot be pickled or called so.
         RunError: when the function cannot be written into the folder `runs`.
@@ -65,8 +57,10 @@ class Campaign:
         space: Space,
         *,
         evaluations: int,
+        direction: Direction | None = None,
         workers: int | None = None,
-        direction: str | None = None,
+        strategy: StrategyChoice | Mapping[str, object] | None = None,
+        seed: int | None = None,
         objectives: Goals = (),
         constraints: Goals = (),
         name: str | None = None,
@@ -75,18 +69,26 @@ class Campaign:
         check_objective(objective)
         sections = dict(check_mapping({} if settings is None else settings, "settings", "{'workers': {'retries': 0}}"))
         check_space(space)
+        goals = {
+            "objectives": check_mappings(objectives, "objectives", "[{'metric': 'accuracy'}]"),
+            "constraints": check_mappings(constraints, "constraints", "[{'metric': 'memory_gb', 'at_most': 4}]"),
+        }
+        has_goals = bool(goals["objectives"]) or "objectives" in sections
+        _check_direction(direction, is_needed=callable(objective) and not has_goals)
+        given = {
+            "strategy": None if strategy is None else strategy_section(strategy),
+            "seed": seed,
+            **{key: [dict(goal) for goal in listed] or None for key, listed in goals.items()},
+        }
         tree = {
             **sections,
             "name": name or _name_of(objective),
             "space": {key: one if isinstance(one, Mapping) else dump(one) for key, one in space.items()},
             "budget": {**_section(sections, "budget"), "evaluations": evaluations},
             "workers": {**_section(sections, "workers"), **({} if workers is None else {"count": workers})},
+            **{key: value for key, value in given.items() if value is not None},
         }
-        goals = {
-            "objectives": check_mappings(objectives, "objectives", "[{'metric': 'accuracy'}]"),
-            "constraints": check_mappings(constraints, "constraints", "[{'metric': 'memory_gb', 'at_most': 4}]"),
-        }
-        tree |= {key: [dict(one) for one in given] for key, given in goals.items() if given}
+        _check_once(given, sections)
         sense = {} if direction is None else {"direction": direction}
         section = objective if isinstance(objective, Mapping) else _NOT_YET_PICKLED
         checked = from_mapping({**tree, "objective": {**section, **sense}}, origin="Campaign")
@@ -119,13 +121,9 @@ class Campaign:
         on_result: OnResult | None = None,
         resume: Resume = False,
     ) -> Result:
-        """Run to the end and return what was found.
+        """Run to the end and return the result.
 
-        Args:
-            address: Ray cluster to join; RAY_ADDRESS when None, else a local Ray is started.
-            progress: whether a terminal or a notebook shows how far it is.
-            on_result: called once for each trial that has ended, in this process, shortly after its result is stored.
-            resume: the folder of a run to continue; True: the run that `settings` names, begun when there is none.
+        Arguments: see `tune`.
 
         Raises:
             UserError: what `bbkb run` reports as the user's mistake; ObjectiveError and CampaignError too.
@@ -180,8 +178,11 @@ class Campaign:
         return create_run(self.settings, parts, existing(self.settings, parts)), parts
 
     def __repr__(self) -> str:
+        settings = self.settings
+        goals = ", ".join(f"{goal.metric} {goal.direction[:-2]}sed" for goal in settings.objectives)
+        goals = goals or f"{settings.objective.direction[:-2]}sed"
         budget, workers = self.settings.budget.evaluations, self.settings.workers.count
-        return f"<Campaign {self.settings.name}: {budget} evaluations on {workers} workers>"
+        return f"<Campaign {self.settings.name}, {goals}: {budget} evaluations on {workers} workers>"
 
 
 def tune(
@@ -189,8 +190,10 @@ def tune(
     space: Space,
     *,
     evaluations: int,
+    direction: Direction | None = None,
     workers: int | None = None,
-    direction: str | None = None,
+    strategy: StrategyChoice | Mapping[str, object] | None = None,
+    seed: int | None = None,
     objectives: Goals = (),
     constraints: Goals = (),
     name: str | None = None,
@@ -200,9 +203,7 @@ def tune(
     on_result: OnResult | None = None,
     resume: Resume = False,
 ) -> Result:
-    """Run a campaign and return what was found: `Campaign(...).run(...)`.
-
-    The arguments are those of both, written out, so that editors, notebooks and `help` show them; a test compares them.
+    """Run a campaign and return its result: `Campaign(...).run(...)`.
 
     Args:
         objective: a function called with the parameters as keywords (and `seed` and `report` when its signature has
@@ -210,34 +211,40 @@ def tune(
             `objective:` section as a mapping.
         space: parameters by name: `Range`, `Choice`, `Ordered`, or mappings as in a campaign file.
         evaluations: number of trials.
+        direction: "maximize" or "minimize". A function needs it, unless `objectives` are given, which have their own.
         workers: evaluations at the same time; this machine's cores when None.
-        direction: "maximize" or "minimize"; None: that of the first of `objectives`, else "maximize".
+        strategy: its name, a mapping with its name and options, `module:Name`, or a class or an object of your own;
+            "bbkb" when None.
+        seed: of all random numbers, >= 0; 0 when None.
         objectives: several objectives, as in a campaign file: [{"metric": "accuracy"}, {"metric": "seconds",
             "direction": "minimize"}]. The function then returns a mapping with these metrics.
         constraints: bounds on metrics: [{"metric": "memory_gb", "at_most": 4}].
         name: begins the name of the run's folder; the function's name when None.
-        settings: further sections of a campaign file: {"strategy": {"name": "gp_ucb"}, "workers": {"retries": 0}}.
-        address: Ray cluster to join; RAY_ADDRESS when None, else a local Ray is started.
+        settings: further sections of a campaign file: {"budget": {"hours": 2}, "workers": {"retries": 0}}.
+        address: Ray cluster to join; RAY_ADDRESS when None, else a local Ray is started, which further campaigns of
+            this process use too.
         progress: whether a terminal or a notebook shows how far it is.
         on_result: called once for each trial that has ended, in this process, shortly after its result is stored.
         resume: the folder of a run to continue; True: the run that `settings` names, begun when there is none.
 
     Raises:
-        ValueError: when an argument has a wrong type.
+        ValueError: when an argument has a wrong type, or a function is given without a direction.
         ConfigError: when a setting is wrong.
         ObjectiveError: when the function cannot be pickled or called so.
         RunError: when the function cannot be written into the folder `runs`.
 
     >>> from bbkb import Range, tune
-    >>> result = tune(lambda x: -((x - 0.3) ** 2), {"x": Range(0.0, 1.0)}, evaluations=20, workers=1,
+    >>> result = tune(lambda x: (x - 0.3) ** 2, {"x": Range(0.0, 1.0)}, evaluations=20, direction="minimize",
     ...               progress=False, settings={"workers": {"executor": "inline"}})  # doctest: +SKIP
     """
     campaign = Campaign(
         objective,
         space,
         evaluations=evaluations,
-        workers=workers,
         direction=direction,
+        workers=workers,
+        strategy=strategy,
+        seed=seed,
         objectives=objectives,
         constraints=constraints,
         name=name,
@@ -256,12 +263,31 @@ def _session(
 ) -> Result:
     """The result of a run after one session, with its report written."""
     try:
-        with ResultDelivery(run, on_result):
-            launch(run, settings, console, address, parts)
+        metric = settings.objectives[0].metric if settings.objectives else None
+        with ResultDelivery(run, on_result, metric):
+            launch(run, settings, console, address, parts, keeps_ray=True)
     finally:
-        result = result_of(run)
-        write_report(result.history, run.report_file)
+        history = read_history(run)
+        result = Result(run, history)
+        write_report(history, run.report_file)
     return result
+
+
+def _check_direction(direction: object, is_needed: bool) -> None:
+    """Raise ValueError for a wrong direction, and for none where a function would be maximised or minimised."""
+    if direction is None and is_needed:
+        raise ValueError(
+            'direction is missing: write direction="minimize" for a loss, direction="maximize" for an accuracy'
+        )
+    if direction not in (None, "minimize", "maximize"):
+        raise ValueError(f'direction must be "minimize" or "maximize", got {excerpt(direction)}')
+
+
+def _check_once(given: Mapping[str, object], sections: Mapping[str, object]) -> None:
+    """Raise ValueError when an argument is also a section of `settings`."""
+    for key, value in given.items():
+        if value is not None and key in sections:
+            raise ValueError(f"{key} must be given once, as an argument or in settings; got both")
 
 
 def _section(sections: Mapping[str, object], key: str) -> Mapping[str, object]:

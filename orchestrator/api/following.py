@@ -2,7 +2,7 @@
 campaigns."""
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Self
 
@@ -28,8 +28,10 @@ class ResultDelivery:
     delivered.
     """
 
-    def __init__(self, run: Run, on_result: Callable[[TrialResult], None] | None) -> None:
+    def __init__(self, run: Run, on_result: Callable[[TrialResult], None] | None, metric: str | None = None) -> None:
+        """`metric`: the name of the first of several objectives, whose value is one of a trial's metrics."""
         self._run = run
+        self._metric = metric
         self._on_result = on_result
         self._over = threading.Event()
         self._error: BaseException | None = None
@@ -71,17 +73,21 @@ class ResultDelivery:
             self._parameters.update((pick.trial, pick.parameters) for pick in event.picks)
         if isinstance(event, TrialsReopened):
             self._parameters.update((one.trial, one.parameters) for one in event.trials)
-        result = _result(event, self._parameters)
+        result = _result(event, self._parameters, self._metric)
         if result is not None and is_new and self._on_result is not None:
             self._on_result(result)
 
 
-def _result(event: Event, parameters: dict[int, Parameters]) -> TrialResult | None:
-    """The trial that has ended with this event, taken out of `parameters`; None with any other event."""
+def _result(event: Event, parameters: dict[int, Parameters], metric: str | None) -> TrialResult | None:
+    """The trial that has ended with this event, taken out of `parameters`; None with any other event.
+
+    `metric`: the name of the first of several objectives."""
     value: float | None
+    metrics: Mapping[str, float]
     match event:
         case TrialSucceeded():
-            value, status, error, metrics = event.value, "succeeded", "", event.metrics
+            value, status, error = event.value, "succeeded", ""
+            metrics = {**({} if metric is None else {metric: event.value}), **event.metrics}
         case TrialStopped():
             value, status, error, metrics = event.value, "stopped", "", {}
         case TrialFailed(is_final=True):

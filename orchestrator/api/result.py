@@ -1,5 +1,7 @@
 """The results of a campaign as Python values: its best trial, all trials, and its run."""
 
+import html
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +18,7 @@ from orchestrator.wording import facts_html
 
 if TYPE_CHECKING:
     import pandas
+    import plotly.graph_objects
 
 Parameters: TypeAlias = Mapping[str, Any]
 Row: TypeAlias = dict[str, Any]
@@ -30,9 +33,9 @@ class TrialResult:
         parameters: the configuration.
         value: the result, on the user's scale; None when the trial failed.
         status: succeeded, stopped, failed, …; existing for a result that was known before the campaign.
-        metrics: further numbers that the objective returned.
+        metrics: the numbers that the objective returned beside its value; with several objectives all of them.
         seconds: the duration of its last attempt.
-        error: why it failed.
+        error: why it failed; empty for one that succeeded at a later attempt.
     """
 
     trial: int | None
@@ -44,21 +47,23 @@ class TrialResult:
     error: str = ""
 
     @classmethod
-    def of(cls, row: TrialRow) -> "TrialResult":
-        """The trial in a row of the history.
+    def of(cls, row: TrialRow, metric: str | None = None) -> "TrialResult":
+        """Make the trial of a row of the history.
 
         Args:
             row: the row.
+            metric: the name of the first objective, whose value is one of the metrics too; None without a name.
 
         """
+        named = {} if metric is None or row.value is None else {metric: row.value}
         return cls(
             trial=row.trial,
             parameters=dict(row.parameters),
             value=row.value,
             status=row.status,
-            metrics=dict(row.metrics),
+            metrics={**named, **row.metrics},
             seconds=row.seconds,
-            error=row.error,
+            error="" if row.status == "succeeded" else row.error,
         )
 
 
@@ -74,7 +79,7 @@ class Result:
 
     def __init__(self, run: Run, history: History) -> None:
         self._run = run
-        self.history = history
+        self._history = history
 
     @property
     def folder(self) -> Path:
@@ -89,7 +94,7 @@ class Result:
     @property
     def outcome(self) -> str:
         """How the last session ended: finished, failed, interrupted; unfinished when it recorded no end."""
-        return str(self.history.state)
+        return str(self._history.state)
 
     @property
     def best(self) -> TrialResult:
@@ -99,12 +104,12 @@ class Result:
 
         With noisy values it may be due to noise: see `recommended`. Raises RunError when there is none.
         """
-        best = self.history.best_known
+        best = self._history.best_known
         if best is None:
-            raise RunError(f"{self.folder} has no best trial: {self.history.campaign.missing_best}")
+            raise RunError(f"{self.folder} has no best trial: {self._history.campaign.missing_best}")
         if best.trial is None:
             return TrialResult(trial=None, parameters=dict(best.parameters), value=best.value, status="existing")
-        return TrialResult.of(self.history.trials[best.trial])
+        return self._trial(self._history.trials[best.trial])
 
     @property
     def recommended(self) -> Parameters:
@@ -112,50 +117,104 @@ class Result:
 
         Raises RunError when no trial has succeeded.
         """
-        parameters = self.history.recommended
+        parameters = self._history.recommended
         if parameters is None:
-            raise RunError(f"{self.folder} has nothing to recommend: {self.history.campaign.missing_best}")
+            raise RunError(f"{self.folder} has nothing to recommend: {self._history.campaign.missing_best}")
         return dict(parameters)
 
     @property
     def front(self) -> list[TrialResult]:
         """The trials that no other one is better than in every objective, the best of the first objective first, among
         those that satisfy all constraints; with one objective the best trial alone."""
-        return [TrialResult.of(row) for row in self.history.front]
+        return [self._trial(row) for row in self._history.front]
 
     @property
     def hypervolume(self) -> float | None:
         """The volume between the front and the reference point; None with one objective, or while nothing is
         feasible."""
-        now = self.history.status().goals
+        now = self._history.status().goals
         return None if now is None else now.hypervolume
 
     def rows(self) -> list[Row]:
         """All trials as dictionaries, one for each trial, in the order chosen; columns as in `bbkb export`."""
-        columns = trial_columns(self.history)
+        columns = trial_columns(self._history)
         return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
-    def trials(self) -> "pandas.DataFrame | list[Row]":
-        """All trials: a DataFrame where pandas is installed, else `rows()`."""
+    def trials(self) -> list[TrialResult]:
+        """List all trials, in the order chosen; those that have not ended have the status `running` or `waiting`."""
+        return [self._trial(row) for row in self._history.trials]
+
+    def dataframe(self) -> "pandas.DataFrame":
+        """Make a DataFrame of all trials, one row for each; columns as in `bbkb export`.
+
+        Raises:
+            ImportError: when pandas is not installed.
+
+        """
         try:
             import pandas
-        except ModuleNotFoundError:
-            return self.rows()
-        return pandas.DataFrame(trial_columns(self.history))
+        except ModuleNotFoundError as error:
+            raise ImportError(
+                "dataframe needs pandas, which is not installed: pip install pandas, or use rows()"
+            ) from error
+        return pandas.DataFrame(trial_columns(self._history))
+
+    def plot(self) -> "plotly.graph_objects.Figure":
+        """Draw all values and the best one so far, as a Plotly figure.
+
+        Raises:
+            RunError: when no trial has succeeded.
+
+        """
+        from orchestrator.report.notebook import course_plot  # here, because it loads scipy
+
+        return course_plot(self._history)
+
+    def plot_importance(self) -> "plotly.graph_objects.Figure":
+        """Draw the importance of each parameter, as a Plotly figure.
+
+        Raises:
+            RunError: when there are too few results for a model.
+
+        """
+        from orchestrator.report.notebook import importance_plot  # here, because it loads scipy
+
+        return importance_plot(self._history)
+
+    def plot_parallel(self) -> "plotly.graph_objects.Figure":
+        """Draw parallel coordinates of the parameters, as a Plotly figure.
+
+        Raises:
+            RunError: when no trial has succeeded.
+
+        """
+        from orchestrator.report.notebook import parallel_plot  # here, because it loads scipy
+
+        return parallel_plot(self._history)
 
     def __len__(self) -> int:
         """Trials chosen."""
-        return len(self.history.trials)
+        return len(self._history.trials)
 
     def __repr__(self) -> str:
-        return f"<Result of {self.history.created.name}: {'; '.join(f'{name} {text}' for name, text in self._facts())}>"
+        return (
+            f"<Result of {self._history.created.name}: {'; '.join(f'{name} {text}' for name, text in self._facts())}>"
+        )
 
     def _repr_html_(self) -> str:
-        """A small table, for notebooks."""
-        return facts_html(self.history.created.name, self._facts())
+        """A small table with a link to the report, for notebooks."""
+        table = facts_html(self._history.created.name, self._facts())
+        if not self.report.is_file():
+            return table
+        link = html.escape(os.path.relpath(self.report), quote=True)  # a notebook opens files below its own folder
+        return f"{table}<a href='{link}' target='_blank'>report</a>"
+
+    def _trial(self, row: TrialRow) -> TrialResult:
+        goals = self._history.campaign.rules.goals
+        return TrialResult.of(row, None if goals.is_single else goals.objectives[0].metric)
 
     def _facts(self) -> list[tuple[str, str]]:
-        history, now = self.history, self.history.status()
+        history, now = self._history, self._history.status()
         facts = [
             ("outcome", self.outcome),
             ("trials", f"{now.done} finished, {now.failed} of them failed"),
@@ -163,7 +222,7 @@ class Result:
         if (best := history.best_known) is not None:
             named = ", ".join(f"{name}={value!r}" for name, value in best.parameters.items())
             origin = f" ({best.origin})" if best.trial is None else ""
-            facts += [("best value", f"{best.value:.6g}{origin}"), ("best parameters", named)]
+            facts += [("best value", f"{best.value:.6g}, {now.direction}{origin}"), ("best parameters", named)]
         if now.goals is not None:
             facts.append(("goals", goals_text(now.goals)))
         return [*facts, ("folder", str(self.folder))]

@@ -64,6 +64,7 @@ class Status:
     batch: int
     batch_size: int
     dictionary_size: int
+    direction: str  # of the value: "maximised" or "minimised"
     best_value: float | None
     best_trial: int | None
     best_arm: int | None
@@ -123,6 +124,7 @@ def status_of(name: str, state: CampaignState, now: float | None = None, activit
         batch=state.batches,
         batch_size=state.batch_size,
         dictionary_size=state.dictionary_size,
+        direction="maximised" if state.rules.goals.objectives[0].is_maximized else "minimised",
         best_value=None if best is None else best.value,
         best_trial=None if best is None else best.trial,
         best_arm=None if best is None else best.arm,
@@ -221,7 +223,7 @@ def as_plain(status: Status) -> dict[str, object]:
 
 def headline(status: Status) -> str:
     """One plain line, for logs that are not a terminal."""
-    best = "no value yet" if status.best_value is None else f"best {status.best_value:.6g}"
+    best = "no value yet" if status.best_value is None else f"best {status.best_value:.6g} ({status.direction})"
     best += "" if status.goals is None else f", {goals_text(status.goals)}"
     left = "" if status.left_seconds is None else f", about {duration(status.left_seconds)} left"
     return (

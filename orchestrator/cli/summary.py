@@ -29,7 +29,7 @@ def summarize(
     lines: list[tuple[str, str]] = [("outcome", f"{outcome}: {reason}")]
     if best is not None:
         lines += [
-            ("best value", f"{best.value:.6g} ({best.origin})"),
+            ("best value", f"{best.value:.6g}, {now.direction} ({best.origin})"),
             ("best parameters", assignments(best.parameters)),
         ]
     if now.recommended is not None:

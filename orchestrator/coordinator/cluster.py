@@ -30,6 +30,7 @@ from workers.on_ray.places import NamedNode
 
 _LOGGER = logging.getLogger("bbkb.cluster")
 _PROBE_SECONDS = 5.0
+_KEPT: list["Cluster"] = []  # at most one: the local cluster that the last campaign of this process left
 _PACKAGES = ("objectives", "workers", "orchestrator")
 # Ray's settings, in the environment of this process and of what it starts, unless the user set them.
 ENVIRONMENT = {
@@ -60,6 +61,9 @@ def connect(address: str | None, workers: int, cpus: float, gpus: float, dashboa
     for name, value in ENVIRONMENT.items():
         os.environ.setdefault(name, value)
     _silence_raylets()
+    named = named_cluster(address)
+    if (kept := _take_kept(named, _logical_cpus(workers, cpus))) is not None:
+        return kept
     if ray.is_initialized():
         return Cluster(
             address=_gcs_address(),
@@ -68,7 +72,6 @@ def connect(address: str | None, workers: int, cpus: float, gpus: float, dashboa
             is_connected_here=False,
             notes=_room_notes(workers, cpus, gpus),
         )
-    named = named_cluster(address)
     cluster = _start(workers, cpus, gpus, dashboard, name) if named is None else _join(named, workers, cpus, gpus, name)
     _LOGGER.info("%s Ray at %s", "started" if cluster.is_ours else "joined", cluster.address)
     return cluster
@@ -80,11 +83,38 @@ def named_cluster(address: str | None) -> str | None:
     return None if named == "local" else named
 
 
-def disconnect(cluster: Cluster) -> None:
-    """Leave a cluster that was joined; end one that was started. May be called twice."""
+def is_connected() -> bool:
+    """Tell whether this process has a connection to Ray already."""
+    return bool(ray.is_initialized())
+
+
+def disconnect(cluster: Cluster, keeps: bool = False) -> None:
+    """Leave a cluster that was joined; end one that was started. May be called twice.
+
+    `keeps`: one that was started here stays for the next campaign of this process, and ends with the process.
+    """
+    if keeps and cluster.is_ours:
+        _KEPT[:] = [cluster]
+        return
     if cluster.is_connected_here and ray.is_initialized():
         ray.shutdown()
         _LOGGER.info("%s Ray at %s", "ended" if cluster.is_ours else "left", cluster.address)
+
+
+def _take_kept(named: str | None, cpus: int) -> Cluster | None:
+    """The cluster that an earlier campaign of this process left; None when there is none.
+
+    One that is smaller than `cpus` logical CPUs, or is not the one that is `named`, is ended.
+    """
+    if not _KEPT:
+        return None
+    kept = _KEPT.pop()
+    if not ray.is_initialized() or _gcs_address() != kept.address:
+        return None  # the caller has ended it
+    if named is None and ray.cluster_resources().get("CPU", 0.0) >= cpus:
+        return kept
+    disconnect(kept)
+    return None
 
 
 def _start(workers: int, cpus: float, gpus: float, dashboard: bool, name: str) -> Cluster:

@@ -15,6 +15,7 @@ from orchestrator.campaign.attempts import EndedAttempt
 from orchestrator.campaign.events import Recommendation
 from orchestrator.campaign.status import Status, as_plain, goals_text, headline, idle_text, progress
 from orchestrator.display.console import JsonConsole
+from orchestrator.display.notebook import NotebookView
 from orchestrator.wording import duration, one_line
 
 _PLAIN_SECONDS = 10.0  # between two plain lines
@@ -48,6 +49,8 @@ def view(console: Console) -> View:
     """The view that fits the console."""
     if isinstance(console, JsonConsole):
         return JsonView(console)
+    if console.is_jupyter and not console.quiet:
+        return NotebookView()
     return TerminalView(console) if console.is_terminal else PlainView(console)
 
 
@@ -253,7 +256,8 @@ def _best(status: Status) -> Text:
     if status.best_value is None:
         return Text("no value yet", style="dim")
     origin = f"  ({status.best_origin})" if status.best_trial is None else ""
-    return Text.assemble((f"{status.best_value:.6g}", "bold green"), f"  {assignments(status.best_parameters)}{origin}")
+    told = f" ({status.direction})  {assignments(status.best_parameters)}{origin}"
+    return Text.assemble((f"{status.best_value:.6g}", "bold green"), told)
 
 
 def recommendation(recommended: Recommendation) -> str:

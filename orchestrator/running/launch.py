@@ -20,6 +20,7 @@ from workers.evaluate import HostInterruptError
 
 _REDRAW_SECONDS = 0.25
 _SHOW_SECONDS = 0.1  # between two snapshots, whose cost grows with the number of running evaluations
+_STARTING = "starting Ray on this machine"
 _PATIENCE_SECONDS = 10.0  # with a session that was asked to stop immediately
 
 Outcome = tuple[str, str]  # finished, failed or interrupted; and why
@@ -54,7 +55,14 @@ class Remote(Protocol):
         """End it without asking."""
 
 
-def launch(run: Run, settings: Settings, console: Console, address: str | None, parts: Parts | None = None) -> Outcome:
+def launch(
+    run: Run,
+    settings: Settings,
+    console: Console,
+    address: str | None,
+    parts: Parts | None = None,
+    keeps_ray: bool = False,
+) -> Outcome:
     """Run a session to its end: its outcome and reason.
 
     The first interrupt from the keyboard (or SIGTERM) stops cleanly, the second at once.
@@ -65,13 +73,14 @@ def launch(run: Run, settings: Settings, console: Console, address: str | None, 
         console: where progress is shown.
         address: Ray cluster to join; RAY_ADDRESS when None, else a local Ray is started. Without Ray it is not used.
         parts: what `build` gave for these settings, so that it need not be built twice on this machine.
+        keeps_ray: whether a local Ray that is started stays for the next campaign of this process.
 
     Raises:
         BbkbError: what `open_session` and `Driver.run` raise; ActorLostError when the central actor died.
 
     """
     if settings.workers.executor == "ray":
-        return _launch_on_ray(run, settings, console, address, parts)
+        return _launch_on_ray(run, settings, console, address, parts, keeps_ray)
     with view(console) as shown:
         session = open_session(run, settings, shown.update, _SHOW_SECONDS, parts)
 
@@ -85,15 +94,19 @@ def launch(run: Run, settings: Settings, console: Console, address: str | None, 
     return close.outcome, close.reason
 
 
-def _launch_on_ray(run: Run, settings: Settings, console: Console, address: str | None, parts: Parts | None) -> Outcome:
+def _launch_on_ray(
+    run: Run, settings: Settings, console: Console, address: str | None, parts: Parts | None, keeps_ray: bool
+) -> Outcome:
     # imported here so that campaigns without Ray, and all other commands, start without it
-    from orchestrator.coordinator.cluster import connect, disconnect, named_cluster
+    from orchestrator.coordinator.cluster import connect, disconnect, is_connected, named_cluster
     from orchestrator.coordinator.remote import RemoteSession
 
     workers, log = settings.workers, settings.log
     with logs.log_into(run.folder, run.name, log.level, log.format), view(console) as shown:
         joined = named_cluster(address)
-        shown.wait_for("starting Ray on this machine" if joined is None else f"joining the Ray cluster at {joined}")
+        starting = "starting Ray on this machine: further campaigns of this process use it" if keeps_ray else _STARTING
+        waits_for = starting if joined is None else f"joining the Ray cluster at {joined}"
+        shown.wait_for("using the Ray of this process" if is_connected() else waits_for)
         cluster = connect(address, workers.count, workers.cpus, workers.gpus, dashboard=True, name=run.name)
         try:
             where = "a local Ray" if cluster.is_ours else f"the Ray cluster at {cluster.address}"
@@ -103,7 +116,7 @@ def _launch_on_ray(run: Run, settings: Settings, console: Console, address: str 
             # a local Ray of this process ends with this process, so everything on it must end too
             return watch(RemoteSession.start(run, settings, not cluster.is_ours, parts), shown)
         finally:
-            disconnect(cluster)
+            disconnect(cluster, keeps_ray)
 
 
 def watch(session: Remote, shown: View) -> Outcome:

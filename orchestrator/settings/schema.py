@@ -67,7 +67,9 @@ def schema() -> Schema:
     budget = definitions[_target(sections["budget"])]
     budget["anyOf"] = [{"required": [key]} for key in ("evaluations", "steps")]
     del budget["required"]
-    sections["strategy"] |= {"anyOf": [*(by_class[cls] for cls in STRATEGIES.values()), _named_elsewhere()]}
+    listed: Schema = {"enum": list(STRATEGIES), "description": "The name of a listed strategy."}
+    with_options = [*(by_class[cls] for cls in STRATEGIES.values()), _named_elsewhere()]
+    sections["strategy"] |= {"anyOf": [*with_options, listed, _REFERENCE]}
     sections["model"] = {**by_class[Model], "description": "How all model-based strategies model rewards."}
     kinds = [by_class[cls] for cls in dict.fromkeys(PARAMETERS.values())]
     named = {"type": "object", "additionalProperties": {"anyOf": kinds}}

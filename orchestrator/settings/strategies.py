@@ -26,7 +26,7 @@ def build_strategy(options: object, folder: Path | None = None) -> AnyStrategy:
 
     Raises ValidationError.
     """
-    fields = as_mapping(options, "{name: bbkb, …}")
+    fields = as_mapping({"name": options} if isinstance(options, str) else options, "{name: bbkb, …}")
     cls = _strategy_class(fields.pop("name", DEFAULT_STRATEGY))
     start = fields.get("warm_start")
     if folder is not None and isinstance(start, Mapping) and start.get("name") == "data" and start.get("path"):
@@ -67,6 +67,8 @@ def with_model_in_strategy(document: Document) -> Document:
     """
     tree = dict(document.tree)
     model, strategy = tree.pop("model", None), tree.get("strategy", {})
+    if isinstance(strategy, str):
+        strategy = {"name": strategy}
     if model is None or not isinstance(strategy, Mapping):
         return dataclasses.replace(document, tree=tree)
     if strategy.get("model") is not None:

@@ -47,7 +47,7 @@ def train(x):
 
 if __name__ == "__main__":
     own = {{"runs": {runs!r}, "run": "scripted", "strategy": {{"name": "uniform"}}}}
-    result = tune(train, {{"x": Range(0.0, 1.0)}}, evaluations=12, workers=2, settings=own)
+    result = tune(train, {{"x": Range(0.0, 1.0)}}, evaluations=12, workers=2, direction="maximize", settings=own)
     print("results:", len(result.rows()))
 """
 

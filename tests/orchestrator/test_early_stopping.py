@@ -41,13 +41,21 @@ def settings(tmp_path: Path, executor: str = "inline", **sections: Any) -> dict[
 
 
 def reports_of(result: Result, trial: int) -> list[tuple[int, float]]:
-    return list(result.history.trials[trial].reports.items())
+    return list(result._history.trials[trial].reports.items())
 
 
 @pytest.mark.parametrize("executor", ["inline", "simulated"])
 def test_poor_trials_stop_early_and_the_best_is_whole(tmp_path: Path, executor: str) -> None:
     made = settings(tmp_path, executor)
-    result = tune(report_curve, {"x": Range(0.0, 1.0)}, evaluations=40, workers=4, progress=False, settings=made)
+    result = tune(
+        report_curve,
+        {"x": Range(0.0, 1.0)},
+        direction="maximize",
+        evaluations=40,
+        workers=4,
+        progress=False,
+        settings=made,
+    )
     rows = result.rows()
     stopped = [row for row in rows if row["status"] == "stopped"]
     assert len(stopped) >= 15
@@ -60,25 +68,37 @@ def test_poor_trials_stop_early_and_the_best_is_whole(tmp_path: Path, executor: 
 
 def test_a_stopped_trial_says_where_and_its_last_value_is_kept(tmp_path: Path) -> None:
     made = settings(tmp_path)
-    result = tune(report_curve, {"x": Range(0.0, 1.0)}, evaluations=30, progress=False, settings=made)
+    result = tune(
+        report_curve, {"x": Range(0.0, 1.0)}, direction="maximize", evaluations=30, progress=False, settings=made
+    )
     stops = [event for event in open_run(result.folder).events() if isinstance(event, TrialStopped)]
     for stop in stops:
-        trial = result.history.trials[stop.trial]
+        trial = result._history.trials[stop.trial]
         assert (trial.stopped_at, trial.value) == reports_of(result, stop.trial)[-1]
         assert stop.step < STEPS
 
 
 def test_in_virtual_time_a_stopped_trial_takes_the_share_of_its_steps(tmp_path: Path) -> None:
     made = settings(tmp_path, "simulated")
-    result = tune(report_curve, {"x": Range(0.0, 1.0)}, evaluations=30, workers=2, progress=False, settings=made)
-    for trial in result.history.trials:
+    result = tune(
+        report_curve,
+        {"x": Range(0.0, 1.0)},
+        direction="maximize",
+        evaluations=30,
+        workers=2,
+        progress=False,
+        settings=made,
+    )
+    for trial in result._history.trials:
         if trial.stopped_at is not None:
             assert trial.seconds == pytest.approx(trial.stopped_at / (STEPS + 1))
 
 
 def test_without_a_rule_reports_are_recorded_and_nothing_stops(tmp_path: Path) -> None:
     made = settings(tmp_path, early_stopping=None)
-    result = tune(report_curve, {"x": Range(0.0, 1.0)}, evaluations=8, progress=False, settings=made)
+    result = tune(
+        report_curve, {"x": Range(0.0, 1.0)}, direction="maximize", evaluations=8, progress=False, settings=made
+    )
     assert all(row["status"] == "succeeded" for row in result.rows())
     assert all([step for step, _ in reports_of(result, trial)] == list(range(1, STEPS + 1)) for trial in range(8))
     assert any(isinstance(event, ReportsArrived) for event in open_run(result.folder).events())
@@ -91,7 +111,9 @@ def test_very_many_reports_are_thinned_out(tmp_path: Path) -> None:
         return x
 
     made = settings(tmp_path, early_stopping=None)
-    result = tune(report_very_often, {"x": Range(0.0, 1.0)}, evaluations=2, progress=False, settings=made)
+    result = tune(
+        report_very_often, {"x": Range(0.0, 1.0)}, direction="maximize", evaluations=2, progress=False, settings=made
+    )
     assert 500 <= len(reports_of(result, 0)) <= 4000
 
 
@@ -103,7 +125,14 @@ def test_an_objective_may_clean_up_when_it_is_stopped(tmp_path: Path) -> None:
             (tmp_path / f"{x}.cleaned").touch()
             return 1e9  # what it returns afterwards is not used
 
-    result = tune(clean_up, {"x": Range(0.0, 1.0)}, evaluations=20, progress=False, settings=settings(tmp_path))
+    result = tune(
+        clean_up,
+        {"x": Range(0.0, 1.0)},
+        direction="maximize",
+        evaluations=20,
+        progress=False,
+        settings=settings(tmp_path),
+    )
     stopped = [row for row in result.rows() if row["status"] == "stopped"]
     assert len(list(tmp_path.glob("*.cleaned"))) == len(stopped) > 0
     assert max(row["value"] for row in result.rows()) <= 1.0
@@ -129,7 +158,7 @@ def test_a_command_reports_by_lines_and_is_stopped_by_sigterm(tmp_path: Path) ->
     script.write_text(COMMAND)
     command = {"command": f"{sys.executable} {script} {{x}} {tmp_path}"}
     made = settings(tmp_path)
-    result = tune(command, {"x": Range(0.0, 1.0)}, evaluations=12, progress=False, settings=made)
+    result = tune(command, {"x": Range(0.0, 1.0)}, direction="maximize", evaluations=12, progress=False, settings=made)
     stopped = [row for row in result.rows() if row["status"] == "stopped"]
     assert len(list(tmp_path.glob("*.cleaned"))) == len(stopped) > 0
     assert [step for step, _ in reports_of(result, cast(int, result.best.trial))] == list(range(1, 10))
@@ -145,7 +174,7 @@ def test_each_trial_has_a_folder_that_its_attempts_share(tmp_path: Path) -> None
         return x
 
     made = settings(tmp_path, workers={"executor": "inline", "trial_folders": True})
-    result = tune(train, {"x": Range(0.0, 1.0)}, evaluations=3, progress=False, settings=made)
+    result = tune(train, {"x": Range(0.0, 1.0)}, direction="maximize", evaluations=3, progress=False, settings=made)
     assert [row["attempts"] for row in result.rows()] == [2, 2, 2]
     assert sorted(path.name for path in (result.folder / "trials").iterdir()) == ["000000", "000001", "000002"]
 
@@ -171,8 +200,8 @@ ON_RAY = """
         return x
 
     if __name__ == "__main__":
-        tune(objective, {"x": Range(0.0, 1.0)}, evaluations=2, workers=2, name="checkpoints", progress=False,
-             settings={"runs": "runs", "strategy": {"name": "uniform"},
+        tune(objective, {"x": Range(0.0, 1.0)}, direction="maximize", evaluations=2, workers=2,
+             name="checkpoints", progress=False, settings={"runs": "runs", "strategy": {"name": "uniform"},
                        "workers": {"trial_folders": True, "kind": "actor"}})
 """
 
@@ -205,7 +234,7 @@ def test_a_killed_evaluation_continues_from_its_checkpoint_and_its_reports_are_s
 
         def has_live_reports() -> bool:
             found = folder()
-            return found is not None and bool(load(found.parent.parent).history.trials[0].reports)
+            return found is not None and bool(load(found.parent.parent)._history.trials[0].reports)
 
         assert eventually(lambda: step() >= 5)
         assert eventually(has_live_reports)
@@ -236,7 +265,7 @@ STOPPED_ON_RAY = """
         return x
 
     if __name__ == "__main__":
-        result = tune(objective, {"x": Range(0.0, 1.0)}, evaluations=8, workers=4, progress=False,
+        result = tune(objective, {"x": Range(0.0, 1.0)}, direction="maximize", evaluations=8, workers=4, progress=False,
                       settings={"runs": "runs", "strategy": {"name": "uniform"}, "workers": {"kind": "KIND"},
                                 "early_stopping": {"rule": "asha", "reduction": 3, "first_step": 1}})
         print(sum(row["status"] == "stopped" for row in result.rows()))
@@ -259,19 +288,34 @@ def test_a_wrong_rule_is_refused_with_its_place(tmp_path: Path) -> None:
         Campaign(
             report_curve,
             {"x": Range(0, 1)},
+            direction="maximize",
             evaluations=3,
             settings={"early_stopping": {"rule": "asha", "reduction": 0.5}},
         )
     with pytest.raises(Exception, match=r"early_stopping"):
-        Campaign(report_curve, {"x": Range(0, 1)}, evaluations=3, settings={"early_stopping": {"rule": "halve"}})
+        Campaign(
+            report_curve,
+            {"x": Range(0, 1)},
+            direction="maximize",
+            evaluations=3,
+            settings={"early_stopping": {"rule": "halve"}},
+        )
 
 
 def test_a_budget_of_steps_is_spent_on_more_trials_where_poor_ones_stop(tmp_path: Path) -> None:
     counts = []
     for rule in (None, ASHA):
         made = settings(tmp_path, "simulated", early_stopping=rule, budget={"steps": 20 * STEPS})
-        result = tune(report_curve, {"x": Range(0.0, 1.0)}, evaluations=500, workers=2, progress=False, settings=made)
-        begun = [trial for trial in result.history.trials if trial.reports]
+        result = tune(
+            report_curve,
+            {"x": Range(0.0, 1.0)},
+            direction="maximize",
+            evaluations=500,
+            workers=2,
+            progress=False,
+            settings=made,
+        )
+        begun = [trial for trial in result._history.trials if trial.reports]
         taken = sum(max(trial.reports) for trial in begun)
         assert 20 * STEPS <= taken < 20 * STEPS + 2 * STEPS  # running trials finish
         counts.append(len(begun))

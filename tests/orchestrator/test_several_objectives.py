@@ -37,7 +37,15 @@ def train(x: float, y: float) -> dict[str, float]:
 
 def run_campaign(folder: Path, evaluations: int = 40, **goals: Any) -> Result:
     settings = {"runs": str(folder), "workers": {"executor": "simulated"}, "seed": 3}
-    return tune(train, SPACE, evaluations=evaluations, workers=4, progress=False, settings=settings, **goals)
+    return tune(
+        train,
+        SPACE,
+        evaluations=evaluations,
+        workers=4,
+        progress=False,
+        settings=settings,
+        **goals,
+    )
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +56,7 @@ def result(tmp_path_factory: pytest.TempPathFactory) -> Result:
 def output_of(*arguments: str) -> str:
     found = CliRunner().invoke(app, arguments, catch_exceptions=False, env={"COLUMNS": "200"})
     assert found.exit_code == 0, found.output
-    return found.output
+    return found.stdout
 
 
 def test_the_front_holds_feasible_trials_that_no_other_is_better_than(result: Result) -> None:
@@ -77,7 +85,7 @@ def test_the_search_spreads_along_the_front(result: Result) -> None:
 
 def test_what_was_drawn_is_drawn_again_and_the_log_is_sound(result: Result) -> None:
     run = open_run(result.folder)
-    problem = build(from_mapping(dict(result.history.settings.plain))).problem
+    problem = build(from_mapping(dict(result._history.settings.plain))).problem
     replayed = replay_until(problem, list(run.events()), None, is_checked=True)
     assert replayed.repeated > 10
     assert replayed.differences == ()
@@ -95,18 +103,18 @@ def test_a_campaign_that_is_resumed_continues_as_if_it_had_not_stopped(result: R
 
 
 def test_status_report_and_page_show_front_hypervolume_and_feasible_share(result: Result) -> None:
-    status = result.history.status()
+    status = result._history.status()
     assert status.goals is not None
     assert status.goals.front == len(result.front)
     assert status.goals.reference[1] == 2.0
     assert "hypervolume" in dict(rows(status))["goals"].plain
-    names = [figure.name for figure in figures(result.history)]
+    names = [figure.name for figure in figures(result._history)]
     assert names[:4] == ["front", "best", "hypervolume", "feasible"]
-    assert {figure["name"] for figure in pictures(result.history)["figures"]} >= {"front", "hypervolume"}
-    volumes = next(figure for figure in figures(result.history) if figure.name == "hypervolume").traces[0]["y"]
+    assert {figure["name"] for figure in pictures(result._history)["figures"]} >= {"front", "hypervolume"}
+    volumes = next(figure for figure in figures(result._history) if figure.name == "hypervolume").traces[0]["y"]
     assert volumes == sorted(volumes)
     assert volumes[-1] == pytest.approx(result.hypervolume, rel=1e-5)
-    assert {"Front", "Feasible"} <= {card.name for card in summary_cards(result.history)}
+    assert {"Front", "Feasible"} <= {card.name for card in summary_cards(result._history)}
 
 
 def test_commands_show_it(result: Result) -> None:
@@ -121,13 +129,13 @@ def test_commands_show_it(result: Result) -> None:
 
 def test_the_log_of_one_objective_says_nothing_of_goals(tmp_path: Path) -> None:
     settings = {"runs": str(tmp_path), "workers": {"executor": "inline"}, "strategy": {"name": "uniform"}}
-    one = tune(lambda x, y: x, SPACE, evaluations=2, workers=1, progress=False, settings=settings)
+    one = tune(lambda x, y: x, SPACE, direction="maximize", evaluations=2, workers=1, progress=False, settings=settings)
     created, *events = open_run(one.folder).events()
     assert isinstance(created, CampaignCreated)
     assert not {"objectives", "constraints"} & set(created.settings)
     succeeded = next(event for event in events if isinstance(event, TrialSucceeded))
     assert "metrics" not in json.loads(body_of(succeeded))
-    assert one.history.status().goals is None
+    assert one._history.status().goals is None
     assert one.front == [one.best]
 
 

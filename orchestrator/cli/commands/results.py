@@ -62,6 +62,9 @@ def best(
     if taken is best and best.trial is None:
         say(SafeConsole(stderr=True), f"the best value, {best.value:.6g}, is of the {best.origin}")
     is_single = len(state.rules.goals.objectives) == 1
+    if is_single:
+        direction = "maximised" if state.rules.goals.objectives[0].is_maximized else "minimised"
+        say(SafeConsole(stderr=True), f"value {taken.value:.6g}, {direction}")
     text = _format(taken.parameters, format_) if is_single else _written_front(state, format_)
     write_output(f"{text}\n".encode())
 

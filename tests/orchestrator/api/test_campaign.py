@@ -1,12 +1,12 @@
 """Tests of orchestrator/api: campaigns from Python, with any kind of function."""
 
+import functools
 import inspect
-import re
 import subprocess
 import sys
 import textwrap
 import threading
-from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
@@ -16,7 +16,9 @@ from objectives.objective import ObjectiveError
 from objectives.parameters import Choice, Range
 from orchestrator.api import Campaign, Result, TrialResult, load, tune
 from orchestrator.api.campaign import Space
+from orchestrator.bandit.strategies.uniform import Uniform
 from orchestrator.errors import ConfigError, RunError, UserError
+from tests.argument_sections import missing_arguments
 
 REPOSITORY = Path(__file__).parents[3]
 SPACE: Space = {"x": Range(0.0, 1.0), "model": Choice(("a", "b"))}
@@ -60,15 +62,17 @@ def test_a_result_is_read_back_from_its_folder(inline: dict[str, Any]) -> None:
     assert result.report.is_file()
 
 
-def test_trials_are_a_data_frame_or_rows_where_pandas_is_missing(
+def test_trials_are_a_list_and_a_data_frame_where_pandas_is_installed(
     inline: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     result = tune_small(inline)
-    frame = result.trials()
-    assert not isinstance(frame, list)
-    assert frame.to_dict("records") == result.rows()
+    assert [trial.value for trial in result.trials()] == [row["value"] for row in result.rows()]
+    assert all(isinstance(trial, TrialResult) for trial in result.trials())
+    assert result.dataframe().to_dict("records") == result.rows()
     monkeypatch.setitem(sys.modules, "pandas", None)  # as if it were not installed
-    assert result.trials() == result.rows()
+    assert len(result.trials()) == 12
+    with pytest.raises(ImportError, match=r"dataframe needs pandas.* or use rows\(\)"):
+        result.dataframe()
 
 
 def test_each_trial_is_called_back_once_with_its_value(inline: dict[str, Any]) -> None:
@@ -95,7 +99,9 @@ def test_failed_trials_say_why(inline: dict[str, Any]) -> None:
 
     seen: list[TrialResult] = []
     inline["workers"]["retries"] = 0
-    tune(fail_for_b, SPACE, evaluations=12, progress=False, settings=inline, on_result=seen.append)
+    tune(
+        fail_for_b, SPACE, direction="maximize", evaluations=12, progress=False, settings=inline, on_result=seen.append
+    )
     failed = [one for one in seen if one.status == "failed"]
     assert failed
     assert all(one.value is None and "no b today" in one.error for one in failed)
@@ -103,14 +109,23 @@ def test_failed_trials_say_why(inline: dict[str, Any]) -> None:
 
 def test_a_result_without_a_success_has_no_best(inline: dict[str, Any]) -> None:
     inline["workers"]["retries"] = 0
-    result = tune(lambda x, model: float("nan"), SPACE, evaluations=3, progress=False, settings=inline)
+    result = tune(
+        lambda x, model: float("nan"), SPACE, direction="maximize", evaluations=3, progress=False, settings=inline
+    )
     with pytest.raises(RunError, match=r"no evaluation has succeeded; the first one .* failed with .* nan"):
         _ = result.best
 
 
 def test_a_notebook_shows_the_result_as_a_table_with_its_text_escaped(inline: dict[str, Any]) -> None:
     space: Space = {"x": Range(0.0, 1.0), "model": Choice(("<script>", "b"))}
-    result = tune(lambda x, model: float(model != "b"), space, evaluations=6, progress=False, settings=inline)
+    result = tune(
+        lambda x, model: float(model != "b"),
+        space,
+        direction="maximize",
+        evaluations=6,
+        progress=False,
+        settings=inline,
+    )
     shown = result._repr_html_()
     assert "<script>" not in shown
     assert "best value" in shown
@@ -136,14 +151,18 @@ def test_a_campaign_file_runs_from_python_with_overrides(inline: dict[str, Any])
 
 def test_a_wrong_setting_is_named(inline: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match="did you mean 'retries'"):
-        Campaign(lambda x: x, {"x": Range(0, 1)}, evaluations=3, settings={**inline, "workers": {"retrys": 1}})
-    with pytest.raises(ConfigError, match="direction"):
-        Campaign(lambda x: x, {"x": Range(0, 1)}, evaluations=3, direction="up", settings=inline)
+        Campaign(
+            lambda x: x,
+            {"x": Range(0, 1)},
+            direction="maximize",
+            evaluations=3,
+            settings={**inline, "workers": {"retrys": 1}},
+        )
 
 
 def test_a_function_that_lacks_a_parameter_is_refused_before_anything_runs(inline: dict[str, Any]) -> None:
     with pytest.raises(ObjectiveError, match="must accept parameter 'model'"):
-        tune(lambda x: x, SPACE, evaluations=3, progress=False, settings=inline)
+        tune(lambda x: x, SPACE, direction="maximize", evaluations=3, progress=False, settings=inline)
     assert not list(Path(inline["runs"]).glob("lambda-*"))
 
 
@@ -151,7 +170,11 @@ def test_a_mistake_in_the_settings_is_reported_before_the_function_is_pickled(in
     lock = threading.Lock()
     with pytest.raises(ConfigError, match=r"retries"):
         Campaign(
-            lambda x, model: float(lock.locked()), SPACE, evaluations=3, settings={**inline, "workers": {"retries": -1}}
+            lambda x, model: float(lock.locked()),
+            SPACE,
+            direction="maximize",
+            evaluations=3,
+            settings={**inline, "workers": {"retries": -1}},
         )
     assert not Path(inline["runs"]).exists()  # nothing was written
 
@@ -164,11 +187,11 @@ def test_a_function_that_cannot_be_pickled_is_refused_with_the_reason(inline: di
             return x
 
     with pytest.raises(ObjectiveError, match=r"cannot be sent to the workers.*lock"):
-        tune(lock_and_return, {"x": Range(0, 1)}, evaluations=3, progress=False, settings=inline)
+        tune(lock_and_return, {"x": Range(0, 1)}, direction="maximize", evaluations=3, progress=False, settings=inline)
 
 
 def test_a_function_whose_file_was_exchanged_is_not_loaded(inline: dict[str, Any]) -> None:
-    campaign = Campaign(lambda x, model: x, SPACE, evaluations=3, settings=inline)
+    campaign = Campaign(lambda x, model: x, SPACE, direction="maximize", evaluations=3, settings=inline)
     (file,) = Path(inline["runs"]).glob("functions/*.pkl")
     file.write_bytes(b"cos\nsystem\n(S'true'\ntR.")
     with pytest.raises(ObjectiveError, match="its content changed"):
@@ -178,9 +201,11 @@ def test_a_function_whose_file_was_exchanged_is_not_loaded(inline: dict[str, Any
 def test_submit_without_a_cluster_says_what_it_needs(inline: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     with pytest.raises(UserError, match=r"workers\.executor ray"):
-        Campaign(lambda x: x, {"x": Range(0, 1)}, evaluations=3, settings=inline).submit()
+        Campaign(lambda x: x, {"x": Range(0, 1)}, direction="maximize", evaluations=3, settings=inline).submit()
     with pytest.raises(UserError, match="address="):
-        Campaign(lambda x: x, {"x": Range(0, 1)}, evaluations=3, settings={"runs": inline["runs"]}).submit()
+        Campaign(
+            lambda x: x, {"x": Range(0, 1)}, direction="maximize", evaluations=3, settings={"runs": inline["runs"]}
+        ).submit()
 
 
 SCRIPT = """
@@ -196,7 +221,7 @@ SCRIPT = """
         return -abs(x - 0.5)
 
     if __name__ == "__main__":
-        result = tune(objective, {"x": Range(0.0, 1.0)}, evaluations=6, workers=2,
+        result = tune(objective, {"x": Range(0.0, 1.0)}, direction="maximize", evaluations=6, workers=2,
                       progress=False, settings={"runs": "runs", "strategy": {"name": "uniform"}})
         print(result.outcome, len(result))
 """
@@ -239,7 +264,7 @@ def test_an_argument_of_a_wrong_type_is_named(wrong: dict[str, Any], message: st
 def test_a_folder_and_a_callback_of_a_wrong_type_are_named(inline: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="folder must be the path of a run's folder, got None"):
         load(cast(Any, None))
-    campaign = Campaign(lambda x: x, {"x": Range(0.0, 1.0)}, evaluations=3, settings=inline)
+    campaign = Campaign(lambda x: x, {"x": Range(0.0, 1.0)}, direction="maximize", evaluations=3, settings=inline)
     with pytest.raises(ValueError, match="on_result must be a function of one result, got 3"):
         campaign.run(on_result=cast(Any, 3))
 
@@ -251,7 +276,7 @@ def test_a_folder_of_runs_that_cannot_be_is_named_before_anything_runs(
 ) -> None:
     settings = {**inline, "runs": runs}
     with pytest.raises(UserError, match=r"runs.*(too long|null byte)|too long.*runs|NUL"):
-        tune(objective, {"x": Range(0.0, 1.0)}, evaluations=1, progress=False, settings=settings)
+        tune(objective, {"x": Range(0.0, 1.0)}, direction="maximize", evaluations=1, progress=False, settings=settings)
 
 
 @pytest.mark.parametrize("path", [3, None, b"campaign.yaml", {"name": "c"}])
@@ -264,18 +289,70 @@ def test_a_campaign_file_that_is_no_path_is_refused(path: Any) -> None:
         Campaign.from_file("a\0b")
 
 
-def test_tune_has_the_arguments_of_a_campaign_and_of_its_run_in_the_same_words() -> None:
-    parameters, words = arguments_of(tune)
-    campaign, campaign_words = arguments_of(Campaign)
-    run, run_words = arguments_of(Campaign.run)
-    assert parameters == campaign | run
-    assert words == campaign_words | run_words
+def test_tune_has_the_arguments_of_a_campaign_and_of_its_run_and_documents_all_of_them() -> None:
+    shown = dict(inspect.signature(tune).parameters)
+    campaign, run = dict(inspect.signature(Campaign).parameters), dict(inspect.signature(Campaign.run).parameters)
+    del run["self"]
+    assert shown == campaign | run
+    assert list(shown) == [*campaign, *run]
+    assert missing_arguments(tune) == []
+    for refers in (Campaign, Campaign.run):
+        assert "Arguments: see `tune`" in (inspect.getdoc(refers) or "")
 
 
-def arguments_of(function: Callable[..., Any]) -> tuple[dict[str, inspect.Parameter], dict[str, str]]:
-    """The parameters, and what the argument section of the docstring says of each."""
-    parameters = dict(inspect.signature(function).parameters)
-    parameters.pop("self", None)
-    section = (inspect.getdoc(function) or "").partition("Args:\n")[2].partition("\n\n")[0]
-    entries = [" ".join(entry.split()) for entry in re.split(r"\n    (?! )", f"\n{section}")[1:]]
-    return parameters, dict(entry.split(": ", 1) for entry in entries)
+def test_a_function_needs_a_direction(inline: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match='direction is missing: write direction="minimize" for a loss'):
+        Campaign(lambda x: x, {"x": Range(0, 1)}, evaluations=3, settings=inline)
+    with pytest.raises(ValueError, match='direction must be "minimize" or "maximize", got \'up\''):
+        Campaign(lambda x: x, {"x": Range(0, 1)}, evaluations=3, direction=cast(Any, "up"), settings=inline)
+    goals = [{"metric": "a"}, {"metric": "b", "direction": "minimize"}]
+    several = Campaign(lambda x: {"a": x, "b": x}, {"x": Range(0, 1)}, evaluations=3, objectives=goals, settings=inline)
+    assert "a maximised, b minimised" in repr(several)
+    minimised = Campaign(lambda x: x, {"x": Range(0, 1)}, evaluations=3, direction="minimize", settings=inline)
+    assert "minimised" in repr(minimised)
+    assert "minimised" in repr(minimised.run(progress=False))
+
+
+@dataclass(frozen=True)
+class OwnUniform(Uniform):
+    """A strategy of the caller's own."""
+
+    share: float = 0.5
+
+
+@pytest.mark.parametrize(
+    ("strategy", "expected"),
+    [
+        ("gp_ucb", {"name": "gp_ucb"}),
+        ({"name": "bbkb", "mode": "batch"}, {"name": "bbkb", "mode": "batch"}),
+        (f"{__file__}:OwnUniform", {"name": f"{__file__}:OwnUniform", "share": 0.5}),
+        (Uniform(), {"name": "uniform"}),
+        (Uniform, {"name": "uniform"}),
+    ],
+    ids=["name", "mapping", "reference", "object", "class"],
+)
+def test_a_strategy_is_given_in_any_form(strategy: Any, expected: dict[str, Any], tmp_path: Path) -> None:
+    campaign = Campaign(
+        lambda x: x,
+        {"x": Range(0, 1)},
+        evaluations=3,
+        direction="minimize",
+        strategy=strategy,
+        seed=7,
+        settings={"runs": str(tmp_path)},
+    )
+    resolved = campaign.settings.resolved()
+    assert resolved["seed"] == 7
+    recorded = resolved["strategy"]
+    assert isinstance(recorded, dict)
+    assert expected.items() <= recorded.items() or recorded["name"].endswith(":OwnUniform")
+
+
+def test_a_strategy_is_given_once_and_must_be_one(inline: dict[str, Any]) -> None:
+    make = functools.partial(Campaign, abs, {"x": Range(0, 1)}, evaluations=3, direction="minimize")
+    with pytest.raises(ValueError, match="strategy must be given once, as an argument or in settings; got both"):
+        make(strategy="uniform", settings=inline)
+    with pytest.raises(ValueError, match="the strategy int must have the methods init, ask"):
+        make(strategy=cast(Any, int))
+    with pytest.raises(ConfigError, match=r"strategy\.name must be a listed strategy .*did you mean"):
+        make(strategy="bkbb")

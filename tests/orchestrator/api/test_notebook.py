@@ -9,19 +9,22 @@ from nbclient import NotebookClient
 
 CELLS = (
     """
-from bbkb import Optimizer, Range, tune
+from bbkb import CandidateOptimizer, Optimizer, Range, tune
 target = 0.3
-result = tune(lambda x: (x - target) ** 2, {"x": Range(0.0, 1.0)}, evaluations=4, direction="minimize",
+result = tune(lambda x: (x - target) ** 2, {"x": Range(0.0, 1.0)}, evaluations=18, direction="minimize",
               settings={"workers": {"executor": "inline"}})
 """,
     "result",
+    "result.plot()",
+    "result.plot_parallel()",
+    "result.plot_importance()",
     """
 optimizer = Optimizer(space={"x": Range(0.0, 1.0)}, direction="minimize")
 optimizer.tell(optimizer.ask(2), [0.5, 0.25])
 optimizer
 """,
     """
-optimizer = Optimizer([[0.0], [0.5], [1.0]])
+optimizer = CandidateOptimizer([[0.0], [0.5], [1.0]])
 optimizer.tell([1], [0.75])
 optimizer
 """,
@@ -37,12 +40,14 @@ def test_a_notebook_shows_progress_and_tables(tmp_path: Path, monkeypatch: pytes
     notebook = v4.new_notebook(cells=[v4.new_code_cell(source) for source in CELLS])
     client = NotebookClient(notebook, timeout=120, resources={"metadata": {"path": str(tmp_path)}})
     client.execute()
-    progress, *shown = [cell.outputs for cell in notebook.cells]
-    assert "4/4" in "".join(text_of(output) for output in progress)
-    for outputs, part in zip(shown, ("4 finished", "0.25", "0.75"), strict=True):
+    progress, table, *shown = [cell.outputs for cell in notebook.cells]
+    assert len(progress) == 1  # one output that is updated in place
+    bar = progress[0]["data"]["text/html"]
+    assert "<progress value='18' max='18'></progress> 18/18 done, best " in bar
+    assert "(minimised)" in bar
+    assert "18 finished" in table[-1]["data"]["text/html"]
+    assert "/report.html' target='_blank'>report</a>" in table[-1]["data"]["text/html"]
+    for outputs, trace in zip(shown[:3], ("scatter", "parcoords", "bar"), strict=True):
+        assert outputs[-1]["data"]["application/vnd.plotly.v1+json"]["data"][0]["type"].startswith(trace)
+    for outputs, part in zip(shown[3:], ("0.25", "0.75"), strict=True):
         assert part in outputs[-1]["data"]["text/html"]
-
-
-def text_of(output: dict[str, Any]) -> str:
-    """What a cell printed, or drew."""
-    return str(output.get("text", "")) + str(output.get("data", {}).get("text/plain", ""))

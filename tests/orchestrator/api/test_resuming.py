@@ -40,7 +40,7 @@ def objective(x: float) -> float:
 
 
 def tune_small(settings: dict[str, Any], evaluations: int = 5, **arguments: Any) -> Result:
-    arguments = {"objective": objective, "space": SPACE, **arguments}
+    arguments = {"objective": objective, "space": SPACE, "direction": "maximize", **arguments}
     return tune(evaluations=evaluations, workers=1, progress=False, settings=settings, **arguments)
 
 
@@ -57,7 +57,7 @@ SCRIPT = """
         return {1, 2, 3}.__len__() - x
 
     if __name__ == "__main__":
-        result = tune(train, {"x": Range(0.0, 1.0)}, evaluations=6, progress=False, resume=True,
+        result = tune(train, {"x": Range(0.0, 1.0)}, direction="maximize", evaluations=6, progress=False, resume=True,
                       settings={"run": "first", "workers": {"executor": "inline"}, "strategy": {"name": "uniform"}})
 """
 
@@ -101,7 +101,7 @@ def test_a_finished_run_gives_its_result_and_continues_with_a_larger_budget(inli
     first = tune_small(inline)
     same = tune_small(inline, resume=True)
     assert same.rows() == first.rows()
-    assert len(same.history.sessions) == 1
+    assert len(same._history.sessions) == 1
     more = tune_small(inline, evaluations=7, resume=str(first.folder))
     assert more.rows()[:5] == first.rows()
     assert len(more) == 7
@@ -173,4 +173,6 @@ def test_a_run_of_another_living_process_is_refused(inline: dict[str, Any]) -> N
     with run.store() as store:
         take(store, run.name)
         with pytest.raises(HeldError, match="can be run by one process only"):
-            Campaign(objective, SPACE, evaluations=6, settings=inline).run(progress=False, resume=True)
+            Campaign(objective, SPACE, direction="maximize", evaluations=6, settings=inline).run(
+                progress=False, resume=True
+            )

@@ -44,7 +44,7 @@ def test_the_first_evaluations_are_those_of_the_run(tmp_path: Path, strategy: st
     planned = first_arms(settings, parts, existing(settings, parts))
     made = Campaign.__new__(Campaign)
     made.settings = settings
-    trials = made.run(progress=False).history.trials
+    trials = made.run(progress=False)._history.trials
     assert len(planned) == 4
     assert planned == [row.arm for row in trials[:4]]
 

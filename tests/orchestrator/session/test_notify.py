@@ -193,7 +193,15 @@ def test_a_campaign_notifies_of_its_end(tmp_path: Path) -> None:
         "workers": {"executor": "inline"},
         "notify": {"command": f"cat >> {tmp_path / 'notices'}"},
     }
-    tune(lambda x: x, {"x": Range(0.0, 1.0)}, evaluations=2, name="noted", progress=False, settings=settings)
+    tune(
+        lambda x: x,
+        {"x": Range(0.0, 1.0)},
+        direction="maximize",
+        evaluations=2,
+        name="noted",
+        progress=False,
+        settings=settings,
+    )
     notice = json.loads((tmp_path / "notices").read_text())
     assert notice["event"] == "ended"
     assert ": finished: budget spent; 2/2 done, best " in notice["text"]

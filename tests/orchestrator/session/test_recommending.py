@@ -13,6 +13,7 @@ from objectives.objective import Report
 from objectives.parameters import Choice, Range
 from orchestrator.api import Result, tune
 from orchestrator.api.campaign import Space
+from orchestrator.ask_tell.space import Direction
 from orchestrator.bandit.strategy import Recommends
 from orchestrator.campaign.events import ModelRefreshed, event_of
 from orchestrator.cli.main import app
@@ -25,7 +26,7 @@ from orchestrator.settings.model import load
 from orchestrator.store.runs import open_run
 
 
-def run_quadratic(tmp_path: Path, noise: float, direction: str, step: float | None = None) -> Result:
+def run_quadratic(tmp_path: Path, noise: float, direction: Direction, step: float | None = None) -> Result:
     """A run that measures a quadratic of two parameters with N(0, `noise`²)."""
 
     def value(x: float, n: int, seed: int) -> float:
@@ -56,31 +57,31 @@ def test_the_log_has_what_the_strategy_recommended_after_each_refresh(noisy_resu
     assert recommended
     found = progress.campaign.recommended
     assert found is not None
-    values = [float(row.value or 0.0) for row in noisy_result.history.trials if row.arm == found.arm]
+    values = [float(row.value or 0.0) for row in noisy_result._history.trials if row.arm == found.arm]
     assert found.evaluations == len(values)
     assert found.value == pytest.approx(np.mean(values))
 
 
 def test_every_view_shows_what_is_recommended(noisy_result: Result) -> None:
-    found = noisy_result.history.campaign.recommended
+    found = noisy_result._history.campaign.recommended
     assert found is not None
     assert noisy_result.recommended == found.parameters
     printed = CliRunner().invoke(app, ["best", str(noisy_result.folder), "--format", "json"], catch_exceptions=False)
-    assert json.loads(printed.output) == found.parameters
+    assert json.loads(printed.stdout) == found.parameters
     screen = io.StringIO()
-    Console(file=screen, width=200).print(render(noisy_result.history.status()))
+    Console(file=screen, width=200).print(render(noisy_result._history.status()))
     assert "best posterior mean, because values are noisy" in screen.getvalue()
     value = f"mean of {found.evaluations} values" if found.evaluations > 1 else "value"
-    assert value in dict(recommended_parameters(noisy_result.history))
-    assert "Recommended: best posterior mean" in page(noisy_result.history, "noisy")
-    assert next(name.split(",")[0] for name, _ in model_facts(noisy_result.history)) == "Fitted lengthscales"
+    assert value in dict(recommended_parameters(noisy_result._history))
+    assert "Recommended: best posterior mean" in page(noisy_result._history, "noisy")
+    assert next(name.split(",")[0] for name, _ in model_facts(noisy_result._history)) == "Fitted lengthscales"
 
 
 def test_without_noise_the_best_value_is_what_is_recommended(tmp_path: Path) -> None:
     made = run_quadratic(tmp_path, 0.0, "maximize")
-    assert made.history.campaign.recommended is None
+    assert made._history.campaign.recommended is None
     assert made.recommended == made.best.parameters
-    assert "Recommended" not in page(made.history, "smooth")
+    assert "Recommended" not in page(made._history, "smooth")
 
 
 def test_a_refresh_of_an_older_log_recommends_nothing() -> None:

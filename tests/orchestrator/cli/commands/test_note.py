@@ -17,7 +17,15 @@ from orchestrator.report.page import render
 
 def run(tmp_path: Path, name: str, **settings: Any) -> Result:
     base = {"runs": str(tmp_path / "runs"), "workers": {"executor": "inline"}, "strategy": {"name": "uniform"}}
-    return tune(lambda x: x, {"x": Range(0.0, 1.0)}, evaluations=3, name=name, progress=False, settings=base | settings)
+    return tune(
+        lambda x: x,
+        {"x": Range(0.0, 1.0)},
+        direction="maximize",
+        evaluations=3,
+        name=name,
+        progress=False,
+        settings=base | settings,
+    )
 
 
 def output_of(*arguments: object) -> str:
@@ -46,7 +54,7 @@ def test_notes_are_printed_reported_and_exported_with_their_trial(tmp_path: Path
     assert "looks noisy" in printed
     assert "[odd] trial 1: look at its log" in printed
     assert "looks noisy" not in output_of("note", made.folder, "--trial", 1)
-    page = render(load(made.folder).history, "one")
+    page = render(load(made.folder)._history, "one")
     for part in ("is &lt;b&gt;lr&lt;/b&gt; enough?", "looks noisy", "trial 1", "look at its log"):
         assert part in page
     rows = list(csv.DictReader(io.StringIO(output_of("export", made.folder))))
@@ -67,4 +75,4 @@ def test_a_run_is_tagged_when_it_begins(tmp_path: Path) -> None:
     )
     output_of("run", file, "--set", f"runs={tmp_path / 'runs'}", "--tag", "second", "--quiet")
     (folder,) = (tmp_path / "runs").glob("tagged-*")
-    assert load(folder).history.tags == ("first", "second")
+    assert load(folder)._history.tags == ("first", "second")

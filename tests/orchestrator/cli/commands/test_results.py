@@ -24,13 +24,15 @@ def run(tmp_path: Path, name: str, **workers: Any) -> Result:
         "strategy": {"name": "uniform"},
     }
     space: Space = {"x": Range(0.0, 1.0), "model": Choice(("a model", "it's"))}
-    return tune(lambda x, model: x, space, evaluations=5, name=name, progress=False, settings=settings)
+    return tune(
+        lambda x, model: x, space, direction="maximize", evaluations=5, name=name, progress=False, settings=settings
+    )
 
 
 def output_of(*arguments: str) -> str:
     result = CliRunner().invoke(app, arguments, catch_exceptions=False, env={"COLUMNS": "200"})
     assert result.exit_code == 0, result.output
-    return result.output
+    return result.stdout if arguments[0] == "best" else result.output  # notes about it are on standard error
 
 
 def test_the_best_configuration_is_read_by_the_next_script(tmp_path: Path) -> None:
@@ -45,7 +47,14 @@ def test_the_best_configuration_is_read_by_the_next_script(tmp_path: Path) -> No
 
 def test_a_run_without_a_success_has_no_best(tmp_path: Path) -> None:
     settings = {"runs": str(tmp_path / "runs"), "workers": {"executor": "inline", "retries": 0}}
-    made = tune(lambda x: float("nan"), {"x": Range(0.0, 1.0)}, evaluations=2, progress=False, settings=settings)
+    made = tune(
+        lambda x: float("nan"),
+        {"x": Range(0.0, 1.0)},
+        direction="maximize",
+        evaluations=2,
+        progress=False,
+        settings=settings,
+    )
     with pytest.raises(RunError, match="no evaluation has succeeded"):
         CliRunner().invoke(app, ["best", str(made.folder)], catch_exceptions=False)
 
@@ -96,7 +105,7 @@ def test_a_picture_of_another_kind_is_refused(tmp_path: Path) -> None:
 
 def test_a_curve_has_a_corner_at_each_improvement_and_ends_with_the_last_result(tmp_path: Path) -> None:
     made = run(tmp_path, "one")
-    places, values = best_steps(made.history)
+    places, values = best_steps(made._history)
     assert values == sorted(values)
     assert values[-1] == made.best.value
     assert places[-1] == 5

@@ -1,0 +1,46 @@
+"""A strategy as callers of `tune` give it, as the section `strategy` of a campaign file."""
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from orchestrator.ask_tell.strategy import StrategyChoice, strategy_class
+from orchestrator.bandit.strategies import STRATEGIES
+from orchestrator.settings.strategies import dump_strategy
+
+
+def strategy_section(choice: StrategyChoice | Mapping[str, object]) -> Mapping[str, object]:
+    """Convert a strategy to the mapping that a campaign file would have.
+
+    Args:
+        choice: a listed name, `module:Name`, a mapping with `name`, a class, or an object.
+
+    Raises:
+        ValueError: when it is no strategy, or a class that other processes cannot import.
+
+    """
+    if isinstance(choice, Mapping):
+        return choice
+    if isinstance(choice, str):
+        return {"name": choice}
+    if isinstance(choice, type):
+        return {"name": _reference(strategy_class(choice))}
+    _reference(strategy_class(type(choice)))
+    return {**dump_strategy(choice), "name": _reference(type(choice))}
+
+
+def _reference(cls: type) -> str:
+    """Name a class so that other processes can import it. Raises ValueError when they cannot."""
+    place = f"{cls.__module__}:{cls.__qualname__}"
+    if "." in cls.__qualname__:
+        raise ValueError(f"strategy must be a class of a module's top level, got {place}: move it there")
+    if cls.__module__ != "__main__":
+        listed = (name for name, candidate in STRATEGIES.items() if candidate is cls)
+        return next(listed, place)
+    file = getattr(sys.modules["__main__"], "__file__", None)
+    if file is None:
+        raise ValueError(
+            f"strategy must be a class that workers can import, got {place}: write it into a file, such as mystrat.py, "
+            f"and give strategy='mystrat:{cls.__name__}'"
+        )
+    return f"{Path(file).resolve()}:{cls.__name__}"

@@ -1,0 +1,59 @@
+"""The view of a campaign in a notebook: a progress bar below the cell that is updated in place."""
+
+import html
+import importlib
+import time
+from types import TracebackType
+from typing import Any, Self
+
+from orchestrator.campaign.status import Status, headline
+
+_REDRAW_SECONDS = 0.5
+
+
+class NotebookView:
+    """One output of the cell, which each status replaces, above the lines that stay.
+
+    IPython is imported here, where it runs already.
+    """
+
+    def __init__(self) -> None:
+        self._lines: list[str] = []  # that stay
+        self._now = ""  # the bar, or what is waited for
+        self._handle: Any = None  # of the output, once there is one
+        self._next_redraw = 0.0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        return None
+
+    def update(self, status: Status) -> None:
+        """Draw the bar anew, at most twice a second."""
+        if status.phase != "closed" and time.monotonic() < self._next_redraw:
+            return
+        self._next_redraw = time.monotonic() + _REDRAW_SECONDS
+        bar = f"<progress value='{status.done}' max='{max(1, status.evaluations)}'></progress>"
+        self._now = f"{bar} {html.escape(headline(status))}"
+        self._draw()
+
+    def say(self, line: str) -> None:
+        """Add a line that stays."""
+        self._lines.append(html.escape(line))
+        self._draw()
+
+    def wait_for(self, what: str) -> None:
+        """Show what is waited for, until the next status."""
+        self._now = html.escape(f"{what} …")
+        self._draw()
+
+    def _draw(self) -> None:
+        shown: Any = importlib.import_module("IPython.display")  # it declares no types
+        text = shown.HTML("<br>".join([*self._lines, self._now]))
+        if self._handle is None:
+            self._handle = shown.display(text, display_id=True)
+        else:
+            self._handle.update(text)

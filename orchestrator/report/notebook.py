@@ -1,0 +1,65 @@
+"""Pictures of the report as Plotly figures, for notebooks and scripts."""
+
+import functools
+import re
+from importlib.resources import files
+from typing import TYPE_CHECKING
+
+from orchestrator.errors import RunError
+from orchestrator.history.fold import History
+from orchestrator.report.figure import Figure
+from orchestrator.report.landscape import importance
+from orchestrator.report.parallel import parallel_coordinates
+from orchestrator.report.progress import best_so_far
+from orchestrator.report.surrogate import fit_surrogate
+
+if TYPE_CHECKING:
+    import plotly.graph_objects
+
+
+def course_plot(history: History) -> "plotly.graph_objects.Figure":
+    """Draw all values and the best one so far. Raises RunError when no trial has succeeded."""
+    return _plotly_figure(history, best_so_far(history), "a trial that has succeeded")
+
+
+def parallel_plot(history: History) -> "plotly.graph_objects.Figure":
+    """Draw parallel coordinates of the parameters. Raises RunError when no trial has succeeded."""
+    return _plotly_figure(history, parallel_coordinates(history), "a trial that has succeeded")
+
+
+def importance_plot(history: History) -> "plotly.graph_objects.Figure":
+    """Draw the importance of each parameter. Raises RunError when there are too few results for a model."""
+    surrogate = fit_surrogate(history)
+    if surrogate is None:
+        return _plotly_figure(history, None, "16 results that differ, of parameters that vary")
+    shares = surrogate.importance()
+    order = sorted(range(len(shares)), key=lambda place: -float(shares[place]))
+    return _plotly_figure(history, importance(surrogate, shares, order), "")
+
+
+def _plotly_figure(history: History, figure: Figure | None, needed: str) -> "plotly.graph_objects.Figure":
+    """Convert a picture of the report, its colours those of the light scheme."""
+    if figure is None:
+        raise RunError(f"this picture of {history.created.name} needs {needed}; there is none yet")
+    import plotly.graph_objects  # it takes a quarter of a second
+
+    title = {"title": {"text": figure.title}}
+    spec = {"data": _with_colours(figure.traces), "layout": _with_colours({**figure.layout, **title})}
+    return plotly.graph_objects.Figure(spec)
+
+
+def _with_colours(part: object) -> object:
+    """Replace the CSS variables among the values by colours."""
+    if isinstance(part, dict):
+        return {key: _with_colours(value) for key, value in part.items()}
+    if isinstance(part, list):
+        return [_with_colours(value) for value in part]
+    return _colours().get(part, part) if isinstance(part, str) else part
+
+
+@functools.cache
+def _colours() -> dict[str, str]:
+    """Read the colours of the light scheme, the first block of the report's style, by variable."""
+    style = (files("orchestrator.report") / "report.css").read_text(encoding="utf-8")
+    light = style[style.index(":root") : style.index("}")]
+    return {name: colour.strip() for name, colour in re.findall(r"(--[\w-]+): ([^;]+);", light)}
