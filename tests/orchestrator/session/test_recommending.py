@@ -112,7 +112,7 @@ def test_a_configuration_that_was_only_stopped_early_is_never_recommended(
     }
     space: Space = {"x": Range(0.0, 1.0), "y": Range(0.0, 1.0)}
     found = tune(trained, space, evaluations=40, direction="maximize", progress=False, settings=settings)
-    rows, events = found.history.trials, open_run(found.folder).events()
+    rows, events = found._history.trials, open_run(found.folder).events()
     finished: set[int] = set()
     for event in events:
         if isinstance(event, ModelRefreshed):
