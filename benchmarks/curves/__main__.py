@@ -6,7 +6,6 @@ Finished searches are kept in `--out`; a repeated call runs only the others.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
-from functools import cache
 from itertools import product
 from pathlib import Path
 from typing import Annotated, Literal
@@ -16,12 +15,11 @@ from rich.console import Console
 from rich.text import Text
 
 from benchmarks.command import run as run_command
-from benchmarks.curves import lcbench, recorded
+from benchmarks.curves.campaign import CAMPAIGNS, run_campaign
+from benchmarks.curves.families import FAMILIES, PROBLEMS, load_problem
 from benchmarks.curves.methods.catalogue import LABELS, known_methods, make_method
-from benchmarks.curves.problems import CurveProblem
 from benchmarks.curves.simulate import Record, Setting, search
 from benchmarks.curves.summary import Found, Key, figure, ratios_to_best_peer, tables
-from benchmarks.early_stopping.curves import TRAININGS
 from benchmarks.papers.findings import Cell, Findings, Table
 from benchmarks.papers.writing import write
 from benchmarks.peers.cache import Cache
@@ -30,14 +28,7 @@ from objectives.reference import did_you_mean
 from orchestrator.errors import UserError
 
 _WIDTH = 200
-FAMILIES: Mapping[str, tuple[str, ...]] = {
-    "lcbench": tuple(f"lcbench-{task}" for task in lcbench.TASKS),
-    "taskset": tuple(f"taskset-{number}" for number in range(recorded.TASKSET_TASKS)),
-    "nb101": ("nb101",),
-    "own": tuple(f"own-{name}" for name in TRAININGS),
-}
 ALL_FAMILIES = ",".join(FAMILIES)
-PROBLEMS = tuple(name for names in FAMILIES.values() for name in names)
 
 Problems = Annotated[
     str, typer.Option(help=f"Problems such as {PROBLEMS[0]}, or families, some of {','.join(FAMILIES)}.")
@@ -113,20 +104,6 @@ def main(
     write(Findings(found, [drawn] if drawn else []), out / "results", console)
 
 
-def load_problem(name: str, source: DataSource, own: Path) -> CurveProblem:
-    """The problem `name` of PROBLEMS; raises ObjectiveError when its data are missing."""
-    family, _, rest = name.partition("-")
-    match family:
-        case "lcbench":
-            return lcbench.load(rest, source)
-        case "taskset":
-            return recorded.load_taskset(int(rest), source)
-        case "own":
-            console = Console(stderr=True)
-            return recorded.load_own(rest, own, lambda line: console.print(Text(line), soft_wrap=True))
-    return recorded.load_cells(source)
-
-
 def _run(missing: Sequence[Task], processes: int, keep: Callable[[Record], None]) -> None:
     """Run the searches, one seed after the other, so that an interrupted run has complete seeds."""
     if processes == 1:
@@ -139,13 +116,10 @@ def _run(missing: Sequence[Task], processes: int, keep: Callable[[Record], None]
 
 
 def _search(task: Task) -> Record:
-    problem = _cached_problem(task.problem, task.source, task.own)
+    problem = load_problem(task.problem, task.source, task.own)
+    if task.method in CAMPAIGNS:
+        return run_campaign(problem, task.method, task.setting)
     return search(problem, make_method(task.method, problem, task.setting), task.method, task.setting)
-
-
-@cache
-def _cached_problem(name: str, source: DataSource, own: Path) -> CurveProblem:
-    return load_problem(name, source, own)
 
 
 def _keep(record: Record, caches: Mapping[str, Cache[Record]], console: Console) -> None:

@@ -79,7 +79,8 @@ class Record:
     trainings where durations are equal, else seconds) and the regret of the configuration recommended, at the last
     step. `finished_regret`: of the best training that reached the last step; None when none did. `starts`,
     `continuations`, `finished`: numbers of trials started, of continuations, of trials that reached the last step.
-    `seconds`: CPU seconds of the method.
+    `seconds`: CPU seconds of the method. `forecasts`, `held`: the number of trials whose end a model forecast before it
+    was known, and of those whose end was within the first forecast's band μ ± 2σ.
     """
 
     problem: str
@@ -96,6 +97,8 @@ class Record:
     continuations: int
     finished: int
     seconds: float
+    forecasts: int = 0
+    held: int = 0
 
     @property
     def key(self) -> tuple[str | int, ...]:

@@ -24,6 +24,7 @@ LABELS: Mapping[str, str] = {
     "dehb": "DEHB",
     "bbkb": "bbkb, no stopping",
     "bbkb-median": "bbkb, median",
+    "bbkb-model": "bbkb, model",
     "dense": "dense model over steps",
 }
 PEERS = ("random-asha", "random-short", "ray-asha", "tpe-hyperband", "tpe-sha", "smac", "dehb")

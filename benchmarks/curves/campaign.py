@@ -1,0 +1,314 @@
+"""A whole campaign of this project as a search: its loop, log and rules, with workers in virtual time.
+
+The executor trains the curves of a problem. An attempt of a trial that was stopped before begins after its last step,
+as a training that continues from its checkpoint.
+"""
+
+import heapq
+import json
+import tempfile
+import time
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass, field, replace
+from itertools import accumulate, chain
+from typing import ClassVar
+
+from benchmarks.curves.problems import Configuration, CurveProblem, Floats
+from benchmarks.curves.simulate import Record, Setting
+from objectives.datasets import DataSource
+from objectives.objective import Candidates, Evaluation, Parameters, Report
+from objectives.parameters import Space
+from orchestrator.campaign.events import Forecast, ModelRefreshed, SessionOpened
+from orchestrator.errors import CampaignError
+from orchestrator.session.assemble import build, create_run
+from orchestrator.session.driver import Driver
+from orchestrator.session.problem import replay
+from orchestrator.session.training import with_training
+from orchestrator.settings.model import Settings, from_mapping
+from orchestrator.store.event_store import EventStore
+from orchestrator.store.lease import take
+from workers.executor import TakeReports
+from workers.messages import Attempt, IntermediateValue, Outcome, Stopped, Success, cancellation
+
+CAMPAIGNS: Mapping[str, Mapping[str, object]] = {"bbkb-model": {"rule": "model"}}
+PROBLEM: ContextVar[CurveProblem] = ContextVar("PROBLEM")
+_MOST_EVALUATIONS = 100_000
+
+
+@dataclass
+class _Running:
+    """An attempt on a worker: since when, and its reports so far."""
+
+    attempt: Attempt
+    started: float
+    reports: list[tuple[int, float]] = field(default_factory=list)
+
+
+class TrainingExecutor:
+    """`slots` virtual workers that train the curves of a problem, with a clock of trainings.
+
+    Steps are counted by their costs: a problem whose steps are separate trainings reports the costs so far as its step.
+    """
+
+    def __init__(self, problem: CurveProblem, slots: int, is_timed: bool) -> None:
+        self.slots = slots
+        self._problem, self._is_timed = problem, is_timed
+        self._steps = tuple(accumulate(problem.costs))
+        self._queue: deque[Attempt] = deque()
+        self._running: dict[int, _Running] = {}
+        self._heap: list[tuple[float, int, int, int]] = []  # time, order, trial, attempt
+        self._order, self._now = 0, 0.0
+        self._outcomes: list[Outcome] = []
+        self._take: TakeReports = lambda values: ()
+        self.reached: dict[int, int] = {}  # reports of each trial
+        self.configurations: dict[int, Configuration] = {}
+        self.curves: dict[int, Floats] = {}
+        self._durations: dict[int, Floats] = {}
+        self.attempts = 0
+        self.seen: list[tuple[float, int, int]] = []  # time, trial, reports of the trial, in the order of the reports
+
+    def adopt(self, attempts: Mapping[int, int]) -> frozenset[int]:
+        """Nothing: no evaluation outlives this process."""
+        return frozenset()
+
+    def listen(self, take: TakeReports) -> None:
+        self._take = take
+
+    def submit(self, attempts: Sequence[Attempt]) -> None:
+        self._queue.extend(attempts)
+
+    def next_outcomes(self, timeout: float | None) -> list[Outcome]:
+        """All outcomes up to the next instant at which there is one."""
+        while not self._outcomes:
+            self._start()
+            if not self._heap:
+                break
+            self._now, _, trial, number = heapq.heappop(self._heap)
+            run = self._running.get(trial)
+            if run is not None and run.attempt.attempt == number:
+                self._report(run)
+        outcomes, self._outcomes = self._outcomes, []
+        return outcomes
+
+    def cancel(self, trials: Iterable[int]) -> None:
+        chosen = set(trials)
+        for attempt in [one for one in self._queue if one.trial in chosen]:
+            self._queue.remove(attempt)
+            self._outcomes.append(cancellation(attempt.trial, attempt.attempt, self._now, self._now, ""))
+        for trial in chosen & set(self._running):
+            run = self._running.pop(trial)
+            self._outcomes.append(cancellation(trial, run.attempt.attempt, run.started, self._now, ""))
+
+    def pause(self, seconds: float) -> None:
+        self._now += seconds
+
+    def now(self) -> float:
+        return self._now
+
+    def acknowledge(self, attempts: Sequence[tuple[int, int]]) -> None:
+        """Nothing is kept."""
+
+    def close(self, leave_running: bool = False) -> None:
+        self._queue.clear()
+        self._running.clear()
+        self._heap.clear()
+
+    def _start(self) -> None:
+        while self._queue and len(self._running) < self.slots:
+            attempt = self._queue.popleft()
+            if attempt.trial not in self.configurations:
+                configuration: Configuration = dict(attempt.parameters)  # type: ignore[arg-type]
+                self.configurations[attempt.trial] = configuration
+                self.curves[attempt.trial] = self._problem.curve(configuration)
+                self._durations[attempt.trial] = self._problem.durations(configuration)
+            self.reached.setdefault(attempt.trial, 0)
+            self.attempts += 1
+            self._running[attempt.trial] = _Running(attempt, self._now)
+            self._follow(attempt)
+
+    def _follow(self, attempt: Attempt) -> None:
+        at = self.reached[attempt.trial]
+        seconds = self._problem.costs[at] / self._problem.whole_cost
+        if self._is_timed:
+            seconds = float(self._durations[attempt.trial][at])
+        self._order += 1
+        heapq.heappush(self._heap, (self._now + seconds, self._order, attempt.trial, attempt.attempt))
+
+    def _report(self, run: _Running) -> None:
+        attempt, trial = run.attempt, run.attempt.trial
+        at = self.reached[trial]
+        step, value = self._steps[at], float(self.curves[trial][at])
+        self.reached[trial] = at + 1
+        self.seen.append((self._now, trial, at + 1))
+        run.reports.append((step, value))
+        is_stopped = trial in self._take([IntermediateValue(trial, attempt.attempt, step, value)])
+        if at + 1 < len(self._steps) and not is_stopped:
+            self._follow(attempt)
+            return
+        del self._running[trial]
+        reports = tuple(run.reports)
+        if at + 1 == len(self._steps):
+            success = Success(trial, attempt.attempt, value, run.started, self._now, "worker")
+            self._outcomes.append(replace(success, reports=reports))
+            return
+        self._outcomes.append(
+            Stopped(
+                trial=trial,
+                attempt=attempt.attempt,
+                value=value,
+                step=step,
+                started=run.started,
+                finished=self._now,
+                worker="worker",
+                reports=reports,
+            )
+        )
+
+
+@dataclass(frozen=True)
+class CurveObjective:
+    """Options of the objective of such a campaign: the problem that `run_campaign` has put into `PROBLEM`."""
+
+    __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}
+
+    def default_space(self) -> Space | None:
+        """The space of a problem without a list of configurations."""
+        problem = PROBLEM.get()
+        return problem.space if problem.arms is None else None
+
+    def load(self, source: DataSource) -> "NotEvaluated | ListedNotEvaluated":
+        arms = PROBLEM.get().arms
+        return NotEvaluated() if arms is None else ListedNotEvaluated(arms)
+
+
+class NotEvaluated:
+    """An objective whose values the executor has."""
+
+    def evaluate(self, parameters: Parameters, seed: int, report: Report) -> Evaluation:
+        raise AssertionError("the executor of this benchmark has the values")
+
+
+@dataclass(frozen=True)
+class ListedNotEvaluated(NotEvaluated):
+    """The same with candidates of its own."""
+
+    arms: Candidates
+
+    def candidates(self) -> Candidates:
+        return self.arms
+
+
+def run_campaign(problem: CurveProblem, name: str, setting: Setting) -> Record:
+    """Run a campaign with the rule of CAMPAIGNS until its budget of steps is used.
+
+    Args:
+        problem: what is searched.
+        name: of the method.
+        setting: workers, budget, seed and durations.
+
+    Raises:
+        CampaignError: when the campaign does not finish.
+
+    """
+    token = PROBLEM.set(problem)
+    began = time.process_time()
+    try:
+        with tempfile.TemporaryDirectory(prefix="curves-campaign-") as folder:
+            executor = TrainingExecutor(problem, setting.workers, setting.durations == "recorded")
+            forecasts = _finish(_settings(problem, name, setting, folder), executor)
+            seconds = time.process_time() - began
+    finally:
+        PROBLEM.reset(token)
+    record = _record(problem, name, setting, executor, seconds)
+    held = sum(one.low <= executor.curves[trial][-1] <= one.high for trial, one in forecasts.items())
+    return replace(record, forecasts=len(forecasts), held=held)
+
+
+def _settings(problem: CurveProblem, name: str, setting: Setting, folder: str) -> Settings:
+    rule = dict(CAMPAIGNS[name])
+    if rule["rule"] == "model":
+        rule["last_step"] = sum(problem.costs)
+        rule["continue"] = sum(problem.costs) == problem.whole_cost  # else each step is a training of its own
+    return from_mapping(
+        {
+            "name": name,
+            "seed": setting.seed,
+            "objective": {"name": f"{CurveObjective.__module__}:{CurveObjective.__qualname__}", "deterministic": True},
+            "strategy": {"name": "bbkb"},
+            "budget": {"evaluations": _MOST_EVALUATIONS, "steps": setting.trainings * problem.whole_cost},
+            "workers": {"executor": "simulated", "count": setting.workers},
+            "early_stopping": rule,
+            "runs": folder,
+        },
+        origin=name,
+    )
+
+
+def _finish(settings: Settings, executor: TrainingExecutor) -> dict[int, Forecast]:
+    """Run the campaign; the first forecast of each trial that had one before its end."""
+    parts = build(settings)
+    settings = with_training(settings, parts.objective)
+    run = create_run(settings, parts, None)
+    store = EventStore(run.store_url)
+    try:
+        writer = take(store, run.name, settings=json.dumps(settings.resolved()))
+        created, rest = run.stream(store)
+        progress = replay(parts.problem, chain((created,), rest))
+        opened = SessionOpened(
+            time=executor.now(),
+            epoch=writer.epoch,
+            executor="simulated",
+            slots=executor.slots,
+            settings=settings.resolved(),
+        )
+        closed = Driver(parts.problem, progress, writer, executor).run(opened)
+        log = run.events()
+    finally:
+        store.close()
+    if closed.outcome != "finished":
+        raise CampaignError(f"the campaign {settings.name} {closed.outcome}: {closed.reason}")
+    forecasts: dict[int, Forecast] = {}
+    for event in log:
+        if isinstance(event, ModelRefreshed):
+            forecasts = {**{one.trial: one for one in event.forecasts}, **forecasts}
+    return forecasts
+
+
+def _record(problem: CurveProblem, name: str, setting: Setting, executor: TrainingExecutor, seconds: float) -> Record:
+    """The record of the reports within the budget; a campaign lets running trials finish after it."""
+    budget, used = setting.trainings * problem.whole_cost, 0
+    curves = executor.curves
+    last: dict[int, float] = {}
+    ends: list[float] = []
+    changes: list[tuple[float, float, float]] = []
+    best = -1
+    for now, trial, reports in executor.seen:
+        used += problem.costs[reports - 1]
+        if used > budget:
+            break
+        last[trial] = float(curves[trial][reports - 1])
+        if reports == len(problem.steps):
+            ends.append(problem.regret(last[trial]))
+        chosen = max(last, key=lambda one: (last[one], -one))
+        if chosen != best:
+            best = chosen
+            changes.append((used / budget, now, problem.regret(float(curves[best][-1]))))
+    shares, times, regrets = zip(*changes, strict=True)
+    return Record(
+        problem=problem.name,
+        method=name,
+        workers=setting.workers,
+        trainings=setting.trainings,
+        durations=setting.durations,
+        seed=setting.seed,
+        used=shares,
+        times=times,
+        regrets=regrets,
+        finished_regret=min(ends, default=None),
+        starts=len(executor.configurations),
+        continuations=executor.attempts - len(executor.configurations),
+        finished=len(ends),
+        seconds=seconds,
+    )

@@ -1,0 +1,36 @@
+"""The problems by name, in families."""
+
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+
+from rich.console import Console
+from rich.text import Text
+
+from benchmarks.curves import lcbench, recorded
+from benchmarks.curves.problems import CurveProblem
+from benchmarks.early_stopping.curves import TRAININGS
+from objectives.datasets import DataSource
+
+FAMILIES: Mapping[str, tuple[str, ...]] = {
+    "lcbench": tuple(f"lcbench-{task}" for task in lcbench.TASKS),
+    "taskset": tuple(f"taskset-{number}" for number in range(recorded.TASKSET_TASKS)),
+    "nb101": ("nb101",),
+    "own": tuple(f"own-{name}" for name in TRAININGS),
+}
+PROBLEMS = tuple(name for names in FAMILIES.values() for name in names)
+
+
+@cache
+def load_problem(name: str, source: DataSource, own: Path) -> CurveProblem:
+    """The problem `name` of PROBLEMS; raises ObjectiveError when its data are missing. `own`: folder of own-…."""
+    family, _, rest = name.partition("-")
+    match family:
+        case "lcbench":
+            return lcbench.load(rest, source)
+        case "taskset":
+            return recorded.load_taskset(int(rest), source)
+        case "own":
+            console = Console(stderr=True)
+            return recorded.load_own(rest, own, lambda line: console.print(Text(line), soft_wrap=True))
+    return recorded.load_cells(source)
