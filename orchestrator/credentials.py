@@ -40,6 +40,11 @@ def has_password(url: str) -> bool:
     return any(secret != HIDDEN for secret in _literal_secrets(url))
 
 
+def has_variables(url: str) -> bool:
+    """Whether the URL names environment variables as `${VAR}`."""
+    return _REFERENCE.search(url) is not None
+
+
 def resolve_url(url: str, environment: Mapping[str, str] = os.environ) -> sa.URL:
     """The URL to connect with: `${VAR}` replaced, a hidden password left out, so that libpq looks for one.
 

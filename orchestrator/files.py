@@ -5,6 +5,7 @@ old file or the new one, never a part. Drafts have different names, so two write
 """
 
 import contextlib
+import errno
 import os
 import stat
 import uuid
@@ -39,6 +40,19 @@ def write_bytes(path: Path, content: bytes, *, is_private: bool = True) -> None:
             draft.unlink()
         raise
     _sync_folder(target.parent)
+
+
+def read_small(path: Path, most_bytes: int) -> bytes:
+    """The content of a regular file. Raises OSError when it cannot be read, is a pipe or a device, which might never
+    end, or has more than `most_bytes`."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # not blocking: a pipe without a writer
+    with open(descriptor, "rb") as file:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            raise OSError(errno.EINVAL, "it is not a regular file", str(path))
+        if status.st_size > most_bytes:
+            raise OSError(errno.EFBIG, f"it has {status.st_size:,} bytes, more than {most_bytes:,}", str(path))
+        return file.read(most_bytes)
 
 
 def make_private(path: Path) -> None:

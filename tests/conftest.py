@@ -28,6 +28,7 @@ os.environ.update(
     RAY_AUTH_TOKEN=secrets.token_hex(32),
 )
 os.environ.pop("RAY_ADDRESS", None)
+os.environ["XDG_CONFIG_HOME"] = tempfile.mkdtemp(prefix="bbkb-config-")  # not the configuration of who runs the tests
 
 SLOW_FIXTURES = {"ray_cluster", "postgresql_server"}  # a cluster, or a server of the test's own
 

@@ -36,7 +36,7 @@ def find_run(settings: Settings, resume: Resume) -> Run | None:
     if not isinstance(resume, bool | str | Path):
         raise ValueError(f"resume must be the path of a run's folder, True or False, got {excerpt(resume)}")
     if not isinstance(resume, bool):
-        return open_run(Path(resume))
+        return open_run(Path(resume), runs_it=True)
     if resume and settings.run is None:
         raise UserError(
             "resume=True must know which run to continue, got no name: give settings={'run': NAME}, or "

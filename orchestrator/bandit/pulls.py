@@ -9,6 +9,7 @@ import numpy as np
 from orchestrator.bandit.arrays import Flags, Floats, Indices, freeze, read_only, same
 
 ENOUGH = 3  # repeated pulls with equal rewards, after which rewards count as deterministic
+LARGEST_REWARD = 1e300  # a larger one, up to the largest float, counts as this
 ROUNDING = 1e-12  # of a mean of equal rewards, relative
 
 
@@ -100,15 +101,15 @@ class Pulls:
     ) -> "Pulls":
         """These pulls and one more of each of `arms` (n,) with its reward, and its `further` ones (n, K).
 
-        `existing` (n,): which of them are existing data; `stopped` (n,): which were stopped early; None: none of them.
+        A reward beyond ±`LARGEST_REWARD` counts as that. `existing` (n,): which of them are existing data; `stopped` (n,): which were stopped early; None: none of them.
 
         Raises ValueError when the rewards of an arm add up to more than a float can hold.
         """
         counts = self.counts.copy()
         chosen = np.asarray(arms, np.intp)
         np.add.at(counts, chosen, 1)
-        values = np.asarray(rewards, np.float64)
-        more = np.asarray(further, np.float64).reshape(len(chosen), len(self.further_sums))
+        values = bounded(rewards)
+        more = bounded(further).reshape(len(chosen), len(self.further_sums))
         was_cut = np.zeros(len(chosen), np.bool_) if stopped is None else np.asarray(stopped, np.bool_)
         cut, cut_counts = self._stopped_with(chosen[was_cut])
         is_whole = ~np.isin(chosen, cut)
@@ -183,6 +184,12 @@ class Pulls:
             self.stopped,
             self.stopped_counts,
         )
+
+
+def bounded(rewards: float | Sequence[float] | Sequence[Sequence[float]] | Floats) -> Floats:
+    """Rewards that differences and sums of many of them do not overflow."""
+    bounded: Floats = np.clip(np.asarray(rewards, np.float64), -LARGEST_REWARD, LARGEST_REWARD)
+    return bounded
 
 
 def _add(sums: Floats, arms: Indices, rewards: Floats) -> Floats:

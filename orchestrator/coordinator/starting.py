@@ -54,7 +54,7 @@ def begin(
         BbkbError: what `open_session` raises; CampaignError when session after session died without progress.
 
     """
-    run, stops = with_store(open_run(Path(folder))), False
+    run, stops = with_store(open_run(Path(folder), runs_it=True)), False
     if is_restarted:
         events = run.events()
         end = ended_since(events, length)

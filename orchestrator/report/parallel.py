@@ -14,6 +14,7 @@ from orchestrator.report.figure import FONT, Figure, Spec, label, look, round_va
 from orchestrator.wording import one_line, printable
 
 _MISSING = "none"  # tick of a conditional parameter that is inactive
+_LARGEST, _LEAST_RANGE = 1e300, 1e-300  # of positions on an axis, so that its ticks can be computed
 _TICKS = 8
 _MOST_LINES = 10_000
 _SCALE = [[0, "--scale-worst"], [0.75, "--scale-middle"], [1, "--scale-best"]]  # ordered in lightness
@@ -122,16 +123,22 @@ def _numeric_axis(
     is_log = parameter is not None and parameter.log
     bounds = [] if parameter is None else [parameter.low, parameter.high]
     scale = math.log10 if is_log else float
-    placed = [scale(number) for number in [*present, *bounds]]
+    placed = [_bounded(scale(number)) for number in [*present, *bounds]]
     low, high = min(placed), max(placed)
-    if low == high:
-        low, high = low - 0.5, high + 0.5
+    if high - low < _LEAST_RANGE:
+        margin = max(0.5, 1e-3 * abs(low))  # beside a large value, 0.5 would be lost in rounding
+        low, high = low - margin, high + margin
     ticks = _log_ticks(low, high) if is_log else _linear_ticks(low, high)
     if len(present) < len(values):
         low -= 0.12 * (high - low)
         ticks = {low: _MISSING, **ticks}
-    positions = round_values(low if value is None else scale(value) for value in values)
+    positions = round_values(low if value is None else _bounded(scale(value)) for value in values)
     return ParameterAxis(name, positions, (low, high), ticks)
+
+
+def _bounded(position: float) -> float:
+    """A position whose differences to others do not overflow."""
+    return max(-_LARGEST, min(position, _LARGEST))
 
 
 def _step_axis(name: str, values: Sequence[object], levels: Sequence[object]) -> ParameterAxis:

@@ -19,6 +19,7 @@ from objectives.parameters import Choice
 from orchestrator.bandit.arms import Layout
 from orchestrator.bandit.kernels import AnyKernel, Matern52
 from orchestrator.bandit.model.fitting import FIRST_FIT, Evidence, Fitted, chosen_for_fit, fit, prior
+from orchestrator.bandit.pulls import LARGEST_REWARD
 from orchestrator.history.fold import History, TrialRow
 from orchestrator.report.parallel import ParameterAxis, parameter_axis
 
@@ -89,11 +90,16 @@ class Surrogate:
 
     def predict(self, positions: Floats) -> tuple[Floats, Floats]:
         """Mean (m,) and standard deviation (m,) of the noise-free value at `positions` (m, p), on the user's scale."""
-        columns = self._kernel.cross(self._features, self._encode(positions))
-        mean = self._mean + columns.T @ self._weights
+        mean, columns = self._predict_scores(positions)
         reduced = np.einsum("nm,nm->m", columns, cho_solve(self._factor, columns))
         deviation = np.sqrt(np.maximum(1.0 - reduced, 0.0))
         return self._centre + self._spread * mean, self._spread * deviation
+
+    def _predict_scores(self, positions: Floats) -> tuple[Floats, Floats]:
+        """The mean (m,) at `positions` (m, p) in units of the spread, and the kernel's columns (n, m)."""
+        columns = self._kernel.cross(self._features, self._encode(positions))
+        mean: Floats = self._mean + columns.T @ self._weights
+        return mean, columns
 
     def importance(self) -> Floats:
         """Total Sobol index (p,) of each parameter for the model's mean over the whole space, by Jansen's estimator.
@@ -105,15 +111,15 @@ class Surrogate:
         count = len(self.dimensions)
         draws = _latin_hypercube(_SOBOL_POINTS, 2 * count)
         first, second = (self._locate(half) for half in (draws[:, :count], draws[:, count:]))
-        values = self.predict(first)[0]
+        values = self._predict_scores(first)[0]  # on the user's scale a square could overflow
         variance = float(values.var())
-        if variance <= 1e-12 * self._spread**2:
+        if variance <= 1e-12:
             return np.zeros(count)
         shares = np.empty(count)
         for parameter in range(count):
             changed = first.copy()
             changed[:, parameter] = second[:, parameter]
-            shares[parameter] = 0.5 * float(np.mean((values - self.predict(changed)[0]) ** 2)) / variance
+            shares[parameter] = 0.5 * float(np.mean((values - self._predict_scores(changed)[0]) ** 2)) / variance
         return shares
 
     def _locate(self, shares: Floats) -> Floats:
@@ -196,8 +202,10 @@ def _encode_positions(dimensions: Sequence[Dimension], positions: Floats) -> Flo
 
 def _standardise(values: Floats) -> tuple[float, float, Floats]:
     """Centre, spread, and the values (n,) in these units, winsorised."""
+    values = np.clip(values, -LARGEST_REWARD, LARGEST_REWARD)
     centre = float(np.median(values))
-    spread = 1.4826 * float(np.median(np.abs(values - centre))) or float(values.std())
+    unit = float(np.abs(values - centre).max()) or 1.0  # no square overflows
+    spread = 1.4826 * float(np.median(np.abs(values - centre))) or unit * float(((values - centre) / unit).std())
     if spread <= 0.0 or not np.isfinite(spread):
         return centre, 0.0, np.zeros(len(values))
     scores = np.clip((values - centre) / spread, -_WINSOR, _WINSOR)

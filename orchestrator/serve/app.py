@@ -24,11 +24,15 @@ from orchestrator.report.page import resource as report_resource
 from orchestrator.serve import views
 from orchestrator.serve.access import HEADERS, Access, guard
 from orchestrator.serve.feed import Feed
-from orchestrator.serve.sources import find_sources
+from orchestrator.serve.sources import Sources
+from orchestrator.store import limited
 from orchestrator.wording import printable
 
 LOOK_SECONDS = 0.5  # between two reads of the logs
 SOURCES_SECONDS = 5.0  # between two searches for new campaigns
+TURN_SECONDS = 10.0  # for one campaign's new events to be read, before the others' are
+FIRST_LOOK_SECONDS = 5.0  # for the first search and the first reading, before requests are answered
+_TURN_LOOK_SECONDS = 0.002  # between two checks whether a thread has ended
 REFRESH_SECONDS = 2.0  # an update without news: ages of running trials
 HEARTBEAT_SECONDS = 15.0
 # pictures are drawn again after this time, and their drawing takes at most this share of the time
@@ -47,13 +51,14 @@ class Server:
     """The campaigns of a folder or database, with their folds."""
 
     def __init__(self, place: str) -> None:
-        self._place = place
+        self._sources = Sources(place)
         self._feeds: dict[str, Feed] = {}
         self._pictures: dict[str, tuple[int, float, bytes]] = {}  # position, time of the next drawing, gzipped JSON
         self._drawing: dict[str, asyncio.Lock] = {}
         self._stop = asyncio.Event()
-        self._looked = float("-inf")
-        self._task: asyncio.Task[None] | None = None
+        self._has_looked, self._has_followed = asyncio.Event(), asyncio.Event()  # once
+        self._tasks: list[asyncio.Task[None]] = []
+        self._turns: dict[str, limited.Call[bool]] = {}  # what feeds do that have not ended, by their campaign
 
     @property
     def feeds(self) -> list[Feed]:
@@ -82,38 +87,76 @@ class Server:
         return app
 
     async def _begin(self, _app: web.Application) -> None:
-        await self._look_for_campaigns()  # known to the first request, which may be a page that reconnects
-        self._task = asyncio.create_task(self._follow())
+        # the first request, which may come from a page that reconnects, finds the campaigns, unless a run does not
+        # answer
+        self._tasks = [asyncio.create_task(self._keep_looking())]
+        await self._wait(self._has_looked)
+        self._tasks.append(asyncio.create_task(self._follow()))
+        await self._wait(self._has_followed)
+
+    async def _wait(self, event: asyncio.Event) -> None:
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(event.wait(), FIRST_LOOK_SECONDS)
 
     async def _end(self, _app: web.Application) -> None:
         self._stop.set()
-        if self._task is not None:
-            await self._task
+        for task in self._tasks:
+            await task
         for feed in self.feeds:
-            feed.close()
+            if feed.source.name not in self._turns:  # else its thread uses the connection
+                feed.close()
 
     async def _follow(self) -> None:
-        """Keep every fold up to date."""
+        """Keep every fold up to date. A campaign whose store does not answer delays the others once, by
+        `TURN_SECONDS`."""
         while not self._stop.is_set():
-            if time.monotonic() - self._looked >= SOURCES_SECONDS:
-                await self._look_for_campaigns()
             more = False
             for feed in self.feeds:
-                more |= await asyncio.to_thread(feed.catch_up)
+                more |= await self._catch_up(feed)
                 if self._stop.is_set():
                     return
+            self._has_followed.set()
             await self._pause(0.0 if more else LOOK_SECONDS)
 
+    async def _catch_up(self, feed: Feed) -> bool:
+        """Let a feed read and fold, and wait for it; returns whether there may be more."""
+        name = feed.source.name
+        is_late = name in self._turns
+        turn = self._turns[name] if is_late else limited.Call(feed.catch_up)
+        self._turns[name] = turn
+        deadline = time.monotonic() + (0.0 if is_late else TURN_SECONDS)
+        while not turn.is_over():
+            if time.monotonic() >= deadline or self._stop.is_set():
+                feed.problem = "its files or its database do not answer"
+                return False
+            await asyncio.sleep(_TURN_LOOK_SECONDS)
+        del self._turns[name]
+        return turn.result()
+
+    async def _keep_looking(self) -> None:
+        """Find new campaigns."""
+        while not self._stop.is_set():
+            await self._look_for_campaigns()
+            self._has_looked.set()
+            await self._pause(SOURCES_SECONDS)
+
     async def _look_for_campaigns(self) -> None:
-        self._looked = time.monotonic()
+        looking = limited.Call(self._sources.find)
+        while not looking.is_over():
+            if self._stop.is_set():
+                return
+            await asyncio.sleep(_TURN_LOOK_SECONDS)
         try:
-            sources = await asyncio.to_thread(find_sources, self._place)
-        except BbkbError as error:
+            sources = looking.result()
+        except Exception as error:
             for feed in self.feeds:
-                feed.problem = str(error)
+                feed.problem = limited.reason_of(error)
             return
         for source in sources:
-            self._feeds.setdefault(source.name, Feed(source))
+            known = self._feeds.get(source.name)
+            # a folder that could not be read may be readable now, or have been replaced
+            if known is None or (not known.source.url and source != known.source):
+                self._feeds[source.name] = Feed(source)
 
     async def _pause(self, seconds: float) -> None:
         with contextlib.suppress(TimeoutError):

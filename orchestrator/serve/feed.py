@@ -14,11 +14,12 @@ from itertools import islice
 from typing import TypeVar
 
 from orchestrator.campaign.events import CampaignCreated, Event
-from orchestrator.errors import BbkbError, RunError
+from orchestrator.errors import RunError
 from orchestrator.history.fold import AttemptRow, History, advance, begin
 from orchestrator.serve.sources import Source
 from orchestrator.store.event_store import EventStore
 from orchestrator.store.lease import Watch
+from orchestrator.store.limited import reason_of
 from orchestrator.store.store import Holding, Stop, Store
 
 T = TypeVar("T")
@@ -58,14 +59,16 @@ class Feed:
         return bisect_right(self._arrivals, position)
 
     def catch_up(self) -> bool:
-        """Fold new events, at most `EVENTS_A_TURN`; returns whether there may be more. Errors of the store become
-        `problem`."""
-        with self._lock:
-            try:
-                more = self._fold(self._open())
-                self.problem = ""
-            except (BbkbError, ValueError) as error:
-                self.problem, more = str(error), False
+        """Fold new events, at most `EVENTS_A_TURN`; returns whether there may be more. Errors become `problem`, also
+        those that only a crafted log causes: the other campaigns are shown."""
+        if not self.source.url:
+            self.problem = self.source.problem
+            return False
+        try:
+            more = self._fold(self._open())
+            self.problem = ""
+        except Exception as error:
+            self.problem, more = reason_of(error), False
         return more
 
     def read(self, make: Callable[[History], T]) -> T | None:
@@ -81,18 +84,16 @@ class Feed:
     def ask_to_stop(self, stop: Stop) -> str:
         """Ask the process that runs the campaign to drain or to stop; returns a description of the request. Raises
         RunError, StoreError."""
-        with self._lock:
-            store = self._open()
-            holding = store.holding(self.source.name)
-            if not holding.holder or not store.ask_to_stop(self.source.name, holding.epoch, stop):
-                raise RunError(f"only a campaign that runs can be stopped, and no process runs {self.source.name}")
+        store = self._open()
+        holding = store.holding(self.source.name)
+        if not holding.holder or not store.ask_to_stop(self.source.name, holding.epoch, stop):
+            raise RunError(f"only a campaign that runs can be stopped, and no process runs {self.source.name}")
         return f"asked {holding.holder} to stop {'at once' if stop == 'now' else 'after its running evaluations'}"
 
     def close(self) -> None:
         """Close the connection."""
-        with self._lock:
-            if self._store is not None:
-                self._store.close()
+        if self._store is not None:
+            self._store.close()
 
     def _open(self) -> Store:
         if self._store is None:
@@ -100,18 +101,23 @@ class Feed:
         return self._store
 
     def _fold(self, store: Store) -> bool:
-        self.holding = store.holding(self.source.name)
-        self.is_held = self._watch.is_held(self.holding)
-        self.length = max(self.length, store.length(self.source.name))
-        for folded, event in enumerate(islice(store.read(self.source.name, after=self.position), EVENTS_A_TURN), 1):
-            if self.history is not None:
-                self._advance(self.history, event)
-            elif isinstance(event, CampaignCreated):
-                self.history = begin(event)
-            else:
-                raise RunError(f"{self.source.name} has no log of a campaign in its store")
-            if folded % 500 == 0:
-                time.sleep(0)  # so that the thread that answers requests can run
+        """Read first, and fold then: a database that does not answer must not hold the lock."""
+        holding = store.holding(self.source.name)
+        length = store.length(self.source.name)
+        events = list(islice(store.read(self.source.name, after=self.position), EVENTS_A_TURN))
+        with self._lock:
+            self.holding = holding
+            self.is_held = self._watch.is_held(holding)
+            self.length = max(self.length, length)
+            for folded, event in enumerate(events, 1):
+                if self.history is not None:
+                    self._advance(self.history, event)
+                elif isinstance(event, CampaignCreated):
+                    self.history = begin(event)
+                else:
+                    raise RunError(f"{self.source.name} has no log of a campaign in its store")
+                if folded % 500 == 0:
+                    time.sleep(0)  # so that the thread that answers requests can run
         return self.position < self.length
 
     def _advance(self, history: History, event: Event) -> None:

@@ -14,7 +14,7 @@ from orchestrator.errors import UserError
 from orchestrator.serve.access import Access, read_token
 from orchestrator.serve.app import Server
 from orchestrator.serve.connections import BACKLOG, Connections, CountedProtocol, SparseLog, most_connections
-from orchestrator.serve.sources import find_sources
+from orchestrator.serve.sources import Sources, check_place
 
 LOCAL = frozenset({"127.0.0.1", "localhost", "::1"})
 EVERYWHERE = frozenset({"0.0.0.0", "::"})
@@ -25,7 +25,10 @@ _START_SECONDS = 30.0
 
 def serve(place: str, host: str, port: int, say: Callable[[str], None]) -> None:
     """Serve until interrupted. Raises UserError when there is nothing to serve or the port cannot be opened."""
-    find_sources(place)  # raises its errors before the server starts
+    if "://" not in place:
+        check_place(place)  # raises its errors before the server starts
+    else:
+        Sources(place).find()
     listening = bind(host, port)
     access = _access(listening, host)
     for line in addresses(access, host, ""):

@@ -1,37 +1,92 @@
 """Finds campaigns: the runs of a folder, or all campaigns of a database."""
 
 import contextlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from orchestrator.errors import BbkbError, UserError
+from orchestrator.errors import UserError
+from orchestrator.store import limited
 from orchestrator.store.event_store import EventStore
 from orchestrator.store.runs import open_run
+
+OPEN_SECONDS = 10.0  # for the files of one run to be read
+_DATABASE_SECONDS = 60.0  # for the names in a database
+_Stamp = tuple[tuple[int, int, int], ...]  # of the files that say what a run is
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A campaign's name and the URL of its store."""
+    """A campaign.
+
+    name: in its store; the folder's name when it cannot be read.
+    url: of its store; empty when it cannot be read.
+    problem: why it cannot be read; empty when it can.
+    """
 
     name: str
     url: str
+    problem: str = ""
 
 
-def find_sources(place: str) -> list[Source]:
-    """The campaigns of `place`, by name: a run's folder, a folder of runs, or a database's URL.
+class Sources:
+    """The campaigns of `place`: a run's folder, a folder of runs, or a database's URL.
 
-    Folders that are not runs, and damaged runs, are left out. Raises UserError when there is no such folder, StoreError
-    when the database cannot be read.
+    Each run is read on its own, with a limit of time, and again when its files have changed.
     """
-    if "://" in place:
-        with contextlib.closing(EventStore(place)) as store:
-            return [Source(name, place) for name in store.names()]
+
+    def __init__(self, place: str) -> None:
+        self._place = place
+        self._read: dict[Path, tuple[_Stamp, Source]] = {}
+
+    def find(self) -> list[Source]:
+        """The campaigns, also those that cannot be read. Folders that are not runs are left out.
+
+        Raises UserError when there is no such folder, StoreError when the database cannot be read, RunError when it
+        does not answer.
+        """
+        if "://" in self._place:
+            return limited.call(self._names_in_database, _DATABASE_SECONDS)
+        return list(self._runs(check_place(self._place)))
+
+    def _names_in_database(self) -> list[Source]:
+        with contextlib.closing(EventStore(self._place)) as store:
+            return [Source(name, self._place) for name in store.names()]
+
+    def _runs(self, folder: Path) -> Iterator[Source]:
+        for path in [folder, *sorted(path for path in folder.iterdir() if path.is_dir())]:
+            if limited.looks_like_run(path):
+                stamp = _stamp(path)
+                if path not in self._read or self._read[path][0] != stamp:
+                    self._read[path] = stamp, _read_source(path)
+                yield self._read[path][1]
+
+
+def check_place(place: str) -> Path:
+    """The folder of runs at `place`. Raises UserError when there is none."""
     folder = Path(place).resolve()
     if not folder.is_dir():
         raise UserError(f"the place to serve must be a folder of runs or a database URL, got {place}: no such folder")
-    found = []
-    for candidate in [folder, *sorted(path for path in folder.iterdir() if path.is_dir())]:
-        with contextlib.suppress(BbkbError):
-            run = open_run(candidate)
-            found.append(Source(run.name, run.store_url))
-    return found
+    return folder
+
+
+def _read_source(folder: Path) -> Source:
+    try:
+        run = limited.call(lambda: open_run(folder), OPEN_SECONDS)
+    except Exception as error:  # one odd folder must not hide the others
+        return Source(folder.name, "", limited.reason_of(error))
+    return Source(run.name, run.store_url)
+
+
+def _stamp(folder: Path) -> _Stamp:
+    """What changes with the files that `open_run` reads."""
+    stamps = []
+    for name in ("", "campaign.yaml", "provenance.json", "campaign.sqlite"):
+        try:
+            status = (folder / name).stat()
+        except OSError:
+            stamps.append((0, 0, 0))
+        else:  # of the folder and the log, whose times change all the time, only which they are
+            is_text = name.endswith(("yaml", "json"))
+            stamps.append((status.st_ino, status.st_mode, status.st_mtime_ns if is_text else 0))
+    return tuple(stamps)

@@ -135,8 +135,9 @@ def _make_sqlite_tolerant(connection: sqlite3.Connection, _record: object) -> No
 
 
 # PostgreSQL's SQLSTATEs, by prefix: connection lost, server shut down or starting, too many connections, rolled back in
-# favour of another one, locked
-_TRANSIENT_STATES = ("08", "57P0", "53300", "40", "55P03")
+# favour of another one, locked; read-only for the time of a failover or maintenance (25006), a transaction that the
+# server ended because it was idle (25P03)
+_TRANSIENT_STATES = ("08", "57P0", "53300", "40", "55P03", "25006", "25P03")
 
 
 def _is_transient(error: DBAPIError) -> bool:
@@ -152,6 +153,8 @@ def _is_transient(error: DBAPIError) -> bool:
 
 _REMEDIES = {
     "unable to open database": "does the folder exist, and may it be written? A copy in another folder can be read",
+    "read-only transaction": "the database takes no writes now: is it a standby, or in maintenance? Name the primary",
+    "idle-in-transaction": "the server's idle_in_transaction_session_timeout is shorter than a transaction takes",
     "readonly": "make the file and its folder writable",
     "read-only": "make the file and its folder writable",
     "disk is full": "free some space and resume: what was committed is safe",

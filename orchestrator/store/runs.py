@@ -34,6 +34,7 @@ from orchestrator.campaign.events import BatchChosen, CampaignCreated, Event, Ex
 from orchestrator.errors import RunError
 from orchestrator.settings import file as campaign_file
 from orchestrator.settings.file import Tree
+from orchestrator.store import trusted
 from orchestrator.store.event_store import EventStore
 from orchestrator.store.store import Store
 
@@ -42,6 +43,7 @@ if TYPE_CHECKING:  # only for types: reading a run imports no strategy and no mo
 
 _LONGEST_SHOWN = 200  # characters of a path in a message
 _PROVENANCE = "provenance.json"
+_MOST_PROVENANCE_BYTES = 1_000_000
 _VERSIONED = ("bbkb-orchestrator", "ray", "numpy", "scipy", "scikit-learn", "SQLAlchemy", "ConfigSpace")
 
 
@@ -139,6 +141,7 @@ def create(
         is_new = _make(folder)
     else:
         folder, is_new = _new_folder(settings), True
+    _remember(settings.store)
     run = Run(folder, _store_url(settings.store, folder))
     try:
         _fill(run, settings, candidates, objective, optimum, began, existing, enqueued)
@@ -200,6 +203,7 @@ def find(settings: "Settings") -> Run | None:
     run = Run(folder, _store_url(settings.store, folder), _name_in_store(folder))
     if settings.store == "sqlite" and not os.path.isdir(folder):  # False also for a path that is too long
         return None
+    _remember(settings.store)
     with run.store() as store:
         return run if store.has(run.name) else None
 
@@ -233,19 +237,48 @@ def _chosen_by_user(time: float, candidates: Candidates, arms: Sequence[int]) ->
     return [chosen] if picks else []
 
 
-def open_run(folder: Path) -> Run:
-    """The run in `folder`. Raises RunError when it is not one, ConfigError when its campaign file is damaged."""
+def open_run(folder: Path, *, runs_it: bool = False) -> Run:
+    """The run in `folder`.
+
+    Args:
+        folder: may be somebody else's: nothing in it is executed, and nothing is sent to a database that this user has
+            not named (`orchestrator.store.trusted`).
+        runs_it: the user asks to continue the run, which executes what its campaign file names.
+
+    Raises:
+        RunError: when it is no run, cannot be read, or its database is not known to this user.
+        ConfigError: when its campaign file is damaged.
+
+    """
     folder = _resolved(folder)
+    try:
+        return _open(folder, runs_it)
+    except OSError as error:
+        raise RunError(f"{folder} cannot be read: {error.strerror}") from error
+    except RecursionError as error:
+        raise RunError(f"{folder} has a campaign file or provenance that is nested too deep to be read") from error
+
+
+def _open(folder: Path, runs_it: bool) -> Run:
     file = folder / "campaign.yaml"
     if not file.is_file():
         raise RunError(f"{folder} is not a run: it has no campaign.yaml (a run is what `bbkb run` made below runs/)")
     settings = campaign_file.read(file).tree
-    if not isinstance(settings.get("store"), str):
+    store = settings.get("store")
+    if not isinstance(store, str):
         raise RunError(f"{file} names no store: it is damaged; restore it, or start a new run")
-    url = _store_url(settings["store"], folder)
-    if settings["store"] == "sqlite" and not (folder / "campaign.sqlite").is_file():
+    if store == "sqlite" and not (folder / "campaign.sqlite").is_file():
         raise RunError(f"{folder} has no campaign.sqlite: its log is gone, so it cannot be continued")
-    return Run(folder, url, _name_in_store(folder))
+    if runs_it:
+        _remember(store)
+    elif store != "sqlite" and (refusal := trusted.refusal(store, folder)):
+        raise RunError(refusal)
+    return Run(folder, _store_url(store, folder), _name_in_store(folder))
+
+
+def _remember(store: str) -> None:
+    if store != "sqlite":
+        trusted.remember(store)
 
 
 def write_settings(run: Run, settings: "Settings") -> None:
@@ -268,8 +301,13 @@ def _write(path: Path, text: str) -> None:
 def _name_in_store(folder: Path) -> str:
     """The campaign's name, which a renamed folder keeps; the folder's own where an older version made it."""
     try:
-        name = json.loads((folder / _PROVENANCE).read_text(encoding="utf-8")).get("campaign")
-    except (OSError, ValueError, AttributeError):
+        written = files.read_small(folder / _PROVENANCE, _MOST_PROVENANCE_BYTES)
+        name = json.loads(written).get("campaign")
+    except FileNotFoundError:
+        return folder.name
+    except OSError as error:
+        raise RunError(f"{folder / _PROVENANCE} cannot be read: {error.strerror}") from error
+    except (ValueError, AttributeError):
         return folder.name
     return name if isinstance(name, str) and name else folder.name
 

@@ -20,7 +20,7 @@ from scipy.linalg import cholesky, solve_triangular
 from orchestrator.bandit.arrays import Floats, Indices, read_only, same
 from orchestrator.bandit.model.model import Mean
 from orchestrator.bandit.model.outputs import score_pulls
-from orchestrator.bandit.pulls import Pulls
+from orchestrator.bandit.pulls import Pulls, bounded
 from orchestrator.bandit.sparse.posterior import SparseModel
 
 
@@ -104,7 +104,9 @@ class ExactPosterior:
         lam = self.model.regularization
         row, covariance = self._covariance(arm)
         pivot = float(self.variance[arm]) * lam + lam
-        mean = self.mean + covariance * ((reward - self.mean[arm]) / pivot)
+        with np.errstate(over="ignore"):
+            gain = bounded((bounded(reward) - self.mean[arm]) / pivot)
+            mean = bounded(self.mean + covariance * gain)
         # rounding can take a well-known arm below 0
         variance = np.maximum(self.variance - covariance**2 / (lam * pivot), 0.0)
         grown = self._with_row(arm, row, pivot) if arm not in self.order else self._with_another_pull(arm)

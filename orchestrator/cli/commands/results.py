@@ -2,7 +2,7 @@
 
 import json
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -20,11 +20,12 @@ from orchestrator.cli.arguments import RunFolder
 from orchestrator.display.console import SafeConsole
 from orchestrator.display.live import short_text
 from orchestrator.display.terminal import say, write_file, write_output
-from orchestrator.errors import RunError, StoreError, UserError
+from orchestrator.errors import RunError, UserError
 from orchestrator.history.fold import History
 from orchestrator.history.reading import read_history
-from orchestrator.store import snapshots
-from orchestrator.store.runs import open_run
+from orchestrator.store import limited, snapshots
+from orchestrator.store.limited import looks_like_run, reason_of
+from orchestrator.store.runs import Run, open_run
 from orchestrator.wording import duration, moment
 
 
@@ -35,6 +36,9 @@ class BestFormat(StrEnum):
     JSON = "json"
     ARGS = "args"
 
+
+OPEN_SECONDS = 20.0  # for a run to be opened, and to say how long it is
+_SECONDS_PER_EVENT, _MOST_SECONDS = 0.002, 1800.0  # for its log to be read, ten times as long as it takes
 
 RunsFolder = Annotated[Path, typer.Argument(help="A folder of runs.")]
 Runs = Annotated[list[Path], typer.Argument(help="Folders of runs.", show_default=False)]
@@ -77,8 +81,11 @@ def list_(
 ) -> None:
     """List the runs in a folder: start, progress, best value and tags."""
     wanted, console = set(tag or ()), SafeConsole()
-    found = [(path, history) for path, history in _histories(folder) if wanted <= set(history.tags)]
-    if not found:
+    histories, unreadable = _read_runs(folder)
+    found = [(path, history) for path, history in histories if wanted <= set(history.tags)]
+    for name, reason in unreadable.items():
+        say(SafeConsole(stderr=True), f"{name} is unreadable: {reason}")
+    if not found and not unreadable:
         tagged = f" with the tag {', '.join(sorted(wanted))}" if wanted else ""
         say(console, f"{folder} has no runs{tagged}")
         return
@@ -86,6 +93,8 @@ def list_(
     for path, history in found:
         cells = (moment(history.created.time), str(history.state), _trials(history.status()), _best(history))
         table.add_row(Text(path.name), *cells, Text(" ".join(history.tags)))
+    for name in unreadable:
+        table.add_row(Text(name), "", "unreadable")
     console.print(table)
 
 
@@ -138,19 +147,31 @@ def _written_front(state: CampaignState, format_: BestFormat) -> str:
     return yaml.safe_dump(found, sort_keys=False, allow_unicode=True).rstrip()
 
 
-def _histories(folder: Path) -> Iterator[tuple[Path, History]]:
-    """The runs below `folder` whose log can be read, the oldest first."""
+def _read_runs(folder: Path) -> tuple[list[tuple[Path, History]], dict[str, str]]:
+    """The runs below `folder`, the oldest first, and why others cannot be read, by name."""
     if not folder.is_dir():
         raise UserError(f"{folder} must be a folder of runs, and is not there")
-    found = []
-    for path in folder.iterdir():
-        if not (path / "campaign.yaml").is_file():
-            continue
-        try:
-            found.append((path, read_history(open_run(path))))
-        except (RunError, StoreError) as error:
-            say(SafeConsole(stderr=True), f"{path.name} was left out: {error}")
-    yield from sorted(found, key=lambda one: one[1].created.time)
+    histories, unreadable = [], {}
+    for path in sorted(folder.iterdir()):
+        if path.is_dir() and looks_like_run(path):
+            try:
+                histories.append((path, _read_limited(path)))
+            except Exception as error:  # one odd folder must not hide the others
+                unreadable[path.name] = reason_of(error)
+    return sorted(histories, key=lambda one: one[1].created.time), unreadable
+
+
+def _read_limited(folder: Path) -> History:
+    """The history of a run, which may be somebody else's, in a time that its length allows."""
+
+    def length_of(run: Run) -> int:
+        with run.store() as store:
+            return store.length(run.name)
+
+    run = limited.call(lambda: open_run(folder), OPEN_SECONDS)
+    length = limited.call(lambda: length_of(run), OPEN_SECONDS)
+    seconds = min(OPEN_SECONDS + _SECONDS_PER_EVENT * length, _MOST_SECONDS)
+    return limited.call(lambda: read_history(run), seconds)
 
 
 def _comparison(histories: Sequence[History]) -> list[tuple[str, list[str]]]:

@@ -114,7 +114,7 @@ def resume(
 
     Only budget, workers, computing and log may change.
     """
-    old = runs.open_run(folder)
+    old = runs.open_run(folder, runs_it=True)
     settings = load(config or old.settings_file, overrides(set_, workers, log_level))
     check_address(settings, address)
     if kind and not retry_failed:

@@ -1,6 +1,8 @@
 """`bbkb store`: the commands about a database that campaigns share."""
 
 import contextlib
+import reprlib
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -8,7 +10,10 @@ import typer
 from orchestrator.credentials import redact
 from orchestrator.display.console import SafeConsole
 from orchestrator.display.terminal import say
+from orchestrator.errors import UserError
+from orchestrator.settings import file as campaign_file
 from orchestrator.store.event_store import EventStore
+from orchestrator.store.trusted import trust as trust_store
 
 app = typer.Typer(help="A database that campaigns share.", no_args_is_help=True, add_completion=False)
 
@@ -30,4 +35,25 @@ def init(
     """
     with contextlib.closing(EventStore(url)) as tables:
         tables.make_tables()
+    trust_store(url)
     say(SafeConsole(), f"the tables are there: {redact(url)}")
+
+
+@app.command()
+def trust(
+    place: Annotated[str, typer.Argument(metavar="RUN|URL", help="A run's folder, or the URL as it has it.")],
+) -> None:
+    """Allow commands that read runs to connect to a database, and to send the variables that its URL names.
+
+    A database in which you have run a campaign yourself is allowed already.
+    """
+    url = place
+    if "://" not in place:
+        file = Path(place) / "campaign.yaml"
+        url = str(campaign_file.read(file).tree.get("store"))
+        if "://" not in url:
+            raise UserError(
+                f"{file} must name a database as its store, got {reprlib.repr(url)}: its log needs no permission"
+            )
+    trust_store(url)
+    say(SafeConsole(), f"readers of runs may connect to {redact(url)}")

@@ -14,7 +14,7 @@ import pytest
 from orchestrator.errors import UserError
 from orchestrator.serve.access import read_token
 from orchestrator.serve.app import _to_json
-from orchestrator.serve.sources import find_sources
+from orchestrator.serve.sources import Sources
 from tests.orchestrator.serve.conftest import TOKEN, GrowingLog, running_server
 from tests.orchestrator.synthetic_log import SyntheticLog
 
@@ -209,8 +209,8 @@ def test_all_campaigns_of_a_database_are_listed(begin_log: BeginLog) -> None:
 
 def test_a_place_that_is_not_there_is_a_users_mistake(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no such folder"):
-        find_sources(str(tmp_path / "nothing"))
-    assert find_sources(str(tmp_path)) == []
+        Sources(str(tmp_path / "nothing")).find()
+    assert Sources(str(tmp_path)).find() == []
 
 
 def test_the_token_stays_the_same_and_is_for_its_owner_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

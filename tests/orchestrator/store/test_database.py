@@ -1,0 +1,46 @@
+"""Errors of PostgreSQL: which of them are waited for, and what their messages say."""
+
+import psycopg.errors
+import pytest
+import sqlalchemy as sa
+
+from orchestrator.errors import StoreError
+from orchestrator.store.database import translate_errors
+
+URL = "postgresql://u@db/x"
+
+
+def translated(error: Exception) -> StoreError:
+    with pytest.raises(StoreError) as caught, translate_errors(URL):
+        raise sa.exc.DBAPIError("UPDATE", {}, error)
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    ("error", "remedy"),
+    [
+        (
+            psycopg.errors.ReadOnlySqlTransaction("cannot execute UPDATE in a read-only transaction"),
+            "Name the primary",
+        ),
+        (
+            psycopg.errors.IdleInTransactionSessionTimeout(
+                "terminating connection due to idle-in-transaction timeout"
+            ),
+            "idle_in_transaction_session_timeout",
+        ),
+        (psycopg.errors.AdminShutdown("terminating connection due to administrator command"), ""),
+    ],
+)
+def test_state_that_passes_is_waited_for_and_the_remedy_is_about_the_database(error: Exception, remedy: str) -> None:
+    found = translated(error)
+    assert found.is_transient
+    assert remedy in str(found)
+    assert "folder" not in str(found)
+
+
+@pytest.mark.parametrize(
+    "error", [psycopg.errors.InsufficientPrivilege("permission denied"), psycopg.errors.UndefinedTable("no relation")]
+)
+def test_state_that_does_not_pass_is_not_waited_for(error: Exception) -> None:
+    assert not translated(error).is_transient

@@ -1,0 +1,213 @@
+"""A folder of runs of several users: one that cannot be read, or never ends, hides none of the others."""
+
+import contextlib
+import json
+import os
+import sqlite3
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from orchestrator.campaign.events import Event
+from orchestrator.cli.commands import results
+from orchestrator.cli.commands.results import _read_runs
+from orchestrator.errors import RunError
+from orchestrator.serve import app, sources
+from orchestrator.serve.sources import Sources
+from orchestrator.store import limited
+from orchestrator.store.event_store import EventStore
+from tests.orchestrator.serve.conftest import running_server
+from tests.orchestrator.serve.test_app import updates
+from tests.orchestrator.synthetic_log import SyntheticLog
+
+
+def make_run(folder: Path) -> Path:
+    folder.mkdir(parents=True)
+    (folder / "campaign.yaml").write_text("name: c\nstore: sqlite\n", encoding="utf-8")
+    (folder / "provenance.json").write_text(json.dumps({"campaign": folder.name}), encoding="utf-8")
+    write_log(folder, SyntheticLog(trials=3).events())
+    return folder
+
+
+def write_log(folder: Path, events: list[Event]) -> None:
+    with contextlib.closing(EventStore(f"sqlite:///{folder / 'campaign.sqlite'}")) as store:
+        store.create(folder.name, events)
+
+
+def provenance_is_a_pipe(folder: Path) -> None:
+    (folder / "provenance.json").unlink()
+    os.mkfifo(folder / "provenance.json")
+
+
+def provenance_never_ends(folder: Path) -> None:
+    (folder / "provenance.json").unlink()
+    (folder / "provenance.json").symlink_to("/dev/zero")
+
+
+def provenance_is_huge(folder: Path) -> None:
+    os.truncate(folder / "provenance.json", 3_000_000_000)
+
+
+def provenance_is_nested(folder: Path) -> None:
+    (folder / "provenance.json").write_text("[" * 200_000 + "]" * 200_000)
+
+
+def file_is_invalid(folder: Path) -> None:
+    (folder / "campaign.yaml").write_text("a: [")
+
+
+def file_is_nested(folder: Path) -> None:
+    (folder / "campaign.yaml").write_text("a: " + "[" * 50_000)
+
+
+def file_is_huge(folder: Path) -> None:
+    os.truncate(folder / "campaign.yaml", 3_000_000_000)
+
+
+def file_is_a_bomb(folder: Path) -> None:
+    levels = "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 10))
+    (folder / "campaign.yaml").write_text("store: sqlite\na0: &a0 [1]\n" + levels)
+
+
+def log_is_binary(folder: Path) -> None:
+    (folder / "campaign.sqlite").write_bytes(os.urandom(10_000))
+
+
+def identity_is_nested(folder: Path) -> None:
+    change(folder, "insert into bbkb_holders values ('evil', 0, 'x', ?, 0.0, 0.0, 0, '', '')", "[" * 100_000)
+
+
+def log_has_another_trial(folder: Path) -> None:
+    events = SyntheticLog(trials=3).events()
+    object.__setattr__(next(event for event in events if event.kind == "trial_succeeded"), "trial", 10**6)
+    (folder / "campaign.sqlite").unlink()
+    write_log(folder, events)
+
+
+def view_never_ends(folder: Path) -> None:
+    change(folder, "alter table bbkb_campaigns rename to old")
+    change(
+        folder,
+        "create view bbkb_campaigns as with recursive r(n) as (select 1 union all select n + 1 from r) select 'evil' "
+        "campaign, 0 epoch, '' holder, 0.0 since, 5 length, 0 head from r where n < 0",
+    )
+
+
+def change(folder: Path, statement: str, *values: object) -> None:
+    connection = sqlite3.connect(folder / "campaign.sqlite")
+    connection.execute(statement, values)
+    connection.commit()
+    connection.close()
+
+
+ODD: list[Callable[[Path], None]] = [
+    provenance_is_a_pipe,
+    provenance_never_ends,
+    provenance_is_huge,
+    provenance_is_nested,
+    file_is_invalid,
+    file_is_nested,
+    file_is_huge,
+    file_is_a_bomb,
+    log_is_binary,
+    log_has_another_trial,
+    view_never_ends,
+]
+
+
+@pytest.mark.parametrize("damage", ODD)
+def test_list_shows_the_others_and_why_one_is_unreadable(
+    tmp_path: Path, damage: Callable[[Path], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_run(tmp_path / "good")
+    damage(make_run(tmp_path / "evil"))
+    if damage is view_never_ends:
+        monkeypatch.setattr(results, "OPEN_SECONDS", 2.0)
+    histories, unreadable = _read_runs(tmp_path)
+    if damage is provenance_is_nested:  # its name is the folder's
+        unreadable.setdefault("evil", "")
+    assert [path.name for path, _ in histories if path.name != "evil"] == ["good"]
+    assert list(unreadable) == ["evil"]
+
+
+@pytest.mark.parametrize("damage", [*ODD, identity_is_nested])
+def test_page_shows_the_others_and_new_ones(
+    tmp_path: Path, damage: Callable[[Path], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(app, "SOURCES_SECONDS", 0.1)
+    monkeypatch.setattr(app, "TURN_SECONDS", 2.0)
+    monkeypatch.setattr(sources, "OPEN_SECONDS", 5.0)
+    make_run(tmp_path / "good")
+    damage(make_run(tmp_path / "evil"))
+    with running_server(str(tmp_path)) as address:
+        expect(address, {"good": "finished"}, ["evil"])
+        make_run(tmp_path / "late")
+        expect(address, {"good": "finished", "late": "finished"}, ["evil"])
+
+
+def expect(address: str, states: dict[str, str], others: list[str]) -> None:
+    """Wait until the page shows these states, and the others in some other one."""
+    shown: dict[str, str] = {}
+    while states.items() - shown.items() or not set(others) <= shown.keys():
+        ((_, sent),) = updates(address, "/events")
+        shown = {line["name"]: line["state"] for line in sent["campaigns"]}
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read every folder")
+def test_private_folder_of_another_user_is_unreadable_with_the_reason(tmp_path: Path) -> None:
+    make_run(tmp_path / "good")
+    make_run(tmp_path / "private").chmod(0)
+    try:
+        check_private(tmp_path)
+    finally:
+        (tmp_path / "private").chmod(0o700)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_private_folder_is_unreadable_with_the_reason_for_another_user(tmp_path: Path) -> None:
+    make_run(tmp_path / "good")
+    for path in (tmp_path, *tmp_path.parents[:2], tmp_path / "good"):
+        path.chmod(0o755)
+    for file in (tmp_path / "good").iterdir():
+        file.chmod(0o644)
+    make_run(tmp_path / "private").chmod(0o700)
+    reading = os.fork()
+    if reading == 0:
+        try:
+            os.setuid(65_534)
+            check_private(tmp_path)
+        except BaseException:
+            os._exit(1)
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(reading, 0)[1]) == 0
+
+
+def check_private(folder: Path) -> None:
+    histories, unreadable = _read_runs(folder)
+    assert [path.name for path, _ in histories] == ["good"]
+    assert "Permission denied" in unreadable["private"]
+    problems = {source.name: source.problem for source in Sources(str(folder)).find()}
+    assert problems["good"] == ""
+    assert "Permission denied" in problems["private"]
+
+
+def test_run_that_becomes_readable_is_shown(tmp_path: Path) -> None:
+    folder = make_run(tmp_path / "run")
+    text = (folder / "campaign.yaml").read_text()
+    (folder / "campaign.yaml").write_text("a: [")
+    found = Sources(str(tmp_path))
+    assert [source.url for source in found.find()] == [""]
+    (folder / "campaign.yaml").write_text(text)
+    assert [bool(source.url) for source in found.find()] == [True]
+
+
+def test_call_that_takes_too_long_is_refused_and_one_in_time_is_passed_on() -> None:
+    waiting = threading.Event()
+    with pytest.raises(RunError, match=r"longer than 0\.01 s"):
+        limited.call(waiting.wait, 0.01)
+    waiting.set()
+    assert limited.call(lambda: 5, 60.0) == 5
+    with pytest.raises(KeyError):
+        limited.call(lambda: os.environ["NOT_SET_HERE"], 60.0)

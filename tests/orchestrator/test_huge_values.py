@@ -1,0 +1,65 @@
+"""Values up to the largest float, in both directions: every strategy searches on, and report and page are drawn."""
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bbkb import tune
+from orchestrator.bandit.arms import as_arms
+from orchestrator.bandit.strategies import STRATEGIES
+from orchestrator.bandit.strategy import Choose, Observation
+from orchestrator.history.reading import read_history
+from orchestrator.report.page import render
+from orchestrator.serve import views
+from orchestrator.store.runs import open_run
+
+MOST, LEAST = sys.float_info.max, 5e-324
+FIELDS: dict[str, Callable[[float], float]] = {
+    "good": lambda x: MOST if x < 0.5 else x,
+    "bad": lambda x: -MOST if x < 0.5 else x,
+    "both": lambda x: MOST if x < 0.3 else (-MOST if x > 0.7 else 0.0),
+    "all": lambda x: MOST * (2.0 * x - 1.0),
+    "constant": lambda x: MOST,
+    "large": lambda x: 1e300 * (x - 0.5),
+    "squares": lambda x: 1e160 * (x - 0.5),
+    "tiny": lambda x: LEAST * round(100 * x),
+}
+ARMS = np.random.default_rng(0).random((30, 2))
+
+
+@pytest.mark.parametrize("field", list(FIELDS))
+@pytest.mark.parametrize("name", ["bbkb", "gp_ucb", "gp_bucb", "async_ts", "uniform", "regularized_evolution"])
+def test_strategy_chooses_and_recommends_among_huge_values(name: str, field: str) -> None:
+    strategy = STRATEGIES[name]()
+    state = strategy.init(as_arms(ARMS), np.random.default_rng(1))
+    for number in range(12):
+        decision = strategy.ask(state, (), 3)
+        assert isinstance(decision, Choose)
+        arms = [pick.arm for pick in decision.picks]
+        told = [Observation(arm, FIELDS[field](float(ARMS[arm, 0]))) for arm in arms + arms[:1]]  # one is repeated
+        state = strategy.tell(state, told, np.random.default_rng([2, number]))
+    posterior = strategy.posterior(state)
+    if posterior is not None:
+        assert not np.isinf(posterior.mean).any()  # NaN: model-free strategies know pulled arms only
+
+
+@pytest.mark.parametrize("direction", ["minimize", "maximize"])
+@pytest.mark.parametrize("field", list(FIELDS))
+def test_campaign_finishes_and_is_drawn_whatever_its_values(tmp_path: Path, field: str, direction: str) -> None:
+    function = FIELDS[field]
+    result = tune(
+        lambda x, y: function(x),
+        {"x": {"low": 0.0, "high": 1.0}, "y": {"low": 0.0, "high": 1.0}},
+        evaluations=30,
+        direction=direction,
+        progress=False,
+        settings={"runs": str(tmp_path), "workers": {"executor": "inline"}, "candidates": {"size": 200}},
+    )
+    history = read_history(open_run(result.folder))
+    assert len(history.succeeded) == 30
+    assert "<html" in render(history, "t")
+    json.dumps(views.pictures(history), allow_nan=False, default=str)
