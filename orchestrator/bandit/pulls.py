@@ -101,7 +101,8 @@ class Pulls:
     ) -> "Pulls":
         """These pulls and one more of each of `arms` (n,) with its reward, and its `further` ones (n, K).
 
-        A reward beyond ±`LARGEST_REWARD` counts as that. `existing` (n,): which of them are existing data; `stopped` (n,): which were stopped early; None: none of them.
+        A reward beyond ±`LARGEST_REWARD` counts as that.
+        `existing` (n,): which of them are existing data; `stopped` (n,): which were stopped early; None: none of them.
 
         Raises ValueError when the rewards of an arm add up to more than a float can hold.
         """

@@ -24,9 +24,7 @@ def translated(error: Exception) -> StoreError:
             "Name the primary",
         ),
         (
-            psycopg.errors.IdleInTransactionSessionTimeout(
-                "terminating connection due to idle-in-transaction timeout"
-            ),
+            psycopg.errors.IdleInTransactionSessionTimeout("terminating connection due to idle-in-transaction timeout"),
             "idle_in_transaction_session_timeout",
         ),
         (psycopg.errors.AdminShutdown("terminating connection due to administrator command"), ""),
