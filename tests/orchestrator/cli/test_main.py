@@ -202,14 +202,22 @@ def test_a_campaign_in_which_everything_fails_exits_with_1_and_names_the_cause(b
     assert "the disk is on fire" in quiet.stderr
 
 
-def interrupt(folder: Path, executor: str, seconds: float, until: tuple[str, int], times: int) -> str:
-    """Run a long campaign of evaluations that last `seconds`, interrupt it at a status field; what it printed."""
+def interrupt(
+    folder: Path, executor: str, seconds: float, until: tuple[str, int], times: int, ignored: str = "PIPE"
+) -> str:
+    """Run a long campaign of evaluations that last `seconds`, interrupt it at a status field; what it printed.
+
+    The signals `ignored`, in the words of a shell, are ignored when the command starts.
+    """
     (folder / "slow.py").write_text(f"import time\ndef f(x):\n    time.sleep({seconds})\n    return x\n")
     (folder / "campaign.yaml").write_text(
         CAMPAIGN.replace("{name: sine}", "{callable: 'slow:f'}\nspace: {x: {low: 0, high: 1}}").replace("25", "100000")
     )
     command = subprocess.Popen(
-        [sys.executable, "-m", "orchestrator", "run", "campaign.yaml", "--set", f"workers.executor={executor}"],
+        [
+            *("sh", "-c", f"trap '' {ignored}; exec \"$@\"", "sh"),
+            *(sys.executable, "-m", "orchestrator", "run", "campaign.yaml", "--set", f"workers.executor={executor}"),
+        ],
         cwd=folder,
         env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
         stdout=subprocess.PIPE,
@@ -253,6 +261,12 @@ def test_second_interrupt_cancels_running_evaluations(bbkb: Bbkb, tmp_path: Path
     assert "were cancelled" in interrupt(tmp_path, executor, seconds=600, until=("in_flight", 1), times=2)
     status = json.loads(bbkb(tmp_path, "status", str(run_of(tmp_path)), "--json").stdout)
     assert (status["outcome"], status["succeeded"]) == ("interrupted", 0)
+
+
+@pytest.mark.thorough
+def test_run_in_the_background_of_a_script_is_stopped_cleanly_by_sigint(tmp_path: Path) -> None:
+    said = interrupt(tmp_path, "inline", seconds=0.2, until=("succeeded", 1), times=1, ignored="INT HUP")
+    assert "continue with" in said
 
 
 def _has_pending_signals(pid: int) -> bool:
